@@ -1,0 +1,1 @@
+"""What a Python user calls; the command line calls the same."""

@@ -1,0 +1,132 @@
+"""A whole run: read, encode, train, evaluate, audit."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pairsift.api.config import Config
+from pairsift.api.prepare import VOCABULARY, Prepared, check, matcher_factory, prepare, write_json, write_skipped
+from pairsift.api.run import CONFIG, METRICS, Run
+from pairsift.errors import InputError
+from pairsift.retrieve.codes import evaluate
+from pairsift.train.checkpoint import write_tensors
+from pairsift.train.loop import CHECKPOINT, Job, Trainer
+from pairsift.train.options import TrainOptions
+
+MAY_DIFFER = ("out", "config", "resume", "overwrite", "device", "threads", "checkpoint_minutes", "cache")
+
+
+def fit(source: str | Path, options: Mapping[str, object] | None = None, progress: bool = True) -> Run:
+    """Train on image-caption pairs, judge them, and leave a run's folder.
+
+    Args:
+        source: A CSV, TSV, JSON, JSON-lines or Parquet file, or a folder.
+        options: Options by their names on the command line: `{"out": "runs/a", "method": "pc2", "noise": 0.4}`.
+        progress: Whether to show progress bars.
+
+    Raises:
+        InputError: The source or an option cannot be used.
+    """
+    return fit_config(Config.resolve({"source": str(source), **(options or {})}), progress)
+
+
+def fit_config(config: Config, progress: bool = True) -> Run:
+    """`fit` for resolved options."""
+    check(config)
+    options = config.group(TrainOptions)
+    folder = out_folder(config)
+    _claim(folder, config)
+    began = time.monotonic()
+    prepared = prepare(config, folder, progress)
+    _start(folder, config, prepared)
+    encoded = time.monotonic()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    factory = matcher_factory(config, prepared)
+    job = Job(prepared.pairs, prepared.features, factory, config.method(), config.ranking(), options, folder, progress)
+    trainer = Trainer(job)
+    trainer.run(resume=bool(config["resume"]))
+    for k, network in enumerate(trainer.networks):
+        write_tensors(folder / "model" / f"network_{k}.safetensors", network.state_dict())
+    matchers = [network.matcher for network in trainer.networks]
+    recall = {name: evaluate(matchers, prepared.features, prepared.pairs, name) for name in ("test", "dev")}
+    facts = {"best": {"epoch": trainer.at.best_epoch, "dev_rsum": trainer.at.best_rsum}}
+    seconds = {"encode": round(encoded - began, 1), "train": round(trainer.at.seconds, 1)}
+    write_json(folder / METRICS, {**recall, **facts, **_facts(config, prepared), "seconds": seconds})
+    run = Run(folder, prepared, progress)
+    run.audit()
+    write_json(folder / METRICS, {**run.metrics, "peak_memory_gb": round(_peak(), 2)})
+    (folder / CHECKPOINT).unlink(missing_ok=True)
+    (folder / "model" / "best.safetensors").unlink(missing_ok=True)
+    return run
+
+
+def out_folder(config: Config) -> Path:
+    """The run's folder: `out`, or runs/<source>-<method>."""
+    return Path(config["out"] or Path("runs") / f"{Path(config['source']).resolve().stem}-{config['method']}")
+
+
+def _claim(folder: Path, config: Config) -> None:
+    """Make sure that the folder is free, or holds the unfinished run to go on with."""
+    old = folder / CONFIG
+    if config["resume"]:
+        if not old.exists():
+            raise InputError(f"{folder} holds no run to resume: leave --resume out")
+        before = Config.parse([f"--config={old}"]).options
+        for name in config.options.keys() | before.keys():
+            if name not in MAY_DIFFER and config.options.get(name) != before.get(name):
+                raise InputError(
+                    f"{folder} was begun with {name} = {before.get(name)}, not {config.options.get(name)}: "
+                    "resume with the same options"
+                )
+        if Run.finished(folder):
+            raise InputError(f"{folder} holds a finished run: there is nothing to resume")
+    elif old.exists() and not config["overwrite"]:
+        raise InputError(f"{folder} holds a run already: give --resume, --overwrite or another --out")
+    elif old.exists():
+        shutil.rmtree(folder)
+    elif folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise InputError(f"{folder} holds other things: give another --out")
+
+
+def _start(folder: Path, config: Config, prepared: Prepared) -> None:
+    """What the folder holds from the first moment on."""
+    try:
+        (folder / "model").mkdir(parents=True, exist_ok=True)
+        (folder / CONFIG).write_text(config.text(), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {error.strerror}") from None
+    write_skipped(prepared.pairs, folder / "skipped.csv")
+    if prepared.vocabulary is not None:
+        (folder / VOCABULARY).write_text(prepared.vocabulary.to_json(), encoding="utf-8")
+
+
+def _facts(config: Config, prepared: Prepared) -> dict[str, Any]:
+    """What the numbers were made of and with."""
+    pairs = prepared.pairs
+    names, counts = np.unique(pairs.split, return_counts=True)
+    packages = ("pairsift", "torch", "numpy", "scikit-learn", "pillow")
+    return {
+        "pairs": dict(zip(names.tolist(), counts.tolist(), strict=True)),
+        "data": {"source": pairs.source, "hash": pairs.hash(), "taken": pairs.taken, "skipped": len(pairs.skipped)},
+        "noise": None if pairs.noise is None else asdict(pairs.noise),
+        "seed": config["seed"],
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "machine": {"processor": platform.machine(), "threads": torch.get_num_threads()},
+    }
+
+
+def _peak() -> float:
+    """Largest resident memory of this process so far, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9

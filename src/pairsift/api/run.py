@@ -1,0 +1,169 @@
+"""A run's folder, opened: recall, issues, search."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import torch
+
+from pairsift.api.config import Config
+from pairsift.api.prepare import Prepared, matcher_factory, prepare, write_json
+from pairsift.audit import detection, issue_table, write_issues, write_report
+from pairsift.audit.score import judge
+from pairsift.audit.table import PAIRS_FILE
+from pairsift.encode import Table
+from pairsift.errors import InputError
+from pairsift.match import Codes, Matcher
+from pairsift.pairs import SPLITS, Pairs
+from pairsift.pairs.pairs import Ints
+from pairsift.retrieve.codes import Gallery, encode_rows, evaluate
+from pairsift.retrieve.search import top
+from pairsift.train.checkpoint import read_tensors, under
+
+CONFIG, METRICS, LOG, REPORT = "config.yaml", "metrics.json", "log.jsonl", "report.html"
+
+
+class Run:
+    """A run whose training is over.
+
+    Args:
+        folder: Where it lies.
+        prepared: Its pairs and features where they are at hand; they are read when first needed otherwise.
+        progress: Whether slow steps show progress bars.
+
+    Raises:
+        InputError: The folder holds no finished run.
+    """
+
+    def __init__(self, folder: str | Path, prepared: Prepared | None = None, progress: bool = True) -> None:
+        self.folder, self.progress = Path(folder), progress
+        if not (self.folder / CONFIG).exists():
+            raise InputError(f"{self.folder} holds no run: there is no {CONFIG}; make one with `pairsift fit`")
+        if prepared is None and not self.finished(self.folder):
+            raise InputError(f"{self.folder} holds an unfinished run: go on with `pairsift fit ... --resume`")
+        self.config = Config.parse([f"--config={self.folder / CONFIG}"])
+        if prepared is not None:
+            self.prepared = prepared
+
+    @staticmethod
+    def finished(folder: Path) -> bool:
+        """Whether a folder's run came to its end."""
+        return (folder / PAIRS_FILE).exists()
+
+    def weights(self, network: int) -> Path:
+        """File of a network's weights."""
+        return self.folder / "model" / f"network_{network}.safetensors"
+
+    @cached_property
+    def metrics(self) -> dict[str, Any]:
+        """What `metrics.json` holds."""
+        return dict(json.loads((self.folder / METRICS).read_text(encoding="utf-8")))
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """Pairs and features, from the source and the cache.
+
+        Raises:
+            InputError: The source is not what the run was made of.
+        """
+        prepared = prepare(self.config, self.folder, self.progress)
+        found, wanted = prepared.pairs.hash(), self.metrics["data"]["hash"]
+        if found != wanted:
+            raise InputError(f"{self.config['source']} has changed since {self.folder} was made: fit it again")
+        return prepared
+
+    @property
+    def pairs(self) -> Pairs:
+        """The run's pairs."""
+        return self.prepared.pairs
+
+    @cached_property
+    def matchers(self) -> list[Matcher]:
+        """The trained matchers, in evaluation mode."""
+        make, matchers = matcher_factory(self.config, self.prepared), []
+        for k in range(int(self.config.method().networks)):
+            matcher = make()
+            matcher.load_state_dict(under(read_tensors(self.weights(k))[0], "matcher."))
+            matchers.append(matcher.eval())
+        return matchers
+
+    def evaluate(self, split: str = "test", folds: int = 1) -> dict[str, dict[str, float]]:
+        """Recall in percent on a split, for `ensemble` and each network.
+
+        Args:
+            split: `train`, `dev` or `test`.
+            folds: Rank within this many consecutive parts of the images and average (5 for COCO-1K).
+        """
+        if split not in SPLITS:
+            raise InputError(f"there is no split {split!r}; choose from {', '.join(SPLITS)}")
+        return evaluate(self.matchers, self.prepared.features, self.pairs, split, folds)
+
+    def issues(self) -> pa.Table:
+        """All judged pairs, worst first: the columns of `pairs.parquet`."""
+        return pyarrow.parquet.read_table(self.folder / PAIRS_FILE)
+
+    def audit(self) -> pa.Table:
+        """Judge every usable pair and write `pairs.parquet`, `issues.csv`, `metrics.json` and `report.html`."""
+        pairs = self.pairs
+        ids, rows = pairs.ids(), pairs.images()
+        owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
+        gallery = Gallery.of(self.matchers, self.prepared.features, rows, ids)
+        train = np.asarray(pairs.split[ids] == "train")
+        verdicts = judge(gallery, owner, int(self.config["seed"]), train)
+        suggested = np.where(verdicts.suggested >= 0, ids[verdicts.suggested], -1)
+        words = np.where(verdicts.is_mismatch, "mismatched", "clean")
+        table = issue_table(pairs, ids, verdicts.score, verdicts.is_mismatch, words, suggested)
+        metrics = {**self.metrics, "noise_rate": {"estimated": float(np.mean(1 - verdicts.score[train]))}}
+        if pairs.noise is not None:
+            metrics["noise_rate"]["true"] = pairs.noise.rate
+            metrics["detection"] = detection(table)
+        write_issues(table, self.folder)
+        write_json(self.folder / METRICS, metrics)
+        self.metrics = metrics
+        self.report(table)
+        return table
+
+    def report(self, table: pa.Table) -> Path:
+        """Write `report.html`; returns its path."""
+        log = (self.folder / LOG).read_text(encoding="utf-8").splitlines()
+        path = self.folder / REPORT
+        lines = [json.loads(line) for line in log]
+        write_report(path, self.pairs, table, self.metrics, lines, dict(self.config.options))
+        return path
+
+    def search(self, query: str, k: int = 10) -> list[tuple[str, float]]:
+        """Images that a text describes, best first.
+
+        Args:
+            query: The text.
+            k: How many images.
+
+        Returns:
+            Path and mean cosine of each image, in [-1, 1].
+        """
+        if not query.strip():
+            raise InputError("the query is empty: give some words")
+        items = Table.of(self.prepared.texts.encode([query])).batch(np.zeros(1, np.int64))
+        with torch.no_grad():
+            texts = [matcher.encode_texts(items) for matcher in self.matchers]
+        rows, codes = self._images
+        found, scores = top(_joined(texts)[0], _joined(codes), k)
+        return [(str(self.pairs.paths[rows[i]]), float(score)) for i, score in zip(found, scores, strict=True)]
+
+    @cached_property
+    def _images(self) -> tuple[Ints, list[Codes]]:
+        rows = self.pairs.images(*SPLITS, "unused")
+        images = self.prepared.features.images
+        return rows, [encode_rows(matcher, images, rows, texts=False) for matcher in self.matchers]
+
+
+def _joined(codes: list[Codes]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Vectors whose inner product is the mean of the networks' inner products."""
+    whole = torch.cat([part.vectors for part in codes], 1) / len(codes) ** 0.5
+    return np.asarray(whole.cpu().numpy(), np.float32)

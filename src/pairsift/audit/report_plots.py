@@ -1,0 +1,171 @@
+"""The report's plots: inline SVG that takes its colours and its font from the page."""
+
+from __future__ import annotations
+
+import html
+import io
+import math
+import re
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairsift.retrieve.ranks import FloatArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Matplotlib draws in these colours, and each becomes the page's variable: plots follow the reader's light or dark.
+TONES = ("clean", "bad", "s3", "s4", "s5", "s6")
+_PAINT = {name: f"#0a0b{20 + row:02x}" for row, name in enumerate((*TONES, "muted", "line", "band", "ink"))}
+BINS = 40
+SIZE = 9  # of all text, in units of a plot 403 wide
+
+
+def histogram(score: FloatArray, bad: NDArray[np.bool_] | None, boundary: float | None) -> str:
+    """Distribution of scores in [0, 1], (n,).
+
+    Args:
+        score: One per pair.
+        bad: Pairs drawn in the second colour, (n,), or None for a single colour.
+        boundary: Where flagged pairs end, or None.
+    """
+    figure, axes = _canvas()
+    edges = np.linspace(0, 1, BINS + 1)
+    clean, _ = np.histogram(score if bad is None else score[~bad], edges)
+    moved, _ = np.histogram(score[:0] if bad is None else score[bad], edges)
+    if boundary is not None:
+        axes.axvspan(0, boundary, color=_PAINT["band"], linewidth=0, zorder=0)
+        axes.axvline(boundary, color=_PAINT["muted"], linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+        inside = boundary > 0.2
+        _say(axes, "◂ flagged", boundary, -5 if inside else 5, "right" if inside else "left")
+    width, middle = 0.86 / BINS, (edges[:-1] + edges[1:]) / 2
+    axes.bar(middle, moved, width, color=_PAINT["bad"], zorder=2)
+    axes.bar(middle, clean, width, bottom=moved, color=_PAINT["clean"], zorder=2)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, max(1.0, 1.16 * float((clean + moved).max())))
+    axes.set_xlabel("mismatch score (low is bad)")
+    axes.set_ylabel("pairs")
+    return _svg(figure, "histogram", f"Histogram of the mismatch scores of {len(score)} pairs")
+
+
+def curves(
+    name: str, ylabel: str, epochs: list[int], lines: dict[str, list[float]], phases: list[str], best: int | None
+) -> str:
+    """Values per epoch as lines, phases as bands.
+
+    Args:
+        name: Tells the plots of one page apart.
+        ylabel: What is drawn.
+        epochs: Ascending, at least one.
+        lines: One value per epoch under each name; not a number leaves a gap. Drawn in the order of `TONES`.
+        phases: One per epoch.
+        best: Epoch to mark on the first line, or None.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    figure, axes = _canvas()
+    _bands(axes, epochs, phases)
+    for tone, values in zip(_cycle(len(lines)), lines.values(), strict=True):
+        mark = "o" if len(epochs) <= 40 else ""
+        axes.plot(epochs, values, color=_PAINT[tone], linewidth=1.8, marker=mark, markersize=3.5, zorder=3)
+    first = next(iter(lines.values()), [])
+    if best in epochs and first and math.isfinite(first[epochs.index(best)]):
+        value = first[epochs.index(best)]
+        axes.plot([best], [value], "o", markersize=9, markerfacecolor="none", color=_PAINT["ink"], zorder=4)
+        axes.annotate(
+            f"best {value:.1f}",
+            (best, value),
+            xytext=(0, -16),
+            textcoords="offset points",
+            ha="center",
+            color=_PAINT["ink"],
+        )
+    axes.set_xlim(epochs[0] - 0.5, epochs[-1] + 0.5)
+    axes.margins(y=0.2)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel(ylabel)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return _svg(figure, name, f"{ylabel} for each epoch")
+
+
+def legend(names: list[str], tones: list[str] | None = None) -> str:
+    """Coloured squares with names, in HTML."""
+    parts = (
+        f'<span><i style="--tone: var(--{tone})"></i>{html.escape(name)}</span>'
+        for name, tone in zip(names, tones or _cycle(len(names)), strict=True)
+    )
+    return f'<figcaption class="legend">{"".join(parts)}</figcaption>'
+
+
+def _cycle(n: int) -> list[str]:
+    return [TONES[row % len(TONES)] for row in range(n)]
+
+
+def _bands(axes: Axes, epochs: list[int], phases: list[str]) -> None:
+    """A tint behind every second phase, and each phase's name where it first begins."""
+    starts = [row for row in range(len(epochs)) if row == 0 or phases[row] != phases[row - 1]]
+    seen: set[str] = set()
+    for count, (row, after) in enumerate(zip(starts, [*starts[1:], len(epochs)], strict=True)):
+        left, right = epochs[row] - 0.5, epochs[after - 1] + 0.5
+        if count % 2 == 0 and len(starts) > 1:
+            axes.axvspan(left, right, color=_PAINT["band"], linewidth=0, zorder=0)
+        room = 74 * (right - left) / (epochs[-1] - epochs[0] + 1)  # characters that fit into the plot's width
+        if phases[row] not in seen and len(phases[row]) < room:
+            _say(axes, phases[row], left, 5, "left")
+            seen.add(phases[row])
+
+
+def _say(axes: Axes, words: str, x: float, shift: float, side: Literal["left", "right"]) -> None:
+    """Words at the top of a plot, beside `x`."""
+    axes.annotate(
+        words,
+        (x, 1),
+        xycoords=("data", "axes fraction"),
+        xytext=(shift, -4),
+        textcoords="offset points",
+        ha=side,
+        va="top",
+        color=_PAINT["muted"],
+    )
+
+
+def _canvas() -> tuple[Figure, Axes]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.6, 2.9), layout="constrained")
+    axes = figure.add_subplot()
+    axes.grid(axis="y", color=_PAINT["line"], linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0, labelcolor=_PAINT["muted"], pad=5, labelsize=SIZE)
+    axes.tick_params(axis="x", pad=8)
+    for name, spine in axes.spines.items():
+        spine.set_visible(name == "bottom")
+        spine.set_color(_PAINT["line"])
+    axes.xaxis.label.set_color(_PAINT["muted"])
+    axes.yaxis.label.set_color(_PAINT["muted"])
+    return figure, axes
+
+
+def _svg(figure: Figure, name: str, label: str) -> str:
+    """The figure as an `svg` element: same bytes from the same data, ids of its own, the page's colours and font."""
+    import matplotlib
+    from matplotlib.text import Text
+
+    out = io.StringIO()
+    for text in figure.findobj(Text):
+        text.set_fontsize(SIZE)
+    with matplotlib.rc_context({"svg.hashsalt": f"pairsift {name}", "svg.fonttype": "none"}):
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    drawn = out.getvalue()
+    view = re.search(r'viewBox="[^"]*"', drawn)
+    inner = drawn[drawn.index(">", drawn.index("<svg")) + 1 : drawn.rindex("</svg>")]
+    inner = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", inner, flags=re.DOTALL)
+    inner = re.sub(r'\bid="', f'id="{name}-', inner)
+    inner = inner.replace("url(#", f"url(#{name}-").replace('xlink:href="#', f'href="#{name}-')
+    for tone, paint in _PAINT.items():
+        inner = inner.replace(paint, f"var(--{tone})")
+    box = view.group() if view else ""
+    return f'<svg {box} role="img" aria-label="{html.escape(label)}">{inner.strip()}</svg>'

@@ -1,0 +1,179 @@
+"""The report as a contract: one row per pair, a score in [0, 1] where low is bad, a flag, a verdict."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.csv
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from pairsift.pairs.pairs import Ints, Pairs
+from pairsift.retrieve.ranks import FloatArray
+
+PAIRS_FILE = "pairs.parquet"
+ISSUES_FILE = "issues.csv"
+
+
+def issue_table(
+    pairs: Pairs,
+    ids: Ints,
+    score: FloatArray,
+    is_mismatch: NDArray[np.bool_],
+    verdict: list[str] | NDArray[np.str_],
+    suggested_from: Ints,
+    extra: dict[str, list[Any]] | None = None,
+) -> pa.Table:
+    """One row per pair of `ids`, worst first (score ascending, then id).
+
+    Columns, in this order: `pair` (int64 id), `image` (its name), `given_caption`, `split`, `mismatch_score`,
+    `is_mismatch`, `verdict`, `suggested_caption` and `suggested_from_pair` (null where there is none); where
+    the truth is known `true_image` (name) and `truly_mismatched`; `extra`; then the source's own columns,
+    with `_given` behind a name that is taken.
+
+    Args:
+        pairs: All pairs.
+        ids: Ids of the judged pairs, (n,), each once.
+        score: How well the caption fits its image, in [0, 1], low is bad, (n,).
+        is_mismatch: Whether the pair is flagged, (n,).
+        verdict: The method's word for each pair, such as `clean` or `mismatched`, (n,).
+        suggested_from: Id of the pair whose caption would fit the image, -1 for none, (n,).
+        extra: More columns, each (n,), in the order of `ids`.
+
+    Raises:
+        ValueError: Lengths differ, an id is unknown or given twice, a score is outside [0, 1], or a name in
+            `extra` is taken.
+    """
+    ids, suggested_from = np.asarray(ids, dtype=np.int64), np.asarray(suggested_from, dtype=np.int64)
+    score, extra = np.asarray(score, dtype=np.float64), extra or {}
+    given: dict[str, Any] = {
+        "score": score,
+        "is_mismatch": is_mismatch,
+        "verdict": verdict,
+        "suggested_from": suggested_from,
+    }
+    _check(pairs, ids, {**given, **extra})
+    columns = _columns(pairs, ids, given)
+    if taken := sorted(columns.keys() & extra.keys()):
+        raise ValueError(f"extra column {taken[0]} has the name of a column of the table")
+    columns.update({name: pa.array(values) for name, values in extra.items()})
+    for name, values in pairs.columns.items():
+        columns[_free(name, columns, pairs.columns)] = _texts(values[one] for one in ids)
+    return pa.table(columns).take(np.lexsort((ids, score)))
+
+
+def write_issues(table: pa.Table, folder: Path) -> None:
+    """Writes `pairs.parquet` (all rows) and `issues.csv` (flagged rows, worst first) into a folder.
+
+    Each file appears whole or not at all. Captions stand in the CSV as they are: a spreadsheet may take one
+    that begins with `=` for a formula, so import it as text.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    issues = table.filter(table["is_mismatch"])
+    _atomically(folder / PAIRS_FILE, lambda path: pyarrow.parquet.write_table(table, path))
+    _atomically(folder / ISSUES_FILE, lambda path: pyarrow.csv.write_csv(issues, path))
+
+
+def detection(table: pa.Table) -> dict[str, float | int | None]:
+    """How well the mismatched training pairs were found, against the truth.
+
+    Returns:
+        `auroc` and `average_precision` of `1 - mismatch_score` against `truly_mismatched`, `precision` and
+        `recall` of the flag, and `flagged`, their number; over the rows of split `train`. None where a value
+        is not
+        defined: the truth is unknown or of one class, nothing is flagged, nothing is mismatched.
+    """
+    train = table.filter(pa.compute.equal(table["split"], "train"))
+    flag = _booleans(train, "is_mismatch")
+    found: dict[str, float | int | None] = dict.fromkeys(("auroc", "average_precision", "precision", "recall"))
+    found["flagged"] = int(flag.sum())
+    if "truly_mismatched" not in table.column_names:
+        return found
+    truth = _booleans(train, "truly_mismatched")
+    if truth.any() and not truth.all():
+        from sklearn.metrics import average_precision_score, roc_auc_score
+
+        suspicion = 1 - train["mismatch_score"].to_numpy()
+        found["auroc"] = float(roc_auc_score(truth, suspicion))
+        found["average_precision"] = float(average_precision_score(truth, suspicion))
+    if flag.any():
+        found["precision"] = float(truth[flag].mean())
+    if truth.any():
+        found["recall"] = float(flag[truth].mean())
+    return found
+
+
+def _columns(pairs: Pairs, ids: Ints, given: dict[str, Any]) -> dict[str, pa.Array]:
+    """The table's own columns, in the order of `ids`."""
+    suggested = [int(one) if one >= 0 else None for one in given["suggested_from"]]
+    columns: dict[str, pa.Array] = {
+        "pair": pa.array(ids),
+        "image": _texts(_name(pairs, pairs.image_of[one]) for one in ids),
+        "given_caption": _texts(pairs.captions[one] for one in ids),
+        "split": _texts(str(one) for one in pairs.split[ids]),
+        "mismatch_score": pa.array(given["score"]),
+        "is_mismatch": pa.array(np.asarray(given["is_mismatch"], dtype=np.bool_)),
+        "verdict": _texts(str(one) for one in given["verdict"]),
+        "suggested_caption": _texts(None if one is None else pairs.captions[one] for one in suggested),
+        "suggested_from_pair": pa.array(suggested, type=pa.int64()),
+    }
+    if pairs.true_image_of is not None:
+        columns["true_image"] = _texts(_name(pairs, row) for row in pairs.true_image_of[ids])
+        columns["truly_mismatched"] = pa.array(pairs.mismatched()[ids])
+    return columns
+
+
+def _check(pairs: Pairs, ids: Ints, given: dict[str, Any]) -> None:
+    for name, values in given.items():
+        if len(values) != len(ids):
+            raise ValueError(f"{name} has {len(values)} values for {len(ids)} pairs")
+    if len(ids) and not (ids.min() >= 0 and ids.max() < len(pairs)):
+        raise ValueError(f"ids run from {ids.min()} to {ids.max()}, of {len(pairs)} pairs")
+    if len(np.unique(ids)) != len(ids):
+        raise ValueError("an id is given twice")
+    if len(ids) and given["suggested_from"].max() >= len(pairs):
+        raise ValueError(f"a suggestion comes from pair {given['suggested_from'].max()} of {len(pairs)}")
+    inside = (given["score"] >= 0) & (given["score"] <= 1)
+    if not inside.all():
+        worst = int(np.flatnonzero(~inside)[0])
+        raise ValueError(f"pair {ids[worst]} has score {given['score'][worst]}: scores lie in [0, 1]")
+
+
+def _name(pairs: Pairs, row: int) -> str | None:
+    return pairs.names[row] if row >= 0 else None
+
+
+def _texts(values: Any) -> pa.Array:
+    """Strings or None; bytes of a file name that are no UTF-8 become U+FFFD."""
+    clean = [
+        one if one is None else one.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for one in values
+    ]
+    return pa.array(clean, type=pa.string())
+
+
+def _free(name: str, columns: dict[str, pa.Array], own: dict[str, list[str]]) -> str:
+    """A user's column name, with as many `_given` as it takes to be neither the table's nor another of theirs."""
+    free = name
+    while free in columns or (free != name and free in own):
+        free += "_given"
+    return free
+
+
+def _booleans(table: pa.Table, name: str) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = table[name].to_numpy().astype(np.bool_)
+    return found
+
+
+def _atomically(path: Path, write: Callable[[Path], None]) -> None:
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write(part)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

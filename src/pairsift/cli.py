@@ -1,0 +1,203 @@
+"""The command line: verbs over the Python interface. Each verb imports what it needs when it is called."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from pairsift.errors import InputError
+
+KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a verb.
+
+    Args:
+        arguments: The command line without the program's name; default: that of the process.
+
+    Returns:
+        0, or 2 where the input or an option cannot be used.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        print(_usage())
+        return 0
+    try:
+        if words[0] == "--version":
+            from importlib.metadata import version
+
+            print(f"pairsift {version('pairsift')}")
+        elif words[0] not in VERBS:
+            raise InputError(f"there is no verb {words[0]!r}; choose from {', '.join(VERBS)}")
+        else:
+            VERBS[words[0]](words[1:])
+    except InputError as error:
+        print(f"pairsift: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("pairsift: stopped; `pairsift fit ... --resume` goes on from the last checkpoint", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+    return 0
+
+
+def _usage() -> str:
+    lines = [f"  {name:10}{(verb.__doc__ or '').splitlines()[0]}" for name, verb in VERBS.items()]
+    return "\n".join(["usage: pairsift VERB ...", "", *lines, "", "`pairsift VERB --help` tells a verb's options."])
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(message)
+
+
+def _parser(verb: str, about: str) -> _Parser:
+    return _Parser(prog=f"pairsift {verb}", description=about)
+
+
+def fit(words: Sequence[str]) -> None:
+    """Train on a source of pairs, judge them, leave a run's folder."""
+    from pairsift.api.config import Config
+    from pairsift.api.fit import fit_config
+
+    run = fit_config(Config.parse(words))
+    _summary(run.folder, run.metrics)
+
+
+def demo(words: Sequence[str]) -> None:
+    """Make captioned scenes, plant 40% noise, train, and show what was found."""
+    from pairsift.api.fit import fit as fit_source
+    from pairsift.pairs import write_scenes
+
+    parser = _parser("demo", demo.__doc__ or "")
+    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder of the run (default: %(default)s)")
+    parser.add_argument("--images", type=int, default=1600, help="number of scenes (default: %(default)s)")
+    parser.add_argument("--noise", type=float, default=0.4, help="share of mismatched pairs (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of scenes and noise (default: %(default)s)")
+    chosen = parser.parse_args(words)
+    scenes = chosen.out.with_name(chosen.out.name + "-scenes")
+    print(f"drawing {chosen.images} scenes into {scenes}")
+    write_scenes(scenes, chosen.images, chosen.seed)
+    options = {"out": str(chosen.out), "noise": chosen.noise, "noise_seed": chosen.seed, "overwrite": True}
+    run = fit_source(scenes, options)
+    _summary(run.folder, run.metrics)
+
+
+def evaluate(words: Sequence[str]) -> None:
+    """Print a run's recall."""
+    from pairsift.api.run import Run
+
+    parser = _parser("evaluate", evaluate.__doc__ or "")
+    parser.add_argument("run", help="a run's folder")
+    parser.add_argument("--split", default="test", help="train, dev or test (default: %(default)s)")
+    parser.add_argument("--folds", type=int, default=1, help="rank within this many parts (5 for COCO-1K)")
+    parser.add_argument("--json", type=Path, help="also write the numbers to this file")
+    chosen = parser.parse_args(words)
+    recall = Run(chosen.run).evaluate(chosen.split, chosen.folds)
+    print(_recall({chosen.split: recall}))
+    if chosen.json:
+        chosen.json.write_text(json.dumps({chosen.split: recall}, indent=2) + "\n")
+
+
+def audit(words: Sequence[str]) -> None:
+    """Judge a run's pairs again; write its table and its report."""
+    from pairsift.api.run import Run
+
+    parser = _parser("audit", audit.__doc__ or "")
+    parser.add_argument("run", help="a run's folder")
+    parser.add_argument("--worst", type=int, default=10, help="how many pairs to print (default: %(default)s)")
+    chosen = parser.parse_args(words)
+    run = Run(chosen.run)
+    table = run.audit()
+    for row in table.slice(0, chosen.worst).to_pylist():
+        print(f"{row['mismatch_score']:.3f}  {row['image']}\n       given: {row['given_caption']}")
+        if row["suggested_caption"] is not None:
+            print(f"       fits:  {row['suggested_caption']} (pair {row['suggested_from_pair']})")
+    _summary(run.folder, run.metrics)
+
+
+def search(words: Sequence[str]) -> None:
+    """Find a run's images by a text."""
+    from pairsift.api.run import Run
+
+    parser = _parser("search", search.__doc__ or "")
+    parser.add_argument("run", help="a run's folder")
+    parser.add_argument("query", help="what to look for")
+    parser.add_argument("-k", type=int, default=10, help="how many images (default: %(default)s)")
+    chosen = parser.parse_args(words)
+    for path, score in Run(chosen.run).search(chosen.query, chosen.k):
+        print(f"{score:.3f}  {path}")
+
+
+def show(words: Sequence[str]) -> None:
+    """Name the methods, matchers, losses, encoders or readers there are."""
+    parser = _parser("list", show.__doc__ or "")
+    parser.add_argument("what", nargs="?", choices=["methods", "matchers", "losses", "encoders", "readers"])
+    chosen = parser.parse_args(words)
+    for name, lines in _catalogue().items():
+        if chosen.what in (None, name):
+            print(name)
+            for entry, about in lines.items():
+                print(f"  {entry:24}{about}")
+
+
+def _catalogue() -> dict[str, dict[str, str]]:
+    from pairsift.encode import image_encoders, text_encoders
+    from pairsift.loss.ranking import RANKING_LOSSES
+    from pairsift.match import MATCHERS
+    from pairsift.methods import METHODS
+    from pairsift.pairs import READERS
+
+    def first(thing: object) -> str:
+        return (thing.__doc__ or "").strip().splitlines()[0]
+
+    return {
+        "methods": {name: method.summary for name, method in METHODS.items()},
+        "matchers": {name: first(matcher) for name, matcher in MATCHERS.items()},
+        "losses": {name: first(loss) for name, loss in RANKING_LOSSES.items()},
+        "encoders": {**image_encoders(), **text_encoders()},
+        "readers": {name: first(reader) for name, reader in READERS.items()},
+    }
+
+
+def _recall(splits: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+    """A table of recall."""
+    rows = [f"{'':20}" + "".join(f"{key.replace('_r', ' R@'):>9}" for key in KEYS)]
+    for split, views in splits.items():
+        for view, recall in views.items():
+            rows.append(f"{split + ' ' + view:20}" + "".join(f"{recall[key]:9.1f}" for key in KEYS))
+    return "\n".join(rows)
+
+
+def _summary(folder: Path, metrics: Mapping[str, object]) -> None:
+    """What a run found, for a person."""
+    print(_recall({name: metrics[name] for name in ("test", "dev") if name in metrics}))  # type: ignore[misc]
+    rate: Mapping[str, float] = metrics["noise_rate"]  # type: ignore[assignment]
+    known = f" (true: {rate['true']:.1%})" if "true" in rate else ""
+    print(f"\nestimated share of mismatched pairs: {rate['estimated']:.1%}{known}")
+    found: Mapping[str, float] | None = metrics.get("detection")  # type: ignore[assignment]
+    if found and found["auroc"] is not None:
+        print(
+            f"mismatched pairs found: {found['flagged']} flagged, {found['precision']:.1%} of them rightly, "
+            f"{found['recall']:.1%} of all found, AUROC {found['auroc']:.4f}"
+        )
+    print(f"table of suspects: {folder / 'issues.csv'}\nreport: {folder / 'report.html'}")
+
+
+VERBS: dict[str, Callable[[Sequence[str]], None]] = {
+    "demo": demo,
+    "fit": fit,
+    "evaluate": evaluate,
+    "audit": audit,
+    "search": search,
+    "list": show,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

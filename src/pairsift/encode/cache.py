@@ -1,0 +1,207 @@
+"""From pairs to features, computed once and kept on disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from pairsift.encode.decode import BadImage, open_image
+from pairsift.encode.encoder import ImageEncoder, TextEncoder, digest
+from pairsift.encode.features import Features, Table
+from pairsift.encode.parallel import ordered
+from pairsift.encode.store import Entry, Layout, Writer
+from pairsift.errors import InputError
+from pairsift.pairs.pairs import SKIPPED, Ints, Pairs
+
+CAPTIONS_AT_ONCE = 512
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Features of some consecutive rows, and why rows among them failed."""
+
+    values: NDArray[np.generic]
+    lengths: Ints | None = None
+    failures: dict[int, str] = field(default_factory=dict)
+
+
+def encode_pairs(
+    pairs: Pairs,
+    image_encoder: ImageEncoder,
+    text_encoder: TextEncoder,
+    cache: Path | None = None,
+    batch_size: int = 32,
+    progress: bool = True,
+) -> tuple[Features, dict[int, str]]:
+    """Encode all images and captions, or open what an earlier call made of the same data with the same encoders.
+
+    The arrays are memory-mapped .npy files: float32 for vectors, float16 for regions and tokens (which take many times
+    the room), int32 for ids. They are keyed by the encoder (weights and preprocessing) and by the images' paths, sizes
+    and modification times or the captions' text; neither splits nor injected noise matter. A killed call goes on where
+    it stopped. Two calls at once on the same data do the work once.
+
+    Args:
+        pairs: The pairs. An image is encoded where a pair that is not skipped points at it.
+        image_encoder: From `image_encoder(...)`.
+        text_encoder: From `text_encoder(...)`.
+        cache: Folder for the arrays; None takes `$XDG_CACHE_HOME/pairsift` or `~/.cache/pairsift`.
+        batch_size: Images decoded and encoded together, at least 1.
+        progress: Whether to show progress bars.
+
+    Returns:
+        The features, row i of `images` for image i and row i of `texts` for pair i, and the images that could not be
+        read: row to reason. Rows without an encoding hold zeros, or nothing where rows are ragged.
+
+    Raises:
+        InputError: The cache folder cannot be written.
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}: it must be at least 1")
+    folder = default_cache() if cache is None else Path(cache)
+    images, failures = _images(pairs, image_encoder, folder, batch_size, progress)
+    texts = _texts(pairs, text_encoder, folder, progress)
+    return Features(images, texts), failures
+
+
+def default_cache() -> Path:
+    """`$XDG_CACHE_HOME/pairsift`, or `~/.cache/pairsift`."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "pairsift"
+
+
+def _images(
+    pairs: Pairs, encoder: ImageEncoder, folder: Path, batch_size: int, progress: bool
+) -> tuple[Table, dict[int, str]]:
+    # Noise may leave an image without a caption for now: what the source says decides.
+    truth = pairs.image_of if pairs.true_image_of is None else pairs.true_image_of
+    used = truth[(pairs.split != SKIPPED) & (truth >= 0)]
+    wanted = np.zeros(pairs.n_images, np.bool_)
+    wanted[used] = True
+    vector = encoder.kind == "vector"
+    item = (encoder.dim,) if vector else (encoder.regions, encoder.dim)
+    layout = Layout(pairs.n_images, item, "<f4" if vector else "<f2", ragged=False)
+    entry = Entry(folder, f"images-{digest(['images', encoder.key(), *_stamps(pairs.paths)])}")
+
+    def chunks(start: int) -> Iterator[_Chunk]:
+        batches = (np.arange(at, min(at + batch_size, layout.rows)) for at in range(start, layout.rows, batch_size))
+        return ordered(lambda rows: _image_chunk(rows, pairs.paths, wanted, encoder, layout), batches)
+
+    table, failures = _open_or_fill(entry, layout, wanted, chunks, "images" if progress else None)
+    return table, {row: reason for row, reason in failures.items() if wanted[row]}
+
+
+def _texts(pairs: Pairs, encoder: TextEncoder, folder: Path, progress: bool) -> Table:
+    wanted = np.array([bool(caption.strip()) for caption in pairs.captions], np.bool_)
+    ragged = encoder.kind != "vector"
+    dtype = {"vector": "<f4", "tokens": "<f2", "ids": "<i4"}[encoder.kind]
+    layout = Layout(len(pairs), () if encoder.kind == "ids" else (encoder.dim,), dtype, ragged)
+    entry = Entry(folder, f"texts-{digest(['texts', encoder.key(), *pairs.captions])}")
+
+    def chunks(start: int) -> Iterator[_Chunk]:
+        batches = (slice(at, at + CAPTIONS_AT_ONCE) for at in range(start, layout.rows, CAPTIONS_AT_ONCE))
+        return ordered(lambda rows: _text_chunk(pairs.captions[rows], wanted[rows], encoder, layout), batches)
+
+    return _open_or_fill(entry, layout, wanted, chunks, "captions" if progress else None)[0]
+
+
+def _stamps(paths: list[Path]) -> Iterator[str]:
+    """What tells one state of the image files from another."""
+    for path in paths:
+        try:
+            status = os.stat(path)
+            yield f"{os.path.abspath(path)}\0{status.st_size} {status.st_mtime_ns}"
+        except (OSError, ValueError):
+            yield f"{path}\0missing"
+
+
+def _open_or_fill(
+    entry: Entry, layout: Layout, wanted: Bools, chunks: Callable[[int], Iterator[_Chunk]], bar: str | None
+) -> tuple[Table, dict[int, str]]:
+    """Open the entry, or make it first; `bar` names the progress bar (None: no bar)."""
+    found = entry.load(layout, wanted)
+    if found is not None:
+        return found
+    try:
+        entry.values.parent.mkdir(parents=True, exist_ok=True)
+        with entry.lock():
+            found = entry.load(layout, wanted)
+            if found is None:
+                _fill(Writer(entry, layout, wanted), chunks, bar)
+                found = entry.load(layout, wanted)
+    except OSError as error:
+        said = error.strerror or str(error)
+        where = entry.values.parent
+        raise InputError(
+            f"{where}: the feature cache cannot be written ({said}); free space or name another"
+        ) from error
+    if found is None:
+        raise InputError(f"{entry.values}: reads back other than it was written; name another cache folder")
+    return found
+
+
+def _fill(writer: Writer, chunks: Callable[[int], Iterator[_Chunk]], bar: str | None) -> None:
+    start, rows = writer.progress.done, writer.progress.layout.rows
+    try:
+        with tqdm(total=rows, initial=start, desc=bar, unit=" " + (bar or ""), disable=bar is None) as shown:
+            for chunk in chunks(start):
+                writer.progress.failures.update(chunk.failures)
+                writer.append(chunk.values, chunk.lengths)
+                shown.update(len(chunk.values) if chunk.lengths is None else len(chunk.lengths))
+        writer.finish()
+    finally:
+        writer.close()
+
+
+def _image_chunk(rows: Ints, paths: list[Path], wanted: Bools, encoder: ImageEncoder, layout: Layout) -> _Chunk:
+    values = np.zeros((len(rows), *layout.item), np.float32)
+    decoded = {at: _decode(paths[rows[at]], encoder) for at in np.flatnonzero(wanted[rows]).tolist()}
+    failures = {int(rows[at]): one for at, one in decoded.items() if isinstance(one, str)}
+    good = [at for at, one in decoded.items() if not isinstance(one, str)]
+    if good:
+        batch = torch.stack([one for one in decoded.values() if not isinstance(one, str)])
+        values[good] = encoder.encode(batch).float().numpy()
+    for at in np.flatnonzero(~np.isfinite(values.reshape(len(rows), -1)).all(1)):
+        failures[int(rows[at])] = f"{encoder.name} gives values for it that are not finite"
+        values[at] = 0
+    return _Chunk(_stored(values, layout), failures=failures)
+
+
+def _decode(path: Path, encoder: ImageEncoder) -> Tensor | str:
+    """One prepared image, or why there is none."""
+    try:
+        return encoder.prepare(open_image(path, smallest=2 * encoder.size))
+    except BadImage as error:
+        return error.reason
+    except Exception as error:  # one image never ends a run
+        return " ".join(f"the image cannot be prepared ({error})".split())
+
+
+def _text_chunk(captions: list[str], wanted: Bools, encoder: TextEncoder, layout: Layout) -> _Chunk:
+    kept = [caption for caption, keep in zip(captions, wanted, strict=True) if keep]
+    made = encoder.encode(kept) if kept else []
+    if not layout.ragged:
+        values = np.zeros((len(captions), *layout.item), np.float32)
+        if kept:
+            values[wanted] = np.asarray(made)
+        return _Chunk(_stored(values, layout))
+    lengths = np.zeros(len(captions), np.int64)
+    lengths[wanted] = [len(one) for one in made]
+    flat = np.concatenate(list(made)) if kept else np.zeros((0, *layout.item), layout.dtype)
+    return _Chunk(_stored(flat, layout), lengths)
+
+
+def _stored(values: NDArray[np.generic], layout: Layout) -> NDArray[np.generic]:
+    """As it goes to disk; float16 is cut at its largest number."""
+    if layout.dtype == "<f2":
+        values = np.clip(values.astype(np.float32, copy=False), -65504, 65504)
+    return values.astype(layout.dtype, copy=False)

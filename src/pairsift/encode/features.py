@@ -1,0 +1,85 @@
+"""Arrays of frozen features, and the batches that matchers take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pairsift.pairs.pairs import Ints
+
+
+@dataclass(frozen=True)
+class Items:
+    """A batch of images or of texts.
+
+    Attributes:
+        values: (n, d) vectors, (n, length, d) regions or token vectors, or (n, length) token ids; padding is 0.
+        mask: True at real tokens, (n, length), or None where every entry is real.
+    """
+
+    values: Tensor
+    mask: Tensor | None = None
+
+    def to(self, device: torch.device) -> Items:
+        """The same batch on another device."""
+        mask = None if self.mask is None else self.mask.to(device, non_blocking=True)
+        return Items(self.values.to(device, non_blocking=True), mask)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Features of many items, usually memory-mapped.
+
+    Attributes:
+        values: One row per item, (n, d) or (n, regions, d); or, with `offsets`, all items' tokens one after the other,
+            (total, d) vectors or (total,) ids.
+        offsets: Item i owns `values[offsets[i]:offsets[i + 1]]`, (n + 1,); None where items have one row each.
+    """
+
+    values: NDArray[np.generic]
+    offsets: Ints | None = None
+
+    @staticmethod
+    def of(encoded: NDArray[np.generic] | list[NDArray[np.generic]]) -> Table:
+        """The table of what a text encoder returns: (n, d), or a list of n arrays (length, ...)."""
+        if not isinstance(encoded, list):
+            return Table(encoded)
+        lengths = np.array([len(one) for one in encoded], np.int64)
+        return Table(np.concatenate(encoded), np.concatenate([np.zeros(1, np.int64), lengths.cumsum()]))
+
+    def __len__(self) -> int:
+        return len(self.values) if self.offsets is None else len(self.offsets) - 1
+
+    @property
+    def dim(self) -> int:
+        """Size of one vector (1 for token ids)."""
+        ids = self.offsets is not None and self.values.ndim == 1
+        return 1 if ids else int(self.values.shape[-1])
+
+    def batch(self, rows: Ints) -> Items:
+        """Gather these rows, padding ragged items with 0 to the longest, (len(rows), ...)."""
+        if self.offsets is None:
+            return Items(torch.from_numpy(_standard(self.values[rows])))
+        start, length = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
+        position = np.arange(max(1, int(length.max(initial=0))))
+        mask = position < length[:, None]
+        gathered = np.zeros(mask.shape + self.values.shape[1:], self.values.dtype)
+        gathered[mask] = self.values[(start[:, None] + position)[mask]]
+        return Items(torch.from_numpy(_standard(gathered)), torch.from_numpy(mask))
+
+
+@dataclass(frozen=True)
+class Features:
+    """What frozen encoders made of the pairs: row i of `images` is image i, row i of `texts` is pair i's caption."""
+
+    images: Table
+    texts: Table
+
+
+def _standard(values: NDArray[np.generic]) -> NDArray[np.generic]:
+    """float32 or int64, whichever fits: what matchers compute in."""
+    return np.ascontiguousarray(values, dtype=np.int64 if values.dtype.kind in "iu" else np.float32)

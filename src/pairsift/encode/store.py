@@ -1,0 +1,259 @@
+"""One array in the feature cache: written once, resumable after a kill, checked whenever it is opened."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairsift.encode.features import Table
+from pairsift.pairs.pairs import Ints
+
+CHECKPOINT_SECONDS = 5.0  # a kill loses at most this much work
+_HEADER = 128  # bytes before the values of a .npy file written here
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What an array holds: `rows` items of shape `item`, or, where ragged, of shape (length, *item)."""
+
+    rows: int
+    item: tuple[int, ...]
+    dtype: str
+    ragged: bool
+
+
+@dataclass
+class Progress:
+    """How far an array has come: rows done, rows left out on purpose, and rows that failed with their reasons."""
+
+    layout: Layout
+    left_out: list[int]
+    done: int = 0
+    values: tuple[int, int] = (0, 0)  # bytes and CRC-32
+    lengths: tuple[int, int] = (0, 0)
+    failures: dict[int, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """This as JSON."""
+        return json.dumps({**vars(self), "layout": vars(self.layout), "format": 1})
+
+    @classmethod
+    def from_json(cls, text: str) -> Progress:
+        """The reverse of `to_json`; raises ValueError, KeyError or TypeError where the text is anything else."""
+        raw: dict[str, Any] = json.loads(text)
+        if raw.pop("format") != 1:
+            raise ValueError("another format")
+        layout = raw.pop("layout")
+        return cls(
+            Layout(layout["rows"], tuple(layout["item"]), layout["dtype"], layout["ragged"]),
+            list(raw["left_out"]),
+            int(raw["done"]),
+            (int(raw["values"][0]), int(raw["values"][1])),
+            (int(raw["lengths"][0]), int(raw["lengths"][1])),
+            {int(row): str(reason) for row, reason in raw["failures"].items()},
+        )
+
+
+class Entry:
+    """The files of one array: `<stem>.npy`, `<stem>.offsets.npy` where ragged, and `<stem>.json`, written last."""
+
+    def __init__(self, folder: Path, stem: str) -> None:
+        self.values = folder / f"{stem}.npy"
+        self.offsets = folder / f"{stem}.offsets.npy"
+        self.meta = folder / f"{stem}.json"
+        self.journal = folder / f"{stem}.partial.json"
+        self.partial = folder / f"{stem}.partial"
+        self.partial_lengths = folder / f"{stem}.partial.lengths"
+        self.lock_file = folder / f"{stem}.lock"
+
+    def load(self, layout: Layout, wanted: NDArray[np.bool_]) -> tuple[Table, dict[int, str]] | None:
+        """Open the array and check it against its checksums; None where it is missing, damaged or lacks wanted rows."""
+        meta = _read(self.meta)
+        if meta is None or meta.layout != layout or wanted[meta.left_out].any():
+            return None
+        try:
+            values = _map(self.values)
+            offsets = _map(self.offsets).astype(np.int64) if layout.ragged else None
+        except (OSError, ValueError, EOFError, SyntaxError):
+            return None
+        rows = layout.rows if offsets is None else int(offsets[-1]) if len(offsets) == layout.rows + 1 else -1
+        if values.shape != (rows, *layout.item) or values.dtype != np.dtype(layout.dtype):
+            return None
+        lengths = b"" if offsets is None else np.diff(offsets).astype("<i8").tobytes()
+        if (
+            zlib.crc32(values.reshape(-1).view(np.uint8).data) != meta.values[1]
+            or zlib.crc32(lengths) != meta.lengths[1]
+        ):
+            return None
+        return Table(values, offsets), meta.failures
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold this entry alone; a second process waits here until the first is done or dead."""
+        with self.lock_file.open("a+b") as file:
+            if not _try_lock(file):
+                log.info("another process is encoding the same data: waiting for it (%s)", self.lock_file)
+                while not _try_lock(file):
+                    time.sleep(0.1)
+            yield  # closing the file lets go of the lock
+
+
+class Writer:
+    """Writes an entry's rows in order and notes its progress on disk every few seconds.
+
+    Values reach the disk before the note that counts them, so that what a killed process leaves can be trusted; a note
+    whose bytes are not there starts the array afresh.
+    """
+
+    def __init__(self, entry: Entry, layout: Layout, wanted: NDArray[np.bool_]) -> None:
+        self.entry = entry
+        left_out = np.flatnonzero(~wanted).tolist()
+        found = _read(entry.journal)
+        usable = found is not None and found.layout == layout and found.left_out == left_out and _intact(entry, found)
+        self.progress = found if found is not None and usable else Progress(layout, left_out)
+        self._values = _reopen(entry.partial, _HEADER + self.progress.values[0])
+        self._lengths = _reopen(entry.partial_lengths, self.progress.lengths[0])
+        self._noted = time.monotonic()
+
+    def append(self, values: NDArray[np.generic], lengths: Ints | None = None) -> None:
+        """Add items: (k, *item) values, or (total, *item) values with the lengths of the k items."""
+        progress = self.progress
+        progress.values = _add(self._values, values.astype(progress.layout.dtype, copy=False), progress.values)
+        if lengths is not None:
+            progress.lengths = _add(self._lengths, lengths.astype("<i8"), progress.lengths)
+        progress.done += len(values) if lengths is None else len(lengths)
+        if time.monotonic() - self._noted >= CHECKPOINT_SECONDS:
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Bring everything so far to disk, then the note that says so."""
+        for file in (self._values, self._lengths):
+            file.flush()
+            os.fsync(file.fileno())
+        _write(self.entry.journal, self.progress.to_json().encode())
+        self._noted = time.monotonic()
+
+    def finish(self) -> None:
+        """Turn the finished parts into the entry's files; the entry counts from its `.json` on."""
+        entry, progress, layout = self.entry, self.progress, self.progress.layout
+        self._lengths.flush()
+        lengths = np.fromfile(entry.partial_lengths, "<i8")
+        rows = int(lengths.sum()) if layout.ragged else layout.rows
+        self._values.seek(0)
+        self._values.write(_header((rows, *layout.item), np.dtype(layout.dtype)))
+        self.checkpoint()
+        self.close()
+        entry.meta.unlink(missing_ok=True)
+        if layout.ragged:
+            offsets = np.concatenate([[0], np.cumsum(lengths)]).astype("<i8")
+            _write(entry.offsets, _header(offsets.shape, offsets.dtype) + offsets.tobytes())
+        os.replace(entry.partial, entry.values)
+        _write(entry.meta, progress.to_json().encode())
+        for rest in (entry.journal, entry.partial_lengths):
+            rest.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the files; what was noted stays for the next attempt."""
+        for file in (self._values, self._lengths):
+            with suppress(OSError):
+                file.close()
+
+
+def _read(path: Path) -> Progress | None:
+    try:
+        return Progress.from_json(path.read_text("utf-8"))
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+        return None
+
+
+def _map(path: Path) -> NDArray[np.generic]:
+    """Open a .npy file memory-mapped (an empty array cannot be mapped and is read)."""
+    empty = path.stat().st_size <= _HEADER
+    array: NDArray[np.generic] = np.load(path, mmap_mode=None if empty else "r", allow_pickle=False)
+    return array
+
+
+def _intact(entry: Entry, progress: Progress) -> bool:
+    """Whether the bytes that a journal counts are there."""
+    parts = ((entry.partial, _HEADER, progress.values), (entry.partial_lengths, 0, progress.lengths))
+    return all(_crc(path, skip, size) == crc for path, skip, (size, crc) in parts)
+
+
+def _crc(path: Path, skip: int, size: int) -> int:
+    """CRC-32 of `size` bytes after the first `skip`, or -1 where the file has fewer."""
+    try:
+        with path.open("rb") as file:
+            file.seek(skip)
+            crc = 0
+            while size > 0:
+                block = file.read(min(size, 1 << 20))
+                if not block:
+                    return -1
+                crc, size = zlib.crc32(block, crc), size - len(block)
+            return crc
+    except OSError:
+        return -1
+
+
+def _reopen(path: Path, size: int) -> IO[bytes]:
+    """Open for writing at `size`, dropping what was written after the last note."""
+    file = path.open("r+b" if path.exists() else "w+b")
+    file.truncate(size)
+    file.seek(size)
+    return file
+
+
+def _add(file: IO[bytes], values: NDArray[np.generic], so_far: tuple[int, int]) -> tuple[int, int]:
+    data = np.ascontiguousarray(values).tobytes()
+    file.write(data)
+    return so_far[0] + len(data), zlib.crc32(data, so_far[1])
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a whole file or nothing; the entry's lock is held, so one temporary name will do."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """A .npy header (format 1.0) of a fixed size, so that it can be written when the number of rows is known."""
+    text = repr({"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape})
+    body = text.encode("latin-1").ljust(_HEADER - 11) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body
+
+
+def _try_lock(file: IO[bytes]) -> bool:
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            file.seek(0)
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True

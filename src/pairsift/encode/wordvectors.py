@@ -1,0 +1,81 @@
+"""Static word vectors of the package wordllama, whose weights come in its wheel."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+import numpy as np
+import torch
+
+from pairsift.encode.encoder import MAX_TOKENS, Array, digest, readable
+from pairsift.errors import InputError
+
+
+class WordLlamaEncoder:
+    """WordLlama's 256-d vectors, averaged over a caption's tokens or kept one per token.
+
+    A caption without any token becomes a vector of zeros (one such token where tokens are kept). Where tokens are kept,
+    a caption is cut after 512 of them.
+
+    Args:
+        tokens: Whether to keep one vector per token.
+
+    Raises:
+        InputError: The package is missing or broken.
+    """
+
+    name = "wordllama"
+    kind: Literal["vector", "tokens", "ids"]
+
+    def __init__(self, tokens: bool = False) -> None:
+        self.kind = "tokens" if tokens else "vector"
+        package = _import_quietly()
+        try:
+            folder = Path(str(package.__file__)).parent
+            model = package.WordLlama.load(cache_dir=folder, disable_download=True)
+        except Exception as error:
+            raise InputError(f"wordllama cannot be loaded ({error}); reinstall it: pip install wordllama") from error
+        self._tokenizer = model.tokenizer
+        self._tokenizer.no_padding()
+        self._vectors = np.asarray(model.embedding, np.float32)
+        self.dim = int(self._vectors.shape[1])
+        steps = f"wordllama {self.kind} {MAX_TOKENS if tokens else ''}"
+        self._key = digest([steps, self._tokenizer.to_str()], {"embedding": torch.from_numpy(self._vectors)})
+
+    def key(self) -> str:
+        """Hexadecimal digest over vectors and tokeniser."""
+        return self._key
+
+    def encode(self, captions: list[str]) -> Array | list[Array]:
+        """Encode captions, -> (n, 256) float32, or a list of n arrays (length, 256), length at least 1."""
+        found = self._tokenizer.encode_batch(readable(captions), add_special_tokens=False)
+        ids = [np.minimum(np.asarray(one.ids, np.int64), len(self._vectors) - 1) for one in found]
+        if self.kind == "tokens":
+            return [self._vectors[one[:MAX_TOKENS]] if len(one) else self._nothing(1) for one in ids]
+        pooled = self._nothing(len(captions))
+        for row, one in enumerate(ids):
+            if len(one):
+                pooled[row] = self._vectors[one].mean(0)
+        return pooled
+
+    def _nothing(self, rows: int) -> Array:
+        return np.zeros((rows, self.dim), np.float32)
+
+
+def _import_quietly() -> ModuleType:
+    """Import wordllama without letting it set up the program's logging, which it does on import."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    try:
+        return importlib.import_module("wordllama")
+    except ImportError as error:
+        raise InputError("wordllama is missing: run `pip install wordllama`") from error
+    finally:
+        root.setLevel(level)
+        for handler in [handler for handler in root.handlers if handler not in handlers]:
+            root.removeHandler(handler)
+            handler.close()

@@ -1,0 +1,1 @@
+"""Losses as pure functions: one value per pair, nothing reduced."""

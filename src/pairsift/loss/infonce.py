@@ -1,0 +1,28 @@
+"""InfoNCE in both directions."""
+
+import torch
+from torch import Tensor
+
+
+def infonce(logits: Tensor, exclude: Tensor, targets: Tensor | None = None) -> Tensor:
+    """Mean of the two directions' cross-entropies for every pair of a block.
+
+        -1/2 sum_j Y_ij log softmax_j(S_ij / tau)  -  1/2 sum_k Y_ki log softmax_k(S_ki / tau)
+
+    Args:
+        logits: S / tau, (B, B), images in rows; pairs on the diagonal.
+        exclude: True where row i and column j are no negatives of each other, (B, B); the diagonal is always kept.
+        targets: Y, (B, B), rows and columns each a distribution over what `exclude` leaves; default: the diagonal.
+
+    Returns:
+        (B,), at least 0.
+    """
+    eye = torch.eye(len(logits), dtype=torch.bool, device=logits.device)
+    logits = logits.masked_fill(exclude & ~eye, -torch.inf)
+    rows, columns = logits.log_softmax(1), logits.log_softmax(0)
+    if targets is None:
+        return -(rows.diagonal() + columns.diagonal()) / 2
+    targets = targets.masked_fill(exclude & ~eye, 0.0)
+    left = (targets * rows.masked_fill(targets <= 0, 0.0)).sum(1)  # 0 log 0 = 0, also in the gradient
+    right = (targets * columns.masked_fill(targets <= 0, 0.0)).sum(0)
+    return -(left + right) / 2

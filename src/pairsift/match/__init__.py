@@ -1,0 +1,9 @@
+"""Trainable matchers: codes for images and texts, and their similarity."""
+
+from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, unit
+from pairsift.match.two_tower import TwoTower
+from pairsift.match.vse import Vse
+
+MATCHERS: dict[str, type[Matcher]] = {"two_tower": TwoTower, "vse": Vse}
+
+__all__ = ["MATCHERS", "Codes", "ImageKind", "Matcher", "TextKind", "TwoTower", "Vse", "unit"]

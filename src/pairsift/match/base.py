@@ -1,0 +1,96 @@
+"""What every matcher offers, and the codes it works on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pairsift.encode.features import Items
+
+ImageKind = Literal["vector", "regions"]
+TextKind = Literal["vector", "tokens", "ids"]
+
+
+@dataclass(frozen=True)
+class Codes:
+    """What a matcher's encoder made of a batch of images or of texts.
+
+    Attributes:
+        vectors: Global vectors of unit length, (n, d).
+        tokens: Region or word codes, (n, length, d); None where the matcher needs only the vectors.
+        mask: True at real tokens, (n, length).
+    """
+
+    vectors: Tensor
+    tokens: Tensor | None = None
+    mask: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def rows(self, index: Tensor) -> Codes:
+        """The codes of these items, in this order."""
+        pick = [None if part is None else part[index] for part in (self.tokens, self.mask)]
+        return Codes(self.vectors[index], *pick)
+
+    @staticmethod
+    def join(parts: Sequence[Codes]) -> Codes:
+        """Put batches one after the other, padding tokens to the longest."""
+        if parts[0].tokens is None:
+            return Codes(torch.cat([part.vectors for part in parts]))
+        length = max(part.tokens.shape[1] for part in parts if part.tokens is not None)
+        tokens, masks = [], []
+        for part in parts:
+            assert part.tokens is not None
+            mask = part.mask if part.mask is not None else torch.ones_like(part.tokens[..., 0], dtype=torch.bool)
+            gap = length - part.tokens.shape[1]
+            tokens.append(functional.pad(part.tokens, (0, 0, 0, gap)))
+            masks.append(functional.pad(mask, (0, gap)))
+        return Codes(torch.cat([part.vectors for part in parts]), torch.cat(tokens), torch.cat(masks))
+
+
+class Matcher(nn.Module, ABC):
+    """Two encoders and a similarity.
+
+    Attributes:
+        name: What the command line calls it.
+        image_kind: The features of an image that it takes.
+        text_kind: The features of a text that it takes.
+        factorises: Whether the similarity is the inner product of the global vectors; then search uses an index.
+        preset: Name of the methods' preset that suits it.
+        dim: Length of a global vector.
+    """
+
+    name: ClassVar[str]
+    image_kind: ClassVar[ImageKind]
+    text_kind: ClassVar[TextKind]
+    factorises: ClassVar[bool] = True
+    preset: ClassVar[str] = "paper"
+    dim: int
+
+    @abstractmethod
+    def encode_images(self, items: Items) -> Codes:
+        """Codes of a batch of images, (n, ...)."""
+
+    @abstractmethod
+    def encode_texts(self, items: Items) -> Codes:
+        """Codes of a batch of texts, (n, ...)."""
+
+    def similarity(self, images: Codes, texts: Codes) -> Tensor:
+        """Similarity of every image with every text, (n_images, n_texts)."""
+        return images.vectors @ texts.vectors.T
+
+    def scale(self) -> Tensor:
+        """Inverse temperature for losses with a softmax, scalar; a constant 1 / 0.07 unless the matcher learns it."""
+        return torch.full((), 1 / 0.07, device=next(self.parameters()).device)
+
+
+def unit(x: Tensor) -> Tensor:
+    """x scaled to unit length along its last axis; an all-zero row stays zero, with a gradient that is finite."""
+    return x / (x.square().sum(-1, keepdim=True) + 1e-12).sqrt()

@@ -1,0 +1,70 @@
+"""Pooling that learns how much the highest, the second highest, ... value of every channel counts."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+WIDTH = 32  # of the position encodings and of the GRU over them
+TEMPERATURE = 0.1
+
+
+class GeneralizedPool(nn.Module):
+    """The generalized pooling operator (Chen et al., Learning the Best Pooling Strategy for VSE, CVPR 2021).
+
+    Every channel is sorted over an item's tokens by itself, and the k-th highest value of each is weighted by theta_k:
+
+        v_c = sum_k theta_k max_k(x_1c, ..., x_Lc),    theta = softmax_k( score(GRU(p_1, ..., p_L))_k / 0.1 )
+
+    p_k is a sinusoidal encoding of the position k. theta depends on L alone: mean and maximum are two special cases.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = nn.GRU(WIDTH, WIDTH, batch_first=True, bidirectional=True)
+        self.score = nn.Linear(WIDTH, 1, bias=False)
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Pool each item's tokens into one vector.
+
+        Args:
+            tokens: (n, length, d).
+            mask: True at real tokens, wherever they stand, (n, length).
+
+        Returns:
+            (n, d); 0 for an item without tokens.
+        """
+        count = mask.sum(1)
+        ordered = tokens.masked_fill(~mask[..., None], -torch.inf).transpose(1, 2).sort(-1, descending=True).values
+        beyond = torch.arange(mask.shape[1], device=mask.device) >= count[:, None]
+        ordered = ordered.masked_fill(beyond[:, None], 0.0)
+        distinct, which = torch.unique(count.clamp(min=1), return_inverse=True)
+        theta = self.weights(distinct, mask.shape[1])[which]
+        return (ordered @ theta[..., None].to(ordered.dtype)).squeeze(-1)
+
+    def weights(self, lengths: Tensor, width: int) -> Tensor:
+        """theta for items of these lengths.
+
+        Args:
+            lengths: Each from 1 to `width`, (m,).
+            width: Length of a row of the result.
+
+        Returns:
+            (m, width); a row sums to 1 over its length and is 0 beyond.
+        """
+        encoded = positions(width).to(self.score.weight).expand(len(lengths), -1, -1)
+        packed = pack_padded_sequence(encoded, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        states, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=width)
+        score: Tensor = self.score((states[..., :WIDTH] + states[..., WIDTH:]) / 2)
+        beyond = torch.arange(width, device=lengths.device) >= lengths[:, None]
+        return (score.squeeze(-1) / TEMPERATURE).masked_fill(beyond, -torch.inf).softmax(1)
+
+
+def positions(length: int) -> Tensor:
+    """Sinusoidal encodings of the positions 0, 1, ...: sine and cosine in turn, (length, 32), float64."""
+    rate = torch.exp(torch.arange(0, WIDTH, 2, dtype=torch.float64) * (-math.log(10000.0) / WIDTH))
+    angle = torch.arange(length, dtype=torch.float64)[:, None] * rate
+    return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)

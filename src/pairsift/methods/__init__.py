@@ -1,0 +1,10 @@
+"""One file per paper: what to do with pairs of little trust."""
+
+from pairsift.methods.base import Method
+from pairsift.methods.ncr import NCR
+from pairsift.methods.pc2 import PC2
+from pairsift.methods.plain import Oracle, Plain
+
+METHODS: dict[str, type[Method]] = {method.name: method for method in (Plain, Oracle, NCR, PC2)}
+
+__all__ = ["METHODS", "NCR", "PC2", "Method", "Oracle", "Plain"]

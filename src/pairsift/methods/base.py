@@ -1,0 +1,232 @@
+"""What a method is: phases, per-pair state, and the loss of a step."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from pairsift.encode.features import Items
+from pairsift.loss.ranking import RankingLoss, Reduction
+from pairsift.match.base import Codes, Matcher
+from pairsift.pairs.pairs import Ints
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of epochs that train the same subsets.
+
+    Attributes:
+        name: For the log.
+        epochs: At least 0.
+        subsets: The first drives an epoch; a batch of each other one comes along with every batch of the first.
+        warm: Whether the ranking loss is in its warm-up form.
+        observe: Whether each epoch begins with a pass over all training pairs that renews the method's state.
+    """
+
+    name: str
+    epochs: int
+    subsets: tuple[str, ...] = ("all",)
+    warm: bool = False
+    observe: bool = False
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some pairs, on their way through a network.
+
+    Attributes:
+        ids: Pair ids, (B,).
+        image_rows: Row of each pair's image, (B,).
+        caption_images: Row of the image that each caption below is given with, (B,); `image_rows` unless rematched.
+        images: Features of the images.
+        texts: Features of the captions.
+    """
+
+    ids: Ints
+    image_rows: Tensor
+    caption_images: Tensor
+    images: Items
+    texts: Items
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Term:
+    """One named part of a step's loss, not yet reduced.
+
+    Attributes:
+        name: For the log.
+        values: One value per pair, (B,).
+        weight: Factor of the term in the sum.
+        reduction: How the loop reduces `values`.
+    """
+
+    name: str
+    values: Tensor
+    weight: float = 1.0
+    reduction: Reduction = "mean"
+
+    def reduced(self) -> Tensor:
+        """The sum or the mean over the pairs, scalar."""
+        total = self.values.float().sum()
+        return total if self.reduction == "sum" else total / max(1, len(self.values))
+
+
+class Network(nn.Module):
+    """One matcher with the method's own trainable part beside it."""
+
+    def __init__(self, matcher: Matcher, head: nn.Module | None) -> None:
+        super().__init__()
+        self.matcher = matcher
+        self.head = head
+
+    def encode(self, batch: Batch) -> tuple[Codes, Codes]:
+        """Codes of the batch's images and of its captions."""
+        return self.matcher.encode_images(batch.images), self.matcher.encode_texts(batch.texts)
+
+    def logits(self, codes: Codes) -> Tensor:
+        """The head's class logits on global vectors, (n, K)."""
+        assert self.head is not None, "this method has no head"
+        logits: Tensor = self.head(codes.vectors)
+        return logits
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a method is told before it starts.
+
+    Attributes:
+        ids: Training pairs, ascending, (n,).
+        image_of: Image row of every pair, (n_pairs,).
+        n_images: Number of image rows.
+        matched: Whether each pair's caption really belongs to its image, (n_pairs,); None where nobody knows.
+        ranking: The ranking loss of the run.
+        seed: Seed of the run.
+    """
+
+    ids: Ints
+    image_of: Ints
+    n_images: int
+    matched: NDArray[np.bool_] | None
+    ranking: RankingLoss
+    seed: int
+
+
+class Method(ABC):
+    """What to do with pairs of little trust. Subclasses read beside their paper.
+
+    A method owns its state: named arrays of shape (networks, n_pairs, ...), one row per pair (or per image where it
+    says so), which the loop saves with every checkpoint.
+
+    Attributes:
+        name: What the command line calls it.
+        summary: One line for `pairsift list`.
+        citation: The paper.
+        needs_truth: Whether it can only run where the true correspondences are known.
+        presets: Default options by preset name, keyed as on the command line.
+        networks: How many networks train side by side.
+        state: The named arrays.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    citation: ClassVar[str] = ""
+    needs_truth: ClassVar[bool] = False
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+    networks: int = 2
+    state: dict[str, Array]
+    setting: Setting
+
+    @abstractmethod
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases, in order."""
+
+    def head(self, dim: int) -> nn.Module | None:
+        """The method's own trainable part, on global vectors of length `dim`."""
+        return None
+
+    def begin(self, setting: Setting) -> None:
+        """Take the data's setting and make the state that training starts from."""
+        self.setting = setting
+        self.state = {}
+
+    def observe(self, network: Network, batch: Batch) -> dict[str, Tensor]:
+        """What an epoch's pass (evaluation mode, no gradient) notes of each pair, each (B, ...)."""
+        images, texts = network.encode(batch)
+        similarity = network.matcher.similarity(images, texts)
+        return {"loss": self.setting.ranking.observe(similarity, network.matcher.scale(), not_negatives(batch))}
+
+    def update(self, seen: Sequence[Mapping[str, Array]], epoch: int) -> None:
+        """Turn what was observed, (n, ...) in the order of `setting.ids` for each network, into state."""
+        return None
+
+    def subset(self, name: str, network: int) -> Ints:
+        """Ids of the pairs that this network trains on under this name."""
+        if name != "all":
+            raise KeyError(f"{self.name} has no subset {name!r}")
+        return self.setting.ids
+
+    def captions(self, name: str, network: int, ids: Ints) -> Ints:
+        """Ids of the pairs whose captions these pairs of a subset train with; by default their own, (len(ids),)."""
+        return ids
+
+    @abstractmethod
+    def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
+        """Loss of one step of network k on a batch of every subset of the phase."""
+
+    def ranking_term(self, name: str, network: Network, pair: Pairing, y: Tensor, warm: bool = False) -> Term:
+        """The run's ranking loss on a pairing of images and texts as a term."""
+        matcher, loss = network.matcher, self.setting.ranking
+        similarity = matcher.similarity(pair.images, pair.texts)
+        return Term(name, loss(similarity, matcher.scale(), y, pair.exclude, warm), reduction=loss.reduction)
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Images and captions side by side, row i of one with row i of the other, and what is no negative of what.
+
+    Attributes:
+        images: (B, ...).
+        texts: (B, ...).
+        exclude: (B, B).
+    """
+
+    images: Codes
+    texts: Codes
+    exclude: Tensor
+
+
+def not_negatives(batch: Batch) -> Tensor:
+    """True where image i and caption j of a batch are not each other's negatives, (B, B)."""
+    return related(batch.image_rows, batch.caption_images)
+
+
+def related(image_rows: Tensor, caption_images: Tensor) -> Tensor:
+    """True where image i and caption j must not push each other apart, (B, B).
+
+    That is where the caption is given with that very image, or is paired here with the same image, or is a sibling (or
+    the same) of the caption that the image is paired with here.
+
+    Args:
+        image_rows: Row of the image in each pair, (B,).
+        caption_images: Row of the image that each pair's caption is given with, (B,).
+    """
+    same_image = image_rows[:, None] == image_rows[None, :]
+    siblings = caption_images[:, None] == caption_images[None, :]
+    return same_image | siblings | (image_rows[:, None] == caption_images[None, :])
+
+
+def correspond(values: Array, ids: Ints, like: Tensor) -> Tensor:
+    """Rows of a per-pair array as a float tensor on the device of `like`, (len(ids), ...)."""
+    return torch.from_numpy(np.asarray(values[ids], np.float32)).to(like.device)

@@ -1,0 +1,46 @@
+"""Co-dividing: the clean probabilities that NCR and its successors share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pairsift.methods.base import Array, Method, Setting
+from pairsift.pairs.pairs import Ints
+from pairsift.trust.division import divide, peer
+from pairsift.trust.mixture import fit_mixture
+
+
+class DividingMethod(Method):
+    """A method that fits a mixture to each network's losses and trains each network on its peer's division.
+
+    State: `clean_probability`, (networks, n_pairs), w of network k for every pair; 1 until the first division.
+    """
+
+    threshold: float = 0.5
+
+    def begin(self, setting: Setting) -> None:
+        """Every pair starts as clean."""
+        super().begin(setting)
+        self.state["clean_probability"] = np.ones((self.networks, len(setting.image_of)), np.float32)
+
+    def update(self, seen: Sequence[Mapping[str, Array]], epoch: int) -> None:
+        """w = posterior of the mixture component with the smaller loss (NCR)."""
+        for k, notes in enumerate(seen):
+            loss = np.asarray(notes["loss"], np.float32)
+            mixture = fit_mixture(loss, self.setting.seed)
+            self.state["clean_probability"][k, self.setting.ids] = mixture.low(loss)
+
+    def believed(self, name: str, network: int) -> Array:
+        """An array of the state as network k trains by it: its peer's, (n_pairs, ...)."""
+        array: Array = self.state[name][peer(network, self.networks)]
+        return array
+
+    def subset(self, name: str, network: int) -> Ints:
+        """`clean` and `noisy` by the peer's division; `all`."""
+        ids = self.setting.ids
+        if name not in ("clean", "noisy"):
+            return super().subset(name, network)
+        clean = divide(np.asarray(self.believed("clean_probability", network)[ids], np.float32), self.threshold)
+        return ids[clean] if name == "clean" else ids[~clean]

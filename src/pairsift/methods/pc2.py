@@ -1,0 +1,187 @@
+"""PC2: pseudo-classification based pseudo-captioning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pairsift.loss.classes import batch_entropy, pseudo_label_loss
+from pairsift.match.base import Codes, unit
+from pairsift.methods.base import (
+    Array,
+    Batch,
+    Network,
+    Pairing,
+    Phase,
+    Setting,
+    Term,
+    correspond,
+    not_negatives,
+    related,
+)
+from pairsift.methods.division import DividingMethod
+from pairsift.methods.plain import PAPER
+from pairsift.pairs.pairs import Ints
+from pairsift.trust.division import oscillation
+from pairsift.trust.mixture import fit_mixture
+
+
+class PC2(DividingMethod):
+    """Clean pairs teach a pseudo-classifier; its predictions find captions for the images of noisy pairs.
+
+    Where the published code differs from the paper, the paper holds: the entropy is that of the batch's mean
+    prediction (Eq. 3), oscillation compares adjacent epochs (Eq. 7), a pseudo-caption is taken with its own length,
+    and margins carry no gradient. The pseudo-classifier reads global vectors.
+
+    State beside `clean_probability`: `stability`, (networks, n_pairs), w^o; `predictions`, (networks, n_images, K),
+    each image's class prediction in the last pass; `pseudo_caption`, (networks, n_pairs), ids, with `search` epoch.
+
+    Args:
+        warmup_epochs: Epochs on all pairs, as given.
+        clean_epochs: Epochs on clean pairs only (the published code has them, the paper does not name them).
+        all_epochs: Epochs on clean pairs and on pseudo-captioned noisy ones.
+        classes: K of the pseudo-classifier.
+        threshold: Clean probability above which a pair is clean, tau in [0, 1].
+        noisy_weight: Weight of the noisy pairs' loss, lambda^n.
+        pseudo_weight: Weight of the pseudo-classification loss, lambda^pse.
+        entropy_weight: Weight of the entropy, lambda^ent.
+        mismatch_threshold: A pseudo-caption less similar than this is not used, [0, 1]; PC2* has 0.5.
+        search: Captions are sought in the clean `batch` at hand, or among all clean pairs once an `epoch`.
+        rectify: Whether oscillation rectifies the correspondence of clean pairs (Eq. 8).
+        networks: 2, or 1 for a network that believes itself.
+    """
+
+    name: ClassVar[str] = "pc2"
+    summary: ClassVar[str] = "pseudo-classifier, pseudo-captions for noisy pairs, rectified correspondence"
+    citation: ClassVar[str] = (
+        "Duan et al., PC2: Pseudo-Classification Based Pseudo-Captioning for Noisy Correspondence Learning in "
+        "Cross-Modal Retrieval, ACM MM 2024"
+    )
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"paper": PAPER, "two_tower": {}}
+
+    def __init__(  # noqa: PLR0913, PLR0917
+        self,
+        warmup_epochs: int = 5,
+        clean_epochs: int = 25,
+        all_epochs: int = 25,
+        classes: int = 128,
+        threshold: float = 0.5,
+        noisy_weight: float = 1.0,
+        pseudo_weight: float = 1.0,
+        entropy_weight: float = 10.0,
+        mismatch_threshold: float = 0.0,
+        search: Literal["batch", "epoch"] = "batch",
+        rectify: bool = True,
+        networks: int = 2,
+    ) -> None:
+        self.warmup_epochs, self.clean_epochs, self.all_epochs = warmup_epochs, clean_epochs, all_epochs
+        self.classes, self.threshold, self.mismatch_threshold = classes, threshold, mismatch_threshold
+        self.noisy_weight, self.pseudo_weight, self.entropy_weight = noisy_weight, pseudo_weight, entropy_weight
+        self.search, self.rectify, self.networks = search, rectify, networks
+
+    def phases(self) -> tuple[Phase, ...]:
+        """Warm-up, clean pairs, all pairs."""
+        return (
+            Phase("warm-up", self.warmup_epochs, warm=True),
+            Phase("clean", self.clean_epochs, ("clean",), observe=True),
+            Phase("all", self.all_epochs, ("clean", "noisy"), observe=True),
+        )
+
+    def head(self, dim: int) -> nn.Module:
+        """The pseudo-classifier C, one for both modalities."""
+        return nn.Sequential(nn.Linear(dim, 256), nn.ReLU(), nn.Linear(256, self.classes))
+
+    def begin(self, setting: Setting) -> None:
+        """Every pair starts as clean and stable, every image without a prediction."""
+        super().begin(setting)
+        self.state["stability"] = np.ones_like(self.state["clean_probability"])
+        self.state["predictions"] = np.zeros((self.networks, setting.n_images, self.classes), np.float32)
+        if self.search == "epoch":
+            self.state["pseudo_caption"] = np.tile(np.arange(len(setting.image_of)), (self.networks, 1))
+
+    def observe(self, network: Network, batch: Batch) -> dict[str, Tensor]:
+        """The loss by which pairs are divided, and the images' class predictions."""
+        images, texts = network.encode(batch)
+        similarity = network.matcher.similarity(images, texts)
+        loss = self.setting.ranking.observe(similarity, network.matcher.scale(), not_negatives(batch))
+        return {"loss": loss, "predictions": network.logits(images).softmax(1)}
+
+    def update(self, seen: Sequence[Mapping[str, Array]], epoch: int) -> None:
+        """w from the losses; w^o from the drift of each image's prediction since the pass before (Eq. 7)."""
+        super().update(seen, epoch)
+        ids, bank = self.setting.ids, self.state["predictions"]
+        rows = self.setting.image_of[ids]
+        for k, notes in enumerate(seen):
+            now = np.asarray(notes["predictions"], np.float32)
+            before = np.asarray(bank[k, rows], np.float32)
+            if before.any():
+                drift = oscillation(now, before)
+                self.state["stability"][k, ids] = fit_mixture(drift, self.setting.seed).low(drift)
+            bank[k, rows] = now
+        if self.search == "epoch":
+            for k in range(self.networks):
+                self._seek(k)
+
+    def correspondence(self, k: int, batch: Batch) -> Tensor:
+        """y_i = w_i + (1 - w_i) 1(w^o_i >= tau) w^o_i, from the peer (inside Eq. 8), (B,)."""
+        w, stable = (
+            correspond(self.believed(name, k), batch.ids, batch.image_rows)
+            for name in ("clean_probability", "stability")
+        )
+        return w + (1 - w) * (stable >= self.threshold) * stable if self.rectify else w
+
+    def captions(self, name: str, network: int, ids: Ints) -> Ints:
+        """With `search` epoch: the captions that the last pass found for noisy pairs."""
+        if name != "noisy" or self.search != "epoch":
+            return ids
+        return np.asarray(self.state["pseudo_caption"][network, ids], np.int64)
+
+    def _seek(self, k: int) -> None:
+        """For each noisy pair of network k the clean one whose image it predicts most alike (Eq. 4)."""
+        clean, noisy = self.subset("clean", k), self.subset("noisy", k)
+        query, keys = (_unit(self.state["predictions"][k, self.setting.image_of[ids]]) for ids in (noisy, clean))
+        for part, block in zip(*(np.array_split(side, len(noisy) // 1024 + 1) for side in (noisy, query)), strict=True):
+            self.state["pseudo_caption"][k, part] = clean[(block @ keys.T).argmax(1)]
+
+    def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
+        """L = L_c + lambda^n L_n + lambda^pse L_pse + lambda^ent L_ent (Eq. 10)."""
+        own = networks[k]
+        batch = batches.get("clean") or batches["all"]
+        images, texts = own.encode(batch)
+        y = (
+            self.correspondence(k, batch)
+            if "clean" in batches
+            else torch.ones(len(batch), device=images.vectors.device)
+        )
+        terms = [self.ranking_term("clean", own, Pairing(images, texts, not_negatives(batch)), y, phase.warm)]
+        logits = own.logits(images)
+        terms.append(Term("pseudo", pseudo_label_loss(logits, own.logits(texts)), self.pseudo_weight))
+        terms.append(Term("entropy", batch_entropy(logits), self.entropy_weight))
+        if "noisy" in batches:
+            terms.append(self._noisy(own, k, batches["noisy"], (batch, texts, logits)))
+        return terms
+
+    def _noisy(self, own: Network, k: int, noisy: Batch, clean: tuple[Batch, Codes, Tensor]) -> Term:
+        """L_n (Eq. 4 to 6): images of noisy pairs with the captions of the clean images predicted most alike."""
+        images = own.matcher.encode_images(noisy.images)
+        batch, texts, logits = clean
+        if self.search == "epoch":
+            texts, owners = own.matcher.encode_texts(noisy.texts), noisy.caption_images
+            bank = self.state["predictions"][k]
+            alike = [unit(correspond(bank, rows.numpy(force=True), logits)) for rows in (noisy.image_rows, owners)]
+            y = (alike[0] * alike[1]).sum(1)
+        else:
+            prediction, keys = (unit(part.detach().softmax(1)) for part in (own.logits(images), logits))
+            y, j = (prediction @ keys.T).max(1)
+            texts, owners = texts.rows(j), batch.caption_images[j]
+        pairing = Pairing(images, texts, related(noisy.image_rows, owners))
+        term = self.ranking_term("noisy", own, pairing, y.clamp(0, 1))
+        return Term("noisy", term.values * (y >= self.mismatch_threshold), self.noisy_weight, term.reduction)
+
+
+def _unit(x: Array) -> Array:
+    return np.asarray(x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12))

@@ -1,0 +1,128 @@
+"""From a reader's records to pairs: which of them can be used, and in which split each one is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from pairsift.errors import InputError
+from pairsift.pairs.pairs import SKIPPED, UNUSED, Pairs, Skip
+from pairsift.pairs.records import Listing, Record, one_line, printable
+from pairsift.pairs.splits import FEWEST_IMAGES, SPLIT_WORDS, Draw, split_images
+
+
+class Images:
+    """The images that records name, each once."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.paths: list[Path] = []
+        self.exists: list[bool] = []
+        self._row_of: dict[str, int] = {}
+
+    def row(self, record: Record) -> int:
+        """Row of the record's image, added if it is new; -1 where the record names none."""
+        if record.path is None:
+            return -1
+        key = os.path.normpath(record.path)
+        row = self._row_of.setdefault(key, len(self.names))
+        if row == len(self.names):
+            self.names.append(printable(record.image))
+            self.paths.append(record.path)
+            self.exists.append(os.path.isfile(key))
+        return row
+
+
+class Checks:
+    """Says of one record after another why it cannot be used."""
+
+    def __init__(self, images: Images, has_splits: bool) -> None:
+        self.images = images
+        self.has_splits = has_splits
+        self.split_of: dict[int, str] = {}  # of each image with a usable record, as the source has it
+        self._first: dict[tuple[int, str], str] = {}  # where each caption of an image was met first
+
+    def problem(self, record: Record, row: int) -> str:
+        """Why the record cannot be used, in one line; empty where it can."""
+        basic = self._basic(record, row)
+        if basic:
+            return basic
+        key = (row, record.caption)
+        if key in self._first:
+            return f"repeats {self._first[key]}"
+        self._first[key] = record.where
+        split = SPLIT_WORDS.get(record.split.lower()) if self.has_splits else UNUSED
+        if split is None:
+            return one_line(f"split {record.split!r} is none of train, dev, val, test, restval")
+        earlier = self.split_of.setdefault(row, split)
+        return f"its image is in {earlier} already" if earlier != split else ""
+
+    def _basic(self, record: Record, row: int) -> str:
+        if record.problem:
+            return one_line(record.problem)
+        if row < 0:
+            return "names no image"
+        if not self.images.exists[row]:
+            if "://" in record.image[:10]:
+                return "its image is a web address, not a file"
+            return one_line(f"no image file at {self.images.paths[row]}")
+        return "" if record.caption.strip() else "the caption is empty"
+
+
+def assemble(source: str, reader: str, listing: Listing, draw: Draw) -> Pairs:
+    """Checks a reader's records and gives each its split.
+
+    Args:
+        source: Path of what was read.
+        reader: The reader's name.
+        listing: Its records.
+        draw: Seed and shares for splits that the source does not have.
+
+    Raises:
+        InputError: Fewer than three images can be used, or the source's splits leave too little to train on.
+    """
+    images = Images()
+    has_splits = bool(listing.split) and any(record.split for record in listing.records)
+    checks = Checks(images, has_splits)
+    rows: list[int] = []
+    skipped: list[Skip] = []
+    for pair, record in enumerate(listing.records):
+        rows.append(images.row(record))
+        reason = checks.problem(record, rows[-1])
+        if reason:
+            skipped.append(Skip(printable(record.where), printable(reason), pair))
+    _refuse_too_few(source, len(checks.split_of), skipped)
+    split_of, how = split_images(source, checks.split_of, images.names, draw, has_splits)
+    split = np.array([split_of.get(row, SKIPPED) for row in rows], dtype="<U7")  # room for `skipped`
+    split[[skip.pair for skip in skipped]] = SKIPPED
+    names = dict.fromkeys(name for record in listing.records for name in record.extra)
+    taken = (
+        f"{reader}: image from {listing.image}, caption from {listing.caption}, "
+        f"split {f'from {listing.split}' if has_splits else ''}{how}"
+    )
+    return Pairs(
+        source=source,
+        names=images.names,
+        paths=images.paths,
+        captions=[printable(record.caption) for record in listing.records],
+        image_of=np.array(rows, dtype=np.int64),
+        split=split,
+        columns={
+            printable(name): [printable(record.extra.get(name, "")) for record in listing.records] for name in names
+        },
+        taken=one_line(printable(taken), 1000),
+        skipped=tuple(skipped),
+    )
+
+
+def _refuse_too_few(source: str, usable: int, skipped: list[Skip]) -> None:
+    """Raises where too few images are left."""
+    if usable >= FEWEST_IMAGES:
+        return
+    line = f"{source}: {usable} images can be used and at least {FEWEST_IMAGES} are needed"
+    if skipped:
+        first = skipped[0]
+        line += f"; {len(skipped)} pairs were skipped, the first: {first.where}: {first.reason}"
+    raise InputError(line)

@@ -1,0 +1,111 @@
+"""The `coco` reader (COCO captions JSON) and the `karpathy` reader (dataset_coco.json and its kin)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pairsift.errors import InputError
+from pairsift.pairs.records import Columns, Listing, Record, as_text, others, parse_json, quoted, undecodable
+
+PROBE = 50  # images looked for in each folder before the next one is tried
+
+
+def image_root(file: Path, names: list[str]) -> Path:
+    """The folder that holds the images which an annotation file names.
+
+    Tried in this order: the file's own folder, `images/` in it and beside it, the folder above, and in each of them
+    the folder that the file's name speaks of (`train2014`, ...).
+
+    Raises:
+        InputError: None of these holds any of the first images.
+    """
+    here = file.parent
+    roots = [here, here / "images", here.parent / "images", here.parent]
+    roots += [root / part for part in re.findall(r"(?:train|val|test)\d{4}", file.name) for root in list(roots)]
+    for root in roots:
+        if any((root / name).is_file() for name in names[:PROBE]):
+            return root
+    tried = ", ".join(str(root) for root in roots)
+    first = f"such as {names[0]!r}" if names else "for it names none"
+    raise InputError(f"{file}: found none of its images, {first}; put them in one of the folders tried: {tried}")
+
+
+def objects(value: object, key: str, path: Path) -> list[dict[str, object]]:
+    """The list of objects under a key.
+
+    Raises:
+        InputError: It is not there, is no list, or holds something else.
+    """
+    found = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        keys = quoted(value) if isinstance(value, dict) else type(value).__name__
+        raise InputError(f"{path}: needs a list of objects under {key!r}; found {keys}")
+    return found
+
+
+def caption_problem(caption: object) -> str:
+    """What is wrong with a caption as a JSON value, or an empty string."""
+    if caption is not None and not isinstance(caption, str):
+        return "the caption is not text"
+    return "holds text that is not valid UTF-8" if undecodable(caption or "") else ""
+
+
+def read_coco(path: Path, _: Columns) -> Listing:
+    """Reads a COCO captions file: `images` with id and file_name, `annotations` with image_id and caption.
+
+    Raises:
+        InputError: The file is not such JSON, or its images are not where they are looked for.
+    """
+    value = parse_json(path)
+    names = {as_text(image.get("id")): as_text(image.get("file_name")) for image in objects(value, "images", path)}
+    root = image_root(path, [name for name in names.values() if name])
+    records = []
+    for number, annotation in enumerate(objects(value, "annotations", path), 1):
+        image_id = as_text(annotation.get("image_id"))
+        name = names.get(image_id, "")
+        problem = caption_problem(annotation.get("caption"))
+        if image_id not in names:
+            problem = f"image id {image_id or 'none'} is not among the images"
+        records.append(
+            Record(
+                where=f"{path.name} annotation {number}",
+                image=name,
+                path=root / name if name else None,
+                caption=as_text(annotation.get("caption")),
+                extra=others(annotation, "caption"),
+                problem=problem,
+            )
+        )
+    return Listing(records, f"file_name in {root}", "annotations' caption")
+
+
+def read_karpathy(path: Path, _: Columns) -> Listing:
+    """Reads a file of Karpathy's splits: `images` with filename, perhaps filepath, split and sentences' raw text.
+
+    Raises:
+        InputError: The file is not such JSON, or its images are not where they are looked for.
+    """
+    images = objects(parse_json(path), "images", path)
+    names = [
+        "/".join(filter(None, (as_text(image.get(part)) for part in ("filepath", "filename")))) for image in images
+    ]
+    root = image_root(path, [name for name in names if name])
+    records = []
+    for number, (image, name) in enumerate(zip(images, names, strict=True), 1):
+        sentences = image.get("sentences")
+        for position, sentence in enumerate(sentences if isinstance(sentences, list) else [], 1):
+            cells = sentence if isinstance(sentence, dict) else {}
+            raw = cells.get("raw")
+            records.append(
+                Record(
+                    where=f"{path.name} image {number} sentence {position}",
+                    image=name,
+                    path=root / name if name else None,
+                    caption=as_text(raw),
+                    split=as_text(image.get("split")),
+                    extra=others(image, "filepath", "filename", "split") | others(cells, "raw"),
+                    problem=caption_problem(raw),
+                )
+            )
+    return Listing(records, f"filename in {root}", "sentences' raw text", "the images' split")

@@ -1,0 +1,139 @@
+"""The `folder` reader (x.jpg beside x.txt) and the `flickr8k` reader (images/, captions.csv, splits/)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from pairsift.errors import InputError
+from pairsift.pairs.readers.tables import FORMATS, read_table
+from pairsift.pairs.records import Columns, Listing, Record, decode, quoted, undecodable
+from pairsift.pairs.splits import SPLIT_WORDS
+
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
+
+
+def read_folder(path: Path, _: Columns) -> Listing:
+    """Reads images with a text file of the same name beside them, in this folder and all folders below it.
+
+    Every line of the text file that is not blank is a caption. Where every image lies below a folder named as a split
+    (`train`, `val`, ...), these folders are the splits.
+
+    Raises:
+        InputError: The path is no folder, or holds no image with a text file beside it.
+    """
+    files = walk(path)
+    texts = {key(file): file for file in files if file.suffix.lower() == ".txt"}
+    images = [file for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
+    if not any(key(image) in texts for image in images):
+        tables = [file.name for file in files if file.suffix.lower() in FORMATS and file.parent == path]
+        hint = f"; read one of its tables instead: {quoted(tables, 4)}" if tables else ""
+        raise InputError(
+            f"{path}: found {len(images)} images and {len(texts)} .txt files, and no image x.jpg with its "
+            f"captions in x.txt beside it{hint}"
+        )
+    owner: dict[str, Path] = {}
+    records = []
+    for image in images:
+        records += captions_of(path, image, texts.get(key(image)), owner.setdefault(key(image), image))
+    records += [
+        Record(str(text.relative_to(path)), "", None, "", problem="has no image of the same name beside it")
+        for name, text in texts.items()
+        if name not in owner
+    ]
+    folders = [record.image.split("/")[0].lower() for record in records if record.image]
+    if all(folder in SPLIT_WORDS for folder in folders):
+        records = [replace(record, split=record.image.split("/")[0]) for record in records]
+        return Listing(records, "image files", "the .txt file beside each image", "the folders' names")
+    return Listing(records, "image files", "the .txt file beside each image")
+
+
+def walk(path: Path) -> list[Path]:
+    """All files below a folder in the order of their names, without hidden ones."""
+    if not path.is_dir():
+        raise InputError(f"{path}: is not a folder")
+    found: list[Path] = []
+    for folder, below, names in os.walk(path):
+        below[:] = sorted(name for name in below if not name.startswith("."))
+        found += [Path(folder, name) for name in sorted(names) if not name.startswith(".")]
+    return sorted(found, key=lambda file: file.relative_to(path).parts)
+
+
+def key(file: Path) -> str:
+    """What an image and its text file have in common."""
+    return str(file.with_suffix(""))
+
+
+def captions_of(root: Path, image: Path, text: Path | None, owner: Path) -> list[Record]:
+    """The records of one image: one for each line of its text file, or one that says what is wrong."""
+    name = image.relative_to(root).as_posix()
+
+    def bad(problem: str) -> list[Record]:
+        return [Record(name, name, image, "", problem=problem)]
+
+    if text is None:
+        return bad(f"has no {image.stem}.txt beside it")
+    if owner != image:
+        return bad(f"{text.name} belongs to {owner.name} already")
+    try:
+        lines = decode(text.read_bytes(), text).replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    except (OSError, InputError) as error:
+        return bad(f"{text.name} cannot be read: {error}")
+    place = text.relative_to(root).as_posix()
+    records = [
+        Record(
+            f"{place} line {number}",
+            name,
+            image,
+            line.strip(),
+            problem="holds bytes that are not valid UTF-8" if undecodable(line) else "",
+        )
+        for number, line in enumerate(lines, 1)
+        if line.strip()
+    ]
+    return records or bad(f"{text.name} is empty")
+
+
+def is_flickr8k(path: Path) -> bool:
+    """Whether a folder holds captions.csv and images/."""
+    return (path / "captions.csv").is_file() and (path / "images").is_dir()
+
+
+def read_flickr8k(path: Path, columns: Columns) -> Listing:
+    """Reads a folder that holds images/, captions.csv (image, caption) and splits/train.txt, dev.txt, test.txt.
+
+    The lists in splits/ hold one image name a line; an image in none of them is left unused. Without splits/, a split
+    column of captions.csv counts, or else the splits are drawn.
+
+    Raises:
+        InputError: A part of the layout is not there, a list names no image, or two lists name the same image.
+    """
+    if not is_flickr8k(path):
+        raise InputError(f"{path}: the reader 'flickr8k' needs captions.csv and images/ in this folder")
+    listing = read_table(path / "captions.csv", columns, base=path / "images")
+    if not (path / "splits").is_dir():
+        return listing
+    split_of = read_split_lists(path / "splits")
+    records = [replace(record, split=split_of.get(record.image, "")) for record in listing.records]
+    if not any(record.split for record in records):
+        raise InputError(f"{path / 'splits'}: the lists name none of the images in {path / 'captions.csv'}")
+    return replace(listing, records=records, split="the lists in splits/")
+
+
+def read_split_lists(folder: Path) -> dict[str, str]:
+    """The split of each image that the lists in a folder name."""
+    split_of: dict[str, str] = {}
+    for file in sorted(folder.glob("*.txt")):
+        word = file.stem.lower()
+        if word not in SPLIT_WORDS:
+            continue
+        for name in decode(file.read_bytes(), file).split("\n"):
+            if not name.strip():
+                continue
+            first = split_of.setdefault(name.strip(), word)
+            if first != word:
+                raise InputError(
+                    f"{folder}: {name.strip()!r} is in both {first}.txt and {file.name}; take it out of one"
+                )
+    return split_of

@@ -1,0 +1,150 @@
+"""What a reader hands on: records as the source has them, before anything is checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pairsift.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One image-caption record of a source, unchecked.
+
+    Attributes:
+        where: The record as the user knows it, such as `captions.csv line 17`.
+        image: The image as the source names it; empty where it names none.
+        path: The image's file, which need not exist; None where the source names no image.
+        caption: The caption as the source has it.
+        split: The source's own word for the split; empty where it has none for this record.
+        extra: The source's other columns.
+        problem: Why the record cannot be used, one line without a final stop; empty where nothing is wrong yet.
+    """
+
+    where: str
+    image: str
+    path: Path | None
+    caption: str
+    split: str = ""
+    extra: dict[str, str] = field(default_factory=dict)
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """All records of a source in its own order; a record's position becomes the pair's id.
+
+    Attributes:
+        records: The records.
+        image: Where the images were found, for the line that says what was taken.
+        caption: Where the captions were found.
+        split: Where the splits were found; empty where the source has none.
+    """
+
+    records: list[Record]
+    image: str
+    caption: str
+    split: str = ""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Column names that the user gave, or None to have them found by their usual names."""
+
+    image: str | None = None
+    caption: str | None = None
+
+
+Reader = Callable[[Path, Columns], Listing]
+
+
+def one_line(text: str, limit: int = 400) -> str:
+    """The text with runs of white space made single blanks, cut to `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def quoted(names: Iterable[str], limit: int = 12) -> str:
+    """The first names of a list as a person reads them: `'a', 'b' and 3 more`."""
+    shown = [one_line(repr(name), 60) for name in names]
+    rest = len(shown) - limit
+    return ", ".join(shown[:limit]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def read_bytes(path: Path) -> bytes:
+    """The file's bytes.
+
+    Raises:
+        InputError: It cannot be read, or it is empty.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if not raw.strip():
+        raise InputError(f"{path}: the file is empty")
+    return raw
+
+
+def decode(raw: bytes, path: Path) -> str:
+    """The text of a UTF-8 file, or of a UTF-16 file that starts with a byte order mark.
+
+    Bytes that are not UTF-8 stay in the text as lone surrogates; `undecodable` finds them record by record.
+
+    Raises:
+        InputError: The file starts as UTF-16 and is not valid.
+    """
+    if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        try:
+            return raw.decode("utf-16")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: starts as UTF-16 and is not valid; save it as UTF-8") from error
+    return raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
+
+
+def undecodable(text: str) -> bool:
+    """Whether the text holds something that is not valid Unicode, left there by `decode` or by a JSON escape."""
+    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def printable(text: str) -> str:
+    """The text with what is not valid Unicode replaced by U+FFFD, so that it can be written to any file."""
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if undecodable(text) else text
+
+
+def as_text(value: object) -> str:
+    """A cell as text: a string as it is, nothing as an empty string, anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        return str(value)
+
+
+def others(cells: Mapping[str, object], *used: str) -> dict[str, str]:
+    """The cells that are neither used nor nested, as text."""
+    return {
+        str(name): as_text(value)
+        for name, value in cells.items()
+        if name not in used and not isinstance(value, (list, dict))
+    }
+
+
+def parse_json(path: Path) -> object:
+    """The value of a JSON file.
+
+    Raises:
+        InputError: The file cannot be read, is empty, or is not JSON.
+    """
+    try:
+        return json.loads(decode(read_bytes(path), path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InputError(f"{path}: is not valid JSON: {one_line(str(error))}") from error

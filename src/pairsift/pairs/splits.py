@@ -1,0 +1,105 @@
+"""Who goes to train, dev and test: the source's own splits, and drawn ones where it has none."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pairsift.errors import InputError
+from pairsift.pairs.pairs import SPLITS, UNUSED
+
+SPLIT_WORDS = {
+    "train": "train",
+    "training": "train",
+    "restval": "train",
+    "dev": "dev",
+    "val": "dev",
+    "valid": "dev",
+    "validation": "dev",
+    "test": "test",
+    "testing": "test",
+    "unused": UNUSED,
+    "": UNUSED,
+}
+FEWEST_IMAGES = 3  # one for each split
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How splits are drawn.
+
+    Attributes:
+        seed: Seed of the order in which images are drawn.
+        dev: Share of the images that dev gets, in (0, 1).
+        test: The same for test.
+    """
+
+    seed: int
+    dev: float
+    test: float
+
+
+def shuffled(rows: Iterable[int], names: Sequence[str], seed: int) -> list[int]:
+    """Image rows in a random order that depends on their names and the seed, not on the order they come in."""
+
+    def place(row: int) -> bytes:
+        return hashlib.sha256(f"{seed}\0{names[row]}".encode()).digest()
+
+    return sorted(rows, key=place)
+
+
+def draw_splits(order: Sequence[int], draw: Draw, missing: Sequence[str] = ("dev", "test")) -> dict[int, str]:
+    """Draws the missing splits out of these images and leaves the others to train.
+
+    Every missing split gets at least one image, and so does train.
+
+    Args:
+        order: Image rows in random order; at least one more than there are missing splits.
+        draw: The shares.
+        missing: Which of dev and test to draw.
+
+    Returns:
+        The split of each image row.
+    """
+    split_of = dict.fromkeys(order, "train")
+    start = 0
+    for position, split in enumerate(missing):
+        share = draw.dev if split == "dev" else draw.test
+        most = len(order) - start - (len(missing) - position)  # leaves an image to train and each split to come
+        size = min(max(1, int(share * len(order))), most)
+        split_of.update(dict.fromkeys(order[start : start + size], split))
+        start += size
+    return split_of
+
+
+def split_images(
+    source: str, given: Mapping[int, str], names: Sequence[str], draw: Draw, has_splits: bool
+) -> tuple[dict[int, str], str]:
+    """The split of each usable image, and in words what was drawn.
+
+    Args:
+        source: What is being read, for the error.
+        given: The split of each usable image's row as the source has it, `unused` where it has none.
+        names: The images' names, by row.
+        draw: Seed and shares for what has to be drawn.
+        has_splits: Whether the source has splits at all.
+
+    Raises:
+        InputError: The source's splits leave too little to train on.
+    """
+    if not has_splits:
+        how = f"drawn by image with seed {draw.seed} (dev {draw.dev:g}, test {draw.test:g})"
+        return draw_splits(shuffled(given, names, draw.seed), draw), how
+    counts = Counter(given.values())
+    missing = [split for split in ("dev", "test") if not counts[split]]
+    if counts["train"] <= len(missing):
+        found = ", ".join(f"{counts[split]} in {split}" for split in SPLITS)
+        raise InputError(f"{source}: its splits leave too few images to train on: {found}")
+    if not missing:
+        return dict(given), ""
+    train = [row for row, split in given.items() if split == "train"]
+    shares = ", ".join(f"{split} {draw.dev if split == 'dev' else draw.test:g}" for split in missing)
+    how = f"; {' and '.join(missing)} drawn from train by image with seed {draw.seed} ({shares})"
+    return {**given, **draw_splits(shuffled(train, names, draw.seed), draw, missing)}, how

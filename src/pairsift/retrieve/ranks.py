@@ -1,0 +1,167 @@
+"""Exact retrieval ranks and recall, in bounded memory.
+
+The protocol is the field's: an image finds its captions (i2t) when the best of them is among the first K, a
+caption finds its image (t2i) when it is among the first K. Ties count against the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairsift.pairs.pairs import Ints
+
+FloatArray = NDArray[np.floating[Any]]
+Block = Callable[[Ints], FloatArray]
+
+KEPT_BYTES = 2**26  # scores kept from the first pass, so that small sets are never computed twice
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """How many items rank ahead of the right one; 0 is best.
+
+    Attributes:
+        i2t: For each image, the rank of the best of its captions, (n_images,); -1 where it has no caption.
+        t2i: For each caption, the rank of its image, (n_texts,).
+    """
+
+    i2t: Ints
+    t2i: Ints
+
+
+def ranks(block: Block, image_of: Ints, n_images: int, chunk: int = 256) -> Ranks:
+    """Exact ranks of every image among the captions and of every caption among the images.
+
+    Another item with an equal score ranks ahead of the right one; a tie between an image's own captions costs
+    nothing.
+
+    The images are walked in chunks. A chunk settles its images' ranks at once, and gives the scores that its
+    own captions' images must be measured by. A caption whose image comes in a later chunk cannot be counted
+    yet: its column is kept for the end, up to 64 MiB in all, and computed again beyond that. A right score is
+    so never compared with a second computation of itself, which could differ in its last bit and break a tie.
+
+    Args:
+        block: Gives the similarity of these images with all captions, (len(rows), n_texts); rows are
+            ascending and consecutive. Called once or twice for the same rows.
+        image_of: Image of each caption, (n_texts,), each in [0, n_images).
+        n_images: Number of images.
+        chunk: Images to a block, at least 1. Memory is that of one block, and the kept 64 MiB.
+
+    Raises:
+        ValueError: `image_of` or a block's shape does not fit, or a score is not a number.
+    """
+    image_of = _checked(image_of, n_images, chunk)
+    own = np.full(len(image_of), np.nan)
+    t2i = np.zeros(len(image_of), dtype=np.int64)
+    i2t = np.full(n_images, -1, dtype=np.int64)
+    pending: list[tuple[Ints, Ints, FloatArray | None]] = []
+    kept = 0
+    for start in range(0, n_images, chunk):
+        rows = np.arange(start, min(start + chunk, n_images), dtype=np.int64)
+        scores = _scores(block, rows, len(image_of))
+        here = np.flatnonzero((image_of >= start) & (image_of <= rows[-1]))
+        own[here] = scores[image_of[here] - start, here]
+        i2t[rows] = _image_ranks(scores, own, here, image_of[here] - start)
+        later = np.flatnonzero(image_of > rows[-1])
+        t2i += (scores >= own).sum(axis=0)  # never where `own` is still NaN
+        if len(later):
+            keep = kept + len(rows) * len(later) * scores.itemsize <= KEPT_BYTES
+            kept += len(rows) * len(later) * scores.itemsize if keep else 0
+            pending.append((rows, later, scores[:, later] if keep else None))
+    for rows, later, held in pending:
+        scores = _scores(block, rows, len(image_of))[:, later] if held is None else held
+        t2i[later] += (scores >= own[later]).sum(axis=0)
+    return Ranks(i2t, t2i - 1)  # the right image was counted too: it equals itself
+
+
+def recall(ranks: Ranks, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:
+    """Share of queries whose right answer is among the first K, in percent, and the sum of all (rSum).
+
+    Returns:
+        `i2t_r1`, `i2t_r5`, `i2t_r10`, `t2i_r1`, `t2i_r5`, `t2i_r10` (for other `ks` likewise) and `rsum`.
+        Images without a caption are no queries.
+
+    Raises:
+        ValueError: There is no caption at all.
+    """
+    if not len(ranks.t2i):
+        raise ValueError("no caption to measure recall with")
+    directions = {"i2t": ranks.i2t[ranks.i2t >= 0], "t2i": ranks.t2i}
+    found = {f"{name}_r{k}": 100 * float(np.mean(r < k)) for name, r in directions.items() for k in ks}
+    return {**found, "rsum": sum(found.values())}
+
+
+def recall_folds(block: Block, image_of: Ints, n_images: int, folds: int = 5, chunk: int = 256) -> dict[str, float]:
+    """Mean recall over consecutive folds of the images, each ranked only within its own images and captions.
+
+    COCO-1K is five folds of 1,000 of the 5,000 test images. Folds differ by one image at most where
+    `n_images` does not divide.
+
+    Args:
+        block: As for `ranks`, over all images and all captions; each fold keeps its own columns.
+        image_of: Image of each caption, (n_texts,), each in [0, n_images).
+        n_images: Number of images.
+        folds: Number of folds, from 1 to `n_images`.
+        chunk: Images to a block.
+
+    Raises:
+        ValueError: As for `ranks` and `recall`, or the number of folds does not fit.
+    """
+    image_of = _checked(image_of, n_images, chunk)
+    if not 1 <= folds <= n_images:
+        raise ValueError(f"{folds} folds of {n_images} images: give between 1 and {n_images}")
+    found = []
+    for rows in np.array_split(np.arange(n_images, dtype=np.int64), folds):
+        columns = np.flatnonzero((image_of >= rows[0]) & (image_of <= rows[-1]))
+        part = _Part(block, int(rows[0]), columns)
+        found.append(recall(ranks(part, image_of[columns] - rows[0], len(rows), chunk)))
+    return {key: float(np.mean([one[key] for one in found])) for key in found[0]}
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A block over some consecutive images and some captions of another block."""
+
+    block: Block
+    start: int
+    columns: Ints
+
+    def __call__(self, rows: Ints) -> FloatArray:
+        return np.asarray(self.block(rows + self.start))[:, self.columns]
+
+
+def _image_ranks(scores: FloatArray, own: FloatArray, here: Ints, row: Ints) -> Ints:
+    """Rank of the best own caption of each image of a chunk, (rows,); `here` are its captions, at `row`."""
+    best = np.full(len(scores), -np.inf)
+    np.maximum.at(best, row, own[here])
+    ahead = (scores >= best[:, None]).sum(axis=1)
+    ahead -= np.bincount(row, own[here] >= best[row], minlength=len(scores)).astype(np.int64)
+    return np.where(np.bincount(row, minlength=len(scores)) > 0, ahead, -1)
+
+
+def _scores(block: Block, rows: Ints, n_texts: int) -> FloatArray:
+    scores = np.asarray(block(rows))
+    if scores.shape != (len(rows), n_texts):
+        raise ValueError(f"a block of {len(rows)} images and {n_texts} captions has shape {scores.shape}")
+    bad = np.argwhere(np.isnan(scores))
+    if len(bad):
+        image, text = int(rows[bad[0, 0]]), int(bad[0, 1])
+        raise ValueError(
+            f"{len(bad)} scores are not a number, the first at image row {image} and caption row {text}: "
+            "look for NaN in the features and for a training that diverged"
+        )
+    return scores
+
+
+def _checked(image_of: Ints, n_images: int, chunk: int) -> Ints:
+    image_of = np.asarray(image_of, dtype=np.int64)
+    if image_of.ndim != 1 or chunk < 1:
+        raise ValueError(f"image_of has {image_of.ndim} dimensions, chunk is {chunk}: expected 1 and at least 1")
+    if len(image_of) and not (image_of.min() >= 0 and image_of.max() < n_images):
+        raise ValueError(f"captions point at images {image_of.min()} to {image_of.max()} of {n_images}")
+    return image_of

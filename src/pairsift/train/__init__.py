@@ -1,0 +1,1 @@
+"""The one loop: phases, batches, networks, checkpoints."""

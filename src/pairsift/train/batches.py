@@ -1,0 +1,72 @@
+"""Which pairs a step sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from pairsift.encode.features import Features
+from pairsift.methods.base import Batch, Method, Phase
+from pairsift.pairs.pairs import Ints
+
+
+def shuffled(ids: Ints, *seeds: int) -> Ints:
+    """These ids in an order that the seeds alone decide."""
+    return np.random.default_rng(seeds).permutation(ids)
+
+
+def cut(ids: Ints, batch_size: int) -> list[Ints]:
+    """Batches in order, all of `batch_size` but a last one that is larger instead of a small rest.
+
+    A rest of less than half a batch joins the batch before it; no batch has fewer than 2 pairs unless there is only
+    one pair.
+    """
+    full, rest = divmod(len(ids), batch_size)
+    count = max(1, full + (rest * 2 >= batch_size))
+    edges = [batch_size * i for i in range(count)] + [len(ids)]
+    return [ids[a:b] for a, b in pairwise(edges)]
+
+
+def steps(method: Method, phase: Phase, network: int, batch_size: int, seeds: tuple[int, ...]) -> list[dict[str, Ints]]:
+    """Pair ids of every step of one network's epoch, by subset.
+
+    The phase's first subset decides the number of steps; the others are shuffled and repeated to fill it.
+    """
+    driver = cut(shuffled(method.subset(phase.subsets[0], network), *seeds, network, 0), batch_size)
+    plan = [{phase.subsets[0]: ids} for ids in driver]
+    for number, name in enumerate(phase.subsets[1:], 1):
+        ids = method.subset(name, network)
+        stream = _endless(ids, (*seeds, network, number))
+        for step in plan:
+            take = min(len(step[phase.subsets[0]]), len(ids))
+            step[name] = np.fromiter((next(stream) for _ in range(take)), np.int64, take)
+    return plan
+
+
+def _endless(ids: Ints, seeds: tuple[int, ...]) -> Iterator[int]:
+    lap = 0
+    while len(ids):
+        yield from shuffled(ids, *seeds, lap).tolist()
+        lap += 1
+
+
+class Gatherer:
+    """Gathers the features of pairs into batches on a device."""
+
+    def __init__(self, features: Features, image_of: Ints, device: torch.device) -> None:
+        self.features, self.image_of, self.device = features, image_of, device
+
+    def __call__(self, ids: Ints, captions: Ints | None = None) -> Batch:
+        """These pairs' images with their own captions, or with those of the pairs `captions`."""
+        captions = ids if captions is None else captions
+        rows, owners = self.image_of[ids], self.image_of[captions]
+        return Batch(
+            ids,
+            torch.from_numpy(rows).to(self.device),
+            torch.from_numpy(owners).to(self.device),
+            self.features.images.batch(rows).to(self.device),
+            self.features.texts.batch(captions).to(self.device),
+        )

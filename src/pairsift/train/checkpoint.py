@@ -1,0 +1,78 @@
+"""One file that holds everything a run needs to go on, replaced atomically."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from pairsift.errors import InputError
+from pairsift.methods.base import Array, Network
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, object] | None = None) -> None:
+    """Write tensors, and facts as JSON beside them in the header, so that a reader sees the old file or the new one."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    save_file(whole, part, {"facts": json.dumps(facts or {})})
+    with part.open("rb") as stream:
+        os.fsync(stream.fileno())
+    part.replace(path)
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
+    """What `write_tensors` wrote.
+
+    Raises:
+        InputError: The file is missing or is no such file.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            facts = json.loads((file.metadata() or {}).get("facts", "{}"))
+            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing") from None
+    except Exception as error:
+        raise InputError(f"{path} cannot be read as safetensors: {error}") from None
+
+
+def pack(
+    networks: Sequence[Network], optimizers: Sequence[torch.optim.Optimizer], state: dict[str, Array]
+) -> dict[str, Tensor]:
+    """Weights, optimizer moments and the method's state under flat names."""
+    tensors = {f"state/{name}": torch.from_numpy(np.ascontiguousarray(array)) for name, array in state.items()}
+    for k, (network, optimizer) in enumerate(zip(networks, optimizers, strict=True)):
+        tensors |= {f"network/{k}/{name}": value for name, value in network.state_dict().items()}
+        for number, moments in optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer/{k}/{number}/{name}": value for name, value in moments.items()}
+    return tensors
+
+
+def unpack(
+    tensors: dict[str, Tensor],
+    networks: Sequence[Network],
+    optimizers: Sequence[torch.optim.Optimizer],
+) -> dict[str, Array]:
+    """Put weights and moments back; returns the method's state."""
+    for k, (network, optimizer) in enumerate(zip(networks, optimizers, strict=True)):
+        network.load_state_dict(under(tensors, f"network/{k}/"))
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, value in under(tensors, f"optimizer/{k}/").items():
+            number, moment = name.split("/")
+            moments.setdefault(int(number), {})[moment] = value
+        whole = optimizer.state_dict()
+        whole["state"] = moments
+        optimizer.load_state_dict(whole)
+    return {name: value.numpy() for name, value in under(tensors, "state/").items()}
+
+
+def under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names start with `prefix`, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,243 @@
+"""The one loop. It knows no method by name."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from pairsift.encode.features import Features
+from pairsift.errors import InputError
+from pairsift.loss.ranking import RankingLoss
+from pairsift.match.base import Matcher
+from pairsift.methods.base import Array, Method, Network, Phase, Setting, Term
+from pairsift.pairs.pairs import Pairs
+from pairsift.retrieve.codes import evaluate
+from pairsift.train.batches import Gatherer, cut, steps
+from pairsift.train.checkpoint import pack, read_tensors, under, unpack, write_tensors
+from pairsift.train.options import TrainOptions
+from pairsift.train.schedule import learning_rate
+
+CHECKPOINT = "checkpoint.safetensors"
+OBSERVED_TOGETHER = 1024  # pairs whose negatives come from each other in the pass that divides
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that a training run is made of."""
+
+    pairs: Pairs
+    features: Features
+    matcher: Callable[[], Matcher]
+    method: Method
+    ranking: RankingLoss
+    options: TrainOptions
+    folder: Path
+    progress: bool = True
+
+
+@dataclass
+class Position:
+    """Where a run stands: the next step of which network in which epoch, and what the epoch has summed up so far."""
+
+    epoch: int = 0
+    network: int = 0
+    step: int = 0
+    best_epoch: int = -1
+    best_rsum: float = -1.0
+    seconds: float = 0.0
+    sums: list[dict[str, float]] = field(default_factory=list)
+
+
+class Trainer:
+    """Trains a job's networks; after `run`, `networks` hold the weights with the best dev rSum."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.device = pick_device(job.options.device)
+        self.phases = [phase for phase in job.method.phases() for _ in range(phase.epochs)]
+        if not self.phases:
+            raise InputError(f"{job.method.name} has no epochs: give at least one phase an epoch")
+        self.networks = [self._network(k) for k in range(job.method.networks)]
+        self.optimizers = [
+            torch.optim.AdamW(decayed(network, job.options.weight_decay), job.options.lr) for network in self.networks
+        ]
+        self.gather = Gatherer(job.features, job.pairs.image_of, self.device)
+        self.at = Position()
+        self.log: list[dict[str, object]] = []
+        self._saved = time.monotonic()
+        matched = None if job.pairs.true_image_of is None else ~job.pairs.mismatched()
+        job.method.begin(
+            Setting(
+                job.pairs.ids("train"), job.pairs.image_of, job.pairs.n_images, matched, job.ranking, job.options.seed
+            )
+        )
+
+    def _network(self, k: int) -> Network:
+        """Network k, from a seed of its own."""
+        torch.manual_seed(seed_of(self.job.options.seed, 1, k))
+        matcher = self.job.matcher()
+        return Network(matcher, self.job.method.head(matcher.dim)).to(self.device)
+
+    def run(self, resume: bool = False) -> None:
+        """Train to the end, from the start or from the folder's checkpoint."""
+        if resume and (self.job.folder / CHECKPOINT).exists():
+            self._load()
+        epochs = range(self.at.epoch, len(self.phases))
+        for epoch in epochs:
+            began = time.monotonic()
+            phase = self.phases[epoch]
+            fresh = self.at.network == 0 and self.at.step == 0
+            if fresh:
+                self.at.sums = [{} for _ in self.networks]
+                if phase.observe:
+                    self._observe(epoch)
+            seen = sum(self._train(epoch, k, phase) for k in range(self.at.network, len(self.networks)))
+            self._finish(epoch, phase, seen, time.monotonic() - began)
+        best, _ = read_tensors(self.job.folder / "model" / "best.safetensors")
+        for k, network in enumerate(self.networks):
+            network.load_state_dict(under(best, f"{k}/"))
+
+    @torch.no_grad()
+    def _observe(self, epoch: int) -> None:
+        """Every network looks at every training pair; the method turns that into trust."""
+        method = self.job.method
+        ids = method.setting.ids
+        order = np.random.default_rng((self.job.options.seed, 3, epoch)).permutation(len(ids))
+        seen: list[dict[str, Array]] = []
+        for network in self.networks:
+            network.eval()
+            notes: dict[str, Array] = {}
+            for rows in cut(order, OBSERVED_TOGETHER):
+                for name, value in method.observe(network, self.gather(ids[rows])).items():
+                    array = value.float().cpu().numpy()
+                    notes.setdefault(name, np.zeros((len(ids), *array.shape[1:]), np.float32))[rows] = array
+            seen.append(notes)
+        method.update(seen, epoch)
+
+    def _train(self, epoch: int, k: int, phase: Phase) -> int:
+        """What is left of one network's epoch; returns the number of pairs it saw."""
+        options, method, network = self.job.options, self.job.method, self.networks[k]
+        if self.at.step == 0:
+            torch.manual_seed(seed_of(options.seed, 2, epoch, k))
+        plan = steps(method, phase, k, options.batch_size, (options.seed, 4, epoch))
+        warmup = sum(phase.warm for phase in self.phases)
+        bar = tqdm(
+            plan[self.at.step :],
+            f"epoch {epoch + 1}/{len(self.phases)} {phase.name}",
+            disable=not self.job.progress,
+            unit="step",
+            leave=False,
+        )
+        network.train()
+        pairs = 0
+        for wanted in bar:
+            rate = learning_rate(options, epoch, self.at.step / len(plan), len(self.phases), warmup)
+            batches = {name: self.gather(ids, method.captions(name, k, ids)) for name, ids in wanted.items()}
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=options.amp and self.device.type == "cuda"):
+                terms = method.step(self.networks, k, batches, phase)
+            self._descend(k, terms, rate)
+            pairs += sum(map(len, batches.values()))
+            self.at.step += 1
+            if time.monotonic() - self._saved > 60 * options.checkpoint_minutes:
+                self.save()
+        self.at.network, self.at.step = k + 1, 0
+        return pairs
+
+    def _descend(self, k: int, terms: Sequence[Term], rate: float) -> None:
+        """One optimizer step on the weighted sum of the reduced terms."""
+        network, optimizer = self.networks[k], self.optimizers[k]
+        parts = {term.name: term.reduced() for term in terms}
+        loss = torch.stack([parts[term.name] * term.weight for term in terms]).sum()
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self.job.options.clip:
+            torch.nn.utils.clip_grad_norm_(network.parameters(), self.job.options.clip)
+        optimizer.step()
+        sums = self.at.sums[k]
+        for name, value in parts.items():
+            sums[name] = sums.get(name, 0.0) + float(value.detach())
+        sums["steps"] = sums.get("steps", 0.0) + 1
+
+    def _finish(self, epoch: int, phase: Phase, seen: int, seconds: float) -> None:
+        """Validate, keep the best, log, save."""
+        dev = evaluate([network.matcher for network in self.networks], self.job.features, self.job.pairs, "dev")
+        rsum = dev["ensemble"]["rsum"]
+        if rsum > self.at.best_rsum:
+            self.at.best_rsum, self.at.best_epoch = rsum, epoch
+            weights: dict[str, Tensor] = {}
+            for k, network in enumerate(self.networks):
+                weights |= {f"{k}/{name}": value for name, value in network.state_dict().items()}
+            write_tensors(self.job.folder / "model" / "best.safetensors", weights)
+        losses = {
+            f"network_{k}": {name: value / sums["steps"] for name, value in sums.items() if name != "steps"}
+            for k, sums in enumerate(self.at.sums)
+        }
+        self.log.append(
+            {
+                "event": "epoch",
+                "epoch": epoch,
+                "phase": phase.name,
+                "loss": losses,
+                "dev": dev["ensemble"],
+                "seconds": round(seconds, 3),
+                "pairs_per_second": round(seen / max(seconds, 1e-9)),
+            }
+        )
+        self.at.seconds += seconds
+        self.at.epoch, self.at.network = epoch + 1, 0
+        self.save()
+
+    def save(self) -> None:
+        """Write the checkpoint of this very moment."""
+        tensors = pack(self.networks, self.optimizers, self.job.method.state)
+        tensors["rng"] = torch.get_rng_state()
+        write_tensors(self.job.folder / CHECKPOINT, tensors, {"position": asdict(self.at), "log": self.log})
+        lines = "".join(json.dumps(line) + "\n" for line in self.log)
+        (self.job.folder / "log.jsonl").write_text(lines)
+        self._saved = time.monotonic()
+
+    def _load(self) -> None:
+        """Go back to the moment of the checkpoint."""
+        tensors, facts = read_tensors(self.job.folder / CHECKPOINT)
+        self.job.method.state = unpack(tensors, self.networks, self.optimizers)
+        self.at = Position(**facts["position"])  # type: ignore[arg-type]
+        self.log = list(facts["log"])  # type: ignore[call-overload]
+        torch.set_rng_state(tensors["rng"])
+
+
+def seed_of(*parts: int) -> int:
+    """A seed of its own for every purpose, epoch and network of a run."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint32)[0])
+
+
+def decayed(network: Network, weight_decay: float) -> list[dict[str, object]]:
+    """Parameter groups: matrices decay; biases, norms and temperatures do not."""
+    matrices = [parameter for parameter in network.parameters() if parameter.ndim > 1]
+    others = [parameter for parameter in network.parameters() if parameter.ndim <= 1]
+    return [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` takes the first GPU where there is one.
+
+    Raises:
+        InputError: The device is not there.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError):
+        raise InputError(f"device {name!r} is not available here; use auto or cpu") from None
+    return device

@@ -1,0 +1,48 @@
+"""How long, how fast and on what to train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pairsift.errors import InputError
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """The loop's settings.
+
+    Args:
+        batch_size: Pairs of the driving subset in a step, at least 2.
+        lr: Peak learning rate.
+        weight_decay: Decoupled weight decay of AdamW (0: Adam).
+        schedule: `one_cycle` (linear rise over the first tenth, cosine fall), `step` or `constant`.
+        decay_epoch: With `step`: the epoch from which the rate is a tenth, not counting warm-up epochs.
+        clip: Largest gradient norm of a network; 0 for none.
+        seed: Seed of weights, order and dropout.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`.
+        amp: Mixed precision (bfloat16) on GPUs.
+        checkpoint_minutes: Longest time between two checkpoints; there is one after every epoch in any case.
+        threads: CPU threads of torch; 0 leaves its own choice.
+    """
+
+    batch_size: int = 512
+    lr: float = 1e-3
+    weight_decay: float = 0.05
+    schedule: Literal["one_cycle", "step", "constant"] = "one_cycle"
+    decay_epoch: int = 30
+    clip: float = 2.0
+    seed: int = 0
+    device: str = "auto"
+    amp: bool = True
+    checkpoint_minutes: float = 10.0
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 2:
+            raise InputError(f"batch_size is {self.batch_size}; a ranking loss needs at least 2 pairs in a batch")
+        if not self.lr > 0:
+            raise InputError(f"lr is {self.lr}; it must be above 0")
+        for name in ("weight_decay", "clip", "checkpoint_minutes", "threads", "decay_epoch"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name} is {getattr(self, name)}; it must not be negative")

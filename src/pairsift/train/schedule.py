@@ -1,0 +1,30 @@
+"""The learning rate over a run."""
+
+from __future__ import annotations
+
+import math
+
+from pairsift.train.options import TrainOptions
+
+
+def learning_rate(options: TrainOptions, epoch: int, part: float, epochs: int, warmup: int) -> float:
+    """Learning rate of a step.
+
+    Args:
+        options: The run's settings.
+        epoch: Epoch of the step, from 0.
+        part: Share of the epoch that is done, [0, 1).
+        epochs: Epochs of the whole run.
+        warmup: Warm-up epochs of the method, which the decay epoch does not count.
+
+    Returns:
+        The rate, above 0 and at most `options.lr`.
+    """
+    if options.schedule == "constant":
+        return options.lr
+    if options.schedule == "step":
+        return options.lr * (0.1 if epoch - warmup >= options.decay_epoch else 1.0)
+    done, rise = (epoch + part) / epochs, 0.1
+    if done < rise:
+        return options.lr * max(0.04, done / rise)
+    return options.lr * max(1e-3, 0.5 + 0.5 * math.cos(math.pi * (done - rise) / (1 - rise)))

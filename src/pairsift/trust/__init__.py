@@ -1,0 +1,1 @@
+"""How far each pair is to be believed."""

@@ -1,0 +1,162 @@
+import struct
+import threading
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pairsift.encode.decode import BadImage, open_image
+
+
+def save(path: Path, mode: str, color, **options) -> Path:
+    Image.new(mode, (6, 4), color).save(path, **options)
+    return path
+
+
+def first_pixel(path: Path) -> tuple[int, ...]:
+    image = open_image(path)
+    assert image.mode == "RGB"
+    return image.getpixel((0, 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "color", "wanted"),
+    [
+        ("rgb.png", "RGB", (10, 20, 30), (10, 20, 30)),
+        ("grey.png", "L", 77, (77, 77, 77)),
+        ("bit.png", "1", 1, (255, 255, 255)),
+        ("clear.png", "RGBA", (10, 20, 30, 0), (255, 255, 255)),
+        ("solid.png", "RGBA", (10, 20, 30, 255), (10, 20, 30)),
+        ("greyalpha.png", "LA", (40, 0), (255, 255, 255)),
+        ("cmyk.tif", "CMYK", (0, 255, 255, 0), (255, 0, 0)),
+        ("sixteen.png", "I;16", 65535, (255, 255, 255)),
+        ("sixteen_half.png", "I;16", 32896, (128, 128, 128)),
+        ("float.tif", "F", 0.5, (128, 128, 128)),
+        ("int.tif", "I", 1 << 20, (255, 255, 255)),
+    ],
+)
+def test_every_mode_becomes_rgb(tmp_path, name, mode, color, wanted):
+    assert first_pixel(save(tmp_path / name, mode, color)) == wanted
+
+
+def test_half_transparent_lies_over_white(tmp_path):
+    pixel = first_pixel(save(tmp_path / "half.png", "RGBA", (0, 0, 0, 128)))
+    assert pixel[0] == pytest.approx(127, abs=1)
+
+
+def test_palette_with_transparency_lies_over_white(tmp_path):
+    image = Image.new("P", (6, 4), 1)
+    image.putpalette([0, 0, 0, 200, 0, 0])
+    image.save(tmp_path / "plain.png")
+    image.save(tmp_path / "clear.png", transparency=1)
+    assert first_pixel(tmp_path / "plain.png") == (200, 0, 0)
+    assert first_pixel(tmp_path / "clear.png") == (255, 255, 255)
+
+
+def test_first_frame_of_an_animation(tmp_path):
+    frames = [Image.new("RGB", (6, 4), color) for color in ("red", "blue")]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    assert first_pixel(tmp_path / "a.gif") == (255, 0, 0)
+
+
+def test_exif_orientation_is_applied(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by 90 degrees
+    save(tmp_path / "turned.jpg", "RGB", "red", exif=exif)
+    assert open_image(tmp_path / "turned.jpg").size == (4, 6)
+
+
+def test_broken_exif_is_no_reason_to_lose_the_image(tmp_path):
+    save(tmp_path / "a.jpg", "RGB", "white", exif=b"Exif\0\0" + b"\xff" * 40)
+    assert first_pixel(tmp_path / "a.jpg") == (255, 255, 255)
+
+
+def test_large_jpeg_is_decoded_smaller_but_large_enough(tmp_path):
+    Image.new("RGB", (1000, 800), "green").save(tmp_path / "a.jpg")
+    assert min(open_image(tmp_path / "a.jpg", smallest=150).size) in range(150, 401)
+    assert open_image(tmp_path / "a.jpg", smallest=900).size == (1000, 800)
+    assert open_image(tmp_path / "a.jpg").size == (1000, 800)
+
+
+def png_header_only(width: int, height: int) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize(("width", "height"), [(10_000, 10_000), (60_000, 60_000)])
+def test_a_huge_image_is_refused_before_it_is_decoded(tmp_path, width, height, monkeypatch):
+    (tmp_path / "huge.png").write_bytes(png_header_only(width, height))
+    monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("decoded"))
+    limit = Image.MAX_IMAGE_PIXELS
+    with pytest.raises(BadImage, match="too many pixels"):
+        open_image(tmp_path / "huge.png")
+    assert limit == Image.MAX_IMAGE_PIXELS
+
+
+def bad_files(folder: Path) -> dict[str, str]:
+    whole = save(folder / "whole.jpg", "RGB", "red").read_bytes()
+    noise = np.random.default_rng(0).integers(0, 256, (40, 40, 3), np.uint8)
+    Image.fromarray(noise).save(folder / "noise.png")
+    png = bytearray((folder / "noise.png").read_bytes())
+    (folder / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    (folder / "cut.png").write_bytes(png[: len(png) // 2])
+    png[100:200] = b"\0" * 100
+    (folder / "damaged.png").write_bytes(png)
+    (folder / "empty.jpg").write_bytes(b"")
+    (folder / "text.jpg").write_text("<html>not found</html>")
+    (folder / "zero.png").write_bytes(png_header_only(0, 5))
+    (folder / "folder.jpg").mkdir()
+    return {
+        "cut.jpg": "broken",
+        "cut.png": "broken",
+        "damaged.png": "broken",
+        "empty.jpg": "empty",
+        "text.jpg": "known format",
+        "zero.png": "",
+        "folder.jpg": "not a file",
+        "missing.jpg": "not exist",
+        "nul\0.jpg": "reached",
+    }
+
+
+def test_bad_files_say_why_in_one_line(tmp_path):
+    for name, reason in bad_files(tmp_path).items():
+        with pytest.raises(BadImage) as caught:
+            open_image(tmp_path / name)
+        assert reason in caught.value.reason
+        assert "\n" not in caught.value.reason
+        assert not caught.value.reason.endswith(".")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_cut_or_changed_file_raises_anything_else(tmp_path):
+    rng = np.random.default_rng(1)
+    for ending in ("png", "jpg", "gif", "tif", "webp"):
+        Image.fromarray(rng.integers(0, 256, (9, 9, 3), np.uint8)).save(tmp_path / f"a.{ending}")
+        whole = (tmp_path / f"a.{ending}").read_bytes()
+        for at in range(60):
+            data = bytearray(whole)
+            for position in rng.integers(0, len(data), 4):
+                data[position] = rng.integers(0, 256)
+            (tmp_path / "b").write_bytes(data[: rng.integers(1, len(data) + 1)] if at % 2 else data)
+            try:
+                assert open_image(tmp_path / "b").mode == "RGB"
+            except BadImage as error:
+                assert error.reason
+
+
+def test_threads_share_nothing(tmp_path):
+    path = save(tmp_path / "a.png", "RGB", (1, 2, 3))
+    seen = []
+    threads = [threading.Thread(target=lambda: seen.append(first_pixel(path))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [(1, 2, 3)] * 8

@@ -1,0 +1,309 @@
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from encode_helpers import TinyImages, TinyTexts, make_pairs
+
+from pairsift.encode import cache as cache_module
+from pairsift.encode import default_cache, encode_pairs, open_image, store
+from pairsift.encode.parallel import ordered
+from pairsift.errors import InputError
+from pairsift.pairs.pairs import Noise
+
+KINDS = ["vector", "tokens", "ids"]
+
+
+def run(pairs, folder, images=None, texts=None, batch_size=3):
+    return encode_pairs(pairs, images or TinyImages(), texts or TinyTexts(), folder, batch_size, progress=False)
+
+
+def same(left, right) -> bool:
+    equal = np.array_equal(left.values, right.values) and left.values.dtype == right.values.dtype
+    offsets = (left.offsets is None) == (right.offsets is None)
+    return equal and offsets and (left.offsets is None or np.array_equal(left.offsets, right.offsets))
+
+
+@pytest.mark.parametrize("regions", [False, True])
+def test_rows_are_images(tmp_path, regions):
+    pairs, encoder = make_pairs(tmp_path / "data"), TinyImages(regions=regions)
+    features, failures = run(pairs, tmp_path / "cache", encoder)
+    assert failures == {}
+    assert len(features.images) == pairs.n_images
+    assert features.images.values.dtype == (np.float16 if regions else np.float32)
+    for row, path in enumerate(pairs.paths):
+        wanted = encoder.encode(encoder.prepare(open_image(path))[None])[0].numpy()
+        np.testing.assert_allclose(features.images.values[row], wanted, rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_captions(tmp_path, kind, monkeypatch):
+    monkeypatch.setattr(cache_module, "CAPTIONS_AT_ONCE", 4)
+    pairs, encoder = make_pairs(tmp_path / "data"), TinyTexts(kind)
+    pairs.captions[3] = "  "
+    pairs.captions[5] = pairs.captions[6]
+    features, _ = run(pairs, tmp_path / "cache", texts=encoder)
+    assert encoder.seen == len(pairs) - 1
+    wanted = TinyTexts(kind).encode([caption if caption.strip() else "x" for caption in pairs.captions])
+    for row in range(len(pairs)):
+        texts = features.texts
+        offsets = texts.offsets
+        got = texts.values[row] if offsets is None else texts.values[offsets[row] : offsets[row + 1]]
+        if row == 3:
+            assert not got.any() and (kind == "vector" or len(got) == 0)
+        else:
+            np.testing.assert_allclose(got, wanted[row], rtol=1e-3)
+    assert texts.batch(np.array([3, 4])).values.shape[0] == 2
+
+
+def test_a_second_call_decodes_nothing(tmp_path):
+    pairs, images, texts = make_pairs(tmp_path / "data"), TinyImages(), TinyTexts("tokens")
+    first, _ = run(pairs, tmp_path / "cache", images, texts)
+    again, _ = run(pairs, tmp_path / "cache", images, texts)
+    assert (images.prepared, texts.seen) == (pairs.n_images, len(pairs))
+    assert isinstance(again.images.values, np.memmap)
+    assert same(first.images, again.images) and same(first.texts, again.texts)
+
+
+def test_noise_and_splits_change_nothing(tmp_path):
+    pairs, images, texts = make_pairs(tmp_path / "data"), TinyImages(), TinyTexts()
+    run(pairs, tmp_path / "cache", images, texts)
+    moved = np.zeros_like(pairs.image_of)  # only image 0 is pointed at any more
+    noisy = replace(pairs, image_of=moved, true_image_of=pairs.image_of, noise=Noise(1, 0, "caption", 1, "0"))
+    run(noisy, tmp_path / "cache", images, texts)
+    run(replace(pairs, split=np.full(len(pairs), "unused")), tmp_path / "cache", images, texts)
+    run(pairs.skip_images({2: "bad"}), tmp_path / "cache", images, texts)
+    assert (images.prepared, texts.seen) == (pairs.n_images, len(pairs))
+
+
+def test_weights_images_and_captions_change_the_key(tmp_path):
+    pairs, cache = make_pairs(tmp_path / "data"), tmp_path / "cache"
+    run(pairs, cache)
+    heavier = TinyImages(weight=2.0)
+    run(pairs, cache, heavier)
+    assert heavier.prepared == pairs.n_images
+    os.utime(pairs.paths[2], ns=(1, 1))
+    touched = TinyImages()
+    run(pairs, cache, touched)
+    assert touched.prepared == pairs.n_images
+    pairs.captions[1] = "another"
+    texts = TinyTexts()
+    run(pairs, cache, texts=texts)
+    assert texts.seen == len(pairs)
+
+
+def test_bad_images_are_listed_and_zero(tmp_path):
+    pairs = make_pairs(tmp_path / "data")
+    pairs.paths[1].write_bytes(b"nothing")
+    pairs.paths[4].unlink()
+    features, failures = run(pairs, tmp_path / "cache")
+    assert sorted(failures) == [1, 4]
+    assert "not an image" in failures[1] and "does not exist" in failures[4]
+    assert features.images.values.any(1).tolist() == [row not in (1, 4) for row in range(pairs.n_images)]
+    assert run(pairs, tmp_path / "cache")[1] == failures
+    assert len(pairs.skip_images(failures).ids()) == len(pairs) - 4
+
+
+def test_every_image_bad_and_no_image_at_all(tmp_path):
+    pairs = make_pairs(tmp_path / "data")
+    for path in pairs.paths:
+        path.write_bytes(b"")
+    features, failures = run(pairs, tmp_path / "cache", TinyImages(regions=True))
+    assert len(failures) == pairs.n_images
+    assert features.images.values.shape == (pairs.n_images, 4, 3)
+    empty = replace(pairs, names=[], paths=[], captions=[], image_of=np.zeros(0, np.int64), split=np.zeros(0, "<U8"))
+    for kind in KINDS:
+        features, failures = run(empty, tmp_path / "cache", texts=TinyTexts(kind))
+        assert (len(features.images), len(features.texts), failures) == (0, 0, {})
+
+
+def test_only_images_of_usable_pairs_are_decoded(tmp_path):
+    pairs, encoder = make_pairs(tmp_path / "data"), TinyImages()
+    pairs.split[:4] = "skipped"
+    pairs.paths[0].write_bytes(b"")
+    features, failures = run(pairs, tmp_path / "cache", encoder)
+    assert (encoder.prepared, failures) == (pairs.n_images - 2, {})
+    assert not features.images.values[:2].any()
+    pairs.split[:4] = "train"
+    features, failures = run(pairs, tmp_path / "cache", encoder)  # now they are wanted
+    assert sorted(failures) == [0]
+    assert features.images.values[1].any()
+
+
+def test_values_that_are_not_finite_are_failures(tmp_path):
+    pairs, encoder = make_pairs(tmp_path / "data"), TinyImages()
+    plain = encoder.prepare
+    encoder.prepare = lambda image: plain(image) * (float("nan") if encoder.prepared == 2 else 1.0)
+    features, failures = run(pairs, tmp_path / "cache", encoder, batch_size=100)
+    assert len(failures) == 1
+    assert np.isfinite(features.images.values).all()
+
+
+def damage_values(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(-5, os.SEEK_END)
+        file.write(b"\x07\x07")
+
+
+@pytest.mark.parametrize("ending", [".npy", ".offsets.npy", ".json"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"garbage" * 40),
+        lambda path: path.write_bytes(path.read_bytes()[:-3]),
+        lambda path: path.unlink(),
+        damage_values,
+    ],
+)
+def test_a_corrupt_file_is_rebuilt(tmp_path, ending, damage):
+    pairs = make_pairs(tmp_path / "data")
+    texts = TinyTexts("tokens")
+    wanted, _ = run(pairs, tmp_path / "cache", texts=texts)
+    wanted = store.Table(np.array(wanted.texts.values), wanted.texts.offsets)
+    hits = [path for path in (tmp_path / "cache").glob("texts-*") if path.name.partition(".")[2] == ending[1:]]
+    assert len(hits) == 1
+    damage(hits[0])
+    got, _ = run(pairs, tmp_path / "cache", texts=texts)
+    assert same(got.texts, wanted)
+    run(pairs, tmp_path / "cache", texts=texts)
+    assert texts.seen == 2 * len(pairs)
+
+
+def test_a_corrupt_journal_or_partial_file_starts_afresh(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "CHECKPOINT_SECONDS", 0.0)
+    pairs = make_pairs(tmp_path / "data")
+    wanted = run(pairs, tmp_path / "whole")[0].images
+    for kind, data in (("partial", b"x" * 200), ("partial", b""), ("partial.json", b"{"), ("partial.json", b"[]")):
+        encoder = TinyImages()
+        plain = encoder.encode
+        encoder.encode = lambda batch, plain=plain: plain(batch) if len(batch) == 3 else 1 / 0  # dies in the last batch
+        with pytest.raises(ZeroDivisionError):
+            run(pairs, tmp_path / "cache", encoder)
+        next((tmp_path / "cache").glob(f"images-*.{kind}")).write_bytes(data)
+        assert same(run(pairs, tmp_path / "cache")[0].images, wanted)
+        next((tmp_path / "cache").glob("images-*.npy")).unlink()
+
+
+KILLED = """
+import sys
+sys.path.insert(0, {here!r})
+from pathlib import Path
+from encode_helpers import *
+from pairsift.encode import cache, encode_pairs, store
+store.CHECKPOINT_SECONDS = 0.0
+cache.CAPTIONS_AT_ONCE = 4
+pairs = make_pairs(Path({data!r}), 40)
+pairs.paths[7] = Path("missing")
+encode_pairs(pairs, TinyImages(regions=True, slow=0.01), TinyTexts("tokens", slow=0.01), Path({cache!r}), 2, False)
+"""
+
+
+def test_killed_and_resumed_equals_uninterrupted(tmp_path, monkeypatch):
+    pairs = make_pairs(tmp_path / "data", 40)
+    pairs.paths[7] = Path("missing")
+    code = KILLED.format(here=str(Path(__file__).parent), data=str(tmp_path / "data"), cache=str(tmp_path / "cache"))
+    chance = random.Random(0)
+    kills = 0
+    for _ in range(12):
+        process = subprocess.Popen([sys.executable, "-c", code])
+        end = time.monotonic() + 30
+        before = {path.name for path in (tmp_path / "cache").glob("*")}
+        while process.poll() is None and time.monotonic() < end:
+            if {path.name for path in (tmp_path / "cache").glob("*")} - before or kills:
+                break
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0, 0.4) if not kills else chance.uniform(1.5, 2.2))
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        assert process.wait() in (0, -signal.SIGKILL)
+        if kills >= 3 or process.returncode == 0:
+            break
+    assert kills
+    journals = list((tmp_path / "cache").glob("*.partial.json"))
+    done = sum(json.loads(path.read_text())["done"] for path in journals if "images" in path.name)
+    images = TinyImages(regions=True)
+    monkeypatch.setattr(cache_module, "CAPTIONS_AT_ONCE", 4)
+    resumed, failures = run(pairs, tmp_path / "cache", images, TinyTexts("tokens"), 2)
+    if done:
+        assert images.prepared <= 40 - done
+    whole, wanted = run(pairs, tmp_path / "whole", TinyImages(regions=True), TinyTexts("tokens"), 2)
+    assert same(resumed.images, whole.images) and same(resumed.texts, whole.texts)
+    assert failures == wanted
+    assert list(failures) == [7]
+    assert not list((tmp_path / "cache").glob("*.partial*"))
+
+
+def test_two_processes_do_the_work_once(tmp_path):
+    make_pairs(tmp_path / "data", 40)
+    code = KILLED.format(here=str(Path(__file__).parent), data=str(tmp_path / "data"), cache=str(tmp_path / "cache"))
+    processes = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+    assert [process.wait(60) for process in processes] == [0, 0]
+    pairs = make_pairs(tmp_path / "data", 40)
+    pairs.paths[7] = Path("missing")
+    images = TinyImages(regions=True)
+    got, _ = run(pairs, tmp_path / "cache", images, TinyTexts("tokens"), 2)
+    assert images.prepared == 0
+    assert same(got.images, run(pairs, tmp_path / "whole", images, TinyTexts("tokens"), 2)[0].images)
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
+    pairs = make_pairs(tmp_path / "data")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written") as caught:
+        run(pairs, tmp_path / "file" / "cache")
+    assert "\n" not in str(caught.value)
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store.os, "fsync", full)
+    with pytest.raises(InputError, match="No space left"):
+        run(pairs, tmp_path / "cache")
+
+
+def test_default_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_cache() == tmp_path / "pairsift"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_cache() == tmp_path / ".cache" / "pairsift"
+
+
+def test_threads_keep_order_bounds_and_torch_as_it_was():
+    before = torch.get_num_threads()
+    taken = []
+
+    def tasks():
+        for at in range(50):
+            taken.append(at)
+            yield at
+
+    cores = []
+
+    def work(at: int) -> int:
+        cores.append(torch.get_num_threads())
+        time.sleep(0.001 * (at % 3))
+        return at
+
+    for wanted, got in enumerate(ordered(work, tasks())):
+        assert got == wanted
+        assert len(taken) <= wanted + before + 2
+    assert set(cores) == {1}
+    assert torch.get_num_threads() == before
+    seen = []
+    thread = __import__("threading").Thread(target=lambda: seen.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    assert seen == [before]
+    with pytest.raises(ZeroDivisionError):
+        list(ordered(lambda at: 1 // at, [1, 0, 1]))

@@ -1,0 +1,100 @@
+"""The strength curve and the two ranking losses that methods run with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from pairsift.errors import InputError
+from pairsift.loss.hinge import hinge
+from pairsift.loss.infonce import infonce
+from pairsift.loss.margin import strength
+from pairsift.loss.ranking import RANKING_LOSSES, Hinge, InfoNCE
+
+N = 5
+ONE = torch.ones((), dtype=torch.float64)
+
+
+@pytest.fixture
+def similarity() -> Tensor:
+    torch.manual_seed(1)
+    return torch.rand(N, N, dtype=torch.float64) * 2 - 1
+
+
+@pytest.fixture
+def exclude() -> Tensor:
+    torch.manual_seed(2)
+    return torch.rand(N, N) < 0.2
+
+
+@pytest.mark.parametrize("base", [2.0, 10.0])
+def test_strength_curve(base: float) -> None:
+    y = torch.linspace(0, 1, 11, dtype=torch.float64)
+    got = strength(y, base)
+    assert got.tolist() == pytest.approx([(base**v - 1) / (base - 1) for v in y.tolist()], abs=1e-12)
+    assert got[0] == 0 and float(got[-1]) == pytest.approx(1)
+    steps = got.diff()
+    assert bool((steps > 0).all()) and bool((steps.diff() > 0).all())
+    assert torch.autograd.gradcheck(lambda v: strength(v, base), (y.requires_grad_(),))
+
+
+def test_hinge_scales_its_margin(similarity: Tensor, exclude: Tensor) -> None:
+    y = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0], dtype=torch.float64)
+    loss = Hinge(margin=0.3, negatives=2, base=5.0)
+    margin = torch.tensor([0.3 * (5**v - 1) / 4 for v in y.tolist()], dtype=torch.float64)
+    torch.testing.assert_close(loss(similarity, ONE, y, exclude), hinge(similarity, margin, 2, exclude))
+    torch.testing.assert_close(loss(similarity, ONE, y, exclude, True), hinge(similarity, margin, "mean", exclude))
+    full = torch.full((N,), 0.3, dtype=torch.float64)
+    torch.testing.assert_close(loss.observe(similarity, ONE, exclude), hinge(similarity, full, "mean", exclude))
+
+
+def test_hinge_does_not_use_the_temperature(similarity: Tensor, exclude: Tensor) -> None:
+    y = torch.full((N,), 0.5, dtype=torch.float64)
+    assert torch.equal(Hinge()(similarity, ONE, y, exclude), Hinge()(similarity, 100 * ONE, y, exclude))
+
+
+def test_hinge_at_zero_correspondence_still_pulls_with_margin_zero() -> None:
+    similarity = torch.tensor([[0.1, 0.4], [0.0, 0.9]], dtype=torch.float64)
+    loss = Hinge()(similarity, ONE, torch.zeros(2, dtype=torch.float64), torch.zeros(2, 2, dtype=torch.bool))
+    assert loss.tolist() == pytest.approx([0.3, 0.0])
+
+
+def test_infonce_weights_the_pair_by_the_curve(similarity: Tensor, exclude: Tensor) -> None:
+    y = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0], dtype=torch.float64)
+    weight = torch.tensor([(10**v - 1) / 9 for v in y.tolist()], dtype=torch.float64)
+    got = InfoNCE()(similarity, 7 * ONE, y, exclude)
+    torch.testing.assert_close(got, weight * infonce(7 * similarity, exclude))
+    assert got[0] == 0 and float(got[1]) > 0
+    torch.testing.assert_close(InfoNCE().observe(similarity, 7 * ONE, exclude), infonce(7 * similarity, exclude))
+
+
+@pytest.mark.parametrize("name", ["hinge", "infonce"])
+def test_ranking_losses_by_name_in_extremes(name: str, similarity: Tensor, exclude: Tensor) -> None:
+    loss = RANKING_LOSSES[name]()
+    assert loss.name == name and loss.reduction == "mean"
+    hot = (similarity * 1e4).requires_grad_()
+    value = loss(hot, 100 * ONE, torch.linspace(0, 1, N, dtype=torch.float64), exclude)
+    value.sum().backward()
+    assert value.shape == (N,) and bool((value >= 0).all()) and bool(value.isfinite().all())
+    assert hot.grad is not None and bool(hot.grad.isfinite().all())
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Hinge(negatives="worst"), "negatives is 'worst'"),
+        (lambda: Hinge(negatives=0), "negatives is 0"),
+        (lambda: Hinge(margin=-0.1), "margin is -0.1"),
+        (lambda: Hinge(base=1.0), "hinge.base is 1.0"),
+        (lambda: InfoNCE(base=0.5), "infonce.base is 0.5"),
+        (lambda: Hinge(reduction="max"), "hinge.reduction is 'max'"),  # type: ignore[arg-type]
+        (lambda: InfoNCE(reduction="max"), "infonce.reduction is 'max'"),  # type: ignore[arg-type]
+    ],
+)
+def test_options_that_make_no_sense_are_refused(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        make()
+    assert said in str(caught.value)

@@ -1,0 +1,149 @@
+import json
+
+import pytest
+from pair_sources import reasons, refused, touch, write_table
+
+from pairsift.pairs import READERS, load
+
+NAMES = [f"{letter}.jpg" for letter in "abcdef"]
+
+
+def test_folder_of_images_with_texts(tmp_path):
+    touch(tmp_path, "a.jpg", "deep/er/b.JPG", "deep/c.Png", "d.jpeg", "lonely.jpg", "empty.webp", "d.png", ".hid.jpg")
+    for name, text in {
+        "a.txt": "first\r\n\r\n  second  \r\n",
+        "deep/er/b.TXT": "\ufeffwith mark",
+        "deep/c.txt": "c",
+        "d.txt": "d",
+        "empty.txt": " \n",
+        "README.txt": "words",
+    }.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    pairs = load(tmp_path)
+    usable = [(pairs.names[pairs.image_of[pair]], pairs.captions[pair]) for pair in pairs.ids()]
+    assert usable == [
+        ("a.jpg", "first"),
+        ("a.jpg", "second"),
+        ("d.jpeg", "d"),
+        ("deep/c.Png", "c"),
+        ("deep/er/b.JPG", "with mark"),
+    ]
+    assert {skip.where for skip in pairs.skipped} == {"lonely.jpg", "empty.webp", "d.png", "README.txt"}
+    assert pairs.taken.startswith("folder: ")
+
+
+def test_folder_with_bad_bytes(tmp_path):
+    touch(tmp_path, *NAMES)
+    for name in NAMES:
+        (tmp_path / name).with_suffix(".txt").write_text("fine")
+    (tmp_path / "b.txt").write_bytes(b"good\ncaf\xe9\n")
+    pairs = load(tmp_path)
+    assert reasons(pairs) == {2: ("b.txt line 2", "holds bytes that are not valid UTF-8")}
+
+
+def test_folders_named_as_splits_are_the_splits(tmp_path):
+    names = [f"{split}/{number}.jpg" for split in ("train", "val", "test") for number in range(3)]
+    touch(tmp_path, *names)
+    for name in names:
+        (tmp_path / name).with_suffix(".txt").write_text("a caption")
+    pairs = load(tmp_path)
+    assert [len(pairs.ids(split)) for split in ("train", "dev", "test")] == [3, 3, 3]
+    assert "drawn" not in pairs.taken
+
+
+def test_folder_without_pairs_says_what_is_there(tmp_path):
+    touch(tmp_path, "a.jpg", "list.csv")
+    line = refused(tmp_path)
+    assert "1 images and 0 .txt" in line
+    assert "'list.csv'" in line
+    assert "is not a folder" in refused(tmp_path / "a.jpg", reader="folder")
+
+
+def flickr8k(folder, splits):
+    touch(folder, *(f"images/{name}" for name in NAMES))
+    rows = [(name, f"{name} {number}") for name in NAMES for number in range(2)]
+    write_table(folder / "captions.csv", ["image", "caption"], rows)
+    for name, listed in splits.items():
+        (folder / "splits").mkdir(exist_ok=True)
+        (folder / "splits" / name).write_text("\n".join(listed) + "\n")
+    return folder
+
+
+def test_flickr8k_layout(tmp_path):
+    lists = {"train.txt": NAMES[:3], "dev.txt": NAMES[3:4], "test.txt": NAMES[4:5], "notes.txt": ["x"]}
+    pairs = load(flickr8k(tmp_path, lists))
+    assert pairs.split.tolist() == ["train"] * 6 + ["dev"] * 2 + ["test"] * 2 + ["unused"] * 2
+    assert pairs.paths[0] == tmp_path / "images" / "a.jpg"
+    assert "splits/" in pairs.taken
+
+
+def test_flickr8k_without_dev_takes_it_from_train(tmp_path):
+    pairs = load(flickr8k(tmp_path, {"train.txt": NAMES[:4], "test.txt": NAMES[4:]}))
+    assert [len(pairs.images(split)) for split in ("train", "dev", "test")] == [3, 1, 2]
+    assert "dev drawn from train" in pairs.taken
+
+
+def test_flickr8k_without_lists_draws_splits(tmp_path):
+    pairs = load(flickr8k(tmp_path, {}))
+    assert [len(pairs.images(split)) for split in ("train", "dev", "test")] == [4, 1, 1]
+
+
+def test_flickr8k_lists_that_cannot_be_used(tmp_path):
+    both = {"train.txt": NAMES, "test.txt": NAMES[:1]}
+    assert "both" in refused(flickr8k(tmp_path / "both", both))
+    assert "none of the images" in refused(flickr8k(tmp_path / "none", {"train.txt": ["x.jpg"]}))
+    assert "too few images to train on" in refused(flickr8k(tmp_path / "test", {"test.txt": NAMES}))
+    assert "captions.csv" in refused(tmp_path, reader="flickr8k")
+
+
+@pytest.mark.parametrize("root", ["", "images", "../images", "train2014", "../train2014", "../images/train2014"])
+def test_coco_finds_its_images(tmp_path, root):
+    home = tmp_path / "annotations"
+    touch(home / root, *NAMES)
+    images = [{"id": number, "file_name": name} for number, name in enumerate(NAMES)]
+    captions = [{"id": 10 * n, "image_id": n, "caption": f"caption {n}"} for n in range(6)]
+    captions.append({"id": 7, "image_id": 99, "caption": "of nothing"})
+    captions.append({"id": 8, "image_id": 1, "caption": 5})
+    file = home / "captions_train2014.json"
+    file.write_text(json.dumps({"images": images, "annotations": captions}))
+    pairs = load(file)
+    assert pairs.captions[:6] == [f"caption {n}" for n in range(6)]
+    assert [pairs.names[row] for row in pairs.image_of[:6]] == NAMES
+    assert pairs.columns["id"][:3] == ["0", "10", "20"]
+    assert pairs.taken.startswith("coco: ")
+    assert reasons(pairs)[6] == ("captions_train2014.json annotation 7", "image id 99 is not among the images")
+    assert "not text" in reasons(pairs)[7][1]
+
+
+def test_coco_says_where_it_looked(tmp_path):
+    file = tmp_path / "c.json"
+    file.write_text(json.dumps({"images": [{"id": 1, "file_name": "gone.jpg"}], "annotations": []}))
+    line = refused(file)
+    assert "'gone.jpg'" in line
+    assert str(tmp_path / "images") in line
+    file.write_text('{"images": 3, "annotations": []}')
+    assert "'images'" in refused(file)
+    file.write_text("{")
+    assert "not valid JSON" in refused(file, reader="coco")
+
+
+@pytest.mark.parametrize("filepath", [None, "train2014"])
+def test_karpathy(tmp_path, filepath):
+    touch(tmp_path / "images" / (filepath or ""), *NAMES)
+    splits = ["train", "restval", "val", "test", "train", "train"]
+    images = [
+        {"filename": name, "split": split, "imgid": n, "sentences": [{"raw": f"{name} 1"}, {"raw": f"{name} 2"}]}
+        | ({"filepath": filepath} if filepath else {})
+        for n, (name, split) in enumerate(zip(NAMES, splits, strict=True))
+    ]
+    images[5]["sentences"] = [{"tokens": ["x"]}]
+    (tmp_path / "dataset_x.json").write_text(json.dumps({"images": images, "dataset": "x"}))
+    pairs = load(tmp_path / "dataset_x.json")
+    assert pairs.split.tolist() == ["train"] * 4 + ["dev"] * 2 + ["test"] * 2 + ["train"] * 2 + ["skipped"]
+    assert pairs.columns["imgid"][2] == "1"
+    assert pairs.taken.startswith("karpathy: ")
+    assert pairs.names[0] == (f"{filepath}/a.jpg" if filepath else "a.jpg")
+
+
+def test_registry_names():
+    assert list(READERS) == ["table", "folder", "flickr8k", "coco", "karpathy"]

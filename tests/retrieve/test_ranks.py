@@ -1,0 +1,165 @@
+"""Ranks and recall against plain loops over the full matrix."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pairsift import retrieve
+from pairsift.retrieve import Ranks, recall, recall_folds
+
+KEYS = ["i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum"]
+
+
+def loops(scores, image_of):
+    """Ranks by definition, one comparison at a time."""
+    i2t, t2i = [], []
+    for i in range(len(scores)):
+        ranks = []
+        for t in range(len(image_of)):
+            if image_of[t] == i:
+                others = [u for u in range(len(image_of)) if image_of[u] != i]
+                ranks.append(sum(scores[i, u] >= scores[i, t] for u in others))
+        i2t.append(min(ranks) if ranks else -1)
+    for t in range(len(image_of)):
+        i = image_of[t]
+        t2i.append(sum(scores[j, t] >= scores[i, t] for j in range(len(scores)) if j != i))
+    return i2t, t2i
+
+
+@st.composite
+def matrices(draw):
+    n_images = draw(st.integers(1, 7))
+    image_of = np.array(draw(st.lists(st.integers(0, n_images - 1), min_size=1, max_size=14)), dtype=np.int64)
+    values = st.integers(-1, 2)
+    flat = draw(st.lists(values, min_size=n_images * len(image_of), max_size=n_images * len(image_of)))
+    return np.array(flat, dtype=np.float32).reshape(n_images, len(image_of)), image_of
+
+
+def of(scores, image_of, chunk=256):
+    return retrieve.ranks(lambda rows: scores[rows], image_of, len(scores), chunk)
+
+
+@settings(max_examples=150, deadline=None)
+@given(matrices(), st.integers(1, 8), st.booleans())
+def test_ranks_with_ties_match_plain_loops_for_any_chunk(case, chunk, keep):
+    scores, image_of = case
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(retrieve.ranks.__globals__, "KEPT_BYTES", 2**26 if keep else 0)
+        found = of(scores, image_of, chunk)
+    i2t, t2i = loops(scores, image_of)
+    assert found.i2t.tolist() == i2t
+    assert found.t2i.tolist() == t2i
+
+
+@settings(max_examples=50, deadline=None)
+@given(matrices(), st.randoms(use_true_random=False))
+def test_ranks_follow_a_permutation_of_images_and_captions(case, random):
+    scores, image_of = case
+    images, texts = list(range(len(scores))), list(range(len(image_of)))
+    random.shuffle(images)
+    random.shuffle(texts)
+    new_row = np.argsort(images)
+    found, moved = of(scores, image_of, 3), of(scores[np.ix_(images, texts)], new_row[image_of[texts]], 2)
+    assert moved.i2t.tolist() == found.i2t[images].tolist()
+    assert moved.t2i.tolist() == found.t2i[texts].tolist()
+
+
+def test_a_constant_model_scores_nothing():
+    image_of = np.repeat(np.arange(20), 5)
+    found = of(np.ones((20, 100), dtype=np.float32), image_of, 6)
+    assert set(found.i2t) == {95}
+    assert set(found.t2i) == {19}
+    assert recall(found) == dict.fromkeys(KEYS, 0.0)
+
+
+def test_infinite_scores_are_ranked():
+    scores = np.full((2, 2), -np.inf)
+    assert of(scores, np.array([0, 1])).i2t.tolist() == [1, 1]
+    scores[[0, 1], [0, 1]] = np.inf
+    assert of(scores, np.array([0, 1]), 1).t2i.tolist() == [0, 0]
+
+
+def test_recall_by_hand():
+    found = recall(Ranks(np.array([0, 4, -1, 5, 10]), np.array([0, 1, 9, 10])))
+    assert list(found) == KEYS
+    assert [found[key] for key in KEYS] == [25, 50, 75, 25, 50, 75, 300]
+
+
+def test_a_block_is_asked_for_no_more_rows_than_a_chunk_and_only_once_when_small():
+    asked = []
+    scores = np.random.default_rng(0).normal(size=(10, 10))
+
+    def block(rows):
+        asked.append(rows.tolist())
+        return scores[rows]
+
+    retrieve.ranks(block, np.arange(10), 10, chunk=4)
+    assert asked == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_memory_does_not_hold_the_matrix(monkeypatch):
+    monkeypatch.setitem(retrieve.ranks.__globals__, "KEPT_BYTES", 0)
+    rng = np.random.default_rng(0)
+    images, texts = (
+        rng.normal(size=(1500, 4)).astype(np.float32),
+        rng.normal(size=(3000, 4)).astype(np.float32),
+    )
+    tracemalloc.start()
+    retrieve.ranks(lambda rows: images[rows] @ texts.T, np.arange(3000) // 2, 1500, chunk=50)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1500 * 3000 * 4 / 4
+
+
+def test_the_last_bit_of_a_second_computation_breaks_no_tie():
+    """A caption's own score is never compared with itself computed anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(retrieve.ranks.__globals__, "KEPT_BYTES", 0)
+        calls = []
+
+        def block(rows):
+            calls.append(1)
+            return np.eye(8)[rows] + 1e-9 * len(calls)
+
+        found = retrieve.ranks(block, np.arange(8), 8, chunk=2)
+    assert len(calls) == 7  # the last block has nothing left to count
+    assert found.t2i.tolist() == [0] * 8
+
+
+@pytest.mark.parametrize("folds", [1, 3, 5])
+def test_folds_are_means_over_slices(folds):
+    rng = np.random.default_rng(1)
+    scores = rng.integers(0, 5, size=(15, 40)).astype(np.float64)
+    image_of = np.concatenate([np.arange(15), rng.integers(0, 15, 25)])
+    scores[image_of, np.arange(40)] += 2
+    size, parts = 15 // folds, []
+    for fold in range(folds):
+        own = (image_of >= fold * size) & (image_of < (fold + 1) * size)
+        i2t, t2i = loops(scores[fold * size : (fold + 1) * size][:, own], image_of[own] - fold * size)
+        parts.append(recall(Ranks(np.array(i2t), np.array(t2i))))
+    found = recall_folds(lambda rows: scores[rows], image_of, 15, folds, chunk=2)
+    assert found == pytest.approx({key: np.mean([part[key] for part in parts]) for key in KEYS})
+    if folds == 1:
+        assert found == recall(of(scores, image_of))
+
+
+def test_what_does_not_fit_is_refused():
+    scores = np.ones((3, 4))
+    with pytest.raises(ValueError, match="point at images 0 to 3 of 3"):
+        of(scores, np.array([0, 1, 2, 3]))
+    with pytest.raises(ValueError, match="3 images and 5 captions has shape"):
+        of(scores, np.zeros(5, dtype=int))
+    with pytest.raises(ValueError, match="chunk is 0"):
+        of(scores, np.zeros(4, dtype=int), 0)
+    with pytest.raises(ValueError, match="no caption"):
+        recall(of(np.ones((3, 0)), np.zeros(0, dtype=int)))
+    with pytest.raises(ValueError, match="4 folds of 3 images"):
+        recall_folds(lambda rows: scores[rows], np.zeros(4, dtype=int), 3, 4)
+    scores[1, 2] = np.nan
+    with pytest.raises(ValueError, match="1 scores are not a number, the first at image row 1 and caption row 2"):
+        of(scores, np.array([0, 1, 2, 2]), 2)

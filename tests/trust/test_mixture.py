@@ -1,0 +1,186 @@
+"""The two-component mixture against plain loops, planted components and degenerate values."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from pairsift.trust.mixture import Mixture, fit_mixture
+
+
+def planted(n: int = 4000, share: float = 0.7, seed: int = 0) -> NDArray[np.float64]:
+    """n values of N(1, 0.2) and N(3, 0.4), of the first kind in this share, the first kind first."""
+    rng = np.random.default_rng(seed)
+    first = round(n * share)
+    return np.concatenate([rng.normal(1, 0.2, first), rng.normal(3, 0.4, n - first)])
+
+
+def density(x: float, mean: float, deviation: float) -> float:
+    return math.exp(-((x - mean) ** 2) / (2 * deviation**2)) / (deviation * math.sqrt(2 * math.pi))
+
+
+def em_by_hand(values: list[float], start: tuple[float, float]) -> tuple[list[float], list[float], list[float]]:
+    """Plain EM on one number per pair: means, deviations, shares."""
+    means, deviations, shares = list(start), [0.3, 0.3], [0.5, 0.5]
+    for _ in range(60):
+        rows = []
+        for x in values:
+            parts = [s * density(x, m, d) for s, m, d in zip(shares, means, deviations, strict=True)]
+            rows.append([part / sum(parts) for part in parts])
+        for c in range(2):
+            total = sum(row[c] for row in rows)
+            means[c] = sum(row[c] * x for row, x in zip(rows, values, strict=True)) / total
+            spread = sum(row[c] * (x - means[c]) ** 2 for row, x in zip(rows, values, strict=True)) / total
+            deviations[c], shares[c] = math.sqrt(spread), total / len(values)
+    return means, deviations, shares
+
+
+def test_posterior_matches_plain_loops_between_the_means() -> None:
+    mixture = Mixture(np.array([1.0, 3.0]), np.array([0.5, 0.8]), np.array([0.6, 0.4]))
+    xs = np.linspace(1, 3, 41)
+    expected = []
+    for x in xs.tolist():
+        low, high = 0.6 * density(x, 1.0, 0.5), 0.4 * density(x, 3.0, 0.8)
+        expected.append(low / (low + high))
+    assert mixture.low(xs).tolist() == pytest.approx(expected, abs=1e-6)
+    odds = [math.log(p / (1 - p)) for p in expected]
+    assert mixture.log_odds(xs).tolist() == pytest.approx(odds, abs=1e-9)
+
+
+def test_log_odds_go_on_straight_beyond_the_means() -> None:
+    mixture = Mixture(np.array([1.0, 3.0]), np.array([0.5, 0.8]), np.array([0.6, 0.4]))
+    for at, outwards in ((1.0, -1), (3.0, 1)):
+        step = 1e-5
+        value, inside = mixture.log_odds(np.array([at, at - outwards * step]))
+        slope = (value - inside) / (outwards * step)
+        beyond = mixture.log_odds(np.array([at + outwards * 7.0]))[0]
+        assert beyond == pytest.approx(value + slope * outwards * 7.0, rel=1e-4)
+
+
+@given(
+    means=st.tuples(st.floats(-5, 5), st.floats(0.01, 5)),
+    deviations=st.tuples(st.floats(0.02, 10), st.floats(0.02, 10)),
+    share=st.floats(0.01, 0.99),
+)
+@settings(max_examples=50, deadline=None)
+def test_posterior_never_rises_however_the_components_lie(
+    means: tuple[float, float], deviations: tuple[float, float], share: float
+) -> None:
+    both = np.array([means[0], means[0] + means[1]])
+    mixture = Mixture(both, np.array(deviations), np.array([share, 1 - share]))
+    values = np.linspace(-30, 30, 501)
+    low, odds = mixture.low(values), mixture.log_odds(values)
+    assert bool((np.diff(odds) < 0).all()) and bool((np.diff(low) <= 0).all())
+    assert bool(((low >= 0) & (low <= 1)).all())
+
+
+def test_far_values_are_certain_without_overflow() -> None:
+    mixture = Mixture(np.array([0.0, 1.0]), np.array([0.1, 0.1]), np.array([0.5, 0.5]))
+    assert mixture.low(np.array([-1e6, 0.0, 0.5, 1.0, 1e6])).tolist() == pytest.approx([1, 1, 0.5, 0, 0], abs=1e-6)
+
+
+def test_the_posterior_of_a_value_does_not_depend_on_its_company() -> None:
+    values = planted()
+    mixture = fit_mixture(values, 0)
+    assert mixture.low(values[::-7]).tolist() == mixture.low(values)[::-7].tolist()
+    assert mixture.low(values[:0]).shape == (0,)
+
+
+def test_planted_components_are_recovered() -> None:
+    values = planted()
+    mixture = fit_mixture(values, 0)
+    assert mixture.found
+    assert mixture.means.tolist() == pytest.approx([1, 3], abs=0.05)
+    assert mixture.deviations.tolist() == pytest.approx([0.2, 0.4], abs=0.05)
+    assert mixture.weights.tolist() == pytest.approx([0.7, 0.3], abs=0.01)
+    clean = mixture.low(values) > 0.5
+    assert clean[:2800].mean() > 0.99 and clean[2800:].mean() < 0.01
+
+
+def test_the_order_of_planting_does_not_matter() -> None:
+    mixture = fit_mixture(-planted(), 0)
+    assert mixture.means.tolist() == pytest.approx([-3, -1], abs=0.05)
+    assert mixture.weights.tolist() == pytest.approx([0.3, 0.7], abs=0.01)
+
+
+def test_fit_agrees_with_plain_em() -> None:
+    values = planted(300)
+    mixture = fit_mixture(values, 0)
+    means, deviations, shares = em_by_hand(values.tolist(), (0.5, 3.5))
+    assert mixture.means.tolist() == pytest.approx(means, abs=0.01)
+    assert mixture.weights.tolist() == pytest.approx(shares, abs=0.01)
+    # the fit adds 5e-4 of the squared span to each variance
+    span = values.max() - values.min()
+    widened = [math.sqrt(deviation**2 + 5e-4 * span**2) for deviation in deviations]
+    assert mixture.deviations.tolist() == pytest.approx(widened, abs=0.01)
+
+
+def test_a_seed_fixes_the_fit() -> None:
+    values = planted(200, 0.5, 3)
+    first, second = fit_mixture(values, 5), fit_mixture(values, 5)
+    np.random.seed(1)
+    before = np.random.get_state()[1].tolist()
+    third = fit_mixture(values, 5)
+    assert np.random.get_state()[1].tolist() == before  # the global state is neither read nor moved
+    for other in (second, third):
+        assert np.array_equal(first.means, other.means) and np.array_equal(first.low(values), other.low(values))
+
+
+@pytest.mark.parametrize(("factor", "shift"), [(1e-3, 0.0), (1e4, -50.0), (0.5, 1e6)])
+def test_scale_and_shift_of_the_values_do_not_matter(factor: float, shift: float) -> None:
+    values = planted(500)
+    plain, other = fit_mixture(values, 0), fit_mixture(values * factor + shift, 0)
+    np.testing.assert_allclose(other.means, plain.means * factor + shift, rtol=1e-6)
+    np.testing.assert_allclose(other.deviations, plain.deviations * factor, rtol=1e-6)
+    np.testing.assert_allclose(other.low(values * factor + shift), plain.low(values), atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1e30, 3e38])
+def test_huge_float32_values(size: float) -> None:
+    unit = planted(500)
+    values = (unit / np.abs(unit).max() * size).astype(np.float32)
+    assert np.isfinite(values).all()
+    low = fit_mixture(values, 0).low(values)
+    np.testing.assert_allclose(low, fit_mixture(unit, 0).low(unit), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.zeros(0),
+        np.full(50, 0.3),
+        np.full(50, 1e8) + np.linspace(0, 1e-6, 50),
+        np.array([0.0] * 5 + [1.0] * 4),
+        np.array([0.5]),
+    ],
+    ids=["none", "constant", "nearly constant", "fewer than ten", "one"],
+)
+def test_values_without_two_components_count_as_clean(values: NDArray[np.float64]) -> None:
+    mixture = fit_mixture(values, 0)
+    assert not mixture.found
+    low = mixture.low(values)
+    assert low.dtype == np.float32 and low.tolist() == [1.0] * len(values)
+
+
+def test_two_values_only_are_two_components() -> None:
+    values = np.array([0.0] * 8 + [1.0] * 2)
+    mixture = fit_mixture(values, 0)
+    assert mixture.found and mixture.weights.tolist() == pytest.approx([0.8, 0.2])
+    assert mixture.low(values).tolist() == pytest.approx([1.0] * 8 + [0.0] * 2, abs=1e-6)
+
+
+def test_one_outlier_is_alone_in_its_component() -> None:
+    values = np.append(np.random.default_rng(0).normal(0, 1, 499), 1e4)
+    low = fit_mixture(values, 0).low(values)
+    assert low[:-1].min() > 0.99 and low[-1] < 0.01
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_values_that_are_not_finite_are_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match="finite"):
+        fit_mixture(np.append(planted(20), bad), 0)
