@@ -1,0 +1,190 @@
+"""The loop: what trains when, by whose trust, and that a killed run ends as if it had not been killed."""
+
+import itertools
+import json
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from train_helpers import make_job, make_pairs
+
+from pairsift.errors import InputError
+from pairsift.methods import METHODS
+from pairsift.retrieve.codes import Gallery, evaluate
+from pairsift.train.batches import Gatherer, cut, steps
+from pairsift.train.checkpoint import read_tensors, write_tensors
+from pairsift.train.loop import CHECKPOINT, Trainer, pick_device
+from pairsift.train.options import TrainOptions
+from pairsift.train.schedule import learning_rate
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
+    return {f"{k}.{n}": v for k, net in enumerate(trainer.networks) for n, v in net.state_dict().items()}
+
+
+def whole(folder: Path) -> tuple[Trainer, dict[str, torch.Tensor]]:
+    trainer = Trainer(make_job(folder))
+    trainer.run()
+    return trainer, load_file(folder / CHECKPOINT)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_run_killed_at_a_random_step_ends_with_the_same_weights(tmp_path, seed):
+    straight, end = whole(tmp_path / "a")
+    total = sum(line["loss_steps"] for line in steps_of(tmp_path / "a"))
+    die_at = random.Random(seed).randrange(2, total)
+    child = Path(__file__).with_name("resume_child.py")
+    done = subprocess.run([sys.executable, child, tmp_path / "b", str(die_at)], check=False, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    resumed = Trainer(make_job(tmp_path / "b"))
+    resumed.run(resume=True)
+    again = load_file(tmp_path / "b" / CHECKPOINT)
+    assert end.keys() == again.keys()
+    assert all(torch.equal(end[name], again[name]) for name in end)
+    assert all(torch.equal(a, b) for a, b in zip(weights(straight).values(), weights(resumed).values(), strict=True))
+    for ours, theirs in zip(straight.log, resumed.log, strict=True):
+        assert (ours["dev"], ours["phase"]) == (theirs["dev"], theirs["phase"])
+        for network, terms in ours["loss"].items():
+            assert theirs["loss"][network] == pytest.approx(terms, rel=1e-12)
+
+
+def steps_of(folder: Path) -> list[dict[str, int]]:
+    """Optimizer steps of every epoch, counted by planning them again."""
+    job = make_job(folder)
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    n_train = len(job.pairs.ids("train"))
+    return [{"loss_steps": 2 * len(cut(np.arange(n_train // 2), 32))} for _ in lines]
+
+
+def test_each_phase_trains_its_subsets_and_the_trust_is_the_peers(tmp_path):
+    seen = []
+
+    class Watched(METHODS["pc2"]):
+        def step(self, networks, k, batches, phase):
+            clean = {n: set(self.subset(n, k).tolist()) for n in ("clean", "noisy")}
+            for name, batch in batches.items():
+                assert name == "all" or set(batch.ids.tolist()) <= clean[name]
+            w = self.state["clean_probability"][1 - k]
+            if "clean" in batches and (w > 0.5).any():
+                assert (w[batches["clean"].ids] > 0.5).mean() > 0.9
+            seen.append((phase.name, k, tuple(batches)))
+            return super().step(networks, k, batches, phase)
+
+    job = make_job(tmp_path)
+    object.__setattr__(job, "method", Watched(1, 1, 2))
+    Trainer(job).run()
+    assert {s for s in seen if s[0] == "warm-up"} == {("warm-up", 0, ("all",)), ("warm-up", 1, ("all",))}
+    assert {s for s in seen if s[0] == "clean"} == {("clean", 0, ("clean",)), ("clean", 1, ("clean",))}
+    assert {s for s in seen if s[0] == "all"} == {("all", 0, ("clean", "noisy")), ("all", 1, ("clean", "noisy"))}
+
+
+def test_the_best_epoch_by_dev_is_what_remains(tmp_path):
+    job = make_job(tmp_path)
+    trainer = Trainer(job)
+    trainer.run()
+    dev = evaluate([n.matcher for n in trainer.networks], job.features, job.pairs, "dev")["ensemble"]["rsum"]
+    assert dev == pytest.approx(max(line["dev"]["rsum"] for line in trainer.log), abs=1e-9)
+    assert trainer.log[trainer.at.best_epoch]["dev"]["rsum"] == pytest.approx(dev)
+
+
+def test_networks_differ_and_seeds_repeat(tmp_path):
+    first, second = (Trainer(make_job(tmp_path / name)) for name in "ab")
+    for a, b in zip(weights(first).values(), weights(second).values(), strict=True):
+        assert torch.equal(a, b)
+    one, two = (net.matcher.image_head.project[2].weight for net in first.networks)
+    assert not torch.equal(one, two)
+
+
+def test_the_ensemble_is_the_mean_of_the_networks_similarities(tmp_path):
+    job = make_job(tmp_path)
+    matchers = [net.matcher for net in Trainer(job).networks]
+    rows, ids = job.pairs.images("dev"), job.pairs.ids("dev")
+    gallery = Gallery.of(matchers, job.features, rows, ids)
+    all_rows = np.arange(len(rows))
+    singles = [gallery.only(k).block(all_rows) for k in range(2)]
+    assert np.allclose(gallery.block(all_rows), (singles[0] + singles[1]) / 2, atol=1e-6)
+
+
+def test_steps_cover_the_driver_once_and_cycle_the_rest():
+    pairs, _ = make_pairs()
+    method = METHODS["ncr"](warmup_epochs=0, clean_epochs=0, all_epochs=1)
+    from pairsift.loss.ranking import InfoNCE
+    from pairsift.methods.base import Setting
+
+    method.begin(Setting(pairs.ids("train"), pairs.image_of, pairs.n_images, None, InfoNCE(), 0))
+    ids = pairs.ids("train")
+    method.state["clean_probability"][:, ids[:40]] = 0.0
+    plan = steps(method, method.phases()[2], 0, 32, (0, 4, 0))
+    clean = np.concatenate([step["clean"] for step in plan])
+    assert sorted(clean.tolist()) == ids[40:].tolist()
+    noisy = np.concatenate([step["noisy"] for step in plan])
+    assert len(noisy) == len(clean)
+    counts = np.bincount(noisy, minlength=len(pairs))[ids[:40]]
+    assert counts.max() - counts.min() <= 1
+    assert [s["clean"].tolist() for s in plan] != [
+        s["clean"].tolist() for s in steps(method, method.phases()[2], 1, 32, (0, 4, 0))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("n", "size", "sizes"), [(10, 4, [4, 4, 2]), (9, 4, [4, 5]), (3, 4, [3]), (1, 4, [1]), (8, 4, [4, 4])]
+)
+def test_small_rests_join_the_batch_before(n, size, sizes):
+    batches = cut(np.arange(n), size)
+    assert [len(b) for b in batches] == sizes
+    assert np.concatenate(batches).tolist() == list(range(n))
+
+
+def test_learning_rate_schedules():
+    one = TrainOptions(lr=1.0)
+    rates = [learning_rate(one, e, p / 10, 5, 1) for e in range(5) for p in range(10)]
+    assert max(rates) == pytest.approx(1.0)
+    assert rates[0] < 0.1 and rates[-1] < 0.05
+    assert all(a >= b for a, b in itertools.pairwise(rates))
+    step = TrainOptions(lr=1.0, schedule="step", decay_epoch=3)
+    assert [learning_rate(step, e, 0, 9, 2) for e in range(7)] == pytest.approx([1, 1, 1, 1, 1, 0.1, 0.1])
+    assert learning_rate(TrainOptions(lr=0.5, schedule="constant"), 4, 0.5, 9, 0) == 0.5
+
+
+def test_tensors_and_facts_come_back_and_broken_files_are_named(tmp_path):
+    write_tensors(tmp_path / "a.safetensors", {"x": torch.arange(3)}, {"n": [1, {"b": 2}]})
+    tensors, facts = read_tensors(tmp_path / "a.safetensors")
+    assert tensors["x"].tolist() == [0, 1, 2] and facts == {"n": [1, {"b": 2}]}
+    assert [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]
+    (tmp_path / "b.safetensors").write_bytes(b"no")
+    with pytest.raises(InputError, match=r"b\.safetensors cannot be read"):
+        read_tensors(tmp_path / "b.safetensors")
+    with pytest.raises(InputError, match="missing"):
+        read_tensors(tmp_path / "c.safetensors")
+
+
+def test_rematched_captions_travel_with_their_owner():
+    pairs, features = make_pairs()
+    batch = Gatherer(features, pairs.image_of, torch.device("cpu"))(np.array([0, 5]), np.array([9, 2]))
+    assert batch.image_rows.tolist() == pairs.image_of[[0, 5]].tolist()
+    assert batch.caption_images.tolist() == pairs.image_of[[9, 2]].tolist()
+    assert np.allclose(batch.texts.values.numpy(), features.texts.values[[9, 2]])
+
+
+def test_options_and_devices_that_cannot_be():
+    for bad in ({"batch_size": 1}, {"lr": 0.0}, {"clip": -1.0}):
+        with pytest.raises(InputError):
+            TrainOptions(**bad)
+    with pytest.raises(InputError, match="not available"):
+        pick_device("cuda:99")
+    with pytest.raises(InputError, match="no epochs"):
+        Trainer(make_job(Path("x"), warmup_epochs=0, clean_epochs=0, all_epochs=0))
