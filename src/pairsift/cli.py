@@ -82,8 +82,8 @@ def demo(words: Sequence[str]) -> None:
     parser.add_argument("--seed", type=int, default=1, help="seed of scenes and noise (default: %(default)s)")
     chosen = parser.parse_args(words)
     scenes = chosen.out.with_name(chosen.out.name + "-scenes")
-    print(f"drawing {chosen.images} scenes into {scenes}")
     write_scenes(scenes, chosen.images, chosen.seed)
+    print(f"drew {chosen.images} scenes into {scenes}")
     options = {"out": str(chosen.out), "noise": chosen.noise, "noise_seed": chosen.seed, "overwrite": True}
     run = fit_source(scenes, options)
     _summary(run.folder, run.metrics)
@@ -138,13 +138,15 @@ def search(words: Sequence[str]) -> None:
 def show(words: Sequence[str]) -> None:
     """Name the methods, matchers, losses, encoders or readers there are."""
     parser = _parser("list", show.__doc__ or "")
-    parser.add_argument("what", nargs="?", choices=["methods", "matchers", "losses", "encoders", "readers"])
+    parser.add_argument("what", nargs="?", help="methods, matchers, losses, encoders or readers")
     chosen = parser.parse_args(words)
-    for name, lines in _catalogue().items():
-        if chosen.what in (None, name):
-            print(name)
-            for entry, about in lines.items():
-                print(f"  {entry:24}{about}")
+    found = {name: lines for name, lines in _catalogue().items() if name.endswith(chosen.what or "")}
+    if not found:
+        raise InputError(f"there are no {chosen.what!r}; choose from methods, matchers, losses, encoders, readers")
+    for name, lines in found.items():
+        print(name)
+        for entry, about in lines.items():
+            print(f"  {entry:24}{about}")
 
 
 def _catalogue() -> dict[str, dict[str, str]]:
@@ -161,7 +163,8 @@ def _catalogue() -> dict[str, dict[str, str]]:
         "methods": {name: method.summary for name, method in METHODS.items()},
         "matchers": {name: first(matcher) for name, matcher in MATCHERS.items()},
         "losses": {name: first(loss) for name, loss in RANKING_LOSSES.items()},
-        "encoders": {**image_encoders(), **text_encoders()},
+        "image encoders": image_encoders(),
+        "text encoders": text_encoders(),
         "readers": {name: first(reader) for name, reader in READERS.items()},
     }
 

@@ -186,5 +186,3 @@ def test_options_and_devices_that_cannot_be():
             TrainOptions(**bad)
     with pytest.raises(InputError, match="not available"):
         pick_device("cuda:99")
-    with pytest.raises(InputError, match="no epochs"):
-        Trainer(make_job(Path("x"), warmup_epochs=0, clean_epochs=0, all_epochs=0))

@@ -115,7 +115,7 @@ def _known(kind: str, name: str, table: Mapping[str, T]) -> T:
 def make_parser(choice: Choice) -> Parser:
     """The parser of `fit` for this choice, with the preset's values as defaults."""
     preset, loss = choice.preset_options(), choice.ranking()
-    parser = Parser(prog="pairsift fit", description=FIT, env_prefix=False, default_env=False)
+    parser = Parser(prog="pairsift fit", usage="pairsift fit SOURCE [--OPTION VALUE ...]", description=FIT)
     parser.add_argument("source", help="what to read: a CSV, TSV, JSON, JSON-lines or Parquet file, or a folder")
     parser.add_argument("--out", type=str, help="the run's folder; by default runs/<source>-<method>")
     parser.add_argument("--config", action="config", help="a YAML file of these options, such as a run's config.yaml")

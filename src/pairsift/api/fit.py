@@ -48,7 +48,7 @@ def fit_config(config: Config, progress: bool = True) -> Run:
     folder = out_folder(config)
     _claim(folder, config)
     began = time.monotonic()
-    prepared = prepare(config, folder, progress)
+    prepared = prepare(config, folder, progress=progress)
     _start(folder, config, prepared)
     encoded = time.monotonic()
     if options.threads:
@@ -119,7 +119,7 @@ def _facts(config: Config, prepared: Prepared) -> dict[str, Any]:
     packages = ("pairsift", "torch", "numpy", "scikit-learn", "pillow")
     return {
         "pairs": dict(zip(names.tolist(), counts.tolist(), strict=True)),
-        "data": {"source": pairs.source, "hash": pairs.hash(), "taken": pairs.taken, "skipped": len(pairs.skipped)},
+        "data": {"source": pairs.source, "hash": prepared.hash, "taken": pairs.taken, "skipped": len(pairs.skipped)},
         "noise": None if pairs.noise is None else asdict(pairs.noise),
         "seed": config["seed"],
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},

@@ -15,6 +15,9 @@ from pairsift.encode.encoder import TextEncoder
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS, Matcher
 from pairsift.pairs import Pairs, inject, load, read_index
+from pairsift.train.board import demand_board
+from pairsift.train.loop import pick_device
+from pairsift.train.options import TrainOptions
 
 VOCABULARY = "vocabulary.json"
 
@@ -28,12 +31,14 @@ class Prepared:
         features: Of all of them.
         texts: The text encoder, for queries.
         vocabulary: The known words, where the text encoder is `words`.
+        hash: Of the pairs as they were read.
     """
 
     pairs: Pairs
     features: Features
     texts: TextEncoder
     vocabulary: Vocabulary | None
+    hash: str
 
 
 def check(config: Config) -> None:
@@ -50,16 +55,16 @@ def check(config: Config) -> None:
         raise InputError(f"{method.name} needs to know the truth: give --noise or --noise-index, or another method")
     if data.noise and data.noise_index:
         raise InputError("--noise and --noise-index exclude each other: give one of them")
-    words = text_name(config) == "words"
-    if words != (matcher.text_kind == "ids"):
-        takes = (
-            "learns its words: it takes the text encoder words" if not words else "cannot take the text encoder words"
-        )
-        raise InputError(
-            f"matcher {matcher.name} {takes}, not {encode.text_encoder}"
-            if not words
-            else f"matcher {matcher.name} {takes}; choose wordllama or minilm"
-        )
+    takes = "words, which it learns" if matcher.text_kind == "ids" else "wordllama, minilm or hf:<folder>"
+    if (text_name(config) == "words") != (matcher.text_kind == "ids"):
+        raise InputError(f"matcher {matcher.name} cannot read the text encoder {encode.text_encoder}; it takes {takes}")
+    config.ranking()
+    options = config.group(TrainOptions)
+    pick_device(options.device)
+    if options.tensorboard:
+        demand_board()
+    if not sum(phase.epochs for phase in method.phases()):
+        raise InputError(f"{method.name} has no epochs: give at least one phase an epoch")
 
 
 def text_name(config: Config) -> str:
@@ -68,12 +73,13 @@ def text_name(config: Config) -> str:
     return config.group(EncodeOptions).text_encoder or default
 
 
-def prepare(config: Config, folder: Path, progress: bool = True) -> Prepared:
+def prepare(config: Config, folder: Path, expected: str | None = None, progress: bool = True) -> Prepared:
     """Read, encode, leave out what failed, and inject noise.
 
     Args:
         config: The run's options.
         folder: The run's folder; the vocabulary is taken from there where it is there.
+        expected: Hash that the pairs must have, where the run was made before.
         progress: Whether to show progress bars.
 
     Raises:
@@ -88,6 +94,10 @@ def prepare(config: Config, folder: Path, progress: bool = True) -> Prepared:
         image_column=data.image_column,
         caption_column=data.caption_column,
     )
+    if expected not in (None, pairs.hash()):
+        raise InputError(f"{config['source']} has changed since {folder} was made: fit it again")
+    given = pairs.hash()
+    _noisy(pairs, data)  # what is wrong with the noise is told before the encoders run
     vocabulary = _vocabulary(pairs, folder / VOCABULARY, encode.min_count) if name == "words" else None
     images = image_encoder(encode.image_encoder, regions=matcher.image_kind == "regions")
     texts = text_encoder(name, tokens=matcher.text_kind == "tokens", vocabulary=vocabulary)
@@ -100,7 +110,7 @@ def prepare(config: Config, folder: Path, progress: bool = True) -> Prepared:
                 f"{config['source']} has {len(pairs.ids(split))} usable {split} pairs, {least} are needed: "
                 f"{pairs.taken}; {len(pairs.skipped)} records were skipped"
             )
-    return Prepared(_noisy(pairs, data), features, texts, vocabulary)
+    return Prepared(_noisy(pairs, data), features, texts, vocabulary, given)
 
 
 def _noisy(pairs: Pairs, data: DataOptions) -> Pairs:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from pairsift.pairs.pairs import Ints
 from pairsift.retrieve.codes import Gallery
 from pairsift.trust.mixture import fit_mixture
 
-REFERENCES = 2000  # images that a caption's similarity is compared with
 CHUNK = 256  # images in a block
 Floats = NDArray[np.float64]
 
@@ -39,45 +39,64 @@ class Verdicts:
 def judge(gallery: Gallery, owner: Ints, seed: int, fit_on: NDArray[np.bool_] | None = None) -> Verdicts:
     """Judge every caption of a gallery against the image that it is given with.
 
-    A pair's evidence is how far its similarity stands above chance, z = ((s - mu_I) / sd_I + (s - mu_T) / sd_T) / 2,
-    with the mean and deviation of the image's similarity to all captions, and of the caption's to random images. The
-    score is the posterior of the upper component of a two-component mixture over z.
+    A pair's evidence is its symmetric InfoNCE over the whole gallery instead of a batch,
+
+        e = s/tau - 1/2 log sum_T' exp(s(I, T')/tau) - 1/2 log sum_I' exp(s(I', T)/tau),
+
+    where the caption's siblings are left out of the first sum. The score is the posterior of the upper component of a
+    two-component mixture over e. A suggestion is the caption with the largest s/tau - 1/2 log sum_I' exp(s(I', T)/tau),
+    so that captions which lie close to every image do not win everywhere.
 
     Args:
         gallery: The images and captions.
         owner: Which of the gallery's images each caption is given with, (n_texts,).
-        seed: Seed of the random images and of the mixture.
+        seed: Seed of the mixture.
         fit_on: The pairs that the mixture is fitted on, (n_texts,); default: all.
     """
-    n_images = len(gallery.images[0])
-    center, spread = _captions(gallery, n_images, seed)
-    evidence, best = np.zeros(len(owner)), np.full(n_images, -1, np.int64)
-    order = np.argsort(owner, kind="stable")
-    for start in range(0, n_images, CHUNK):
-        rows = np.arange(start, min(start + CHUNK, n_images), dtype=np.int64)
-        block = gallery.block(rows)
-        mean, deviation = block.mean(1, dtype=np.float64), block.std(1, dtype=np.float64) + 1e-9
-        block = (block - center) / spread
-        own = order[np.searchsorted(owner[order], start) : np.searchsorted(owner[order], rows[-1], "right")]
-        row = owner[own] - start
-        above = block[row, own].astype(np.float64)
-        similarity = above * spread[own] + center[own]
-        evidence[own] = ((similarity - mean[row]) / deviation[row] + above) / 2
-        block[row, own] = -np.inf
-        best[rows] = np.where(np.isfinite(block.max(1)), block.argmax(1), -1)
+    own, rows, columns = _sums(gallery, owner)
+    evidence = own - (rows + columns) / 2
     mixture = fit_mixture(-evidence if fit_on is None else -evidence[fit_on], seed)
     score = mixture.low(-evidence)
     flagged = score < 0.5
+    best = _suggest(gallery, owner, columns, np.unique(owner[flagged]))
     return Verdicts(score, flagged, np.where(flagged, best[owner], -1))
 
 
-def _captions(gallery: Gallery, n_images: int, seed: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Mean and deviation of every caption's similarity to random images, each (n_texts,)."""
-    sample = np.random.default_rng(seed).permutation(n_images)[:REFERENCES]
-    total, squares = 0.0, 0.0
-    for rows in np.array_split(sample, len(sample) // CHUNK + 1):
-        block = gallery.block(rows).astype(np.float64)
-        total, squares = total + block.sum(0), squares + (block**2).sum(0)
-    mean = total / len(sample)
-    spread = np.sqrt(np.maximum(squares / len(sample) - mean**2, 0)) + 1e-9
-    return np.asarray(mean, np.float32), np.asarray(spread, np.float32)
+def _sums(gallery: Gallery, owner: Ints) -> tuple[Floats, Floats, Floats]:
+    """Every caption's s/tau with its own image, and the log-sums over captions and over images, each (n_texts,)."""
+    n_images, scale = len(gallery.images[0]), gallery.scale()
+    n_images, scale = len(gallery.images[0]), gallery.scale()
+    own, others = np.zeros(len(owner)), np.zeros(len(owner))
+    columns = torch.full((len(owner),), -torch.inf, dtype=torch.float64)
+    captions = _by_image(owner, n_images)
+    for chunk in _chunks(np.arange(n_images)):
+        logits = torch.from_numpy(gallery.block(chunk)) * scale
+        columns = torch.logaddexp(columns, logits.logsumexp(0).double())
+        mine = np.concatenate([captions[image] for image in chunk])
+        at = owner[mine] - chunk[0]
+        own[mine] = logits[at, mine].numpy()
+        logits[at, mine] = -torch.inf
+        others[mine] = logits.logsumexp(1).numpy()[at]
+    return own, np.logaddexp(own, others), columns.numpy()
+
+
+def _suggest(gallery: Gallery, owner: Ints, columns: Floats, images: Ints) -> Ints:
+    """For these images the best caption that is not given with them, -1 where there is none, (n_images,)."""
+    best = np.full(len(gallery.images[0]), -1, np.int64)
+    captions, handicap = _by_image(owner, len(best)), columns / 2
+    for chunk in _chunks(images):
+        block = gallery.block(chunk) * gallery.scale() - handicap
+        for fit, image in zip(block, chunk, strict=True):
+            fit[captions[image]] = -np.inf
+            best[image] = fit.argmax() if len(captions[image]) < len(owner) else -1
+    return best
+
+
+def _by_image(owner: Ints, n_images: int) -> list[Ints]:
+    """The captions that each image is given with."""
+    order = np.argsort(owner, kind="stable")
+    return np.split(order, np.searchsorted(owner[order], np.arange(1, n_images)))
+
+
+def _chunks(rows: Ints) -> list[Ints]:
+    return [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]

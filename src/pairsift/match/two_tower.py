@@ -37,10 +37,10 @@ class TwoTower(Matcher):
         self,
         image_dim: int,
         text_dim: int,
-        dim: int = 512,
-        hidden: int = 1024,
+        dim: int = 1024,
+        hidden: int = 512,
         depth: int = 1,
-        dropout: float = 0.2,
+        dropout: float = 0.4,
         temperature: float = 0.07,
     ) -> None:
         super().__init__()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pairsift.encode.features import Items
+from pairsift.errors import InputError
 from pairsift.loss.ranking import RankingLoss, Reduction
 from pairsift.match.base import Codes, Matcher
 from pairsift.pairs.pairs import Ints
@@ -171,6 +173,10 @@ class Method(ABC):
         """Turn what was observed, (n, ...) in the order of `setting.ids` for each network, into state."""
         return None
 
+    def facts(self) -> dict[str, float]:
+        """Numbers about the present state, for the log."""
+        return {}
+
     def subset(self, name: str, network: int) -> Ints:
         """Ids of the pairs that this network trains on under this name."""
         if name != "all":
@@ -225,6 +231,19 @@ def related(image_rows: Tensor, caption_images: Tensor) -> Tensor:
     same_image = image_rows[:, None] == image_rows[None, :]
     siblings = caption_images[:, None] == caption_images[None, :]
     return same_image | siblings | (image_rows[:, None] == caption_images[None, :])
+
+
+def demand(method: Method, least: float, most: float, *names: str) -> None:
+    """Check that these options of a method lie between two bounds.
+
+    Raises:
+        InputError: One does not.
+    """
+    for name in names:
+        value = getattr(method, name)
+        if not least <= value <= most:
+            bounds = f"at least {least:g}" if most == inf else f"between {least:g} and {most:g}"
+            raise InputError(f"{method.name}.{name} is {value}; it must be {bounds}")
 
 
 def correspond(values: Array, ids: Ints, like: Tensor) -> Tensor:

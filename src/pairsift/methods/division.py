@@ -32,6 +32,10 @@ class DividingMethod(Method):
             mixture = fit_mixture(loss, self.setting.seed)
             self.state["clean_probability"][k, self.setting.ids] = mixture.low(loss)
 
+    def facts(self) -> dict[str, float]:
+        """The estimated share of mismatched pairs."""
+        return {"noise_rate": float(1 - self.state["clean_probability"][:, self.setting.ids].mean())}
+
     def believed(self, name: str, network: int) -> Array:
         """An array of the state as network k trains by it: its peer's, (n_pairs, ...)."""
         array: Array = self.state[name][peer(network, self.networks)]

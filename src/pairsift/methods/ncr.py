@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from pairsift.loss.hinge import hinge
-from pairsift.methods.base import Batch, Network, Pairing, Phase, Term, correspond, not_negatives
+from pairsift.methods.base import Batch, Network, Pairing, Phase, Term, correspond, demand, not_negatives
 from pairsift.methods.division import DividingMethod
 from pairsift.methods.plain import PAPER
 
@@ -34,7 +35,10 @@ class NCR(DividingMethod):
     name: ClassVar[str] = "ncr"
     summary: ClassVar[str] = "mixture division, soft margins by rectified labels"
     citation: ClassVar[str] = "Huang et al., Learning with Noisy Correspondence for Cross-modal Matching, NeurIPS 2021"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"paper": PAPER, "two_tower": {}}
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "paper": PAPER,
+        "two_tower": {"ncr.warmup_epochs": 1, "ncr.clean_epochs": 3, "ncr.all_epochs": 4},
+    }
 
     def __init__(
         self,
@@ -47,6 +51,10 @@ class NCR(DividingMethod):
     ) -> None:
         self.warmup_epochs, self.clean_epochs, self.all_epochs = warmup_epochs, clean_epochs, all_epochs
         self.threshold, self.margin, self.networks = threshold, margin, networks
+
+        demand(self, 0, inf, "warmup_epochs", "clean_epochs", "all_epochs", "margin")
+        demand(self, 0, 1, "threshold")
+        demand(self, 1, 2, "networks")
 
     def phases(self) -> tuple[Phase, ...]:
         """Warm-up, clean pairs, all pairs."""

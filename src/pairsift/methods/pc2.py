@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -20,6 +21,7 @@ from pairsift.methods.base import (
     Setting,
     Term,
     correspond,
+    demand,
     not_negatives,
     related,
 )
@@ -61,7 +63,15 @@ class PC2(DividingMethod):
         "Duan et al., PC2: Pseudo-Classification Based Pseudo-Captioning for Noisy Correspondence Learning in "
         "Cross-Modal Retrieval, ACM MM 2024"
     )
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"paper": PAPER, "two_tower": {}}
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "paper": PAPER,
+        "two_tower": {
+            "pc2.warmup_epochs": 1,
+            "pc2.clean_epochs": 3,
+            "pc2.all_epochs": 4,
+            "pc2.search": "epoch",
+        },
+    }
 
     def __init__(  # noqa: PLR0913, PLR0917
         self,
@@ -82,6 +92,12 @@ class PC2(DividingMethod):
         self.classes, self.threshold, self.mismatch_threshold = classes, threshold, mismatch_threshold
         self.noisy_weight, self.pseudo_weight, self.entropy_weight = noisy_weight, pseudo_weight, entropy_weight
         self.search, self.rectify, self.networks = search, rectify, networks
+
+        demand(self, 0, inf, "warmup_epochs", "clean_epochs", "all_epochs")
+        demand(self, 0, inf, "noisy_weight", "pseudo_weight", "entropy_weight")
+        demand(self, 0, 1, "threshold", "mismatch_threshold")
+        demand(self, 1, 2, "networks")
+        demand(self, 2, inf, "classes")
 
     def phases(self) -> tuple[Phase, ...]:
         """Warm-up, clean pairs, all pairs."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import ClassVar
 
 import torch
 
-from pairsift.methods.base import Batch, Method, Network, Pairing, Phase, Setting, Term, not_negatives
+from pairsift.methods.base import Batch, Method, Network, Pairing, Phase, Setting, Term, demand, not_negatives
 from pairsift.pairs.pairs import Ints
 
 PAPER = {
@@ -33,10 +34,15 @@ class Plain(Method):
 
     name: ClassVar[str] = "plain"
     summary: ClassVar[str] = "no protection: every pair is believed"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"paper": PAPER, "two_tower": {}}
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "paper": PAPER,
+        "two_tower": {"plain.warmup_epochs": 1, "plain.epochs": 7},
+    }
 
     def __init__(self, warmup_epochs: int = 5, epochs: int = 40, networks: int = 2) -> None:
         self.warmup_epochs, self.epochs, self.networks = warmup_epochs, epochs, networks
+        demand(self, 0, inf, "warmup_epochs", "epochs")
+        demand(self, 1, 8, "networks")
 
     def phases(self) -> tuple[Phase, ...]:
         """Warm-up, then training, on all pairs."""
@@ -63,6 +69,10 @@ class Oracle(Plain):
     name: ClassVar[str] = "oracle"
     summary: ClassVar[str] = "plain on the truly matching pairs, to measure against; needs the truth"
     needs_truth: ClassVar[bool] = True
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "paper": PAPER,
+        "two_tower": {"oracle.warmup_epochs": 1, "oracle.epochs": 7},
+    }
 
     def begin(self, setting: Setting) -> None:
         """Keep only the pairs that truly match."""

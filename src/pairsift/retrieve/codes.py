@@ -55,6 +55,10 @@ class Gallery:
         """The gallery as one network sees it."""
         return Gallery(self.matchers[network : network + 1], *(part[network : network + 1] for part in self._codes()))
 
+    def scale(self) -> float:
+        """Mean inverse temperature of the networks."""
+        return float(np.mean([matcher.scale().item() for matcher in self.matchers]))
+
     def _codes(self) -> tuple[Sequence[Codes], Sequence[Codes]]:
         return self.images, self.texts
 

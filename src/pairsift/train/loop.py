@@ -21,6 +21,7 @@ from pairsift.methods.base import Array, Method, Network, Phase, Setting, Term
 from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.codes import evaluate
 from pairsift.train.batches import Gatherer, cut, steps
+from pairsift.train.board import make_board
 from pairsift.train.checkpoint import pack, read_tensors, under, unpack, write_tensors
 from pairsift.train.options import TrainOptions
 from pairsift.train.schedule import learning_rate
@@ -62,12 +63,13 @@ class Trainer:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.device = pick_device(job.options.device)
+        self.amp = job.options.amp and self.device.type == "cuda"
+        self.board = make_board(job.folder) if job.options.tensorboard else None
         self.phases = [phase for phase in job.method.phases() for _ in range(phase.epochs)]
-        if not self.phases:
-            raise InputError(f"{job.method.name} has no epochs: give at least one phase an epoch")
         self.networks = [self._network(k) for k in range(job.method.networks)]
         self.optimizers = [
-            torch.optim.AdamW(decayed(network, job.options.weight_decay), job.options.lr) for network in self.networks
+            torch.optim.AdamW(decayed(network, job.options.weight_decay), job.options.lr, fused=True)
+            for network in self.networks
         ]
         self.gather = Gatherer(job.features, job.pairs.image_of, self.device)
         self.at = Position()
@@ -129,27 +131,22 @@ class Trainer:
             torch.manual_seed(seed_of(options.seed, 2, epoch, k))
         plan = steps(method, phase, k, options.batch_size, (options.seed, 4, epoch))
         warmup = sum(phase.warm for phase in self.phases)
-        bar = tqdm(
-            plan[self.at.step :],
-            f"epoch {epoch + 1}/{len(self.phases)} {phase.name}",
-            disable=not self.job.progress,
-            unit="step",
-            leave=False,
-        )
+        title = f"epoch {epoch + 1}/{len(self.phases)} {phase.name}, network {k}"
+        left = sum(len(ids) for wanted in plan[self.at.step :] for ids in wanted.values())
         network.train()
-        pairs = 0
-        for wanted in bar:
-            rate = learning_rate(options, epoch, self.at.step / len(plan), len(self.phases), warmup)
-            batches = {name: self.gather(ids, method.captions(name, k, ids)) for name, ids in wanted.items()}
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=options.amp and self.device.type == "cuda"):
-                terms = method.step(self.networks, k, batches, phase)
-            self._descend(k, terms, rate)
-            pairs += sum(map(len, batches.values()))
-            self.at.step += 1
-            if time.monotonic() - self._saved > 60 * options.checkpoint_minutes:
-                self.save()
+        with tqdm(total=left, desc=title, unit="pair", disable=not self.job.progress, leave=False) as bar:
+            for wanted in plan[self.at.step :]:
+                rate = learning_rate(options, epoch, self.at.step / len(plan), len(self.phases), warmup)
+                batches = {name: self.gather(ids, method.captions(name, k, ids)) for name, ids in wanted.items()}
+                with torch.autocast(self.device.type, torch.bfloat16, enabled=self.amp):
+                    terms = method.step(self.networks, k, batches, phase)
+                self._descend(k, terms, rate)
+                bar.update(sum(map(len, batches.values())))
+                self.at.step += 1
+                if time.monotonic() - self._saved > 60 * options.checkpoint_minutes:
+                    self.save()
         self.at.network, self.at.step = k + 1, 0
-        return pairs
+        return left
 
     def _descend(self, k: int, terms: Sequence[Term], rate: float) -> None:
         """One optimizer step on the weighted sum of the reduced terms."""
@@ -182,17 +179,19 @@ class Trainer:
             f"network_{k}": {name: value / sums["steps"] for name, value in sums.items() if name != "steps"}
             for k, sums in enumerate(self.at.sums)
         }
-        self.log.append(
-            {
-                "event": "epoch",
-                "epoch": epoch,
-                "phase": phase.name,
-                "loss": losses,
-                "dev": dev["ensemble"],
-                "seconds": round(seconds, 3),
-                "pairs_per_second": round(seen / max(seconds, 1e-9)),
-            }
-        )
+        line: dict[str, object] = {
+            "event": "epoch",
+            "epoch": epoch,
+            "phase": phase.name,
+            "loss": losses,
+            "dev": dev["ensemble"],
+            **self.job.method.facts(),
+            "seconds": round(seconds, 3),
+            "pairs_per_second": round(seen / max(seconds, 1e-9)),
+        }
+        self.log.append(line)
+        if self.board is not None:
+            self.board(line, epoch)
         self.at.seconds += seconds
         self.at.epoch, self.at.network = epoch + 1, 0
         self.save()

@@ -24,6 +24,7 @@ class TrainOptions:
         amp: Mixed precision (bfloat16) on GPUs.
         checkpoint_minutes: Longest time between two checkpoints; there is one after every epoch in any case.
         threads: CPU threads of torch; 0 leaves its own choice.
+        tensorboard: Also write the log for TensorBoard, into the run's folder (needs `pairsift[log]`).
     """
 
     batch_size: int = 512
@@ -37,6 +38,7 @@ class TrainOptions:
     amp: bool = True
     checkpoint_minutes: float = 10.0
     threads: int = 0
+    tensorboard: bool = False
 
     def __post_init__(self) -> None:
         if self.batch_size < 2:

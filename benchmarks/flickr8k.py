@@ -1,0 +1,151 @@
+"""Methods side by side on Flickr8k with planted mismatches; prints a table and writes every run's row.
+
+Protocol: caption-level noise among the training captions, dev and test clean, the checkpoint with the best dev rSum
+tested once. Recovery is (rSum - plain) / (oracle - plain) at the same noise, seed, loss and encoders.
+
+    python benchmarks/flickr8k.py --data ../shared/flickr8k --json benchmarks/results/flickr8k.json
+
+Rows that the file already holds are not measured again, so that a long table can be filled in several sittings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+KEY = ("matcher", "method", "loss", "text_encoder", "noise", "seed")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("../shared/flickr8k"))
+    parser.add_argument("--methods", nargs="+", default=["plain", "oracle", "ncr", "pc2"])
+    parser.add_argument("--matcher", default="two_tower")
+    parser.add_argument("--losses", nargs="+", default=["infonce"])
+    parser.add_argument("--noise", nargs="+", type=float, default=[0.4, 0.6])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--text-encoder", default="wordllama", help="minilm:<folder> for the second column")
+    parser.add_argument("--options", nargs="*", default=[], help="further options of fit, such as lr=0.001")
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/flickr8k.json"))
+    chosen = parser.parse_args()
+    rows: list[Row] = json.loads(chosen.json.read_text())["rows"] if chosen.json.exists() else []
+    done = {key(row) for row in rows}
+    for seed in chosen.seeds:
+        for noise in chosen.noise:
+            for loss in chosen.losses:
+                for method in chosen.methods:
+                    wanted = {
+                        "matcher": chosen.matcher,
+                        "method": method,
+                        "loss": loss,
+                        "text_encoder": chosen.text_encoder.partition(":")[0],
+                        "noise": noise,
+                        "seed": seed,
+                    }
+                    if key(wanted) in done:
+                        continue
+                    rows.append(measure(chosen.data, wanted, chosen.text_encoder, chosen.options))
+                    print(json.dumps({name: rows[-1][name] for name in (*KEY, "rsum", "auroc", "seconds")}), flush=True)
+                    write(chosen.json, rows)
+    print(table(rows))
+    chosen.json.with_suffix(".md").write_text(table(rows) + "\n")
+
+
+def key(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in KEY)
+
+
+def measure(data: Path, wanted: Row, text_encoder: str, options: list[str]) -> Row:
+    """One whole `pairsift fit` in a process of its own."""
+    with tempfile.TemporaryDirectory() as place:
+        run = Path(place) / "run"
+        command = [sys.executable, "-m", "pairsift.cli", "fit", str(data), f"--out={run}"]
+        command += [f"--{name}={wanted[name]}" for name in ("method", "matcher", "loss", "noise")]
+        command += [f"--noise-seed={wanted['seed']}", f"--seed={wanted['seed']}", f"--text-encoder={text_encoder}"]
+        command += [f"--{option}" for option in options]
+        began = time.monotonic()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        seconds = time.monotonic() - began
+        metrics = json.loads((run / "metrics.json").read_text())
+        epochs = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    networks = [view for name, view in metrics["test"].items() if name != "ensemble"]
+    return wanted | {
+        "rsum": metrics["test"]["ensemble"]["rsum"],
+        "rsum_single": statistics.mean(view["rsum"] for view in networks),
+        "networks": len(networks),
+        "dev_rsum": metrics["best"]["dev_rsum"],
+        "recall": metrics["test"]["ensemble"],
+        "auroc": metrics["detection"]["auroc"],
+        "average_precision": metrics["detection"]["average_precision"],
+        "noise_rate": metrics["noise_rate"],
+        "epochs": len(epochs),
+        "best_epoch": metrics["best"]["epoch"],
+        "seconds": round(seconds, 1),
+        "seconds_per_epoch": round(statistics.mean(line["seconds"] for line in epochs), 2),
+        "peak_memory_gb": metrics["peak_memory_gb"],
+        "protocol": "caption-level noise, clean dev and test, best on dev, one test",
+        "granularity": metrics["noise"]["granularity"],
+        "index_hash": metrics["noise"]["index_hash"],
+        "data_hash": metrics["data"]["hash"],
+        "versions": metrics["versions"],
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "options": options,
+    }
+
+
+def write(path: Path, rows: list[Row]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    part.replace(path)
+
+
+def recovery(rows: list[Row], row: Row) -> float | None:
+    """(rSum - plain) / (oracle - plain) with everything else equal."""
+    others = {r["method"]: r["rsum"] for r in rows if all(r[name] == row[name] for name in KEY if name != "method")}
+    if "plain" not in others or "oracle" not in others:
+        return None
+    return float((row["rsum"] - others["plain"]) / (others["oracle"] - others["plain"]))
+
+
+def table(rows: list[Row]) -> str:
+    """Means and spreads (highest minus lowest) over the seeds."""
+    lines = [
+        "| matcher, text | loss | noise | method | rSum (spread) | one network | recovery | AUROC | rate found / true | s |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[n] for n in ("matcher", "text_encoder", "loss", "noise", "method")), []).append(row)
+    for (matcher, text, loss, noise, method), group in sorted(groups.items(), key=lambda item: item[0][:4]):
+        rsum = [row["rsum"] for row in group]
+        regained = [value for row in group if (value := recovery(rows, row)) is not None]
+        cells = [
+            f"{matcher}, {text}",
+            loss,
+            f"{noise:.0%}",
+            method,
+            f"{statistics.mean(rsum):.1f} ({max(rsum) - min(rsum):.1f}; {len(group)} seeds)",
+            f"{statistics.mean(row['rsum_single'] for row in group):.1f}",
+            f"{statistics.mean(regained):.2f}" if regained and method not in ("plain", "oracle") else "",
+            f"{statistics.mean(row['auroc'] for row in group):.4f}",
+            f"{statistics.mean(row['noise_rate']['estimated'] for row in group):.3f} / "
+            f"{statistics.mean(row['noise_rate']['true'] for row in group):.3f}",
+            f"{statistics.mean(row['seconds'] for row in group):.0f}",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""The log for TensorBoard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from pairsift.errors import InputError
+
+Board = Callable[[Mapping[str, object], int], None]
+
+
+def demand_board() -> None:
+    """Check that TensorBoard is there.
+
+    Raises:
+        InputError: It is not installed.
+    """
+    if find_spec("tensorboard") is None:
+        raise InputError("--tensorboard needs TensorBoard: pip install 'pairsift[log]'")
+
+
+def make_board(folder: Path) -> Board:
+    """A function that writes the numbers of one log line as scalars of one epoch, under `tensorboard/` in a folder."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(str(folder / "tensorboard"))
+
+    def write(line: Mapping[str, object], epoch: int) -> None:
+        for name, value in numbers(line).items():
+            writer.add_scalar(name, value, epoch)
+        writer.flush()
+
+    return write
+
+
+def numbers(line: Mapping[str, object], under: str = "") -> dict[str, float]:
+    """The numbers of a nested mapping by their path, such as `dev/rsum`."""
+    found: dict[str, float] = {}
+    for name, value in line.items():
+        if isinstance(value, Mapping):
+            found |= numbers(value, f"{under}{name}/")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found[under + name] = float(value)
+    return found

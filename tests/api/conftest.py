@@ -1,0 +1,37 @@
+"""Scenes, drawn once, and one finished run on them."""
+
+import pytest
+
+from pairsift.api.fit import fit
+from pairsift.pairs import write_scenes
+
+QUICK = {
+    "batch_size": 64,
+    "device": "cpu",
+    "noise": 0.4,
+    "noise_seed": 1,
+    "pc2.warmup_epochs": 1,
+    "pc2.clean_epochs": 2,
+    "pc2.all_epochs": 1,
+}
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("api")
+
+
+@pytest.fixture(scope="session")
+def scenes(place):
+    write_scenes(place / "scenes", 120, 5)
+    return place / "scenes"
+
+
+@pytest.fixture(scope="session")
+def quick(place):
+    return {**QUICK, "cache": str(place / "cache")}
+
+
+@pytest.fixture(scope="session")
+def run(place, scenes, quick):
+    return fit(scenes, {**quick, "out": str(place / "run")}, progress=False)

@@ -1,0 +1,103 @@
+"""The command line: what it prints, and that what cannot be used ends in one line and code 2 before any work."""
+
+import shutil
+
+import pytest
+
+from pairsift.cli import main
+
+
+def refused(capsys, *words: str) -> str:
+    assert main(list(words)) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("pairsift: ") and err.count("\n") == 1, err
+    return err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["fix"], "no verb 'fix'"),
+        (["fit"], "source"),
+        (["fit", "nowhere.csv"], "nothing at nowhere.csv"),
+        (["fit", "SCENES", "--method", "foo"], "no method 'foo'; choose from plain, oracle, ncr, pc2"),
+        (["fit", "SCENES", "--matcher", "foo"], "no matcher 'foo'"),
+        (["fit", "SCENES", "--loss", "foo"], "no loss 'foo'"),
+        (["fit", "SCENES", "--preset", "foo"], "no preset of pc2 'foo'"),
+        (["fit", "SCENES", "--nois", "0.4"], "--nois"),
+        (["fit", "SCENES", "--method", "ncr", "--pc2.classes", "3"], "--pc2.classes"),
+        (["fit", "SCENES", "--noise", "lots"], "--noise"),
+        (["fit", "SCENES", "--noise", "1.5"], "1.5"),
+        (["fit", "SCENES", "--pc2.search", "web"], "--pc2.search"),
+        (["fit", "SCENES", "--method", "oracle"], "needs to know the truth"),
+        (["fit", "SCENES", "--noise", "0.2", "--noise-index", "x.npy"], "exclude each other"),
+        (["fit", "SCENES", "--noise-index", "x.npy"], "x.npy"),
+        (["fit", "SCENES", "--reader", "foo"], "foo"),
+        (["fit", "SCENES", "--image-encoder", "foo"], "no image encoder"),
+        (["fit", "SCENES", "--text-encoder", "words"], "two_tower"),
+        (["fit", "SCENES", "--matcher", "vse", "--text-encoder", "wordllama"], "vse"),
+        (["fit", "SCENES", "--batch-size", "1"], "batch_size is 1"),
+        (["fit", "SCENES", "--device", "cuda:77"], "cuda:77"),
+        (["fit", "SCENES", "--resume"], "no run to resume"),
+        (["fit", "SCENES", "--config", "nowhere.yaml"], "nowhere.yaml"),
+        (["fit", "SCENES", "--pc2.classes", "1"], "classes"),
+        (["evaluate", "nowhere"], "holds no run"),
+        (["search", "nowhere", "a dog"], "holds no run"),
+        (["audit"], "run"),
+        (["demo", "--images", "3"], "3"),
+    ],
+)
+def test_one_line_and_code_2(capsys, scenes, place, words, says, quick):
+    words = [str(scenes) if word == "SCENES" else word for word in words]
+    if words[0] == "fit":
+        words += [f"--out={place / 'refused'}", f"--cache={quick['cache']}"]
+    if words[0] == "demo":
+        words += [f"--out={place / 'refused'}"]
+    assert says in refused(capsys, *words)
+    assert not (place / "refused").exists()
+
+
+def test_a_folder_in_use_is_not_overwritten(capsys, scenes, run, place):
+    assert "--overwrite" in refused(capsys, "fit", str(scenes), f"--out={run.folder}")
+    (place / "full").mkdir()
+    (place / "full" / "thesis.tex").write_text("x")
+    assert "holds other things" in refused(capsys, "fit", str(scenes), f"--out={place / 'full'}")
+    assert "nothing to resume" in refused(
+        capsys, "fit", f"--config={run.folder / 'config.yaml'}", f"--out={run.folder}", "--resume"
+    )
+
+
+def test_data_that_changed_is_refused(capsys, run, place, scenes):
+    changed = place / "changed"
+    shutil.copytree(run.folder, changed)
+    config = (changed / "config.yaml").read_text()
+    (changed / "config.yaml").write_text(config.replace(str(scenes), str(place / "few")))
+    shutil.copytree(scenes, place / "few")
+    lines = (place / "few" / "captions.csv").read_text().splitlines()
+    (place / "few" / "captions.csv").write_text("\n".join(lines[:-1]) + "\n")
+    assert "has changed since" in refused(capsys, "evaluate", str(changed))
+
+
+def test_verbs_print_what_they_found(capsys, run):
+    assert main(["evaluate", str(run.folder), "--split", "dev"]) == 0
+    assert "dev ensemble" in capsys.readouterr().out
+    assert main(["search", str(run.folder), "a red ball", "-k", "2"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert main(["audit", str(run.folder), "--worst", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "given:" in out and "AUROC" in out and "report.html" in out
+    assert main(["list", "methods"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("plain", "oracle", "ncr", "pc2"))
+
+
+def test_help_tells_the_verbs_and_a_methods_options(capsys):
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert all(verb in out for verb in ("demo", "fit", "evaluate", "audit", "search", "list"))
+    with pytest.raises(SystemExit) as end:
+        main(["fit", "--method", "ncr", "--help"])
+    assert end.value.code == 0
+    out = capsys.readouterr().out
+    assert "--ncr.threshold" in out and "Clean probability above which a pair is clean" in out
+    assert "--pc2" not in out

@@ -1,0 +1,154 @@
+"""A whole run: what the folder holds, that the numbers hang together, that it opens again and goes on after a kill."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+import yaml
+from safetensors.numpy import load_file
+from sklearn.metrics import roc_auc_score
+
+import pairsift
+from pairsift.api.fit import fit
+from pairsift.cli import main
+
+FILES = {
+    "config.yaml",
+    "metrics.json",
+    "log.jsonl",
+    "pairs.parquet",
+    "issues.csv",
+    "report.html",
+    "skipped.csv",
+    "model",
+}
+
+
+def test_the_folder_holds_what_the_design_names(run):
+    assert {path.name for path in run.folder.iterdir()} == FILES
+    assert {path.name for path in (run.folder / "model").iterdir()} == {
+        "network_0.safetensors",
+        "network_1.safetensors",
+    }
+    metrics = json.loads((run.folder / "metrics.json").read_text())
+    keys = {"i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum"}
+    for split in ("test", "dev"):
+        assert set(metrics[split]) == {"ensemble", "network_0", "network_1"}
+        assert all(set(view) == keys for view in metrics[split].values())
+    assert metrics["noise_rate"]["true"] == pytest.approx(0.4, abs=0.02)
+    assert metrics["noise"]["index_hash"] and metrics["data"]["hash"] and metrics["versions"]["torch"]
+
+
+def test_detection_is_that_of_the_table(run):
+    rows = [row for row in run.issues().to_pylist() if row["split"] == "train"]
+    wrong = [row["true_image"] != row["image"] for row in rows]
+    auroc = roc_auc_score(wrong, [1 - row["mismatch_score"] for row in rows])
+    assert run.metrics["detection"]["auroc"] == pytest.approx(auroc)
+    assert auroc > 0.8
+    assert sum(wrong) / len(rows) == pytest.approx(run.metrics["noise_rate"]["true"])
+
+
+def test_issues_are_flagged_rows_worst_first_with_suggestions_from_elsewhere(run):
+    table = run.issues().to_pylist()
+    scores = [row["mismatch_score"] for row in table]
+    assert scores == sorted(scores) and scores[0] >= 0 and scores[-1] <= 1
+    captions = run.pairs.captions
+    for row in table:
+        assert row["is_mismatch"] == (row["verdict"] == "mismatched") == (row["suggested_caption"] is not None)
+        if row["is_mismatch"]:
+            other = row["suggested_from_pair"]
+            assert captions[other] == row["suggested_caption"]
+            assert run.pairs.image_of[other] != run.pairs.image_of[row["pair"]]
+    with (run.folder / "issues.csv").open(newline="") as stream:
+        flagged = list(csv.DictReader(stream))
+    assert len(flagged) == sum(row["is_mismatch"] for row in table) > 0
+
+
+def test_an_opened_run_gives_the_same_numbers(run):
+    opened = pairsift.open_run(run.folder, progress=False)
+    assert opened.evaluate("test")["ensemble"] == pytest.approx(run.metrics["test"]["ensemble"])
+    before = run.issues()
+    assert opened.audit().equals(before)
+
+
+def test_search_ranks_by_the_mean_of_the_networks(run):
+    found = run.search("a red ball", 5)
+    assert len(found) == 5 and len({path for path, _ in found}) == 5
+    scores = [score for _, score in found]
+    assert scores == sorted(scores, reverse=True) and -1 <= scores[-1] <= scores[0] <= 1
+    assert all(os.path.exists(path) for path, _ in found)
+
+
+def test_a_source_of_ones_own_needs_no_noise_option(place, scenes, quick, run):
+    lines = ["photo,caption,shop"]
+    with (scenes / "captions.csv").open(newline="") as stream:
+        records = list(csv.DictReader(stream))[:250]
+    lines += [f'../scenes/images/{row["image"]},"{row["caption"]}",a{n % 3}' for n, row in enumerate(records)]
+    lines += ["../scenes/images/nowhere.jpg,a cat,b", f"../scenes/images/{records[0]['image']},,b"]
+    folder = place / "own"
+    folder.mkdir()
+    (folder / "mine.csv").write_text("\n".join(lines))
+    (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff no picture")
+    with (folder / "mine.csv").open("a") as stream:
+        stream.write("\nbroken.jpg,a broken thing,c\n")
+    options = {name: value for name, value in quick.items() if not name.startswith("noise")}
+    mine = fit(folder / "mine.csv", {**options, "out": str(place / "mine"), "image_column": "photo"}, progress=False)
+    assert "detection" not in mine.metrics and "true" not in mine.metrics["noise_rate"]
+    table = mine.issues()
+    assert "shop" in table.column_names and "true_image" not in table.column_names
+    assert set(table["split"].to_pylist()) == {"train", "dev", "test"}
+    with (place / "mine" / "skipped.csv").open(newline="") as stream:
+        skipped = list(csv.DictReader(stream))
+    assert len(skipped) == 3 and all(row["reason"] for row in skipped)
+    assert "<html" in (place / "mine" / "report.html").read_text()[:200].lower()
+
+
+def test_a_killed_fit_resumes_to_the_same_weights(place, scenes, quick, run):
+    out = place / "killed"
+    options = [f"--{name}={value}" for name, value in {**quick, "out": out, "threads": 1}.items()]
+    command = [sys.executable, "-m", "pairsift.cli", "fit", str(scenes), *options]
+    straight = place / "straight"
+    subprocess.run([*command, f"--out={straight}"], check=True, capture_output=True)
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not (out / "checkpoint.safetensors").exists():
+        assert child.poll() is None
+        time.sleep(0.02)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    assert not (out / "pairs.parquet").exists()
+    done = subprocess.run([*command, "--resume"], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for k in range(2):
+        name = f"model/network_{k}.safetensors"
+        a, b = load_file(straight / name), load_file(out / name)
+        assert all(np.array_equal(a[key], b[key]) for key in a) and a.keys() == b.keys()
+    assert pyarrow.parquet.read_table(straight / "pairs.parquet").equals(
+        pyarrow.parquet.read_table(out / "pairs.parquet")
+    )
+
+
+def test_the_saved_configuration_makes_the_same_run(place, scenes, run):
+    config = place / "again.yaml"
+    options = yaml.safe_load((run.folder / "config.yaml").read_text())
+    config.write_text(yaml.safe_dump({**options, "out": str(place / "again")}))
+    assert main(["fit", f"--config={config}"]) == 0
+    again = json.loads((place / "again" / "metrics.json").read_text())
+    assert again["test"] == run.metrics["test"]
+
+
+@pytest.mark.parametrize("matcher", ["vse"])
+def test_other_matchers_go_the_whole_way(place, scenes, quick, matcher):
+    options = {"out": str(place / matcher), "matcher": matcher, "vse.dim": 32, "vse.word_dim": 16, "min_count": 1}
+    options |= {"method": "ncr", "ncr.warmup_epochs": 1, "ncr.clean_epochs": 1, "ncr.all_epochs": 1}
+    quick = {name: value for name, value in quick.items() if not name.startswith("pc2")}
+    run = fit(scenes, {**quick, **options}, progress=False)
+    assert run.config["loss"] == "hinge" and run.config["batch_size"] == 64
+    assert (run.folder / "vocabulary.json").exists()
+    assert len(pairsift.open_run(run.folder, progress=False).search("a tree zzz", 3)) == 3
