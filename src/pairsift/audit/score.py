@@ -44,7 +44,7 @@ def judge(gallery: Gallery, owner: Ints, seed: int, fit_on: NDArray[np.bool_] | 
         e = s/tau - 1/2 log sum_T' exp(s(I, T')/tau) - 1/2 log sum_I' exp(s(I', T)/tau),
 
     where the caption's siblings are left out of the first sum. The score is the posterior of the upper component of a
-    two-component mixture over e. A suggestion is the caption with the largest s/tau - 1/2 log sum_I' exp(s(I', T)/tau),
+    two-component mixture over e. A suggestion is the caption with the largest s/tau - log sum_I' exp(s(I', T)/tau),
     so that captions which lie close to every image do not win everywhere.
 
     Args:
@@ -83,7 +83,7 @@ def _sums(gallery: Gallery, owner: Ints) -> tuple[Floats, Floats, Floats]:
 def _suggest(gallery: Gallery, owner: Ints, columns: Floats, images: Ints) -> Ints:
     """For these images the best caption that is not given with them, -1 where there is none, (n_images,)."""
     best = np.full(len(gallery.images[0]), -1, np.int64)
-    captions, handicap = _by_image(owner, len(best)), columns / 2
+    captions, handicap = _by_image(owner, len(best)), columns
     for chunk in _chunks(images):
         block = gallery.block(chunk) * gallery.scale() - handicap
         for fit, image in zip(block, chunk, strict=True):
