@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pairsift.pairs.pairs import Ints
 from pairsift.retrieve.codes import Gallery
-from pairsift.trust.mixture import fit_mixture
+from pairsift.trust.mixture import fit_beside, fit_mixture
 
 CHUNK = 256  # images in a block
 Floats = NDArray[np.float64]
@@ -36,48 +36,58 @@ class Verdicts:
         return float(np.mean(1 - self.score)) if len(self.score) else 0.0
 
 
-def judge(gallery: Gallery, owner: Ints, seed: int, fit_on: NDArray[np.bool_] | None = None) -> Verdicts:
+def judge(gallery: Gallery, owner: Ints, seed: int, trained: NDArray[np.bool_]) -> Verdicts:
     """Judge every caption of a gallery against the image that it is given with.
 
     A pair's evidence is its symmetric InfoNCE over the whole gallery instead of a batch,
 
         e = s/tau - 1/2 log sum_T' exp(s(I, T')/tau) - 1/2 log sum_I' exp(s(I', T)/tau),
 
-    where the caption's siblings are left out of the first sum. The score is the posterior of the upper component of a
-    two-component mixture over e. A suggestion is the caption with the largest s/tau - log sum_I' exp(s(I', T)/tau),
-    so that captions which lie close to every image do not win everywhere.
+    where the captions given with I are left out of the first sum. The score is the posterior of the upper component of
+    a two-component mixture over e, fitted by itself for the pairs that the networks were trained on, which fit better
+    than others do. For the others the lower component is that of captions put beside random images, so that a clean
+    set is not cut in two.
+
+    A suggestion is the caption with the largest s/tau - log sum_I' exp(s(I', T)/tau), so that captions which lie close
+    to every image do not win everywhere.
 
     Args:
         gallery: The images and captions.
         owner: Which of the gallery's images each caption is given with, (n_texts,).
-        seed: Seed of the mixture.
-        fit_on: The pairs that the mixture is fitted on, (n_texts,); default: all.
+        seed: Seed of the mixture and of the random images.
+        trained: Whether the networks were trained on the pair, (n_texts,).
     """
-    own, rows, columns = _sums(gallery, owner)
-    evidence = own - (rows + columns) / 2
-    mixture = fit_mixture(-evidence if fit_on is None else -evidence[fit_on], seed)
-    score = mixture.low(-evidence)
+    stray = np.random.default_rng(seed).integers(0, len(gallery.images[0]), len(owner))
+    (evidence, chance), columns = _evidence(gallery, owner, stray)
+    score = np.ones(len(owner))
+    score[trained] = fit_mixture(-evidence[trained], seed).low(-evidence[trained])
+    if not trained.all():
+        mixture = fit_beside(-evidence[~trained], -chance[~trained])
+        score[~trained] = mixture.low(-evidence[~trained])
     flagged = score < 0.5
     best = _suggest(gallery, owner, columns, np.unique(owner[flagged]))
     return Verdicts(score, flagged, np.where(flagged, best[owner], -1))
 
 
-def _sums(gallery: Gallery, owner: Ints) -> tuple[Floats, Floats, Floats]:
-    """Every caption's s/tau with its own image, and the log-sums over captions and over images, each (n_texts,)."""
+def _evidence(gallery: Gallery, owner: Ints, stray: Ints) -> tuple[list[Floats], Floats]:
+    """Evidence of every caption with its own and with a stray image; log-sums over images; each (n_texts,)."""
     n_images, scale = len(gallery.images[0]), gallery.scale()
-    n_images, scale = len(gallery.images[0]), gallery.scale()
-    own, others = np.zeros(len(owner)), np.zeros(len(owner))
+    given, away = _by_image(owner, n_images), _by_image(stray, n_images)
+    logits, rows = np.zeros((2, len(owner))), np.zeros((2, len(owner)))
     columns = torch.full((len(owner),), -torch.inf, dtype=torch.float64)
-    captions = _by_image(owner, n_images)
     for chunk in _chunks(np.arange(n_images)):
-        logits = torch.from_numpy(gallery.block(chunk)) * scale
-        columns = torch.logaddexp(columns, logits.logsumexp(0).double())
-        mine = np.concatenate([captions[image] for image in chunk])
-        at = owner[mine] - chunk[0]
-        own[mine] = logits[at, mine].numpy()
-        logits[at, mine] = -torch.inf
-        others[mine] = logits.logsumexp(1).numpy()[at]
-    return own, np.logaddexp(own, others), columns.numpy()
+        block = torch.from_numpy(gallery.block(chunk)) * scale
+        columns = torch.logaddexp(columns, block.logsumexp(0).double())
+        mine, others = (np.concatenate([part[image] for image in chunk]) for part in (given, away))
+        places = (owner[mine] - chunk[0], mine), (stray[others] - chunk[0], others)
+        for kind, (at, captions) in enumerate(places):
+            logits[kind, captions] = block[at, captions].numpy()
+        block[places[0]] = -torch.inf
+        sums = block.logsumexp(1).numpy()
+        for kind, (at, captions) in enumerate(places):
+            rows[kind, captions] = sums[at]
+    both = [own - (np.logaddexp(own, sums) + columns.numpy()) / 2 for own, sums in zip(logits, rows, strict=True)]
+    return both, columns.numpy()
 
 
 def _suggest(gallery: Gallery, owner: Ints, columns: Floats, images: Ints) -> Ints:

@@ -1,0 +1,108 @@
+"""Scores and suggestions against plain loops, and on planted mismatches."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from pairsift.audit import score as module
+from pairsift.audit.score import judge
+from pairsift.match import TwoTower
+from pairsift.match.base import Codes, unit
+from pairsift.retrieve.codes import Gallery
+
+
+def make_gallery(n_images: int, owner: np.ndarray, noise: float = 0.8, dim: int = 24, seed: int = 0):
+    """Two networks' codes; captions of an image lie near it. Returns the gallery."""
+    rng = np.random.default_rng(seed)
+    matchers = [TwoTower(4, 4, dim=dim, hidden=4, temperature=0.1) for _ in range(2)]
+    images, texts = [], []
+    for _ in matchers:
+        base = rng.normal(size=(n_images, dim))
+        images.append(Codes(unit(torch.tensor(base, dtype=torch.float32))))
+        near = base[owner] + noise * rng.normal(size=(len(owner), dim))
+        texts.append(Codes(unit(torch.tensor(near, dtype=torch.float32))))
+    return Gallery(matchers, images, texts)
+
+
+def test_evidence_is_infonce_over_the_gallery(monkeypatch):
+    monkeypatch.setattr(module, "CHUNK", 3)
+    owner = np.array([0, 0, 1, 2, 2, 2, 3, 5, 6, 6])  # image 4 has no caption
+    gallery = make_gallery(7, owner)
+    stray = np.array([3, 0, 2, 5, 6, 1, 1, 4, 0, 2])
+    (given, chance), columns = module._evidence(gallery, owner, stray)
+    s = gallery.block(np.arange(7)).astype(float) * gallery.scale()
+    for t in range(len(owner)):
+        column = math.log(sum(math.exp(s[i, t]) for i in range(7)))
+        assert columns[t] == pytest.approx(column, abs=1e-5)
+        for image, found in ((owner[t], given[t]), (stray[t], chance[t])):
+            others = [math.exp(s[image, j]) for j in range(len(owner)) if owner[j] != image]
+            row = math.log(math.exp(s[image, t]) + sum(others))
+            assert found == pytest.approx(s[image, t] - (row + column) / 2, abs=1e-5)
+
+
+def test_suggestions_are_the_best_captions_of_other_images():
+    owner = np.array([0, 0, 1, 2, 2, 2, 3, 5, 6, 6])
+    gallery = make_gallery(7, owner)
+    _, columns = module._evidence(gallery, owner, owner)
+    best = module._suggest(gallery, owner, columns, np.arange(7))
+    s = gallery.block(np.arange(7)).astype(float) * gallery.scale()
+    for image in range(7):
+        fits = [(s[image, t] - columns[t], t) for t in range(len(owner)) if owner[t] != image]
+        assert best[image] == max(fits)[1]
+
+
+def planted(n_images: int = 400, wrong: float = 0.3, seed: int = 1):
+    truth = np.repeat(np.arange(n_images), 2)
+    gallery = make_gallery(n_images, truth, seed=seed)
+    rng = np.random.default_rng(seed)
+    moved = rng.permutation(len(truth))[: int(wrong * len(truth))]
+    owner = truth.copy()
+    owner[moved] = rng.permutation(truth[moved])
+    return gallery, truth, owner
+
+
+def test_planted_mismatches_are_found_and_their_captions_suggested():
+    gallery, truth, owner = planted()
+    verdicts = judge(gallery, owner, 0, np.ones(len(owner), bool))
+    wrong = owner != truth
+    assert (verdicts.is_mismatch == wrong).mean() > 0.98
+    assert verdicts.noise_rate == pytest.approx(wrong.mean(), abs=0.03)
+    assert ((verdicts.suggested >= 0) == verdicts.is_mismatch).all()
+    hits = [truth[verdicts.suggested[t]] == owner[t] for t in np.flatnonzero(wrong & verdicts.is_mismatch)]
+    lost = set(owner) - set(truth[owner != truth])
+    assert np.mean(hits) > 0.9 * (1 - len(lost) / 400)
+    assert ((verdicts.score >= 0) & (verdicts.score <= 1)).all()
+
+
+def test_clean_pairs_that_were_not_trained_on_are_not_cut_in_two():
+    gallery, truth, owner = planted()
+    trained = np.arange(len(owner)) % 4 != 0
+    owner[~trained] = truth[~trained]
+    verdicts = judge(gallery, owner, 0, trained)
+    assert verdicts.is_mismatch[~trained].mean() < 0.02
+    assert (verdicts.is_mismatch[trained] == (owner != truth)[trained]).mean() > 0.97
+
+
+def test_mismatches_among_pairs_that_were_not_trained_on_are_found():
+    gallery, truth, owner = planted()
+    trained = np.arange(len(owner)) % 2 == 0
+    verdicts = judge(gallery, owner, 0, trained)
+    assert (verdicts.is_mismatch == (owner != truth))[~trained].mean() > 0.97
+
+
+def test_the_order_of_images_and_captions_does_not_matter():
+    gallery, _, owner = planted(100)
+    trained = np.ones(len(owner), bool)
+    before = judge(gallery, owner, 0, trained)
+    rng = np.random.default_rng(4)
+    images, texts = rng.permutation(100), rng.permutation(len(owner))
+    index = [torch.from_numpy(part) for part in (images, texts)]
+    moved = Gallery(
+        gallery.matchers, [c.rows(index[0]) for c in gallery.images], [c.rows(index[1]) for c in gallery.texts]
+    )
+    after = judge(moved, np.argsort(images)[owner[texts]], 0, trained)
+    assert np.allclose(after.score, before.score[texts], atol=1e-5)
+    same = np.where(before.suggested[texts] >= 0, np.argsort(texts)[before.suggested[texts]], -1)
+    assert (after.suggested == same).mean() > 0.99
