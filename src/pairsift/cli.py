@@ -160,7 +160,7 @@ def _catalogue() -> dict[str, dict[str, str]]:
         return (thing.__doc__ or "").strip().splitlines()[0]
 
     return {
-        "methods": {name: method.summary for name, method in METHODS.items()},
+        "methods": {name: ". ".join(filter(None, (m.summary, m.citation))) for name, m in METHODS.items()},
         "matchers": {name: first(matcher) for name, matcher in MATCHERS.items()},
         "losses": {name: first(loss) for name, loss in RANKING_LOSSES.items()},
         "image encoders": image_encoders(),

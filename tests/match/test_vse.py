@@ -110,9 +110,12 @@ def test_images_match_plain_loops(pooling: Pooling, training: bool) -> None:
             hidden = torch.stack([first.weight @ x + first.bias for image in real for x in image])
             mean, variance = hidden.mean(0), ((hidden - hidden.mean(0)) ** 2).sum(0) / 12
     got = matcher.encode_images(items)
-    assert got.tokens is None
-    for vector, image in zip(got.vectors, real, strict=True):
+    assert got.tokens is not None and got.mask is not None
+    for vector, codes, image in zip(got.vectors, got.tokens, real, strict=True):
         tokens = torch.stack([region_by_hand(matcher, x, mean, variance) for x in image])
+        for code, token in zip(codes, tokens, strict=False):
+            assert code.tolist() == pytest.approx((token / token.norm()).tolist(), abs=1e-9)
+        assert not codes[len(image) :].any()
         assert vector.tolist() == pytest.approx(pool_by_hand(tokens, matcher.image_pool), abs=1e-9)
 
 

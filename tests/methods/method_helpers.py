@@ -26,6 +26,7 @@ class Tiny(Matcher):
     name = "tiny"
     image_kind = "vector"
     text_kind = "vector"
+    has_tokens = True
 
     def __init__(self):
         super().__init__()
@@ -33,10 +34,12 @@ class Tiny(Matcher):
         self.image, self.text = nn.Linear(8, 4), nn.Linear(6, 4)
 
     def encode_images(self, items: Items) -> Codes:
-        return Codes(unit(self.image(items.values)))
+        code = unit(self.image(items.values))
+        return Codes(code, torch.stack([code, -code], 1))
 
     def encode_texts(self, items: Items) -> Codes:
-        return Codes(unit(self.text(items.values)))
+        code = unit(self.text(items.values))
+        return Codes(code, torch.stack([code, 2 * code, code], 1))
 
 
 def make_networks(method, kind=Tiny):

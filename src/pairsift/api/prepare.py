@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -58,6 +59,7 @@ def check(config: Config) -> None:
     takes = "words, which it learns" if matcher.text_kind == "ids" else "wordllama, minilm or hf:<folder>"
     if (text_name(config) == "words") != (matcher.text_kind == "ids"):
         raise InputError(f"matcher {matcher.name} cannot read the text encoder {encode.text_encoder}; it takes {takes}")
+    method.check(matcher)
     config.ranking()
     options = config.group(TrainOptions)
     pick_device(options.device)
@@ -96,6 +98,8 @@ def prepare(config: Config, folder: Path, expected: str | None = None, progress:
     )
     if expected not in (None, pairs.hash()):
         raise InputError(f"{config['source']} has changed since {folder} was made: fit it again")
+    if progress:
+        print(f"{pairs.taken}: {len(pairs)} pairs, {pairs.n_images} images", file=sys.stderr)
     given = pairs.hash()
     _noisy(pairs, data)  # what is wrong with the noise is told before the encoders run
     vocabulary = _vocabulary(pairs, folder / VOCABULARY, encode.min_count) if name == "words" else None

@@ -124,9 +124,8 @@ def _headline(table: pa.Table, metrics: Tree, flag: NDArray[np.bool_]) -> str:
     noise = lookup(metrics, "noise_rate")
     if lookup(noise, "estimated") is not None:
         true = lookup(noise, "true")
-        items.append(
-            ("Estimated noise rate", percent(noise["estimated"]), f"true: {percent(true)}" if true is not None else "")
-        )
+        known = f" · true: {percent(true)}" if true is not None else ""
+        items.append(("Estimated noise rate", percent(noise["estimated"]), f"of the training pairs{known}"))
     for split in ("test", "dev"):
         rsum = lookup(metrics, split, "ensemble", "rsum")
         if rsum is not None:
@@ -163,7 +162,8 @@ def _scores(table: pa.Table, metrics: Tree, score: FloatArray, flag: NDArray[np.
         ("true", lookup(metrics, "noise_rate", "true"), "s4"),
     ]
     shares = [(name, float(value), tone) for name, value, tone in rates if number(value) != parts.DASH]
-    shares.append(("flagged", float(flag.mean()), "bad"))
+    train = np.array([split == "train" for split in table["split"].to_pylist()], np.bool_)
+    shares.append(("flagged", float(flag[train].mean() if train.any() else flag.mean()), "bad"))
     found = [
         (name.replace("_", " ").capitalize(), number(lookup(metrics, "detection", name), 3))
         for name in ("precision", "recall", "average_precision")
@@ -171,7 +171,7 @@ def _scores(table: pa.Table, metrics: Tree, score: FloatArray, flag: NDArray[np.
     ]
     return (
         f'<div class="grid"><div class="card"><h3>Distribution</h3>{plot}</div>'
-        f'<div class="card"><h3>Noise rate</h3>{parts.bars(shares)}{_verdicts(table)}'
+        f'<div class="card"><h3>Noise among training pairs</h3>{parts.bars(shares)}{_verdicts(table)}'
         f"{parts.facts(found) if found else ''}</div></div>"
     )
 

@@ -63,6 +63,7 @@ class Matcher(nn.Module, ABC):
         image_kind: The features of an image that it takes.
         text_kind: The features of a text that it takes.
         factorises: Whether the similarity is the inner product of the global vectors; then search uses an index.
+        has_tokens: Whether codes carry tokens beside the global vector.
         preset: Name of the methods' preset that suits it.
         dim: Length of a global vector.
     """
@@ -71,6 +72,7 @@ class Matcher(nn.Module, ABC):
     image_kind: ClassVar[ImageKind]
     text_kind: ClassVar[TextKind]
     factorises: ClassVar[bool] = True
+    has_tokens: ClassVar[bool] = False
     preset: ClassVar[str] = "paper"
     dim: int
 

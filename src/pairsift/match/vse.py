@@ -37,6 +37,7 @@ class Vse(Matcher):
     name: ClassVar[str] = "vse"
     image_kind: ClassVar[ImageKind] = "regions"
     text_kind: ClassVar[TextKind] = "ids"
+    has_tokens: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -63,10 +64,11 @@ class Vse(Matcher):
             items: Values (n, regions, image_dim); the mask may be None.
 
         Returns:
-            Vectors (n, dim), no tokens; 0 for an image without regions.
+            Vectors (n, dim), 0 for an image without regions; the projected regions as tokens, unit length.
         """
         mask = _mask(items)
-        return Codes(unit(self.image_pool(self.regions(items.values, mask), mask)))
+        tokens = self.regions(items.values, mask)
+        return Codes(unit(self.image_pool(tokens, mask)), unit(tokens), mask)
 
     def encode_texts(self, items: Items) -> Codes:
         """Unit vectors of texts.
@@ -76,9 +78,10 @@ class Vse(Matcher):
                 the single token 0.
 
         Returns:
-            Vectors (n, dim), no tokens.
+            Vectors (n, dim); the words' states as tokens, unit length.
         """
-        return Codes(unit(self.text_pool(*self.words(items.values, _mask(items)))))
+        tokens, mask = self.words(items.values, _mask(items))
+        return Codes(unit(self.text_pool(tokens, mask)), unit(tokens), mask)
 
 
 class _Regions(nn.Module):

@@ -98,9 +98,9 @@ class Network(nn.Module):
         return self.matcher.encode_images(batch.images), self.matcher.encode_texts(batch.texts)
 
     def logits(self, codes: Codes) -> Tensor:
-        """The head's class logits on global vectors, (n, K)."""
+        """The head's class logits, (n, K)."""
         assert self.head is not None, "this method has no head"
-        logits: Tensor = self.head(codes.vectors)
+        logits: Tensor = self.head(codes)
         return logits
 
 
@@ -154,8 +154,16 @@ class Method(ABC):
     def phases(self) -> tuple[Phase, ...]:
         """The phases, in order."""
 
+    def check(self, matcher: type[Matcher]) -> None:
+        """Refuse a matcher that the method cannot run on.
+
+        Raises:
+            InputError: It lacks something that the method needs.
+        """
+        return None
+
     def head(self, dim: int) -> nn.Module | None:
-        """The method's own trainable part, on global vectors of length `dim`."""
+        """The method's own trainable part: codes (vectors and tokens of length `dim`) to class logits."""
         return None
 
     def begin(self, setting: Setting) -> None:

@@ -37,6 +37,14 @@ class NCR(DividingMethod):
     citation: ClassVar[str] = "Huang et al., Learning with Noisy Correspondence for Cross-modal Matching, NeurIPS 2021"
     presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "paper": PAPER,
+        "paper_coco": {
+            **PAPER,
+            "decay_epoch": 10,
+            "ncr.warmup_epochs": 10,
+            "ncr.clean_epochs": 10,
+            "ncr.all_epochs": 10,
+        },
+        "paper_cc152k": {**PAPER, "ncr.warmup_epochs": 10},
         "two_tower": {"ncr.warmup_epochs": 1, "ncr.clean_epochs": 3, "ncr.all_epochs": 4},
     }
 

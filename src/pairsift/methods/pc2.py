@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pairsift.errors import InputError
 from pairsift.loss.classes import batch_entropy, pseudo_label_loss
-from pairsift.match.base import Codes, unit
+from pairsift.match.base import Codes, Matcher, unit
 from pairsift.methods.base import (
     Array,
     Batch,
@@ -25,6 +26,7 @@ from pairsift.methods.base import (
     not_negatives,
     related,
 )
+from pairsift.methods.classifier import FlatClassifier, GlobalClassifier
 from pairsift.methods.division import DividingMethod
 from pairsift.methods.plain import PAPER
 from pairsift.pairs.pairs import Ints
@@ -54,6 +56,7 @@ class PC2(DividingMethod):
         mismatch_threshold: A pseudo-caption less similar than this is not used, [0, 1]; PC2* has 0.5.
         search: Captions are sought in the clean `batch` at hand, or among all clean pairs once an `epoch`.
         rectify: Whether oscillation rectifies the correspondence of clean pairs (Eq. 8).
+        classifier: The pseudo-classifier reads `global` vectors, or all tokens in a row (`flat`, the published code).
         networks: 2, or 1 for a network that believes itself.
     """
 
@@ -65,6 +68,8 @@ class PC2(DividingMethod):
     )
     presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "paper": PAPER,
+        "paper_coco": {**PAPER, "pc2.warmup_epochs": 10},
+        "paper_now": {**PAPER, "pc2.warmup_epochs": 10},
         "two_tower": {
             "pc2.warmup_epochs": 1,
             "pc2.clean_epochs": 3,
@@ -86,12 +91,13 @@ class PC2(DividingMethod):
         mismatch_threshold: float = 0.0,
         search: Literal["batch", "epoch"] = "batch",
         rectify: bool = True,
+        classifier: Literal["global", "flat"] = "global",
         networks: int = 2,
     ) -> None:
         self.warmup_epochs, self.clean_epochs, self.all_epochs = warmup_epochs, clean_epochs, all_epochs
         self.classes, self.threshold, self.mismatch_threshold = classes, threshold, mismatch_threshold
         self.noisy_weight, self.pseudo_weight, self.entropy_weight = noisy_weight, pseudo_weight, entropy_weight
-        self.search, self.rectify, self.networks = search, rectify, networks
+        self.search, self.rectify, self.classifier, self.networks = search, rectify, classifier, networks
 
         demand(self, 0, inf, "warmup_epochs", "clean_epochs", "all_epochs")
         demand(self, 0, inf, "noisy_weight", "pseudo_weight", "entropy_weight")
@@ -107,9 +113,14 @@ class PC2(DividingMethod):
             Phase("all", self.all_epochs, ("clean", "noisy"), observe=True),
         )
 
+    def check(self, matcher: type[Matcher]) -> None:
+        """The flat classifier needs tokens."""
+        if self.classifier == "flat" and not matcher.has_tokens:
+            raise InputError(f"pc2.classifier flat needs tokens, {matcher.name} has none; use pc2.classifier global")
+
     def head(self, dim: int) -> nn.Module:
         """The pseudo-classifier C, one for both modalities."""
-        return nn.Sequential(nn.Linear(dim, 256), nn.ReLU(), nn.Linear(256, self.classes))
+        return (FlatClassifier if self.classifier == "flat" else GlobalClassifier)(dim, self.classes)
 
     def begin(self, setting: Setting) -> None:
         """Every pair starts as clean and stable, every image without a prediction."""

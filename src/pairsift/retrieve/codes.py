@@ -19,13 +19,18 @@ Block = Callable[[Ints], NDArray[np.float32]]
 
 @torch.no_grad()
 def encode_rows(matcher: Matcher, table: Table, rows: Ints, texts: bool, batch_size: int = 1024) -> Codes:
-    """Codes of these rows of a table in evaluation mode, in order, on the matcher's device."""
+    """Codes of these rows of a table in evaluation mode, in order, on the matcher's device.
+
+    Tokens are kept only where the similarity needs them.
+    """
     training = matcher.training
     matcher.eval()
     device = next(matcher.parameters()).device
     encode = matcher.encode_texts if texts else matcher.encode_images
     starts = range(0, max(1, len(rows)), batch_size)
     parts = [encode(table.batch(rows[start : start + batch_size]).to(device)) for start in starts]
+    if matcher.factorises:
+        parts = [Codes(part.vectors) for part in parts]
     matcher.train(training)
     return Codes.join(parts)
 
