@@ -11,6 +11,7 @@ Rows that the file already holds are not measured again, so that a long table ca
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import platform
@@ -100,7 +101,14 @@ def measure(data: Path, wanted: Row, text_encoder: str, options: list[str]) -> R
         "versions": metrics["versions"],
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "options": options,
+        "text_weights": weights(text_encoder),
     }
+
+
+def weights(text_encoder: str) -> str | None:
+    """SHA-256 of a local text encoder's weights; None for one that comes in a package."""
+    _, _, folder = text_encoder.partition(":")
+    return hashlib.sha256((Path(folder) / "model.safetensors").read_bytes()).hexdigest() if folder else None
 
 
 def write(path: Path, rows: list[Row]) -> None:
@@ -121,7 +129,7 @@ def recovery(rows: list[Row], row: Row) -> float | None:
 def table(rows: list[Row]) -> str:
     """Means and spreads (highest minus lowest) over the seeds."""
     lines = [
-        "| matcher, text | loss | noise | method | rSum (spread) | one network | recovery | AUROC | rate found / true | s |",
+        "| matcher, text | loss | noise | method | rSum (spread) | single | recovery | AUROC | rate found / true | s |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     groups: dict[tuple[Any, ...], list[Row]] = {}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pairsift.methods.base import Array, Method, Setting
+from pairsift.methods.base import Array, Method, Phase, Setting
 from pairsift.pairs.pairs import Ints
 from pairsift.trust.division import divide, peer
 from pairsift.trust.mixture import fit_mixture
@@ -15,10 +15,23 @@ from pairsift.trust.mixture import fit_mixture
 class DividingMethod(Method):
     """A method that fits a mixture to each network's losses and trains each network on its peer's division.
 
+    Its phases are a warm-up on all pairs, clean pairs alone, then clean and noisy pairs.
+
     State: `clean_probability`, (networks, n_pairs), w of network k for every pair; 1 until the first division.
     """
 
+    warmup_epochs: int
+    clean_epochs: int
+    all_epochs: int
     threshold: float = 0.5
+
+    def phases(self) -> tuple[Phase, ...]:
+        """Warm-up, clean pairs, all pairs."""
+        return (
+            Phase("warm-up", self.warmup_epochs, warm=True),
+            Phase("clean", self.clean_epochs, ("clean",), observe=True),
+            Phase("all", self.all_epochs, ("clean", "noisy"), observe=True),
+        )
 
     def begin(self, setting: Setting) -> None:
         """Every pair starts as clean."""

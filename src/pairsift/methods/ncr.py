@@ -64,14 +64,6 @@ class NCR(DividingMethod):
         demand(self, 0, 1, "threshold")
         demand(self, 1, 2, "networks")
 
-    def phases(self) -> tuple[Phase, ...]:
-        """Warm-up, clean pairs, all pairs."""
-        return (
-            Phase("warm-up", self.warmup_epochs, warm=True),
-            Phase("clean", self.clean_epochs, ("clean",), observe=True),
-            Phase("all", self.all_epochs, ("clean", "noisy"), observe=True),
-        )
-
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """Clean (or all) pairs with y = w + (1 - w) P_k, noisy pairs with y = (P_1 + P_2) / 2."""
         own, terms = networks[k], []

@@ -105,14 +105,6 @@ class PC2(DividingMethod):
         demand(self, 1, 2, "networks")
         demand(self, 2, inf, "classes")
 
-    def phases(self) -> tuple[Phase, ...]:
-        """Warm-up, clean pairs, all pairs."""
-        return (
-            Phase("warm-up", self.warmup_epochs, warm=True),
-            Phase("clean", self.clean_epochs, ("clean",), observe=True),
-            Phase("all", self.all_epochs, ("clean", "noisy"), observe=True),
-        )
-
     def check(self, matcher: type[Matcher]) -> None:
         """The flat classifier needs tokens."""
         if self.classifier == "flat" and not matcher.has_tokens:
