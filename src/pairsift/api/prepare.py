@@ -98,13 +98,13 @@ def prepare(config: Config, folder: Path, expected: str | None = None, progress:
     )
     if expected not in (None, pairs.hash()):
         raise InputError(f"{config['source']} has changed since {folder} was made: fit it again")
-    if progress:
-        print(f"{pairs.taken}: {len(pairs)} pairs, {pairs.n_images} images", file=sys.stderr)
     given = pairs.hash()
     _noisy(pairs, data)  # what is wrong with the noise is told before the encoders run
     vocabulary = _vocabulary(pairs, folder / VOCABULARY, encode.min_count) if name == "words" else None
     images = image_encoder(encode.image_encoder, regions=matcher.image_kind == "regions")
     texts = text_encoder(name, tokens=matcher.text_kind == "tokens", vocabulary=vocabulary)
+    if progress:
+        print(f"{pairs.taken}: {len(pairs)} pairs, {pairs.n_images} images", file=sys.stderr)
     cache = Path(encode.cache) if encode.cache else None
     features, failures = encode_pairs(pairs, images, texts, cache, progress=progress)
     pairs = pairs.skip_images(failures)
