@@ -19,7 +19,7 @@ def refused(capsys, *words: str) -> str:
     [
         (["fix"], "no verb 'fix'"),
         (["fit"], "source"),
-        (["fit", "nowhere.csv"], "nothing at nowhere.csv"),
+        (["fit", "nowhere.csv"], "nowhere.csv: give a file or a folder"),
         (["fit", "SCENES", "--method", "foo"], "no method 'foo'; choose from plain, oracle, ncr, pc2"),
         (["fit", "SCENES", "--matcher", "foo"], "no matcher 'foo'"),
         (["fit", "SCENES", "--loss", "foo"], "no loss 'foo'"),

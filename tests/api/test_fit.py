@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 from sklearn.metrics import roc_auc_score
 
 import pairsift
+from pairsift.api.config import Config
 from pairsift.api.fit import fit
 from pairsift.cli import main
 
@@ -76,6 +77,15 @@ def test_an_opened_run_gives_the_same_numbers(run):
     assert opened.evaluate("test")["ensemble"] == pytest.approx(run.metrics["test"]["ensemble"])
     before = run.issues()
     assert opened.audit().equals(before)
+
+
+def test_a_run_opens_from_another_folder(run, tmp_path, monkeypatch, place):
+    monkeypatch.chdir(place)
+    options = yaml.safe_load((run.folder / "config.yaml").read_text())
+    relative = Config.resolve({**options, "source": "scenes"})
+    assert relative["source"] == str((place / "scenes").resolve())
+    monkeypatch.chdir(tmp_path)
+    assert Config.parse([f"--config={run.folder / 'config.yaml'}"])["source"] == relative["source"]
 
 
 def test_search_ranks_by_the_mean_of_the_networks(run):

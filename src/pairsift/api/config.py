@@ -24,6 +24,7 @@ T = TypeVar("T")
 G = TypeVar("G", "DataOptions", "EncodeOptions", TrainOptions)
 CHOICES = ("method", "matcher", "loss", "preset")
 FROM_DATA = ("image_dim", "text_dim", "vocabulary_size")  # what a matcher learns from the features
+PATHS = ("source", "noise_index", "cache")  # made absolute, so that a run opens from anywhere
 FIT = "Train on image-caption pairs of which some may be mismatched, and say which."
 
 
@@ -183,7 +184,8 @@ class Config:
         """
         arguments = [_underscored(argument) for argument in arguments]
         parser = make_parser(choose(_peek(arguments)))
-        return Config(parser.parse_args(list(arguments)).as_dict())
+        options = parser.parse_args(list(arguments)).as_dict()
+        return Config(options | {name: str(Path(options[name]).resolve()) for name in PATHS if options[name]})
 
     def text(self) -> str:
         """YAML that `--config` takes."""

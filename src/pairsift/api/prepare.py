@@ -96,9 +96,9 @@ def prepare(config: Config, folder: Path, expected: str | None = None, progress:
         image_column=data.image_column,
         caption_column=data.caption_column,
     )
-    if expected not in (None, pairs.hash()):
-        raise InputError(f"{config['source']} has changed since {folder} was made: fit it again")
     given = pairs.hash()
+    if expected not in (None, given):
+        raise InputError(f"{config['source']} has changed since {folder} was made: fit it again")
     _noisy(pairs, data)  # what is wrong with the noise is told before the encoders run
     vocabulary = _vocabulary(pairs, folder / VOCABULARY, encode.min_count) if name == "words" else None
     images = image_encoder(encode.image_encoder, regions=matcher.image_kind == "regions")

@@ -152,7 +152,9 @@ def _open_or_fill(
 def _fill(writer: Writer, chunks: Callable[[int], Iterator[_Chunk]], bar: str | None) -> None:
     start, rows = writer.progress.done, writer.progress.layout.rows
     try:
-        with tqdm(total=rows, initial=start, desc=bar, unit=" " + (bar or ""), disable=bar is None) as shown:
+        with tqdm(
+            total=rows, initial=start, desc=bar, unit=" " + (bar or ""), disable=True if bar is None else None
+        ) as shown:
             for chunk in chunks(start):
                 writer.progress.failures.update(chunk.failures)
                 writer.append(chunk.values, chunk.lengths)

@@ -134,7 +134,8 @@ class Trainer:
         title = f"epoch {epoch + 1}/{len(self.phases)} {phase.name}, network {k}"
         left = sum(len(ids) for wanted in plan[self.at.step :] for ids in wanted.values())
         network.train()
-        with tqdm(total=left, desc=title, unit="pair", disable=not self.job.progress, leave=False) as bar:
+        hidden = None if self.job.progress else True  # None: shown where somebody watches a terminal
+        with tqdm(total=left, desc=title, unit="pair", disable=hidden, leave=False) as bar:
             for wanted in plan[self.at.step :]:
                 rate = learning_rate(options, epoch, self.at.step / len(plan), len(self.phases), warmup)
                 batches = {name: self.gather(ids, method.captions(name, k, ids)) for name, ids in wanted.items()}
