@@ -154,7 +154,7 @@ def test_learning_rate_schedules():
     rates = [learning_rate(one, e, p / 10, 5, 1) for e in range(5) for p in range(10)]
     assert max(rates) == pytest.approx(1.0)
     assert rates[0] < 0.1 and rates[-1] < 0.05
-    assert all(a >= b for a, b in itertools.pairwise(rates))
+    assert all(a >= b for a, b in itertools.pairwise(rates[5:]))
     step = TrainOptions(lr=1.0, schedule="step", decay_epoch=3)
     assert [learning_rate(step, e, 0, 9, 2) for e in range(7)] == pytest.approx([1, 1, 1, 1, 1, 0.1, 0.1])
     assert learning_rate(TrainOptions(lr=0.5, schedule="constant"), 4, 0.5, 9, 0) == 0.5

@@ -152,9 +152,8 @@ def _open_or_fill(
 def _fill(writer: Writer, chunks: Callable[[int], Iterator[_Chunk]], bar: str | None) -> None:
     start, rows = writer.progress.done, writer.progress.layout.rows
     try:
-        with tqdm(
-            total=rows, initial=start, desc=bar, unit=" " + (bar or ""), disable=True if bar is None else None
-        ) as shown:
+        hidden = True if bar is None else None  # None: shown where somebody watches a terminal
+        with tqdm(total=rows, initial=start, desc=bar, unit=" " + (bar or ""), disable=hidden) as shown:
             for chunk in chunks(start):
                 writer.progress.failures.update(chunk.failures)
                 writer.append(chunk.values, chunk.lengths)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -193,6 +194,9 @@ class Trainer:
         self.log.append(line)
         if self.board is not None:
             self.board(line, epoch)
+        if self.job.progress:
+            done = f"epoch {epoch + 1}/{len(self.phases)} {phase.name}: dev rSum {rsum:.1f}, {seconds:.1f} s"
+            tqdm.write(done, file=sys.stderr)
         self.at.seconds += seconds
         self.at.epoch, self.at.network = epoch + 1, 0
         self.save()
