@@ -12,7 +12,7 @@ from torch import Tensor
 from pairsift.loss.hinge import hinge
 from pairsift.methods.base import Batch, Network, Pairing, Phase, Term, correspond, demand, not_negatives
 from pairsift.methods.division import DividingMethod
-from pairsift.methods.plain import PAPER
+from pairsift.methods.plain import PAPER, TWO_TOWER
 
 
 class NCR(DividingMethod):
@@ -45,7 +45,7 @@ class NCR(DividingMethod):
             "ncr.all_epochs": 10,
         },
         "paper_cc152k": {**PAPER, "ncr.warmup_epochs": 10},
-        "two_tower": {"ncr.warmup_epochs": 1, "ncr.clean_epochs": 3, "ncr.all_epochs": 4},
+        "two_tower": {**TWO_TOWER, "ncr.warmup_epochs": 1, "ncr.clean_epochs": 3, "ncr.all_epochs": 4},
     }
 
     def __init__(

@@ -28,7 +28,7 @@ from pairsift.methods.base import (
 )
 from pairsift.methods.classifier import FlatClassifier, GlobalClassifier
 from pairsift.methods.division import DividingMethod
-from pairsift.methods.plain import PAPER
+from pairsift.methods.plain import PAPER, TWO_TOWER
 from pairsift.pairs.pairs import Ints
 from pairsift.trust.division import oscillation
 from pairsift.trust.mixture import fit_mixture
@@ -71,6 +71,7 @@ class PC2(DividingMethod):
         "paper_coco": {**PAPER, "pc2.warmup_epochs": 10},
         "paper_now": {**PAPER, "pc2.warmup_epochs": 10},
         "two_tower": {
+            **TWO_TOWER,
             "pc2.warmup_epochs": 1,
             "pc2.clean_epochs": 3,
             "pc2.all_epochs": 4,
