@@ -58,21 +58,19 @@ class Gallery:
 
     def only(self, network: int) -> Gallery:
         """The gallery as one network sees it."""
-        return Gallery(self.matchers[network : network + 1], *(part[network : network + 1] for part in self._codes()))
+        one = slice(network, network + 1)
+        return Gallery(self.matchers[one], self.images[one], self.texts[one])
 
     def scale(self) -> float:
         """Mean inverse temperature of the networks."""
         return float(np.mean([matcher.scale().item() for matcher in self.matchers]))
-
-    def _codes(self) -> tuple[Sequence[Codes], Sequence[Codes]]:
-        return self.images, self.texts
 
     @torch.no_grad()
     def block(self, rows: Ints) -> NDArray[np.float32]:
         """Mean similarity of these of the gallery's images with all its captions, (len(rows), n_texts)."""
         index = torch.from_numpy(rows)
         total = None
-        for matcher, images, texts in zip(self.matchers, *self._codes(), strict=True):
+        for matcher, images, texts in zip(self.matchers, self.images, self.texts, strict=True):
             part = matcher.similarity(images.rows(index.to(images.vectors.device)), texts)
             total = part if total is None else total + part
         assert total is not None
