@@ -34,7 +34,7 @@ class Codes:
     def __len__(self) -> int:
         return len(self.vectors)
 
-    def rows(self, index: Tensor) -> Codes:
+    def rows(self, index: Tensor | slice) -> Codes:
         """The codes of these items, in this order."""
         pick = [None if part is None else part[index] for part in (self.tokens, self.mask)]
         return Codes(self.vectors[index], *pick)
@@ -65,7 +65,7 @@ class Matcher(nn.Module, ABC):
         factorises: Whether the similarity is the inner product of the global vectors; then search uses an index.
         has_tokens: Whether codes carry tokens beside the global vector.
         preset: Name of the methods' preset that suits it.
-        dim: Length of a global vector.
+        dim: Length of a global vector, and of a token where there are tokens.
     """
 
     name: ClassVar[str]
@@ -87,6 +87,14 @@ class Matcher(nn.Module, ABC):
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Similarity of every image with every text, (n_images, n_texts)."""
         return images.vectors @ texts.vectors.T
+
+    def pair_similarity(self, images: Codes, texts: Codes) -> Tensor:
+        """Similarity of every image with the text in the same place, (n,)."""
+        return (images.vectors * texts.vectors).sum(1)
+
+    def intra_similarity(self, codes: Codes) -> Tensor:
+        """Similarity of every item with every item of the same kind, (n, n)."""
+        return codes.vectors @ codes.vectors.T
 
     def scale(self) -> Tensor:
         """Inverse temperature for losses with a softmax, scalar; a constant 1 / 0.07 unless the matcher learns it."""

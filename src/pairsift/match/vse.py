@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
 from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, unit
 from pairsift.match.gpo import GeneralizedPool
+from pairsift.match.states import MeanPool, Regions, RowNorm, Words, mask_of
 
 
 class Vse(Matcher):
@@ -52,10 +50,10 @@ class Vse(Matcher):
             raise InputError(f"vse.pooling is {pooling!r}; it must be mean or gpo")
         self.dim = dim
         learned = pooling == "gpo"
-        self.regions = _Regions(image_dim, dim, learned)
-        self.words = _Words(vocabulary_size, word_dim, dim)
-        self.image_pool = GeneralizedPool() if learned else _MeanPool()
-        self.text_pool = GeneralizedPool() if learned else _MeanPool()
+        self.regions = _ResidualRegions(image_dim, dim, learned)
+        self.words = Words(vocabulary_size, word_dim, dim)
+        self.image_pool = GeneralizedPool() if learned else MeanPool()
+        self.text_pool = GeneralizedPool() if learned else MeanPool()
 
     def encode_images(self, items: Items) -> Codes:
         """Unit vectors of images.
@@ -66,7 +64,7 @@ class Vse(Matcher):
         Returns:
             Vectors (n, dim), 0 for an image without regions; the projected regions as tokens, unit length.
         """
-        mask = _mask(items)
+        mask = mask_of(items)
         tokens = self.regions(items.values, mask)
         return Codes(unit(self.image_pool(tokens, mask)), unit(tokens), mask)
 
@@ -80,20 +78,18 @@ class Vse(Matcher):
         Returns:
             Vectors (n, dim); the words' states as tokens, unit length.
         """
-        tokens, mask = self.words(items.values, _mask(items))
+        tokens, mask = self.words(items)
         return Codes(unit(self.text_pool(tokens, mask)), unit(tokens), mask)
 
 
-class _Regions(nn.Module):
+class _ResidualRegions(nn.Module):
     """Linear projection of each region, for `gpo` with the residual of a two-layer MLP."""
 
     def __init__(self, width: int, dim: int, residual: bool) -> None:
         super().__init__()
-        self.project = nn.Linear(width, dim)
-        nn.init.xavier_uniform_(self.project.weight)
-        nn.init.zeros_(self.project.bias)
+        self.project = Regions(width, dim)
         hidden = max(1, dim // 2)
-        layers = nn.Linear(width, hidden), _RowNorm(hidden), nn.ReLU(), nn.Linear(hidden, dim)
+        layers = nn.Linear(width, hidden), RowNorm(hidden), nn.ReLU(), nn.Linear(hidden, dim)
         self.residual = nn.Sequential(*layers) if residual else None
 
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
@@ -105,47 +101,3 @@ class _Regions(nn.Module):
         tokens = out.new_zeros((*mask.shape, out.shape[-1]))
         tokens[mask] = out
         return tokens
-
-
-class _RowNorm(nn.BatchNorm1d):
-    """Batch norm of rows (m, d) that falls back on its running statistics where one row alone has no variance."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if len(x) > 1:
-            return super().forward(x)
-        return functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
-
-
-class _Words(nn.Module):
-    """Word vectors, then a bidirectional GRU whose two directions are averaged."""
-
-    def __init__(self, vocabulary_size: int, word_dim: int, dim: int) -> None:
-        super().__init__()
-        self.vectors = nn.Embedding(vocabulary_size, word_dim)
-        nn.init.uniform_(self.vectors.weight, -0.1, 0.1)
-        self.gru = nn.GRU(word_dim, dim, batch_first=True, bidirectional=True)
-
-    def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """(n, length) to tokens (n, longest, dim), 0 at padding, and their mask (n, longest)."""
-        lengths = mask.sum(1).clamp(min=1)
-        longest = int(lengths.max())
-        vectors = self.vectors(ids.masked_fill(~mask, 0)[:, :longest])
-        packed = pack_padded_sequence(vectors, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=longest)
-        forward, backward = states.chunk(2, -1)
-        return (forward + backward) / 2, torch.arange(longest, device=ids.device) < lengths[:, None]
-
-
-class _MeanPool(nn.Module):
-    """Mean over an item's tokens, (n, length, d) to (n, d); 0 for an item without tokens."""
-
-    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        total = tokens.masked_fill(~mask[..., None], 0.0).sum(1)
-        return total / mask.sum(1, keepdim=True).clamp(min=1)
-
-
-def _mask(items: Items) -> Tensor:
-    """The items' mask, (n, length), all True where they have none."""
-    if items.mask is not None:
-        return items.mask
-    return torch.ones(items.values.shape[:2], dtype=torch.bool, device=items.values.device)

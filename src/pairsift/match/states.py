@@ -1,0 +1,94 @@
+"""Encoders of regions and of words that several matchers share."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from pairsift.encode.features import Items
+
+
+class Regions(nn.Linear):
+    """Linear projection of each region, Xavier-uniform, with biases that start at 0: (n, length, width) to dim."""
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        nn.init.xavier_uniform_(self.weight)
+        nn.init.zeros_(self.bias)
+
+
+class Words(nn.Module):
+    """Word vectors, then a GRU; where it is bidirectional, the two directions are averaged.
+
+    Args:
+        vocabulary_size: Number of token ids; ids are 0 to `vocabulary_size - 1`.
+        word_dim: Length of a word vector.
+        dim: Length of a state.
+        dropout: Probability of dropping an entry of a word vector, [0, 1).
+        directions: `both`, or `forward` alone.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        word_dim: int,
+        dim: int,
+        dropout: float = 0.0,
+        directions: Literal["both", "forward"] = "both",
+    ) -> None:
+        super().__init__()
+        self.vectors = nn.Embedding(vocabulary_size, word_dim)
+        nn.init.uniform_(self.vectors.weight, -0.1, 0.1)
+        self.dropout = nn.Dropout(dropout)
+        self.gru = nn.GRU(word_dim, dim, batch_first=True, bidirectional=directions == "both")
+
+    def forward(self, items: Items) -> tuple[Tensor, Tensor]:
+        """States of a batch of captions.
+
+        Args:
+            items: Values (n, length) of token ids; the real ones of a caption come first. One without any is read as
+                the single token 0.
+
+        Returns:
+            States (n, longest, dim), 0 at padding, and their mask (n, longest).
+        """
+        mask = mask_of(items)
+        lengths = mask.sum(1).clamp(min=1)
+        longest = int(lengths.max())
+        vectors = self.dropout(self.vectors(items.values.masked_fill(~mask, 0)[:, :longest]))
+        packed = pack_padded_sequence(vectors, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        states, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=longest)
+        if self.gru.bidirectional:
+            forward, backward = states.chunk(2, -1)
+            states = (forward + backward) / 2
+        return states, torch.arange(longest, device=mask.device) < lengths[:, None]
+
+
+class RowNorm(nn.BatchNorm1d):
+    """Batch norm of rows (m, d) that falls back on its running statistics where one row alone has no variance."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(m, d) to (m, d)."""
+        if len(x) > 1:
+            return super().forward(x)
+        return functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+
+
+class MeanPool(nn.Module):
+    """Mean over an item's tokens, (n, length, d) to (n, d); 0 for an item without tokens."""
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Pool the tokens (n, length, d) where the mask (n, length) is True."""
+        total = tokens.masked_fill(~mask[..., None], 0.0).sum(1)
+        return total / mask.sum(1, keepdim=True).clamp(min=1)
+
+
+def mask_of(items: Items) -> Tensor:
+    """The items' mask, (n, length), all True where they have none."""
+    if items.mask is not None:
+        return items.mask
+    return torch.ones(items.values.shape[:2], dtype=torch.bool, device=items.values.device)
