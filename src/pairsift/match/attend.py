@@ -1,0 +1,128 @@
+"""Attention between two sets of tokens, without ever forming an attended vector.
+
+Stacked cross attention (Lee et al., ECCV 2018), and what builds on it (IMRAM, SGR, SAF), let every token of a query
+pick from the tokens of a context. Each of n contexts has C tokens v_c, each of m queries Q tokens t_q, and all the
+tensors over their pairs have the shape (n, C, m, Q):
+
+    a_cq     = v_c . t_q                                             `affinity`
+    alpha_cq = softmax_c( lambda * unit_q( LeakyReLU_0.1(a_cq) ) )   `focus`
+    x_q      = sum_c alpha_cq v_c                                    the attended vector, dim floats for each (n, m, Q)
+
+x_q enters by inner products alone, and these need only C floats:
+
+    t_q . x_q = sum_c alpha_cq a_cq,    |x_q|^2 = alpha_q^T G alpha_q    with  G = V V^T,  (C, C) once per context.
+
+`attended_norm` is the latter; `Products` holds a, G and the lengths of the queries, knows the cosines of t_q and x_q,
+and swaps the two roles without another product. With images as contexts and texts as queries an affinity has the shape
+(n, R, m, L). The affinities' product runs in the precision of the tokens or of autocast, all else in float32 at least.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pairsift.match.base import unit
+
+EPS = 1e-12  # as in `unit`
+
+
+def affinity(contexts: Tensor, queries: Tensor) -> Tensor:
+    """Inner products of every context token with every query token.
+
+    Args:
+        contexts: (n, C, dim).
+        queries: (1, m, Q, dim), the same for all contexts (one large product), or (n, m, Q, dim), each context's own.
+
+    Returns:
+        (n, C, m, Q), float32 at least.
+    """
+    flat = queries.flatten(1, 2)
+    products = contexts @ (flat[0].T if len(flat) == 1 else flat.transpose(1, 2))
+    return full(products).view(*contexts.shape[:2], *queries.shape[1:3])
+
+
+def focus(affinity: Tensor, sharpness: float, mask: Tensor | None = None) -> Tensor:
+    """The weights with which each query token looks at the context's tokens.
+
+    SCAN's equation 2 and the code published with it: a leaky ReLU in place of the paper's clamp at 0, and each context
+    token's row scaled to unit length over the query's tokens; a row of zeros stays zeros.
+
+    Args:
+        affinity: (n, C, m, Q); 0 at a query's padded tokens, so that they do not count in that length.
+        sharpness: lambda, the inverse temperature of the softmax over the context.
+        mask: True at the contexts' real tokens, at least one each, (n, C).
+
+    Returns:
+        (n, C, m, Q); each (n, :, m, Q) sums to 1 and is 0 at the context's padded tokens.
+    """
+    logits = unit(functional.leaky_relu(full(affinity), 0.1)) * sharpness
+    if mask is not None:
+        logits = logits.masked_fill(~mask[:, :, None, None], -torch.inf)
+    return logits.softmax(1)
+
+
+def gram(contexts: Tensor) -> Tensor:
+    """Inner products of each context's tokens with each other, (n, C, dim) to (n, C, C), float32 at least."""
+    with torch.autocast(contexts.device.type, enabled=False):
+        contexts = full(contexts)
+        return contexts @ contexts.transpose(-1, -2)
+
+
+def attended_norm(weights: Tensor, gram: Tensor) -> Tensor:
+    """Length of the attended vectors.
+
+    Args:
+        weights: alpha, (n, C, m, Q).
+        gram: G of the contexts, (n, C, C).
+
+    Returns:
+        (n, m, Q), at least 1e-6, so that a quotient has a finite gradient where a context is all zero.
+    """
+    with torch.autocast(weights.device.type, enabled=False):
+        spread = (gram @ weights.flatten(2)).view(weights.shape)
+    return ((weights * spread).sum(1).clamp(min=0) + EPS).sqrt()
+
+
+@dataclass(frozen=True)
+class Products:
+    """The inner products of the tokens of n contexts and of m queries: all that attention and its cosines need.
+
+    Attributes:
+        affinity: Of contexts' with queries' tokens, (n, C, m, Q); 0 at padding.
+        contexts: Gram matrices of the contexts, (n, C, C).
+        queries: Gram matrices of the queries, (1, m, Q, Q), or (n, 1, Q, Q) where each context has its own query.
+        context_mask: True at the contexts' real tokens, at least one each, (n, C); None where all are real.
+        query_mask: True at the queries' real tokens, at least one each, (1 or n, m, Q); None where all are real.
+    """
+
+    affinity: Tensor
+    contexts: Tensor
+    queries: Tensor
+    context_mask: Tensor | None = None
+    query_mask: Tensor | None = None
+
+    def turned(self) -> Products:
+        """The same from the other side, contexts as queries and queries as contexts: (m or n, Q, n or 1, C); views."""
+        axis, axes = (0, (2, 3, 0, 1)) if len(self.queries) == 1 else (1, (0, 3, 2, 1))
+        context_mask = None if self.query_mask is None else self.query_mask.squeeze(axis)
+        query_mask = None if self.context_mask is None else self.context_mask.unsqueeze(axis)
+        grams = self.queries.squeeze(axis), self.contexts.unsqueeze(axis)
+        return Products(self.affinity.permute(axes), *grams, context_mask, query_mask)
+
+    def relevance(self, sharpness: float) -> Tensor:
+        """Cosine of each query token with what it attends to, (n, m, Q), in [-1, 1]; 0 where either is zero."""
+        return self.cosine(focus(self.affinity, sharpness, self.context_mask))
+
+    def cosine(self, weights: Tensor) -> Tensor:
+        """Cosine of each query token with the context's tokens weighted so, (n, C, m, Q) to (n, m, Q)."""
+        length = (self.queries.diagonal(dim1=-2, dim2=-1) + EPS).sqrt()
+        return (weights * self.affinity).sum(1) / (attended_norm(weights, self.contexts) * length)
+
+
+def full(x: Tensor) -> Tensor:
+    """x in float32 where it has less precision."""
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()
