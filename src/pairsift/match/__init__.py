@@ -1,9 +1,10 @@
 """Trainable matchers: codes for images and texts, and their similarity."""
 
 from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, unit
+from pairsift.match.scan import Scan
 from pairsift.match.two_tower import TwoTower
 from pairsift.match.vse import Vse
 
-MATCHERS: dict[str, type[Matcher]] = {"two_tower": TwoTower, "vse": Vse}
+MATCHERS: dict[str, type[Matcher]] = {"two_tower": TwoTower, "vse": Vse, "scan": Scan}
 
-__all__ = ["MATCHERS", "Codes", "ImageKind", "Matcher", "TextKind", "TwoTower", "Vse", "unit"]
+__all__ = ["MATCHERS", "Codes", "ImageKind", "Matcher", "Scan", "TextKind", "TwoTower", "Vse", "unit"]

@@ -10,6 +10,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pairsift.encode.features import Items
+from pairsift.match.base import Codes, unit
 
 
 class Regions(nn.Linear):
@@ -85,6 +86,34 @@ class MeanPool(nn.Module):
         """Pool the tokens (n, length, d) where the mask (n, length) is True."""
         total = tokens.masked_fill(~mask[..., None], 0.0).sum(1)
         return total / mask.sum(1, keepdim=True).clamp(min=1)
+
+
+def region_codes(regions: nn.Module, items: Items) -> Codes:
+    """Unit codes of regions as tokens, 0 at padding, and their mean, of unit length, as vector.
+
+    Args:
+        regions: Takes (n, regions, width) to (n, regions, dim).
+        items: Values (n, regions, width); the mask may be None. An image without regions has one token of zeros.
+    """
+    mask = mask_of(items)
+    values = items.values.masked_fill(~mask[..., None], 0.0)
+    return _unit_codes(regions(values), mask)
+
+
+def word_codes(words: Words, items: Items) -> Codes:
+    """Unit states of words as tokens, 0 at padding, and their mean, of unit length, as vector.
+
+    Args:
+        words: The encoder.
+        items: What it takes.
+    """
+    return _unit_codes(*words(items))
+
+
+def _unit_codes(tokens: Tensor, mask: Tensor) -> Codes:
+    tokens = unit(tokens).masked_fill(~mask[..., None], 0.0)
+    first = torch.arange(mask.shape[1], device=mask.device) == 0
+    return Codes(unit(tokens.sum(1)), tokens, mask | (first & ~mask.any(1, keepdim=True)))
 
 
 def mask_of(items: Items) -> Tensor:

@@ -1,0 +1,67 @@
+"""SCAN and IMRAM as a reader of the papers would write them: one caption at a time against all images.
+
+The readable truth beside `pairsift.match.scan` and `pairsift.match.imram`: attended vectors are formed, gates see
+[query; attended] side by side, nothing is shared between captions. Slow.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pairsift.match import Codes, Scan, unit
+
+
+def scan_similarity(matcher: Scan, images: Codes, texts: Codes) -> Tensor:
+    """(n_images, n_texts)."""
+    columns = []
+    for caption in captions(texts):
+        words = caption.expand(len(images), -1, -1)
+        column = torch.zeros(len(images), dtype=words.dtype)
+        if matcher.direction in ("t2i", "both"):
+            attended = attend(words, regions(images), matcher.sharpness["t2i"], mask_of(images))
+            relevance = functional.cosine_similarity(words, attended, dim=2, eps=1e-12)
+            column = column + pool(relevance, torch.ones_like(relevance, dtype=torch.bool), matcher, "t2i")
+        if matcher.direction in ("i2t", "both"):
+            real = torch.ones(words.shape[:2], dtype=torch.bool)
+            attended = attend(regions(images), words, matcher.sharpness["i2t"], real)
+            relevance = functional.cosine_similarity(regions(images), attended, dim=2, eps=1e-12)
+            column = column + pool(relevance, mask_of(images), matcher, "i2t")
+        columns.append(column / 2 if matcher.direction == "both" else column)
+    return torch.stack(columns, 1)
+
+
+def pool(relevance: Tensor, mask: Tensor, matcher: Scan, direction: str) -> Tensor:
+    """(n, queries) to (n,)."""
+    if matcher.pooling == "mean":
+        return (relevance * mask).sum(1) / mask.sum(1)
+    sharpness = matcher.lse[direction]
+    return ((relevance * sharpness).exp() * mask).sum(1).log() / sharpness
+
+
+def attend(queries: Tensor, contexts: Tensor, sharpness: float, mask: Tensor) -> Tensor:
+    """Attended vectors of the queries (n, q, d) over the contexts (n, c, d), of which those with mask (n, c) are real."""
+    affinity = torch.bmm(contexts, queries.transpose(1, 2))
+    affinity = unit(functional.leaky_relu(affinity, 0.1))
+    affinity = affinity.transpose(1, 2).masked_fill(~mask[:, None], -torch.inf)
+    return torch.bmm(torch.softmax(affinity * sharpness, dim=2), contexts)
+
+
+def captions(texts: Codes) -> list[Tensor]:
+    """Each caption's own words, (length, d)."""
+    assert texts.tokens is not None
+    if texts.mask is None:
+        return list(texts.tokens)
+    return [tokens[:length] for tokens, length in zip(texts.tokens, texts.mask.sum(1).tolist(), strict=True)]
+
+
+def regions(images: Codes) -> Tensor:
+    """The images' tokens, 0 at padding."""
+    assert images.tokens is not None
+    return images.tokens * mask_of(images)[..., None]
+
+
+def mask_of(images: Codes) -> Tensor:
+    assert images.tokens is not None
+    return torch.ones(images.tokens.shape[:2], dtype=torch.bool) if images.mask is None else images.mask
