@@ -2,9 +2,23 @@
 
 from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, unit
 from pairsift.match.scan import Scan
+from pairsift.match.sgraf import Saf, Sgr, Sgraf
 from pairsift.match.two_tower import TwoTower
 from pairsift.match.vse import Vse
 
-MATCHERS: dict[str, type[Matcher]] = {"two_tower": TwoTower, "vse": Vse, "scan": Scan}
+MATCHERS: dict[str, type[Matcher]] = {one.name: one for one in (TwoTower, Vse, Scan, Saf, Sgr, Sgraf)}
 
-__all__ = ["MATCHERS", "Codes", "ImageKind", "Matcher", "Scan", "TextKind", "TwoTower", "Vse", "unit"]
+__all__ = [
+    "MATCHERS",
+    "Codes",
+    "ImageKind",
+    "Matcher",
+    "Saf",
+    "Scan",
+    "Sgr",
+    "Sgraf",
+    "TextKind",
+    "TwoTower",
+    "Vse",
+    "unit",
+]

@@ -92,6 +92,10 @@ class Matcher(nn.Module, ABC):
         """Similarity of every image with the text in the same place, (n,)."""
         return (images.vectors * texts.vectors).sum(1)
 
+    def logits(self, images: Codes, texts: Codes) -> Tensor:
+        """Scores of every image with every text before they are squashed, (n_images, n_texts), any real number."""
+        return self.similarity(images, texts) * self.scale()
+
     def intra_similarity(self, codes: Codes) -> Tensor:
         """Similarity of every item with every item of the same kind, (n, n)."""
         return codes.vectors @ codes.vectors.T

@@ -13,10 +13,12 @@ from pairsift.match import attend
 from pairsift.match.base import Codes
 
 Compare = Callable[[Codes, Codes], Tensor]
+Finish = Callable[[list[Tensor]], list[Tensor]]
+Run = Callable[[Compare, Codes, Codes, int, Finish | None], Tensor]  # `cross` or `paired`
 CompareProducts = Callable[[attend.Products], Tensor]
 
 
-def cross(compare: Compare, images: Codes, texts: Codes, cells: int = 2**20) -> Tensor:
+def cross(compare: Compare, images: Codes, texts: Codes, cells: int = 2**20, finish: Finish | None = None) -> Tensor:
     """Compare every image with every text.
 
     The texts are grouped by length, so that `compare` sees no padded word, and cut so that a block has about `cells`
@@ -27,23 +29,29 @@ def cross(compare: Compare, images: Codes, texts: Codes, cells: int = 2**20) -> 
         images: n_images codes with tokens.
         texts: n_texts codes with tokens; the real ones of a text come first.
         cells: Size of a block.
+        finish: Where given, turns what `compare` returned for all the blocks, (n, m, ...) each, into what is wanted.
 
     Returns:
         (n_images, n_texts, ...).
     """
-    columns, parts = [], []
+    columns: list[Tensor] = []
+    tiles: list[Tensor] = []
+    heights: list[int] = []
     for place, group in by_length(texts):
         length = group.tokens.shape[1] if group.tokens is not None else 1
         wide = max(1, min(len(group), cells // length))
         tall = max(1, cells // (wide * length))
-        words = [_first(part, 0) for part in split(group, wide)]
         pictures = split(images, tall)
-        parts += [torch.cat([compare(picture, part) for picture in pictures]) for part in words]
+        for words in split(group, wide):
+            tiles += [compare(picture, _first(words, 0)) for picture in pictures]
+            heights.append(len(pictures))
         columns.append(place)
+    column = iter(finish(tiles) if finish else tiles)
+    parts = [torch.cat([next(column) for _ in range(height)]) for height in heights]
     return _in_order(parts, torch.cat(columns), 1)
 
 
-def paired(compare: Compare, images: Codes, texts: Codes, cells: int = 2**20) -> Tensor:
+def paired(compare: Compare, images: Codes, texts: Codes, cells: int = 2**20, finish: Finish | None = None) -> Tensor:
     """Compare every image with the text in the same place.
 
     Args:
@@ -51,17 +59,20 @@ def paired(compare: Compare, images: Codes, texts: Codes, cells: int = 2**20) ->
         images: n codes with tokens.
         texts: n codes with tokens; the real ones of a text come first.
         cells: Size of a block, in pairs of an image and a word.
+        finish: As in `cross`.
 
     Returns:
         (n, ...).
     """
-    rows, parts = [], []
+    rows: list[Tensor] = []
+    tiles: list[Tensor] = []
     for place, group in by_length(texts):
         length = group.tokens.shape[1] if group.tokens is not None else 1
         tall = max(1, cells // length)
         blocks = zip(split(images.rows(place), tall), split(group, tall), strict=True)
-        parts += [compare(picture, _first(part, 1)).squeeze(1) for picture, part in blocks]
+        tiles += [compare(picture, _first(part, 1)) for picture, part in blocks]
         rows.append(place)
+    parts = [part.squeeze(1) for part in (finish(tiles) if finish else tiles)]
     return _in_order(parts, torch.cat(rows), 0)
 
 

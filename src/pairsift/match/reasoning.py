@@ -1,0 +1,84 @@
+"""One step of SGR's similarity graph reasoning over many small graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pairsift.match.aligned import accumulate, blocks
+
+
+def reason(nodes: Tensor, edge: Tensor, shift: Tensor, weight: Tensor, bias: Tensor, read: int) -> Tensor:
+    """A graph convolution whose edges come from the nodes (Diao et al., AAAI 2021, Eq. 7 and 8).
+
+        E = softmax( (X W_q + b_q)(X W_k + b_k)^T ),    X' = ReLU( E X W + b )
+
+    The softmax ignores what is the same along a row, so that X W_q W_k^T X^T + X W_q b_k + ... needs a single product:
+
+        E = softmax( (X M + m) X^T ),    M = W_q W_k^T,  m = b_q W_k^T.
+
+    A step of which only the first node is read computes that node alone. Blocks stay in the cache, and nothing is
+    kept for the backward pass but what costs a product: X M + m, E, E X and X'.
+
+    Args:
+        nodes: X, (g, N, S), one graph of N nodes for each pair of an image and a text.
+        edge: M, (S, S), in any precision; products run in that of `nodes`.
+        shift: m, (S,).
+        weight: W, (S, S).
+        bias: b, (S,).
+        read: How many of the first nodes are computed.
+
+    Returns:
+        X', (g, read, S).
+    """
+    result: Tensor = _Reason.apply(nodes, edge, shift, weight, bias, read)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Reason(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, nodes: Tensor, edge: Tensor, shift: Tensor, weight: Tensor, bias: Tensor, read: int
+    ) -> Tensor:
+        graphs, count, size = nodes.shape
+        matrices = [one.to(nodes.dtype) for one in (edge, shift, weight, bias)]
+        queries, mixed, out = (nodes.new_empty(graphs, read, size) for _ in range(3))
+        edges = nodes.new_empty(graphs, read, count)
+        for at in blocks(graphs, count, nodes.device):
+            x = nodes[at]
+            torch.addmm(matrices[1], x[:, :read].reshape(-1, size), matrices[0], out=queries[at].view(-1, size))
+            torch.softmax(torch.bmm(queries[at], x.transpose(1, 2)), -1, out=edges[at])
+            torch.bmm(edges[at], x, out=mixed[at])
+            torch.addmm(matrices[3], mixed[at].view(-1, size), matrices[2], out=out[at].view(-1, size)).clamp_(min=0)
+        ctx.save_for_backward(nodes, edge, weight, queries, edges, mixed, out)
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        nodes, edge, weight, queries, edges, mixed, out = ctx.saved_tensors
+        graphs, read, size = out.shape
+        inner, outer = edge.to(nodes.dtype).T, weight.to(nodes.dtype).T
+        of_nodes = torch.empty_like(nodes)
+        of_edge, of_weight = torch.zeros_like(edge), torch.zeros_like(weight)
+        of_shift, of_bias = torch.zeros_like(edge[0]), torch.zeros_like(edge[0])
+        for at in blocks(graphs, nodes.shape[1], nodes.device):
+            x, e = nodes[at], edges[at]
+            g = (gradient[at] * (out[at] > 0)).view(-1, size)
+            accumulate(of_weight, mixed[at].view(-1, size).T, g)
+            of_bias.add_(g.sum(0))
+            of_mixed = torch.mm(g, outer).view(-1, read, size)
+            of_edges = torch.bmm(of_mixed, x.transpose(1, 2))
+            of_logits = (of_edges - (of_edges * e).sum(-1, keepdim=True)).mul_(e)
+            of_queries = torch.bmm(of_logits, x).view(-1, size)
+            accumulate(of_edge, x[:, :read].reshape(-1, size).T, of_queries)
+            of_shift.add_(of_queries.sum(0))
+            torch.bmm(e.transpose(1, 2), of_mixed, out=of_nodes[at])
+            of_nodes[at].baddbmm_(of_logits.transpose(1, 2), queries[at])
+            if read == nodes.shape[1]:
+                of_nodes[at].view(-1, size).addmm_(of_queries, inner)
+            else:
+                of_nodes[at][:, :read].add_(torch.mm(of_queries, inner).view(-1, read, size))
+        return of_nodes, of_edge, of_shift, of_weight, of_bias, None
