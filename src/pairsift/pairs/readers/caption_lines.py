@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pairsift.pairs.records import decode, one_line, read_bytes, undecodable
 
-LARGEST_ID = 2**31 - 1  # token ids are kept in 32 bits
+LARGEST_ID = 9_999_999  # no vocabulary is larger, and every id costs a matcher a word vector
 
 
 @dataclass(frozen=True, slots=True)
