@@ -70,6 +70,19 @@ def test_one_caption_each_is_no_repetition(tmp_path):
     assert pairs.captions[1] == 'a "quoted" caption 1'
 
 
+def test_broken_rows_of_a_tsv_are_skipped_and_stray_quotes_swallow_nothing(tmp_path):
+    folder = tmp_path / "own"
+    lines = [f"{n}\tcaption {n}" for n in range(12)]
+    lines[2], lines[4], lines[7] = "no tab", '4\t"opened and not closed', '7\tlater "quoted" and closed"'
+    write(folder, "train", features(12), lines, "caps.tsv")
+    pairs = load(folder)
+    assert len(pairs) == 12 and pairs.captions[4] == '"opened and not closed' and pairs.captions[5] == "caption 5"
+    assert reasons(pairs) == {2: ("train_caps.tsv line 3", "has no second column")}
+    lines[4] = '4\t"a whole ""quoted"" caption"'
+    write(folder, "train", features(12), lines, "caps.tsv")
+    assert load(folder).captions[4] == 'a whole "quoted" caption'
+
+
 def test_testall_stands_for_test_and_val_for_dev(flickr):
     write(flickr, "testall", features(3, 5), five(3, "all"))
     for ending in ("ims.npy", "caps.txt"):

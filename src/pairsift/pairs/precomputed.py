@@ -34,8 +34,8 @@ class Precomputed:
     ids: bool = False
 
 
-def open_rows(file: Path) -> Floats:
-    """Opens a file of features memory-mapped: (rows, dim) or (rows, regions, dim).
+def open_rows(file: Path) -> np.memmap[Any, Any]:
+    """Opens a file of features memory-mapped, row after row: (rows, dim) or (rows, regions, dim).
 
     Raises:
         InputError: It is not such a file, or it is cut short.
@@ -46,7 +46,9 @@ def open_rows(file: Path) -> Floats:
         raise InputError(f"{file}: cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError) as error:
         raise InputError(f"{file}: is no whole .npy file of numbers ({error}); copy or make it again") from error
-    if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.ndim not in (2, 3) or not values.size:
+    if not isinstance(values, np.memmap) or values.dtype.kind != "f" or values.ndim not in (2, 3) or not values.size:
         found = f"{values.dtype} of shape {values.shape}" if isinstance(values, np.ndarray) else "an archive"
         raise InputError(f"{file}: holds {found}; features are floats of shape (images, regions, dim) or (images, dim)")
+    if not values.flags.c_contiguous:
+        raise InputError(f"{file}: is stored column by column; save it again with np.ascontiguousarray")
     return values
