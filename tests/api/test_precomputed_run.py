@@ -19,7 +19,9 @@ WORDS = ("<pad>", "<start>", "<end>", "<unk>", "a", "the", ".", *COLOURS, *THING
 PLAIN = {
     "matcher": "vse",
     "method": "plain",
+    "plain.warmup_epochs": 0,
     "plain.epochs": 4,
+    "plain.networks": 1,
     "vse.dim": 16,
     "vse.word_dim": 8,
     "batch_size": 16,
