@@ -19,6 +19,7 @@ from pairsift.audit import detection, issue_table, write_report
 from pairsift.audit.report import _boundary
 from pairsift.audit.report_images import SIDE, thumbnail
 from pairsift.audit.report_parts import LONGEST, lookup, number, percent, text
+from pairsift.pairs import Precomputed
 from pairsift.pairs.pairs import Noise, Pairs, Skip
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
@@ -244,6 +245,19 @@ def test_a_failed_write_leaves_the_old_report(tmp_path, folder, monkeypatch):
 
 def opened(uri):
     return Image.open(io.BytesIO(base64.b64decode(uri.removeprefix("data:image/jpeg;base64,"))))
+
+
+def test_images_that_are_features_only_show_their_name(tmp_path, folder):
+    pairs, table = make(folder)
+    features = Precomputed((folder / "train_ims.npy",), (36, 2048), np.arange(20))
+    names = table["image"].to_pylist()
+    table = table.set_column(
+        table.column_names.index("image"), "image", [[f"train/{name} {HOSTILE}" for name in names]]
+    )
+    source = write(tmp_path, replace(pairs, features=features), table, worst=7)
+    Page(source)
+    assert "<img" not in source and "cannot be read" not in source.replace("<td>cannot be read</td>", "")
+    assert source.count(f"features only: train/{names[0]}") >= 1 and "<script" not in source
 
 
 def test_thumbnails(tmp_path, folder):

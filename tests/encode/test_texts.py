@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairsift.encode import Vocabulary, WordsEncoder, text_encoder, text_encoders
-from pairsift.encode.words import SPECIAL, split_words
+from pairsift.encode import IdsEncoder, Vocabulary, text_encoder, text_encoders
+from pairsift.encode.splitters import split_words
+from pairsift.encode.words import SPECIAL
 from pairsift.errors import InputError
 
 ODD = ["", "   ", "\n", "\0", "\ud800", "🐕", "狗在草地上奔跑", "a" * 5000, "word " * 3000, "dog's", "\u200b", "<s>"]
@@ -48,7 +49,7 @@ def test_odd_captions_never_break(pooled, tokens):
     assert np.isfinite(vectors).all()
     assert not vectors[0].any()
     assert all(row.shape[1:] == (256,) and 1 <= len(row) <= 512 and np.isfinite(row).all() for row in rows)
-    words = WordsEncoder(Vocabulary.build(ODD, 1)).encode(ODD)
+    words = IdsEncoder(Vocabulary.build(ODD, 1)).encode(ODD)
     assert all(2 <= len(row) <= 512 for row in words)
 
 
@@ -89,7 +90,7 @@ def test_vocabulary_round_trip(captions, minimum):
         assert (ids[0], ids[-1]) == (1, 2)
         assert ids.min() > 0
         assert ids.max() < len(built)
-    assert WordsEncoder(again).key() == WordsEncoder(built).key()
+    assert IdsEncoder(again).key() == IdsEncoder(built).key()
     every = Vocabulary.build(captions, 1)
     named = dict(enumerate((*SPECIAL, *every.words)))
     for caption in captions:
@@ -110,4 +111,4 @@ def test_unknown_and_incomplete_say_what_to_do():
         text_encoder("words")
     encoder = text_encoder("words", vocabulary=Vocabulary(("dog",)))
     assert (encoder.kind, encoder.dim) == ("ids", 1)
-    assert encoder.key() != WordsEncoder(Vocabulary(("cat",))).key()
+    assert encoder.key() != IdsEncoder(Vocabulary(("cat",))).key()

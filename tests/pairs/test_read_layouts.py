@@ -146,4 +146,4 @@ def test_karpathy(tmp_path, filepath):
 
 
 def test_registry_names():
-    assert list(READERS) == ["table", "folder", "flickr8k", "coco", "karpathy"]
+    assert list(READERS) == ["table", "folder", "flickr8k", "coco", "karpathy", "precomp", "now"]

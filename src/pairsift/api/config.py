@@ -24,7 +24,7 @@ T = TypeVar("T")
 G = TypeVar("G", "DataOptions", "EncodeOptions", TrainOptions)
 CHOICES = ("method", "matcher", "loss", "preset")
 FROM_DATA = ("image_dim", "text_dim", "vocabulary_size")  # what a matcher learns from the features
-PATHS = ("source", "noise_index", "cache")  # made absolute, so that a run opens from anywhere
+PATHS = ("source", "noise_index", "cache", "vocabulary")  # made absolute, so that a run opens from anywhere
 FIT = "Train on image-caption pairs of which some may be mismatched, and say which."
 
 
@@ -35,7 +35,7 @@ class DataOptions:
     Args:
         reader: Name of the reader; by default the path decides (`pairsift list readers`).
         image_column: Column of the image paths, where the reader cannot tell.
-        caption_column: Column of the captions, where the reader cannot tell.
+        caption_column: Column of the captions, where the reader cannot tell; for `now` its ids: jieba, bpe or bert.
         split_seed: Seed of the split by image, where the source has none.
         noise: Share of the training captions to re-point to other images, [0, 1]; 0 for data with noise of its own.
         noise_seed: Seed of that permutation.
@@ -58,15 +58,25 @@ class EncodeOptions:
     """Which frozen encoders make the features.
 
     Args:
-        image_encoder: Name of the image encoder (`pairsift list encoders`).
-        text_encoder: Name of the text encoder; by default `wordllama`, or `words` for matchers that learn words.
-        min_count: Smallest count of a word that `words` knows.
+        image_encoder: Name of the image encoder (`pairsift list encoders`); by default `efficientnet-lite0`, and none
+            where the source has features instead of images.
+        text_encoder: Name of the text encoder; by default `wordllama`, or `words` for matchers that learn words, or
+            `ids` where the captions are token ids.
+        vocabulary: File that numbers the words: a JSON of the SCAN family (`word2idx`), or a run's vocabulary.json; by
+            default the source's own, or else one is built from the captions of train and dev.
+        min_count: Smallest count of a word that `words` knows; 4 unless given. With it a vocabulary is built always.
+        splitter: How `words` cuts captions: plain, treebank (nltk's) or jieba (for Chinese); by default plain, or
+            treebank for a vocabulary of the SCAN family.
+        bpe_size: Number of ids that `bpe` learns at most.
         cache: Folder of the feature cache; by default in the user's cache folder.
     """
 
-    image_encoder: str = "efficientnet-lite0"
+    image_encoder: str | None = None
     text_encoder: str | None = None
-    min_count: int = 4
+    vocabulary: str | None = None
+    min_count: int | None = None
+    splitter: Literal["plain", "treebank", "jieba"] | None = None
+    bpe_size: int = 10_000
     cache: str | None = None
 
 

@@ -11,7 +11,18 @@ from functools import partial
 from pathlib import Path
 
 from pairsift.api.config import Config, DataOptions, EncodeOptions
-from pairsift.encode import Features, Vocabulary, encode_pairs, image_encoder, text_encoder
+from pairsift.api.numbering import check_numbering, run_numbering
+from pairsift.encode import (
+    LEARNED,
+    Features,
+    Numbering,
+    Table,
+    encode_captions,
+    encode_pairs,
+    image_encoder,
+    open_stacked,
+    text_encoder,
+)
 from pairsift.encode.encoder import TextEncoder
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS, Matcher
@@ -20,6 +31,7 @@ from pairsift.train.board import demand_board
 from pairsift.train.loop import pick_device
 from pairsift.train.options import TrainOptions
 
+IMAGE_ENCODER = "efficientnet-lite0"
 VOCABULARY = "vocabulary.json"
 
 
@@ -31,14 +43,14 @@ class Prepared:
         pairs: Without what could not be used, with injected noise where asked for.
         features: Of all of them.
         texts: The text encoder, for queries.
-        vocabulary: The known words, where the text encoder is `words`.
+        vocabulary: What numbers the captions' tokens, where a matcher learns their vectors.
         hash: Of the pairs as they were read.
     """
 
     pairs: Pairs
     features: Features
     texts: TextEncoder
-    vocabulary: Vocabulary | None
+    vocabulary: Numbering | None
     hash: str
 
 
@@ -56,9 +68,10 @@ def check(config: Config) -> None:
         raise InputError(f"{method.name} needs to know the truth: give --noise or --noise-index, or another method")
     if data.noise and data.noise_index:
         raise InputError("--noise and --noise-index exclude each other: give one of them")
-    takes = "words, which it learns" if matcher.text_kind == "ids" else "wordllama, minilm or hf:<folder>"
-    if (text_name(config) == "words") != (matcher.text_kind == "ids"):
+    takes = "words, bpe or ids, which it learns" if matcher.text_kind == "ids" else "wordllama, minilm or hf:<folder>"
+    if (text_name(config) in LEARNED) != (matcher.text_kind == "ids"):
         raise InputError(f"matcher {matcher.name} cannot read the text encoder {encode.text_encoder}; it takes {takes}")
+    check_numbering(encode, text_name(config))
     method.check(matcher)
     config.ranking()
     options = config.group(TrainOptions)
@@ -69,10 +82,23 @@ def check(config: Config) -> None:
         raise InputError(f"{method.name} has no epochs: give at least one phase an epoch")
 
 
-def text_name(config: Config) -> str:
-    """Name of the text encoder: the one given, or the matcher's default."""
-    default = "words" if MATCHERS[config["matcher"]].text_kind == "ids" else "wordllama"
-    return config.group(EncodeOptions).text_encoder or default
+def text_name(config: Config, pairs: Pairs | None = None) -> str:
+    """Name of the text encoder: the one given, or the default of the matcher and, once they are read, of the pairs.
+
+    Raises:
+        InputError: The pairs' captions are token ids, and the matcher or the text encoder given cannot read them.
+    """
+    matcher, given = MATCHERS[config["matcher"]], config.group(EncodeOptions).text_encoder
+    if pairs is None or pairs.features is None or not pairs.features.ids:
+        return given or ("words" if matcher.text_kind == "ids" else "wordllama")
+    if matcher.text_kind != "ids":
+        learn = ", ".join(name for name, other in MATCHERS.items() if other.text_kind == "ids")
+        raise InputError(
+            f"{pairs.source}: its captions are token ids, which matcher {matcher.name} cannot read; choose from {learn}"
+        )
+    if given not in (None, "ids"):
+        raise InputError(f"{pairs.source}: its captions are token ids, no words for {given}; leave --text-encoder out")
+    return "ids"
 
 
 def prepare(config: Config, folder: Path, expected: str | None = None, progress: bool = True) -> Prepared:
@@ -88,7 +114,6 @@ def prepare(config: Config, folder: Path, expected: str | None = None, progress:
         InputError: The source or an option cannot be used.
     """
     data, encode = config.group(DataOptions), config.group(EncodeOptions)
-    matcher, name = MATCHERS[config["matcher"]], text_name(config)
     pairs = load(
         config["source"],
         data.reader,
@@ -100,13 +125,11 @@ def prepare(config: Config, folder: Path, expected: str | None = None, progress:
     if expected not in (None, given):
         raise InputError(f"{config['source']} has changed since {folder} was made: fit it again")
     _noisy(pairs, data)  # what is wrong with the noise is told before the encoders run
-    vocabulary = _vocabulary(pairs, folder / VOCABULARY, encode.min_count) if name == "words" else None
-    images = image_encoder(encode.image_encoder, regions=matcher.image_kind == "regions")
-    texts = text_encoder(name, tokens=matcher.text_kind == "tokens", vocabulary=vocabulary)
-    if progress:
-        print(f"{pairs.taken}: {len(pairs)} pairs, {pairs.n_images} images", file=sys.stderr)
-    cache = Path(encode.cache) if encode.cache else None
-    features, failures = encode_pairs(pairs, images, texts, cache, progress=progress)
+    name = text_name(config, pairs)
+    vocabulary = run_numbering(pairs, name, encode, folder / VOCABULARY)
+    tokens = MATCHERS[config["matcher"]].text_kind == "tokens"
+    texts = text_encoder(name, tokens=tokens, vocabulary=vocabulary)
+    features, failures = _features(config, pairs, texts, progress)
     pairs = pairs.skip_images(failures)
     for split, least in (("train", 4), ("dev", 1), ("test", 1)):
         if len(pairs.ids(split)) < least:
@@ -117,17 +140,30 @@ def prepare(config: Config, folder: Path, expected: str | None = None, progress:
     return Prepared(_noisy(pairs, data), features, texts, vocabulary, given)
 
 
+def _features(config: Config, pairs: Pairs, texts: TextEncoder, progress: bool) -> tuple[Features, dict[int, str]]:
+    """Encode images and captions, or the captions alone where the images' features came with the source."""
+    encode, kind = config.group(EncodeOptions), MATCHERS[config["matcher"]].image_kind
+    if pairs.features is not None and encode.image_encoder is not None:
+        raise InputError(
+            f"{pairs.source} has features and no images for {encode.image_encoder}: leave --image-encoder out"
+        )
+    images = None
+    if pairs.features is None:
+        images = image_encoder(encode.image_encoder or IMAGE_ENCODER, regions=kind == "regions")
+    if progress:
+        print(f"{pairs.taken}: {len(pairs)} pairs, {pairs.n_images} images", file=sys.stderr)
+    cache = Path(encode.cache) if encode.cache else None
+    if images is not None:
+        return encode_pairs(pairs, images, texts, cache, progress=progress)
+    assert pairs.features is not None
+    table = Table(open_stacked(pairs.features, kind))
+    return Features(table, encode_captions(pairs, texts, cache, progress)), {}
+
+
 def _noisy(pairs: Pairs, data: DataOptions) -> Pairs:
     if data.noise_index:
         return read_index(pairs, data.noise_index)
     return inject(pairs, data.noise, data.noise_seed, data.noise_granularity) if data.noise else pairs
-
-
-def _vocabulary(pairs: Pairs, path: Path, min_count: int) -> Vocabulary:
-    """The run's vocabulary, or one of the training and dev captions."""
-    if path.exists():
-        return Vocabulary.from_json(path.read_text(encoding="utf-8"))
-    return Vocabulary.build([pairs.captions[one] for one in pairs.ids("train", "dev")], min_count)
 
 
 def matcher_factory(config: Config, prepared: Prepared) -> Callable[[], Matcher]:

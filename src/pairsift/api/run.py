@@ -141,7 +141,7 @@ class Run:
             k: How many images.
 
         Returns:
-            Path and mean cosine of each image, in [-1, 1].
+            Path and mean cosine of each image, in [-1, 1]; its name where the source has features instead of images.
         """
         if not query.strip():
             raise InputError("the query is empty: give some words")
@@ -150,7 +150,8 @@ class Run:
             texts = [matcher.encode_texts(items) for matcher in self.matchers]
         rows, codes = self._images
         found, scores = top(_joined(texts)[0], _joined(codes), k)
-        return [(str(self.pairs.paths[rows[i]]), float(score)) for i, score in zip(found, scores, strict=True)]
+        shown = self.pairs.paths if self.pairs.features is None else self.pairs.names
+        return [(str(shown[rows[i]]), float(score)) for i, score in zip(found, scores, strict=True)]
 
     @cached_property
     def _images(self) -> tuple[Ints, list[Codes]]:

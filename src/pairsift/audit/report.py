@@ -42,7 +42,7 @@ def write_report(
 
     Args:
         path: The file; its folder exists.
-        pairs: All pairs, with the image files that the thumbnails are made from.
+        pairs: All pairs, with the image files that the thumbnails are made from; features get the image's name.
         table: From `issue_table`.
         metrics: `test` and `dev` (each `ensemble`, `network_0`, ... to the keys of `recall`), `detection`,
             `noise_rate` (`estimated`, `true`), `pairs`, `best` (`epoch`, `dev_rsum`), `seconds`, `versions`.
@@ -244,8 +244,9 @@ def _cards(pairs: Pairs, table: pa.Table, worst: int, score: FloatArray, boundar
         for row in table.take(rows).to_pylist():
             image = int(pairs.image_of[row["pair"]])
             if image >= 0 and image not in pictures:
-                pictures[image] = thumbnail(pairs.paths[image])
-            cards.append(parts.card(row, pictures.get(image), _fits(pairs, row, image)))
+                pictures[image] = thumbnail(pairs.paths[image]) if pairs.features is None else None
+            missing = "image cannot be read" if pairs.features is None else f"features only: {row['image']}"
+            cards.append(parts.card(row, pictures.get(image), _fits(pairs, row, image), missing))
         out += _section(title, note + judged, f'<ul class="pairs">{"".join(cards)}</ul>' if cards else "")
     return out
 

@@ -99,15 +99,16 @@ def recall_table(metrics: Tree) -> str:
     )
 
 
-def card(row: Tree, picture: str | None, fits: bool | None) -> str:
+def card(row: Tree, picture: str | None, fits: bool | None, missing: str = "image cannot be read") -> str:
     """One pair of the table.
 
     Args:
         row: The table's row.
         picture: Data URI, or None where the image cannot be read.
         fits: Whether the suggested caption is really one of the image's; None where that is not known.
+        missing: What stands in the picture's place where there is none.
     """
-    shown = f'<img src="{picture}" alt="">' if picture else "<span>image cannot be read</span>"
+    shown = f'<img src="{picture}" alt="">' if picture else f"<span>{text(missing, 80)}</span>"
     flagged = " flagged" if row["is_mismatch"] else ""
     better = ""
     if row["suggested_caption"] is not None:

@@ -1,26 +1,37 @@
 """Frozen encoders and the feature cache: pixels and words to arrays."""
 
-from pairsift.encode.cache import default_cache, encode_pairs
+from pairsift.encode.bytepairs import BytePairs
+from pairsift.encode.cache import default_cache, encode_captions, encode_pairs
 from pairsift.encode.decode import BadImage, open_image
 from pairsift.encode.encoder import ImageEncoder, TextEncoder
 from pairsift.encode.features import Features, Items, Table
-from pairsift.encode.registry import image_encoder, image_encoders, text_encoder, text_encoders
-from pairsift.encode.words import Vocabulary, WordsEncoder
+from pairsift.encode.numbering import GivenIds, IdsEncoder, Numbering, read_numbering
+from pairsift.encode.registry import LEARNED, image_encoder, image_encoders, text_encoder, text_encoders
+from pairsift.encode.stacked import Stacked, open_stacked
+from pairsift.encode.words import Vocabulary
 
 __all__ = [
+    "LEARNED",
     "BadImage",
+    "BytePairs",
     "Features",
+    "GivenIds",
+    "IdsEncoder",
     "ImageEncoder",
     "Items",
+    "Numbering",
+    "Stacked",
     "Table",
     "TextEncoder",
     "Vocabulary",
-    "WordsEncoder",
     "default_cache",
+    "encode_captions",
     "encode_pairs",
     "image_encoder",
     "image_encoders",
     "open_image",
+    "open_stacked",
+    "read_numbering",
     "text_encoder",
     "text_encoders",
 ]

@@ -69,8 +69,7 @@ def encode_pairs(
         raise ValueError(f"batch_size is {batch_size}: it must be at least 1")
     folder = default_cache() if cache is None else Path(cache)
     images, failures = _images(pairs, image_encoder, folder, batch_size, progress)
-    texts = _texts(pairs, text_encoder, folder, progress)
-    return Features(images, texts), failures
+    return Features(images, encode_captions(pairs, text_encoder, folder, progress)), failures
 
 
 def default_cache() -> Path:
@@ -100,7 +99,22 @@ def _images(
     return table, {row: reason for row, reason in failures.items() if wanted[row]}
 
 
-def _texts(pairs: Pairs, encoder: TextEncoder, folder: Path, progress: bool) -> Table:
+def encode_captions(pairs: Pairs, encoder: TextEncoder, cache: Path | None = None, progress: bool = True) -> Table:
+    """The captions' half of `encode_pairs`, for images that need no encoder.
+
+    Args:
+        pairs: The pairs.
+        encoder: From `text_encoder(...)`.
+        cache: Folder for the arrays; None takes `$XDG_CACHE_HOME/pairsift` or `~/.cache/pairsift`.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        Row i for pair i.
+
+    Raises:
+        InputError: The cache folder cannot be written.
+    """
+    folder = default_cache() if cache is None else Path(cache)
     wanted = np.array([bool(caption.strip()) for caption in pairs.captions], np.bool_)
     ragged = encoder.kind != "vector"
     dtype = {"vector": "<f4", "tokens": "<f2", "ids": "<i4"}[encoder.kind]

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pairsift.encode.stacked import Stacked
 from pairsift.pairs.pairs import Ints
 
 
@@ -36,11 +37,11 @@ class Table:
 
     Attributes:
         values: One row per item, (n, d) or (n, regions, d); or, with `offsets`, all items' tokens one after the other,
-            (total, d) vectors or (total,) ids.
+            (total, d) vectors or (total,) ids. `Stacked` where the source came with features in several files.
         offsets: Item i owns `values[offsets[i]:offsets[i + 1]]`, (n + 1,); None where items have one row each.
     """
 
-    values: NDArray[np.generic]
+    values: NDArray[np.generic] | Stacked
     offsets: Ints | None = None
 
     @staticmethod

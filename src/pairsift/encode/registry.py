@@ -6,7 +6,7 @@ from pairsift.encode.efficientnet import SIZES, EfficientNetLite
 from pairsift.encode.encoder import ImageEncoder, TextEncoder
 from pairsift.encode.hub_images import HubImageEncoder
 from pairsift.encode.hub_texts import MINILM, HubTextEncoder
-from pairsift.encode.words import Vocabulary, WordsEncoder
+from pairsift.encode.numbering import IdsEncoder, Numbering
 from pairsift.encode.wordvectors import WordLlamaEncoder
 from pairsift.errors import InputError
 
@@ -17,10 +17,13 @@ _IMAGE = {
 }
 _TEXT = {
     "wordllama": "static word vectors from a Python package, averaged or one per token, 256-d; the default",
-    "words": "ids from a vocabulary of the captions' own words, for matchers that learn word vectors",
+    "words": "ids from a vocabulary of words, the captions' own or a file's, for matchers that learn word vectors",
+    "bpe": "ids of byte pairs learned from the captions, any language, for matchers that learn word vectors",
+    "ids": "captions that are token ids already, for matchers that learn word vectors",
     "minilm": "all-MiniLM-L6-v2, averaged or one vector per token, 384-d; `minilm:<folder>` for a local copy",
     "hf:<folder or hub id>": "a language model or CLIP-like model of transformers; pip install 'pairsift[hf]'",
 }
+LEARNED = ("words", "bpe", "ids")  # text encoders that number tokens; a matcher learns the vectors
 
 
 def image_encoders() -> dict[str, str]:
@@ -50,23 +53,28 @@ def image_encoder(spec: str = "efficientnet-lite0", regions: bool = False) -> Im
     raise InputError(f"there is no image encoder `{spec}`; choose from {', '.join(_IMAGE)}")
 
 
-def text_encoder(spec: str = "wordllama", tokens: bool = False, vocabulary: Vocabulary | None = None) -> TextEncoder:
+def text_encoder(spec: str = "wordllama", tokens: bool = False, vocabulary: Numbering | None = None) -> TextEncoder:
     """Load a text encoder by name.
 
     Args:
         spec: A name from `text_encoders()`.
-        tokens: Whether to keep a vector for each of a caption's tokens instead of one for all; `words` always does.
-        vocabulary: The known words, needed by `words` and by no other.
+        tokens: Whether to keep a vector for each of a caption's tokens instead of one for all; `words`, `bpe` and `ids`
+            always do.
+        vocabulary: What numbers a caption's tokens, needed by `words`, `bpe` and `ids` and by no other.
 
     Raises:
         InputError: The name is unknown, or its package, weights or vocabulary are missing.
     """
     if spec == "wordllama":
         return WordLlamaEncoder(tokens)
-    if spec == "words":
-        if vocabulary is None:
-            raise InputError("the text encoder `words` needs a vocabulary: make one with Vocabulary.build(captions)")
-        return WordsEncoder(vocabulary)
+    if spec in LEARNED:
+        if vocabulary is None or vocabulary.name != spec:
+            given = "" if vocabulary is None else f", not of {vocabulary.name}"
+            raise InputError(
+                f"the text encoder `{spec}` needs a vocabulary of {spec}{given}: make one with "
+                "Vocabulary.build, BytePairs.build or GivenIds.of"
+            )
+        return IdsEncoder(vocabulary)
     if spec == "minilm" or spec.startswith("minilm:"):
         return HubTextEncoder(spec.partition(":")[2] or MINILM, tokens, minilm=True)
     if spec.startswith("hf:"):

@@ -1,60 +1,75 @@
-"""A vocabulary built from the captions themselves, for matchers that learn their own word vectors."""
+"""Words and their ids, for matchers that learn their own word vectors."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pairsift.encode.encoder import MAX_TOKENS, Array, digest, readable
+from pairsift.encode.encoder import MAX_TOKENS, digest
+from pairsift.encode.splitters import splitter
 from pairsift.errors import InputError
 
 SPECIAL = ("<pad>", "<start>", "<end>", "<unk>")
 PAD, START, END, UNKNOWN = range(4)
-_WORD = re.compile(r"\w+(?:-\w+)*|['’]\w+|[^\w\s]")
-
-
-def split_words(caption: str) -> list[str]:
-    """Lower-cased words and punctuation marks; what follows an apostrophe is a word of its own (`dog`, `'s`)."""
-    return _WORD.findall(caption.lower())
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words and their ids: 0 padding, 1 start, 2 end, 3 unknown, then `words` from 4 on.
+    """Words and their ids: 0 padding, 1 start, 2 end, 3 unknown, then `words` from 4 on, unless a file decides.
 
     Attributes:
-        words: Known words without the four special ones, most frequent first.
+        words: Known words without the four special ones; most frequent first where they were counted here.
+        splitter: How captions are cut into words: `plain`, `treebank` or `jieba`.
+        numbers: Ids of the four special ones and then of `words`, as a file has them; empty for 0, 1, 2 and so on.
     """
 
     words: tuple[str, ...]
+    splitter: str = "plain"
+    numbers: tuple[int, ...] = ()
+
+    name: ClassVar[str] = "words"
 
     @classmethod
-    def build(cls, captions: Iterable[str], minimum: int = 4) -> Vocabulary:
-        """Keep the words that occur at least `minimum` times; ties in frequency are ordered by spelling."""
-        counts = Counter(word for caption in captions for word in split_words(caption))
+    def build(cls, captions: Iterable[str], minimum: int = 4, splitter_name: str = "plain") -> Vocabulary:
+        """Keep the words that occur at least `minimum` times; ties in frequency are ordered by spelling.
+
+        Raises:
+            InputError: The splitter is unknown or its package is missing.
+        """
+        split = splitter(splitter_name).split
+        counts = Counter(word for caption in captions for word in split(caption))
         kept = [word for word, count in counts.items() if count >= minimum]
-        return cls(tuple(sorted(kept, key=lambda word: (-counts[word], word))))
+        return cls(tuple(sorted(kept, key=lambda word: (-counts[word], word))), splitter_name)
 
     def __len__(self) -> int:
-        """Number of ids, the four special ones included."""
-        return len(SPECIAL) + len(self.words)
+        """One more than the largest id."""
+        return max(self.numbers) + 1 if self.numbers else len(SPECIAL) + len(self.words)
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Ids of start and end."""
+        return (self.numbers[START], self.numbers[END]) if self.numbers else (START, END)
 
     def ids(self, caption: str) -> NDArray[np.int32]:
         """Ids of start, the caption's words and end, (length,), at least 2 and at most 512 long."""
-        found = [self._id_of.get(word, UNKNOWN) for word in split_words(caption)[: MAX_TOKENS - 2]]
-        return np.array([START, *found, END], np.int32)
+        (start, end), unknown = self.ends, self.numbers[UNKNOWN] if self.numbers else UNKNOWN
+        words = splitter(self.splitter).split(caption)[: MAX_TOKENS - 2]
+        return np.array([start, *(self._id_of.get(word, unknown) for word in words), end], np.int32)
+
+    def key(self) -> str:
+        """Hexadecimal digest over the words and how captions are split."""
+        return digest(["words", splitter(self.splitter).version, str(MAX_TOKENS), self.to_json()])
 
     def to_json(self) -> str:
         """This vocabulary as JSON."""
-        return json.dumps({"special": SPECIAL, "words": self.words})
+        return json.dumps({"special": SPECIAL, "words": self.words, "splitter": self.splitter, "numbers": self.numbers})
 
     @classmethod
     def from_json(cls, text: str) -> Vocabulary:
@@ -65,37 +80,43 @@ class Vocabulary:
         """
         try:
             raw = json.loads(text)
-            words = raw["words"]
+            words, way, numbers = raw["words"], raw.get("splitter", "plain"), raw.get("numbers", [])
             good = raw["special"] == list(SPECIAL) and all(isinstance(word, str) for word in words)
-        except (ValueError, KeyError, TypeError) as error:
+            good = good and isinstance(way, str) and (not numbers or len(numbers) == len(SPECIAL) + len(words))
+            good = good and all(_is_id(number) for number in numbers)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"this is not a vocabulary written by pairsift ({error}); build it again") from error
         if not good or not isinstance(words, list) or len(set(words)) != len(words):
             raise InputError("this is not a vocabulary written by pairsift (odd or double words); build it again")
-        return cls(tuple(words))
+        return cls(tuple(words), way, tuple(numbers))
+
+    @classmethod
+    def from_scan(cls, raw: dict[str, Any], splitter_name: str = "treebank") -> Vocabulary:
+        """A vocabulary as SCAN and its kin store it: `word2idx`, words to ids, which are kept as they are.
+
+        Args:
+            raw: The file's JSON.
+            splitter_name: How captions are cut into words.
+
+        Raises:
+            InputError: `word2idx` is not such a mapping, two words share an id, or start, end or unknown are missing.
+        """
+        numbers = raw.get("word2idx")
+        if not isinstance(numbers, dict) or not all(map(_is_id, numbers.values())):
+            raise InputError("its `word2idx` is no mapping of words to ids")
+        if len(set(numbers.values())) != len(numbers):
+            raise InputError("its `word2idx` gives one id to several words")
+        if missing := [word for word in SPECIAL[START:] if word not in numbers]:
+            raise InputError(f"its `word2idx` has no {missing[0]}")
+        words = tuple(sorted((word for word in numbers if word not in SPECIAL), key=lambda word: numbers[word]))
+        special = (numbers.get(SPECIAL[PAD], PAD), *(numbers[word] for word in SPECIAL[START:]))
+        return cls(words, splitter_name, (*special, *(numbers[word] for word in words)))
 
     @cached_property
     def _id_of(self) -> dict[str, int]:
-        return {word: at for at, word in enumerate(self.words, len(SPECIAL))}
+        numbers = self.numbers[len(SPECIAL) :] or range(len(SPECIAL), len(SPECIAL) + len(self.words))
+        return dict(zip(self.words, numbers, strict=True))
 
 
-class WordsEncoder:
-    """Captions as the ids of their words.
-
-    Args:
-        vocabulary: The known words.
-    """
-
-    name = "words"
-    dim = 1
-    kind: Literal["vector", "tokens", "ids"] = "ids"
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self.vocabulary = vocabulary
-
-    def key(self) -> str:
-        """Hexadecimal digest over the vocabulary and how words are split."""
-        return digest(["words", _WORD.pattern, str(MAX_TOKENS), *self.vocabulary.words])
-
-    def encode(self, captions: list[str]) -> list[Array]:
-        """Number the captions' words, -> a list of n int32 arrays (length,), length at least 2."""
-        return [self.vocabulary.ids(caption) for caption in readable(captions)]
+def _is_id(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 2**31

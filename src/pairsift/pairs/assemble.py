@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,18 +21,20 @@ class Images:
         self.names: list[str] = []
         self.paths: list[Path] = []
         self.exists: list[bool] = []
-        self._row_of: dict[str, int] = {}
+        self.feature_rows: list[int] = []
+        self._row_of: dict[tuple[str, int], int] = {}
 
     def row(self, record: Record) -> int:
         """Row of the record's image, added if it is new; -1 where the record names none."""
         if record.path is None:
             return -1
-        key = os.path.normpath(record.path)
+        key = os.path.normpath(record.path), record.row
         row = self._row_of.setdefault(key, len(self.names))
         if row == len(self.names):
             self.names.append(printable(record.image))
             self.paths.append(record.path)
-            self.exists.append(os.path.isfile(key))
+            self.exists.append(record.row >= 0 or os.path.isfile(key[0]))
+            self.feature_rows.append(record.row)
         return row
 
 
@@ -50,7 +53,7 @@ class Checks:
         if basic:
             return basic
         key = (row, record.caption)
-        if key in self._first:
+        if key in self._first and record.row < 0:  # published sets count every line, and so do their noise indices
             return f"repeats {self._first[key]}"
         self._first[key] = record.where
         split = SPLIT_WORDS.get(record.split.lower()) if self.has_splits else UNUSED
@@ -98,6 +101,9 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw) -> Pairs:
     split = np.array([split_of.get(row, SKIPPED) for row in rows], dtype="<U7")  # room for `skipped`
     split[[skip.pair for skip in skipped]] = SKIPPED
     names = dict.fromkeys(name for record in listing.records for name in record.extra)
+    features = listing.features
+    if features is not None:
+        features = replace(features, rows=np.array(images.feature_rows, dtype=np.int64))
     taken = (
         f"{reader}: image from {listing.image}, caption from {listing.caption}, "
         f"split {f'from {listing.split}' if has_splits else ''}{how}"
@@ -114,6 +120,7 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw) -> Pairs:
         },
         taken=one_line(printable(taken), 1000),
         skipped=tuple(skipped),
+        features=features,
     )
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pairsift.pairs.precomputed import Precomputed
+
 Ints = NDArray[np.int64]
 
 SPLITS = ("train", "dev", "test")
@@ -61,7 +63,7 @@ class Pairs:
     Attributes:
         source: Path of what was read.
         names: Images as the source names them, (n_images,).
-        paths: Image files, (n_images,).
+        paths: Image files, (n_images,); where there are features instead, the file that each image's row lies in.
         captions: (n_pairs,).
         image_of: Row of the image each caption is paired with, (n_pairs,); -1 where the source names none.
         split: `train`, `dev`, `test`, `unused` or `skipped` for each pair, (n_pairs,).
@@ -70,6 +72,7 @@ class Pairs:
         skipped: What was left out and why.
         true_image_of: `image_of` before noise was injected, or None where the truth is not known.
         noise: What the injection did, or None.
+        features: The images' features, where the source has them instead of image files.
     """
 
     source: str
@@ -83,6 +86,7 @@ class Pairs:
     skipped: tuple[Skip, ...] = ()
     true_image_of: Ints | None = None
     noise: Noise | None = None
+    features: Precomputed | None = None
 
     def __len__(self) -> int:
         return len(self.captions)
@@ -116,10 +120,15 @@ class Pairs:
         return replace(self, split=split, skipped=self.skipped + skips)
 
     def hash(self) -> str:
-        """16 hex digits over the images' names, the captions and the splits, before any injected noise."""
+        """16 hex digits over the images' names, the captions and the splits, before any injected noise.
+
+        Of precomputed features the shape and the rows count, not the values.
+        """
         truth = self.image_of if self.true_image_of is None else self.true_image_of
         digest = hashlib.sha256()
         for part in (self.names, self.captions, self.split.tolist()):
             digest.update("\0".join(part).encode("utf-8", "surrogateescape") + b"\1")
         digest.update(truth.astype("<i8").tobytes())
+        if self.features is not None:
+            digest.update(f"{self.features.shape}".encode() + self.features.rows.astype("<i8").tobytes())
         return digest.hexdigest()[:16]

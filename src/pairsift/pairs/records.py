@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pairsift.errors import InputError
+from pairsift.pairs.precomputed import Precomputed
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +18,13 @@ class Record:
     Attributes:
         where: The record as the user knows it, such as `captions.csv line 17`.
         image: The image as the source names it; empty where it names none.
-        path: The image's file, which need not exist; None where the source names no image.
+        path: The image's file, which need not exist; None where the source names no image. Where the source has
+            features instead of images, the file of features.
         caption: The caption as the source has it.
         split: The source's own word for the split; empty where it has none for this record.
         extra: The source's other columns.
         problem: Why the record cannot be used, one line without a final stop; empty where nothing is wrong yet.
+        row: Row of the image in the listing's features laid end to end; -1 where images are files.
     """
 
     where: str
@@ -31,6 +34,7 @@ class Record:
     split: str = ""
     extra: dict[str, str] = field(default_factory=dict)
     problem: str = ""
+    row: int = -1
 
 
 @dataclass(frozen=True)
@@ -42,17 +46,19 @@ class Listing:
         image: Where the images were found, for the line that says what was taken.
         caption: Where the captions were found.
         split: Where the splits were found; empty where the source has none.
+        features: Features that take the place of images, or None where images are files.
     """
 
     records: list[Record]
     image: str
     caption: str
     split: str = ""
+    features: Precomputed | None = None
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Column names that the user gave, or None to have them found by their usual names."""
+    """Names that the user gave to the image and the caption column, or None to have them found by the usual names."""
 
     image: str | None = None
     caption: str | None = None

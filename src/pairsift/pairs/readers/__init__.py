@@ -9,6 +9,7 @@ from pairsift.pairs.assemble import assemble
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers.annotations import read_coco, read_karpathy
 from pairsift.pairs.readers.folders import is_flickr8k, read_flickr8k, read_folder
+from pairsift.pairs.readers.precomp import is_now, is_precomp, read_now, read_precomp
 from pairsift.pairs.readers.tables import FORMATS, read_table
 from pairsift.pairs.records import Columns, Listing, Reader, Record, one_line, read_bytes
 from pairsift.pairs.splits import Draw
@@ -21,6 +22,8 @@ READERS: dict[str, Reader] = {
     "flickr8k": read_flickr8k,
     "coco": read_coco,
     "karpathy": read_karpathy,
+    "precomp": read_precomp,
+    "now": read_now,
 }
 
 
@@ -30,6 +33,10 @@ def choose(path: Path) -> str:
     Raises:
         InputError: No reader fits.
     """
+    if is_now(path):
+        return "now"
+    if is_precomp(path):
+        return "precomp"
     if path.is_dir():
         return "flickr8k" if is_flickr8k(path) else "folder"
     suffix = path.suffix.lower()
@@ -60,13 +67,14 @@ def load(
     `skipped` and listed in `Pairs.skipped`. Whether an image can be decoded is found out later, by whoever decodes it.
 
     Args:
-        path: A table (CSV, TSV, JSON lines, Parquet), a JSON file of COCO's or Karpathy's layout, or a folder.
+        path: A table (CSV, TSV, JSON lines, Parquet), a JSON file of COCO's or Karpathy's layout, or a folder, which
+            may hold features instead of images.
         reader: Name of a reader in `READERS`; by default the one that fits the path.
         split_seed: Seed of the splits that are drawn where the source has none.
         dev_share: Share of the images that go to dev where it is drawn, above 0.
         test_share: The same for test. Both together are below 1.
         image_column: A table's image column, where it has an unusual name.
-        caption_column: A table's caption column, where it has an unusual name.
+        caption_column: A table's caption column, where it has an unusual name; which token ids `now` reads.
 
     Returns:
         The pairs; `taken` says in one line what was read as image, caption and split.

@@ -1,0 +1,149 @@
+"""From captions to token ids: by a vocabulary of words, by byte pairs, or as the source gives them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairsift.encode.bytepairs import BytePairs
+from pairsift.encode.encoder import MAX_TOKENS, Array, digest, readable
+from pairsift.encode.words import Vocabulary
+from pairsift.errors import InputError
+from pairsift.pairs.readers.caption_lines import is_id
+
+
+class Numbering(Protocol):
+    """What gives a caption its token ids; `to_json` and `read_numbering` keep it in a run's folder."""
+
+    @property
+    def name(self) -> str:
+        """Name of the text encoder that it belongs to: `words`, `bpe` or `ids`."""
+        ...
+
+    def __len__(self) -> int:
+        """One more than the largest id."""
+        ...
+
+    def ids(self, caption: str) -> NDArray[np.int32]:
+        """A caption's ids, (length,), at least 1 and at most 512 long."""
+        ...
+
+    def key(self) -> str:
+        """Hexadecimal digest: equal keys mean equal ids."""
+        ...
+
+    def to_json(self) -> str:
+        """This as JSON."""
+        ...
+
+
+@dataclass(frozen=True)
+class GivenIds:
+    """Captions that are token ids already, set apart by blanks or commas.
+
+    Attributes:
+        size: One more than the largest id.
+        start: Id put before every caption, or None.
+        end: Id put after every caption, or None.
+    """
+
+    size: int
+    start: int | None = None
+    end: int | None = None
+
+    name: ClassVar[str] = "ids"
+
+    @classmethod
+    def of(cls, captions: Iterable[str], vocabulary: Vocabulary | None = None) -> GivenIds:
+        """Fit the size to the captions and to the vocabulary that their ids come from, which has start and end.
+
+        Raises:
+            InputError: A caption is no list of ids.
+        """
+        size = max((max(_numbers(caption), default=0) + 1 for caption in captions), default=1)
+        if vocabulary is None:
+            return cls(size)
+        return cls(max(size, len(vocabulary)), *vocabulary.ends)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def ids(self, caption: str) -> NDArray[np.int32]:
+        """The caption's ids between start and end, (length,), at most 512 long; a single 0 where there are none.
+
+        Raises:
+            InputError: The caption is no list of ids below `size`.
+        """
+        numbers = _numbers(caption)
+        if max(numbers, default=0) >= self.size:
+            raise InputError(f"token id {max(numbers)} is unknown: ids run from 0 to {self.size - 1}")
+        ends = [[] if end is None else [end] for end in (self.start, self.end)]
+        return np.array([*ends[0], *numbers[: MAX_TOKENS - 2], *ends[1]] or [0], np.int32)
+
+    def key(self) -> str:
+        """Hexadecimal digest over the start and the end."""
+        return digest(["ids", str(MAX_TOKENS), str(self.start), str(self.end)])
+
+    def to_json(self) -> str:
+        """This as JSON."""
+        return json.dumps({"ids": self.size, "start": self.start, "end": self.end})
+
+
+class IdsEncoder:
+    """Captions as token ids.
+
+    Args:
+        numbering: What gives them their ids.
+    """
+
+    dim = 1
+    kind: Literal["vector", "tokens", "ids"] = "ids"
+
+    def __init__(self, numbering: Numbering) -> None:
+        self.name, self.numbering = numbering.name, numbering
+
+    def key(self) -> str:
+        """Hexadecimal digest over the numbering."""
+        return self.numbering.key()
+
+    def encode(self, captions: list[str]) -> list[Array]:
+        """Number the captions' tokens, -> a list of n int32 arrays (length,), length at least 1."""
+        return [self.numbering.ids(caption) for caption in readable(captions)]
+
+
+def read_numbering(text: str) -> Numbering:
+    """What `to_json` wrote, or a vocabulary of the SCAN family (`word2idx`) or a tokenizer of the package tokenizers.
+
+    Raises:
+        InputError: It is none of these.
+    """
+    try:
+        raw = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"this is not a vocabulary: it is no JSON ({error})") from error
+    if not isinstance(raw, dict):
+        raise InputError("this is not a vocabulary: it is no JSON object")
+    if "word2idx" in raw:
+        return Vocabulary.from_scan(raw)
+    if "model" in raw:
+        return BytePairs.from_json(text)
+    if "ids" in raw:
+        ends = raw.get("start"), raw.get("end")
+        if not isinstance(raw["ids"], int) or not all(end is None or isinstance(end, int) for end in ends):
+            raise InputError("this is not a vocabulary written by pairsift; build it again")
+        return GivenIds(raw["ids"], *ends)
+    return Vocabulary.from_json(text)
+
+
+def _numbers(caption: str) -> list[int]:
+    words = caption.replace(",", " ").split()
+    odd = next((word for word in words if not is_id(word)), None)
+    if odd is not None:
+        shown = odd if len(odd) <= 40 else odd[:39] + "…"
+        raise InputError(f"{shown!r} is no token id: captions and queries are lists of ids here, such as `17 4 256`")
+    return [int(word) for word in words]

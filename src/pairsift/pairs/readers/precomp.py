@@ -1,0 +1,221 @@
+"""The `precomp` reader (region features with captions, as SCAN has them) and the `now` reader (Noise of Web)."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pairsift.errors import InputError
+from pairsift.pairs.precomputed import Floats, Precomputed, open_rows
+from pairsift.pairs.readers.caption_lines import Line, read_ids, read_lines, read_token_ids
+from pairsift.pairs.records import Columns, Listing, Record, quoted
+
+STEMS = {"train": ("train",), "dev": ("dev", "val"), "test": ("testall", "test")}  # the first that is there counts
+TOKENS = ("jieba", "bpe", "bert")
+REPEATS = 5  # how often a file repeats an image that has five captions
+LOOKS = 20  # places where a file is looked at for repeated images
+
+
+@dataclass(frozen=True)
+class Part:
+    """One split's two files.
+
+    Attributes:
+        split: `train`, `dev` or `test`.
+        stem: What their names begin with; `testall` is a test split too.
+        images: The file of features.
+        captions: The file of captions.
+    """
+
+    split: str
+    stem: str
+    images: Path
+    captions: Path
+
+
+def is_precomp(path: Path) -> bool:
+    """Whether a folder holds training features in one file."""
+    return (path / "train_ims.npy").is_file()
+
+
+def is_now(path: Path) -> bool:
+    """Whether a folder holds training features and captions as token ids."""
+    return is_precomp(path) and any((path / f"train_caps_{tokens}.txt").is_file() for tokens in TOKENS)
+
+
+def read_precomp(path: Path, _: Columns) -> Listing:
+    """Reads a folder of features: {train,dev,test}_ims.npy with _caps.txt or .tsv (Flickr30K, COCO, CC152K).
+
+    `_ims.npy` is (images, regions, dim) or (images, dim). `_caps.txt` holds a caption a line, `_caps.tsv` an image id
+    and a caption. There are as many captions as images, or k for each image in a row. Where there are as many and the
+    rows of the file come in fives that are equal, each image is taken once, with five captions. `_ids.txt`, where it
+    is there, names the images. `val` may stand for `dev`. `testall` is the test split where it is there. Dev and test
+    may be missing; they are drawn from train then.
+
+    The vocabulary is `<folder>_vocab.json` in the folder, in `vocab/` in it or beside it, or beside it; or `vocab.json`
+    in the folder.
+
+    Raises:
+        InputError: Files are missing, cannot be read, or do not fit each other.
+    """
+    name = glob.escape(path.resolve().name)
+    vocabulary = find_vocabulary(path, (f"{name}_vocab.json",)) or find_vocabulary(path, ("vocab.json",), around=False)
+    return listing(path, find_parts(path, ("caps.txt", "caps.tsv")), vocabulary, ids=False)
+
+
+def read_now(path: Path, columns: Columns) -> Listing:
+    """Reads Noise of Web: {train,dev,test}_ims.npy with _caps_{jieba,bpe,bert}.txt, a list of token ids a line.
+
+    A line's ids are set apart by commas or blanks; they become the caption, joined by blanks. The caption column given
+    by the user says which ids are read, `jieba`, `bpe` or `bert`; by default the first of these that are there, or
+    else `_caps.txt`. `_ids.txt` names the images, as for `precomp`. The vocabulary is the one file that is called
+    `*_vocab_jieba.json` (or `bpe`, `bert`) in the folder, in `vocab/` in it or beside it, or beside it.
+
+    Raises:
+        InputError: Files are missing, cannot be read, or do not fit each other, or there are no ids of that name.
+    """
+    there = [tokens for tokens in TOKENS if (path / f"train_caps_{tokens}.txt").is_file()]
+    tokens = columns.caption or next(iter(there), "")
+    if columns.caption is not None and tokens not in there:
+        raise InputError(f"{path}: has no train_caps_{tokens}.txt; its token ids are {quoted(there) or 'none'}")
+    ending = f"caps_{tokens}.txt" if tokens else "caps.txt"
+    vocabulary = find_vocabulary(path, (f"*_vocab_{tokens}.json",) if tokens else ("*_vocab.json",))
+    return listing(path, find_parts(path, (ending,)), vocabulary, ids=True)
+
+
+def find_parts(path: Path, endings: Sequence[str]) -> list[Part]:
+    """The splits that a folder has, train first.
+
+    Raises:
+        InputError: There is no train, or a split has one of its two files only.
+    """
+    if not path.is_dir():
+        raise InputError(f"{path}: is not a folder; this reader needs one with train_ims.npy in it")
+    parts = []
+    for split, stems in STEMS.items():
+        half = ""
+        for stem in stems:
+            images = path / f"{stem}_ims.npy"
+            captions = next((file for end in endings if (file := path / f"{stem}_{end}").is_file()), None)
+            if images.is_file() and captions is not None:
+                parts.append(Part(split, stem, images, captions))
+                break
+            if images.is_file():
+                half = half or f"{images.name} is there without {' or '.join(f'{stem}_{end}' for end in endings)}"
+            elif captions is not None:
+                half = half or f"{captions.name} is there without {images.name}"
+        else:
+            if half or split == "train":
+                raise InputError(f"{path}: {half or 'has no train_ims.npy'}; put the missing file into the folder")
+    return parts
+
+
+def listing(path: Path, parts: list[Part], vocabulary: Path | None, ids: bool) -> Listing:
+    """All records of these splits.
+
+    Raises:
+        InputError: A file cannot be read, or the files do not fit each other.
+    """
+    records: list[Record] = []
+    shape, start, said = None, 0, []
+    for part in parts:
+        values = open_rows(part.images)
+        shape = shape or values.shape[1:]
+        if values.shape[1:] != shape:
+            raise InputError(f"{part.images}: a row is {values.shape[1:]} where {parts[0].images.name} has {shape}")
+        lines = read_token_ids(part.captions) if ids else read_lines(part.captions, len(values))
+        found, about = records_of(part, values, lines, start)
+        records += found
+        said.append(about)
+        start += len(values)
+    assert shape is not None
+    numbers = Precomputed(tuple(part.images for part in parts), shape, np.zeros(0, np.int64), vocabulary, ids)
+    captions = ", ".join(part.captions.name for part in parts) + (" (token ids)" if ids else "")
+    return Listing(
+        records,
+        image=f"{'; '.join(said)}; a row is {' x '.join(map(str, shape))}",
+        caption=captions + (f" with {vocabulary.name}" if vocabulary else ""),
+        split="the files' names",
+        features=numbers,
+    )
+
+
+def records_of(part: Part, values: Floats, lines: list[Line], start: int) -> tuple[list[Record], str]:
+    """One split's records, and what was taken as its images.
+
+    Args:
+        part: The split's files.
+        values: Its features.
+        lines: Its captions.
+        start: Number of rows in the parts before.
+
+    Raises:
+        InputError: The number of captions does not fit the number of images.
+    """
+    rows, total = len(values), len(lines)
+    step = REPEATS if rows == total and repeats(values) else 1
+    images = rows // step
+    if not total or total % images:
+        raise InputError(
+            f"{part.captions}: holds {total} captions for the {rows} images in {part.images.name}; "
+            "there must be as many, or the same number for each image"
+        )
+    per = total // images
+    names, own, about = names_of(part, lines, images)
+    records = [
+        Record(
+            where=f"{part.captions.name} line {at + 1}",
+            image=f"{part.stem}/{names[at // per]}",
+            path=part.images,
+            caption=line.caption,
+            split=part.split,
+            extra={"id": own[at]} if own else {},
+            problem=line.problem,
+            row=start + at // per * step,
+        )
+        for at, line in enumerate(lines)
+    ]
+    fifth = f", every {REPEATS}th row" if step > 1 else ""
+    return records, f"{part.images.name} ({images} images{fifth}, {per} captions each{about})"
+
+
+def names_of(part: Part, lines: list[Line], images: int) -> tuple[list[str], list[str], str]:
+    """Names of the images, ids of the captions where they have ids of their own, and what is odd about them."""
+    file = part.images.with_name(f"{part.stem}_ids.txt")
+    ids = read_ids(file) if file.is_file() else [line.image for line in lines]
+    plain = [str(row) for row in range(images)]
+    if not any(ids):
+        return plain, [], ""
+    if len(ids) == images:
+        return ids, [], ""
+    if len(ids) != len(lines):
+        return plain, [], f"; {file.name} has {len(ids)} lines and is not used"
+    per = len(lines) // images
+    if all(ids[at] == ids[at - at % per] for at in range(len(ids))):
+        return ids[::per], [], ""
+    return plain, ids, ""
+
+
+def repeats(values: Floats) -> bool:
+    """Whether a file has every image five times in a row; the first, the last and some groups between are looked at."""
+    groups, rest = divmod(len(values), REPEATS)
+    if rest or not groups:
+        return False
+    looks = np.unique(np.linspace(0, groups - 1, LOOKS).astype(np.int64)).tolist()
+    blocks = (values[REPEATS * group : REPEATS * (group + 1)] for group in looks)
+    return all((block == block[0]).all() for block in blocks)
+
+
+def find_vocabulary(path: Path, patterns: Sequence[str], around: bool = True) -> Path | None:
+    """The one file of such a name in a folder; `around` looks in `vocab/` in and beside it and above it too."""
+    here = path.resolve()
+    for folder in (here, here / "vocab", here.parent / "vocab", here.parent) if around else (here,):
+        for pattern in patterns:
+            found = sorted(folder.glob(pattern))
+            if len(found) == 1:
+                return found[0]
+    return None
