@@ -23,7 +23,7 @@ from pairsift.train.options import TrainOptions
 T = TypeVar("T")
 G = TypeVar("G", "DataOptions", "EncodeOptions", TrainOptions)
 CHOICES = ("method", "matcher", "loss", "preset")
-FROM_DATA = ("image_dim", "text_dim", "vocabulary_size")  # what a matcher learns from the features
+FROM_DATA = ("image_dim", "text_dim", "vocabulary_size", "regions")  # what a matcher learns from the features
 PATHS = ("source", "noise_index", "cache", "vocabulary")  # made absolute, so that a run opens from anywhere
 FIT = "Train on image-caption pairs of which some may be mismatched, and say which."
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import json
 import sys
 from collections.abc import Callable
@@ -171,6 +172,8 @@ def matcher_factory(config: Config, prepared: Prepared) -> Callable[[], Matcher]
     matcher, features = MATCHERS[config["matcher"]], prepared.features
     options = dict(config[config["matcher"]])
     options["image_dim"] = features.images.dim
+    if "regions" in inspect.signature(matcher).parameters:
+        options["regions"] = features.images.length
     if matcher.text_kind == "ids":
         assert prepared.vocabulary is not None
         options["vocabulary_size"] = len(prepared.vocabulary)

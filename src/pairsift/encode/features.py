@@ -61,6 +61,13 @@ class Table:
         ids = self.offsets is not None and self.values.ndim == 1
         return 1 if ids else int(self.values.shape[-1])
 
+    @property
+    def length(self) -> int | None:
+        """Number of vectors of every item (1 for pooled vectors); None where items differ."""
+        if self.offsets is not None:
+            return None
+        return int(self.values.shape[1]) if self.values.ndim == 3 else 1
+
     def batch(self, rows: Ints) -> Items:
         """Gather these rows, padding ragged items with 0 to the longest, (len(rows), ...)."""
         if self.offsets is None:
