@@ -128,8 +128,7 @@ def full(x: Tensor) -> Tensor:
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
-def cast(tokens: Tensor | None) -> Tensor:
-    """Tokens in the precision of autocast where it is on."""
-    assert tokens is not None
-    kind = tokens.device.type
-    return tokens.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else tokens
+def cast(x: Tensor) -> Tensor:
+    """x in the precision of autocast where it is on."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x

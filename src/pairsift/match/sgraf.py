@@ -105,6 +105,8 @@ class _SimilarityVectors(Matcher):
         that no more than a block's nodes are in memory.
         """
 
+        images, texts = _precise(images), _precise(texts)
+
         def finish(nodes: list[Tensor]) -> list[Tensor]:
             with torch.autocast(nodes[0].device.type, enabled=False):
                 summaries = [attend.full(one) for one in self._summaries(nodes)]
@@ -116,14 +118,14 @@ class _SimilarityVectors(Matcher):
 
     def _nodes(self, images: Codes, texts: Codes) -> Tensor:
         """Nodes of n images with m texts of L words, (n, m, L + 1, similarity_dim)."""
-        regions, words = attend.cast(images.tokens), attend.cast(texts.tokens)
+        regions, words, whole, texts_whole = images.tokens, texts.tokens, images.vectors[:, None], texts.vectors
+        assert regions is not None and words is not None
         length = words.shape[2]
         with torch.autocast(regions.device.type, enabled=False):
             weights = attend.focus(attend.affinity(regions, words), SHARPNESS, images.mask)
             weights = weights / attend.attended_norm(weights, attend.gram(regions)).unsqueeze(1)
-            weights = weights.flatten(2).transpose(1, 2).to(regions.dtype)
+            weights = weights.flatten(2).transpose(1, 2).contiguous().to(regions.dtype)
             local = aligned(weights, regions, words.flatten(1, 2), self.local.weight, self.local.bias)
-            whole, texts_whole = images.vectors.to(regions.dtype)[:, None], texts.vectors.to(regions.dtype)
             ones = whole.new_ones(len(whole), texts_whole.shape[1], 1)
             globally = aligned(ones, whole, texts_whole, self.whole.weight, self.whole.bias)
             locally = local.view(len(local), -1, length, local.shape[-1])
@@ -324,6 +326,12 @@ class Sgraf(Matcher):
         first, second = (getattr(part, what)(*half) for part, half in zip((self.sgr, self.saf), halves, strict=True))
         mean: Tensor = (first + second) / 2
         return mean
+
+
+def _precise(codes: Codes) -> Codes:
+    """The codes in the precision of autocast where it is on."""
+    assert codes.tokens is not None
+    return Codes(attend.cast(codes.vectors), attend.cast(codes.tokens), codes.mask)
 
 
 def _beside(first: Codes, second: Codes) -> Codes:
