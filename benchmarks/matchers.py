@@ -1,0 +1,95 @@
+"""Parameters and operations of every matcher at its default sizes, counted; writes the table in docs/matchers.md.
+
+Features are those of the papers, 36 regions of 2048 floats and captions of 14 words out of 8,481 (Flickr30K), and for
+`two_tower` one vector of 1280 and one of 256. Operations are twice the multiplications of the matrix products that a
+forward pass really makes, counted by torch on a block of 16 images and 16 captions.
+
+    python benchmarks/matchers.py --write docs/matchers.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from pairsift.encode.features import Items
+from pairsift.match import MATCHERS, Codes, Matcher
+
+REGIONS, WIDTH, WORDS, VOCABULARY, BLOCK = 36, 2048, 14, 8481, 16
+SIZES = {"image_dim": WIDTH, "vocabulary_size": VOCABULARY, "regions": REGIONS}
+Row = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", type=Path, help="the Markdown file whose table is made anew")
+    parser.add_argument("--json", type=Path, help="where to write the rows")
+    chosen = parser.parse_args()
+    rows = [row(name) for name in MATCHERS]
+    print(table(rows))
+    if chosen.json:
+        chosen.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    if chosen.write:
+        text = chosen.write.read_text(encoding="utf-8")
+        head, _, rest = text.partition("<!-- table -->")
+        _, _, tail = rest.partition("<!-- end -->")
+        chosen.write.write_text(f"{head}<!-- table -->\n{table(rows)}\n<!-- end -->{tail}", encoding="utf-8")
+
+
+def make(name: str) -> Matcher:
+    """A matcher at its default sizes."""
+    wanted = inspect.signature(MATCHERS[name]).parameters
+    sizes = SIZES if "vocabulary_size" in wanted else {"image_dim": 1280, "text_dim": 256}
+    return MATCHERS[name](**{key: value for key, value in sizes.items() if key in wanted})
+
+
+def row(name: str) -> Row:
+    """What a matcher holds and costs."""
+    torch.manual_seed(0)
+    matcher = make(name).eval()
+    images = Items(torch.randn(BLOCK, REGIONS, WIDTH) if matcher.image_kind == "regions" else torch.randn(BLOCK, 1280))
+    texts = Items(
+        torch.randint(4, VOCABULARY, (BLOCK, WORDS)) if matcher.text_kind == "ids" else torch.randn(BLOCK, 256)
+    )
+    codes: list[Codes] = []
+    with torch.no_grad(), torch.backends.mkldnn.flags(enabled=False):  # a GRU of mkldnn is not counted
+        encoders = flops(lambda: codes.extend((matcher.encode_images(images), matcher.encode_texts(texts))))
+        pairs = flops(lambda: matcher.similarity(*codes))
+    return {
+        "matcher": name,
+        "factorises": matcher.factorises,
+        "dim": matcher.dim,
+        "parameters": sum(parameter.numel() for parameter in matcher.parameters()),
+        "encoder_gflop": encoders / BLOCK * 128 / 1e9,
+        "pair_mflop": pairs / BLOCK**2 / 1e6,
+    }
+
+
+def flops(function: Any) -> int:
+    """Operations of a call."""
+    with FlopCounterMode(display=False) as counter:
+        function()
+    return int(counter.get_total_flops())
+
+
+def table(rows: list[Row]) -> str:
+    """The rows as Markdown."""
+    lines = [
+        "| matcher | similarity | global vector | parameters, M | encoders, GFLOP for 128 pairs | MFLOP a pair |",
+        "|---|---|---|---|---|---|",
+    ]
+    for one in rows:
+        kind = "inner product" if one["factorises"] else "needs tokens"
+        numbers = f"{one['parameters'] / 1e6:.1f} | {one['encoder_gflop']:.1f} | {one['pair_mflop']:.3g}"
+        lines.append(f"| `{one['matcher']}` | {kind} | {one['dim']} | {numbers} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

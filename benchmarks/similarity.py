@@ -1,0 +1,251 @@
+"""Token-level similarities against a plain loop over captions, side by side; prints a table and writes every row.
+
+The loops are those that the tests check the matchers against (tests/match/naive_loops_*.py). Both sides start from the
+same codes: 128 images with 36 regions and 128 captions with the lengths of Flickr8k's, 1024-d codes, 256-d similarity
+vectors. A step is the similarity and its gradient from a dense random one, with respect to codes and weights; each side
+is timed `--repeats` times in turn, and the ratio is that of the medians. Where the loop would take too long it is timed
+on a part of the captions and scaled, which the row tells.
+
+    python benchmarks/similarity.py --json benchmarks/results/similarity.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "match"))
+
+from naive_loops_scan import imram_similarity, scan_similarity
+from naive_loops_sgraf import sgr_loop
+
+from pairsift.encode.features import Items
+from pairsift.match import Codes, Imram, Matcher, Scan, Sgr
+from similarity_recall import recall_in_half
+
+# Captions of Flickr8k by their number of tokens, start and end among them.
+LENGTHS = {
+    3: 2,
+    4: 15,
+    5: 47,
+    6: 238,
+    7: 556,
+    8: 1316,
+    9: 2711,
+    10: 3444,
+    11: 3859,
+    12: 4305,
+    13: 4363,
+    14: 4082,
+    15: 3650,
+    16: 3049,
+    17: 2457,
+    18: 1790,
+    19: 1356,
+    20: 958,
+    21: 727,
+    22: 496,
+    23: 330,
+    24: 188,
+    25: 179,
+    26: 112,
+    27: 66,
+    28: 59,
+    29: 31,
+    30: 23,
+    31: 11,
+    32: 11,
+    33: 9,
+    34: 6,
+    35: 3,
+    36: 4,
+    37: 1,
+    40: 1,
+}
+VOCABULARY, WIDTH, REGIONS, BATCH = 8000, 2048, 36, 128
+Row = dict[str, Any]
+Loop = Callable[[Any, Codes, Codes], Tensor]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="where to write the rows")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
+    parser.add_argument("--device", default="cpu")
+    chosen = parser.parse_args()
+    rows = []
+    for name in chosen.rows:
+        rows.append({"name": name} | ROWS[name](torch.device(chosen.device), chosen.repeats))
+        print(line(rows[-1]), flush=True)
+        if chosen.json:
+            chosen.json.parent.mkdir(parents=True, exist_ok=True)
+            content = {"rows": rows, "protocol": " ".join((__doc__ or "").split()), **machine(chosen.device)}
+            chosen.json.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def line(row: Row) -> str:
+    """A row of the table."""
+    rest = {name: value for name, value in row.items() if name not in ("name", "ratio", "loop_seconds", "seconds")}
+    times = f"{row['loop_seconds']:9.3f} s {row['seconds']:9.3f} s"
+    return f"{row['name']:20} {row['ratio']:6.2f}x  {times}  " + ", ".join(f"{k} {v}" for k, v in rest.items())
+
+
+def machine(device: str) -> Row:
+    """What the numbers were measured with."""
+    packages = {name: version(name) for name in ("pairsift", "torch", "numpy")}
+    found = platform.machine() if device == "cpu" else torch.cuda.get_device_name()
+    return {
+        "versions": {"python": platform.python_version(), **packages},
+        "machine": {"processor": found, "cores": os.cpu_count(), "threads": torch.get_num_threads()},
+        "lengths": LENGTHS,
+    }
+
+
+def lengths(count: int, seed: int = 0) -> Tensor:
+    """Lengths of captions drawn from Flickr8k's."""
+    values, weights = np.array(list(LENGTHS)), np.array(list(LENGTHS.values()), np.float64)
+    return torch.from_numpy(np.random.default_rng(seed).choice(values, count, p=weights / weights.sum()))
+
+
+def codes(matcher: Matcher, images: int, texts: int, device: torch.device) -> tuple[Codes, Codes]:
+    """Codes of random regions and words, leaves of the graph."""
+    torch.manual_seed(0)
+    size = lengths(texts)
+    mask = torch.arange(int(size.max())) < size[:, None]
+    left = Items(torch.randn(images, REGIONS, WIDTH)).to(device)
+    right = Items(torch.randint(4, VOCABULARY, mask.shape) * mask, mask).to(device)
+    with torch.no_grad():
+        both = matcher.encode_images(left), matcher.encode_texts(right)
+    return tuple(
+        Codes(one.vectors.clone().requires_grad_(), one.tokens.clone().requires_grad_(), one.mask)
+        for one in both
+        if one.tokens is not None
+    )  # type: ignore[return-value]
+
+
+def clock(function: Callable[[], object], device: torch.device) -> float:
+    """Seconds that a call takes."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    began = time.perf_counter()
+    function()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def in_turn(loop: Callable[[], object], fast: Callable[[], object], repeats: int, device: torch.device) -> Row:
+    """Both timed in turn: seconds of each, and how many times faster the second is."""
+    fast()
+    times = [(clock(loop, device), clock(fast, device)) for _ in range(repeats)]
+    slow, quick = (statistics.median(side) for side in zip(*times, strict=True))
+    return {"ratio": round(slow / quick, 3), "loop_seconds": round(slow, 4), "seconds": round(quick, 4)}
+
+
+def step(score: Callable[[], Tensor], leaves: list[Tensor]) -> None:
+    """Scores and their gradients."""
+    scores = score()
+    weights = torch.randn(scores.shape, generator=torch.Generator().manual_seed(1)).to(scores)
+    torch.autograd.grad(scores, leaves, weights, allow_unused=True)
+
+
+def compare(
+    make: Callable[[], Matcher], loop: Loop, backward: bool, part: int = BATCH, half: bool = False
+) -> Callable[[torch.device, int], Row]:
+    """A row: one matcher's block of 128 images and `part` captions."""
+
+    def row(device: torch.device, repeats: int) -> Row:
+        torch.manual_seed(0)
+        matcher = make().to(device).eval()
+        images, texts = codes(matcher, BATCH, part, device)
+        leaves = [x for x in (images.tokens, images.vectors, texts.tokens, texts.vectors) if x is not None]
+        leaves += list(matcher.parameters())
+
+        def slow() -> Tensor:
+            return loop(matcher, images, texts)
+
+        def fast() -> Tensor:
+            with torch.autocast(device.type, torch.bfloat16, enabled=half):
+                return matcher.similarity(images, texts)
+
+        with torch.no_grad():
+            difference = float((slow() - fast()).abs().max())
+        ways = (
+            [lambda: step(slow, leaves), lambda: step(fast, leaves)] if backward else [ungraded(slow), ungraded(fast)]
+        )
+        facts = {"largest_difference": difference, "images": BATCH, "captions": part}
+        return in_turn(ways[0], ways[1], repeats, device) | facts | (recall_in_half() if half else {})
+
+    return row
+
+
+def ungraded(score: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """The same without gradients."""
+
+    def scores() -> Tensor:
+        with torch.no_grad():
+            return score()
+
+    return scores
+
+
+def evaluation(device: torch.device, repeats: int, part: int = 64) -> Row:
+    """1,000 images with 5,000 captions by SGR, in half precision; the loop is timed on a part of the captions."""
+    matcher = sgr().to(device).eval()
+    images, texts = codes(matcher, 1000, 5000, device)
+    images, texts = (Codes(one.vectors.detach(), one.tokens.detach(), one.mask) for one in (images, texts))  # type: ignore[union-attr]
+    words = int(texts.mask.sum())  # type: ignore[union-attr]
+    few = texts.rows(torch.arange(part, device=device))
+    shards = [images.rows(slice(start, start + 100)) for start in range(0, 1000, 100)]
+
+    @torch.no_grad()
+    def slow() -> None:
+        for shard in shards:
+            sgr_loop(matcher, shard, few)
+
+    @torch.no_grad()
+    def fast() -> None:
+        with torch.autocast(device.type, torch.bfloat16):
+            matcher.similarity(images, texts)
+
+    loop = clock(slow, device) * words / int(few.mask.sum())  # type: ignore[union-attr]
+    quick = clock(fast, device)
+    return {
+        "ratio": round(loop / quick, 3),
+        "loop_seconds": round(loop, 2),
+        "seconds": round(quick, 2),
+        "loop_timed_on_captions": part,
+        "peak_memory_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9, 2),
+    }
+
+
+def sgr() -> Sgr:
+    return Sgr(WIDTH, VOCABULARY, REGIONS)
+
+
+ROWS: dict[str, Callable[[torch.device, int], Row]] = {
+    "sgr_evaluation": evaluation,  # first, so that the peak memory is its own
+    "sgr_forward_fp32": compare(sgr, sgr_loop, backward=False),
+    "sgr_step_fp32": compare(sgr, sgr_loop, backward=True),
+    "sgr_step_bf16": compare(sgr, sgr_loop, backward=True, half=True),
+    "scan_step_fp32": compare(lambda: Scan(WIDTH, VOCABULARY), scan_similarity, backward=True),
+    "imram_step_fp32": compare(lambda: Imram(WIDTH, VOCABULARY), imram_similarity, backward=True, part=8),
+}
+
+if __name__ == "__main__":
+    main()
