@@ -40,7 +40,7 @@ def cross(compare: Compare, images: Codes, texts: Codes, cells: int = 2**20) -> 
         pictures = split(images, tall)
         parts += [torch.cat([compare(picture, part) for picture in pictures]) for part in words]
         columns.append(place)
-    return _in_order(parts, torch.cat(columns), 1)
+    return in_order(parts, torch.cat(columns), 1)
 
 
 def paired(compare: Compare, images: Codes, texts: Codes, cells: int = 2**20) -> Tensor:
@@ -62,7 +62,7 @@ def paired(compare: Compare, images: Codes, texts: Codes, cells: int = 2**20) ->
         blocks = zip(split(images.rows(place), tall), split(group, tall), strict=True)
         parts += [compare(picture, _first(part, 1)).squeeze(1) for picture, part in blocks]
         rows.append(place)
-    return _in_order(parts, torch.cat(rows), 0)
+    return in_order(parts, torch.cat(rows), 0)
 
 
 def cross_products(compare: CompareProducts, images: Codes, texts: Codes, cells: int = 2**20) -> Tensor:
@@ -102,7 +102,7 @@ def cross_products(compare: CompareProducts, images: Codes, texts: Codes, cells:
             rows.append(torch.cat([compare(products) for products in each], 1))
         parts.append(torch.cat(rows))
         columns += [place + start for place in places]
-    return _in_order(parts, torch.cat(columns), 1)
+    return in_order(parts, torch.cat(columns), 1)
 
 
 def paired_products(compare: CompareProducts, images: Codes, texts: Codes, cells: int = 2**20) -> Tensor:
@@ -143,12 +143,13 @@ def by_length(texts: Codes) -> Iterator[tuple[Tensor, Codes]]:
 
 
 def front(codes: Codes) -> Codes:
-    """The codes with each item's real tokens first, and no mask where all are real."""
+    """The codes with each item's real tokens first and zeros behind them, and no mask where all are real."""
     if codes.tokens is None or codes.mask is None or bool(codes.mask.all()):
         return Codes(codes.vectors, codes.tokens)
     order = (~codes.mask).sort(dim=1, stable=True).indices
-    tokens = codes.tokens.take_along_dim(order[..., None], 1)
-    return Codes(codes.vectors, tokens, codes.mask.take_along_dim(order, 1))
+    mask = codes.mask.take_along_dim(order, 1)
+    tokens = codes.tokens.take_along_dim(order[..., None], 1).masked_fill(~mask[..., None], 0.0)
+    return Codes(codes.vectors, tokens, mask)
 
 
 def split(codes: Codes, size: int) -> list[Codes]:
@@ -167,7 +168,7 @@ def _first(codes: Codes, axis: int) -> Codes:
     return Codes(codes.vectors.unsqueeze(axis), codes.tokens.unsqueeze(axis))
 
 
-def _in_order(parts: list[Tensor], places: Tensor, axis: int) -> Tensor:
+def in_order(parts: list[Tensor], places: Tensor, axis: int) -> Tensor:
     """The parts side by side along an axis, each entry back in its place."""
     whole = torch.cat(parts, axis)
     return whole.index_select(axis, places.argsort())

@@ -97,11 +97,11 @@ class Scan(Matcher):
 
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Similarity of every image with every text, (n_images, n_texts)."""
-        return blocks.cross_products(self._compare, images, texts)
+        return blocks.cross_products(self._compare, blocks.front(images), texts)
 
     def pair_similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Similarity of every image with the text in the same place, (n,)."""
-        return blocks.paired_products(self._compare, images, texts)
+        return blocks.paired_products(self._compare, blocks.front(images), texts)
 
     def intra_similarity(self, codes: Codes) -> Tensor:
         """Similarity of every item with every item of its kind, the rows as images, the columns as texts, (n, n)."""
