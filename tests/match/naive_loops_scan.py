@@ -69,7 +69,7 @@ def rounds(
         both = torch.cat([queries, attended], 2)
         gate = torch.sigmoid(functional.linear(both, gate_weight, gate_bias))
         memory = torch.tanh(functional.linear(both, memory_weight, memory_bias))
-        queries = gate * queries + (1 - gate) * memory
+        queries = (gate * queries + (1 - gate) * memory) * first_mask[..., None]  # padding stays out of the attention
     return total
 
 
