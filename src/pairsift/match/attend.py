@@ -48,7 +48,7 @@ def affinity(contexts: Tensor, queries: Tensor) -> Tensor:
 def focus(affinity: Tensor, sharpness: float, mask: Tensor | None = None) -> Tensor:
     """The weights with which each query token looks at the context's tokens.
 
-    SCAN's equation 2 and the code published with it: a leaky ReLU in place of the paper's clamp at 0, and each context
+    As in the code published with SCAN: a leaky ReLU in place of the paper's clamp at 0, and each context
     token's row scaled to unit length over the query's tokens; a row of zeros stays zeros.
 
     Args:

@@ -22,7 +22,7 @@ class Imram(Matcher):
     """IMRAM (Chen et al., Iterative Matching with Recurrent Attention Memory, CVPR 2020).
 
     In the `text` direction the words query the regions, in the `image` direction the regions query the words; `full`
-    adds both. A query token q_1 looks K times at its context, each time changed by what it saw (equations 4 to 11):
+    adds both. A query token q_1 looks K times at its context, each time changed by what it saw:
 
         x_k     = sum_c alpha_c v_c,   alpha as in SCAN with the query q_k (`attend.focus`)
         s_k     = mean over the tokens of cos(q_1, x_k)

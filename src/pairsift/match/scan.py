@@ -18,7 +18,7 @@ class Scan(Matcher):
     """SCAN (Lee et al., Stacked Cross Attention for Image-Text Matching, ECCV 2018), without attended vectors.
 
     In the direction `t2i` each word attends to the regions, and the word's relevance is its cosine with what it attends
-    to; in `i2t` each region attends to the words. The similarity pools the relevances r_q (equations 5, 6, 11, 12):
+    to; in `i2t` each region attends to the words. The similarity pools the relevances r_q:
 
         mean:  1/Q sum_q r_q                lse:  1/lambda_lse log sum_q exp(lambda_lse r_q)
 
