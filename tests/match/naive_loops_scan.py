@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pairsift.match import Codes, Scan, unit
+from pairsift.match import Codes, Imram, Scan, unit
 
 
 def scan_similarity(matcher: Scan, images: Codes, texts: Codes) -> Tensor:
@@ -40,8 +40,41 @@ def pool(relevance: Tensor, mask: Tensor, matcher: Scan, direction: str) -> Tens
     return ((relevance * sharpness).exp() * mask).sum(1).log() / sharpness
 
 
+def imram_similarity(matcher: Imram, images: Codes, texts: Codes) -> Tensor:
+    """(n_images, n_texts)."""
+    columns = []
+    for caption in captions(texts):
+        words = caption.expand(len(images), -1, -1)
+        every = torch.ones(words.shape[:2], dtype=torch.bool)
+        column = torch.zeros(len(images), dtype=words.dtype)
+        if "text" in matcher.gates:
+            column = column + rounds(matcher, "text", words, every, regions(images), mask_of(images))
+        if "image" in matcher.gates:
+            column = column + rounds(matcher, "image", regions(images), mask_of(images), words, every)
+        columns.append(column)
+    return torch.stack(columns, 1)
+
+
+def rounds(
+    matcher: Imram, direction: str, first: Tensor, first_mask: Tensor, contexts: Tensor, contexts_mask: Tensor
+) -> Tensor:
+    """Sum of the rounds' scores, (n,); the memory is updated after the last round too, as in the published code."""
+    gate_weight, memory_weight = matcher.gates[direction].weight.chunk(2)
+    gate_bias, memory_bias = matcher.gates[direction].bias.chunk(2)
+    queries, total = first, torch.zeros(len(first), dtype=first.dtype)
+    for _ in range(matcher.steps):
+        attended = attend(queries, contexts, matcher.sharpness, contexts_mask)
+        relevance = functional.cosine_similarity(first, attended, dim=2, eps=1e-12)
+        total = total + (relevance * first_mask).sum(1) / first_mask.sum(1)
+        both = torch.cat([queries, attended], 2)
+        gate = torch.sigmoid(functional.linear(both, gate_weight, gate_bias))
+        memory = torch.tanh(functional.linear(both, memory_weight, memory_bias))
+        queries = (gate * queries + (1 - gate) * memory) * first_mask[..., None]  # padding stays out of the attention
+    return total
+
+
 def attend(queries: Tensor, contexts: Tensor, sharpness: float, mask: Tensor) -> Tensor:
-    """Attended vectors of the queries (n, q, d) over the contexts (n, c, d), of which those with mask (n, c) are real."""
+    """Attended vectors of the queries (n, q, d) over the contexts (n, c, d), whose real tokens have mask (n, c)."""
     affinity = torch.bmm(contexts, queries.transpose(1, 2))
     affinity = unit(functional.leaky_relu(affinity, 0.1))
     affinity = affinity.transpose(1, 2).masked_fill(~mask[:, None], -torch.inf)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from pairsift.encode.features import Items
-from pairsift.match import MATCHERS, Codes, Matcher, TwoTower, Vse, unit
+from pairsift.match import MATCHERS, Codes, Imram, Matcher, Scan, TwoTower, Vse, unit
 
-KINDS = ["two_tower", "vse-mean", "vse-gpo"]
+KINDS = ["two_tower", "vse-mean", "vse-gpo", "scan", "imram"]
 
 
 @pytest.fixture(params=KINDS)
@@ -21,6 +21,10 @@ def make(kind: str) -> Matcher:
     torch.manual_seed(3)
     if kind == "two_tower":
         made: Matcher = TwoTower(6, 5, dim=4, hidden=7, depth=2)
+    elif kind == "scan":
+        made = Scan(6, 11, dim=4, word_dim=3, direction="both")
+    elif kind == "imram":
+        made = Imram(6, 11, dim=4, word_dim=3)
     else:
         made = Vse(6, 11, dim=4, word_dim=3, pooling="gpo" if kind.endswith("gpo") else "mean")
     for parameter in made.parameters():
@@ -65,9 +69,10 @@ def test_permuted_items_give_permuted_codes_and_similarities(matcher: Matcher) -
 
 
 def test_similarity_is_the_inner_product_of_the_vectors(matcher: Matcher) -> None:
+    if not matcher.factorises:
+        pytest.skip("compares tokens")
     left, right = matcher.encode_images(images(matcher, 3)), matcher.encode_texts(texts(matcher, 4))
     similarity = matcher.similarity(left, right)
-    assert matcher.factorises
     for i in range(3):
         for j in range(4):
             expected = sum(a * b for a, b in zip(left.vectors[i].tolist(), right.vectors[j].tolist(), strict=True))
@@ -128,7 +133,6 @@ def test_every_parameter_of_the_encoders_learns(matcher: Matcher) -> None:
 
 def test_registry_knows_each_matcher_by_its_name() -> None:
     assert MATCHERS["two_tower"] is TwoTower
-    assert all(matcher.name == name for name, matcher in MATCHERS.items())
     assert all(matcher.name == name for name, matcher in MATCHERS.items())
     assert (Vse.image_kind, Vse.text_kind, Vse.factorises, Vse.preset) == ("regions", "ids", True, "paper")
 

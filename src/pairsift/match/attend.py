@@ -12,9 +12,9 @@ x_q enters by inner products alone, and these need only C floats:
 
     t_q . x_q = sum_c alpha_cq a_cq,    |x_q|^2 = alpha_q^T G alpha_q    with  G = V V^T,  (C, C) once per context.
 
-`attended_norm` is the latter; `Products` holds a, G and the lengths of the queries, knows the cosines of t_q and x_q,
-and swaps the two roles without another product. With images as contexts and texts as queries an affinity has the shape
-(n, R, m, L). The affinities' product runs in the precision of the tokens or of autocast, all else in float32 at least.
+`attended_norm` is the root of the latter, `cosine` the quotient; `Products` holds a and both sides' G, and swaps the
+two roles without another product. With images as contexts and texts as queries an affinity is (n, R, m, L). The product
+of the tokens runs in their precision or in that of autocast, all else in float32 at least.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def affinity(contexts: Tensor, queries: Tensor) -> Tensor:
 def focus(affinity: Tensor, sharpness: float, mask: Tensor | None = None) -> Tensor:
     """The weights with which each query token looks at the context's tokens.
 
-    SCAN's equation 2 and the code published with it: a leaky ReLU in place of the paper's clamp at 0, and each context
+    As in the code published with SCAN: a leaky ReLU in place of the paper's clamp at 0, and each context
     token's row scaled to unit length over the query's tokens; a row of zeros stays zeros.
 
     Args:
@@ -87,6 +87,21 @@ def attended_norm(weights: Tensor, gram: Tensor) -> Tensor:
     return ((weights * spread).sum(1).clamp(min=0) + EPS).sqrt()
 
 
+def cosine(affinity: Tensor, weights: Tensor, gram: Tensor, length: Tensor) -> Tensor:
+    """Cosine of each query token with the context's tokens weighted so.
+
+    Args:
+        affinity: Of contexts' with queries' tokens, (n, C, m, Q).
+        weights: alpha, (n, C, m, Q).
+        gram: G of the contexts, (n, C, C).
+        length: Lengths of the query tokens, above 0, (1 or n, m, Q).
+
+    Returns:
+        (n, m, Q), in [-1, 1]; 0 where either is zero.
+    """
+    return (weights * affinity).sum(1) / (attended_norm(weights, gram) * length)
+
+
 @dataclass(frozen=True)
 class Products:
     """The inner products of the tokens of n contexts and of m queries: all that attention and its cosines need.
@@ -115,12 +130,9 @@ class Products:
 
     def relevance(self, sharpness: float) -> Tensor:
         """Cosine of each query token with what it attends to, (n, m, Q), in [-1, 1]; 0 where either is zero."""
-        return self.cosine(focus(self.affinity, sharpness, self.context_mask))
-
-    def cosine(self, weights: Tensor) -> Tensor:
-        """Cosine of each query token with the context's tokens weighted so, (n, C, m, Q) to (n, m, Q)."""
+        weights = focus(self.affinity, sharpness, self.context_mask)
         length = (self.queries.diagonal(dim1=-2, dim2=-1) + EPS).sqrt()
-        return (weights * self.affinity).sum(1) / (attended_norm(weights, self.contexts) * length)
+        return cosine(self.affinity, weights, self.contexts, length)
 
 
 def full(x: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ def cross(compare: Compare, images: Codes, texts: Codes, cells: int = 2**20, fin
         columns.append(place)
     column = iter(finish(tiles) if finish else tiles)
     parts = [torch.cat([next(column) for _ in range(height)]) for height in heights]
-    return _in_order(parts, torch.cat(columns), 1)
+    return in_order(parts, torch.cat(columns), 1)
 
 
 def paired(compare: Compare, images: Codes, texts: Codes, cells: int = 2**20, finish: Finish | None = None) -> Tensor:
@@ -73,7 +73,7 @@ def paired(compare: Compare, images: Codes, texts: Codes, cells: int = 2**20, fi
         tiles += [compare(picture, _first(part, 1)) for picture, part in blocks]
         rows.append(place)
     parts = [part.squeeze(1) for part in (finish(tiles) if finish else tiles)]
-    return _in_order(parts, torch.cat(rows), 0)
+    return in_order(parts, torch.cat(rows), 0)
 
 
 def cross_products(compare: CompareProducts, images: Codes, texts: Codes, cells: int = 2**20) -> Tensor:
@@ -113,7 +113,7 @@ def cross_products(compare: CompareProducts, images: Codes, texts: Codes, cells:
             rows.append(torch.cat([compare(products) for products in each], 1))
         parts.append(torch.cat(rows))
         columns += [place + start for place in places]
-    return _in_order(parts, torch.cat(columns), 1)
+    return in_order(parts, torch.cat(columns), 1)
 
 
 def paired_products(compare: CompareProducts, images: Codes, texts: Codes, cells: int = 2**20) -> Tensor:
@@ -154,12 +154,13 @@ def by_length(texts: Codes) -> Iterator[tuple[Tensor, Codes]]:
 
 
 def front(codes: Codes) -> Codes:
-    """The codes with each item's real tokens first, and no mask where all are real."""
+    """The codes with each item's real tokens first and zeros behind them, and no mask where all are real."""
     if codes.tokens is None or codes.mask is None or bool(codes.mask.all()):
         return Codes(codes.vectors, codes.tokens)
     order = (~codes.mask).sort(dim=1, stable=True).indices
-    tokens = codes.tokens.take_along_dim(order[..., None], 1)
-    return Codes(codes.vectors, tokens, codes.mask.take_along_dim(order, 1))
+    mask = codes.mask.take_along_dim(order, 1)
+    tokens = codes.tokens.take_along_dim(order[..., None], 1).masked_fill(~mask[..., None], 0.0)
+    return Codes(codes.vectors, tokens, mask)
 
 
 def split(codes: Codes, size: int) -> list[Codes]:
@@ -178,7 +179,7 @@ def _first(codes: Codes, axis: int) -> Codes:
     return Codes(codes.vectors.unsqueeze(axis), codes.tokens.unsqueeze(axis))
 
 
-def _in_order(parts: list[Tensor], places: Tensor, axis: int) -> Tensor:
+def in_order(parts: list[Tensor], places: Tensor, axis: int) -> Tensor:
     """The parts side by side along an axis, each entry back in its place."""
     whole = torch.cat(parts, axis)
     return whole.index_select(axis, places.argsort())

@@ -18,7 +18,7 @@ class Scan(Matcher):
     """SCAN (Lee et al., Stacked Cross Attention for Image-Text Matching, ECCV 2018), without attended vectors.
 
     In the direction `t2i` each word attends to the regions, and the word's relevance is its cosine with what it attends
-    to; in `i2t` each region attends to the words. The similarity pools the relevances r_q (equations 5, 6, 11, 12):
+    to; in `i2t` each region attends to the words. The similarity pools the relevances r_q:
 
         mean:  1/Q sum_q r_q                lse:  1/lambda_lse log sum_q exp(lambda_lse r_q)
 
@@ -97,11 +97,11 @@ class Scan(Matcher):
 
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Similarity of every image with every text, (n_images, n_texts)."""
-        return blocks.cross_products(self._compare, images, texts)
+        return blocks.cross_products(self._compare, blocks.front(images), texts)
 
     def pair_similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Similarity of every image with the text in the same place, (n,)."""
-        return blocks.paired_products(self._compare, images, texts)
+        return blocks.paired_products(self._compare, blocks.front(images), texts)
 
     def intra_similarity(self, codes: Codes) -> Tensor:
         """Similarity of every item with every item of its kind, the rows as images, the columns as texts, (n, n)."""
