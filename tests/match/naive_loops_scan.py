@@ -41,7 +41,7 @@ def pool(relevance: Tensor, mask: Tensor, matcher: Scan, direction: str) -> Tens
 
 
 def attend(queries: Tensor, contexts: Tensor, sharpness: float, mask: Tensor) -> Tensor:
-    """Attended vectors of the queries (n, q, d) over the contexts (n, c, d), of which those with mask (n, c) are real."""
+    """Attended vectors of the queries (n, q, d) over the contexts (n, c, d), those with mask (n, c) real."""
     affinity = torch.bmm(contexts, queries.transpose(1, 2))
     affinity = unit(functional.leaky_relu(affinity, 0.1))
     affinity = affinity.transpose(1, 2).masked_fill(~mask[:, None], -torch.inf)

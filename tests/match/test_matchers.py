@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from pairsift.encode.features import Items
-from pairsift.match import MATCHERS, Codes, Matcher, TwoTower, Vse, unit
+from pairsift.match import MATCHERS, Codes, Matcher, TwoTower, Vse, Vsrn, unit
 
-KINDS = ["two_tower", "vse-mean", "vse-gpo"]
+KINDS = ["two_tower", "vse-mean", "vse-gpo", "vsrn"]
 
 
 @pytest.fixture(params=KINDS)
@@ -21,6 +21,8 @@ def make(kind: str) -> Matcher:
     torch.manual_seed(3)
     if kind == "two_tower":
         made: Matcher = TwoTower(6, 5, dim=4, hidden=7, depth=2)
+    elif kind == "vsrn":
+        made = Vsrn(6, 11, dim=4, word_dim=3, graphs=2)
     else:
         made = Vse(6, 11, dim=4, word_dim=3, pooling="gpo" if kind.endswith("gpo") else "mean")
     for parameter in made.parameters():

@@ -5,8 +5,9 @@ from pairsift.match.scan import Scan
 from pairsift.match.sgraf import Saf, Sgr, Sgraf
 from pairsift.match.two_tower import TwoTower
 from pairsift.match.vse import Vse
+from pairsift.match.vsrn import Vsrn
 
-MATCHERS: dict[str, type[Matcher]] = {one.name: one for one in (TwoTower, Vse, Scan, Saf, Sgr, Sgraf)}
+MATCHERS: dict[str, type[Matcher]] = {one.name: one for one in (TwoTower, Vse, Vsrn, Scan, Saf, Sgr, Sgraf)}
 
 __all__ = [
     "MATCHERS",
@@ -20,5 +21,6 @@ __all__ = [
     "TextKind",
     "TwoTower",
     "Vse",
+    "Vsrn",
     "unit",
 ]
