@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _usage() -> str:
-    lines = [f"  {name:10}{(verb.__doc__ or '').splitlines()[0]}" for name, verb in VERBS.items()]
+    lines = [f"  {name:19}{(verb.__doc__ or '').splitlines()[0]}" for name, verb in VERBS.items()]
     return "\n".join(["usage: pairsift VERB ...", "", *lines, "", "`pairsift VERB --help` tells a verb's options."])
 
 
@@ -87,6 +87,36 @@ def demo(words: Sequence[str]) -> None:
     options = {"out": str(chosen.out), "noise": chosen.noise, "noise_seed": chosen.seed, "overwrite": True}
     run = fit_source(scenes, options)
     _summary(run.folder, run.metrics)
+
+
+def import_checkpoint(words: Sequence[str]) -> None:
+    """Make a run of published checkpoints of SGRAF, NCR, PC2, GSC, DECL or BiCro."""
+    from pairsift.api.importing import import_checkpoint as run_import
+
+    about = (
+        f"{import_checkpoint.__doc__} Nothing in a file is run. Several files are one ensemble; SGR and SAF together "
+        "make SGRAF. Then `pairsift evaluate RUN` gives the recall."
+    )
+    parser = _parser("import-checkpoint", about)
+    parser.add_argument("file", nargs="+", help="a checkpoint, such as model_best.pth.tar")
+    parser.add_argument("--data", required=True, help="the folder of precomputed features that goes with it")
+    parser.add_argument("--out", required=True, help="the run's folder")
+    parser.add_argument("--vocabulary", help="the published vocabulary; by default the one found beside the data")
+    parser.add_argument(
+        "--noise-index", help="a published .npy file of image indices, so that an audit knows the truth"
+    )
+    parser.add_argument("--cache", help="folder of the feature cache; by default in the user's cache folder")
+    parser.add_argument("--overwrite", action="store_true", help="replace a run in the folder")
+    chosen = vars(parser.parse_args(words))
+    run = run_import(chosen.pop("file"), chosen.pop("data"), chosen.pop("out"), chosen)
+    for one in run.metrics["imported"]:
+        said = {"epoch": one["epoch"], "best rSum": one["best_rsum"]}
+        told = ", ".join(f"{name} {value}" for name, value in said.items() if value is not None)
+        print(f"{one['file']}: {one['matcher']}" + (f" ({told}, as it says itself)" if told else ""))
+    networks, matcher = run.config.method().networks, run.config["matcher"]
+    print(
+        f"{networks} network{'s' * (networks > 1)} of {matcher} in {run.folder}; next: pairsift evaluate {run.folder}"
+    )
 
 
 def evaluate(words: Sequence[str]) -> None:
@@ -196,6 +226,7 @@ def _summary(folder: Path, metrics: Mapping[str, object]) -> None:
 VERBS: dict[str, Callable[[Sequence[str]], None]] = {
     "demo": demo,
     "fit": fit,
+    "import-checkpoint": import_checkpoint,
     "evaluate": evaluate,
     "audit": audit,
     "search": search,

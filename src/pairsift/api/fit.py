@@ -46,10 +46,10 @@ def fit_config(config: Config, progress: bool = True) -> Run:
     check(config)
     options = config.group(TrainOptions)
     folder = out_folder(config)
-    _claim(folder, config)
+    claim(folder, config)
     began = time.monotonic()
     prepared = prepare(config, folder, progress=progress)
-    _start(folder, config, prepared)
+    start(folder, config, prepared)
     encoded = time.monotonic()
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -63,7 +63,7 @@ def fit_config(config: Config, progress: bool = True) -> Run:
     recall = {name: evaluate(matchers, prepared.features, prepared.pairs, name) for name in ("test", "dev")}
     facts = {"best": {"epoch": trainer.at.best_epoch, "dev_rsum": trainer.at.best_rsum}}
     seconds = {"encode": round(encoded - began, 1), "train": round(trainer.at.seconds, 1)}
-    write_json(folder / METRICS, {**recall, **facts, **_facts(config, prepared), "seconds": seconds})
+    write_json(folder / METRICS, {**recall, **facts, **facts_of(config, prepared), "seconds": seconds})
     run = Run(folder, prepared, progress)
     run.audit()
     write_json(folder / METRICS, {**run.metrics, "peak_memory_gb": round(_peak(), 2)})
@@ -77,7 +77,7 @@ def out_folder(config: Config) -> Path:
     return Path(config["out"] or Path("runs") / f"{Path(config['source']).resolve().stem}-{config['method']}")
 
 
-def _claim(folder: Path, config: Config) -> None:
+def claim(folder: Path, config: Config) -> None:
     """Make sure that the folder is free, or holds the unfinished run to go on with."""
     old = folder / CONFIG
     if config["resume"]:
@@ -100,7 +100,7 @@ def _claim(folder: Path, config: Config) -> None:
         raise InputError(f"{folder} holds other things: give another --out")
 
 
-def _start(folder: Path, config: Config, prepared: Prepared) -> None:
+def start(folder: Path, config: Config, prepared: Prepared) -> None:
     """What the folder holds from the first moment on."""
     try:
         (folder / "model").mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ def _start(folder: Path, config: Config, prepared: Prepared) -> None:
         (folder / VOCABULARY).write_text(prepared.vocabulary.to_json(), encoding="utf-8")
 
 
-def _facts(config: Config, prepared: Prepared) -> dict[str, Any]:
+def facts_of(config: Config, prepared: Prepared) -> dict[str, Any]:
     """What the numbers were made of and with."""
     pairs = prepared.pairs
     names, counts = np.unique(pairs.split, return_counts=True)

@@ -53,8 +53,11 @@ class Run:
 
     @staticmethod
     def finished(folder: Path) -> bool:
-        """Whether a folder's run came to its end."""
-        return (folder / PAIRS_FILE).exists()
+        """Whether a folder's run came to its end, or was imported."""
+        metrics = folder / METRICS
+        if (folder / PAIRS_FILE).exists() or not metrics.exists():
+            return (folder / PAIRS_FILE).exists()
+        return "imported" in json.loads(metrics.read_text(encoding="utf-8"))
 
     def weights(self, network: int) -> Path:
         """File of a network's weights."""
@@ -101,7 +104,13 @@ class Run:
         return evaluate(self.matchers, self.prepared.features, self.pairs, split, folds)
 
     def issues(self) -> pa.Table:
-        """All judged pairs, worst first: the columns of `pairs.parquet`."""
+        """All judged pairs, worst first: the columns of `pairs.parquet`.
+
+        Raises:
+            InputError: The run was imported, and its pairs have not been judged.
+        """
+        if not (self.folder / PAIRS_FILE).exists():
+            raise InputError(f"{self.folder} holds an imported run: judge its pairs first, `pairsift audit`")
         return pyarrow.parquet.read_table(self.folder / PAIRS_FILE)
 
     def audit(self) -> pa.Table:

@@ -6,8 +6,9 @@ from pairsift.match.scan import Scan
 from pairsift.match.sgraf import Saf, Sgr, Sgraf
 from pairsift.match.two_tower import TwoTower
 from pairsift.match.vse import Vse
+from pairsift.match.vsrn import Vsrn
 
-MATCHERS: dict[str, type[Matcher]] = {one.name: one for one in (TwoTower, Vse, Scan, Imram, Saf, Sgr, Sgraf)}
+MATCHERS: dict[str, type[Matcher]] = {one.name: one for one in (TwoTower, Vse, Vsrn, Scan, Imram, Saf, Sgr, Sgraf)}
 
 __all__ = [
     "MATCHERS",
@@ -22,5 +23,6 @@ __all__ = [
     "TextKind",
     "TwoTower",
     "Vse",
+    "Vsrn",
     "unit",
 ]

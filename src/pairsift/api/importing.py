@@ -1,0 +1,122 @@
+"""From published checkpoints to a run's folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from pairsift.api.config import Config, DataOptions, EncodeOptions
+from pairsift.api.fit import claim, facts_of, start
+from pairsift.api.numbering import check_numbering, run_numbering
+from pairsift.api.prepare import VOCABULARY, prepare, text_name, write_json
+from pairsift.api.run import LOG, METRICS, Run
+from pairsift.errors import InputError
+from pairsift.pairs import load
+from pairsift.train.checkpoint import write_tensors
+from pairsift.train.published import Published, read_published
+
+METHOD = "plain"  # which asks nothing of a network beside its matcher
+
+
+def import_checkpoint(
+    files: Sequence[str | Path],
+    data: str | Path,
+    out: str | Path,
+    options: Mapping[str, object] | None = None,
+    progress: bool = True,
+) -> Run:
+    """Make a run of published checkpoints of the SGRAF family, which evaluates, audits and searches as any other.
+
+    The run's networks are those of all files, whose similarities are averaged; files of SGR and as many of SAF give
+    networks of `sgraf`. Nothing is trained or measured here: recall on all of test takes a while without a GPU.
+
+    Args:
+        files: The checkpoints, at least one.
+        data: The folder of precomputed features that goes with them.
+        out: The run's folder.
+        options: Options of `fit` by name: `vocabulary`, where none lies with the data; `noise_index`, `cache`,
+            `overwrite`.
+        progress: Whether to show progress bars.
+
+    Raises:
+        InputError: A file, the data or an option cannot be used, or they do not go together.
+    """
+    published = [read_published(Path(file)) for file in files]
+    matcher, sizes, networks = _joined(published)
+    shapes = {name: size for name, size in sizes.items() if name not in ("image_dim", "vocabulary_size", "regions")}
+    given = {"source": str(data), "out": str(out), "matcher": matcher, "method": METHOD, matcher: shapes}
+    epochs = {"networks": len(networks), "warmup_epochs": 0, "epochs": 0}  # the folder says that none was run
+    config = Config.resolve({**(options or {}), **given, METHOD: epochs})
+    folder = Path(out)
+    claim(folder, config)
+    _check(config, sizes, folder / VOCABULARY)
+    prepared = prepare(config, folder, progress=progress)
+    start(folder, config, prepared)
+    for k, state in enumerate(networks):
+        tensors = {f"matcher.{name}": value for name, value in state.items()}
+        write_tensors(folder / "model" / f"network_{k}.safetensors", tensors)
+    about = [_about(one) for one in published]
+    (folder / LOG).write_text(json.dumps({"event": "import", "files": about}) + "\n", encoding="utf-8")
+    write_json(folder / METRICS, {"imported": about, **facts_of(config, prepared)})
+    return Run(folder, prepared, progress)
+
+
+def _joined(published: Sequence[Published]) -> tuple[str, dict[str, int], list[dict[str, Tensor]]]:
+    """The matcher, its sizes and each network's state.
+
+    Raises:
+        InputError: Sizes differ, or SGR and SAF have not as many networks.
+    """
+    first, sizes = published[0], dict(published[0].options)
+    for other in published[1:]:
+        for name, size in other.options.items():
+            if sizes.setdefault(name, size) != size:
+                raise InputError(f"{other.path}: has {name} {size} where {first.path} has {sizes[name]}")
+    kinds = {kind: [one for file in published if file.kind == kind for one in file.networks] for kind in ("sgr", "saf")}
+    sgr, saf = kinds.values()
+    if not sgr or not saf:
+        return first.kind, sizes, sgr or saf
+    if len(sgr) != len(saf):
+        raise InputError(f"{len(sgr)} networks of SGR and {len(saf)} of SAF make no SGRAF: give as many of each")
+    pairs = [{"sgr": one, "saf": other} for one, other in zip(sgr, saf, strict=True)]
+    states = [{f"{part}.{n}": value for part, own in pair.items() for n, value in own.items()} for pair in pairs]
+    return "sgraf", sizes, states
+
+
+def _check(config: Config, sizes: Mapping[str, int], saved: Path) -> None:
+    """Refuse data and vocabularies that the networks were not made for, before captions are numbered.
+
+    Raises:
+        InputError: They were not.
+    """
+    options, encode = config.group(DataOptions), config.group(EncodeOptions)
+    if not Path(config["source"]).exists():
+        raise InputError(f"there is nothing at {config['source']}: give the folder of precomputed features")
+    check_numbering(encode, text_name(config))
+    columns: dict[str, Any] = {"image_column": options.image_column, "caption_column": options.caption_column}
+    pairs = load(config["source"], options.reader, options.split_seed, **columns)
+    if pairs.features is None:
+        raise InputError(f"{config['source']}: has no precomputed features, which the networks were trained on")
+    wanted = sizes["regions"], sizes["image_dim"]
+    if pairs.features.shape != wanted:
+        found = " x ".join(map(str, pairs.features.shape))
+        raise InputError(f"{config['source']}: a row is {found}; the networks take {wanted[0]} x {wanted[1]}")
+    file = encode.vocabulary or pairs.features.vocabulary
+    if file is None:
+        raise InputError(f"{config['source']}: no vocabulary lies there; give the published one with --vocabulary")
+    numbering = run_numbering(pairs, text_name(config, pairs), encode, saved)
+    if numbering is None or len(numbering) != sizes["vocabulary_size"]:
+        size = 0 if numbering is None else len(numbering)
+        raise InputError(f"{file}: gives ids below {size}; the networks know {sizes['vocabulary_size']} words")
+
+
+def _about(one: Published) -> dict[str, object]:
+    """What the run says of a file."""
+    with one.path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return {"file": one.path.name, "sha256": digest, "matcher": one.kind, "epoch": one.epoch, "best_rsum": one.rsum}
