@@ -111,13 +111,11 @@ class Bank:
         return where
 
 
-def sized(lengths: Ints, rows: int = ROWS, tokens: int = TOKENS) -> list[slice]:
-    """Cut consecutive items into batches that stay within bounds when each is padded to its longest.
+def sized(lengths: Ints) -> list[slice]:
+    """Cut consecutive items into batches of at most `ROWS` items and `TOKENS` tokens when padded to their longest.
 
     Args:
-        lengths: Number of tokens of each item, (n,).
-        rows: Most items in a batch.
-        tokens: Most tokens in a batch with its padding; an item that is longer has a batch of its own.
+        lengths: Number of tokens of each item, (n,); an item that is too long has a batch of its own.
 
     Returns:
         The batches in order, at least one.
@@ -125,7 +123,7 @@ def sized(lengths: Ints, rows: int = ROWS, tokens: int = TOKENS) -> list[slice]:
     found, start, longest = [], 0, 0
     for place, length in enumerate(lengths.tolist()):
         longest = max(longest, length)
-        if place > start and (place - start >= rows or (place - start + 1) * longest > tokens):
+        if place > start and (place - start >= ROWS or (place - start + 1) * longest > TOKENS):
             found.append(slice(start, place))
             start, longest = place, length
     return [*found, slice(start, len(lengths))]
