@@ -40,7 +40,7 @@ def make_gallery(n_images, n_texts, ragged=False):
 @pytest.mark.parametrize("ragged", [False, True])
 def test_blocks_and_pairs_equal_loops_over_pairs(memory, ragged):
     gallery, expected = make_gallery(11, 23, ragged)
-    assert all(bool(bank.kept) == ("again" not in memory) for bank in (*gallery.images, *gallery.texts))
+    assert all(bool(bank.kept) == ("again" not in memory) for bank in gallery.texts)
     for rows in (np.arange(11), np.array([4]), np.array([7, 0, 7, 10, 2])):
         assert np.allclose(gallery.views(rows), expected[:, rows], atol=1e-5)
         assert np.allclose(gallery.block(rows), expected.mean(0)[rows], atol=1e-5)

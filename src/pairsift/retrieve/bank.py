@@ -15,7 +15,7 @@ from pairsift.encode.features import Table
 from pairsift.match.base import Codes, Matcher
 from pairsift.pairs.pairs import Ints
 
-ROWS, TOKENS = 1024, 2**13  # most items, and most tokens with padding, that are encoded or compared at once
+ROWS, TOKENS = 1024, 2**12  # most items, and most tokens with padding, that are encoded or compared at once
 
 
 @dataclass(frozen=True)
@@ -67,16 +67,16 @@ class Bank:
         lengths = table.lengths[rows]
         order = np.argsort(lengths, kind="stable")
         parts = [order[part] for part in sized(lengths[order])]
-        vectors: list[Tensor] = []
+        padded = [len(part) * int(lengths[part].max(initial=1)) for part in parts]
+        vectors = next(matcher.parameters()).new_empty(len(rows), matcher.dim)
         kept: list[Codes] = []
-        held = 0
-        for part in parts:
+        fits = not matcher.factorises
+        for part, tokens in zip(parts, padded, strict=True):
             codes = encode(part)
-            vectors.append(codes.vectors)
-            held += _size(codes)
-            kept = [*kept, codes] if held <= keep and not matcher.factorises else []
-        joined = torch.cat(vectors)[torch.from_numpy(order.argsort()).to(device)]
-        return Bank.of(Codes(joined)) if matcher.factorises else Bank(joined, lengths, parts, kept, encode)
+            vectors[torch.from_numpy(part).to(device)] = codes.vectors
+            fits = fits and _size(codes) * sum(padded) <= keep * tokens  # foreseen by the first part already
+            kept = [*kept, codes] if fits else []
+        return Bank.of(Codes(vectors)) if matcher.factorises else Bank(vectors, lengths, parts, kept, encode)
 
     def __len__(self) -> int:
         return len(self.vectors)

@@ -16,7 +16,7 @@ from pairsift.retrieve.bank import Bank, evaluating, sized
 from pairsift.retrieve.ranks import folded, ranks_by_view, recall
 from pairsift.retrieve.search import top
 
-KEPT_BYTES = 3 * 2**28  # tokens that the networks together keep of the images, and as many of the captions
+KEPT_BYTES = 3 * 2**28  # tokens that the networks together keep
 
 Block = NDArray[np.float32]
 
@@ -39,9 +39,9 @@ class Gallery:
 
     @staticmethod
     def of(matchers: Sequence[Matcher], features: Features, image_rows: Ints, ids: Ints) -> Gallery:
-        """Encode these image rows and the captions of these pairs."""
+        """Encode these image rows and the captions of these pairs; images keep no tokens, as blocks walk them once."""
         keep = KEPT_BYTES // len(matchers)
-        images = [Bank.encoded(matcher, features.images, image_rows, False, keep) for matcher in matchers]
+        images = [Bank.encoded(matcher, features.images, image_rows, False, 0) for matcher in matchers]
         texts = [Bank.encoded(matcher, features.texts, ids, True, keep) for matcher in matchers]
         return Gallery(matchers, images, texts)
 
