@@ -10,6 +10,7 @@ from pairsift.audit import score as module
 from pairsift.audit.score import judge
 from pairsift.match import TwoTower
 from pairsift.match.base import Codes, unit
+from pairsift.retrieve.bank import Bank
 from pairsift.retrieve.codes import Gallery
 
 
@@ -20,9 +21,9 @@ def make_gallery(n_images: int, owner: np.ndarray, noise: float = 0.8, dim: int 
     images, texts = [], []
     for _ in matchers:
         base = rng.normal(size=(n_images, dim))
-        images.append(Codes(unit(torch.tensor(base, dtype=torch.float32))))
+        images.append(Bank.of(Codes(unit(torch.tensor(base, dtype=torch.float32)))))
         near = base[owner] + noise * rng.normal(size=(len(owner), dim))
-        texts.append(Codes(unit(torch.tensor(near, dtype=torch.float32))))
+        texts.append(Bank.of(Codes(unit(torch.tensor(near, dtype=torch.float32)))))
     return Gallery(matchers, images, texts)
 
 
@@ -31,11 +32,12 @@ def test_evidence_is_infonce_over_the_gallery(monkeypatch):
     owner = np.array([0, 0, 1, 2, 2, 2, 3, 5, 6, 6])  # image 4 has no caption
     gallery = make_gallery(7, owner)
     stray = np.array([3, 0, 2, 5, 6, 1, 1, 4, 0, 2])
-    (given, chance), columns = module._evidence(gallery, owner, stray)
+    sums = module._whole(gallery, np.stack([owner, stray]))
+    given, chance = sums.evidence()
     s = gallery.block(np.arange(7)).astype(float) * gallery.scale()
     for t in range(len(owner)):
         column = math.log(sum(math.exp(s[i, t]) for i in range(7)))
-        assert columns[t] == pytest.approx(column, abs=1e-5)
+        assert sums.columns[:, t] == pytest.approx(column, abs=1e-5)
         for image, found in ((owner[t], given[t]), (stray[t], chance[t])):
             others = [math.exp(s[image, j]) for j in range(len(owner)) if owner[j] != image]
             row = math.log(math.exp(s[image, t]) + sum(others))
@@ -45,11 +47,11 @@ def test_evidence_is_infonce_over_the_gallery(monkeypatch):
 def test_suggestions_are_the_best_captions_of_other_images():
     owner = np.array([0, 0, 1, 2, 2, 2, 3, 5, 6, 6])
     gallery = make_gallery(7, owner)
-    _, columns = module._evidence(gallery, owner, owner)
-    best = module._suggest(gallery, owner, columns, np.arange(7))
+    sums = module._whole(gallery, np.stack([owner, owner]))
+    best = module._suggest(gallery, owner, sums, np.arange(7), 32)
     s = gallery.block(np.arange(7)).astype(float) * gallery.scale()
     for image in range(7):
-        fits = [(s[image, t] - columns[t], t) for t in range(len(owner)) if owner[t] != image]
+        fits = [(s[image, t] - sums.columns[0, t], t) for t in range(len(owner)) if owner[t] != image]
         assert best[image] == max(fits)[1]
 
 
@@ -98,9 +100,8 @@ def test_the_order_of_images_and_captions_does_not_matter():
     before = judge(gallery, owner, 0, trained)
     rng = np.random.default_rng(4)
     images, texts = rng.permutation(100), rng.permutation(len(owner))
-    index = [torch.from_numpy(part) for part in (images, texts)]
     moved = Gallery(
-        gallery.matchers, [c.rows(index[0]) for c in gallery.images], [c.rows(index[1]) for c in gallery.texts]
+        gallery.matchers, [Bank.of(c.at(images)) for c in gallery.images], [Bank.of(c.at(texts)) for c in gallery.texts]
     )
     after = judge(moved, np.argsort(images)[owner[texts]], 0, trained)
     assert np.allclose(after.score, before.score[texts], atol=1e-5)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairsift import retrieve
-from pairsift.retrieve import Ranks, recall, recall_folds
+from pairsift.retrieve import Ranks, folded, recall
+from pairsift.retrieve.ranks import ranks_by_view
 
 KEYS = ["i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum"]
 
@@ -131,21 +132,25 @@ def test_the_last_bit_of_a_second_computation_breaks_no_tie():
     assert found.t2i.tolist() == [0] * 8
 
 
+@settings(max_examples=50, deadline=None)
+@given(matrices(), matrices(), st.integers(1, 8))
+def test_views_are_ranked_each_by_itself(case, other, chunk):
+    scores, image_of = case
+    second = np.resize(other[0], scores.shape)
+    found = ranks_by_view(lambda rows: np.stack([scores, second])[:, rows], image_of, len(scores), chunk)
+    for view, each in zip((scores, second), found, strict=True):
+        assert (each.i2t.tolist(), each.t2i.tolist()) == loops(view, image_of)
+
+
 @pytest.mark.parametrize("folds", [1, 3, 5])
-def test_folds_are_means_over_slices(folds):
-    rng = np.random.default_rng(1)
-    scores = rng.integers(0, 5, size=(15, 40)).astype(np.float64)
-    image_of = np.concatenate([np.arange(15), rng.integers(0, 15, 25)])
-    scores[image_of, np.arange(40)] += 2
-    size, parts = 15 // folds, []
-    for fold in range(folds):
-        own = (image_of >= fold * size) & (image_of < (fold + 1) * size)
-        i2t, t2i = loops(scores[fold * size : (fold + 1) * size][:, own], image_of[own] - fold * size)
-        parts.append(recall(Ranks(np.array(i2t), np.array(t2i))))
-    found = recall_folds(lambda rows: scores[rows], image_of, 15, folds, chunk=2)
-    assert found == pytest.approx({key: np.mean([part[key] for part in parts]) for key in KEYS})
-    if folds == 1:
-        assert found == recall(of(scores, image_of))
+def test_folds_are_consecutive_images_with_their_captions(folds):
+    image_of = np.concatenate([np.arange(15), np.random.default_rng(1).integers(0, 15, 25)])
+    parts = folded(image_of, 15, folds)
+    assert np.concatenate([rows for rows, _ in parts]).tolist() == list(range(15))
+    for rows, captions in parts:
+        assert len(rows) == 15 // folds
+        assert captions.tolist() == [t for t in range(40) if image_of[t] in rows]
+    assert [len(rows) for rows, _ in folded(image_of, 15, 4)] == [4, 4, 4, 3]
 
 
 def test_what_does_not_fit_is_refused():
@@ -159,7 +164,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="no caption"):
         recall(of(np.ones((3, 0)), np.zeros(0, dtype=int)))
     with pytest.raises(ValueError, match="4 folds of 3 images"):
-        recall_folds(lambda rows: scores[rows], np.zeros(4, dtype=int), 3, 4)
+        folded(np.zeros(4, dtype=int), 3, 4)
     scores[1, 2] = np.nan
     with pytest.raises(ValueError, match="1 scores are not a number, the first at image row 1 and caption row 2"):
         of(scores, np.array([0, 1, 2, 2]), 2)

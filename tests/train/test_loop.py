@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from train_helpers import make_job, make_pairs
 
 from pairsift.errors import InputError
+from pairsift.match import TwoTower
 from pairsift.methods import METHODS
 from pairsift.retrieve.codes import Gallery, evaluate
 from pairsift.train.batches import Gatherer, cut, steps
@@ -92,6 +93,26 @@ def test_each_phase_trains_its_subsets_and_the_trust_is_the_peers(tmp_path):
     assert {s for s in seen if s[0] == "all"} == {("all", 0, ("clean", "noisy")), ("all", 1, ("clean", "noisy"))}
 
 
+@pytest.mark.parametrize(("factorises", "most"), [(True, 384), (False, 48)])
+def test_pairs_are_observed_in_small_blocks_where_a_similarity_costs_much(tmp_path, factorises, most):
+    sizes = []
+
+    class Watched(METHODS["ncr"]):
+        def observe(self, network, batch):
+            sizes.append(len(batch))
+            return super().observe(network, batch)
+
+    class Costly(TwoTower):
+        pass
+
+    Costly.factorises = factorises
+    job = make_job(tmp_path)
+    object.__setattr__(job, "method", Watched(0, 1, 0))
+    object.__setattr__(job, "matcher", lambda: Costly(20, 16, dim=16, hidden=16))
+    Trainer(job).run()
+    assert sum(sizes) == 2 * 384 and max(sizes) <= most and (factorises or min(sizes) >= 32)
+
+
 def test_the_best_epoch_by_dev_is_what_remains(tmp_path):
     job = make_job(tmp_path)
     trainer = Trainer(job)
@@ -115,7 +136,7 @@ def test_the_ensemble_is_the_mean_of_the_networks_similarities(tmp_path):
     rows, ids = job.pairs.images("dev"), job.pairs.ids("dev")
     gallery = Gallery.of(matchers, job.features, rows, ids)
     all_rows = np.arange(len(rows))
-    singles = [gallery.only(k).block(all_rows) for k in range(2)]
+    singles = gallery.views(all_rows)
     assert np.allclose(gallery.block(all_rows), (singles[0] + singles[1]) / 2, atol=1e-6)
 
 

@@ -173,7 +173,8 @@ def matcher_factory(config: Config, prepared: Prepared) -> Callable[[], Matcher]
     options = dict(config[config["matcher"]])
     options["image_dim"] = features.images.dim
     if "regions" in inspect.signature(matcher).parameters:
-        options["regions"] = features.images.length
+        counts = set(features.images.lengths.tolist())
+        options["regions"] = counts.pop() if len(counts) == 1 else None
     if matcher.text_kind == "ids":
         assert prepared.vocabulary is not None
         options["vocabulary_size"] = len(prepared.vocabulary)

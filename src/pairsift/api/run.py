@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
-import torch
 
 from pairsift.api.config import Config
 from pairsift.api.prepare import Prepared, matcher_factory, prepare, write_json
@@ -19,11 +18,11 @@ from pairsift.audit.score import judge
 from pairsift.audit.table import PAIRS_FILE
 from pairsift.encode import Table
 from pairsift.errors import InputError
-from pairsift.match import Codes, Matcher
+from pairsift.match import Matcher
 from pairsift.pairs import SPLITS, Pairs
 from pairsift.pairs.pairs import Ints
-from pairsift.retrieve.codes import Gallery, encode_rows, evaluate
-from pairsift.retrieve.search import top
+from pairsift.retrieve.bank import Bank
+from pairsift.retrieve.codes import KEPT_BYTES, Gallery, evaluate, find_images
 from pairsift.train.checkpoint import read_tensors, under
 
 CONFIG, METRICS, LOG, REPORT = "config.yaml", "metrics.json", "log.jsonl", "report.html"
@@ -150,26 +149,23 @@ class Run:
             k: How many images.
 
         Returns:
-            Path and mean cosine of each image, in [-1, 1]; its name where the source has features instead of images.
+            Path and score of each image (its name where the source has features instead of images). The score is the
+            matcher's similarity, averaged over the networks: the cosine of the global vectors, in [-1, 1], where the
+            matcher factorises. Where it does not, the score is on the matcher's own scale, and the images are the best
+            of the 200 whose global vectors come closest to the text's.
         """
         if not query.strip():
             raise InputError("the query is empty: give some words")
-        items = Table.of(self.prepared.texts.encode([query])).batch(np.zeros(1, np.int64))
-        with torch.no_grad():
-            texts = [matcher.encode_texts(items) for matcher in self.matchers]
-        rows, codes = self._images
-        found, scores = top(_joined(texts)[0], _joined(codes), k)
+        items = Table.of(self.prepared.texts.encode([query]))
+        one = np.zeros(1, np.int64)
+        texts = [Bank.encoded(matcher, items, one, True, KEPT_BYTES) for matcher in self.matchers]
+        rows, images = self._images
+        found, scores = find_images(Gallery(self.matchers, images, texts), k)
         shown = self.pairs.paths if self.pairs.features is None else self.pairs.names
         return [(str(shown[rows[i]]), float(score)) for i, score in zip(found, scores, strict=True)]
 
     @cached_property
-    def _images(self) -> tuple[Ints, list[Codes]]:
+    def _images(self) -> tuple[Ints, list[Bank]]:
         rows = self.pairs.images(*SPLITS, "unused")
-        images = self.prepared.features.images
-        return rows, [encode_rows(matcher, images, rows, texts=False) for matcher in self.matchers]
-
-
-def _joined(codes: list[Codes]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Vectors whose inner product is the mean of the networks' inner products."""
-    whole = torch.cat([part.vectors for part in codes], 1) / len(codes) ** 0.5
-    return np.asarray(whole.cpu().numpy(), np.float32)
+        images, keep = self.prepared.features.images, KEPT_BYTES // len(self.matchers)
+        return rows, [Bank.encoded(matcher, images, rows, False, keep) for matcher in self.matchers]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from pairsift.pairs.pairs import Ints
-from pairsift.retrieve.codes import Gallery
+from pairsift.retrieve.codes import Block, Gallery
 from pairsift.trust.mixture import fit_beside, fit_mixture
 
 CHUNK = 256  # images in a block
@@ -36,70 +37,150 @@ class Verdicts:
         return float(np.mean(1 - self.score)) if len(self.score) else 0.0
 
 
-def judge(gallery: Gallery, owner: Ints, seed: int, trained: NDArray[np.bool_]) -> Verdicts:
+def judge(
+    gallery: Gallery,
+    owner: Ints,
+    seed: int,
+    trained: NDArray[np.bool_],
+    references: int = 128,
+    shortlist: int = 32,
+) -> Verdicts:
     """Judge every caption of a gallery against the image that it is given with.
 
-    A pair's evidence is its symmetric InfoNCE over the whole gallery instead of a batch,
+    A pair's evidence is its symmetric InfoNCE over reference captions T' and reference images I' instead of a batch,
 
         e = s/tau - 1/2 log sum_T' exp(s(I, T')/tau) - 1/2 log sum_I' exp(s(I', T)/tau),
 
-    where the captions given with I are left out of the first sum. The score is the posterior of the upper component of
-    a two-component mixture over e, fitted by itself for the pairs that the networks were trained on, which fit better
-    than others do. For the others the lower component is that of captions put beside random images, so that a clean
-    set is not cut in two.
+    where the first sum leaves out the captions given with I, and both take in the pair itself. Where the matcher
+    factorises, the references are the whole gallery. Elsewhere they are a sample of it, drawn once, the same for all
+    pairs; with as many references as there are images and captions the evidence is that of the whole gallery again.
+
+    The score is the posterior of the upper component of a two-component mixture over e, fitted by itself for the pairs
+    that the networks were trained on, which fit better than others do. For the others the lower component is that of
+    captions put beside random images, so that a clean set is not cut in two.
 
     A suggestion is the caption with the largest s/tau - log sum_I' exp(s(I', T)/tau), so that captions which lie close
-    to every image do not win everywhere.
+    to every image do not win everywhere. Where the matcher does not factorise, only those captions are compared for
+    which the same expression over the inner products of global vectors is largest.
 
     Args:
         gallery: The images and captions.
         owner: Which of the gallery's images each caption is given with, (n_texts,).
-        seed: Seed of the mixture and of the random images.
+        seed: Seed of the mixture, of the random images and of the references.
         trained: Whether the networks were trained on the pair, (n_texts,).
+        references: How many images, and how many captions, are the references where the matcher does not factorise.
+        shortlist: How many captions are compared with an image for a suggestion where it does not.
     """
-    stray = np.random.default_rng(seed).integers(0, len(gallery.images[0]), len(owner))
-    (evidence, chance), columns = _evidence(gallery, owner, stray)
+    rng = np.random.default_rng(seed)
+    n_images = len(gallery.images[0])
+    beside = np.stack([owner, rng.integers(0, n_images, len(owner))])
+    images, captions = (np.sort(rng.permutation(n)[:references]) for n in (n_images, len(owner)))
+    sums = _whole(gallery, beside) if gallery.factorises else _sampled(gallery, beside, images, captions)
+    evidence, chance = sums.evidence()
     score = np.ones(len(owner))
     score[trained] = fit_mixture(-evidence[trained], seed).low(-evidence[trained])
     if not trained.all():
         mixture = fit_beside(-evidence[~trained], -chance[~trained])
         score[~trained] = mixture.low(-evidence[~trained])
     flagged = score < 0.5
-    best = _suggest(gallery, owner, columns, np.unique(owner[flagged]))
+    best = _suggest(gallery, owner, sums, np.unique(owner[flagged]), shortlist)
     return Verdicts(score, flagged, np.where(flagged, best[owner], -1))
 
 
-def _evidence(gallery: Gallery, owner: Ints, stray: Ints) -> tuple[list[Floats], Floats]:
-    """Evidence of every caption with its own and with a stray image; log-sums over images; each (n_texts,)."""
+@dataclass(frozen=True)
+class _Sums:
+    """What evidence is made of, for every caption beside its own and beside a stray image.
+
+    Attributes:
+        pairs: s(I, T)/tau, (2, n_texts).
+        rows: log sum_T' exp(s(I, T')/tau) over the reference captions that are not given with I, (2, n_texts).
+        columns: log sum_I' exp(s(I', T)/tau) over the reference images and I, (2, n_texts).
+        coarse: The sum over the reference images by the global vectors, (n_texts,); None where these tell all.
+    """
+
+    pairs: Floats
+    rows: Floats
+    columns: Floats
+    coarse: Floats | None = None
+
+    def evidence(self) -> Floats:
+        """Evidence of every caption with its own and with the stray image, (2, n_texts)."""
+        return self.pairs - (np.logaddexp(self.pairs, self.rows) + self.columns) / 2
+
+
+def _whole(gallery: Gallery, beside: Ints) -> _Sums:
+    """The sums over the whole gallery, in one pass.
+
+    Args:
+        gallery: The images and captions.
+        beside: Each caption's own image, and a stray one, (2, n_texts).
+    """
     n_images, scale = len(gallery.images[0]), gallery.scale()
-    given, away = _by_image(owner, n_images), _by_image(stray, n_images)
-    logits, rows = np.zeros((2, len(owner))), np.zeros((2, len(owner)))
-    columns = torch.full((len(owner),), -torch.inf, dtype=torch.float64)
+    given, away = (_by_image(images, n_images) for images in beside)
+    pairs, rows = np.zeros((2, *beside.shape))
+    columns = torch.full((beside.shape[1],), -torch.inf, dtype=torch.float64)
     for chunk in _chunks(np.arange(n_images)):
         block = torch.from_numpy(gallery.block(chunk)) * scale
         columns = torch.logaddexp(columns, block.logsumexp(0).double())
         mine, others = (np.concatenate([part[image] for image in chunk]) for part in (given, away))
-        places = (owner[mine] - chunk[0], mine), (stray[others] - chunk[0], others)
+        places = (beside[0, mine] - chunk[0], mine), (beside[1, others] - chunk[0], others)
         for kind, (at, captions) in enumerate(places):
-            logits[kind, captions] = block[at, captions].numpy()
+            pairs[kind, captions] = block[at, captions].numpy()
         block[places[0]] = -torch.inf
         sums = block.logsumexp(1).numpy()
         for kind, (at, captions) in enumerate(places):
             rows[kind, captions] = sums[at]
-    both = [own - (np.logaddexp(own, sums) + columns.numpy()) / 2 for own, sums in zip(logits, rows, strict=True)]
-    return both, columns.numpy()
+    return _Sums(pairs, rows, np.stack([columns.numpy()] * 2))
 
 
-def _suggest(gallery: Gallery, owner: Ints, columns: Floats, images: Ints) -> Ints:
+def _sampled(gallery: Gallery, beside: Ints, images: Ints, captions: Ints) -> _Sums:
+    """The sums over these reference images and captions; `beside` as in `_whole`."""
+    scale, everything = gallery.scale(), np.arange(beside.shape[1])
+    pairs = np.stack([gallery.pairs(image, everything) for image in beside]).astype(np.float64) * scale
+    columns = _columns(gallery.block, images, scale)
+    few = gallery.only_captions(captions) if len(captions) < len(everything) else gallery
+    rows = np.zeros(len(gallery.images[0]))
+    for chunk in _chunks(np.arange(len(rows))):
+        block = torch.from_numpy(few.block(chunk)) * scale
+        block[torch.from_numpy(chunk[:, None] == beside[0, captions])] = -torch.inf
+        rows[chunk] = block.logsumexp(1).numpy()
+    columns = np.where(np.isin(beside, images), columns, np.logaddexp(columns, pairs))
+    return _Sums(pairs, rows[beside], columns, _columns(gallery.coarse, images, scale))
+
+
+def _columns(block: Callable[[Ints], Block], images: Ints, scale: float) -> Floats:
+    """Each caption's log-sum over these images, (n_texts,)."""
+    parts = [(torch.from_numpy(block(chunk)) * scale).logsumexp(0).double().numpy() for chunk in _chunks(images)]
+    return np.asarray(np.logaddexp.reduce(parts), np.float64)
+
+
+def _suggest(gallery: Gallery, owner: Ints, sums: _Sums, images: Ints, shortlist: int) -> Ints:
     """For these images the best caption that is not given with them, -1 where there is none, (n_images,)."""
     best = np.full(len(gallery.images[0]), -1, np.int64)
-    captions, handicap = _by_image(owner, len(best)), columns
+    captions, scale = _by_image(owner, len(best)), gallery.scale()
+    block, handicap, size = gallery.block, sums.columns[0], 1
+    if sums.coarse is not None:
+        block, handicap, size = gallery.coarse, sums.coarse, min(shortlist, len(owner))
     for chunk in _chunks(images):
-        block = gallery.block(chunk) * gallery.scale() - handicap
-        for fit, image in zip(block, chunk, strict=True):
-            fit[captions[image]] = -np.inf
-            best[image] = fit.argmax() if len(captions[image]) < len(owner) else -1
+        fit = block(chunk) * scale - handicap
+        for row, image in zip(fit, chunk, strict=True):
+            row[captions[image]] = -np.inf
+        found = _largest(fit, size)
+        fit = np.take_along_axis(fit, found, 1)
+        if sums.coarse is not None:
+            exact = gallery.pairs(chunk.repeat(size), found.ravel()).reshape(found.shape) * scale
+            fit = np.where(fit > -np.inf, exact - sums.columns[0, found], -np.inf)
+        first = _largest(fit, 1)
+        chosen = np.take_along_axis(found, first, 1)
+        best[chunk] = np.where(np.take_along_axis(fit, first, 1) > -np.inf, chosen, -1)[:, 0]
     return best
+
+
+def _largest(fit: Floats, size: int) -> Ints:
+    """Columns of each row's largest values, ascending, (rows, size); of equal ones the first where the size is 1."""
+    if size == 1:
+        return np.asarray(fit.argmax(1)[:, None], np.int64)
+    return np.sort(np.argpartition(-fit, size - 1, axis=1)[:, :size], axis=1)
 
 
 def _by_image(owner: Ints, n_images: int) -> list[Ints]:

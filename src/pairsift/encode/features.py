@@ -62,11 +62,11 @@ class Table:
         return 1 if ids else int(self.values.shape[-1])
 
     @property
-    def length(self) -> int | None:
-        """Number of vectors of every item (1 for pooled vectors); None where items differ."""
+    def lengths(self) -> Ints:
+        """Number of tokens of each item, 1 for a vector, (n,)."""
         if self.offsets is not None:
-            return None
-        return int(self.values.shape[1]) if self.values.ndim == 3 else 1
+            return np.diff(self.offsets)
+        return np.full(len(self), self.values.shape[1] if self.values.ndim == 3 else 1, np.int64)
 
     def batch(self, rows: Ints) -> Items:
         """Gather these rows, padding ragged items with 0 to the longest, (len(rows), ...)."""

@@ -42,6 +42,8 @@ class Codes:
     @staticmethod
     def join(parts: Sequence[Codes]) -> Codes:
         """Put batches one after the other, padding tokens to the longest."""
+        if len(parts) == 1:
+            return parts[0]
         if parts[0].tokens is None:
             return Codes(torch.cat([part.vectors for part in parts]))
         length = max(part.tokens.shape[1] for part in parts if part.tokens is not None)

@@ -1,6 +1,6 @@
 """Ranks and recall, and search."""
 
-from pairsift.retrieve.ranks import Ranks, ranks, recall, recall_folds
+from pairsift.retrieve.ranks import Ranks, folded, ranks, recall
 from pairsift.retrieve.search import top
 
-__all__ = ["Ranks", "ranks", "recall", "recall_folds", "top"]
+__all__ = ["Ranks", "folded", "ranks", "recall", "top"]

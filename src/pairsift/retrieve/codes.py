@@ -1,80 +1,126 @@
-"""Codes of whole tables, and the similarity of everything with everything in blocks."""
+"""Images and captions as several networks see them, and their similarities, in bounded memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pairsift.encode.features import Features, Table
-from pairsift.match.base import Codes, Matcher
+from pairsift.encode.features import Features
+from pairsift.match.base import Matcher
 from pairsift.pairs.pairs import Ints, Pairs
-from pairsift.retrieve.ranks import ranks, recall, recall_folds
+from pairsift.retrieve.bank import Bank, evaluating, sized
+from pairsift.retrieve.ranks import folded, ranks_by_view, recall
+from pairsift.retrieve.search import top
 
-Block = Callable[[Ints], NDArray[np.float32]]
+KEPT_BYTES = 3 * 2**28  # tokens that the networks together keep
 
-
-@torch.no_grad()
-def encode_rows(matcher: Matcher, table: Table, rows: Ints, texts: bool, batch_size: int = 1024) -> Codes:
-    """Codes of these rows of a table in evaluation mode, in order, on the matcher's device.
-
-    Tokens are kept only where the similarity needs them.
-    """
-    training = matcher.training
-    matcher.eval()
-    device = next(matcher.parameters()).device
-    encode = matcher.encode_texts if texts else matcher.encode_images
-    starts = range(0, max(1, len(rows)), batch_size)
-    parts = [encode(table.batch(rows[start : start + batch_size]).to(device)) for start in starts]
-    if matcher.factorises:
-        parts = [Codes(part.vectors) for part in parts]
-    matcher.train(training)
-    return Codes.join(parts)
+Block = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Gallery:
     """Some images and some captions as several networks see them; similarities are the networks' mean.
 
+    Similarities are computed in evaluation mode and without gradients.
+
     Attributes:
-        matchers: One per network.
-        images: Each network's codes of the images, (n_images, ...).
-        texts: Each network's codes of the captions, (n_texts, ...).
+        matchers: One per network, all of one kind.
+        images: Each network's codes of the images.
+        texts: Each network's codes of the captions.
     """
 
     matchers: Sequence[Matcher]
-    images: Sequence[Codes]
-    texts: Sequence[Codes]
+    images: Sequence[Bank]
+    texts: Sequence[Bank]
 
     @staticmethod
     def of(matchers: Sequence[Matcher], features: Features, image_rows: Ints, ids: Ints) -> Gallery:
-        """Encode these image rows and the captions of these pairs."""
-        images = [encode_rows(matcher, features.images, image_rows, texts=False) for matcher in matchers]
-        texts = [encode_rows(matcher, features.texts, ids, texts=True) for matcher in matchers]
+        """Encode these image rows and the captions of these pairs; images keep no tokens, as blocks walk them once."""
+        keep = KEPT_BYTES // len(matchers)
+        images = [Bank.encoded(matcher, features.images, image_rows, False, 0) for matcher in matchers]
+        texts = [Bank.encoded(matcher, features.texts, ids, True, keep) for matcher in matchers]
         return Gallery(matchers, images, texts)
 
-    def only(self, network: int) -> Gallery:
-        """The gallery as one network sees it."""
-        one = slice(network, network + 1)
-        return Gallery(self.matchers[one], self.images[one], self.texts[one])
+    @property
+    def factorises(self) -> bool:
+        """Whether similarities are inner products of global vectors, and so cost next to nothing."""
+        return all(matcher.factorises for matcher in self.matchers)
+
+    def only_captions(self, places: Ints) -> Gallery:
+        """The same images with these captions alone, whose codes are then held; for a few captions."""
+        return Gallery(self.matchers, self.images, [Bank.of(texts.at(places)) for texts in self.texts])
 
     def scale(self) -> float:
         """Mean inverse temperature of the networks."""
         return float(np.mean([matcher.scale().item() for matcher in self.matchers]))
 
-    @torch.no_grad()
-    def block(self, rows: Ints) -> NDArray[np.float32]:
-        """Mean similarity of these of the gallery's images with all its captions, (len(rows), n_texts)."""
+    def views(self, rows: Ints) -> Block:
+        """Each network's similarity of these images with all captions, (n_networks, len(rows), n_texts)."""
+        found = np.empty((len(self.matchers), len(rows), len(self.texts[0])), np.float32)
+        for view, matcher, images, texts in zip(found, self.matchers, self.images, self.texts, strict=True):
+            chosen = images.at(rows)
+            for places, codes in texts.walk():
+                with evaluating(matcher):
+                    view[:, places] = matcher.similarity(chosen, codes).float().cpu().numpy()
+        return found
+
+    def block(self, rows: Ints) -> Block:
+        """Mean similarity of these images with all captions, (len(rows), n_texts)."""
+        return np.asarray(self.views(rows).mean(0), np.float32)
+
+    def ensemble_and_views(self, rows: Ints) -> Block:
+        """`block` and then `views`, computed together, (1 + n_networks, len(rows), n_texts)."""
+        views = self.views(rows)
+        return np.concatenate([views.mean(0, keepdims=True), views])
+
+    def coarse(self, rows: Ints) -> Block:
+        """Mean inner product of the global vectors of these images and all captions, (len(rows), n_texts)."""
         index = torch.from_numpy(rows)
-        total = None
-        for matcher, images, texts in zip(self.matchers, self.images, self.texts, strict=True):
-            part = matcher.similarity(images.rows(index.to(images.vectors.device)), texts)
-            total = part if total is None else total + part
-        assert total is not None
-        return np.asarray((total / len(self.matchers)).float().cpu().numpy(), np.float32)
+        sides = zip(self.images, self.texts, strict=True)
+        parts = [images.vectors[index.to(images.vectors.device)] @ texts.vectors.T for images, texts in sides]
+        return np.asarray(torch.stack(parts).mean(0).float().cpu().numpy(), np.float32)
+
+    def pairs(self, rows: Ints, places: Ints) -> Block:
+        """Mean similarity of each of these images with the caption in the same position of `places`, (n,)."""
+        order = np.lexsort((places, rows))  # an image is encoded once for its captions
+        longest = np.maximum(self.images[0].lengths[rows], self.texts[0].lengths[places])[order]
+        found = np.zeros((len(self.matchers), len(rows)), np.float32)
+        for view, matcher, images, texts in zip(found, self.matchers, self.images, self.texts, strict=True):
+            for part in sized(longest):
+                if len(some := order[part]):
+                    with evaluating(matcher):
+                        similarity = matcher.pair_similarity(images.at(rows[some]), texts.at(places[some]))
+                    view[some] = similarity.float().cpu().numpy()
+        return np.asarray(found.mean(0), np.float32)
+
+
+def find_images(gallery: Gallery, k: int, candidates: int = 200) -> tuple[Ints, Block]:
+    """The images most similar to a gallery's only caption, best first; equal scores by ascending index.
+
+    Where the matchers do not factorise, the `candidates` (at least `k`) that are best by the global vectors are ranked
+    anew by the similarity itself.
+
+    Returns:
+        Indices of the images and their mean similarities, each (min(k, n_images),).
+    """
+    query, images = (_side_by_side(side) for side in (gallery.texts, gallery.images))
+    found, scores = top(query[0], images, k if gallery.factorises else max(k, candidates))
+    if not gallery.factorises:
+        found = np.sort(found)
+        scores = gallery.block(found)[:, 0]
+        best = np.argsort(-scores, kind="stable")[:k]
+        found, scores = found[best], scores[best]
+    return found, np.asarray(scores, np.float32)
+
+
+def _side_by_side(banks: Sequence[Bank]) -> Block:
+    """Vectors whose inner product is the mean of the networks' inner products."""
+    whole = torch.cat([bank.vectors for bank in banks], 1) / len(banks) ** 0.5
+    return np.asarray(whole.cpu().numpy(), np.float32)
 
 
 def evaluate(
@@ -82,12 +128,18 @@ def evaluate(
 ) -> dict[str, dict[str, float]]:
     """Recall on a split for the ensemble (`ensemble`) and for each network (`network_0`, ...), in percent.
 
+    Every network's similarity of an image with a caption is computed once for both directions and all these views.
     With more than one fold it is the mean over that many consecutive parts of the images, ranked each by itself.
     """
     ids, rows = pairs.ids(split), pairs.images(split)
     owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
-    gallery = Gallery.of(matchers, features, rows, ids)
-    views = {"ensemble": gallery} | {f"network_{k}": gallery.only(k) for k in range(len(matchers))}
-    if folds > 1:
-        return {name: recall_folds(view.block, owner, len(rows), folds) for name, view in views.items()}
-    return {name: recall(ranks(view.block, owner, len(rows))) for name, view in views.items()}
+    found = []
+    for images, captions in folded(owner, len(rows), folds):
+        gallery = Gallery.of(matchers, features, rows[images], ids[captions])
+        views = ranks_by_view(gallery.ensemble_and_views, owner[captions] - images[0], len(images))
+        found.append([recall(view) for view in views])
+    names = ["ensemble", *(f"network_{k}" for k in range(len(matchers)))]
+    return {
+        name: {key: float(np.mean([fold[view][key] for fold in found])) for key in found[0][view]}
+        for view, name in enumerate(names)
+    }

@@ -35,7 +35,12 @@ class Ranks:
 
 
 def ranks(block: Block, image_of: Ints, n_images: int, chunk: int = 256) -> Ranks:
-    """Exact ranks of every image among the captions and of every caption among the images.
+    """`ranks_by_view` for one view, whose blocks are (len(rows), n_texts)."""
+    return ranks_by_view(lambda rows: np.asarray(block(rows))[None], image_of, n_images, chunk)[0]
+
+
+def ranks_by_view(block: Block, image_of: Ints, n_images: int, chunk: int = 256) -> list[Ranks]:
+    """Exact ranks of every image among the captions and of every caption among the images, in several views.
 
     Another item with an equal score ranks ahead of the right one; a tie between an image's own captions costs
     nothing.
@@ -46,37 +51,76 @@ def ranks(block: Block, image_of: Ints, n_images: int, chunk: int = 256) -> Rank
     so never compared with a second computation of itself, which could differ in its last bit and break a tie.
 
     Args:
-        block: Gives the similarity of these images with all captions, (len(rows), n_texts); rows are
-            ascending and consecutive. Called once or twice for the same rows.
+        block: Gives the similarity of these images with all captions in every view, (n_views, len(rows),
+            n_texts); rows are ascending and consecutive. Called once or twice for the same rows.
         image_of: Image of each caption, (n_texts,), each in [0, n_images).
-        n_images: Number of images.
+        n_images: Number of images, at least 1.
         chunk: Images to a block, at least 1. Memory is that of one block, and the kept 64 MiB.
+
+    Returns:
+        The ranks in each view.
 
     Raises:
         ValueError: `image_of` or a block's shape does not fit, or a score is not a number.
     """
     image_of = _checked(image_of, n_images, chunk)
-    own = np.full(len(image_of), np.nan)
-    t2i = np.zeros(len(image_of), dtype=np.int64)
-    i2t = np.full(n_images, -1, dtype=np.int64)
+    chunks = np.split(np.arange(n_images, dtype=np.int64), range(chunk, n_images, chunk))
     pending: list[tuple[Ints, Ints, FloatArray | None]] = []
-    kept = 0
-    for start in range(0, n_images, chunk):
-        rows = np.arange(start, min(start + chunk, n_images), dtype=np.int64)
+    kept, tally = 0, None
+    for rows in chunks:
         scores = _scores(block, rows, len(image_of))
-        here = np.flatnonzero((image_of >= start) & (image_of <= rows[-1]))
-        own[here] = scores[image_of[here] - start, here]
-        i2t[rows] = _image_ranks(scores, own, here, image_of[here] - start)
+        tally = tally or _Tally.empty(len(scores), n_images, image_of)
+        tally.add(rows, scores)
         later = np.flatnonzero(image_of > rows[-1])
-        t2i += (scores >= own).sum(axis=0)  # never where `own` is still NaN
         if len(later):
-            keep = kept + len(rows) * len(later) * scores.itemsize <= KEPT_BYTES
-            kept += len(rows) * len(later) * scores.itemsize if keep else 0
-            pending.append((rows, later, scores[:, later] if keep else None))
+            size = scores.itemsize * len(scores) * len(rows) * len(later)
+            keep = kept + size <= KEPT_BYTES
+            kept += size if keep else 0
+            pending.append((rows, later, scores[:, :, later] if keep else None))
+    assert tally is not None
     for rows, later, held in pending:
-        scores = _scores(block, rows, len(image_of))[:, later] if held is None else held
-        t2i[later] += (scores >= own[later]).sum(axis=0)
-    return Ranks(i2t, t2i - 1)  # the right image was counted too: it equals itself
+        scores = _scores(block, rows, len(image_of))[:, :, later] if held is None else held
+        tally.add_late(later, scores)
+    return tally.ranks()
+
+
+@dataclass(frozen=True)
+class _Tally:
+    """Ranks in the making.
+
+    Attributes:
+        image_of: Image of each caption, (n_texts,).
+        own: Score of each caption with its image, (n_views, n_texts); NaN until it is known.
+        t2i: How many images rank no worse than each caption's own, itself included, (n_views, n_texts).
+        i2t: As in `Ranks`, (n_views, n_images).
+    """
+
+    image_of: Ints
+    own: FloatArray
+    t2i: Ints
+    i2t: Ints
+
+    @staticmethod
+    def empty(n_views: int, n_images: int, image_of: Ints) -> _Tally:
+        own = np.full((n_views, len(image_of)), np.nan)
+        return _Tally(image_of, own, np.zeros(own.shape, np.int64), np.full((n_views, n_images), -1, np.int64))
+
+    def add(self, rows: Ints, scores: FloatArray) -> None:
+        """Count a chunk's images for the captions whose own score is known or among these, and rank the images."""
+        here = np.flatnonzero((self.image_of >= rows[0]) & (self.image_of <= rows[-1]))
+        at = self.image_of[here] - rows[0]
+        self.own[:, here] = scores[:, at, here]
+        for ranks, view, own in zip(self.i2t, scores, self.own, strict=True):
+            ranks[rows] = _image_ranks(view, own, here, at)
+        self.add_late(np.arange(len(self.image_of)), scores)  # counts nothing where `own` is still NaN
+
+    def add_late(self, captions: Ints, scores: FloatArray) -> None:
+        """Count a chunk's images for these captions by their scores, (n_views, len(rows), len(captions))."""
+        self.t2i[:, captions] += (scores >= self.own[:, None, captions]).sum(axis=1)
+
+    def ranks(self) -> list[Ranks]:
+        """What was counted: the right image too, which equals itself."""
+        return [Ranks(i2t, t2i - 1) for i2t, t2i in zip(self.i2t, self.t2i, strict=True)]
 
 
 def recall(ranks: Ranks, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:
@@ -96,43 +140,28 @@ def recall(ranks: Ranks, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:
     return {**found, "rsum": sum(found.values())}
 
 
-def recall_folds(block: Block, image_of: Ints, n_images: int, folds: int = 5, chunk: int = 256) -> dict[str, float]:
-    """Mean recall over consecutive folds of the images, each ranked only within its own images and captions.
+def folded(image_of: Ints, n_images: int, folds: int = 5) -> list[tuple[Ints, Ints]]:
+    """Consecutive folds of the images, each to be ranked only within its own images and captions.
 
-    COCO-1K is five folds of 1,000 of the 5,000 test images. Folds differ by one image at most where
+    COCO-1K is the mean over five folds of 1,000 of the 5,000 test images. Folds differ by one image at most where
     `n_images` does not divide.
 
     Args:
-        block: As for `ranks`, over all images and all captions; each fold keeps its own columns.
         image_of: Image of each caption, (n_texts,), each in [0, n_images).
         n_images: Number of images.
         folds: Number of folds, from 1 to `n_images`.
-        chunk: Images to a block.
+
+    Returns:
+        The images and the captions of each fold, ascending.
 
     Raises:
-        ValueError: As for `ranks` and `recall`, or the number of folds does not fit.
+        ValueError: `image_of` or the number of folds does not fit.
     """
-    image_of = _checked(image_of, n_images, chunk)
+    image_of = _checked(image_of, n_images)
     if not 1 <= folds <= n_images:
         raise ValueError(f"{folds} folds of {n_images} images: give between 1 and {n_images}")
-    found = []
-    for rows in np.array_split(np.arange(n_images, dtype=np.int64), folds):
-        columns = np.flatnonzero((image_of >= rows[0]) & (image_of <= rows[-1]))
-        part = _Part(block, int(rows[0]), columns)
-        found.append(recall(ranks(part, image_of[columns] - rows[0], len(rows), chunk)))
-    return {key: float(np.mean([one[key] for one in found])) for key in found[0]}
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A block over some consecutive images and some captions of another block."""
-
-    block: Block
-    start: int
-    columns: Ints
-
-    def __call__(self, rows: Ints) -> FloatArray:
-        return np.asarray(self.block(rows + self.start))[:, self.columns]
+    parts = np.array_split(np.arange(n_images, dtype=np.int64), folds)
+    return [(rows, np.flatnonzero((image_of >= rows[0]) & (image_of <= rows[-1]))) for rows in parts]
 
 
 def _image_ranks(scores: FloatArray, own: FloatArray, here: Ints, row: Ints) -> Ints:
@@ -146,11 +175,11 @@ def _image_ranks(scores: FloatArray, own: FloatArray, here: Ints, row: Ints) -> 
 
 def _scores(block: Block, rows: Ints, n_texts: int) -> FloatArray:
     scores = np.asarray(block(rows))
-    if scores.shape != (len(rows), n_texts):
-        raise ValueError(f"a block of {len(rows)} images and {n_texts} captions has shape {scores.shape}")
+    if scores.ndim != 3 or scores.shape[1:] != (len(rows), n_texts):
+        raise ValueError(f"a block of {len(rows)} images and {n_texts} captions has shape {scores.shape[1:]}")
     bad = np.argwhere(np.isnan(scores))
     if len(bad):
-        image, text = int(rows[bad[0, 0]]), int(bad[0, 1])
+        image, text = int(rows[bad[0, 1]]), int(bad[0, 2])
         raise ValueError(
             f"{len(bad)} scores are not a number, the first at image row {image} and caption row {text}: "
             "look for NaN in the features and for a training that diverged"
@@ -158,7 +187,7 @@ def _scores(block: Block, rows: Ints, n_texts: int) -> FloatArray:
     return scores
 
 
-def _checked(image_of: Ints, n_images: int, chunk: int) -> Ints:
+def _checked(image_of: Ints, n_images: int, chunk: int = 1) -> Ints:
     image_of = np.asarray(image_of, dtype=np.int64)
     if image_of.ndim != 1 or chunk < 1:
         raise ValueError(f"image_of has {image_of.ndim} dimensions, chunk is {chunk}: expected 1 and at least 1")

@@ -28,7 +28,7 @@ from pairsift.train.options import TrainOptions
 from pairsift.train.schedule import learning_rate
 
 CHECKPOINT = "checkpoint.safetensors"
-OBSERVED_TOGETHER = 1024  # pairs whose negatives come from each other in the pass that divides
+OBSERVED_TOGETHER = 1024  # pairs whose negatives come from each other in the pass that divides, where that is cheap
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,13 @@ class Trainer:
         method = self.job.method
         ids = method.setting.ids
         order = np.random.default_rng((self.job.options.seed, 3, epoch)).permutation(len(ids))
+        factorises = all(network.matcher.factorises for network in self.networks)
+        together = OBSERVED_TOGETHER if factorises else self.job.options.batch_size
         seen: list[dict[str, Array]] = []
         for network in self.networks:
             network.eval()
             notes: dict[str, Array] = {}
-            for rows in cut(order, OBSERVED_TOGETHER):
+            for rows in cut(order, together):
                 for name, value in method.observe(network, self.gather(ids[rows])).items():
                     array = value.float().cpu().numpy()
                     notes.setdefault(name, np.zeros((len(ids), *array.shape[1:]), np.float32))[rows] = array

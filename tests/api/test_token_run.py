@@ -1,0 +1,33 @@
+"""A matcher that does not factorise goes the whole way, from `fit` to `search`."""
+
+import numpy as np
+import pytest
+
+import pairsift
+from pairsift.api.fit import fit
+from pairsift.cli import main
+from pairsift.match import MATCHERS
+from token_helpers import Late
+
+
+def test_a_matcher_of_tokens_goes_the_whole_way(place, scenes, quick, monkeypatch, capsys):
+    monkeypatch.setitem(MATCHERS, "late", Late)
+    chosen = {name: value for name, value in quick.items() if not name.startswith("pc2")}
+    chosen |= {"out": str(place / "late"), "matcher": "late", "method": "ncr", "min_count": 1, "lr": 0.003}
+    chosen |= {f"ncr.{phase}_epochs": 1 for phase in ("warmup", "clean", "all")}
+    run = fit(scenes, chosen, progress=False)
+    recall = run.metrics["test"]["ensemble"]
+    assert main(["evaluate", str(run.folder)]) == 0
+    assert f"{recall['rsum']:.1f}" in capsys.readouterr().out
+    opened = pairsift.open_run(run.folder, progress=False)
+    assert opened.evaluate("test")["ensemble"] == pytest.approx(recall)
+    before = run.issues()
+    assert len(before) == len(run.pairs.ids()) and opened.audit().equals(before)
+    assert main(["audit", str(run.folder), "--worst", "1"]) == 0
+    assert "AUROC" in capsys.readouterr().out
+    found = opened.search("a red ball", 5)
+    assert len({path for path, _ in found}) == 5
+    assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
+    assert all(np.isfinite(score) for _, score in found)
+    assert main(["search", str(run.folder), "a red ball", "-k", "2"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
