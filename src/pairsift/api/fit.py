@@ -21,7 +21,7 @@ from pairsift.api.run import CONFIG, METRICS, Run
 from pairsift.errors import InputError
 from pairsift.retrieve.codes import evaluate
 from pairsift.train.checkpoint import write_tensors
-from pairsift.train.loop import CHECKPOINT, Job, Trainer
+from pairsift.train.loop import CHECKPOINT, Job, Trainer, mixed
 from pairsift.train.options import TrainOptions
 
 MAY_DIFFER = ("out", "config", "resume", "overwrite", "device", "threads", "checkpoint_minutes", "cache")
@@ -60,7 +60,8 @@ def fit_config(config: Config, progress: bool = True) -> Run:
     for k, network in enumerate(trainer.networks):
         write_tensors(folder / "model" / f"network_{k}.safetensors", network.state_dict())
     matchers = [network.matcher for network in trainer.networks]
-    recall = {name: evaluate(matchers, prepared.features, prepared.pairs, name) for name in ("test", "dev")}
+    with mixed(trainer.device, options):
+        recall = {name: evaluate(matchers, prepared.features, prepared.pairs, name) for name in ("test", "dev")}
     facts = {"best": {"epoch": trainer.at.best_epoch, "dev_rsum": trainer.at.best_rsum}}
     seconds = {"encode": round(encoded - began, 1), "train": round(trainer.at.seconds, 1)}
     write_json(folder / METRICS, {**recall, **facts, **facts_of(config, prepared), "seconds": seconds})

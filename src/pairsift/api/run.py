@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
+import torch
 
 from pairsift.api.config import Config
 from pairsift.api.prepare import Prepared, matcher_factory, prepare, write_json
@@ -24,6 +25,8 @@ from pairsift.pairs.pairs import Ints
 from pairsift.retrieve.bank import Bank
 from pairsift.retrieve.codes import KEPT_BYTES, Gallery, evaluate, find_images
 from pairsift.train.checkpoint import read_tensors, under
+from pairsift.train.loop import mixed, pick_device
+from pairsift.train.options import TrainOptions
 
 CONFIG, METRICS, LOG, REPORT = "config.yaml", "metrics.json", "log.jsonl", "report.html"
 
@@ -84,12 +87,18 @@ class Run:
     @cached_property
     def matchers(self) -> list[Matcher]:
         """The trained matchers, in evaluation mode."""
-        make, matchers = matcher_factory(self.config, self.prepared), []
+        make, matchers, device = matcher_factory(self.config, self.prepared), [], self._device()
         for k in range(int(self.config.method().networks)):
             matcher = make()
             matcher.load_state_dict(under(read_tensors(self.weights(k))[0], "matcher."))
-            matchers.append(matcher.eval())
+            matchers.append(matcher.to(device).eval())
         return matchers
+
+    def _device(self) -> torch.device:
+        return pick_device(self.config.group(TrainOptions).device)
+
+    def _mixed(self) -> torch.autocast:
+        return mixed(self._device(), self.config.group(TrainOptions))
 
     def evaluate(self, split: str = "test", folds: int = 1) -> dict[str, dict[str, float]]:
         """Recall in percent on a split, for `ensemble` and each network.
@@ -100,7 +109,8 @@ class Run:
         """
         if split not in SPLITS:
             raise InputError(f"there is no split {split!r}; choose from {', '.join(SPLITS)}")
-        return evaluate(self.matchers, self.prepared.features, self.pairs, split, folds)
+        with self._mixed():
+            return evaluate(self.matchers, self.prepared.features, self.pairs, split, folds)
 
     def issues(self) -> pa.Table:
         """All judged pairs, worst first: the columns of `pairs.parquet`.
@@ -119,7 +129,8 @@ class Run:
         owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
         gallery = Gallery.of(self.matchers, self.prepared.features, rows, ids)
         train = np.asarray(pairs.split[ids] == "train")
-        verdicts = judge(gallery, owner, int(self.config["seed"]), train)
+        with self._mixed():
+            verdicts = judge(gallery, owner, int(self.config["seed"]), train)
         suggested = np.where(verdicts.suggested >= 0, ids[verdicts.suggested], -1)
         words = np.where(verdicts.is_mismatch, "mismatched", "clean")
         table = issue_table(pairs, ids, verdicts.score, verdicts.is_mismatch, words, suggested)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pairsift.match.base import unit
+from pairsift.match.base import full, unit
 
 EPS = 1e-12  # as in `unit`
 
@@ -133,11 +133,6 @@ class Products:
         weights = focus(self.affinity, sharpness, self.context_mask)
         length = (self.queries.diagonal(dim1=-2, dim2=-1) + EPS).sqrt()
         return cosine(self.affinity, weights, self.contexts, length)
-
-
-def full(x: Tensor) -> Tensor:
-    """x in float32 where it has less precision."""
-    return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
 def cast(x: Tensor) -> Tensor:

@@ -87,12 +87,12 @@ class Matcher(nn.Module, ABC):
         """Codes of a batch of texts, (n, ...)."""
 
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
-        """Similarity of every image with every text, (n_images, n_texts)."""
-        return images.vectors @ texts.vectors.T
+        """Similarity of every image with every text, (n_images, n_texts), float32 at least."""
+        return _products(images.vectors, texts.vectors)
 
     def pair_similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Similarity of every image with the text in the same place, (n,)."""
-        return (images.vectors * texts.vectors).sum(1)
+        return (full(images.vectors) * full(texts.vectors)).sum(1)
 
     def logits(self, images: Codes, texts: Codes) -> Tensor:
         """Scores of every image with every text before they are squashed, (n_images, n_texts), any real number."""
@@ -100,11 +100,22 @@ class Matcher(nn.Module, ABC):
 
     def intra_similarity(self, codes: Codes) -> Tensor:
         """Similarity of every item with every item of the same kind, (n, n)."""
-        return codes.vectors @ codes.vectors.T
+        return _products(codes.vectors, codes.vectors)
 
     def scale(self) -> Tensor:
         """Inverse temperature for losses with a softmax, scalar; a constant 1 / 0.07 unless the matcher learns it."""
         return torch.full((), 1 / 0.07, device=next(self.parameters()).device)
+
+
+def _products(left: Tensor, right: Tensor) -> Tensor:
+    """Inner products of rows, in float32 at least: in half precision many would be the same."""
+    with torch.autocast(left.device.type, enabled=False):
+        return full(left) @ full(right).T
+
+
+def full(x: Tensor) -> Tensor:
+    """x in float32 where it has less precision."""
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
 def unit(x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
 from pairsift.match import attend, blocks, sparing
-from pairsift.match.base import Codes, ImageKind, Matcher, TextKind
+from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full
 from pairsift.match.states import Regions, Words, region_codes, word_codes
 
 CELLS = {"cpu": 2048}  # pairs of a context and a query token in a block: on a CPU, its gates should stay in the cache
@@ -176,7 +176,7 @@ def iterate(
     dim = weight.shape[1]
     seen, mixed = torch.split(contexts.tokens, [dim, 2 * dim], -1)
     query, gates = torch.split(queries.tokens, [dim, 2 * dim], -1)
-    gram, length = attend.gram(seen), (attend.full(query).square().sum(-1) + attend.EPS).sqrt()
+    gram, length = attend.gram(seen), (full(query).square().sum(-1) + attend.EPS).sqrt()
     first = affinity = attend.affinity(seen, query)
     total, products = torch.zeros((), device=seen.device), []
     for step in range(steps):
@@ -209,7 +209,7 @@ def remember(gates: Tensor, query: Tensor) -> Tensor:
     Returns:
         (n, m, Q, dim), with the precision of `gates`.
     """
-    result: Tensor = _Remember.apply(attend.full(gates), attend.full(query))  # type: ignore[no-untyped-call]
+    result: Tensor = _Remember.apply(full(gates), full(query))  # type: ignore[no-untyped-call]
     return result.to(gates.dtype)
 
 

@@ -13,7 +13,7 @@ from pairsift.errors import InputError
 from pairsift.match import attend, blocks
 from pairsift.match.aligned import aligned
 from pairsift.match.attention import ImageAttention, RegionNorm, TextAttention, linear
-from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, unit
+from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, unit
 from pairsift.match.reasoning import reason
 from pairsift.match.states import Regions, RowNorm, Words, region_codes, word_codes
 
@@ -109,7 +109,7 @@ class _SimilarityVectors(Matcher):
 
         def finish(nodes: list[Tensor]) -> list[Tensor]:
             with torch.autocast(nodes[0].device.type, enabled=False):
-                summaries = [attend.full(one) for one in self._summaries(nodes)]
+                summaries = [full(one) for one in self._summaries(nodes)]
                 return [self.head(one).squeeze(-1) for one in summaries] if scores else summaries
 
         if self.training:
@@ -241,10 +241,10 @@ class Saf(_SimilarityVectors):
         self.gate_norm = RowNorm(1)
 
     def _summaries(self, nodes: list[Tensor]) -> list[Tensor]:
-        full = [attend.full(one) for one in nodes]
-        logits = torch.cat([self.gate(one).flatten() for one in full])
-        gates = torch.split(self.gate_norm(logits[:, None])[:, 0].sigmoid(), [one[..., 0].numel() for one in full])
-        return [self._filter(one, gate.view(one.shape[:3])) for one, gate in zip(full, gates, strict=True)]
+        nodes = [full(one) for one in nodes]
+        logits = torch.cat([self.gate(one).flatten() for one in nodes])
+        gates = torch.split(self.gate_norm(logits[:, None])[:, 0].sigmoid(), [one[..., 0].numel() for one in nodes])
+        return [self._filter(one, gate.view(one.shape[:3])) for one, gate in zip(nodes, gates, strict=True)]
 
     @staticmethod
     def _filter(nodes: Tensor, gates: Tensor) -> Tensor:

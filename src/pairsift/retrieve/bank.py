@@ -73,7 +73,7 @@ class Bank:
         fits = not matcher.factorises
         for part, tokens in zip(parts, padded, strict=True):
             codes = encode(part)
-            vectors[torch.from_numpy(part).to(device)] = codes.vectors
+            vectors[torch.from_numpy(part).to(device)] = codes.vectors.to(vectors.dtype)
             fits = fits and _size(codes) * sum(padded) <= keep * tokens  # foreseen by the first part already
             kept = [*kept, codes] if fits else []
         return Bank.of(Codes(vectors)) if matcher.factorises else Bank(vectors, lengths, parts, kept, encode)

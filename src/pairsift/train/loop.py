@@ -64,7 +64,6 @@ class Trainer:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.device = pick_device(job.options.device)
-        self.amp = job.options.amp and self.device.type == "cuda"
         self.board = make_board(job.folder) if job.options.tensorboard else None
         self.phases = [phase for phase in job.method.phases() for _ in range(phase.epochs)]
         self.networks = [self._network(k) for k in range(job.method.networks)]
@@ -121,7 +120,9 @@ class Trainer:
             network.eval()
             notes: dict[str, Array] = {}
             for rows in cut(order, together):
-                for name, value in method.observe(network, self.gather(ids[rows])).items():
+                with mixed(self.device, self.job.options, training=True):
+                    seen_now = method.observe(network, self.gather(ids[rows]))
+                for name, value in seen_now.items():
                     array = value.float().cpu().numpy()
                     notes.setdefault(name, np.zeros((len(ids), *array.shape[1:]), np.float32))[rows] = array
             seen.append(notes)
@@ -142,7 +143,7 @@ class Trainer:
             for wanted in plan[self.at.step :]:
                 rate = learning_rate(options, epoch, self.at.step / len(plan), len(self.phases), warmup)
                 batches = {name: self.gather(ids, method.captions(name, k, ids)) for name, ids in wanted.items()}
-                with torch.autocast(self.device.type, torch.bfloat16, enabled=self.amp):
+                with mixed(self.device, options, training=True):
                     terms = method.step(self.networks, k, batches, phase)
                 self._descend(k, terms, rate)
                 bar.update(sum(map(len, batches.values())))
@@ -171,7 +172,8 @@ class Trainer:
 
     def _finish(self, epoch: int, phase: Phase, seen: int, seconds: float) -> None:
         """Validate, keep the best, log, save."""
-        dev = evaluate([network.matcher for network in self.networks], self.job.features, self.job.pairs, "dev")
+        with mixed(self.device, self.job.options):
+            dev = evaluate([network.matcher for network in self.networks], self.job.features, self.job.pairs, "dev")
         rsum = dev["ensemble"]["rsum"]
         if rsum > self.at.best_rsum:
             self.at.best_rsum, self.at.best_epoch = rsum, epoch
@@ -231,6 +233,12 @@ def decayed(network: Network, weight_decay: float) -> list[dict[str, object]]:
     matrices = [parameter for parameter in network.parameters() if parameter.ndim > 1]
     others = [parameter for parameter in network.parameters() if parameter.ndim <= 1]
     return [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+
+
+def mixed(device: torch.device, options: TrainOptions, training: bool = False) -> torch.autocast:
+    """Mixed precision where it was asked for; in training also where nothing was asked for and there is a GPU."""
+    wanted = options.precision == "bf16" or (training and options.precision == "auto" and device.type == "cuda")
+    return torch.autocast(device.type, torch.bfloat16, enabled=wanted)
 
 
 def pick_device(name: str) -> torch.device:

@@ -1,0 +1,87 @@
+"""Every matcher that reads words trains with every method, and token-level ones learn."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pairsift.encode.features import Features, Table
+from pairsift.loss.ranking import Hinge
+from pairsift.match import MATCHERS
+from pairsift.methods import METHODS
+from pairsift.pairs import Pairs, inject
+from pairsift.train.loop import Job, Trainer
+from pairsift.train.options import TrainOptions
+
+CONCEPTS, REGIONS, WIDTH = 12, 4, 6
+SIZES = {"image_dim": WIDTH, "vocabulary_size": CONCEPTS + 4, "dim": 16, "word_dim": 8}
+READERS = sorted(name for name, matcher in MATCHERS.items() if matcher.text_kind == "ids")
+
+
+def concepts(n_images: int, noise: float) -> tuple[Pairs, Features]:
+    """Images of three concepts each, one a region, and two captions that name them in any order."""
+    rng = np.random.default_rng(2)
+    looks = rng.normal(size=(CONCEPTS, WIDTH))
+    shown = np.stack([rng.permutation(CONCEPTS)[:3] for _ in range(n_images)])
+    regions = 0.2 * rng.normal(size=(n_images, REGIONS, WIDTH))
+    regions[:, :3] += looks[shown]
+    image_of = np.repeat(np.arange(n_images), 2)
+    words = [np.array([1, *(rng.permutation(shown[i]) + 4), 2])[: rng.integers(4, 6)] for i in image_of]
+    share = image_of / n_images
+    split = np.where(share < 0.6, "train", np.where(share < 0.8, "dev", "test"))
+    names = [f"{i}.jpg" for i in range(n_images)]
+    captions = [f"c{i}" for i in range(len(image_of))]
+    pairs = Pairs("made", names, [Path(n) for n in names], captions, image_of, split)
+    features = Features(Table(regions.astype(np.float32)), Table.of(words))
+    return (inject(pairs, noise, 1) if noise else pairs), features
+
+
+def job(
+    folder: Path, matcher: str, method: str, epochs: int, noise: float, precision: str = "fp32", n_images: int = 50
+) -> Job:
+    (folder / "model").mkdir(parents=True, exist_ok=True)
+    pairs, features = concepts(n_images, noise)
+    kind = MATCHERS[matcher]
+    more = {"regions": REGIONS, "similarity_dim": 8} if matcher in ("saf", "sgr", "sgraf") else {}
+    phases = {"epochs": epochs} if method == "plain" else {"clean_epochs": epochs, "all_epochs": epochs}
+    return Job(
+        pairs,
+        features,
+        lambda: kind(**SIZES, **more),
+        METHODS[method](warmup_epochs=1, networks=1 if n_images > 50 else 2, **phases),
+        Hinge(negatives="mean", reduction="sum"),
+        TrainOptions(batch_size=20, lr=5e-3, seed=5, device="cpu", threads=1, precision=precision, weight_decay=0.0),
+        folder,
+        progress=False,
+    )
+
+
+@pytest.mark.parametrize("method", ["plain", "ncr", "pc2"])
+@pytest.mark.parametrize("matcher", READERS)
+def test_every_matcher_trains_with_every_method(tmp_path: Path, matcher: str, method: str) -> None:
+    trainer = Trainer(job(tmp_path, matcher, method, epochs=1, noise=0.4))
+    before = {name: value.clone() for name, value in trainer.networks[0].named_parameters()}
+    trainer.run()
+    assert len(trainer.log) == (2 if method == "plain" else 3)
+    assert trainer.at.best_rsum > 0
+    after = dict(trainer.networks[0].named_parameters())
+    assert all(value.isfinite().all() for value in after.values())
+    moved = sum(not torch.equal(after[name], value) for name, value in before.items())
+    assert moved > 0.7 * len(before)
+
+
+@pytest.mark.parametrize("matcher", ["scan", "sgr", "saf", "vsrn"])
+def test_matchers_learn_what_images_show(tmp_path: Path, matcher: str) -> None:
+    trainer = Trainer(job(tmp_path, matcher, "plain", epochs=8, noise=0.0, n_images=250))
+    trainer.run()
+    chance = 100 * (1 + 5 + 10) * (1 / 50 + 1 / 50)  # fifty dev images, two captions each
+    assert trainer.at.best_rsum > 1.7 * chance
+
+
+@pytest.mark.parametrize("matcher", ["sgr", "vse"])
+def test_mixed_precision_trains_on_a_cpu_too(tmp_path: Path, matcher: str) -> None:
+    trainer = Trainer(job(tmp_path, matcher, "ncr", epochs=1, noise=0.4, precision="bf16"))
+    trainer.run()
+    assert all(value.isfinite().all() for value in trainer.networks[0].parameters())
+    assert all(value.dtype == torch.float32 for value in trainer.networks[0].parameters())
