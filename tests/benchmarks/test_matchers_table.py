@@ -9,7 +9,6 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import matchers  # noqa: E402
-
 from pairsift.match import MATCHERS  # noqa: E402
 
 
