@@ -200,6 +200,7 @@ def table(rows: list[Row]) -> str:
         groups.setdefault((setup, *(row[name] for name in ("loss", "noise", "method"))), []).append(row)
     for (setup, loss, noise, method), group in sorted(groups.items(), key=lambda item: item[0][:3]):
         rsum = [row["rsum"] for row in group]
+        times = [row["seconds"] for row in group if row["seconds"] is not None]  # None: the machine had other work
         regained = [value for row in group if (value := recovery(rows, row)) is not None]
         cells = [
             setup,
@@ -212,7 +213,7 @@ def table(rows: list[Row]) -> str:
             f"{statistics.mean(row['auroc'] for row in group):.4f}",
             f"{statistics.mean(row['noise_rate']['estimated'] for row in group):.3f} / "
             f"{statistics.mean(row['noise_rate']['true'] for row in group):.3f}",
-            f"{statistics.mean(row['seconds'] for row in group):.0f}",
+            f"{statistics.mean(times):.0f}" if times else "",
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

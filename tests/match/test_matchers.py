@@ -72,9 +72,9 @@ def test_permuted_items_give_permuted_codes_and_similarities(matcher: Matcher) -
     torch.testing.assert_close(matcher.similarity(*moved), similarity[rows][:, columns])
 
 
-def test_similarity_is_the_inner_product_of_the_vectors(matcher: Matcher) -> None:
-    if not matcher.factorises:
-        pytest.skip("compares tokens")
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if MATCHERS[kind.partition("-")[0]].factorises])
+def test_similarity_is_the_inner_product_of_the_vectors(kind: str) -> None:
+    matcher = make(kind)
     left, right = matcher.encode_images(images(matcher, 3)), matcher.encode_texts(texts(matcher, 4))
     similarity = matcher.similarity(left, right)
     for i in range(3):
