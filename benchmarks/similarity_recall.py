@@ -12,22 +12,23 @@ from pairsift.loss.hinge import hinge
 from pairsift.match import Sgr
 from pairsift.retrieve.ranks import ranks, recall
 
-CONCEPTS, REGIONS, WIDTH, WORDS = 200, 12, 64, 6
+CONCEPTS, REGIONS, WIDTH, WORDS = 60, 12, 64, 6
 
 
-def recall_in_half(count: int = 1000, steps: int = 150) -> dict[str, Any]:
+def recall_in_half(count: int = 1000, steps: int = 250) -> dict[str, Any]:
     """rSum in percent over `count` held-out pairs in single precision, and by how much half precision changes it."""
     torch.manual_seed(0)
-    matcher = Sgr(WIDTH, CONCEPTS, REGIONS, dim=128, similarity_dim=64)
+    matcher = Sgr(WIDTH, CONCEPTS, REGIONS, dim=128, similarity_dim=64, dropout=0.0)
     looks = torch.randn(CONCEPTS, WIDTH)
-    optimizer = torch.optim.Adam(matcher.parameters(), 2e-3)
+    optimizer = torch.optim.Adam(matcher.parameters(), 5e-3)
     exclude = torch.eye(64, dtype=torch.bool)
-    for number in range(steps):
+    for _ in range(steps):
         images, texts = pairs(64, looks)
         scores = matcher.similarity(matcher.encode_images(images), matcher.encode_texts(texts))
-        loss = hinge(scores, torch.full((64,), 0.2), "mean" if number < steps // 2 else "hardest", exclude).sum()
+        loss = hinge(scores, torch.full((64,), 0.2), "mean", exclude).sum()
         optimizer.zero_grad()
         loss.backward()
+        torch.nn.utils.clip_grad_norm_(matcher.parameters(), 2.0)
         optimizer.step()
     matcher.eval()
     left, right = pairs(count, looks)

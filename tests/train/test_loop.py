@@ -18,7 +18,7 @@ from pairsift.errors import InputError
 from pairsift.match import TwoTower
 from pairsift.methods import METHODS
 from pairsift.retrieve.codes import Gallery, evaluate
-from pairsift.train.batches import Gatherer, cut, steps
+from pairsift.train.batches import Gatherer, cut, prefetched, steps
 from pairsift.train.checkpoint import read_tensors, write_tensors
 from pairsift.train.loop import CHECKPOINT, Trainer, pick_device
 from pairsift.train.options import TrainOptions
@@ -168,6 +168,23 @@ def test_small_rests_join_the_batch_before(n, size, sizes):
     batches = cut(np.arange(n), size)
     assert [len(b) for b in batches] == sizes
     assert np.concatenate(batches).tolist() == list(range(n))
+
+
+def test_batches_are_made_ahead_in_order_and_never_far_ahead():
+    made = []
+
+    def make(number):
+        if number == 7:
+            raise ValueError("seven")
+        made.append(number)
+        return number * 10
+
+    used = []
+    with pytest.raises(ValueError, match="seven"):
+        for value in prefetched(make, range(9), depth=2):
+            used.append(value)
+            assert len(made) <= len(used) + 2
+    assert used == [0, 10, 20, 30, 40, 50, 60]
 
 
 def test_learning_rate_schedules():

@@ -18,7 +18,7 @@ from pairsift.match.reasoning import reason
 from pairsift.match.states import Regions, RowNorm, Words, region_codes, word_codes
 
 SHARPNESS = 9.0
-CELLS = 2**15  # pairs of an image and a word in a block
+CELLS = 2**14  # pairs of an image and a word in a block
 
 
 class _SimilarityVectors(Matcher):

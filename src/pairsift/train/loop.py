@@ -18,10 +18,10 @@ from pairsift.encode.features import Features
 from pairsift.errors import InputError
 from pairsift.loss.ranking import RankingLoss
 from pairsift.match.base import Matcher
-from pairsift.methods.base import Array, Method, Network, Phase, Setting, Term
-from pairsift.pairs.pairs import Pairs
+from pairsift.methods.base import Array, Batch, Method, Network, Phase, Setting, Term
+from pairsift.pairs.pairs import Ints, Pairs
 from pairsift.retrieve.codes import evaluate
-from pairsift.train.batches import Gatherer, cut, steps
+from pairsift.train.batches import Gatherer, cut, prefetched, steps
 from pairsift.train.board import make_board
 from pairsift.train.checkpoint import pack, read_tensors, under, unpack, write_tensors
 from pairsift.train.options import TrainOptions
@@ -139,10 +139,13 @@ class Trainer:
         left = sum(len(ids) for wanted in plan[self.at.step :] for ids in wanted.values())
         network.train()
         hidden = None if self.job.progress else True  # None: shown where somebody watches a terminal
+
+        def gather(wanted: dict[str, Ints]) -> dict[str, Batch]:
+            return {name: self.gather(ids, method.captions(name, k, ids)) for name, ids in wanted.items()}
+
         with tqdm(total=left, desc=title, unit="pair", disable=hidden, leave=False) as bar:
-            for wanted in plan[self.at.step :]:
+            for batches in prefetched(gather, plan[self.at.step :]):
                 rate = learning_rate(options, epoch, self.at.step / len(plan), len(self.phases), warmup)
-                batches = {name: self.gather(ids, method.captions(name, k, ids)) for name, ids in wanted.items()}
                 with mixed(self.device, options, training=True):
                     terms = method.step(self.networks, k, batches, phase)
                 self._descend(k, terms, rate)
