@@ -113,7 +113,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = matcher.similarity(images, texts)
     slope = torch.autograd.grad(whole.square().sum(), matcher.local.weight, retain_graph=True)[0]
     monkeypatch.setattr("pairsift.match.aligned.ROWS", 3)
-    monkeypatch.setattr(sgraf, "CELLS", 4)
+    monkeypatch.setattr(sgraf, "CELLS_TRAINING", 4)
     cut = matcher.similarity(images, texts)
     torch.testing.assert_close(cut, whole)
     torch.testing.assert_close(torch.autograd.grad(cut.square().sum(), matcher.local.weight)[0], slope)

@@ -18,7 +18,8 @@ from pairsift.match.reasoning import reason
 from pairsift.match.states import Regions, RowNorm, Words, region_codes, word_codes
 
 SHARPNESS = 9.0
-CELLS = 2**14  # pairs of an image and a word in a block
+CELLS = 2**15  # pairs of an image and a word in a block
+CELLS_TRAINING = 2**17  # there every block adds to the gradient of all tokens, and is kept in any case
 
 
 class _SimilarityVectors(Matcher):
@@ -112,9 +113,10 @@ class _SimilarityVectors(Matcher):
                 summaries = [full(one) for one in self._summaries(nodes)]
                 return [self.head(one).squeeze(-1) for one in summaries] if scores else summaries
 
+        cells = CELLS_TRAINING if torch.is_grad_enabled() else CELLS
         if self.training:
-            return run(self._nodes, images, texts, CELLS, finish)
-        return run(lambda some, others: finish([self._nodes(some, others)])[0], images, texts, CELLS, None)
+            return run(self._nodes, images, texts, CELLS_TRAINING, finish)
+        return run(lambda some, others: finish([self._nodes(some, others)])[0], images, texts, cells, None)
 
     def _nodes(self, images: Codes, texts: Codes) -> Tensor:
         """Nodes of n images with m texts of L words, (n, m, L + 1, similarity_dim)."""
