@@ -21,7 +21,7 @@ class TrainOptions:
         clip: Largest gradient norm of a network; 0 for none.
         seed: Seed of weights, order and dropout.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
-        precision: `fp32`; `bf16`, mixed precision (two to four times as fast for token-level matchers on a CPU that
+        precision: `fp32`; `bf16`, mixed precision (faster for token-level matchers on a CPU that
             knows it), for recall too; or `auto`: training in mixed precision on GPUs, fp32 otherwise.
         checkpoint_minutes: Longest time between two checkpoints; there is one after every epoch in any case.
         threads: CPU threads of torch; 0 leaves its own choice.
