@@ -2,7 +2,8 @@
 
 The loops are those that the tests check the matchers against (tests/match/naive_loops_*.py). Both sides start from the
 same codes: 128 images with 36 regions and 128 captions with the lengths of Flickr8k's, 1024-d codes, 256-d similarity
-vectors. A step is the similarity and its gradient from a dense random one, with respect to codes and weights; each side
+vectors. A step is the similarity and its gradient from a dense random one (in the rows named `hardest` from the hinge with hardest negatives,
+which leaves most pairs without one), with respect to codes and weights; each side
 is timed `--repeats` times in turn, and the ratio is that of the medians. Where the loop would take too long it is timed
 on a part of the captions and scaled, which the row tells.
 
@@ -34,6 +35,7 @@ from naive_loops_scan import imram_similarity, scan_similarity
 from naive_loops_sgraf import sgr_loop
 
 from pairsift.encode.features import Features, Items, Table
+from pairsift.loss.hinge import hinge
 from pairsift.match import Codes, Imram, Matcher, Scan, Sgr
 from pairsift.retrieve.codes import Gallery
 from pairsift.retrieve.ranks import ranks, recall
@@ -159,22 +161,27 @@ def in_turn(loop: Callable[[], object], fast: Callable[[], object], repeats: int
     return {"ratio": round(slow / quick, 3), "loop_seconds": round(slow, 4), "seconds": round(quick, 4)}
 
 
-def step(score: Callable[[], Tensor], leaves: list[Tensor]) -> None:
-    """Scores and their gradients."""
+def step(score: Callable[[], Tensor], leaves: list[Tensor], hardest: bool = False) -> None:
+    """Scores and their gradients, from a dense random one or from that of the hinge with hardest negatives."""
     scores = score()
+    if hardest:
+        exclude = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+        loss = hinge(scores, scores.new_full((len(scores),), 0.2), "hardest", exclude).sum()
+        torch.autograd.grad(loss, leaves, allow_unused=True)
+        return
     weights = torch.randn(scores.shape, generator=torch.Generator().manual_seed(1)).to(scores)
     torch.autograd.grad(scores, leaves, weights, allow_unused=True)
 
 
 def compare(
-    make: Callable[[], Matcher], loop: Loop, backward: bool, part: int = BATCH, half: bool = False
+    make: Callable[[], Matcher], loop: Loop, backward: bool, half: bool = False, hardest: bool = False
 ) -> Callable[[torch.device, int], Row]:
-    """A row: one matcher's block of 128 images and `part` captions."""
+    """A row: one matcher's block of 128 images and as many captions."""
 
     def row(device: torch.device, repeats: int) -> Row:
         torch.manual_seed(0)
         matcher = make().to(device).eval()
-        images, texts = codes(matcher, BATCH, part, device)
+        images, texts = codes(matcher, BATCH, BATCH, device)
         leaves = [x for x in (images.tokens, images.vectors, texts.tokens, texts.vectors) if x is not None]
         leaves += list(matcher.parameters())
 
@@ -188,10 +195,12 @@ def compare(
         with torch.no_grad():
             difference = float((slow() - fast()).abs().max())
         ways = (
-            [lambda: step(slow, leaves), lambda: step(fast, leaves)] if backward else [ungraded(slow), ungraded(fast)]
+            [lambda: step(slow, leaves, hardest), lambda: step(fast, leaves, hardest)]
+            if backward
+            else [ungraded(slow), ungraded(fast)]
         )
-        facts = {"largest_difference": difference, "images": BATCH, "captions": part}
-        return in_turn(ways[0], ways[1], repeats, device) | facts | (recall_in_half() if half else {})
+        facts = {"largest_difference": difference, "images": BATCH, "captions": BATCH}
+        return in_turn(ways[0], ways[1], repeats, device) | facts | (recall_in_half() if half and not hardest else {})
 
     return row
 
@@ -281,7 +290,9 @@ ROWS: dict[str, Callable[[torch.device, int], Row]] = {
     "sgr_evaluation": evaluation,  # first, so that the peak memory is its own
     "sgr_forward_fp32": compare(sgr, sgr_loop, backward=False),
     "sgr_step_fp32": compare(sgr, sgr_loop, backward=True),
+    "sgr_step_hardest_fp32": compare(sgr, sgr_loop, backward=True, hardest=True),
     "sgr_step_bf16": compare(sgr, sgr_loop, backward=True, half=True),
+    "sgr_step_hardest_bf16": compare(sgr, sgr_loop, backward=True, half=True, hardest=True),
     "scan_step_fp32": compare(lambda: Scan(WIDTH, VOCABULARY), scan_similarity, backward=True),
     "imram_step_fp32": imram,
 }

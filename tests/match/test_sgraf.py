@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -94,7 +95,7 @@ def test_global_vectors_are_those_of_the_loop(kind: str) -> None:
 def test_fused_alignment_passes_gradcheck() -> None:
     torch.manual_seed(0)
     for shared in (1, 3):
-        shapes = (3, 4, 5), (3, 5, 6), (shared, 4, 6), (2, 6), (2,)
+        shapes = (3, 2, 2, 5), (3, 5, 6), (shared, 2, 2, 6), (2, 6), (2,)
         leaves = [torch.randn(shape, dtype=DOUBLE, requires_grad=True) for shape in shapes]
         assert torch.autograd.gradcheck(aligned, leaves)
 
@@ -107,12 +108,31 @@ def test_a_fused_step_of_reasoning_passes_gradcheck() -> None:
         assert torch.autograd.gradcheck(lambda *some, read=read: reason(*some, read), leaves)
 
 
+@every
+@pytest.mark.parametrize("paired", [False, True])
+def test_pairs_without_a_gradient_are_left_out_and_nothing_changes(
+    kind: str, paired: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matcher = make(kind)
+    left, right = (codes.rows(torch.arange(4)) for codes in coded(matcher))
+    left, right = (replace(codes, tokens=codes.tokens.detach().requires_grad_()) for codes in (left, right))
+    leaves = [left.tokens, right.tokens, *matcher.parameters()]
+    scores = (matcher.pair_similarity if paired else matcher.similarity)(left, right)
+    few = torch.zeros_like(scores)
+    few.view(-1)[1], few.view(-1)[-1] = 1.0, -2.0
+    found = []
+    for share in (1.0, 0.0):
+        monkeypatch.setattr("pairsift.match.kernels.SPARSE", share)
+        found.append(torch.autograd.grad(scores, leaves, few, retain_graph=True, allow_unused=True))
+    torch.testing.assert_close(found[0], found[1])
+
+
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     matcher = make("sgr")
     images, texts = coded(matcher)
     whole = matcher.similarity(images, texts)
     slope = torch.autograd.grad(whole.square().sum(), matcher.local.weight, retain_graph=True)[0]
-    monkeypatch.setattr("pairsift.match.aligned.ROWS", 3)
+    monkeypatch.setattr("pairsift.match.kernels.ROWS", 3)
     monkeypatch.setattr(sgraf, "CELLS_TRAINING", 4)
     cut = matcher.similarity(images, texts)
     torch.testing.assert_close(cut, whole)

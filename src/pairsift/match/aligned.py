@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-ROWS = 2048  # of a block on a CPU, so that it stays in the cache
-ROWS_GPU = 2**17
+from pairsift.match.kernels import accumulate, blocks, live, mapped
+
 TINY = 1e-6  # length below which a vector is not scaled up further
 
 
@@ -20,17 +19,18 @@ def aligned(weights: Tensor, context: Tensor, words: Tensor, weight: Tensor, bia
 
     The difference is one product with the words as its start, squared in place and multiplied by W while it lies in the
     cache: dim floats for each image and word are written and read once. The backward pass makes them again from the
-    weights, which costs R / (S + R) of the forward pass, instead of keeping them.
+    weights, which costs R / (S + R) of the forward pass, instead of keeping them, and leaves out the pairs without a
+    gradient where they are many.
 
     Args:
-        weights: (n, q, R); the length of c_ij is theirs, so whoever wants it 1 divides by it beforehand.
+        weights: (n, m, L, R); the length of c_ij is theirs, so whoever wants it 1 divides by it beforehand.
         context: v, (n, R, dim).
-        words: t, (1, q, dim), the same for all contexts, or (n, q, dim), each context's own.
+        words: t, (1, m, L, dim), the same for all contexts, or (n, m, L, dim), each context's own.
         weight: W, (S, dim), in any precision; products run in that of `context`.
         bias: b, (S,).
 
     Returns:
-        (n, q, S), unit length, in the precision of `context`.
+        (n, m, L, S), unit length, in the precision of `context`.
     """
     result: Tensor = _Aligned.apply(weights, context, words, weight, bias)  # type: ignore[no-untyped-call]
     return result
@@ -41,14 +41,15 @@ class _Aligned(torch.autograd.Function):
     def forward(ctx: Any, weights: Tensor, context: Tensor, words: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         size = len(weight)
         w, b = weight.to(context.dtype), bias.to(context.dtype)
-        out = context.new_empty(*weights.shape[:2], size)
-        inverse = context.new_empty(*weights.shape[:2], 1)
-        for at in blocks(len(weights), weights.shape[1], context.device):
-            squares = _difference(weights[at], context[at], _of(words, at)).square_()
-            rows, lengths = out[at], inverse[at]
-            torch.addmm(b, squares.flatten(0, 1), w.T, out=rows.view(-1, size))
+        out = context.new_empty(*weights.shape[:3], size)
+        inverse = context.new_empty(*weights.shape[:3], 1)
+        flat = weights.flatten(1, 2), out.flatten(1, 2), inverse.flatten(1, 2), words.flatten(1, 2)
+        for at in blocks(*flat[0].shape[:2], context.device):
+            squares = _difference(flat[0][at], context[at], _of(flat[3], at)).square_()
+            rows = mapped(squares.flatten(0, 1), w, b).view_as(flat[1][at])
+            lengths = flat[2][at]
             torch.linalg.vector_norm(rows, dim=-1, keepdim=True, out=lengths).clamp_(min=TINY).reciprocal_()
-            rows.mul_(lengths)
+            torch.mul(rows, lengths, out=flat[1][at])
         ctx.save_for_backward(weights, context, words, weight, out, inverse)
         return out
 
@@ -56,21 +57,41 @@ class _Aligned(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
         weights, context, words, weight, out, inverse = ctx.saved_tensors
-        w, shared = weight.to(context.dtype), len(words) == 1
-        of_weights, of_context = torch.empty_like(weights), torch.empty_like(context)
-        of_words, of_weight, of_bias = (torch.zeros_like(one) for one in (words, weight, weight[:, 0]))
-        for at in blocks(len(weights), weights.shape[1], context.device):
-            g, unit = gradient[at], out[at]
-            along = (g * unit).sum(-1, keepdim=True)
-            g = torch.addcmul(g, unit, along, value=-1).mul_(inverse[at]).flatten(0, 1)
-            difference = _difference(weights[at], context[at], _of(words, at))
-            inward = torch.mm(g, w).view_as(difference).mul_(difference)
-            accumulate(of_weight, g.T, difference.square_().flatten(0, 1))
-            of_bias.add_(g.sum(0))
-            torch.bmm(inward, context[at].transpose(1, 2), out=of_weights[at])
-            torch.bmm(weights[at].transpose(1, 2), inward, out=of_context[at])
-            _of(of_words, at).sub_(inward.sum(0, keepdim=True) if shared else inward)
-        return of_weights.mul_(2), of_context.mul_(2), of_words.mul_(2), of_weight, of_bias
+        places = live(gradient.flatten(0, 1))
+        if places is None:
+            return _gradients(gradient, weights, context, words, weight, out, inverse)
+        row, column = places // weights.shape[1], places % weights.shape[1]
+        own = (row if len(words) > 1 else torch.zeros_like(row)), column
+        few = [one[row, column].unsqueeze(1) for one in (gradient, weights, out, inverse)]
+        of_pairs = _gradients(few[0], few[1], context[row], words[own].unsqueeze(1), weight, few[2], few[3])
+        of_weights, of_context, of_words = (torch.zeros_like(one) for one in (weights, context, words))
+        of_weights[row, column] = of_pairs[0].squeeze(1)
+        of_context.index_add_(0, row, of_pairs[1])
+        of_words.index_put_(own, of_pairs[2].squeeze(1), accumulate=True)
+        return of_weights, of_context, of_words, *of_pairs[3:]
+
+
+def _gradients(
+    gradient: Tensor, weights: Tensor, context: Tensor, words: Tensor, weight: Tensor, out: Tensor, inverse: Tensor
+) -> tuple[Tensor, ...]:
+    """Gradients of all that `aligned` takes, from that of its result, (n, m, L, S)."""
+    w, shared = weight.to(context.dtype), len(words) == 1
+    of_weights, of_context = torch.empty_like(weights), torch.empty_like(context)
+    of_words, of_weight, of_bias = (torch.zeros_like(one) for one in (words, weight, weight[:, 0]))
+    gradient, weights, words, out, inverse = (one.flatten(1, 2) for one in (gradient, weights, words, out, inverse))
+    inwards, towards = of_weights.flatten(1, 2), of_words.flatten(1, 2)
+    for at in blocks(*weights.shape[:2], context.device):
+        g, unit = gradient[at], out[at]
+        along = (g * unit).sum(-1, keepdim=True)
+        g = torch.addcmul(g, unit, along, value=-1).mul_(inverse[at]).flatten(0, 1)
+        difference = _difference(weights[at], context[at], _of(words, at))
+        inward = torch.mm(g, w).view_as(difference).mul_(difference)
+        accumulate(of_weight, g.T, difference.square_().flatten(0, 1))
+        of_bias.add_(g.sum(0))
+        torch.bmm(inward, context[at].transpose(1, 2), out=inwards[at])
+        torch.bmm(weights[at].transpose(1, 2), inward, out=of_context[at])
+        _of(towards, at).sub_(inward.sum(0, keepdim=True) if shared else inward)
+    return of_weights.mul_(2), of_context.mul_(2), of_words.mul_(2), of_weight, of_bias
 
 
 def _difference(weights: Tensor, context: Tensor, words: Tensor) -> Tensor:
@@ -80,18 +101,3 @@ def _difference(weights: Tensor, context: Tensor, words: Tensor) -> Tensor:
 
 def _of(words: Tensor, at: slice) -> Tensor:
     return words if len(words) == 1 else words[at]
-
-
-def accumulate(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += left right, where a sum of lower precision than the total's is added in the total's."""
-    if total.dtype == left.dtype:
-        total.addmm_(left, right)
-    else:
-        total.add_(left @ right)
-
-
-def blocks(count: int, width: int, device: torch.device) -> Iterator[slice]:
-    """Cut `count` items of `width` rows each into blocks that suit the device."""
-    tall = max(1, (ROWS if device.type == "cpu" else ROWS_GPU) // max(1, width))
-    for start in range(0, count, tall):
-        yield slice(start, min(count, start + tall))

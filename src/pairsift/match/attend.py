@@ -136,6 +136,6 @@ class Products:
 
 
 def cast(x: Tensor) -> Tensor:
-    """x in the precision of autocast where it is on."""
+    """x in the precision of autocast where it is on, else in float32 at least."""
     kind = x.device.type
-    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else full(x)

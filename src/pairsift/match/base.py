@@ -25,18 +25,21 @@ class Codes:
         vectors: Global vectors of unit length, (n, d).
         tokens: Region or word codes, (n, length, d); None where the matcher needs only the vectors.
         mask: True at real tokens, (n, length).
+        grams: Inner products of each item's tokens with each other, (n, length, length), where a similarity has made
+            them for all its blocks.
     """
 
     vectors: Tensor
     tokens: Tensor | None = None
     mask: Tensor | None = None
+    grams: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.vectors)
 
     def rows(self, index: Tensor | slice) -> Codes:
         """The codes of these items, in this order."""
-        pick = [None if part is None else part[index] for part in (self.tokens, self.mask)]
+        pick = [None if part is None else part[index] for part in (self.tokens, self.mask, self.grams)]
         return Codes(self.vectors[index], *pick)
 
     @staticmethod

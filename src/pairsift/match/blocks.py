@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import torch
@@ -92,7 +93,7 @@ def cross_products(compare: CompareProducts, images: Codes, texts: Codes, cells:
         (n_images, n_texts, ...).
     """
     assert images.tokens is not None
-    own = attend.gram(images.tokens)
+    images = replace(images, grams=attend.gram(images.tokens))
     wide = max(1, math.isqrt(cells) // 2)
     columns, parts = [], []
     for start, some in zip(range(0, len(texts), wide), split(texts, wide), strict=True):
@@ -102,14 +103,16 @@ def cross_products(compare: CompareProducts, images: Codes, texts: Codes, cells:
         packed = torch.cat([words.flatten(0, 1) for words in tokens])
         tall = max(1, cells // len(packed))
         rows = []
-        for block, contexts in zip(split(images, tall), torch.split(own, tall), strict=True):
-            assert block.tokens is not None
+        for block in split(images, tall):
+            assert block.tokens is not None and block.grams is not None
             whole = attend.affinity(block.tokens, packed[None, None]).squeeze(2)
             shares = torch.split(whole, [words.shape[0] * words.shape[1] for words in tokens], 2)
             views = [
                 share.view(*share.shape[:2], *words.shape[:2]) for share, words in zip(shares, tokens, strict=True)
             ]
-            each = [attend.Products(view, contexts, gram, block.mask) for view, gram in zip(views, grams, strict=True)]
+            each = [
+                attend.Products(view, block.grams, gram, block.mask) for view, gram in zip(views, grams, strict=True)
+            ]
             rows.append(torch.cat([compare(products) for products in each], 1))
         parts.append(torch.cat(rows))
         columns += [place + start for place in places]
@@ -168,9 +171,9 @@ def split(codes: Codes, size: int) -> list[Codes]:
     if len(codes) <= size:
         return [codes]
     vectors = torch.split(codes.vectors, size)
-    tokens = [None] * len(vectors) if codes.tokens is None else torch.split(codes.tokens, size)
-    masks = [None] * len(vectors) if codes.mask is None else torch.split(codes.mask, size)
-    return [Codes(*part) for part in zip(vectors, tokens, masks, strict=True)]
+    nothing = [None] * len(vectors)
+    rest = (nothing if one is None else torch.split(one, size) for one in (codes.tokens, codes.mask, codes.grams))
+    return [Codes(*part) for part in zip(vectors, *rest, strict=True)]
 
 
 def _first(codes: Codes, axis: int) -> Codes:

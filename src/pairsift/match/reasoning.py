@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pairsift.match.aligned import accumulate, blocks
+from pairsift.match.base import full
+from pairsift.match.kernels import accumulate, blocks, live, mapped
 
 
 def reason(nodes: Tensor, edge: Tensor, shift: Tensor, weight: Tensor, bias: Tensor, read: int) -> Tensor:
@@ -33,25 +34,28 @@ def reason(nodes: Tensor, edge: Tensor, shift: Tensor, weight: Tensor, bias: Ten
     Returns:
         X', (g, read, S).
     """
-    result: Tensor = _Reason.apply(nodes, edge, shift, weight, bias, read)  # type: ignore[no-untyped-call]
+    result: Tensor = _Reason.apply(nodes, edge, shift, weight, bias, read, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
     return result
 
 
 class _Reason(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, nodes: Tensor, edge: Tensor, shift: Tensor, weight: Tensor, bias: Tensor, read: int
+        ctx: Any, nodes: Tensor, edge: Tensor, shift: Tensor, weight: Tensor, bias: Tensor, read: int, keep: bool
     ) -> Tensor:
         graphs, count, size = nodes.shape
-        matrices = [one.to(nodes.dtype) for one in (edge, shift, weight, bias)]
-        queries, mixed, out = (nodes.new_empty(graphs, read, size) for _ in range(3))
-        edges = nodes.new_empty(graphs, read, count)
+        inner, m, outer, b = (one.to(nodes.dtype) for one in (edge.T.contiguous(), shift, weight.T.contiguous(), bias))
+        out = nodes.new_empty(graphs, read, size)
+        queries, mixed = (torch.empty_like(out) if keep else None for _ in range(2))
+        edges = full(nodes.new_empty(graphs, read, count)) if keep else None
         for at in blocks(graphs, count, nodes.device):
             x = nodes[at]
-            torch.addmm(matrices[1], x[:, :read].reshape(-1, size), matrices[0], out=queries[at].view(-1, size))
-            torch.softmax(torch.bmm(queries[at], x.transpose(1, 2)), -1, out=edges[at])
-            torch.bmm(edges[at], x, out=mixed[at])
-            torch.addmm(matrices[3], mixed[at].view(-1, size), matrices[2], out=out[at].view(-1, size)).clamp_(min=0)
+            q = mapped(x[:, :read].reshape(-1, size), inner, m).view_as(out[at])
+            e = torch.bmm(full(q), full(x).transpose(1, 2)).softmax(-1)
+            mean = torch.bmm(e, full(x)).to(x.dtype)
+            torch.clamp(mapped(mean.view(-1, size), outer, b).view_as(out[at]), min=0, out=out[at])
+            if queries is not None and mixed is not None and edges is not None:
+                queries[at], mixed[at], edges[at] = q, mean, e
         ctx.save_for_backward(nodes, edge, weight, queries, edges, mixed, out)
         return out
 
@@ -59,26 +63,48 @@ class _Reason(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         nodes, edge, weight, queries, edges, mixed, out = ctx.saved_tensors
-        graphs, read, size = out.shape
-        inner, outer = edge.to(nodes.dtype).T, weight.to(nodes.dtype).T
-        of_nodes = torch.empty_like(nodes)
-        of_edge, of_weight = torch.zeros_like(edge), torch.zeros_like(weight)
-        of_shift, of_bias = torch.zeros_like(edge[0]), torch.zeros_like(edge[0])
-        for at in blocks(graphs, nodes.shape[1], nodes.device):
-            x, e = nodes[at], edges[at]
-            g = (gradient[at] * (out[at] > 0)).view(-1, size)
-            accumulate(of_weight, mixed[at].view(-1, size).T, g)
-            of_bias.add_(g.sum(0))
-            of_mixed = torch.mm(g, outer).view(-1, read, size)
-            of_edges = torch.bmm(of_mixed, x.transpose(1, 2))
-            of_logits = (of_edges - (of_edges * e).sum(-1, keepdim=True)).mul_(e)
-            of_queries = torch.bmm(of_logits, x).view(-1, size)
-            accumulate(of_edge, x[:, :read].reshape(-1, size).T, of_queries)
-            of_shift.add_(of_queries.sum(0))
-            torch.bmm(e.transpose(1, 2), of_mixed, out=of_nodes[at])
-            of_nodes[at].baddbmm_(of_logits.transpose(1, 2), queries[at])
-            if read == nodes.shape[1]:
-                of_nodes[at].view(-1, size).addmm_(of_queries, inner)
-            else:
-                of_nodes[at][:, :read].add_(torch.mm(of_queries, inner).view(-1, read, size))
-        return of_nodes, of_edge, of_shift, of_weight, of_bias, None
+        places = live(gradient)
+        if places is None:
+            return *_gradients(gradient, nodes, edge, weight, queries, edges, mixed, out), None, None
+        few = (one[places] for one in (gradient, nodes, queries, edges, mixed, out))
+        gradient, some, queries, edges, mixed, out = few
+        of_few, *rest = _gradients(gradient, some, edge, weight, queries, edges, mixed, out)
+        of_nodes = torch.zeros_like(nodes)
+        of_nodes[places] = of_few
+        return of_nodes, *rest, None, None
+
+
+def _gradients(
+    gradient: Tensor,
+    nodes: Tensor,
+    edge: Tensor,
+    weight: Tensor,
+    queries: Tensor,
+    edges: Tensor,
+    mixed: Tensor,
+    out: Tensor,
+) -> tuple[Tensor, ...]:
+    """Gradients of all that `reason` takes, from that of its result, (g, read, S)."""
+    graphs, read, size = out.shape
+    inner, outer = edge.to(nodes.dtype).T, weight.to(nodes.dtype).T
+    of_nodes = torch.empty_like(nodes)
+    of_edge, of_weight = torch.zeros_like(edge), torch.zeros_like(weight)
+    of_shift, of_bias = torch.zeros_like(edge[0]), torch.zeros_like(edge[0])
+    for at in blocks(graphs, nodes.shape[1], nodes.device):
+        x, e = nodes[at], edges[at]
+        g = (gradient[at] * (out[at] > 0)).view(-1, size)
+        accumulate(of_weight, mixed[at].view(-1, size).T, g)
+        of_bias.add_(g.sum(0))
+        of_mixed = torch.mm(g, outer).view(-1, read, size)
+        of_edges = torch.bmm(of_mixed, x.transpose(1, 2))
+        of_logits = ((of_edges - (of_edges * e).sum(-1, keepdim=True)) * e).to(x.dtype)
+        of_queries = torch.bmm(of_logits, x).view(-1, size)
+        accumulate(of_edge, x[:, :read].reshape(-1, size).T, of_queries)
+        of_shift.add_(of_queries.sum(0))
+        torch.bmm(e.to(x.dtype).transpose(1, 2), of_mixed, out=of_nodes[at])
+        of_nodes[at].baddbmm_(of_logits.transpose(1, 2), queries[at])
+        if read == nodes.shape[1]:
+            of_nodes[at].view(-1, size).addmm_(of_queries, inner)
+        else:
+            of_nodes[at][:, :read].add_(torch.mm(of_queries, inner).view(-1, read, size))
+    return of_nodes, of_edge, of_shift, of_weight, of_bias

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import torch
@@ -107,6 +108,8 @@ class _SimilarityVectors(Matcher):
         """
 
         images, texts = _precise(images), _precise(texts)
+        assert images.tokens is not None
+        images = replace(images, grams=attend.gram(images.tokens))
 
         def finish(nodes: list[Tensor]) -> list[Tensor]:
             with torch.autocast(nodes[0].device.type, enabled=False):
@@ -120,18 +123,17 @@ class _SimilarityVectors(Matcher):
 
     def _nodes(self, images: Codes, texts: Codes) -> Tensor:
         """Nodes of n images with m texts of L words, (n, m, L + 1, similarity_dim)."""
-        regions, words, whole, texts_whole = images.tokens, texts.tokens, images.vectors[:, None], texts.vectors
-        assert regions is not None and words is not None
-        length = words.shape[2]
+        regions, grams, words = images.tokens, images.grams, texts.tokens
+        whole, texts_whole = images.vectors.unsqueeze(1), texts.vectors.unsqueeze(2)
+        assert regions is not None and grams is not None and words is not None
         with torch.autocast(regions.device.type, enabled=False):
             weights = attend.focus(attend.affinity(regions, words), SHARPNESS, images.mask)
-            weights = weights / attend.attended_norm(weights, attend.gram(regions)).unsqueeze(1)
-            weights = weights.flatten(2).transpose(1, 2).contiguous().to(regions.dtype)
-            local = aligned(weights, regions, words.flatten(1, 2), self.local.weight, self.local.bias)
-            ones = whole.new_ones(len(whole), texts_whole.shape[1], 1)
+            weights = weights / attend.attended_norm(weights, grams).unsqueeze(1)
+            weights = weights.permute(0, 2, 3, 1).contiguous().to(regions.dtype)
+            local = aligned(weights, regions, words, self.local.weight, self.local.bias)
+            ones = whole.new_ones(len(whole), texts_whole.shape[1], 1, 1)
             globally = aligned(ones, whole, texts_whole, self.whole.weight, self.whole.bias)
-            locally = local.view(len(local), -1, length, local.shape[-1])
-            return torch.cat([globally.unsqueeze(2), locally], 2)
+            return torch.cat([globally, local], 2)
 
     @abstractmethod
     def _summaries(self, nodes: list[Tensor]) -> list[Tensor]:
