@@ -4,8 +4,8 @@ The loops are those that the tests check the matchers against (tests/match/naive
 same codes: 128 images with 36 regions and 128 captions with the lengths of Flickr8k's, 1024-d codes, 256-d similarity
 vectors. A step is the similarity and its gradient with respect to codes and weights, from a dense random one or, in the
 rows named `hardest`, from the hinge with hardest negatives, which leaves most pairs without one. Each side is timed
-`--repeats` times in turn, and the ratio is that of the medians. Where the loop would take too long it is timed on a part
-of the captions and scaled, which the row tells.
+`--repeats` times in turn, and the ratio is that of the medians. Where the loop would take too long it is timed on
+a part of the captions and scaled, which the row tells.
 
     python benchmarks/similarity.py --json benchmarks/results/similarity.json
 """
