@@ -44,7 +44,7 @@ class _Aligned(torch.autograd.Function):
         out = context.new_empty(*weights.shape[:3], size)
         inverse = context.new_empty(*weights.shape[:3], 1)
         flat = weights.flatten(1, 2), out.flatten(1, 2), inverse.flatten(1, 2), words.flatten(1, 2)
-        for at in blocks(*flat[0].shape[:2], context.device):
+        for at in blocks(len(context), flat[0].shape[1], context.device):
             squares = _difference(flat[0][at], context[at], _of(flat[3], at)).square_()
             rows = mapped(squares.flatten(0, 1), w, b).view_as(flat[1][at])
             lengths = flat[2][at]
@@ -80,7 +80,7 @@ def _gradients(
     of_words, of_weight, of_bias = (torch.zeros_like(one) for one in (words, weight, weight[:, 0]))
     gradient, weights, words, out, inverse = (one.flatten(1, 2) for one in (gradient, weights, words, out, inverse))
     inwards, towards = of_weights.flatten(1, 2), of_words.flatten(1, 2)
-    for at in blocks(*weights.shape[:2], context.device):
+    for at in blocks(len(context), weights.shape[1], context.device):
         g, unit = gradient[at], out[at]
         along = (g * unit).sum(-1, keepdim=True)
         g = torch.addcmul(g, unit, along, value=-1).mul_(inverse[at]).flatten(0, 1)

@@ -33,7 +33,8 @@ def mapped(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _has_onednn() -> bool:
-    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    there: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return there and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def accumulate(total: Tensor, left: Tensor, right: Tensor) -> None:
