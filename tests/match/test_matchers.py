@@ -26,7 +26,7 @@ def make(kind: str) -> Matcher:
     elif kind == "imram":
         made = Imram(6, 11, dim=4, word_dim=3)
     elif kind in ("saf", "sgr", "sgraf"):
-        made = {"saf": Saf, "sgr": Sgr, "sgraf": Sgraf}[kind](6, 11, dim=4, word_dim=3, similarity_dim=5)
+        made = {"saf": Saf, "sgr": Sgr, "sgraf": Sgraf}[kind](6, 11, dim=4, word_dim=3, similarity_dim=16)
     elif kind == "vsrn":
         made = Vsrn(6, 11, dim=4, word_dim=3, graphs=2)
     else:

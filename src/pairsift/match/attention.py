@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pairsift.errors import InputError
 from pairsift.match.base import unit
-from pairsift.match.states import MeanPool, RowNorm
+from pairsift.match.states import Linear, MeanPool, RowNorm
 
 RegionNorm = Literal["slot", "feature"]
 
@@ -26,7 +26,7 @@ class TextAttention(nn.Module):
 
     def __init__(self, dim: int, dropout: float) -> None:
         super().__init__()
-        self.local, self.whole, self.common = linear(dim, dim), linear(dim, dim), linear(dim, 1)
+        self.local, self.whole, self.common = Linear(dim, dim), Linear(dim, dim), Linear(dim, 1)
         self.squash = nn.Sequential(nn.Tanh(), nn.Dropout(dropout))
         self.mean = MeanPool()
 
@@ -95,11 +95,3 @@ class ImageAttention(TextAttention):
         """The mean's batch norm, (n, dim)."""
         whole: Tensor = self.whole_norm(x)
         return whole
-
-
-def linear(width: int, dim: int) -> nn.Linear:
-    """A linear map, Xavier-uniform, with biases that start at 0."""
-    layer = nn.Linear(width, dim)
-    nn.init.xavier_uniform_(layer.weight)
-    nn.init.zeros_(layer.bias)
-    return layer

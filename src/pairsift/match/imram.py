@@ -8,17 +8,16 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from pairsift.encode.features import Items
 from pairsift.errors import InputError
 from pairsift.match import attend, blocks, sparing
-from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full
-from pairsift.match.states import Regions, Words, region_codes, word_codes
+from pairsift.match.base import Codes, full
+from pairsift.match.states import Linear, RegionsAndWords, Words
 
 CELLS = {"cpu": 2048}  # pairs of a context and a query token in a block: on a CPU, its gates should stay in the cache
 OTHERWISE = 32768
 
 
-class Imram(Matcher):
+class Imram(RegionsAndWords):
     """IMRAM (Chen et al., Iterative Matching with Recurrent Attention Memory, CVPR 2020).
 
     In the `text` direction the words query the regions, in the `image` direction the regions query the words; `full`
@@ -51,10 +50,6 @@ class Imram(Matcher):
     """
 
     name: ClassVar[str] = "imram"
-    image_kind: ClassVar[ImageKind] = "regions"
-    text_kind: ClassVar[TextKind] = "ids"
-    factorises: ClassVar[bool] = False
-    has_tokens: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -73,28 +68,11 @@ class Imram(Matcher):
         if steps < 1:
             raise InputError(f"imram.steps is {steps}; it must be at least 1")
         self.dim, self.steps, self.sharpness, self.memory = dim, steps, sharpness, memory
-        self.regions = Regions(image_dim, dim)
+        self.regions = Linear(image_dim, dim)
         self.words = Words(vocabulary_size, word_dim, dim)
         self.gates = nn.ModuleDict(
             {name: nn.Linear(2 * dim, 2 * dim) for name in ("text", "image") if direction in (name, "full")}
         )  # W_g above W_m; the columns of q before those of x
-
-    def encode_images(self, items: Items) -> Codes:
-        """Codes of images: unit region codes as tokens, their unit mean as vector.
-
-        Args:
-            items: Values (n, regions, image_dim); the mask may be None. An image without regions has a zero token.
-        """
-        return region_codes(self.regions, items)
-
-    def encode_texts(self, items: Items) -> Codes:
-        """Codes of texts: unit word states as tokens, their unit mean as vector.
-
-        Args:
-            items: Values (n, length) of token ids; the real ones of a caption come first. One without any is read as
-                the single token 0.
-        """
-        return word_codes(self.words, items)
 
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Similarity of every image with every text, (n_images, n_texts)."""
@@ -116,11 +94,6 @@ class Imram(Matcher):
             if name in self.gates:
                 parts.append(blocks.paired(*self._prepare(name, contexts, queries, allowance), self._cells(images)))
         return torch.stack(parts).sum(0)
-
-    def intra_similarity(self, codes: Codes) -> Tensor:
-        """Similarity of every item with every item of its kind, the rows as images, the columns as texts, (n, n)."""
-        codes = blocks.front(codes)
-        return self.similarity(codes, codes)
 
     @staticmethod
     def _cells(codes: Codes) -> int:

@@ -7,14 +7,13 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from pairsift.encode.features import Items
 from pairsift.errors import InputError
 from pairsift.match import attend, blocks
-from pairsift.match.base import Codes, ImageKind, Matcher, TextKind
-from pairsift.match.states import Regions, Words, region_codes, word_codes
+from pairsift.match.base import Codes
+from pairsift.match.states import Linear, RegionsAndWords, Words
 
 
-class Scan(Matcher):
+class Scan(RegionsAndWords):
     """SCAN (Lee et al., Stacked Cross Attention for Image-Text Matching, ECCV 2018), without attended vectors.
 
     In the direction `t2i` each word attends to the regions, and the word's relevance is its cosine with what it attends
@@ -46,10 +45,6 @@ class Scan(Matcher):
     """
 
     name: ClassVar[str] = "scan"
-    image_kind: ClassVar[ImageKind] = "regions"
-    text_kind: ClassVar[TextKind] = "ids"
-    factorises: ClassVar[bool] = False
-    has_tokens: ClassVar[bool] = True
 
     def __init__(  # noqa: PLR0913, PLR0917
         self,
@@ -75,25 +70,8 @@ class Scan(Matcher):
         self.direction, self.pooling = direction, pooling
         self.sharpness = {"t2i": lambda_t2i, "i2t": lambda_i2t}
         self.lse = {"t2i": lse_t2i, "i2t": lse_i2t}
-        self.regions = Regions(image_dim, dim)
+        self.regions = Linear(image_dim, dim)
         self.words = Words(vocabulary_size, word_dim, dim)
-
-    def encode_images(self, items: Items) -> Codes:
-        """Codes of images: unit region codes as tokens, their unit mean as vector.
-
-        Args:
-            items: Values (n, regions, image_dim); the mask may be None. An image without regions has a zero token.
-        """
-        return region_codes(self.regions, items)
-
-    def encode_texts(self, items: Items) -> Codes:
-        """Codes of texts: unit word states as tokens, their unit mean as vector.
-
-        Args:
-            items: Values (n, length) of token ids; the real ones of a caption come first. One without any is read as
-                the single token 0.
-        """
-        return word_codes(self.words, items)
 
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Similarity of every image with every text, (n_images, n_texts)."""
@@ -102,11 +80,6 @@ class Scan(Matcher):
     def pair_similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Similarity of every image with the text in the same place, (n,)."""
         return blocks.paired_products(self._compare, blocks.front(images), texts)
-
-    def intra_similarity(self, codes: Codes) -> Tensor:
-        """Similarity of every item with every item of its kind, the rows as images, the columns as texts, (n, n)."""
-        codes = blocks.front(codes)
-        return self.similarity(codes, codes)
 
     def _compare(self, products: attend.Products) -> Tensor:
         """Products of n images and m texts, or of n images with one text each, to (n, m) or (n, 1)."""

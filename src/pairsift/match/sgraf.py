@@ -13,17 +13,17 @@ from pairsift.encode.features import Items
 from pairsift.errors import InputError
 from pairsift.match import attend, blocks
 from pairsift.match.aligned import aligned
-from pairsift.match.attention import ImageAttention, RegionNorm, TextAttention, linear
-from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, unit
+from pairsift.match.attention import ImageAttention, RegionNorm, TextAttention
+from pairsift.match.base import Codes, full, unit
 from pairsift.match.reasoning import reason
-from pairsift.match.states import Regions, RowNorm, Words, region_codes, word_codes
+from pairsift.match.states import Linear, RegionsAndWords, RowNorm, Words, region_codes, word_codes
 
 SHARPNESS = 9.0
 CELLS = 2**15  # pairs of an image and a word in a block
 CELLS_TRAINING = 2**17  # there every block adds to the gradient of all tokens, and is kept in any case
 
 
-class _SimilarityVectors(Matcher):
+class _SimilarityVectors(RegionsAndWords):
     """What SGR and SAF share: the encoders, and the similarity vectors of a pair (Diao et al., AAAI 2021, Eq. 1 to 6).
 
         s_l = unit( W_loc (c_l - t_l)^2 )    for every word l, with c_l the unit vector of regions that it attends to
@@ -31,11 +31,6 @@ class _SimilarityVectors(Matcher):
 
     They are the nodes [s_0, s_1, ..., s_L] of a pair's graph, which the subclasses read.
     """
-
-    image_kind: ClassVar[ImageKind] = "regions"
-    text_kind: ClassVar[TextKind] = "ids"
-    factorises: ClassVar[bool] = False
-    has_tokens: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -50,13 +45,13 @@ class _SimilarityVectors(Matcher):
     ) -> None:
         super().__init__()
         self.dim = dim
-        self.regions = Regions(image_dim, dim)
+        self.regions = Linear(image_dim, dim)
         self.words = Words(vocabulary_size, word_dim, dim, dropout)
         self.image_attention = ImageAttention(dim, dropout, regions, region_norm)
         self.text_attention = TextAttention(dim, dropout)
-        self.local = linear(dim, similarity_dim)
-        self.whole = linear(dim, similarity_dim)
-        self.head = linear(similarity_dim, 1)
+        self.local = Linear(dim, similarity_dim)
+        self.whole = Linear(dim, similarity_dim)
+        self.head = Linear(similarity_dim, 1)
 
     def encode_images(self, items: Items) -> Codes:
         """Codes of images: unit region codes as tokens, the global vector of self-attention over them as vector.
@@ -94,11 +89,6 @@ class _SimilarityVectors(Matcher):
     def pair_similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Similarity of every image with the text in the same place, (n,), in (0, 1)."""
         return self._over(blocks.paired, images, texts, scores=True).sigmoid()
-
-    def intra_similarity(self, codes: Codes) -> Tensor:
-        """Similarity of every item with every item of its kind, the rows as images, the columns as texts, (n, n)."""
-        codes = blocks.front(codes)
-        return self.similarity(codes, codes)
 
     def _over(self, run: blocks.Run, images: Codes, texts: Codes, scores: bool) -> Tensor:
         """The summaries of all pairs, or the head's scores of them.
@@ -197,7 +187,7 @@ class _Step(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.query, self.key, self.out = linear(dim, dim), linear(dim, dim), linear(dim, dim)
+        self.query, self.key, self.out = Linear(dim, dim), Linear(dim, dim), Linear(dim, dim)
 
     def forward(self, nodes: Tensor, read: int) -> Tensor:
         """Nodes (g, N, dim) to the first `read` new ones, (g, read, dim)."""
@@ -241,7 +231,7 @@ class Saf(_SimilarityVectors):
         region_norm: RegionNorm | None = None,
     ) -> None:
         super().__init__(image_dim, vocabulary_size, regions, dim, word_dim, similarity_dim, dropout, region_norm)
-        self.gate = linear(similarity_dim, 1)
+        self.gate = Linear(similarity_dim, 1)
         self.gate_norm = RowNorm(1)
 
     def _summaries(self, nodes: list[Tensor]) -> list[Tensor]:
@@ -257,7 +247,7 @@ class Saf(_SimilarityVectors):
         return unit((weights.unsqueeze(-2) @ nodes).squeeze(-2))
 
 
-class Sgraf(Matcher):
+class Sgraf(RegionsAndWords):
     """The mean of an SGR and an SAF similarity, each with encoders of its own (Diao et al., AAAI 2021).
 
     The paper trains the two by themselves and averages what they say of a pair. Here both learn from the loss of the
@@ -278,10 +268,6 @@ class Sgraf(Matcher):
     """
 
     name: ClassVar[str] = "sgraf"
-    image_kind: ClassVar[ImageKind] = "regions"
-    text_kind: ClassVar[TextKind] = "ids"
-    factorises: ClassVar[bool] = False
-    has_tokens: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,11 +10,12 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pairsift.encode.features import Items
-from pairsift.match.base import Codes, unit
+from pairsift.match import blocks
+from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, unit
 
 
-class Regions(nn.Linear):
-    """Linear projection of each region, Xavier-uniform, with biases that start at 0: (n, length, width) to dim."""
+class Linear(nn.Linear):
+    """A linear map, Xavier-uniform, with biases that start at 0."""
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
@@ -67,6 +68,42 @@ class Words(nn.Module):
             forward, backward = states.chunk(2, -1)
             states = (forward + backward) / 2
         return states, torch.arange(longest, device=mask.device) < lengths[:, None]
+
+
+class RegionsAndWords(Matcher):
+    """A matcher whose similarity needs the tokens of both sides: linear codes of regions, states of words.
+
+    Subclasses set `regions` and `words`, and compare.
+    """
+
+    image_kind: ClassVar[ImageKind] = "regions"
+    text_kind: ClassVar[TextKind] = "ids"
+    factorises: ClassVar[bool] = False
+    has_tokens: ClassVar[bool] = True
+    regions: Linear
+    words: Words
+
+    def encode_images(self, items: Items) -> Codes:
+        """Codes of images: unit region codes as tokens, their unit mean as vector.
+
+        Args:
+            items: Values (n, regions, image_dim); the mask may be None. An image without regions has a zero token.
+        """
+        return region_codes(self.regions, items)
+
+    def encode_texts(self, items: Items) -> Codes:
+        """Codes of texts: unit word states as tokens, their unit mean as vector.
+
+        Args:
+            items: Values (n, length) of token ids; the real ones of a caption come first. One without any is read as
+                the single token 0.
+        """
+        return word_codes(self.words, items)
+
+    def intra_similarity(self, codes: Codes) -> Tensor:
+        """Similarity of every item with every item of its kind, the rows as images, the columns as texts, (n, n)."""
+        codes = blocks.front(codes)
+        return self.similarity(codes, codes)
 
 
 class RowNorm(nn.BatchNorm1d):

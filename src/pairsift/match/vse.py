@@ -10,7 +10,7 @@ from pairsift.encode.features import Items
 from pairsift.errors import InputError
 from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, unit
 from pairsift.match.gpo import GeneralizedPool
-from pairsift.match.states import MeanPool, Regions, RowNorm, Words, mask_of
+from pairsift.match.states import Linear, MeanPool, RowNorm, Words, mask_of
 
 
 class Vse(Matcher):
@@ -87,7 +87,7 @@ class _ResidualRegions(nn.Module):
 
     def __init__(self, width: int, dim: int, residual: bool) -> None:
         super().__init__()
-        self.project = Regions(width, dim)
+        self.project = Linear(width, dim)
         hidden = max(1, dim // 2)
         layers = nn.Linear(width, hidden), RowNorm(hidden), nn.ReLU(), nn.Linear(hidden, dim)
         self.residual = nn.Sequential(*layers) if residual else None

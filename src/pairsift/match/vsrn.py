@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
 from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, unit
-from pairsift.match.states import Regions, RowNorm, Words, mask_of
+from pairsift.match.states import Linear, RowNorm, Words, mask_of
 
 
 class Vsrn(Matcher):
@@ -48,7 +48,7 @@ class Vsrn(Matcher):
         if graphs < 1:
             raise InputError(f"vsrn.graphs is {graphs}; it must be at least 1")
         self.dim = dim
-        self.project = Regions(image_dim, dim)
+        self.project = Linear(image_dim, dim)
         self.graphs = nn.ModuleList(_Graph(dim) for _ in range(graphs))
         self.reader = nn.GRU(dim, dim, batch_first=True)
         self.words = Words(vocabulary_size, word_dim, dim, directions="forward")
