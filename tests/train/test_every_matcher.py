@@ -43,7 +43,7 @@ def job(
     (folder / "model").mkdir(parents=True, exist_ok=True)
     pairs, features = concepts(n_images, noise)
     kind = MATCHERS[matcher]
-    more = {"regions": REGIONS, "similarity_dim": 8} if matcher in ("saf", "sgr", "sgraf") else {}
+    more = {"regions": REGIONS, "similarity_dim": 24} if matcher in ("saf", "sgr", "sgraf") else {}
     phases = {"epochs": epochs} if method == "plain" else {"clean_epochs": epochs, "all_epochs": epochs}
     return Job(
         pairs,
