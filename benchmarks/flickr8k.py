@@ -30,6 +30,7 @@ from pairsift.match import MATCHERS
 
 Row = dict[str, Any]
 KEY = ("matcher", "method", "loss", "text_encoder", "noise", "seed", "images")
+VARIANTS = {"pc2*": ("pc2", ["pc2.mismatch_threshold=0.5"])}  # rows of the papers' tables that are a method's options
 # What token-level matchers run with on two cores: fewer images, smaller codes, fewer epochs. A GPU takes the paper's.
 REDUCED_IMAGES = 1000
 REDUCED = {
@@ -94,7 +95,7 @@ def key(row: Row) -> tuple[Any, ...]:
 
 def reduced(matcher: str, method: str) -> list[str]:
     """Those of the reduced options that a matcher and a method have."""
-    phases = "plain" if method == "oracle" else method
+    phases = "plain" if method == "oracle" else VARIANTS.get(method, (method, []))[0]
     found = []
     for name, value in REDUCED.items():
         head, _, tail = name.partition(".")
@@ -130,11 +131,13 @@ def measure(data: Path, wanted: Row, text_encoder: str, options: list[str]) -> R
         run = Path(place) / "run"
         source = fewer(data, wanted["images"], Path(place)) if wanted["images"] else data
         command = [sys.executable, "-m", "pairsift.cli", "fit", str(source), f"--out={run}"]
-        command += [f"--{name}={wanted[name]}" for name in ("method", "matcher", "loss", "noise")]
+        method, more = VARIANTS.get(wanted["method"], (wanted["method"], []))
+        command += [f"--{name}={wanted[name]}" for name in ("matcher", "loss", "noise")]
+        command += [f"--method={method}"]
         command += [f"--noise-seed={wanted['seed']}", f"--seed={wanted['seed']}"]
         if text_encoder:
             command.append(f"--text-encoder={text_encoder}")
-        command += [f"--{option}" for option in options]
+        command += [f"--{option}" for option in (*more, *options)]
         began = time.monotonic()
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         seconds = time.monotonic() - began
