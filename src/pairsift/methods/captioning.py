@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -12,9 +12,15 @@ from torch import Tensor, nn
 from pairsift.errors import InputError
 from pairsift.match.base import Codes, Matcher, unit
 from pairsift.methods.base import Array, Batch, Network, Pairing, Setting, correspond, not_negatives, related
-from pairsift.methods.classifier import FlatClassifier, GlobalClassifier
+from pairsift.methods.classifier import DirectionClassifier, FlatClassifier, GlobalClassifier
 from pairsift.methods.division import DividingMethod
 from pairsift.pairs.pairs import Ints
+
+CLASSIFIERS: dict[str, Callable[[int, int], nn.Module]] = {
+    "global": GlobalClassifier,
+    "directions": DirectionClassifier,
+    "flat": FlatClassifier,
+}
 
 
 @dataclass(frozen=True)
@@ -42,13 +48,13 @@ class CaptioningMethod(DividingMethod):
     Attributes:
         classes: K of the pseudo-classifier.
         search: Captions are sought in the clean `batch` at hand, or among all clean pairs once an `epoch`.
-        classifier: The pseudo-classifier reads `global` vectors, or all tokens in a row (`flat`).
+        classifier: The pseudo-classifier reads `global` vectors, also by `directions`, or all tokens in a row (`flat`).
         remembers: Whether predictions are kept from one pass to the next with either search.
     """
 
     classes: int
     search: Literal["batch", "epoch"]
-    classifier: Literal["global", "flat"]
+    classifier: Literal["global", "directions", "flat"]
     remembers: ClassVar[bool] = False
 
     def check(self, matcher: type[Matcher]) -> None:
@@ -59,7 +65,7 @@ class CaptioningMethod(DividingMethod):
 
     def head(self, dim: int) -> nn.Module:
         """The pseudo-classifier C, one for both modalities."""
-        return (FlatClassifier if self.classifier == "flat" else GlobalClassifier)(dim, self.classes)
+        return CLASSIFIERS[self.classifier](dim, self.classes)
 
     def begin(self, setting: Setting) -> None:
         """Every pair starts as clean, every image without a prediction, every caption as the pair's own."""

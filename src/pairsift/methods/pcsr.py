@@ -17,6 +17,9 @@ from pairsift.methods.consistency import ConsistencyMethod
 from pairsift.methods.plain import PAPER, TWO_TOWER
 from pairsift.pairs.pairs import Ints
 
+# The papers' ranking loss is the sum over 128 pairs, InfoNCE's a mean: the same shares of the whole.
+OF_A_MEAN = {"pcsr.pseudo_weight": 0.01, "pcsr.robust_weight": 0.01, "pcsr.entropy_weight": 0.1}
+
 
 class PCSR(ConsistencyMethod):
     """Noisy pairs whose image keeps its class get another caption (refinable); the rest a robust loss (ambiguous).
@@ -56,7 +59,8 @@ class PCSR(ConsistencyMethod):
         robust_weight: Weight of the generalised cross-entropy, lambda_gce.
         entropy_weight: Weight of the entropy, lambda_en.
         gamma: Exponent of the generalised cross-entropy, (0, 1].
-        classifier: The pseudo-classifier reads `global` vectors, or all tokens in a row (`flat`).
+        classifier: The pseudo-classifier reads `global` vectors as PC2's does, or by their cosines with learned
+            `directions` (soon spread over the classes), or all tokens in a row (`flat`).
         networks: 2, or 1 for a network that believes itself.
     """
 
@@ -76,6 +80,9 @@ class PCSR(ConsistencyMethod):
             "pcsr.refine_epochs": 2,
             "pcsr.all_epochs": 2,
             "pcsr.search": "epoch",
+            "pcsr.classifier": "directions",
+            "pcsr.classes": 128,
+            **OF_A_MEAN,
         },
     }
 
@@ -105,7 +112,7 @@ class PCSR(ConsistencyMethod):
         robust_weight: float = 1.0,
         entropy_weight: float = 10.0,
         gamma: float = 0.7,
-        classifier: Literal["global", "flat"] = "global",
+        classifier: Literal["global", "directions", "flat"] = "global",
         networks: int = 2,
     ) -> None:
         self.warmup_epochs, self.clean_epochs = warmup_epochs, clean_epochs
