@@ -22,7 +22,7 @@ SMALL = {"batch_size": 64, "two_tower.dim": 128, "two_tower.hidden": 128, "devic
 def runs(tmp_path_factory):
     """By method and seed."""
     place = tmp_path_factory.mktemp("pcsr")
-    write_scenes(place / "scenes", 400, 2)
+    write_scenes(place / "scenes", 300, 2)
     found = {}
     for seed in (1, 2, 3):
         for method in ("plain", "pcsr"):

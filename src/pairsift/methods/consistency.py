@@ -95,7 +95,8 @@ class ConsistencyMethod(CaptioningMethod):
             return None
         clean = divide(self.state["clean_probability"][:, ids].mean(0), self.threshold)
         lead = self.state["consistency"][:, self.setting.image_of[ids]] - self.state["tau"][:, None]
-        return list(np.where(clean, "clean", np.where(lead.mean(0) >= 0, "refinable", "ambiguous")))
+        words: list[str] = np.where(clean, "clean", np.where(lead.mean(0) >= 0, "refinable", "ambiguous")).tolist()
+        return words
 
     def subset(self, name: str, network: int) -> Ints:
         """`clean` and `noisy` by the peer's division; of the noisy ones `refinable` and `ambiguous` by its PCS."""

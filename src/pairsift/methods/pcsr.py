@@ -81,7 +81,7 @@ class PCSR(ConsistencyMethod):
             "pcsr.all_epochs": 2,
             "pcsr.search": "epoch",
             "pcsr.classifier": "directions",
-            "pcsr.classes": 128,
+            "pcsr.classes": 256,
             **OF_A_MEAN,
         },
     }
