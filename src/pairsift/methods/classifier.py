@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from pairsift.match.base import Codes, unit
 
 HIDDEN = 256
-SHARPNESS = 10.0
+SHARPNESS = 20.0
 
 
 class GlobalClassifier(nn.Module):

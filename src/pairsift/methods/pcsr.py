@@ -17,9 +17,6 @@ from pairsift.methods.consistency import ConsistencyMethod
 from pairsift.methods.plain import PAPER, TWO_TOWER
 from pairsift.pairs.pairs import Ints
 
-# The papers' ranking loss is the sum over 128 pairs, InfoNCE's a mean: the same shares of the whole.
-OF_A_MEAN = {"pcsr.pseudo_weight": 0.01, "pcsr.robust_weight": 0.01, "pcsr.entropy_weight": 0.1}
-
 
 class PCSR(ConsistencyMethod):
     """Noisy pairs whose image keeps its class get another caption (refinable); the rest a robust loss (ambiguous).
@@ -80,9 +77,6 @@ class PCSR(ConsistencyMethod):
             "pcsr.refine_epochs": 2,
             "pcsr.all_epochs": 2,
             "pcsr.search": "epoch",
-            "pcsr.classifier": "directions",
-            "pcsr.classes": 256,
-            **OF_A_MEAN,
         },
     }
 
