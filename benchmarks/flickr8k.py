@@ -50,6 +50,10 @@ REDUCED = {
     "pc2.warmup_epochs": 3,
     "pc2.clean_epochs": 3,
     "pc2.all_epochs": 4,
+    "pcsr.warmup_epochs": 3,
+    "pcsr.clean_epochs": 3,
+    "pcsr.refine_epochs": 2,
+    "pcsr.all_epochs": 2,
 }
 
 

@@ -220,6 +220,8 @@ def _summary(folder: Path, metrics: Mapping[str, object]) -> None:
             f"mismatched pairs found: {found['flagged']} flagged, {found['precision']:.1%} of them rightly, "
             f"{found['recall']:.1%} of all found, AUROC {found['auroc']:.4f}"
         )
+    if kinds := metrics.get("verdicts"):
+        print(f"kinds of mismatch: {', '.join(f'{n} {name}' for name, n in kinds.items())}")  # type: ignore[attr-defined]
     print(f"table of suspects: {folder / 'issues.csv'}\nreport: {folder / 'report.html'}")
 
 

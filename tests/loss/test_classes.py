@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pairsift.loss.classes import batch_entropy, pseudo_label_loss
+from pairsift.loss.classes import batch_entropy, generalised_cross_entropy, pseudo_label_loss
 
 
 def logits(seed: int, n: int = 5, k: int = 4) -> Tensor:
@@ -76,3 +76,50 @@ def test_extreme_logits_give_no_nan() -> None:
     loss = batch_entropy(x) + pseudo_label_loss(x, x.roll(1, 0))
     loss.sum().backward()
     assert bool(loss.isfinite().all()) and x.grad is not None and bool(x.grad.isfinite().all())
+
+
+@pytest.mark.parametrize("gamma", [0.1, 0.7, 1.0])
+def test_generalised_cross_entropy_matches_plain_loops(gamma: float) -> None:
+    images, texts = logits(11, 6), logits(12, 6)
+    expected = []
+    for image, text in zip(images.tolist(), texts.tolist(), strict=True):
+        p, q = softmax(image), softmax(text)
+        of_image = (1 - p[q.index(max(q))] ** gamma) / gamma
+        of_text = (1 - q[p.index(max(p))] ** gamma) / gamma
+        expected.append(of_image + of_text)
+    got = generalised_cross_entropy(images, texts, gamma)
+    assert got.tolist() == pytest.approx(expected, abs=1e-12)
+    assert bool((got >= 0).all()) and bool((got <= 2 / gamma).all())
+    torch.testing.assert_close(got, generalised_cross_entropy(texts, images, gamma))
+
+
+def test_generalised_cross_entropy_lies_between_its_limits() -> None:
+    images, texts = logits(13), logits(14)
+    cross_entropy = pseudo_label_loss(images, texts) + pseudo_label_loss(texts, images)
+    torch.testing.assert_close(generalised_cross_entropy(images, texts, 1e-7), cross_entropy, rtol=1e-5, atol=1e-5)
+    chosen = [softmax(a)[b.index(max(b))] for a, b in zip(images.tolist(), texts.tolist(), strict=True)]
+    chosen_too = [softmax(b)[a.index(max(a))] for a, b in zip(images.tolist(), texts.tolist(), strict=True)]
+    expected = [2 - p - q for p, q in zip(chosen, chosen_too, strict=True)]
+    assert generalised_cross_entropy(images, texts, 1.0).tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_generalised_cross_entropy_teaches_both_sides_and_an_unlikely_label_pulls_less() -> None:
+    images, texts = logits(15).requires_grad_(), logits(16).requires_grad_()
+    assert torch.autograd.gradcheck(generalised_cross_entropy, (images, texts))
+    generalised_cross_entropy(images, texts).sum().backward()
+    assert images.grad is not None and texts.grad is not None
+    assert bool(images.grad.any(1).all()) and bool(texts.grad.any(1).all())
+    wrong = torch.tensor([[0.0, 9.0]], requires_grad=True)
+    label = torch.tensor([[60.0, 0.0]])
+    robust = torch.autograd.grad(generalised_cross_entropy(wrong, label).sum(), wrong)[0]
+    plain = torch.autograd.grad(pseudo_label_loss(wrong, label).sum(), wrong)[0]
+    assert float(robust.abs().max()) < 0.01 * float(plain.abs().max())
+
+
+def test_generalised_cross_entropy_is_finite_at_extremes_and_in_half_precision() -> None:
+    x = torch.tensor([[1e5, -1e5, 0], [-1e5, 1e5, 0]], requires_grad=True)
+    loss = generalised_cross_entropy(x, x.roll(1, 0))
+    loss.sum().backward()
+    assert bool(loss.isfinite().all()) and x.grad is not None and bool(x.grad.isfinite().all())
+    assert loss.tolist() == pytest.approx([2 / 0.7] * 2)
+    assert generalised_cross_entropy(x.bfloat16(), x.bfloat16()).dtype == torch.float32

@@ -1,4 +1,7 @@
-"""Trains the helpers' job and dies by SIGKILL at a given optimizer step, a checkpoint behind it every few steps."""
+"""Trains the helpers' job, of the method named last if one is, and dies by SIGKILL at a given optimizer step.
+
+There is a checkpoint behind it every few steps.
+"""
 
 import os
 import signal
@@ -26,4 +29,4 @@ class Dying(Trainer):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    Dying(make_job(Path(sys.argv[1]))).run()
+    Dying(make_job(Path(sys.argv[1]), *sys.argv[3:])).run()

@@ -12,6 +12,8 @@ from pairsift.pairs import Pairs, inject
 from pairsift.train.loop import Job
 from pairsift.train.options import TrainOptions
 
+MORE = {"pcsr": {"refine_epochs": 1, "all_epochs": 1, "classes": 8, "classifier": "directions", "search": "epoch"}}
+
 
 def make_pairs(n_images: int = 240, per: int = 2, noise: float = 0.4) -> tuple[Pairs, Features]:
     """Images and captions that share a hidden vector; the last fifth are dev and test."""
@@ -29,7 +31,7 @@ def make_pairs(n_images: int = 240, per: int = 2, noise: float = 0.4) -> tuple[P
 
 def make_job(folder: Path, method: str = "pc2", noise: float = 0.4, minutes: float = 10.0, **options) -> Job:
     pairs, features = make_pairs(noise=noise)
-    chosen = {"networks": 2, "warmup_epochs": 1, "clean_epochs": 1, "all_epochs": 2, **options}
+    chosen = {"networks": 2, "warmup_epochs": 1, "clean_epochs": 1, "all_epochs": 2, **MORE.get(method, {}), **options}
     (folder / "model").mkdir(parents=True, exist_ok=True)
     return Job(
         pairs,

@@ -18,6 +18,7 @@ import torch
 from pairsift.api.config import Config
 from pairsift.api.prepare import VOCABULARY, Prepared, check, matcher_factory, prepare, write_json, write_skipped
 from pairsift.api.run import CONFIG, METRICS, Run
+from pairsift.audit import write_division
 from pairsift.errors import InputError
 from pairsift.retrieve.codes import evaluate
 from pairsift.train.checkpoint import write_tensors
@@ -59,6 +60,8 @@ def fit_config(config: Config, progress: bool = True) -> Run:
     trainer.run(resume=bool(config["resume"]))
     for k, network in enumerate(trainer.networks):
         write_tensors(folder / "model" / f"network_{k}.safetensors", network.state_dict())
+    if (verdicts := job.method.verdicts()) is not None:
+        write_division(job.method.setting.ids, verdicts, folder)
     matchers = [network.matcher for network in trainer.networks]
     with mixed(trainer.device, options):
         recall = {name: evaluate(matchers, prepared.features, prepared.pairs, name) for name in ("test", "dev")}

@@ -14,7 +14,7 @@ import torch
 
 from pairsift.api.config import Config
 from pairsift.api.prepare import Prepared, matcher_factory, prepare, write_json
-from pairsift.audit import detection, issue_table, write_issues, write_report
+from pairsift.audit import detection, issue_table, kinds, worded, write_issues, write_report
 from pairsift.audit.score import judge
 from pairsift.audit.table import PAIRS_FILE
 from pairsift.encode import Table
@@ -132,12 +132,14 @@ class Run:
         with self._mixed():
             verdicts = judge(gallery, owner, int(self.config["seed"]), train)
         suggested = np.where(verdicts.suggested >= 0, ids[verdicts.suggested], -1)
-        words = np.where(verdicts.is_mismatch, "mismatched", "clean")
+        words = worded(ids, verdicts.is_mismatch, self.folder)
         table = issue_table(pairs, ids, verdicts.score, verdicts.is_mismatch, words, suggested)
         metrics = {**self.metrics, "noise_rate": {"estimated": float(np.mean(1 - verdicts.score[train]))}}
         if pairs.noise is not None:
             metrics["noise_rate"]["true"] = pairs.noise.rate
             metrics["detection"] = detection(table)
+        if found := kinds(table):
+            metrics["verdicts"] = found
         write_issues(table, self.folder)
         write_json(self.folder / METRICS, metrics)
         self.metrics = metrics

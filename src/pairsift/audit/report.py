@@ -19,7 +19,7 @@ from pairsift.audit import report_parts as parts
 from pairsift.audit import report_plots as plots
 from pairsift.audit.report_images import thumbnail
 from pairsift.audit.report_parts import Tree, lookup, number, percent, text
-from pairsift.audit.table import ISSUES_FILE, PAIRS_FILE
+from pairsift.audit.table import ISSUES_FILE, PAIRS_FILE, kinds
 from pairsift.pairs.pairs import SPLITS, Pairs
 from pairsift.retrieve.ranks import FloatArray
 
@@ -120,7 +120,8 @@ def _headline(table: pa.Table, metrics: Tree, flag: NDArray[np.bool_]) -> str:
     splits = " · ".join(f"{counts[name]:,} {name}" for name in (*SPLITS, "unused") if counts[name])
     items = [("Pairs judged", number(len(table), 0), splits)]
     share = percent(float(flag.mean())) if len(flag) else parts.DASH
-    items.append(("Flagged as mismatched", number(int(flag.sum()), 0), f"{share} of the judged pairs"))
+    named = "".join(f" · {n:,} {name}" for name, n in kinds(table).items())
+    items.append(("Flagged as mismatched", number(int(flag.sum()), 0), f"{share} of the judged pairs{named}"))
     noise = lookup(metrics, "noise_rate")
     if lookup(noise, "estimated") is not None:
         true = lookup(noise, "true")

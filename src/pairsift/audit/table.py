@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from pairsift.retrieve.ranks import FloatArray
 
 PAIRS_FILE = "pairs.parquet"
 ISSUES_FILE = "issues.csv"
+DIVISION_FILE = "division.parquet"
 
 
 def issue_table(
@@ -42,7 +44,7 @@ def issue_table(
         ids: Ids of the judged pairs, (n,), each once.
         score: How well the caption fits its image, in [0, 1], low is bad, (n,).
         is_mismatch: Whether the pair is flagged, (n,).
-        verdict: The method's word for each pair, such as `clean` or `mismatched`, (n,).
+        verdict: The word for each pair, such as `clean` or `mismatched`, (n,).
         suggested_from: Id of the pair whose caption would fit the image, -1 for none, (n,).
         extra: More columns, each (n,), in the order of `ids`.
 
@@ -78,6 +80,39 @@ def write_issues(table: pa.Table, folder: Path) -> None:
     issues = table.filter(table["is_mismatch"])
     _atomically(folder / PAIRS_FILE, lambda path: pyarrow.parquet.write_table(table, path))
     _atomically(folder / ISSUES_FILE, lambda path: pyarrow.csv.write_csv(issues, path))
+
+
+def write_division(ids: Ints, verdicts: list[str], folder: Path) -> None:
+    """Writes `division.parquet`: the class, `verdict`, that a method put each training pair, `pair`, into."""
+    table = pa.table({"pair": np.asarray(ids, np.int64), "verdict": verdicts})
+    _atomically(folder / DIVISION_FILE, lambda path: pyarrow.parquet.write_table(table, path))
+
+
+def worded(ids: Ints, is_mismatch: NDArray[np.bool_], folder: Path) -> list[str]:
+    """The verdict on each pair: `clean` or `mismatched`, as flagged; or a kind of mismatch.
+
+    Where the folder holds a method's own division of its training pairs, a flagged pair that the method too held for
+    mismatched has the method's word for it, such as `refinable` or `ambiguous`. The flag alone decides between `clean`
+    and the rest.
+
+    Args:
+        ids: Ids of the judged pairs, (n,).
+        is_mismatch: Whether each is flagged, (n,).
+        folder: The run's folder.
+    """
+    own: dict[int, str] = {}
+    if (folder / DIVISION_FILE).exists():
+        division = pyarrow.parquet.read_table(folder / DIVISION_FILE).to_pydict()
+        own = dict(zip(division["pair"], division["verdict"], strict=True))
+    kinds = (own.get(int(one), "clean") for one in ids)
+    named = ("mismatched" if kind == "clean" else kind for kind in kinds)
+    return [word if flag else "clean" for word, flag in zip(named, is_mismatch, strict=True)]
+
+
+def kinds(table: pa.Table) -> dict[str, int]:
+    """How many flagged pairs have each verdict, the commonest first; empty where all are just `mismatched`."""
+    counts = Counter(table.filter(table["is_mismatch"])["verdict"].to_pylist())
+    return {} if counts.keys() <= {"mismatched"} else dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
 
 
 def detection(table: pa.Table) -> dict[str, float | int | None]:

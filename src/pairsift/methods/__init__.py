@@ -3,8 +3,9 @@
 from pairsift.methods.base import Method
 from pairsift.methods.ncr import NCR
 from pairsift.methods.pc2 import PC2
+from pairsift.methods.pcsr import PCSR
 from pairsift.methods.plain import Oracle, Plain
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (Plain, Oracle, NCR, PC2)}
+METHODS: dict[str, type[Method]] = {method.name: method for method in (Plain, Oracle, NCR, PC2, PCSR)}
 
-__all__ = ["METHODS", "NCR", "PC2", "Method", "Oracle", "Plain"]
+__all__ = ["METHODS", "NCR", "PC2", "PCSR", "Method", "Oracle", "Plain"]

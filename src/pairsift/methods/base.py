@@ -51,6 +51,7 @@ class Batch:
         caption_images: Row of the image that each caption below is given with, (B,); `image_rows` unless rematched.
         images: Features of the images.
         texts: Features of the captions.
+        given: Features of the pairs' own captions where they train with others, else None.
     """
 
     ids: Ints
@@ -58,6 +59,7 @@ class Batch:
     caption_images: Tensor
     images: Items
     texts: Items
+    given: Items | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -185,8 +187,15 @@ class Method(ABC):
         """Numbers about the present state, for the log."""
         return {}
 
+    def verdicts(self) -> list[str] | None:
+        """The class that the method puts each training pair into, in the order of `setting.ids`; None of most methods.
+
+        `clean` is its word for pairs that it believes; any other names a kind of mismatch.
+        """
+        return None
+
     def subset(self, name: str, network: int) -> Ints:
-        """Ids of the pairs that this network trains on under this name."""
+        """Ids of the pairs that this network trains on under this name; none, and the steps go without it."""
         if name != "all":
             raise KeyError(f"{self.name} has no subset {name!r}")
         return self.setting.ids

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from pairsift.match.base import Codes
+from pairsift.match.base import Codes, unit
 
 HIDDEN = 256
+SHARPNESS = 20.0
 
 
 class GlobalClassifier(nn.Module):
@@ -25,6 +26,27 @@ class GlobalClassifier(nn.Module):
     def forward(self, codes: Codes) -> Tensor:
         """Logits, (n, K)."""
         logits: Tensor = self.layers(codes.vectors)
+        return logits
+
+
+class DirectionClassifier(nn.Module):
+    """Class logits as `SHARPNESS` times the cosine of the global vector with each class's learned direction.
+
+    Different vectors choose different classes from the first step on. The perceptron of `GlobalClassifier` puts nearly
+    all into one class at first, and a short schedule may end before it has spread them.
+
+    Args:
+        dim: Length of a global vector.
+        classes: Number of classes K.
+    """
+
+    def __init__(self, dim: int, classes: int) -> None:
+        super().__init__()
+        self.directions = nn.Parameter(unit(torch.randn(classes, dim)))
+
+    def forward(self, codes: Codes) -> Tensor:
+        """Logits, (n, K)."""
+        logits: Tensor = SHARPNESS * codes.vectors @ unit(self.directions).T
         return logits
 
 

@@ -8,11 +8,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from pairsift.errors import InputError
 from pairsift.loss.classes import batch_entropy, pseudo_label_loss
-from pairsift.match.base import Codes, Matcher, unit
 from pairsift.methods.base import (
     Array,
     Batch,
@@ -24,17 +22,14 @@ from pairsift.methods.base import (
     correspond,
     demand,
     not_negatives,
-    related,
 )
-from pairsift.methods.classifier import FlatClassifier, GlobalClassifier
-from pairsift.methods.division import DividingMethod
+from pairsift.methods.captioning import CaptioningMethod, CleanBatch
 from pairsift.methods.plain import PAPER, TWO_TOWER
-from pairsift.pairs.pairs import Ints
 from pairsift.trust.division import oscillation
 from pairsift.trust.mixture import fit_mixture
 
 
-class PC2(DividingMethod):
+class PC2(CaptioningMethod):
     """Clean pairs teach a pseudo-classifier; its predictions find captions for the images of noisy pairs.
 
     Where the published code differs from the paper, the paper holds: the entropy is that of the batch's mean
@@ -61,6 +56,7 @@ class PC2(DividingMethod):
     """
 
     name: ClassVar[str] = "pc2"
+    remembers: ClassVar[bool] = True
     summary: ClassVar[str] = "pseudo-classifier, pseudo-captions for noisy pairs, rectified correspondence"
     citation: ClassVar[str] = (
         "Duan et al., PC2: Pseudo-Classification Based Pseudo-Captioning for Noisy Correspondence Learning in "
@@ -106,45 +102,21 @@ class PC2(DividingMethod):
         demand(self, 1, 2, "networks")
         demand(self, 2, inf, "classes")
 
-    def check(self, matcher: type[Matcher]) -> None:
-        """The flat classifier needs tokens."""
-        if self.classifier == "flat" and not matcher.has_tokens:
-            raise InputError(f"pc2.classifier flat needs tokens, {matcher.name} has none; use pc2.classifier global")
-
-    def head(self, dim: int) -> nn.Module:
-        """The pseudo-classifier C, one for both modalities."""
-        return (FlatClassifier if self.classifier == "flat" else GlobalClassifier)(dim, self.classes)
-
     def begin(self, setting: Setting) -> None:
         """Every pair starts as clean and stable, every image without a prediction."""
         super().begin(setting)
         self.state["stability"] = np.ones_like(self.state["clean_probability"])
-        self.state["predictions"] = np.zeros((self.networks, setting.n_images, self.classes), np.float32)
-        if self.search == "epoch":
-            self.state["pseudo_caption"] = np.tile(np.arange(len(setting.image_of)), (self.networks, 1))
-
-    def observe(self, network: Network, batch: Batch) -> dict[str, Tensor]:
-        """The loss by which pairs are divided, and the images' class predictions."""
-        images, texts = network.encode(batch)
-        similarity = network.matcher.similarity(images, texts)
-        loss = self.setting.ranking.observe(similarity, network.matcher.scale(), not_negatives(batch))
-        return {"loss": loss, "predictions": network.logits(images).softmax(1)}
 
     def update(self, seen: Sequence[Mapping[str, Array]], epoch: int) -> None:
         """w from the losses; w^o from the drift of each image's prediction since the pass before (Eq. 7)."""
-        super().update(seen, epoch)
         ids, bank = self.setting.ids, self.state["predictions"]
-        rows = self.setting.image_of[ids]
         for k, notes in enumerate(seen):
             now = np.asarray(notes["predictions"], np.float32)
-            before = np.asarray(bank[k, rows], np.float32)
+            before = np.asarray(bank[k, self.setting.image_of[ids]], np.float32)
             if before.any():
                 drift = oscillation(now, before)
                 self.state["stability"][k, ids] = fit_mixture(drift, self.setting.seed).low(drift)
-            bank[k, rows] = now
-        if self.search == "epoch":
-            for k in range(self.networks):
-                self._seek(k)
+        super().update(seen, epoch)
 
     def correspondence(self, k: int, batch: Batch) -> Tensor:
         """y_i = w_i + (1 - w_i) 1(w^o_i >= tau) w^o_i, from the peer (inside Eq. 8), (B,)."""
@@ -153,19 +125,6 @@ class PC2(DividingMethod):
             for name in ("clean_probability", "stability")
         )
         return w + (1 - w) * (stable >= self.threshold) * stable if self.rectify else w
-
-    def captions(self, name: str, network: int, ids: Ints) -> Ints:
-        """With `search` epoch: the captions that the last pass found for noisy pairs."""
-        if name != "noisy" or self.search != "epoch":
-            return ids
-        return np.asarray(self.state["pseudo_caption"][network, ids], np.int64)
-
-    def _seek(self, k: int) -> None:
-        """For each noisy pair of network k the clean one whose image it predicts most alike (Eq. 4)."""
-        clean, noisy = self.subset("clean", k), self.subset("noisy", k)
-        query, keys = (_unit(self.state["predictions"][k, self.setting.image_of[ids]]) for ids in (noisy, clean))
-        for part, block in zip(*(np.array_split(side, len(noisy) // 1024 + 1) for side in (noisy, query)), strict=True):
-            self.state["pseudo_caption"][k, part] = clean[(block @ keys.T).argmax(1)]
 
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """L = L_c + lambda^n L_n + lambda^pse L_pse + lambda^ent L_ent (Eq. 10)."""
@@ -182,26 +141,11 @@ class PC2(DividingMethod):
         terms.append(Term("pseudo", pseudo_label_loss(logits, own.logits(texts)), self.pseudo_weight))
         terms.append(Term("entropy", batch_entropy(logits), self.entropy_weight))
         if "noisy" in batches:
-            terms.append(self._noisy(own, k, batches["noisy"], (batch, texts, logits)))
+            terms.append(self._noisy(own, k, batches["noisy"], CleanBatch(batch, texts, logits)))
         return terms
 
-    def _noisy(self, own: Network, k: int, noisy: Batch, clean: tuple[Batch, Codes, Tensor]) -> Term:
+    def _noisy(self, own: Network, k: int, noisy: Batch, clean: CleanBatch) -> Term:
         """L_n (Eq. 4 to 6): images of noisy pairs with the captions of the clean images predicted most alike."""
-        images = own.matcher.encode_images(noisy.images)
-        batch, texts, logits = clean
-        if self.search == "epoch":
-            texts, owners = own.matcher.encode_texts(noisy.texts), noisy.caption_images
-            bank = self.state["predictions"][k]
-            alike = [unit(correspond(bank, rows.numpy(force=True), logits)) for rows in (noisy.image_rows, owners)]
-            y = (alike[0] * alike[1]).sum(1)
-        else:
-            prediction, keys = (unit(part.detach().softmax(1)) for part in (own.logits(images), logits))
-            y, j = (prediction @ keys.T).max(1)
-            texts, owners = texts.rows(j), batch.caption_images[j]
-        pairing = Pairing(images, texts, related(noisy.image_rows, owners))
+        pairing, y = self.rematch(own, k, noisy, own.matcher.encode_images(noisy.images), clean)
         term = self.ranking_term("noisy", own, pairing, y.clamp(0, 1))
         return Term("noisy", term.values * (y >= self.mismatch_threshold), self.noisy_weight, term.reduction)
-
-
-def _unit(x: Array) -> Array:
-    return np.asarray(x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12))

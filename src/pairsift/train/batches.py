@@ -39,14 +39,15 @@ def cut(ids: Ints, batch_size: int) -> list[Ints]:
 def steps(method: Method, phase: Phase, network: int, batch_size: int, seeds: tuple[int, ...]) -> list[dict[str, Ints]]:
     """Pair ids of every step of one network's epoch, by subset.
 
-    The phase's first subset decides the number of steps; the others are shuffled and repeated to fill it.
+    The phase's first subset decides the number of steps; the others are shuffled and repeated to fill it. One of them
+    that holds no pairs is left out.
     """
     driver = cut(shuffled(method.subset(phase.subsets[0], network), *seeds, network, 0), batch_size)
     plan = [{phase.subsets[0]: ids} for ids in driver]
     for number, name in enumerate(phase.subsets[1:], 1):
         ids = method.subset(name, network)
         stream = _endless(ids, (*seeds, network, number))
-        for step in plan:
+        for step in plan if len(ids) else ():
             take = min(len(step[phase.subsets[0]]), len(ids))
             step[name] = np.fromiter((next(stream) for _ in range(take)), np.int64, take)
     return plan
@@ -78,7 +79,8 @@ class Gatherer:
         self.features, self.image_of, self.device = features, image_of, device
 
     def __call__(self, ids: Ints, captions: Ints | None = None) -> Batch:
-        """These pairs' images with their own captions, or with those of the pairs `captions`."""
+        """These pairs' images with their own captions, or with those of the pairs `captions` and their own beside."""
+        own = captions is None or np.array_equal(captions, ids)
         captions = ids if captions is None else captions
         rows, owners = self.image_of[ids], self.image_of[captions]
         return Batch(
@@ -87,4 +89,5 @@ class Gatherer:
             torch.from_numpy(owners).to(self.device),
             self.features.images.batch(rows).to(self.device),
             self.features.texts.batch(captions).to(self.device),
+            None if own else self.features.texts.batch(ids).to(self.device),
         )

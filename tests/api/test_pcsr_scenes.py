@@ -1,0 +1,82 @@
+"""PCSR on the embedded scenes, three fifths of the training captions re-pointed: recall, and its kinds of mismatch."""
+
+import json
+import shutil
+import statistics
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+import pairsift
+from pairsift.api.fit import fit
+from pairsift.audit.table import worded, write_division
+from pairsift.cli import main
+from pairsift.pairs import write_scenes
+
+MARGIN = 20.0  # of test rSum, in the mean over the seeds
+SMALL = {"batch_size": 64, "two_tower.dim": 128, "two_tower.hidden": 128, "device": "cpu", "threads": 1}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """By method and seed."""
+    place = tmp_path_factory.mktemp("pcsr")
+    write_scenes(place / "scenes", 300, 2)
+    found = {}
+    for seed in (1, 2, 3):
+        for method in ("plain", "pcsr"):
+            options = {"method": method, "noise": 0.6, "noise_seed": seed, "seed": seed, "cache": str(place / "cache")}
+            out = {"out": str(place / f"{method}{seed}")}
+            found[method, seed] = fit(place / "scenes", {**SMALL, **options, **out}, progress=False)
+    return found
+
+
+def test_pcsr_beats_plain_where_most_captions_are_wrong(runs):
+    gains = []
+    for seed in (1, 2, 3):
+        plain, pcsr = (runs[method, seed].metrics for method in ("plain", "pcsr"))
+        gains.append(pcsr["test"]["ensemble"]["rsum"] - plain["test"]["ensemble"]["rsum"])
+        assert pcsr["detection"]["auroc"] > plain["detection"]["auroc"] + 0.005
+    assert min(gains) > 0 and statistics.mean(gains) > MARGIN, gains
+
+
+def test_verdicts_name_the_kinds_of_mismatch_and_leave_flag_and_score_alone(runs):
+    run = runs["pcsr", 1]
+    division = pyarrow.parquet.read_table(run.folder / "division.parquet").to_pydict()
+    own = dict(zip(division["pair"], division["verdict"], strict=True))
+    assert sorted(own) == run.pairs.ids("train").tolist()
+    rows = run.issues().to_pylist()
+    for row in rows:
+        assert row["is_mismatch"] == (row["mismatch_score"] < 0.5) == (row["verdict"] != "clean")
+        if row["is_mismatch"]:
+            kind = own.get(row["pair"], "clean")
+            assert row["verdict"] == ("mismatched" if kind == "clean" else kind)
+    found = run.metrics["verdicts"]
+    assert "refinable" in found and found.keys() <= {"refinable", "ambiguous", "mismatched"}
+    assert sum(found.values()) == sum(row["is_mismatch"] for row in rows)
+    report = (run.folder / "report.html").read_text(encoding="utf-8")
+    assert all(f" · {n:,} {name}" in report for name, n in found.items())
+
+
+def test_a_method_without_classes_leaves_no_division(runs):
+    run = runs["plain", 1]
+    assert not (run.folder / "division.parquet").exists() and "verdicts" not in run.metrics
+    assert set(run.issues()["verdict"].to_pylist()) == {"clean", "mismatched"}
+
+
+def test_an_opened_run_is_judged_the_same_and_the_command_line_says_the_kinds(runs, tmp_path, capsys):
+    folder = shutil.copytree(runs["pcsr", 1].folder, tmp_path / "copy")
+    before = runs["pcsr", 1].issues()
+    assert pairsift.open_run(folder, progress=False).audit().equals(before)
+    assert main(["audit", str(folder)]) == 0
+    found = json.loads((folder / "metrics.json").read_text())["verdicts"]
+    assert f"kinds of mismatch: {', '.join(f'{n} {name}' for name, n in found.items())}" in capsys.readouterr().out
+
+
+def test_words_come_from_flag_and_division(tmp_path):
+    flags = np.array([True, True, True, True, False, False])
+    ids = np.array([7, 3, 5, 9, 4, 6])
+    assert worded(ids, flags, tmp_path) == ["mismatched"] * 4 + ["clean"] * 2
+    write_division(np.array([3, 4, 5, 7]), ["ambiguous", "refinable", "clean", "refinable"], tmp_path)
+    assert worded(ids, flags, tmp_path) == ["refinable", "ambiguous", "mismatched", "mismatched", "clean", "clean"]

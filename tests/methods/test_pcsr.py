@@ -1,0 +1,362 @@
+"""PCSR: its step against the paper's equations in plain loops, its division, its stages, its switches."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from method_helpers import SETTING, Tiny, batch_of, make_networks
+from test_steps import curve, excluded, naive_hinge, similarities, softmax
+
+from pairsift.errors import InputError
+from pairsift.loss.ranking import Hinge
+from pairsift.match import TwoTower
+from pairsift.methods import PC2, PCSR
+from pairsift.methods.base import Batch, Phase
+from pairsift.train.batches import Gatherer
+
+IDS, ROWS = SETTING(Hinge()).ids, SETTING(Hinge()).image_of
+
+
+def begun(networks: int = 2, **options) -> tuple[PCSR, list]:
+    method = PCSR(networks=networks, **{"classes": 5, **options})
+    made = make_networks(method, Tiny)
+    method.begin(SETTING(Hinge()))
+    method.state["clean_probability"] = np.random.default_rng(0).random((networks, 12)).astype(np.float32)
+    return method, made
+
+
+def predictions(network, codes) -> np.ndarray:
+    return softmax(network.logits(codes).detach().numpy().astype(float))
+
+
+def cosine(a, b) -> float:
+    return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+
+
+def naive_gce(p, q, gamma) -> list[float]:
+    out = []
+    for a, b in zip(p, q, strict=True):
+        out.append((1 - a[int(np.argmax(b))] ** gamma) / gamma + (1 - b[int(np.argmax(a))] ** gamma) / gamma)
+    return out
+
+
+def naive_entropy(p) -> float:
+    mean = [sum(row[k] for row in p) / len(p) for k in range(p.shape[1])]
+    return sum(m * math.log(m) for m in mean)
+
+
+def rematched(network, batch, clean) -> tuple[list[int], list[float], list[float]]:
+    """By plain loops: which clean caption every image gets, how alike, and the hinge with it."""
+    images, texts = network.encode(clean)
+    other = network.matcher.encode_images(batch.images)
+    p, keys = predictions(network, other), predictions(network, images)
+    alike = [[cosine(a, b) for b in keys] for a in p]
+    j = [int(np.argmax(row)) for row in alike]  # Eq. 10
+    best = [alike[i][j[i]] for i in range(len(j))]
+    block = network.matcher.similarity(other, texts).detach().numpy()[:, j].astype(float)
+    rows, owners = batch.image_rows.tolist(), [int(clean.caption_images[b]) for b in j]
+    n = range(len(j))
+    mask = np.array([[rows[a] == rows[b] or owners[a] == owners[b] or rows[a] == owners[b] for b in n] for a in n])
+    margins = [0.2 * curve(min(1.0, v)) for v in best]  # Eq. 9
+    return j, best, naive_hinge(block, margins, mask, True)
+
+
+def test_a_step_of_the_third_stage_is_equations_1_to_13():
+    method, networks = begun()
+    clean, refinable, ambiguous = batch_of([0, 3, 6, 7, 8]), batch_of([2, 4, 9]), batch_of([1, 5])
+    batches = {"clean": clean, "refinable": refinable, "ambiguous": ambiguous}
+    network = networks[1]
+    listed = method.step(networks, 1, batches, Phase("all", 1))
+    terms = {term.name: term for term in listed}
+    assert len(terms) == len(listed) == 7
+
+    s = similarities(network, clean)
+    expected = naive_hinge(s, [0.2] * 5, excluded(clean), True)  # Eq. 8 at the full margin
+    assert terms["clean"].values.tolist() == pytest.approx(expected, abs=1e-5)
+    images, texts = network.encode(clean)
+    p, q = predictions(network, images), predictions(network, texts)
+    pseudo = sum(-math.log(p[i, q[i].argmax()]) for i in range(5)) / 5  # Eq. 1
+    assert terms["pseudo"].values.mean().item() == pytest.approx(pseudo, rel=1e-5)
+    assert terms["entropy"].values.mean().item() == pytest.approx(naive_entropy(p), rel=1e-5)  # Eq. 2
+
+    assert terms["refinable"].values.tolist() == pytest.approx(rematched(network, refinable, clean)[2], abs=1e-5)
+    assert terms["ambiguous"].values.tolist() == pytest.approx(rematched(network, ambiguous, clean)[2], abs=1e-5)
+    images, texts = network.encode(ambiguous)
+    p, q = predictions(network, images), predictions(network, texts)
+    assert terms["ambiguous robust"].values.tolist() == pytest.approx(naive_gce(p, q, 0.7), rel=1e-4)  # Eq. 12
+    assert terms["ambiguous entropy"].values.mean().item() == pytest.approx(naive_entropy(p), rel=1e-5)
+    weights = {name: term.weight for name, term in terms.items()}
+    assert weights == {**dict.fromkeys(terms, 1.0), "entropy": 10.0, "ambiguous entropy": 10.0}
+
+
+def test_every_weight_reaches_its_term():
+    method, networks = begun(ranking_weight=2, pseudo_weight=3, robust_weight=4, entropy_weight=5, gamma=0.3)
+    batches = {"clean": batch_of([0, 3, 6]), "refinable": batch_of([2, 4]), "ambiguous": batch_of([1, 5])}
+    terms = {term.name: term for term in method.step(networks, 0, batches, Phase("all", 1))}
+    assert {name: term.weight for name, term in terms.items()} == {
+        "clean": 2,
+        "pseudo": 3,
+        "entropy": 5,
+        "refinable": 1,  # Eq. 11 has no weight
+        "ambiguous": 2,
+        "ambiguous robust": 4,
+        "ambiguous entropy": 5,
+    }
+    images, texts = networks[0].encode(batches["ambiguous"])
+    expected = naive_gce(predictions(networks[0], images), predictions(networks[0], texts), 0.3)
+    assert terms["ambiguous robust"].values.tolist() == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_warm_up_trains_all_pairs_without_the_classifier():
+    method, networks = begun()
+    batch = batch_of([0, 3, 5, 6, 9])
+    (term,) = method.step(networks, 0, {"all": batch}, method.phases()[0])
+    expected = naive_hinge(similarities(networks[0], batch), [0.2] * 5, excluded(batch), hardest=False)
+    assert term.values.tolist() == pytest.approx(expected, abs=1e-6) and term.weight == 1
+    term.values.sum().backward()
+    assert all(p.grad is None for p in networks[0].head.parameters())
+
+
+def test_soft_clean_takes_the_peers_probability():
+    method, networks = begun(soft_clean=True)
+    batch = batch_of([0, 3, 6, 7, 8])
+    terms = method.step(networks, 0, {"clean": batch}, Phase("clean", 1))
+    w = method.state["clean_probability"][1]
+    margins = [0.2 * curve(w[i]) for i in batch.ids]
+    expected = naive_hinge(similarities(networks[0], batch), margins, excluded(batch), True)
+    assert terms[0].values.tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_margins_and_searches_send_no_gradient_into_the_classifier_but_the_robust_loss_does():
+    for text in ("rematched", "own"):
+        method, networks = begun(ambiguous_text=text)
+        batches = {"clean": batch_of([0, 3, 6, 7]), "refinable": batch_of([2, 4, 9]), "ambiguous": batch_of([1, 5])}
+        terms = {term.name: term for term in method.step(networks, 0, batches, Phase("all", 1))}
+        head = list(networks[0].head.parameters())
+        triplets = terms["refinable"].values.sum() + terms["ambiguous"].values.sum()
+        grads = torch.autograd.grad(triplets, head, retain_graph=True, allow_unused=True)
+        assert all(grad is None or not grad.any() for grad in grads)
+        grads = torch.autograd.grad(terms["ambiguous robust"].values.sum(), head)
+        assert all(grad.any() for grad in grads)
+
+
+def test_ambiguous_pairs_may_keep_their_own_captions():
+    method, networks = begun(ambiguous_text="own")
+    clean, ambiguous = batch_of([0, 3, 6, 7]), batch_of([1, 5, 8])
+    terms = {t.name: t for t in method.step(networks, 0, {"clean": clean, "ambiguous": ambiguous}, Phase("all", 1))}
+    images, texts = networks[0].encode(ambiguous)
+    p, q = predictions(networks[0], images), predictions(networks[0], texts)
+    margins = [0.2 * curve(min(1.0, cosine(a, b))) for a, b in zip(p, q, strict=True)]
+    expected = naive_hinge(similarities(networks[0], ambiguous), margins, excluded(ambiguous), True)
+    assert terms["ambiguous"].values.tolist() == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("way", "refinable", "ambiguous"),
+    [("own", 1, 3), ("refinable", 1, 1), ("ambiguous", 3, 3)],
+)
+def test_table_5_trains_both_kinds_by_one_loss(way, refinable, ambiguous):
+    method, networks = begun(noisy_loss=way)
+    batches = {"clean": batch_of([0, 3, 6]), "refinable": batch_of([2, 4]), "ambiguous": batch_of([1, 5])}
+    names = [term.name for term in method.step(networks, 0, batches, Phase("all", 1))][3:]
+    every = ["", " robust", " entropy"]
+    assert names == [f"refinable{end}" for end in every[:refinable]] + [f"ambiguous{end}" for end in every[:ambiguous]]
+
+
+@pytest.mark.parametrize(
+    ("noisy", "second", "third"),
+    [
+        ("all", ("clean", "refinable"), ("clean", "refinable", "ambiguous")),
+        ("refinable", ("clean", "refinable"), ("clean", "refinable")),
+        ("ambiguous", ("clean",), ("clean", "ambiguous")),
+        ("none", ("clean",), ("clean",)),
+    ],
+)
+def test_table_4_chooses_the_subsets_of_the_stages(noisy, second, third):
+    phases = PCSR(noisy=noisy).phases()
+    assert [p.subsets for p in phases] == [("all",), ("clean",), second, third]
+    assert [(p.warm, p.observe) for p in phases] == [(True, False)] + [(False, True)] * 3
+
+
+def test_presets_resolve_the_overlap_of_the_stages():
+    def stages(name):
+        given = {k.removeprefix("pcsr."): v for k, v in PCSR.presets[name].items() if k.startswith("pcsr.")}
+        return [phase.epochs for phase in PCSR(**given).phases()]
+
+    assert stages("paper") == [5, 25, 15, 10]
+    assert stages("paper_early") == [5, 19, 21, 10]
+    assert stages("paper_cc152k") == [10, 25, 15, 10]
+    assert sum(stages("two_tower")) == 8 and stages("two_tower")[0] == 1
+
+
+def notes(loss, label_of_image, classes=5, **more):
+    labels = np.asarray(label_of_image)[ROWS[IDS]]
+    given = {"loss": np.asarray(loss, np.float32), "label": labels.astype(np.float32)}
+    return given | {name: value[ROWS[IDS]].astype(np.float32) for name, value in more.items()}
+
+
+LOSS = np.where(IDS < 4, 0.1, 0.9) + np.linspace(0, 0.05, 10)  # pairs 4 to 9, of images 2 to 4, are noisy
+HISTORY = [  # classes of the five training images in six passes: 2 never wavers, 3 does once, 4 always
+    [0, 1, 2, 3, 4],
+    [0, 1, 2, 3, 0],
+    [0, 1, 2, 0, 1],
+    [0, 1, 2, 3, 2],
+    [0, 1, 2, 3, 3],
+    [0, 1, 2, 3, 4],
+]
+
+
+def naive_division(passes, tau, done, options):
+    """PCS of all images, tau after this pass, by plain loops."""
+    scores = []
+    for image in range(5):
+        seen = [labels[image] for labels in passes]
+        ordered = sorted((seen.count(k) for k in range(5)), reverse=True)
+        scores.append((ordered[0] - ordered[1]) / (len(seen) if options["score"] == "share" else 1))
+    noisy = [scores[ROWS[i]] for i in range(4, 10)]
+    target = options["least_use"] + (options["most_use"] - options["least_use"]) * done
+    if tau is None:
+        tau = sorted(noisy)[math.floor((1 - target) * 5)] if options["start"] == "quantile" else options["start"]
+    use = sum(np.float32(score) >= np.float32(tau) for score in noisy) / 6
+    tau = (1 - options["rate"]) * tau + options["rate"] * (tau - options["sensitivity"] * (target - use))
+    return scores, min(max(tau, 0.0), 1.0 if options["score"] == "share" else math.inf)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"score": "count"},
+        {"start": 0.9},
+        {"sensitivity": 2.0, "rate": 1.0},
+        {"counted_from": 1},
+        {"least_use": 0.0},
+    ],
+)
+def test_the_division_is_equations_3_to_6(given):
+    options = {"least_use": 0.4, "most_use": 0.9, "sensitivity": 0.2, "rate": 0.7, "start": "quantile"}
+    options |= {"score": "share", "counted_from": 2} | given
+    method, _ = begun(warmup_epochs=3, clean_epochs=2, refine_epochs=2, all_epochs=2, **options)
+    tau = None
+    for number, labels in enumerate(HISTORY, 1):
+        method.update([notes(LOSS, labels), notes(LOSS, [0] * 5)], 2 + number)
+        passes = HISTORY[options["counted_from"] - 1 : number]
+        if not passes:
+            assert not method.state["counts"].any()
+            continue
+        if number <= 2:
+            assert np.isnan(method.state["tau"]).all() and method.verdicts() is None
+            continue
+        scores, tau = naive_division(passes, tau, number / 6, options)
+        assert method.state["consistency"][0, :5].tolist() == pytest.approx(scores, abs=1e-6)
+        assert method.state["tau"][0] == pytest.approx(tau, abs=1e-6)
+        steady = [i for i in range(4, 10) if scores[ROWS[i]] >= tau]
+        assert method.subset("refinable", 1).tolist() == steady  # of network 1, by the counts of network 0
+        assert method.subset("ambiguous", 1).tolist() == [i for i in range(4, 10) if i not in steady]
+        assert method.subset("clean", 1).tolist() == [0, 1, 2, 3]
+    assert set(method.facts()) == {"noise_rate", "tau", "utilisation"}
+
+
+def test_images_count_once_however_many_captions_they_have_and_the_first_pass_does_not():
+    method, _ = begun(warmup_epochs=1)
+    for epoch in (1, 2, 3):
+        method.update([notes(LOSS, HISTORY[epoch])] * 2, epoch)
+    counts = method.state["counts"]
+    assert counts.sum(2).tolist() == [[2, 2, 2, 2, 2, 0]] * 2  # the last image has no training pair
+
+
+def test_trust_comes_from_the_peer_and_a_lone_network_has_its_own():
+    for networks in (2, 1):
+        method, _ = begun(networks)
+        w, score, tau = (method.state[name] for name in ("clean_probability", "consistency", "tau"))
+        w[-1, :4], w[-1, 4:], score[-1], tau[-1] = 0.9, 0.1, np.linspace(0, 1, 6), 0.5
+        assert method.subset("clean", 0).tolist() == [0, 1, 2, 3]
+        assert method.subset("refinable", 0).tolist() == [6, 7, 8, 9]
+        assert method.subset("ambiguous", 0).tolist() == [4, 5]
+        assert method.subset("noisy", 0).tolist() == [4, 5, 6, 7, 8, 9]
+
+
+def test_verdicts_are_those_of_both_networks_together():
+    method, _ = begun()
+    method.state["clean_probability"][:, :4], method.state["clean_probability"][:, 4:] = 0.9, 0.2
+    method.state["clean_probability"][0, 4] = 0.9  # 0.55 in the mean
+    method.state["consistency"][:] = [[0, 0, 0.9, 0.9, 0.1, 0], [0, 0, 0.1, 0.5, 0.1, 0]]
+    method.state["tau"][:] = 0.6, 0.5  # 0.3 - 0.4 for image 2, 0.3 + 0 for image 3
+    words = ["clean"] * 5 + ["ambiguous"] + ["refinable"] * 2 + ["ambiguous"] * 2
+    assert method.verdicts() == words
+    assert PC2().verdicts() is None
+
+
+@pytest.mark.parametrize("text", ["rematched", "own"])
+def test_epoch_search_finds_captions_and_leaves_own_ones_beside_them(text):
+    method, networks = begun(search="epoch", clean_epochs=0, warmup_epochs=0, counted_from=1, ambiguous_text=text)
+    rng = np.random.default_rng(2)
+    banks = [softmax(rng.normal(0, 2, (6, 5))) for _ in range(2)]
+    method.update([notes(LOSS, bank[:5].argmax(1), predictions=bank) for bank in banks], 0)
+    noisy = method.subset("noisy", 0)
+    found = method.captions("refinable", 0, noisy)
+    for i, other in zip(noisy, found, strict=True):
+        alike = [cosine(banks[0][ROWS[i]], banks[0][ROWS[c]]) for c in range(4)]
+        assert alike[other] == pytest.approx(max(alike), abs=1e-6)
+    expected = noisy if text == "own" else found
+    assert method.captions("ambiguous", 0, noisy).tolist() == expected.tolist()
+    assert method.captions("clean", 0, IDS).tolist() == IDS.tolist()
+
+    features = Gatherer(*gathered())
+    batch = features(noisy[:3], method.captions("ambiguous", 0, noisy[:3]))
+    assert (batch.given is None) == (text == "own")
+    batches = {"clean": batch_of([0, 1, 2, 3]), "ambiguous": batch}
+    terms = {term.name: term for term in method.step(networks, 0, batches, Phase("all", 1))}
+    images, texts = networks[0].encode(batch_of(noisy[:3]))
+    p, q = predictions(networks[0], images), predictions(networks[0], texts)
+    assert terms["ambiguous robust"].values.tolist() == pytest.approx(naive_gce(p, q, 0.7), rel=1e-4)
+    if text == "rematched":
+        best = [cosine(banks[0][ROWS[i]], banks[0][ROWS[c]]) for i, c in zip(noisy[:3], found, strict=False)]
+        _, texts = networks[0].encode(batch_of(found[:3]))
+        block = networks[0].matcher.similarity(images, texts).detach().numpy().astype(float)
+        rows, owners = ROWS[noisy[:3]], ROWS[found[:3]]
+        mask = (rows[:, None] == rows) | (owners[:, None] == owners) | (rows[:, None] == owners)
+        values = naive_hinge(block, [0.2 * curve(min(1.0, v)) for v in best], mask, True)
+        assert terms["ambiguous"].values.tolist() == pytest.approx(values, abs=1e-5)
+
+
+def gathered():
+    from method_helpers import FEATURES, IMAGE_OF
+
+    return FEATURES, IMAGE_OF, torch.device("cpu")
+
+
+def test_a_pass_notes_an_images_class_and_predictions_only_where_they_are_searched():
+    for search in ("batch", "epoch"):
+        method, networks = begun(search=search)
+        batch: Batch = batch_of([0, 1, 4, 6])
+        with torch.no_grad():
+            seen = method.observe(networks[0].eval(), batch)
+        p = predictions(networks[0], networks[0].matcher.encode_images(batch.images))
+        assert seen["label"].tolist() == p.argmax(1).tolist() and seen["loss"].shape == (4,)
+        assert ("predictions" in seen) == ("predictions" in method.state) == (search == "epoch")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"classes": 1}, "pcsr.classes is 1; it must be at least 2"),
+        ({"gamma": 0.0}, "pcsr.gamma is 0.0; it must be between 0.001 and 1"),
+        ({"networks": 3}, "pcsr.networks is 3"),
+        ({"most_use": 1.2}, "pcsr.most_use is 1.2"),
+        ({"start": -0.5}, "pcsr.start is -0.5; it must be at least 0"),
+        ({"counted_from": 0}, "pcsr.counted_from is 0"),
+        ({"refine_epochs": -1}, "pcsr.refine_epochs is -1"),
+        ({"rate": 2.0}, "pcsr.rate is 2.0"),
+    ],
+)
+def test_bad_options_give_one_line(options, says):
+    with pytest.raises(InputError) as error:
+        PCSR(**options)
+    assert says in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_flat_classifier_is_refused_where_there_are_no_tokens():
+    with pytest.raises(InputError, match=r"pcsr\.classifier flat needs tokens, two_tower has none"):
+        PCSR(classifier="flat").check(TwoTower)
