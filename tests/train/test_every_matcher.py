@@ -16,6 +16,7 @@ from pairsift.train.options import TrainOptions
 
 CONCEPTS, REGIONS, WIDTH = 12, 4, 6
 SIZES = {"image_dim": WIDTH, "vocabulary_size": CONCEPTS + 4, "dim": 16, "word_dim": 8}
+UNDIVIDED = ("plain", "gsc")  # two phases instead of three
 READERS = sorted(name for name, matcher in MATCHERS.items() if matcher.text_kind == "ids")
 
 
@@ -44,7 +45,7 @@ def job(
     pairs, features = concepts(n_images, noise)
     kind = MATCHERS[matcher]
     more = {"regions": REGIONS, "similarity_dim": 8} if matcher in ("saf", "sgr", "sgraf") else {}
-    phases = {"epochs": epochs} if method == "plain" else {"clean_epochs": epochs, "all_epochs": epochs}
+    phases = {"epochs": epochs} if method in UNDIVIDED else {"clean_epochs": epochs, "all_epochs": epochs}
     return Job(
         pairs,
         features,
@@ -57,13 +58,13 @@ def job(
     )
 
 
-@pytest.mark.parametrize("method", ["plain", "ncr", "pc2"])
+@pytest.mark.parametrize("method", ["plain", "ncr", "pc2", "gsc"])
 @pytest.mark.parametrize("matcher", READERS)
 def test_every_matcher_trains_with_every_method(tmp_path: Path, matcher: str, method: str) -> None:
     trainer = Trainer(job(tmp_path, matcher, method, epochs=1, noise=0.4))
     before = {name: value.clone() for name, value in trainer.networks[0].named_parameters()}
     trainer.run()
-    assert len(trainer.log) == (2 if method == "plain" else 3)
+    assert len(trainer.log) == (2 if method in UNDIVIDED else 3)
     assert trainer.at.best_rsum > 0
     after = dict(trainer.networks[0].named_parameters())
     assert all(value.isfinite().all() for value in after.values())
