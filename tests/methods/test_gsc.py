@@ -105,6 +105,17 @@ def test_both_losses_reach_both_encoders_and_labels_are_constants():
         assert all(grad.abs().sum() > 0 for grad in grads)
 
 
+def test_intra_modal_similarity_is_the_matchers_own_where_it_has_a_module(monkeypatch):
+    method, networks = begun(seed=8)
+    monkeypatch.setattr(Tiny, "intra_similarity", lambda _, codes: (3 * codes.vectors @ codes.vectors.T - 1).sigmoid())
+    batch = batch_of([0, 2, 4, 6])
+    _, intra = method.step(networks, 0, {"all": batch}, TRAIN)
+    _, images, texts = (1 / (1 + np.exp(1 - 3 * side)) for side in structures(networks[0], batch))
+    y = [label(method, 1, i) for i in batch.ids]
+    expected = [v * w for v, w in zip(equation_7(images, texts, y, batch, 1.0), y, strict=True)]
+    assert intra.values.tolist() == pytest.approx(expected, abs=1e-6)
+
+
 def test_gamma_0_leaves_the_intra_modal_loss_out_and_its_similarities_uncomputed(monkeypatch):
     method, networks = begun(gamma=0.0)
     monkeypatch.setattr(Tiny, "intra_similarity", lambda *_: pytest.fail("not needed"))
@@ -141,7 +152,7 @@ def test_a_hinge_takes_the_labels_as_margins_and_warms_up_before_the_first_estim
 
 
 @pytest.mark.parametrize("networks", [1, 2])
-def test_a_pass_notes_equations_3_and_8_within_blocks_by_the_labels_trained_by(networks):
+def test_a_pass_notes_equation_3_within_blocks_and_8_over_all_at_hand_by_the_labels_trained_by(networks):
     method, nets = begun(seed=4, networks=networks, block=4, tau1=0.3)
     batch = batch_of([8, 0, 1, 3, 5, 6, 9, 2])
     for own in range(networks):
@@ -149,17 +160,19 @@ def test_a_pass_notes_equations_3_and_8_within_blocks_by_the_labels_trained_by(n
         assert notes["probability"].shape == (8,) and notes["agreement"].shape == (8, networks)
         for start in (0, 4):
             part = batch_of(batch.ids[start : start + 4])
-            s, images, texts = structures(nets[own], part)
+            s, _, _ = structures(nets[own], part)
             for i in range(4):
                 some, own_similarity = negatives(part, i), math.exp(s[i, i] / 0.3)
                 rows = own_similarity / sum(math.exp(s[i, j] / 0.3) for j in some)
                 columns = own_similarity / sum(math.exp(s[j, i] / 0.3) for j in some)
                 assert notes["probability"][start + i].item() == pytest.approx((rows + columns) / 2, abs=1e-6)
-                for k in range(networks):
-                    y = [label(method, (k + 1) % networks, n) for n in part.ids]
-                    a, b = ([y[j] * side[i, j] for j in range(4)] for side in (images, texts))
-                    cosine = sum(p * q for p, q in zip(a, b, strict=True)) / math.hypot(*a) / math.hypot(*b)
-                    assert notes["agreement"][start + i, k].item() == pytest.approx(cosine, abs=1e-6)
+        _, images, texts = structures(nets[own], batch)
+        for k in range(networks):
+            y = [label(method, (k + 1) % networks, n) for n in batch.ids]
+            for i in range(8):
+                a, b = ([y[j] * side[i, j] for j in range(8)] for side in (images, texts))
+                cosine = sum(p * q for p, q in zip(a, b, strict=True)) / math.hypot(*a) / math.hypot(*b)
+                assert notes["agreement"][i, k].item() == pytest.approx(cosine, abs=1e-6)
 
 
 def test_fewer_pairs_than_a_block_are_one_block():

@@ -80,9 +80,9 @@ def test_matchers_learn_what_images_show(tmp_path: Path, matcher: str) -> None:
     assert trainer.at.best_rsum > 1.7 * chance
 
 
-@pytest.mark.parametrize("matcher", ["sgr", "vse"])
-def test_mixed_precision_trains_on_a_cpu_too(tmp_path: Path, matcher: str) -> None:
-    trainer = Trainer(job(tmp_path, matcher, "ncr", epochs=1, noise=0.4, precision="bf16"))
+@pytest.mark.parametrize(("matcher", "method"), [("sgr", "ncr"), ("vse", "ncr"), ("sgr", "gsc"), ("scan", "gsc")])
+def test_mixed_precision_trains_on_a_cpu_too(tmp_path: Path, matcher: str, method: str) -> None:
+    trainer = Trainer(job(tmp_path, matcher, method, epochs=1, noise=0.4, precision="bf16"))
     trainer.run()
     assert all(value.isfinite().all() for value in trainer.networks[0].parameters())
     assert all(value.dtype == torch.float32 for value in trainer.networks[0].parameters())

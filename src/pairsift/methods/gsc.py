@@ -38,11 +38,12 @@ class GSC(Method):
     the cross-modal loss is Eq. 6, with the same tau_1 as the indicator; the hinge takes the labels as margins.
 
     The paper makes its estimates during an epoch's training, from weights that change meanwhile, with dropout; here
-    they come from a pass over all pairs, in evaluation mode, before the epoch that first uses them. Both losses are
-    taken by log-softmax (the published code's sums overflow), and captions of the same image are no negatives of each
-    other. Eq. 7 is printed without the weight that its text asks for and the published code has: see `weigh`. Where
-    the published scripts differ from the paper (gamma 0.05 for COCO, 0.02 and a decay every 20 epochs for CC152K), the
-    paper holds; the number of epochs is theirs.
+    they come from a pass over all pairs, in evaluation mode, before the epoch that first uses them. The sums of S_IM,
+    which the paper relaxes from all pairs to a batch, run over all pairs that the pass brings at once: a batch, or
+    1,024 where the similarity factorises. Both losses are taken by log-softmax (the published code's sums overflow),
+    and captions of the same image are no negatives of each other. Eq. 7 is printed without the weight that its text
+    asks for and the published code has: see `weigh`. Where the published scripts differ from the paper (gamma 0.05
+    for COCO, 0.02 and a decay every 20 epochs for CC152K), the paper holds; the number of epochs is theirs.
 
     State: `cross_modal` and `intra_modal`, (networks, n_pairs), the averaged indicators of network k for every pair.
 
@@ -56,8 +57,8 @@ class GSC(Method):
         tau1: Temperature of the cross-modal softmax; 0 for the matcher's own.
         tau2: Temperature of the intra-modal softmax.
         weigh: Whether the label weights a pair's intra-modal loss too, beside the structures inside it.
-        block: Pairs that share a softmax and a structure where estimates are made (the paper's batch of 128); fewer
-            where the loop brings fewer at once, as it does for matchers that compare tokens.
+        block: About how many pairs share a softmax where y_CM is estimated, which depends on it (128, the paper's
+            batch); no more than come at once, `batch_size` for matchers that compare tokens.
         networks: 2, or 1 for a network that believes itself.
     """
 
@@ -98,7 +99,7 @@ class GSC(Method):
         demand(self, 1, 2, "networks")
 
     def phases(self) -> tuple[Phase, ...]:
-        """All pairs throughout; estimates are made from the second epoch on."""
+        """All pairs throughout; every epoch but the first begins with new estimates."""
         return Phase("first", self.warmup_epochs), Phase("train", self.epochs, observe=True)
 
     def begin(self, setting: Setting) -> None:
@@ -110,9 +111,8 @@ class GSC(Method):
     def labels(self, network: int, ids: Ints, device: torch.device) -> Tensor:
         """y = min(y_CM, y_IM) (Eq. 5) of these pairs as network k trains by it, its peer's, (len(ids),)."""
         names = ("cross_modal", "intra_modal") if self.indicators == "both" else (self.indicators,)
-        return torch.from_numpy(least(*(self.state[name][peer(network, self.networks), ids] for name in names))).to(
-            device
-        )
+        y = least(*(self.state[name][peer(network, self.networks), ids] for name in names))
+        return torch.from_numpy(y).to(device)
 
     def scale(self, network: Network) -> Tensor:
         """1 / tau_1, scalar."""
@@ -120,19 +120,20 @@ class GSC(Method):
         return torch.full_like(own, 1 / self.tau1) if self.tau1 else own
 
     def observe(self, network: Network, batch: Batch) -> dict[str, Tensor]:
-        """y_CM (Eq. 3), (B,), and S_IM (Eq. 8) under the labels that each network trains by, (B, networks)."""
+        """y_CM (Eq. 3), (B,), and S_IM (Eq. 8) by the labels that each network trains by, (B, networks).
+
+        Network k needs column k alone; the pass does not say which network it is that looks.
+        """
         images, texts = network.encode(batch)
-        matcher, exclude, notes = network.matcher, not_negatives(batch), []
-        device = exclude.device
-        for part in torch.arange(len(batch)).tensor_split(max(1, len(batch) // self.block)):
-            ids, own = batch.ids[part.numpy()], slice(int(part[0]), int(part[-1]) + 1)
-            some, others = images.rows(own), texts.rows(own)
-            logits = matcher.similarity(some, others) * self.scale(network)
-            within = matcher.intra_similarity(some), matcher.intra_similarity(others)
-            agreement = [structure_agreement(*within, self.labels(k, ids, device)) for k in range(self.networks)]
-            notes.append((match_probability(logits, exclude[own, own]), torch.stack(agreement, 1)))
-        probability, agreements = (torch.cat(parts) for parts in zip(*notes, strict=True))
-        return {"probability": probability, "agreement": agreements}
+        matcher, exclude, probability = network.matcher, not_negatives(batch), []
+        for part in np.array_split(np.arange(len(batch)), max(1, round(len(batch) / self.block))):
+            own = slice(int(part[0]), int(part[-1]) + 1)
+            logits = matcher.similarity(images.rows(own), texts.rows(own)) * self.scale(network)
+            probability.append(match_probability(logits, exclude[own, own]))
+        within = matcher.intra_similarity(images), matcher.intra_similarity(texts)
+        labels = [self.labels(k, batch.ids, exclude.device) for k in range(self.networks)]
+        agreement = torch.stack([structure_agreement(*within, y) for y in labels], 1)
+        return {"probability": torch.cat(probability), "agreement": agreement}
 
     def update(self, seen: Sequence[Mapping[str, Array]], epoch: int) -> None:
         """The averages move by the new estimates (Eq. 10); y_IM is the posterior of the cleaner component (Eq. 4)."""
