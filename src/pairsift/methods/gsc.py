@@ -71,7 +71,7 @@ class GSC(Method):
         "paper": PAPER,
         "paper_coco": {**PAPER, "gsc.epochs": 29},
         "paper_cc152k": PAPER,
-        "two_tower": {"infonce.base": 1.0, "gsc.warmup_epochs": 1, "gsc.epochs": 7},
+        "two_tower": {"infonce.base": 1.0, "gsc.epochs": 7, "gsc.tau1": 0.0, "gsc.block": 32},
     }
 
     def __init__(  # noqa: PLR0913, PLR0917
