@@ -54,13 +54,15 @@ REDUCED = {
     "pcsr.clean_epochs": 3,
     "pcsr.refine_epochs": 2,
     "pcsr.all_epochs": 2,
+    "gsc.warmup_epochs": 1,
+    "gsc.epochs": 9,
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/flickr8k"))
-    parser.add_argument("--methods", nargs="+", default=["plain", "oracle", "ncr", "pc2"])
+    parser.add_argument("--methods", nargs="+", default=["plain", "oracle", "ncr", "pc2", "gsc"])
     parser.add_argument("--matcher", default="two_tower")
     parser.add_argument("--losses", nargs="+", default=["infonce"])
     parser.add_argument("--noise", nargs="+", type=float, default=[0.4, 0.6])

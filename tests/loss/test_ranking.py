@@ -41,6 +41,12 @@ def test_strength_curve(base: float) -> None:
     assert torch.autograd.gradcheck(lambda v: strength(v, base), (y.requires_grad_(),))
 
 
+def test_at_base_1_the_curve_is_the_correspondence_itself() -> None:
+    y = torch.linspace(0, 1, 11, dtype=torch.float64)
+    assert torch.equal(strength(y, 1.0), y)
+    torch.testing.assert_close(strength(y, 1 + 1e-7), y, atol=1e-6, rtol=0)
+
+
 def test_hinge_scales_its_margin(similarity: Tensor, exclude: Tensor) -> None:
     y = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0], dtype=torch.float64)
     loss = Hinge(margin=0.3, negatives=2, base=5.0)
@@ -88,7 +94,7 @@ def test_ranking_losses_by_name_in_extremes(name: str, similarity: Tensor, exclu
         (lambda: Hinge(negatives="worst"), "negatives is 'worst'"),
         (lambda: Hinge(negatives=0), "negatives is 0"),
         (lambda: Hinge(margin=-0.1), "margin is -0.1"),
-        (lambda: Hinge(base=1.0), "hinge.base is 1.0"),
+        (lambda: Hinge(base=0.9), "hinge.base is 0.9"),
         (lambda: InfoNCE(base=0.5), "infonce.base is 0.5"),
         (lambda: Hinge(reduction="max"), "hinge.reduction is 'max'"),  # type: ignore[arg-type]
         (lambda: InfoNCE(reduction="max"), "infonce.reduction is 'max'"),  # type: ignore[arg-type]

@@ -195,7 +195,12 @@ def test_learning_rate_schedules():
     assert all(a >= b for a, b in itertools.pairwise(rates[5:]))
     step = TrainOptions(lr=1.0, schedule="step", decay_epoch=3)
     assert [learning_rate(step, e, 0, 9, 2) for e in range(7)] == pytest.approx([1, 1, 1, 1, 1, 0.1, 0.1])
+    again = TrainOptions(lr=1.0, schedule="step", decay_epoch=2, decay_every=3, decay_factor=0.2)
+    assert [learning_rate(again, e, 0, 9, 1) for e in range(9)] == pytest.approx([1] * 3 + [0.2] * 3 + [0.04] * 3)
     assert learning_rate(TrainOptions(lr=0.5, schedule="constant"), 4, 0.5, 9, 0) == 0.5
+    for wrong in ({"decay_factor": 0.0}, {"decay_factor": 1.5}, {"decay_every": -1}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            TrainOptions(**wrong)
 
 
 def test_tensors_and_facts_come_back_and_broken_files_are_named(tmp_path):

@@ -17,12 +17,26 @@ def infonce(logits: Tensor, exclude: Tensor, targets: Tensor | None = None) -> T
     Returns:
         (B,), at least 0.
     """
-    eye = torch.eye(len(logits), dtype=torch.bool, device=logits.device)
-    logits = logits.masked_fill(exclude & ~eye, -torch.inf)
-    rows, columns = logits.log_softmax(1), logits.log_softmax(0)
+    rows, columns = log_softmaxes(logits, exclude)
     if targets is None:
         return -(rows.diagonal() + columns.diagonal()) / 2
-    targets = targets.masked_fill(exclude & ~eye, 0.0)
+    targets = targets.masked_fill(but_diagonal(exclude), 0.0)
     left = (targets * rows.masked_fill(targets <= 0, 0.0)).sum(1)  # 0 log 0 = 0, also in the gradient
     right = (targets * columns.masked_fill(targets <= 0, 0.0)).sum(0)
     return -(left + right) / 2
+
+
+def log_softmaxes(logits: Tensor, exclude: Tensor) -> tuple[Tensor, Tensor]:
+    """log softmax over the captions of each image and over the images of each caption, each (B, B).
+
+    Args:
+        logits: (B, B), images in rows; pairs on the diagonal.
+        exclude: True where row i and column j are no negatives of each other, (B, B); the diagonal is always kept.
+    """
+    logits = logits.masked_fill(but_diagonal(exclude), -torch.inf)
+    return logits.log_softmax(1), logits.log_softmax(0)
+
+
+def but_diagonal(exclude: Tensor) -> Tensor:
+    """`exclude` with the diagonal left out of it, (B, B)."""
+    return exclude & ~torch.eye(len(exclude), dtype=torch.bool, device=exclude.device)

@@ -51,7 +51,7 @@ class Hinge:
     Args:
         margin: The margin at y = 1, in units of the similarity.
         negatives: `hardest`, `mean`, or how many of the hardest count, once the warm-up is over.
-        base: Base m of the curve.
+        base: Base m of the curve, at least 1; with 1 the margin is proportional to y.
         reduction: `mean` over the batch, or the papers' `sum`.
     """
 
@@ -84,7 +84,7 @@ class InfoNCE:
     """Symmetric InfoNCE at the matcher's temperature; the correspondence weights the pair by the same curve.
 
     Args:
-        base: Base m of the curve (base^y - 1) / (base - 1).
+        base: Base m of the curve (base^y - 1) / (base - 1); with 1 the weight is y itself.
         reduction: `mean` over the batch, or `sum`.
     """
 
@@ -106,8 +106,8 @@ class InfoNCE:
 
 def _check(loss: Hinge | InfoNCE) -> None:
     """Refuse what no ranking loss can run with."""
-    if loss.base <= 1:
-        raise InputError(f"{loss.name}.base is {loss.base}; it must be greater than 1")
+    if loss.base < 1:
+        raise InputError(f"{loss.name}.base is {loss.base}; it must be at least 1")
     if loss.reduction not in ("mean", "sum"):
         raise InputError(f"{loss.name}.reduction is {loss.reduction!r}; it must be mean or sum")
 

@@ -1,11 +1,12 @@
 """One file per paper: what to do with pairs of little trust."""
 
 from pairsift.methods.base import Method
+from pairsift.methods.gsc import GSC
 from pairsift.methods.ncr import NCR
 from pairsift.methods.pc2 import PC2
 from pairsift.methods.pcsr import PCSR
 from pairsift.methods.plain import Oracle, Plain
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (Plain, Oracle, NCR, PC2, PCSR)}
+METHODS: dict[str, type[Method]] = {method.name: method for method in (Plain, Oracle, NCR, PC2, PCSR, GSC)}
 
-__all__ = ["METHODS", "NCR", "PC2", "PCSR", "Method", "Oracle", "Plain"]
+__all__ = ["GSC", "METHODS", "NCR", "PC2", "PCSR", "Method", "Oracle", "Plain"]

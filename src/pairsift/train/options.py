@@ -17,7 +17,9 @@ class TrainOptions:
         lr: Peak learning rate.
         weight_decay: Decoupled weight decay of AdamW (0: Adam).
         schedule: `one_cycle` (linear rise over the first tenth, cosine fall), `step` or `constant`.
-        decay_epoch: With `step`: the epoch from which the rate is a tenth, not counting warm-up epochs.
+        decay_epoch: With `step`: the epoch from which the rate is decayed, not counting warm-up epochs.
+        decay_factor: With `step`: what a decay multiplies the rate by, above 0 and at most 1.
+        decay_every: With `step`: epochs from one decay to the next; 0 for a single decay.
         clip: Largest gradient norm of a network; 0 for none.
         seed: Seed of weights, order and dropout.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
@@ -33,6 +35,8 @@ class TrainOptions:
     weight_decay: float = 0.05
     schedule: Literal["one_cycle", "step", "constant"] = "one_cycle"
     decay_epoch: int = 30
+    decay_factor: float = 0.1
+    decay_every: int = 0
     clip: float = 2.0
     seed: int = 0
     device: str = "auto"
@@ -46,6 +50,8 @@ class TrainOptions:
             raise InputError(f"batch_size is {self.batch_size}; a ranking loss needs at least 2 pairs in a batch")
         if not self.lr > 0:
             raise InputError(f"lr is {self.lr}; it must be above 0")
-        for name in ("weight_decay", "clip", "checkpoint_minutes", "threads", "decay_epoch"):
+        if not 0 < self.decay_factor <= 1:
+            raise InputError(f"decay_factor is {self.decay_factor}; it must be above 0 and at most 1")
+        for name in ("weight_decay", "clip", "checkpoint_minutes", "threads", "decay_epoch", "decay_every"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} is {getattr(self, name)}; it must not be negative")

@@ -23,7 +23,9 @@ def learning_rate(options: TrainOptions, epoch: int, part: float, epochs: int, w
     if options.schedule == "constant":
         return options.lr
     if options.schedule == "step":
-        return options.lr * (0.1 if epoch - warmup >= options.decay_epoch else 1.0)
+        over = epoch - warmup - options.decay_epoch
+        decays = 0 if over < 0 else 1 + (over // options.decay_every if options.decay_every else 0)
+        return options.lr * options.decay_factor**decays
     done, rise = (epoch + part) / epochs, 0.1
     if done < rise:
         return options.lr * max(0.04, done / rise)

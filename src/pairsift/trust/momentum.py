@@ -1,0 +1,23 @@
+"""Trust that moves slowly: averages over epochs, and the least of several indicators."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pairsift.trust.mixture import Floats
+
+
+def moving_average(now: Floats, before: Floats, momentum: float) -> Floats:
+    """momentum now + (1 - momentum) before (GSC Eq. 10), (n,).
+
+    Args:
+        now: This epoch's estimates, (n,).
+        before: The averages up to the epoch before, (n,).
+        momentum: Share of the new estimates, [0, 1]; with 1 nothing is remembered.
+    """
+    return np.asarray(momentum * now + (1 - momentum) * before, np.float32)
+
+
+def least(*indicators: Floats) -> Floats:
+    """The smallest of a pair's indicators: whoever doubts the pair is believed (GSC Eq. 5), (n,)."""
+    return np.asarray(np.minimum.reduce(indicators), np.float32)

@@ -1,0 +1,127 @@
+"""GSC in the loop: estimates from the second epoch on, labels exchanged, and a run that was cut short ends the same."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from train_helpers import make_pairs
+
+from pairsift.loss.ranking import InfoNCE
+from pairsift.match import TwoTower
+from pairsift.methods import GSC
+from pairsift.train.loop import CHECKPOINT, Job, Trainer
+from pairsift.train.options import TrainOptions
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def job(folder, method):
+    pairs, features = make_pairs()
+    (folder / "model").mkdir(parents=True, exist_ok=True)
+    options = TrainOptions(batch_size=32, lr=3e-3, seed=5, device="cpu", threads=1)
+    return Job(
+        pairs,
+        features,
+        lambda: TwoTower(20, 16, dim=16, hidden=16, dropout=0.3),
+        method,
+        InfoNCE(base=1.0),
+        options,
+        folder,
+        progress=False,
+    )
+
+
+class Watched(GSC):
+    """Notes what happens in which order, and the labels of every step."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.told = []
+
+    def observe(self, network, batch):
+        self.told.append("observe")
+        return super().observe(network, batch)
+
+    def update(self, seen, epoch):
+        before = {name: array.copy() for name, array in self.state.items()}
+        super().update(seen, epoch)
+        self.told.append(("update", epoch, before, {name: array.copy() for name, array in self.state.items()}))
+
+    def step(self, networks, k, batches, phase):
+        (name,) = batches
+        y = self.labels(k, batches[name].ids, torch.device("cpu"))
+        self.told.append(("step", name, k, batches[name].ids, y.numpy()))
+        return super().step(networks, k, batches, phase)
+
+
+def test_all_pairs_train_by_the_peers_labels_which_epoch_after_epoch_find_the_mismatched(tmp_path):
+    method = Watched(warmup_epochs=1, epochs=3)
+    trainer = Trainer(job(tmp_path, method))
+    trainer.run()
+    ids, wrong = method.setting.ids, trainer.job.pairs.mismatched()
+    state, epoch, seen = None, 0, {0: [], 1: []}
+    gaps = []
+    for event in [*method.told, ("update", 4, {}, {})]:
+        if event[0] == "update":
+            for k in range(2):  # each network has trained on every pair once since the last pass
+                assert sorted(np.concatenate(seen[k]).tolist()) == ids.tolist()
+            epoch, seen, state = epoch + 1, {0: [], 1: []}, event[3]
+            assert event[1] == epoch
+            if state:
+                labels = np.minimum(state["cross_modal"], state["intra_modal"])
+                gaps.append(labels[:, ids[~wrong[ids]]].mean() - labels[:, ids[wrong[ids]]].mean())
+        elif event[0] == "step":
+            _, name, k, batch, y = event
+            assert name == "all"
+            expected = 1.0 if state is None else np.minimum(state["cross_modal"], state["intra_modal"])[1 - k, batch]
+            assert (y == expected).all()
+            seen[k].append(batch)
+    assert epoch == 4 and "observe" not in method.told[: 2 * len(ids) // 32]
+    assert 0 < gaps[0] < gaps[1] < gaps[2] and gaps[2] > 0.05
+    assert [line["phase"] for line in trainer.log] == ["first", "train", "train", "train"]
+    assert set(trainer.log[-1]["loss"]["network_0"]) == {"cross_modal", "intra_modal"}
+    assert 0 < trainer.log[-1]["noise_rate"] < 1 and trainer.log[0]["noise_rate"] == 0
+
+
+class Cut(Exception):
+    pass
+
+
+class Dying(Trainer):
+    """Saves every third step and stops before the wanted one."""
+
+    def __init__(self, job, at):
+        super().__init__(job)
+        self.left, self.count = at, 0
+
+    def _descend(self, k, terms, rate):
+        self.count += 1
+        if self.count == self.left:
+            raise Cut
+        super()._descend(k, terms, rate)
+        self._saved = float("-inf") if self.count % 3 == 0 else self._saved
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_run_cut_short_ends_with_the_same_weights_and_indicators(tmp_path, seed):
+    options = {"warmup_epochs": 1, "epochs": 2}
+    straight = Trainer(job(tmp_path / "a", GSC(**options)))
+    straight.run()
+    steps = 3 * 2 * (len(straight.job.pairs.ids("train")) // 32)
+    with pytest.raises(Cut):
+        Dying(job(tmp_path / "b", GSC(**options)), random.Random(seed).randrange(5, steps)).run()
+    resumed = Trainer(job(tmp_path / "b", GSC(**options)))
+    resumed.run(resume=True)
+    end, again = (load_file(tmp_path / name / CHECKPOINT) for name in "ab")
+    assert end.keys() == again.keys() and {"state/cross_modal", "state/intra_modal"} <= end.keys()
+    assert all(torch.equal(end[name], again[name]) for name in end)
+    for a, b in zip(straight.networks, resumed.networks, strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
