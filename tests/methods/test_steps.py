@@ -160,8 +160,9 @@ def test_pc2_margins_send_no_gradient_into_the_classifier():
     assert any(p.grad is not None and p.grad.any() for p in networks[0].matcher.parameters())
 
 
-def test_pc2_epoch_search_takes_the_nearest_clean_image_by_the_networks_own_bank():
-    method = PC2(classes=4, search="epoch")
+@pytest.mark.parametrize("alike", ["class", "embedding"])
+def test_pc2_epoch_search_takes_the_nearest_clean_image_by_the_networks_own_bank(alike):
+    method = PC2(classes=4, search="epoch", alike=alike)
     method.begin(SETTING(Hinge()))
     ids = SETTING(Hinge()).ids
     rng = np.random.default_rng(2)
@@ -170,12 +171,14 @@ def test_pc2_epoch_search_takes_the_nearest_clean_image_by_the_networks_own_bank
         loss = np.where(ids < 6, 0.1, 0.9) + rng.normal(0, 0.01, len(ids))
         images = softmax(rng.normal(0, 2, (6, 4)))
         seen.append({"loss": loss, "predictions": images[SETTING(Hinge()).image_of[ids]].astype(np.float32)})
+        if alike == "embedding":
+            seen[-1]["embeddings"] = rng.normal(size=(6, 7))[SETTING(Hinge()).image_of[ids]].astype(np.float32)
     method.update(seen, 0)
     for k in range(2):
         clean, noisy = method.subset("clean", k), method.subset("noisy", k)
         assert set(clean) == set(range(6))
         assert set(noisy) == {6, 7, 8, 9}
-        bank = method.state["predictions"][k]
+        bank = method.state["predictions" if alike == "class" else "embeddings"][k]
         for i, found in zip(noisy, method.captions("noisy", k, noisy), strict=True):
             a = bank[SETTING(Hinge()).image_of[i]]
             scores = []
@@ -184,6 +187,27 @@ def test_pc2_epoch_search_takes_the_nearest_clean_image_by_the_networks_own_bank
                 scores.append(float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)))
             assert scores[clean.tolist().index(found)] == pytest.approx(max(scores), abs=1e-6)
         assert method.captions("clean", k, clean).tolist() == clean.tolist()
+
+
+def test_pc2_batch_search_by_embeddings_takes_the_caption_of_the_most_similar_image():
+    method = PC2(classes=5, alike="embedding", pseudo_weight=0.0, entropy_weight=0.0, rectify=False)
+    networks = make_networks(method)
+    method.begin(SETTING(Hinge()))
+    clean, noisy = batch_of([0, 3, 6, 7]), batch_of([2, 4, 9])
+    terms = {t.name: t for t in method.step(networks, 0, {"clean": clean, "noisy": noisy}, Phase("all", 1))}
+    matcher = networks[0].matcher
+    images, texts = (matcher.encode_images(noisy.images), matcher.encode_texts(clean.texts))
+    own = matcher.encode_images(clean.images).vectors.detach().numpy().astype(float)
+    alike = [[float(a @ b) for b in own] for a in images.vectors.detach().numpy().astype(float)]
+    j = [int(np.argmax(row)) for row in alike]
+    block = matcher.similarity(images, texts).detach().numpy()[:, j].astype(float)
+    mask = related(noisy.image_rows, clean.caption_images[j]).numpy()
+    margins = [0.2 * curve(min(1.0, max(0.0, max(row)))) for row in alike]
+    expected = [
+        v if max(row) >= 0 else 0.0 for v, row in zip(naive_hinge(block, margins, mask, True), alike, strict=True)
+    ]
+    assert terms["noisy"].values.tolist() == pytest.approx(expected, abs=1e-5)
+    assert (terms["pseudo"].weight, terms["entropy"].weight) == (0.0, 0.0)
 
 
 def test_pc2_oscillation_compares_adjacent_passes():

@@ -29,11 +29,13 @@ class CleanBatch:
 
     Attributes:
         batch: The pairs.
+        images: Codes of their images.
         texts: Codes of their captions.
         logits: Class logits of their images, (B, K).
     """
 
     batch: Batch
+    images: Codes
     texts: Codes
     logits: Tensor
 
@@ -42,19 +44,22 @@ class CaptioningMethod(DividingMethod):
     """A dividing method whose pseudo-classifier finds captions of clean pairs for the images of noisy ones.
 
     State beside `clean_probability`: `predictions`, (networks, n_images, K), each image's class prediction in the last
-    pass, where `search` is epoch or the method `remembers`; `pseudo_caption`, (networks, n_pairs), ids, with `search`
-    epoch.
+    pass, where `search` is epoch or the method `remembers`; with `search` epoch `pseudo_caption`, (networks, n_pairs),
+    ids, and where embeddings are searched `embeddings`, (networks, n_images, d), once there was a pass.
 
     Attributes:
         classes: K of the pseudo-classifier.
         search: Captions are sought in the clean `batch` at hand, or among all clean pairs once an `epoch`.
         classifier: The pseudo-classifier reads `global` vectors, also by `directions`, or all tokens in a row (`flat`).
+        alike: What makes two images alike in the search: their `class` predictions, or the cosine of their global
+            vectors (`embedding`, PC2 Table 3).
         remembers: Whether predictions are kept from one pass to the next with either search.
     """
 
     classes: int
     search: Literal["batch", "epoch"]
     classifier: Literal["global", "directions", "flat"]
+    alike: Literal["class", "embedding"] = "class"
     remembers: ClassVar[bool] = False
 
     def check(self, matcher: type[Matcher]) -> None:
@@ -80,14 +85,20 @@ class CaptioningMethod(DividingMethod):
         images, texts = network.encode(batch)
         similarity = network.matcher.similarity(images, texts)
         loss = self.setting.ranking.observe(similarity, network.matcher.scale(), not_negatives(batch))
-        return {"loss": loss, "predictions": network.logits(images).softmax(1)}
+        notes = {"loss": loss, "predictions": network.logits(images).softmax(1)}
+        if self.search == "epoch" and self.alike == "embedding":
+            notes["embeddings"] = images.vectors
+        return notes
 
     def update(self, seen: Sequence[Mapping[str, Array]], epoch: int) -> None:
         """w from the losses; the predictions are kept, and captions sought by them."""
         super().update(seen, epoch)
-        if "predictions" in self.state:
+        if "embeddings" in seen[0]:
+            shape = self.networks, self.setting.n_images, seen[0]["embeddings"].shape[1]
+            self.state["embeddings"] = np.zeros(shape, np.float32)
+        for name in {"predictions", "embeddings"} & self.state.keys():
             for k, notes in enumerate(seen):
-                self.state["predictions"][k, self.setting.image_of[self.setting.ids]] = notes["predictions"]
+                self.state[name][k, self.setting.image_of[self.setting.ids]] = notes[name]
         if self.search == "epoch":
             for k in range(self.networks):
                 self._seek(k)
@@ -101,9 +112,14 @@ class CaptioningMethod(DividingMethod):
     def _seek(self, k: int) -> None:
         """For each noisy pair of network k the clean one whose image it predicts most alike (PC2 Eq. 4)."""
         clean, noisy = self.subset("clean", k), self.subset("noisy", k)
-        query, keys = (_unit(self.state["predictions"][k, self.setting.image_of[ids]]) for ids in (noisy, clean))
+        query, keys = (_unit(self._bank(k)[self.setting.image_of[ids]]) for ids in (noisy, clean))
         for part, block in zip(*(np.array_split(side, len(noisy) // 1024 + 1) for side in (noisy, query)), strict=True):
             self.state["pseudo_caption"][k, part] = clean[(block @ keys.T).argmax(1)]
+
+    def _bank(self, k: int) -> Array:
+        """What the last pass of network k saw of each image, as the search compares it, (n_images, K or d)."""
+        bank: Array = self.state["embeddings" if self.alike == "embedding" else "predictions"][k]
+        return bank
 
     def rematch(self, own: Network, k: int, noisy: Batch, images: Codes, clean: CleanBatch) -> tuple[Pairing, Tensor]:
         """Images of noisy pairs beside the captions of the clean images predicted most alike (PC2 Eq. 4).
@@ -116,17 +132,19 @@ class CaptioningMethod(DividingMethod):
             clean: The clean pairs of the step.
 
         Returns:
-            The pairing, and S^p, the cosine of the two images' predictions, without gradient, (B,).
+            The pairing, and S^p, the cosine of the two images' predictions or embeddings, without gradient, (B,).
         """
         if self.search == "epoch":
             texts, owners = own.matcher.encode_texts(noisy.texts), noisy.caption_images
-            bank, rows = self.state["predictions"][k], (noisy.image_rows, owners)
-            alike = [unit(correspond(bank, row.numpy(force=True), clean.logits)) for row in rows]
+            rows = noisy.image_rows, owners
+            alike = [unit(correspond(self._bank(k), row.numpy(force=True), clean.logits)) for row in rows]
             y = (alike[0] * alike[1]).sum(1)
         else:
-            predictions = (own.logits(images), clean.logits)
-            prediction, keys = (unit(logits.detach().softmax(1)) for logits in predictions)
-            y, j = (prediction @ keys.T).max(1)
+            if self.alike == "embedding":
+                query, keys = images.vectors.detach(), clean.images.vectors.detach()
+            else:
+                query, keys = (unit(logits.detach().softmax(1)) for logits in (own.logits(images), clean.logits))
+            y, j = (query @ keys.T).max(1)
             texts, owners = clean.texts.rows(j), clean.batch.caption_images[j]
         return Pairing(images, texts, related(noisy.image_rows, owners)), y
 

@@ -50,6 +50,7 @@ class PC2(CaptioningMethod):
         entropy_weight: Weight of the entropy, lambda^ent.
         mismatch_threshold: A pseudo-caption less similar than this is not used, [0, 1]; PC2* has 0.5.
         search: Captions are sought in the clean `batch` at hand, or among all clean pairs once an `epoch`.
+        alike: Captions are sought by the images' `class` predictions, or by their `embedding` (Table 3, last row).
         rectify: Whether oscillation rectifies the correspondence of clean pairs (Eq. 8).
         classifier: The pseudo-classifier reads `global` vectors, or all tokens in a row (`flat`, the published code).
         networks: 2, or 1 for a network that believes itself.
@@ -87,6 +88,7 @@ class PC2(CaptioningMethod):
         entropy_weight: float = 10.0,
         mismatch_threshold: float = 0.0,
         search: Literal["batch", "epoch"] = "batch",
+        alike: Literal["class", "embedding"] = "class",
         rectify: bool = True,
         classifier: Literal["global", "flat"] = "global",
         networks: int = 2,
@@ -94,7 +96,8 @@ class PC2(CaptioningMethod):
         self.warmup_epochs, self.clean_epochs, self.all_epochs = warmup_epochs, clean_epochs, all_epochs
         self.classes, self.threshold, self.mismatch_threshold = classes, threshold, mismatch_threshold
         self.noisy_weight, self.pseudo_weight, self.entropy_weight = noisy_weight, pseudo_weight, entropy_weight
-        self.search, self.rectify, self.classifier, self.networks = search, rectify, classifier, networks
+        self.search, self.alike, self.rectify = search, alike, rectify
+        self.classifier, self.networks = classifier, networks
 
         demand(self, 0, inf, "warmup_epochs", "clean_epochs", "all_epochs")
         demand(self, 0, inf, "noisy_weight", "pseudo_weight", "entropy_weight")
@@ -141,7 +144,7 @@ class PC2(CaptioningMethod):
         terms.append(Term("pseudo", pseudo_label_loss(logits, own.logits(texts)), self.pseudo_weight))
         terms.append(Term("entropy", batch_entropy(logits), self.entropy_weight))
         if "noisy" in batches:
-            terms.append(self._noisy(own, k, batches["noisy"], CleanBatch(batch, texts, logits)))
+            terms.append(self._noisy(own, k, batches["noisy"], CleanBatch(batch, images, texts, logits)))
         return terms
 
     def _noisy(self, own: Network, k: int, noisy: Batch, clean: CleanBatch) -> Term:

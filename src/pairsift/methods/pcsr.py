@@ -164,7 +164,7 @@ class PCSR(ConsistencyMethod):
             Term("pseudo", pseudo_label_loss(logits, own.logits(texts)), self.pseudo_weight),  # Eq. 1
             Term("entropy", batch_entropy(logits), self.entropy_weight),  # Eq. 2
         ]
-        clean = CleanBatch(batch, texts, logits)
+        clean = CleanBatch(batch, images, texts, logits)
         for name in ("refinable", "ambiguous"):
             if name in batches:
                 learn = self._refinable if self._way(name) == "refinable" else self._ambiguous
