@@ -202,7 +202,7 @@ def test_pc2_batch_search_by_embeddings_takes_the_caption_of_the_most_similar_im
     j = [int(np.argmax(row)) for row in alike]
     block = matcher.similarity(images, texts).detach().numpy()[:, j].astype(float)
     mask = related(noisy.image_rows, clean.caption_images[j]).numpy()
-    margins = [0.2 * curve(min(1.0, max(0.0, max(row)))) for row in alike]
+    margins = [0.2 * curve(min(1.0, max(0.0, *row))) for row in alike]
     expected = [
         v if max(row) >= 0 else 0.0 for v, row in zip(naive_hinge(block, margins, mask, True), alike, strict=True)
     ]

@@ -1,0 +1,179 @@
+"""The four papers' ablations at small scale on Flickr8k: every row that their tables have is a set of options.
+
+Two towers on the first 2,000 training images (10,000 pairs) with planted mismatches, a fifth as many images for dev and
+test; the checkpoint with the best dev rSum is tested once. The rows of a study differ in the named options alone. What
+the papers measured with token-level matchers on larger sets need not show here: the spread over seeds says how much a
+difference means.
+
+    python benchmarks/ablations.py --data ../shared/flickr8k --json benchmarks/results/ablations.json
+
+Rows that the file already holds are not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flickr8k import measure, write
+
+IMAGES = 2000
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Study:
+    """One table or figure of a paper.
+
+    Attributes:
+        method: The method.
+        source: Which table of its paper.
+        noise: Noise ratios, as in the paper.
+        rows: Options by row label; none for the method as it is.
+    """
+
+    method: str
+    source: str
+    noise: tuple[float, ...]
+    rows: dict[str, list[str]]
+
+
+WHOLE: dict[str, list[str]] = {"whole": []}
+STUDIES: dict[str, Study] = {
+    "pc2_components": Study(
+        "pc2",
+        "Table 3",
+        (0.4,),
+        WHOLE
+        | {
+            "no rectification": ["pc2.rectify=false"],
+            "no pseudo-captions": ["pc2.noisy_weight=0"],
+            "pseudo-classification alone": ["pc2.rectify=false", "pc2.noisy_weight=0"],
+            "pseudo-captions by embeddings": [
+                "pc2.rectify=false",
+                "pc2.alike=embedding",
+                "pc2.pseudo_weight=0",
+                "pc2.entropy_weight=0",
+            ],
+        },
+    ),
+    "pc2_classes": Study(
+        "pc2", "Table 4", (0.4,), WHOLE | {f"K = {k}": [f"pc2.classes={k}"] for k in (32, 512, 2048, 8192)}
+    ),
+    "pc2_curve": Study(
+        "pc2", "Figure 5", (0.4,), WHOLE | {f"m = {m}": [f"infonce.base={m}"] for m in (1.5, 5, 20, 50)}
+    ),
+    "pc2_networks": Study("pc2", "(none)", (0.4,), WHOLE | {"one network": ["pc2.networks=1"]}),
+    "pcsr_classes": Study(
+        "pcsr", "Table 3", (0.6,), WHOLE | {f"K = {k}": [f"pcsr.classes={k}"] for k in (32, 64, 128, 512)}
+    ),
+    "pcsr_subsets": Study(
+        "pcsr",
+        "Table 4",
+        (0.6,),
+        WHOLE
+        | {
+            "clean and refinable": ["pcsr.noisy=refinable"],
+            "clean and ambiguous": ["pcsr.noisy=ambiguous"],
+            "clean": ["pcsr.noisy=none"],
+        },
+    ),
+    "pcsr_components": Study(
+        "pcsr",
+        "Table 5",
+        (0.6,),
+        WHOLE
+        | {"all noisy as refinable": ["pcsr.noisy_loss=refinable"], "all as ambiguous": ["pcsr.noisy_loss=ambiguous"]},
+    ),
+    "gsc_components": Study(
+        "gsc",
+        "Table 5",
+        (0.4,),
+        WHOLE
+        | {
+            "no averages": ["gsc.beta1=1", "gsc.beta2=1", "gsc.warmup_epochs=2", "gsc.epochs=6"],
+            "one network": ["gsc.networks=1"],
+            "no intra-modal loss": ["gsc.gamma=0"],
+            "cross-modal indicator alone": ["gsc.indicators=cross_modal"],
+            "intra-modal indicator alone": ["gsc.indicators=intra_modal"],
+        },
+    ),
+    "gsc_weights": Study(
+        "gsc",
+        "Figure 4",
+        (0.4,),
+        WHOLE
+        | {f"gamma = {g}": [f"gsc.gamma={g}"] for g in (0.001, 0.1, 1)}
+        | {f"beta = {b}": [f"gsc.beta1={b}", f"gsc.beta2={b}"] for b in (0.5, 0.9)},
+    ),
+    "gsc_batch": Study("gsc", "Table 6", (0.4,), WHOLE | {f"B = {b}": [f"batch_size={b}"] for b in (64, 128, 256)}),
+    "npc_components": Study(
+        "npc",
+        "Table 6",
+        (0.2, 0.4, 0.6),
+        WHOLE
+        | {
+            "weights alone": ["npc.bank_weight=0"],
+            "bank's loss alone": ["npc.weigh=false"],
+            "neither": ["npc.weigh=false", "npc.bank_weight=0"],
+        },
+    ),
+    "npc_threshold": Study(
+        "npc", "Table 5", (0.0, 0.6), WHOLE | {f"tau = {t}": [f"npc.threshold={t}"] for t in (0.5, 0.7)}
+    ),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("../shared/flickr8k"))
+    parser.add_argument("--studies", nargs="+", choices=list(STUDIES), default=list(STUDIES))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/ablations.json"))
+    chosen = parser.parse_args()
+    rows: list[Row] = json.loads(chosen.json.read_text())["rows"] if chosen.json.exists() else []
+    done = {key(row) for row in rows}
+    for seed in chosen.seeds:
+        for study in (STUDIES[name] for name in chosen.studies):
+            for noise in study.noise:
+                for options in study.rows.values():
+                    wanted = {"matcher": "two_tower", "method": study.method, "loss": "infonce", "noise": noise}
+                    wanted |= {"seed": seed, "images": IMAGES, "options": options}
+                    if key(wanted) in done:
+                        continue
+                    rows.append(measure(chosen.data, wanted, "", options))
+                    done.add(key(wanted))
+                    print(json.dumps({name: rows[-1][name] for name in ("method", "noise", "options", "rsum")}))
+                    write(chosen.json, rows)
+    chosen.json.with_suffix(".md").write_text(tables(rows) + "\n")
+    print(tables(rows))
+
+
+def key(row: Row) -> tuple[object, ...]:
+    return (row["method"], row["noise"], row["seed"], row["images"], *row["options"])
+
+
+def tables(rows: list[Row]) -> str:
+    """One table for each study, from the rows that are there: means over the seeds, and highest minus lowest."""
+    lines = []
+    for name, study in STUDIES.items():
+        lines += [f"## {name} ({study.method}, {study.source})", "", "| row | noise | rSum (spread) | AUROC |"]
+        lines.append("|---|---|---|---|")
+        for noise in study.noise:
+            for label, options in study.rows.items():
+                group = [row for row in rows if key(row | {"seed": 0}) == (study.method, noise, 0, IMAGES, *options)]
+                if group:
+                    rsum, auroc = ([row[column] for row in group] for column in ("rsum", "auroc"))
+                    spread = f"({max(rsum) - min(rsum):.1f}; {len(group)} seeds)"
+                    found = f"{statistics.mean(auroc):.4f}" if noise else ""
+                    lines.append(f"| {label} | {noise:.0%} | {statistics.mean(rsum):.1f} {spread} | {found} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
