@@ -219,7 +219,7 @@ def test_rematched_captions_travel_with_their_owner():
 
 
 def test_options_and_devices_that_cannot_be():
-    for bad in ({"batch_size": 1}, {"lr": 0.0}, {"clip": -1.0}):
+    for bad in ({"batch_size": 1}, {"lr": 0.0}, {"max_norm": -1.0}):
         with pytest.raises(InputError):
             TrainOptions(**bad)
     with pytest.raises(InputError, match="not available"):

@@ -19,7 +19,7 @@ PAPER = {
     "weight_decay": 0.0,
     "schedule": "step",
     "decay_epoch": 30,
-    "clip": 2.0,
+    "max_norm": 2.0,
 }
 
 # With batches of 512 and a one-cycle rate the hardest negatives collapse from the second epoch on; their mean does not.

@@ -165,8 +165,8 @@ class Trainer:
             group["lr"] = rate
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        if self.job.options.clip:
-            torch.nn.utils.clip_grad_norm_(network.parameters(), self.job.options.clip)
+        if self.job.options.max_norm:
+            torch.nn.utils.clip_grad_norm_(network.parameters(), self.job.options.max_norm)
         optimizer.step()
         sums = self.at.sums[k]
         for name, value in parts.items():

@@ -18,7 +18,7 @@ class TrainOptions:
         weight_decay: Decoupled weight decay of AdamW (0: Adam).
         schedule: `one_cycle` (linear rise over the first tenth, cosine fall), `step` or `constant`.
         decay_epoch: With `step`: the epoch from which the rate is a tenth, not counting warm-up epochs.
-        clip: Largest gradient norm of a network; 0 for none.
+        max_norm: Largest gradient norm of a network; 0 for none.
         seed: Seed of weights, order and dropout.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         precision: `fp32`; `bf16`, mixed precision (faster for token-level matchers on a CPU that
@@ -33,7 +33,7 @@ class TrainOptions:
     weight_decay: float = 0.05
     schedule: Literal["one_cycle", "step", "constant"] = "one_cycle"
     decay_epoch: int = 30
-    clip: float = 2.0
+    max_norm: float = 2.0
     seed: int = 0
     device: str = "auto"
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -46,6 +46,6 @@ class TrainOptions:
             raise InputError(f"batch_size is {self.batch_size}; a ranking loss needs at least 2 pairs in a batch")
         if not self.lr > 0:
             raise InputError(f"lr is {self.lr}; it must be above 0")
-        for name in ("weight_decay", "clip", "checkpoint_minutes", "threads", "decay_epoch"):
+        for name in ("weight_decay", "max_norm", "checkpoint_minutes", "threads", "decay_epoch"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} is {getattr(self, name)}; it must not be negative")
