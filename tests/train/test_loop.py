@@ -14,11 +14,12 @@ import torch
 from safetensors.torch import load_file
 from train_helpers import make_job, make_pairs
 
+from pairsift.encode.parallel import prefetched
 from pairsift.errors import InputError
 from pairsift.match import TwoTower
 from pairsift.methods import METHODS
 from pairsift.retrieve.codes import Gallery, evaluate
-from pairsift.train.batches import Gatherer, cut, prefetched, steps
+from pairsift.train.batches import Gatherer, cut, steps
 from pairsift.train.checkpoint import read_tensors, write_tensors
 from pairsift.train.loop import CHECKPOINT, Trainer, pick_device
 from pairsift.train.options import TrainOptions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ from torch.nn import functional
 
 from pairsift.encode.features import Items
 
-ImageKind = Literal["vector", "regions"]
-TextKind = Literal["vector", "tokens", "ids"]
+ImageKind = Literal["vector", "regions", "pixels"]
+TextKind = Literal["vector", "tokens", "ids", "text"]
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,8 @@ class Matcher(nn.Module, ABC):
 
     Attributes:
         name: What the command line calls it.
-        image_kind: The features of an image that it takes.
-        text_kind: The features of a text that it takes.
+        image_kind: The features of an image that it takes, or `pixels`.
+        text_kind: The features of a text that it takes, or `text`, which it numbers itself.
         factorises: Whether the similarity is the inner product of the global vectors; then search uses an index.
         has_tokens: Whether codes carry tokens beside the global vector.
         preset: Name of the methods' preset that suits it.
@@ -114,6 +115,12 @@ def _products(left: Tensor, right: Tensor) -> Tensor:
     """Inner products of rows, in float32 at least: in half precision many would be the same."""
     with torch.autocast(left.device.type, enabled=False):
         return full(left) @ full(right).T
+
+
+def inverse_temperature(logarithm: Tensor) -> Tensor:
+    """exp of a learned logarithm, at most 100; at the limit the gradient still passes, so that it can come back."""
+    beyond = (logarithm - math.log(100.0)).clamp(min=0)
+    return (logarithm - beyond.detach()).exp()
 
 
 def full(x: Tensor) -> Tensor:

@@ -15,13 +15,14 @@ from torch import Tensor
 from tqdm import tqdm
 
 from pairsift.encode.features import Features
+from pairsift.encode.parallel import prefetched
 from pairsift.errors import InputError
 from pairsift.loss.ranking import RankingLoss
 from pairsift.match.base import Matcher
 from pairsift.methods.base import Array, Batch, Method, Network, Phase, Setting, Term
 from pairsift.pairs.pairs import Ints, Pairs
 from pairsift.retrieve.codes import evaluate
-from pairsift.train.batches import Gatherer, cut, prefetched, steps
+from pairsift.train.batches import Gatherer, cut, steps
 from pairsift.train.board import make_board
 from pairsift.train.checkpoint import pack, read_tensors, under, unpack, write_tensors
 from pairsift.train.options import TrainOptions
@@ -119,9 +120,10 @@ class Trainer:
         for network in self.networks:
             network.eval()
             notes: dict[str, Array] = {}
-            for rows in cut(order, together):
+            parts = cut(order, together)
+            for rows, batch in zip(parts, prefetched(lambda rows: self.gather(ids[rows]), parts), strict=True):
                 with mixed(self.device, self.job.options, training=True):
-                    seen_now = method.observe(network, self.gather(ids[rows]))
+                    seen_now = method.observe(network, batch)
                 for name, value in seen_now.items():
                     array = value.float().cpu().numpy()
                     notes.setdefault(name, np.zeros((len(ids), *array.shape[1:]), np.float32))[rows] = array
