@@ -74,6 +74,7 @@ def check(config: Config) -> None:
     if data.noise and data.noise_index:
         raise InputError("--noise and --noise-index exclude each other: give one of them")
     _check_encoders(config)
+    matcher.check(config[matcher.name])
     method.check(matcher)
     config.ranking()
     options = config.group(TrainOptions)
@@ -93,7 +94,6 @@ def _check_encoders(config: Config) -> None:
                 raise InputError(
                     f"matcher {matcher.name} reads images and text themselves: leave --{name.replace('_', '-')} out"
                 )
-        Front(config[matcher.name]["checkpoint"])
     takes = "words, bpe or ids, which it learns" if matcher.text_kind == "ids" else "wordllama, minilm or hf:<folder>"
     if (text_name(config) in LEARNED) != (matcher.text_kind == "ids"):
         raise InputError(f"matcher {matcher.name} cannot read the text encoder {encode.text_encoder}; it takes {takes}")

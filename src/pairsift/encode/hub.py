@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -116,18 +117,23 @@ def using(library: ModuleType, name: str) -> Iterator[None]:
     Raises:
         InputError: Something else was raised.
     """
-    talk = library.utils.logging
-    level, bar = talk.get_verbosity(), talk.is_progress_bar_enabled()
+    talk, hub = library.utils.logging, logging.getLogger("huggingface_hub")
+    level, bar, hub_level = talk.get_verbosity(), talk.is_progress_bar_enabled(), hub.level
     talk.set_verbosity_error()
     talk.disable_progress_bar()
+    hub.setLevel(logging.ERROR)
     try:
         yield
     except Exception as error:  # hub, file and configuration errors come as many types
-        said = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+        said = " ".join(str(error).split())
+        if len(said) > 200:
+            said = said[: said.rfind(". ", 0, 200)] if ". " in said[:200] else said[:200]
+        said = said.rstrip(".") or type(error).__name__
         advice = "give a folder with config.json, model.safetensors and the tokenizer's or processor's files"
         raise InputError(f"{name} cannot be loaded ({said}); {advice}") from error
     finally:
         talk.set_verbosity(level)
+        hub.setLevel(hub_level)
         if bar:
             talk.enable_progress_bar()
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -81,6 +81,15 @@ class Matcher(nn.Module, ABC):
     has_tokens: ClassVar[bool] = False
     preset: ClassVar[str] = "paper"
     dim: int
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Refuse options of the constructor that cannot be used, before any work.
+
+        Raises:
+            InputError: One cannot.
+        """
+        return None
 
     @abstractmethod
     def encode_images(self, items: Items) -> Codes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -55,10 +55,7 @@ class Clip(Matcher):
         pretrained: bool = True,
     ) -> None:
         super().__init__()
-        if freeze not in ("none", "image", "text", "towers"):
-            raise InputError(f"clip.freeze is {freeze!r}; it must be none, image, text or towers")
-        if micro_batch < 0:
-            raise InputError(f"clip.micro_batch is {micro_batch}; it must be at least 0")
+        _demand(freeze, micro_batch)
         front = Front(checkpoint, pretrained)
         self.model = front.model()
         self.dim = int(front.config.projection_dim)
@@ -69,6 +66,12 @@ class Clip(Matcher):
         self._frozen: list[nn.Module] = [tower for side, tower in towers.items() if freeze in (side, "towers")]
         for tower in self._frozen:
             tower.requires_grad_(False)
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Look at the options and at all of the checkpoint but its weights."""
+        _demand(options["freeze"], options["micro_batch"])
+        Front(options["checkpoint"])
 
     def train(self, mode: bool = True) -> Clip:
         """Training mode for all but the frozen towers."""
@@ -114,3 +117,10 @@ class Clip(Matcher):
     def scale(self) -> Tensor:
         """The learned inverse temperature, at most 100 as in the paper."""
         return inverse_temperature(self.model.logit_scale)
+
+
+def _demand(freeze: str, micro_batch: int) -> None:
+    if freeze not in ("none", "image", "text", "towers"):
+        raise InputError(f"clip.freeze is {freeze!r}; it must be none, image, text or towers")
+    if micro_batch < 0:
+        raise InputError(f"clip.micro_batch is {micro_batch}; it must be at least 0")
