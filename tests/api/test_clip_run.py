@@ -65,6 +65,7 @@ def test_it_goes_the_whole_way_and_opens_without_its_checkpoint(place, few, opti
 
 def test_it_learns_what_the_images_show(place, scenes, options):
     more = {"out": str(place / "learns"), "method": "plain", "noise": 0.0, "plain.networks": 1, "plain.epochs": 4}
+    more["precision"] = "bf16"
     run = fit(scenes, {**options, **more}, progress=False)
     lines = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
     losses = [line["loss"]["network_0"]["correspondence"] for line in lines]

@@ -98,7 +98,9 @@ def test_broken_images_are_found_once_and_told(tmp_path, checkpoint, monkeypatch
     front = Front(str(checkpoint))
     features, failures = front.features(pairs, tmp_path / "cache", progress=False)
     assert list(failures) == [3] and "broken" in failures[3]
-    assert features.images.batch(np.array([0, 4])).values.shape == (2, 3, SIDE, SIDE)
+    found = features.images.batch(np.array([4, 3, 0])).values
+    assert found.shape == (3, 3, SIDE, SIDE)
+    assert found[1].sum() == 0 and found[0].sum() > 0 and not torch.equal(found[0], found[2])
     assert len(features.texts) == len(pairs) and features.texts.batch(np.arange(3)).values.dtype == torch.int64
 
     def never(image):

@@ -195,9 +195,9 @@ class Config:
         arguments = [_underscored(argument) for argument in arguments]
         parser = make_parser(choose(_peek(arguments)))
         options = parser.parse_args(list(arguments)).as_dict()
-        checkpoint = options[options["matcher"]].get("checkpoint")
-        if checkpoint and Path(checkpoint).expanduser().is_dir():  # else an id on the hub
-            options[options["matcher"]]["checkpoint"] = str(Path(checkpoint).expanduser().resolve())
+        own = options.get(options["matcher"]) or {}
+        if "checkpoint" in own and Path(own["checkpoint"]).expanduser().is_dir():  # else an id on the hub
+            own["checkpoint"] = str(Path(own["checkpoint"]).expanduser().resolve())
         return Config(options | {name: str(Path(options[name]).resolve()) for name in PATHS if options[name]})
 
     def text(self) -> str:

@@ -144,7 +144,8 @@ class Front:
             The features, and the images that cannot be decoded: row to reason.
         """
         checked, failures = encode_pairs(pairs, _Readable(self), self, cache, progress=progress)
-        return Features(Table(Pixels(pairs.paths, self.crop, self.size)), checked.texts), failures
+        pixels = Pixels(pairs.paths, self.crop, self.size, failures)
+        return Features(Table(pixels), checked.texts), failures
 
 
 class _Readable:
