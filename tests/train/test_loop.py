@@ -21,7 +21,7 @@ from pairsift.methods import METHODS
 from pairsift.retrieve.codes import Gallery, evaluate
 from pairsift.train.batches import Gatherer, cut, steps
 from pairsift.train.checkpoint import read_tensors, write_tensors
-from pairsift.train.loop import CHECKPOINT, Trainer, pick_device
+from pairsift.train.loop import CHECKPOINT, Trainer, decayed, pick_device
 from pairsift.train.options import TrainOptions
 from pairsift.train.schedule import learning_rate
 
@@ -225,3 +225,21 @@ def test_options_and_devices_that_cannot_be():
             TrainOptions(**bad)
     with pytest.raises(InputError, match="not available"):
         pick_device("cuda:99")
+
+
+def test_matrices_decay_and_a_head_learns_at_its_own_rate(tmp_path, monkeypatch):
+    monkeypatch.setattr(TwoTower, "head_speed", 50.0)
+    trainer = Trainer(make_job(tmp_path, "pc2"))
+    network = trainer.networks[0]
+    rates, decays = {}, {}
+    for group in trainer.optimizers[0].param_groups:
+        for parameter in group["params"]:
+            assert id(parameter) not in rates
+            rates[id(parameter)], decays[id(parameter)] = group["speed"], group["weight_decay"]
+    for name, parameter in network.named_parameters():
+        assert rates[id(parameter)] == (50.0 if name.startswith("head.") else 1.0)
+        assert (decays[id(parameter)] > 0) == (parameter.ndim > 1)
+    trainer.run()
+    groups = trainer.optimizers[0].param_groups
+    assert [group["lr"] for group in groups] == pytest.approx([groups[0]["lr"] * group["speed"] for group in groups])
+    assert len(decayed(network, 0.1)) == 4

@@ -164,7 +164,7 @@ class Trainer:
         parts = {term.name: term.reduced() for term in terms}
         loss = torch.stack([parts[term.name] * term.weight for term in terms]).sum()
         for group in optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["speed"]
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         if self.job.options.max_norm:
@@ -234,10 +234,15 @@ def seed_of(*parts: int) -> int:
 
 
 def decayed(network: Network, weight_decay: float) -> list[dict[str, object]]:
-    """Parameter groups: matrices decay; biases, norms and temperatures do not."""
-    matrices = [parameter for parameter in network.parameters() if parameter.ndim > 1]
-    others = [parameter for parameter in network.parameters() if parameter.ndim <= 1]
-    return [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    """Parameter groups: matrices decay; biases, norms and temperatures do not. A head learns at a rate of its own."""
+    groups: list[dict[str, object]] = []
+    for part, speed in ((network.matcher, 1.0), (network.head, network.matcher.head_speed)):
+        own = [] if part is None else list(part.parameters())
+        for matrices in (True, False):
+            chosen = [parameter for parameter in own if (parameter.ndim > 1) == matrices]
+            decay = weight_decay if matrices else 0.0
+            groups += [{"params": chosen, "weight_decay": decay, "speed": speed}] if chosen else []
+    return groups
 
 
 def mixed(device: torch.device, options: TrainOptions, training: bool = False) -> torch.autocast:
