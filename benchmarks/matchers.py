@@ -1,8 +1,9 @@
 """Parameters and operations of every matcher at its default sizes, counted; writes the table in docs/matchers.md.
 
-Features are those of the papers, 36 regions of 2048 floats and captions of 14 words out of 8,481 (Flickr30K), and for
-`two_tower` one vector of 1280 and one of 256. Operations are twice the multiplications of the matrix products that a
-forward pass really makes, counted by torch on a block of 16 images and 16 captions.
+Features are those of the papers, 36 regions of 2048 floats and captions of 14 words out of 8,481 (Flickr30K), for
+`two_tower` one vector of 1280 and one of 256, and for `clip`, a ViT-B/32, images of 224 x 224 pixels. Operations are
+twice the multiplications of the matrix products that a forward pass really makes, counted by torch on a block of 16
+images and 16 captions.
 
     python benchmarks/matchers.py --write docs/matchers.md
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,8 +23,10 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from clip import VOCABULARY as WORDS_OF_CLIP
+from clip import save_random
 from pairsift.encode.features import Items
-from pairsift.match import MATCHERS, Codes, Matcher
+from pairsift.match import MATCHERS, Clip, Codes, Matcher
 
 REGIONS, WIDTH, WORDS, VOCABULARY, BLOCK = 36, 2048, 14, 8481, 16
 SIZES = {"image_dim": WIDTH, "vocabulary_size": VOCABULARY, "regions": REGIONS}
@@ -47,6 +51,10 @@ def main() -> None:
 
 def make(name: str) -> Matcher:
     """A matcher at its default sizes."""
+    if MATCHERS[name].image_kind == "pixels":
+        with tempfile.TemporaryDirectory() as folder:
+            save_random(Path(folder), weights=False)
+            return Clip(folder, pretrained=False)
     wanted = inspect.signature(MATCHERS[name]).parameters
     sizes = SIZES if "vocabulary_size" in wanted else {"image_dim": 1280, "text_dim": 256}
     return MATCHERS[name](**{key: value for key, value in sizes.items() if key in wanted})
@@ -56,10 +64,7 @@ def row(name: str) -> Row:
     """What a matcher holds and costs."""
     torch.manual_seed(0)
     matcher = make(name).eval()
-    images = Items(torch.randn(BLOCK, REGIONS, WIDTH) if matcher.image_kind == "regions" else torch.randn(BLOCK, 1280))
-    texts = Items(
-        torch.randint(4, VOCABULARY, (BLOCK, WORDS)) if matcher.text_kind == "ids" else torch.randn(BLOCK, 256)
-    )
+    images, texts = inputs(matcher)
     codes: list[Codes] = []
     with warnings.catch_warnings(), torch.no_grad(), uncounted():
         encoders = flops(lambda: codes.extend((matcher.encode_images(images), matcher.encode_texts(texts))))
@@ -72,6 +77,17 @@ def row(name: str) -> Row:
         "encoder_gflop": encoders / BLOCK * 128 / 1e9,
         "pair_mflop": pairs / BLOCK**2 / 1e6,
     }
+
+
+def inputs(matcher: Matcher) -> tuple[Items, Items]:
+    """A block of images and one of captions that the matcher can read."""
+    vectors, ids = torch.randn(BLOCK, 1280), torch.randint(4, VOCABULARY, (BLOCK, WORDS))
+    if matcher.image_kind == "pixels":
+        marks = torch.tensor([WORDS_OF_CLIP - 2, WORDS_OF_CLIP - 1]).expand(BLOCK, 2)  # start and end
+        pixels = torch.randint(0, 256, (BLOCK, 3, 224, 224), dtype=torch.uint8)
+        return Items(pixels), Items(torch.cat([marks[:, :1], ids, marks[:, 1:]], 1))
+    images = torch.randn(BLOCK, REGIONS, WIDTH) if matcher.image_kind == "regions" else vectors
+    return Items(images), Items(ids if matcher.text_kind == "ids" else torch.randn(BLOCK, 256))
 
 
 @contextmanager

@@ -14,13 +14,14 @@ import torch
 from safetensors.torch import load_file
 from train_helpers import make_job, make_pairs
 
+from pairsift.encode.parallel import prefetched
 from pairsift.errors import InputError
 from pairsift.match import TwoTower
 from pairsift.methods import METHODS
 from pairsift.retrieve.codes import Gallery, evaluate
-from pairsift.train.batches import Gatherer, cut, prefetched, steps
+from pairsift.train.batches import Gatherer, cut, steps
 from pairsift.train.checkpoint import read_tensors, write_tensors
-from pairsift.train.loop import CHECKPOINT, Trainer, pick_device
+from pairsift.train.loop import CHECKPOINT, Trainer, decayed, pick_device
 from pairsift.train.options import TrainOptions
 from pairsift.train.schedule import learning_rate
 
@@ -224,8 +225,26 @@ def test_rematched_captions_travel_with_their_owner():
 
 
 def test_options_and_devices_that_cannot_be():
-    for bad in ({"batch_size": 1}, {"lr": 0.0}, {"clip": -1.0}):
+    for bad in ({"batch_size": 1}, {"lr": 0.0}, {"max_norm": -1.0}):
         with pytest.raises(InputError):
             TrainOptions(**bad)
     with pytest.raises(InputError, match="not available"):
         pick_device("cuda:99")
+
+
+def test_matrices_decay_and_a_head_learns_at_its_own_rate(tmp_path, monkeypatch):
+    monkeypatch.setattr(TwoTower, "head_speed", 50.0)
+    trainer = Trainer(make_job(tmp_path, "pc2"))
+    network = trainer.networks[0]
+    rates, decays = {}, {}
+    for group in trainer.optimizers[0].param_groups:
+        for parameter in group["params"]:
+            assert id(parameter) not in rates
+            rates[id(parameter)], decays[id(parameter)] = group["speed"], group["weight_decay"]
+    for name, parameter in network.named_parameters():
+        assert rates[id(parameter)] == (50.0 if name.startswith("head.") else 1.0)
+        assert (decays[id(parameter)] > 0) == (parameter.ndim > 1)
+    trainer.run()
+    groups = trainer.optimizers[0].param_groups
+    assert [group["lr"] for group in groups] == pytest.approx([groups[0]["lr"] * group["speed"] for group in groups])
+    assert len(decayed(network, 0.1)) == 4

@@ -23,7 +23,7 @@ from pairsift.train.options import TrainOptions
 T = TypeVar("T")
 G = TypeVar("G", "DataOptions", "EncodeOptions", TrainOptions)
 CHOICES = ("method", "matcher", "loss", "preset")
-FROM_DATA = ("image_dim", "text_dim", "vocabulary_size", "regions")  # what a matcher learns from the features
+FROM_DATA = ("image_dim", "text_dim", "vocabulary_size", "regions", "pretrained")  # what a matcher is told by the run
 PATHS = ("source", "noise_index", "cache", "vocabulary")  # made absolute, so that a run opens from anywhere
 FIT = "Train on image-caption pairs of which some may be mismatched, and say which."
 
@@ -195,6 +195,9 @@ class Config:
         arguments = [_underscored(argument) for argument in arguments]
         parser = make_parser(choose(_peek(arguments)))
         options = parser.parse_args(list(arguments)).as_dict()
+        own = options.get(options["matcher"]) or {}
+        if "checkpoint" in own and Path(own["checkpoint"]).expanduser().is_dir():  # else an id on the hub
+            own["checkpoint"] = str(Path(own["checkpoint"]).expanduser().resolve())
         return Config(options | {name: str(Path(options[name]).resolve()) for name in PATHS if options[name]})
 
     def text(self) -> str:

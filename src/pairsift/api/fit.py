@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from pairsift.api.config import Config
-from pairsift.api.prepare import VOCABULARY, Prepared, check, matcher_factory, prepare, write_json, write_skipped
+from pairsift.api.prepare import FRONT, VOCABULARY, Prepared, check, matcher_factory, prepare, write_json, write_skipped
 from pairsift.api.run import CONFIG, METRICS, Run
 from pairsift.audit import write_division
 from pairsift.errors import InputError
@@ -114,13 +114,16 @@ def start(folder: Path, config: Config, prepared: Prepared) -> None:
     write_skipped(prepared.pairs, folder / "skipped.csv")
     if prepared.vocabulary is not None:
         (folder / VOCABULARY).write_text(prepared.vocabulary.to_json(), encoding="utf-8")
+    if prepared.front is not None:
+        prepared.front.save(folder / FRONT)
 
 
 def facts_of(config: Config, prepared: Prepared) -> dict[str, Any]:
     """What the numbers were made of and with."""
     pairs = prepared.pairs
     names, counts = np.unique(pairs.split, return_counts=True)
-    packages = ("pairsift", "torch", "numpy", "scikit-learn", "pillow")
+    packages = ["pairsift", "torch", "numpy", "scikit-learn", "pillow"]
+    packages += ["transformers"] if prepared.front is not None else []
     return {
         "pairs": dict(zip(names.tolist(), counts.tolist(), strict=True)),
         "data": {"source": pairs.source, "hash": prepared.hash, "taken": pairs.taken, "skipped": len(pairs.skipped)},

@@ -25,6 +25,7 @@ from pairsift.encode import (
     text_encoder,
 )
 from pairsift.encode.encoder import TextEncoder
+from pairsift.encode.front import Front
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS, Matcher
 from pairsift.pairs import Pairs, inject, load, read_index
@@ -34,6 +35,7 @@ from pairsift.train.options import TrainOptions
 
 IMAGE_ENCODER = "efficientnet-lite0"
 VOCABULARY = "vocabulary.json"
+FRONT = "model/front"  # in a run's folder, what stands before a model of pixels and text
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Prepared:
         texts: The text encoder, for queries.
         vocabulary: What numbers the captions' tokens, where a matcher learns their vectors.
         hash: Of the pairs as they were read.
+        front: What makes pixels and token ids for a matcher that reads images and text themselves.
     """
 
     pairs: Pairs
@@ -53,6 +56,7 @@ class Prepared:
     texts: TextEncoder
     vocabulary: Numbering | None
     hash: str
+    front: Front | None = None
 
 
 def check(config: Config) -> None:
@@ -61,7 +65,7 @@ def check(config: Config) -> None:
     Raises:
         InputError: The combination is impossible.
     """
-    data, encode = config.group(DataOptions), config.group(EncodeOptions)
+    data = config.group(DataOptions)
     matcher, method = MATCHERS[config["matcher"]], config.method()
     if not Path(config["source"]).exists():
         raise InputError(f"there is nothing at {config['source']}: give a file or a folder of image-caption pairs")
@@ -69,10 +73,8 @@ def check(config: Config) -> None:
         raise InputError(f"{method.name} needs to know the truth: give --noise or --noise-index, or another method")
     if data.noise and data.noise_index:
         raise InputError("--noise and --noise-index exclude each other: give one of them")
-    takes = "words, bpe or ids, which it learns" if matcher.text_kind == "ids" else "wordllama, minilm or hf:<folder>"
-    if (text_name(config) in LEARNED) != (matcher.text_kind == "ids"):
-        raise InputError(f"matcher {matcher.name} cannot read the text encoder {encode.text_encoder}; it takes {takes}")
-    check_numbering(encode, text_name(config))
+    _check_encoders(config)
+    matcher.check(config[matcher.name])
     method.check(matcher)
     config.ranking()
     options = config.group(TrainOptions)
@@ -83,15 +85,32 @@ def check(config: Config) -> None:
         raise InputError(f"{method.name} has no epochs: give at least one phase an epoch")
 
 
+def _check_encoders(config: Config) -> None:
+    """Refuse encoders that the matcher cannot read."""
+    encode, matcher = config.group(EncodeOptions), MATCHERS[config["matcher"]]
+    if matcher.image_kind == "pixels":
+        for name in ("image_encoder", "text_encoder"):
+            if getattr(encode, name) is not None:
+                raise InputError(
+                    f"matcher {matcher.name} reads images and text themselves: leave --{name.replace('_', '-')} out"
+                )
+    takes = "words, bpe or ids, which it learns" if matcher.text_kind == "ids" else "wordllama, minilm or hf:<folder>"
+    if (text_name(config) in LEARNED) != (matcher.text_kind == "ids"):
+        raise InputError(f"matcher {matcher.name} cannot read the text encoder {encode.text_encoder}; it takes {takes}")
+    check_numbering(encode, text_name(config))
+
+
 def text_name(config: Config, pairs: Pairs | None = None) -> str:
     """Name of the text encoder: the one given, or the default of the matcher and, once they are read, of the pairs.
+
+    A matcher that reads text itself is its own.
 
     Raises:
         InputError: The pairs' captions are token ids, and the matcher or the text encoder given cannot read them.
     """
     matcher, given = MATCHERS[config["matcher"]], config.group(EncodeOptions).text_encoder
     if pairs is None or pairs.features is None or not pairs.features.ids:
-        return given or ("words" if matcher.text_kind == "ids" else "wordllama")
+        return given or {"ids": "words", "text": matcher.name}.get(matcher.text_kind, "wordllama")
     if matcher.text_kind != "ids":
         learn = ", ".join(name for name, other in MATCHERS.items() if other.text_kind == "ids")
         raise InputError(
@@ -129,7 +148,8 @@ def prepare(config: Config, folder: Path, expected: str | None = None, progress:
     name = text_name(config, pairs)
     vocabulary = run_numbering(pairs, name, encode, folder / VOCABULARY)
     tokens = MATCHERS[config["matcher"]].text_kind == "tokens"
-    texts = text_encoder(name, tokens=tokens, vocabulary=vocabulary)
+    front = _front(config, folder, opened=expected is not None)
+    texts = front or text_encoder(name, tokens=tokens, vocabulary=vocabulary)
     features, failures = _features(config, pairs, texts, progress)
     pairs = pairs.skip_images(failures)
     for split, least in (("train", 4), ("dev", 1), ("test", 1)):
@@ -138,25 +158,36 @@ def prepare(config: Config, folder: Path, expected: str | None = None, progress:
                 f"{config['source']} has {len(pairs.ids(split))} usable {split} pairs, {least} are needed: "
                 f"{pairs.taken}; {len(pairs.skipped)} records were skipped"
             )
-    return Prepared(_noisy(pairs, data), features, texts, vocabulary, given)
+    return Prepared(_noisy(pairs, data), features, texts, vocabulary, given, front)
+
+
+def _front(config: Config, folder: Path, opened: bool) -> Front | None:
+    """What stands before a matcher of pixels and text: the user's checkpoint, or what an opened run kept of it."""
+    if MATCHERS[config["matcher"]].image_kind != "pixels":
+        return None
+    return Front(str(folder / FRONT), pretrained=False) if opened else Front(config[config["matcher"]]["checkpoint"])
 
 
 def _features(config: Config, pairs: Pairs, texts: TextEncoder, progress: bool) -> tuple[Features, dict[int, str]]:
-    """Encode images and captions, or the captions alone where the images' features came with the source."""
+    """Encode images and captions, or the captions alone where images are decoded later or their features are there."""
     encode, kind = config.group(EncodeOptions), MATCHERS[config["matcher"]].image_kind
     if pairs.features is not None and encode.image_encoder is not None:
         raise InputError(
             f"{pairs.source} has features and no images for {encode.image_encoder}: leave --image-encoder out"
         )
+    if pairs.features is not None and kind == "pixels":
+        raise InputError(f"{pairs.source} has features and no images for matcher {config['matcher']}: choose another")
     images = None
-    if pairs.features is None:
+    if pairs.features is None and kind != "pixels":
         images = image_encoder(encode.image_encoder or IMAGE_ENCODER, regions=kind == "regions")
     if progress:
         print(f"{pairs.taken}: {len(pairs)} pairs, {pairs.n_images} images", file=sys.stderr)
     cache = Path(encode.cache) if encode.cache else None
+    if isinstance(texts, Front):
+        return texts.features(pairs, cache, progress)
     if images is not None:
         return encode_pairs(pairs, images, texts, cache, progress=progress)
-    assert pairs.features is not None
+    assert pairs.features is not None and kind != "pixels"
     table = Table(open_stacked(pairs.features, kind))
     return Features(table, encode_captions(pairs, texts, cache, progress)), {}
 
@@ -171,6 +202,10 @@ def matcher_factory(config: Config, prepared: Prepared) -> Callable[[], Matcher]
     """Makes a fresh matcher of the chosen kind for these features."""
     matcher, features = MATCHERS[config["matcher"]], prepared.features
     options = dict(config[config["matcher"]])
+    if prepared.front is not None:
+        return partial(
+            matcher, **options | {"checkpoint": prepared.front.place, "pretrained": prepared.front.pretrained}
+        )
     options["image_dim"] = features.images.dim
     if "regions" in inspect.signature(matcher).parameters:
         counts = set(features.images.lengths.tolist())

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pairsift.encode.pixels import Pixels
 from pairsift.encode.stacked import Stacked
 from pairsift.pairs.pairs import Ints
 
@@ -18,7 +19,8 @@ class Items:
     """A batch of images or of texts.
 
     Attributes:
-        values: (n, d) vectors, (n, length, d) regions or token vectors, or (n, length) token ids; padding is 0.
+        values: (n, d) vectors, (n, length, d) regions or token vectors, (n, length) token ids, or (n, 3, height, width)
+            pixels as bytes; padding is 0.
         mask: True at real tokens, (n, length), or None where every entry is real.
     """
 
@@ -37,11 +39,12 @@ class Table:
 
     Attributes:
         values: One row per item, (n, d) or (n, regions, d); or, with `offsets`, all items' tokens one after the other,
-            (total, d) vectors or (total,) ids. `Stacked` where the source came with features in several files.
+            (total, d) vectors or (total,) ids. `Stacked` where the source came with features in several files, `Pixels`
+            where images are decoded when they are gathered.
         offsets: Item i owns `values[offsets[i]:offsets[i + 1]]`, (n + 1,); None where items have one row each.
     """
 
-    values: NDArray[np.generic] | Stacked
+    values: NDArray[np.generic] | Stacked | Pixels
     offsets: Ints | None = None
 
     @staticmethod
@@ -66,6 +69,8 @@ class Table:
         """Number of tokens of each item, 1 for a vector, (n,)."""
         if self.offsets is not None:
             return np.diff(self.offsets)
+        if isinstance(self.values, Pixels):
+            return np.full(len(self), self.values.tokens, np.int64)
         return np.full(len(self), self.values.shape[1] if self.values.ndim == 3 else 1, np.int64)
 
     def batch(self, rows: Ints) -> Items:
@@ -82,12 +87,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Features:
-    """What frozen encoders made of the pairs: row i of `images` is image i, row i of `texts` is pair i's caption."""
+    """What matchers see of the pairs: row i of `images` is image i, row i of `texts` is pair i's caption."""
 
     images: Table
     texts: Table
 
 
 def _standard(values: NDArray[np.generic]) -> NDArray[np.generic]:
-    """float32 or int64, whichever fits: what matchers compute in."""
+    """float32 or int64, whichever fits: what matchers compute in; bytes stay bytes."""
+    if values.dtype == np.uint8:
+        return values
     return np.ascontiguousarray(values, dtype=np.int64 if values.dtype.kind in "iu" else np.float32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,21 +61,12 @@ def load(name: str, source: str, front: str) -> Loaded:
     Raises:
         InputError: transformers is missing, or the model cannot be found, reached or read, or lacks weights.
     """
-    library = _transformers()
-    path = Path(source).expanduser()
-    if not source or (source.startswith(("/", ".", "~")) and not path.is_dir()):
-        raise InputError(f"{name}: there is no such folder; give one with config.json and model.safetensors")
-    place = str(path) if path.is_dir() else source
-    try:
-        with _quiet(library):
-            before = _tokenizer(library, place) if front == "tokenizer" else _processor(library, place)
-            model, info = library.AutoModel.from_pretrained(
-                place, use_safetensors=True, trust_remote_code=False, output_loading_info=True
-            )
-    except Exception as error:  # hub, file and configuration errors come as many types
-        said = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
-        advice = "give a folder with config.json, model.safetensors and the tokenizer's or processor's files"
-        raise InputError(f"{name} cannot be loaded ({said}); {advice}") from error
+    library, place = transformers(), find(name, source)
+    with using(library, name):
+        before = tokenizer(library, place) if front == "tokenizer" else image_processor(library, place)
+        model, info = library.AutoModel.from_pretrained(
+            place, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
     missing = frozenset(str(key) for key in info["missing_keys"])
     lost = sorted(key for key in missing if "pooler" not in key)
     if lost:
@@ -82,35 +74,66 @@ def load(name: str, source: str, front: str) -> Loaded:
     return Loaded(model.float().eval().requires_grad_(False), before, missing)
 
 
-def _transformers() -> ModuleType:
+def transformers() -> ModuleType:
+    """The library.
+
+    Raises:
+        InputError: It is not installed.
+    """
     try:
         return importlib.import_module("transformers")
     except ImportError as error:
-        raise InputError("this encoder needs transformers: run `pip install 'pairsift[hf]'`") from error
+        raise InputError("models of a hub need transformers: run `pip install 'pairsift[hf]'`") from error
 
 
-def _tokenizer(library: ModuleType, place: str) -> Any:
+def find(name: str, source: str) -> str:
+    """Where transformers is to look: a folder, or an id on the hub.
+
+    Raises:
+        InputError: What can only be a folder is none.
+    """
+    path = Path(source).expanduser()
+    if not source or (source.startswith(("/", ".", "~")) and not path.is_dir()):
+        raise InputError(f"{name}: there is no such folder; give one with config.json and model.safetensors")
+    return str(path) if path.is_dir() else source
+
+
+def tokenizer(library: ModuleType, place: str) -> Any:
+    """The tokenizer there."""
     return library.AutoTokenizer.from_pretrained(place, trust_remote_code=False)
 
 
-def _processor(library: ModuleType, place: str) -> Any:
-    """The processor that computes with PIL, which every version has and which needs no torchvision."""
+def image_processor(library: ModuleType, place: str) -> Any:
+    """The processor there that computes with PIL, which every version has and which needs no torchvision."""
     if int(library.__version__.split(".")[0]) >= 5:
         return library.AutoImageProcessor.from_pretrained(place, trust_remote_code=False, backend="pil")
     return library.AutoImageProcessor.from_pretrained(place, trust_remote_code=False, use_fast=False)
 
 
 @contextmanager
-def _quiet(library: ModuleType) -> Iterator[None]:
-    """Hold back what transformers prints while it loads."""
-    talk = library.utils.logging
-    level, bar = talk.get_verbosity(), talk.is_progress_bar_enabled()
+def using(library: ModuleType, name: str) -> Iterator[None]:
+    """Hold back what transformers prints, and make one line of what it raises.
+
+    Raises:
+        InputError: Something else was raised.
+    """
+    talk, hub = library.utils.logging, logging.getLogger("huggingface_hub")
+    level, bar, hub_level = talk.get_verbosity(), talk.is_progress_bar_enabled(), hub.level
     talk.set_verbosity_error()
     talk.disable_progress_bar()
+    hub.setLevel(logging.ERROR)
     try:
         yield
+    except Exception as error:  # hub, file and configuration errors come as many types
+        said = " ".join(str(error).split())
+        if len(said) > 200:
+            said = said[: said.rfind(". ", 0, 200)] if ". " in said[:200] else said[:200]
+        said = said.rstrip(".") or type(error).__name__
+        advice = "give a folder with config.json, model.safetensors and the tokenizer's or processor's files"
+        raise InputError(f"{name} cannot be loaded ({said}); {advice}") from error
     finally:
         talk.set_verbosity(level)
+        hub.setLevel(hub_level)
         if bar:
             talk.enable_progress_bar()
 

@@ -37,6 +37,18 @@ def ordered(work: Callable[[_In], _Out], tasks: Iterable[_In], ahead: int = 2) -
             yield waiting.popleft().result()
 
 
+def prefetched(make: Callable[[_In], _Out], tasks: Iterable[_In], depth: int = 2) -> Iterator[_Out]:
+    """Yield `make(task)` for each task in order; a thread makes up to `depth` of them ahead of the one in use."""
+    waiting: deque[Future[_Out]] = deque()
+    with ThreadPoolExecutor(1, "prefetch") as thread:
+        for task in tasks:
+            waiting.append(thread.submit(make, task))
+            if len(waiting) > depth:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
 @contextmanager
 def _pool(count: int) -> Iterator[ThreadPoolExecutor]:
     """Threads in which torch uses one core each.

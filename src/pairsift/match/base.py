@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +14,8 @@ from torch.nn import functional
 
 from pairsift.encode.features import Items
 
-ImageKind = Literal["vector", "regions"]
-TextKind = Literal["vector", "tokens", "ids"]
+ImageKind = Literal["vector", "regions", "pixels"]
+TextKind = Literal["vector", "tokens", "ids", "text"]
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,12 @@ class Matcher(nn.Module, ABC):
 
     Attributes:
         name: What the command line calls it.
-        image_kind: The features of an image that it takes.
-        text_kind: The features of a text that it takes.
+        image_kind: The features of an image that it takes, or `pixels`.
+        text_kind: The features of a text that it takes, or `text`, which it numbers itself.
         factorises: Whether the similarity is the inner product of the global vectors; then search uses an index.
         has_tokens: Whether codes carry tokens beside the global vector.
         preset: Name of the methods' preset that suits it.
+        head_speed: How many times as fast as the matcher a method's own trainable part learns.
         dim: Length of a global vector, and of a token where there are tokens.
     """
 
@@ -79,7 +81,17 @@ class Matcher(nn.Module, ABC):
     factorises: ClassVar[bool] = True
     has_tokens: ClassVar[bool] = False
     preset: ClassVar[str] = "paper"
+    head_speed: ClassVar[float] = 1.0
     dim: int
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Refuse options of the constructor that cannot be used, before any work.
+
+        Raises:
+            InputError: One cannot.
+        """
+        return None
 
     @abstractmethod
     def encode_images(self, items: Items) -> Codes:
@@ -114,6 +126,12 @@ def _products(left: Tensor, right: Tensor) -> Tensor:
     """Inner products of rows, in float32 at least: in half precision many would be the same."""
     with torch.autocast(left.device.type, enabled=False):
         return full(left) @ full(right).T
+
+
+def inverse_temperature(logarithm: Tensor) -> Tensor:
+    """exp of a learned logarithm, at most 100; at the limit the gradient still passes, so that it can come back."""
+    beyond = (logarithm - math.log(100.0)).clamp(min=0)
+    return (logarithm - beyond.detach()).exp()
 
 
 def full(x: Tensor) -> Tensor:

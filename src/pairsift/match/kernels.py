@@ -34,7 +34,7 @@ def mapped(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def _has_onednn() -> bool:
     there: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return there and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return there and bool(torch.backends.mkldnn.enabled) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def accumulate(total: Tensor, left: Tensor, right: Tensor) -> None:

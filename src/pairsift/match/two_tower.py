@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pairsift.encode.features import Items
-from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, unit
+from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, inverse_temperature, unit
 
 
 class TwoTower(Matcher):
@@ -58,9 +58,8 @@ class TwoTower(Matcher):
         return Codes(unit(self.text_head(items.values)))
 
     def scale(self) -> Tensor:
-        """The learned inverse temperature, at most 100; at the limit the gradient still passes, so it can come back."""
-        beyond = (self.log_scale - math.log(100.0)).clamp(min=0)
-        return (self.log_scale - beyond.detach()).exp()
+        """The learned inverse temperature, at most 100."""
+        return inverse_temperature(self.log_scale)
 
 
 class _Head(nn.Module):

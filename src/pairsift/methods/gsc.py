@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pairsift.loss.structure import match_probability, structure_agreement, structure_loss
 from pairsift.methods.base import Array, Batch, Method, Network, Phase, Setting, Term, demand, not_negatives
+from pairsift.methods.plain import CLIP
 from pairsift.pairs.pairs import Ints
 from pairsift.trust.division import peer
 from pairsift.trust.mixture import fit_mixture
@@ -27,7 +28,7 @@ PAPER = {
     "decay_epoch": 15,
     "decay_factor": 0.2,
     "decay_every": 15,
-    "clip": 2.0,
+    "max_norm": 2.0,
 }
 
 
@@ -71,6 +72,7 @@ class GSC(Method):
         "paper": PAPER,
         "paper_coco": {**PAPER, "gsc.epochs": 29},
         "paper_cc152k": PAPER,
+        "clip": {**CLIP, "infonce.base": 1.0, "gsc.warmup_epochs": 0, "gsc.epochs": 5, "gsc.tau1": 0.0},
         "two_tower": {"infonce.base": 1.0, "gsc.epochs": 7, "gsc.tau1": 0.0, "gsc.block": 32},
     }
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from pairsift.loss.hinge import hinge
 from pairsift.methods.base import Batch, Network, Pairing, Phase, Term, correspond, demand, not_negatives
 from pairsift.methods.division import DividingMethod
-from pairsift.methods.plain import PAPER, TWO_TOWER
+from pairsift.methods.plain import CLIP, PAPER, TWO_TOWER
 
 
 class NCR(DividingMethod):
@@ -46,6 +46,7 @@ class NCR(DividingMethod):
         },
         "paper_cc152k": {**PAPER, "ncr.warmup_epochs": 10},
         "two_tower": {**TWO_TOWER, "ncr.warmup_epochs": 1, "ncr.clean_epochs": 3, "ncr.all_epochs": 4},
+        "clip": {**CLIP, "ncr.warmup_epochs": 1, "ncr.clean_epochs": 2, "ncr.all_epochs": 2},
     }
 
     def __init__(

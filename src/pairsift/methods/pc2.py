@@ -24,7 +24,7 @@ from pairsift.methods.base import (
     not_negatives,
 )
 from pairsift.methods.captioning import CaptioningMethod, CleanBatch
-from pairsift.methods.plain import PAPER, TWO_TOWER
+from pairsift.methods.plain import CLIP, PAPER, TWO_TOWER
 from pairsift.trust.division import oscillation
 from pairsift.trust.mixture import fit_mixture
 
@@ -74,6 +74,7 @@ class PC2(CaptioningMethod):
             "pc2.all_epochs": 4,
             "pc2.search": "epoch",
         },
+        "clip": {**CLIP, "pc2.warmup_epochs": 1, "pc2.clean_epochs": 2, "pc2.all_epochs": 2, "pc2.search": "epoch"},
     }
 
     def __init__(  # noqa: PLR0913, PLR0917

@@ -14,7 +14,7 @@ from pairsift.match.base import unit
 from pairsift.methods.base import Batch, Network, Pairing, Phase, Term, correspond, demand, not_negatives
 from pairsift.methods.captioning import CleanBatch
 from pairsift.methods.consistency import ConsistencyMethod
-from pairsift.methods.plain import PAPER, TWO_TOWER
+from pairsift.methods.plain import CLIP, PAPER, TWO_TOWER
 from pairsift.pairs.pairs import Ints
 
 
@@ -76,6 +76,14 @@ class PCSR(ConsistencyMethod):
             "pcsr.clean_epochs": 3,
             "pcsr.refine_epochs": 2,
             "pcsr.all_epochs": 2,
+            "pcsr.search": "epoch",
+        },
+        "clip": {
+            **CLIP,
+            "pcsr.warmup_epochs": 1,
+            "pcsr.clean_epochs": 2,
+            "pcsr.refine_epochs": 1,
+            "pcsr.all_epochs": 1,
             "pcsr.search": "epoch",
         },
     }

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pairsift.encode.features import Table
+from pairsift.encode.features import Items, Table
+from pairsift.encode.parallel import prefetched
 from pairsift.match.base import Codes, Matcher
 from pairsift.pairs.pairs import Ints
 
@@ -59,10 +60,16 @@ class Bank:
         """
         device = next(matcher.parameters()).device
 
-        def encode(places: Ints) -> Codes:
+        def gather(places: Ints) -> Items:
+            return table.batch(rows[places])
+
+        def codes_of(items: Items) -> Codes:
             with evaluating(matcher):
-                items = table.batch(rows[places]).to(device)
+                items = items.to(device)
                 return matcher.encode_texts(items) if texts else matcher.encode_images(items)
+
+        def encode(places: Ints) -> Codes:
+            return codes_of(gather(places))
 
         lengths = table.lengths[rows]
         order = np.argsort(lengths, kind="stable")
@@ -71,8 +78,8 @@ class Bank:
         vectors = next(matcher.parameters()).new_empty(len(rows), matcher.dim)
         kept: list[Codes] = []
         fits = not matcher.factorises
-        for part, tokens in zip(parts, padded, strict=True):
-            codes = encode(part)
+        for part, tokens, items in zip(parts, padded, prefetched(gather, parts), strict=True):
+            codes = codes_of(items)
             vectors[torch.from_numpy(part).to(device)] = codes.vectors.to(vectors.dtype)
             fits = fits and _size(codes) * sum(padded) <= keep * tokens  # foreseen by the first part already
             kept = [*kept, codes] if fits else []

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,9 +11,6 @@ import torch
 from pairsift.encode.features import Features
 from pairsift.methods.base import Batch, Method, Phase
 from pairsift.pairs.pairs import Ints
-
-In = TypeVar("In")
-Out = TypeVar("Out")
 
 
 def shuffled(ids: Ints, *seeds: int) -> Ints:
@@ -58,18 +52,6 @@ def _endless(ids: Ints, seeds: tuple[int, ...]) -> Iterator[int]:
     while len(ids):
         yield from shuffled(ids, *seeds, lap).tolist()
         lap += 1
-
-
-def prefetched(make: Callable[[In], Out], tasks: Iterable[In], depth: int = 2) -> Iterator[Out]:
-    """Yield `make(task)` for each task in order; a thread makes up to `depth` of them ahead of the one in use."""
-    waiting: deque[Future[Out]] = deque()
-    with ThreadPoolExecutor(1, "prefetch") as thread:
-        for task in tasks:
-            waiting.append(thread.submit(make, task))
-            if len(waiting) > depth:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
 
 
 class Gatherer:

@@ -15,13 +15,14 @@ from torch import Tensor
 from tqdm import tqdm
 
 from pairsift.encode.features import Features
+from pairsift.encode.parallel import prefetched
 from pairsift.errors import InputError
 from pairsift.loss.ranking import RankingLoss
 from pairsift.match.base import Matcher
 from pairsift.methods.base import Array, Batch, Method, Network, Phase, Setting, Term
 from pairsift.pairs.pairs import Ints, Pairs
 from pairsift.retrieve.codes import evaluate
-from pairsift.train.batches import Gatherer, cut, prefetched, steps
+from pairsift.train.batches import Gatherer, cut, steps
 from pairsift.train.board import make_board
 from pairsift.train.checkpoint import pack, read_tensors, under, unpack, write_tensors
 from pairsift.train.options import TrainOptions
@@ -119,9 +120,10 @@ class Trainer:
         for network in self.networks:
             network.eval()
             notes: dict[str, Array] = {}
-            for rows in cut(order, together):
+            parts = cut(order, together)
+            for rows, batch in zip(parts, prefetched(lambda rows: self.gather(ids[rows]), parts), strict=True):
                 with mixed(self.device, self.job.options, training=True):
-                    seen_now = method.observe(network, self.gather(ids[rows]))
+                    seen_now = method.observe(network, batch)
                 for name, value in seen_now.items():
                     array = value.float().cpu().numpy()
                     notes.setdefault(name, np.zeros((len(ids), *array.shape[1:]), np.float32))[rows] = array
@@ -162,11 +164,11 @@ class Trainer:
         parts = {term.name: term.reduced() for term in terms}
         loss = torch.stack([parts[term.name] * term.weight for term in terms]).sum()
         for group in optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["speed"]
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        if self.job.options.clip:
-            torch.nn.utils.clip_grad_norm_(network.parameters(), self.job.options.clip)
+        if self.job.options.max_norm:
+            torch.nn.utils.clip_grad_norm_(network.parameters(), self.job.options.max_norm)
         optimizer.step()
         sums = self.at.sums[k]
         for name, value in parts.items():
@@ -232,10 +234,15 @@ def seed_of(*parts: int) -> int:
 
 
 def decayed(network: Network, weight_decay: float) -> list[dict[str, object]]:
-    """Parameter groups: matrices decay; biases, norms and temperatures do not."""
-    matrices = [parameter for parameter in network.parameters() if parameter.ndim > 1]
-    others = [parameter for parameter in network.parameters() if parameter.ndim <= 1]
-    return [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    """Parameter groups: matrices decay; biases, norms and temperatures do not. A head learns at a rate of its own."""
+    groups: list[dict[str, object]] = []
+    for part, speed in ((network.matcher, 1.0), (network.head, network.matcher.head_speed)):
+        own = [] if part is None else list(part.parameters())
+        for matrices in (True, False):
+            chosen = [parameter for parameter in own if (parameter.ndim > 1) == matrices]
+            decay = weight_decay if matrices else 0.0
+            groups += [{"params": chosen, "weight_decay": decay, "speed": speed}] if chosen else []
+    return groups
 
 
 def mixed(device: torch.device, options: TrainOptions, training: bool = False) -> torch.autocast:

@@ -20,7 +20,7 @@ class TrainOptions:
         decay_epoch: With `step`: the epoch from which the rate is decayed, not counting warm-up epochs.
         decay_factor: With `step`: what a decay multiplies the rate by, above 0 and at most 1.
         decay_every: With `step`: epochs from one decay to the next; 0 for a single decay.
-        clip: Largest gradient norm of a network; 0 for none.
+        max_norm: Largest gradient norm of a network; 0 for none.
         seed: Seed of weights, order and dropout.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         precision: `fp32`; `bf16`, mixed precision (faster for token-level matchers on a CPU that
@@ -37,7 +37,7 @@ class TrainOptions:
     decay_epoch: int = 30
     decay_factor: float = 0.1
     decay_every: int = 0
-    clip: float = 2.0
+    max_norm: float = 2.0
     seed: int = 0
     device: str = "auto"
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -52,6 +52,6 @@ class TrainOptions:
             raise InputError(f"lr is {self.lr}; it must be above 0")
         if not 0 < self.decay_factor <= 1:
             raise InputError(f"decay_factor is {self.decay_factor}; it must be above 0 and at most 1")
-        for name in ("weight_decay", "clip", "checkpoint_minutes", "threads", "decay_epoch", "decay_every"):
+        for name in ("weight_decay", "max_norm", "checkpoint_minutes", "threads", "decay_epoch", "decay_every"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} is {getattr(self, name)}; it must not be negative")

@@ -1,0 +1,170 @@
+"""What stands before a CLIP: pixels and token ids as its checkpoint wants them, and the model itself."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from pairsift.encode.cache import encode_pairs
+from pairsift.encode.encoder import Array, digest, readable
+from pairsift.encode.features import Features, Table
+from pairsift.encode.hub import find, image_processor, tokenizer, transformers, using
+from pairsift.encode.pixels import Bytes, Pixels
+from pairsift.errors import InputError
+from pairsift.pairs.pairs import Pairs
+
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+
+
+class Front:
+    """The tokenizer and the image processor of a CLIP.
+
+    To the cache it is a text encoder of token ids.
+
+    Args:
+        checkpoint: A folder, or an id on the hub.
+        pretrained: Whether the checkpoint has weights that count; a finished run's own folder keeps them elsewhere.
+
+    Attributes:
+        size: Shape of an image's pixels, (3, height, width).
+        factor: What a byte is multiplied by before `mean` is taken away and `std` divides.
+        mean: Of each channel, (3,).
+        std: Of each channel, (3,).
+
+    Raises:
+        InputError: transformers is missing, or there is no CLIP whose parts fit together.
+    """
+
+    kind: Literal["vector", "tokens", "ids"] = "ids"
+    dim = 1
+
+    def __init__(self, checkpoint: str, pretrained: bool = True) -> None:
+        self.name = f"--clip.checkpoint {checkpoint}"
+        self.place, self.pretrained = find(self.name, checkpoint), pretrained
+        self._library = transformers()
+        with using(self._library, self.name):
+            self.config: Any = self._library.AutoConfig.from_pretrained(self.place, trust_remote_code=False)
+        if self.config.model_type != "clip":
+            raise InputError(f"{self.name}: is a {self.config.model_type or 'model without a name'} and no CLIP")
+        folder = Path(self.place)
+        if pretrained and folder.is_dir() and not any(next(folder.glob(one), None) for one in WEIGHTS):
+            raise InputError(f"{self.name}: holds no weights; give a folder with model.safetensors")
+        with using(self._library, self.name):
+            self._tokenizer = tokenizer(self._library, self.place)
+            self._processor = image_processor(self._library, self.place)
+        self._tokenizing = threading.Lock()  # tokenizers change their own state when called
+        own: dict[str, Any] = self._processor.to_dict()
+        self.factor = float(own["rescale_factor"]) if own.get("do_rescale") else 1.0
+        scales = bool(own.get("do_normalize"))
+        self.mean: list[float] = list(own["image_mean"]) if scales else [0.0] * 3
+        self.std: list[float] = list(own["image_std"]) if scales else [1.0] * 3
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse parts of different models."""
+        height, width = self.crop(Image.new("RGB", (64, 48))).shape[1:]
+        self.size = (3, int(height), int(width))
+        wanted = self.config.vision_config.image_size
+        if self.size[1:] != (wanted, wanted):
+            raise InputError(f"{self.name}: its processor makes {width} x {height} pixels, its model takes {wanted}")
+        text, ids = self.config.text_config, self._ids(["a"])[0]
+        end = max(ids) if text.eos_token_id == 2 else text.eos_token_id  # 2: old configurations, and the model knows it
+        if max(ids) >= text.vocab_size or end not in ids or ids.index(end) != len(ids) - 1:
+            raise InputError(f"{self.name}: its tokenizer is not that of its model")
+
+    def key(self) -> str:
+        """Hexadecimal digest over the tokenizer."""
+        told = [f"{word} {at}" for word, at in sorted(self._tokenizer.get_vocab().items())]
+        sample = self._ids(["A Dog's naïve, ROUGH-haired friend: 12.5 % of them!\tÉtude 狗"])
+        return digest(["front", type(self._tokenizer).__name__, str(self._limit), str(sample), *told])
+
+    def encode(self, captions: list[str]) -> Array | list[Array]:
+        """Number the tokens of captions, cut at the model's length, -> n arrays (length,)."""
+        return [np.asarray(one, np.int32) for one in self._ids(readable(captions))]
+
+    @property
+    def _limit(self) -> int:
+        return int(min(self.config.text_config.max_position_embeddings, self._tokenizer.model_max_length))
+
+    def _ids(self, captions: list[str]) -> list[list[int]]:
+        with self._tokenizing:
+            made = self._tokenizer(captions, truncation=True, max_length=self._limit) if captions else {"input_ids": []}
+        found: list[list[int]] = made["input_ids"]
+        return found
+
+    def crop(self, image: Image.Image) -> Bytes:
+        """Resize and crop an RGB image as the checkpoint's processor does, (3, height, width)."""
+        made = self._processor(image, do_rescale=False, do_normalize=False, return_tensors="np")["pixel_values"][0]
+        return np.asarray(made, np.uint8)
+
+    def model(self) -> nn.Module:
+        """The model, float32: with the checkpoint's weights, or random ones for weights that come later.
+
+        Raises:
+            InputError: The weights cannot be read, or some are missing.
+        """
+        made: nn.Module
+        if not self.pretrained:
+            made = self._library.CLIPModel(self.config)
+            return made
+        with using(self._library, self.name):
+            made, told = self._library.CLIPModel.from_pretrained(
+                self.place, weights_only=True, output_loading_info=True
+            )
+        if told["missing_keys"]:
+            lost = sorted(map(str, told["missing_keys"]))
+            raise InputError(f"{self.name}: its weights lack {len(lost)} tensors, among them {lost[0]}")
+        return made.float()
+
+    def save(self, folder: Path) -> None:
+        """Write all but the weights, so that a run needs the checkpoint no more."""
+        for part in (self.config, self._tokenizer, self._processor):
+            part.save_pretrained(folder)
+
+    def features(
+        self, pairs: Pairs, cache: Path | None = None, progress: bool = True
+    ) -> tuple[Features, dict[int, str]]:
+        """Pixels that are decoded when gathered, and the captions' ids.
+
+        Every image is decoded once beforehand, which the cache remembers, so that broken ones are known.
+
+        Args:
+            pairs: The pairs.
+            cache: As in `encode_pairs`.
+            progress: Whether to show progress bars.
+
+        Returns:
+            The features, and the images that cannot be decoded: row to reason.
+        """
+        checked, failures = encode_pairs(pairs, _Readable(self), self, cache, progress=progress)
+        pixels = Pixels(pairs.paths, self.crop, self.size, failures)
+        return Features(Table(pixels), checked.texts), failures
+
+
+class _Readable:
+    """To the cache an image encoder, of which only the failures count."""
+
+    name, dim, regions = "pixels", 1, 1
+    kind: Literal["vector", "regions"] = "vector"
+
+    def __init__(self, front: Front) -> None:
+        self._crop, self.size = front.crop, max(front.size)
+        told = {name: value for name, value in front._processor.to_dict().items() if not name.endswith("_class")}
+        self._key = digest(["readable", json.dumps(told, sort_keys=True, default=str)])
+
+    def key(self) -> str:
+        return self._key
+
+    def prepare(self, image: Image.Image) -> Tensor:
+        self._crop(image)
+        return torch.zeros(1)
+
+    def encode(self, batch: Tensor) -> Tensor:
+        return batch

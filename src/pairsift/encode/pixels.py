@@ -1,0 +1,78 @@
+"""Images that are decoded when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from pairsift.encode.decode import BadImage, open_image
+from pairsift.errors import InputError
+
+Bytes = NDArray[np.uint8]
+
+
+class Pixels:
+    """Image files as one array of which only gathered rows are ever decoded, by as many threads as torch has.
+
+    Args:
+        paths: The files, (n,).
+        crop: Makes an RGB image into bytes of shape `size`; called in several threads at once.
+        size: (3, height, width).
+        broken: Rows that cannot be decoded, which are black.
+
+    Attributes:
+        shape: (n, 3, height, width).
+        dtype: uint8: a matcher scales on its own device, to which a quarter of the memory goes.
+        tokens: What an image counts for where batches are cut: one for every 32 x 32 pixels.
+    """
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        crop: Callable[[Image.Image], Bytes],
+        size: tuple[int, int, int],
+        broken: Collection[int] = (),
+    ) -> None:
+        self._paths, self._crop, self._broken = paths, crop, frozenset(broken)
+        self._pool = ThreadPoolExecutor(torch.get_num_threads(), "decode")
+        self.shape: tuple[int, ...] = (len(paths), *size)
+        self.tokens = max(1, size[1] * size[2] // 1024)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, index: NDArray[Any]) -> Bytes:
+        """Decode these images, each once, (len(index), 3, height, width).
+
+        Raises:
+            InputError: One cannot be decoded.
+        """
+        rows, places = np.unique(index, return_inverse=True)
+        found = np.zeros((len(rows), *self.shape[1:]), np.uint8)
+
+        def decode(task: tuple[int, int]) -> None:
+            place, row = task
+            try:
+                found[place] = self._crop(open_image(self._paths[row], smallest=2 * max(self.shape[2:])))
+            except BadImage as error:
+                said = f"{error.reason}; it was readable before: put it back, or fit again"
+                raise InputError(f"{self._paths[row]}: {said}") from error
+
+        whole = [(place, row) for place, row in enumerate(rows.tolist()) if row not in self._broken]
+        for _ in self._pool.map(decode, whole):
+            pass
+        return found if len(rows) == len(places) and (places[1:] > places[:-1]).all() else found[places]

@@ -1,0 +1,136 @@
+"""CLIP goes the whole way, from `fit` to `search`, and needs its checkpoint no more once the run is made."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import pairsift
+from clip_helpers import save_clip
+from pairsift.api.config import Config
+from pairsift.api.fit import fit
+from pairsift.cli import main
+from pairsift.methods import METHODS
+from pairsift.pairs import write_scenes
+from pairsift.train.loop import Trainer
+
+CHOSEN = {"matcher": "clip", "lr": 1e-3, "clip.micro_batch": 24, "batch_size": 48, "threads": 1}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return save_clip(tmp_path_factory.mktemp("clip"))
+
+
+@pytest.fixture(scope="module")
+def few(place):
+    write_scenes(place / "few-scenes", 40, 6)
+    return place / "few-scenes"
+
+
+@pytest.fixture(scope="module")
+def options(quick, checkpoint):
+    shared = {name: value for name, value in quick.items() if not name.startswith("pc2")}
+    return {**shared, **CHOSEN, "clip.checkpoint": str(checkpoint)}
+
+
+def test_it_goes_the_whole_way_and_opens_without_its_checkpoint(place, few, options, checkpoint, capsys):
+    shutil.copytree(checkpoint, place / "lent")
+    shutil.copytree(few, place / "clip-scenes")
+    broken = next((place / "clip-scenes" / "images").iterdir())
+    broken.write_bytes(broken.read_bytes()[:200])
+    chosen = {**options, "out": str(place / "clip"), "clip.checkpoint": str(place / "lent"), "method": "ncr"}
+    chosen |= {f"ncr.{phase}_epochs": 1 for phase in ("warmup", "clean", "all")}
+    run = fit(place / "clip-scenes", chosen, progress=False)
+    shutil.rmtree(place / "lent")
+    assert run.config["loss"] == "infonce" and run.config["weight_decay"] == 0.2
+    assert run.metrics["versions"]["transformers"]
+    assert broken.name in (run.folder / "skipped.csv").read_text()
+    recall = run.metrics["test"]["ensemble"]
+    assert main(["evaluate", str(run.folder)]) == 0
+    assert f"{recall['rsum']:.1f}" in capsys.readouterr().out
+    opened = pairsift.open_run(run.folder, progress=False)
+    assert opened.evaluate("test")["ensemble"] == pytest.approx(recall)
+    before = run.issues()
+    assert len(before) == len(run.pairs.ids()) and opened.audit().equals(before)
+    found = opened.search("a large red ball", 4)
+    assert len({path for path, _ in found}) == 4 and all(np.isfinite(score) for _, score in found)
+    assert all(Path(path).exists() for path, _ in found)
+    assert main(["audit", str(run.folder), "--worst", "1"]) == 0
+    assert main(["search", str(run.folder), "a red ball", "-k", "2"]) == 0
+
+
+def test_it_learns_what_the_images_show(place, scenes, options):
+    more = {"out": str(place / "learns"), "method": "plain", "noise": 0.0, "plain.networks": 1, "plain.epochs": 4}
+    more["precision"] = "bf16"
+    run = fit(scenes, {**options, **more}, progress=False)
+    lines = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
+    losses = [line["loss"]["network_0"]["correspondence"] for line in lines]
+    assert losses[-1] < 0.9 * losses[0]
+
+
+def test_a_run_that_stopped_goes_on_to_the_same_weights(place, few, options, monkeypatch):
+    more = {f"pc2.{phase}_epochs": 1 for phase in ("warmup", "clean", "all")} | {"clip.freeze": "image"}
+    straight = fit(few, {**options, **more, "out": str(place / "straight-clip")}, progress=False)
+    finish, out = Trainer._finish, {"out": str(place / "stopped-clip")}
+
+    def stop(self, epoch, *rest):
+        finish(self, epoch, *rest)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "_finish", stop)
+        fit(few, {**options, **more, **out}, progress=False)
+    again = fit(few, {**options, **more, **out, "resume": True}, progress=False)
+    for k in range(2):
+        a, b = (load_file(one.weights(k)) for one in (straight, again))
+        assert a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def test_the_preset_suits_fine_tuning_and_every_part_of_it_exists(scenes, checkpoint):
+    for name, method in METHODS.items():
+        if "clip" not in method.presets:
+            continue
+        config = Config.resolve(
+            {"source": str(scenes), "matcher": "clip", "method": name, "clip.checkpoint": str(checkpoint)}
+        )
+        assert config["loss"] == "infonce" and config["lr"] < 1e-4
+        assert sum(phase.epochs for phase in config.method().phases()) <= 10
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--clip.checkpoint", "./nowhere"], "--clip.checkpoint ./nowhere: there is no such folder"),
+        (["--clip.checkpoint", "BERT"], "is a bert and no CLIP"),
+        (["--clip.checkpoint", "nobody/nothing"], "--clip.checkpoint nobody/nothing cannot be loaded"),
+        (["--clip.checkpoint", "EMPTY"], "cannot be loaded"),
+        (["--image-encoder", "efficientnet-lite0"], "leave --image-encoder out"),
+        (["--text-encoder", "words"], "leave --text-encoder out"),
+        (["--splitter", "plain"], "of no use to the text encoder clip"),
+        (["--clip.freeze", "all"], "--clip.freeze"),
+        (["--clip.micro-batch", "-1"], "micro_batch is -1"),
+        (["--clip.pretrained", "false"], "--clip.pretrained"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line(capsys, place, scenes, checkpoint, words, says, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    (place / "empty").mkdir(exist_ok=True)
+    (place / "bert").mkdir(exist_ok=True)
+    (place / "bert" / "config.json").write_text('{"model_type": "bert"}')
+    words = [{"BERT": str(place / "bert"), "EMPTY": str(place / "empty")}.get(word, word) for word in words]
+    given = [f"--out={place / 'refused-clip'}", "--matcher=clip", f"--clip.checkpoint={checkpoint}", *words]
+    assert main(["fit", str(scenes), *given]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("pairsift: ") and err.count("\n") == 1 and says in err, err
+    assert not (place / "refused-clip").exists()
+
+
+def test_without_transformers_it_says_what_to_install(capsys, place, scenes, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    assert main(["fit", str(scenes), f"--out={place / 'refused-clip'}", "--matcher=clip"]) == 2
+    assert "pip install 'pairsift[hf]'" in capsys.readouterr().err
+    assert not (place / "refused-clip").exists()

@@ -1,0 +1,216 @@
+"""CLIP against transformers' own forward pass, in parts against the whole, frozen and not."""
+
+import math
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from clip_helpers import SIDE, save_clip
+from pairsift.encode.features import Items, Table
+from pairsift.encode.front import Front
+from pairsift.errors import InputError
+from pairsift.loss.infonce import infonce
+from pairsift.match import Clip
+
+CAPTIONS = [
+    "a red ball",
+    "two dogs and a yellow house under the sun",
+    "the boat",
+    "a tree in the snow",
+    "grass",
+    "rain",
+]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return str(save_clip(tmp_path_factory.mktemp("clip")))
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["new", "old"])
+def any_checkpoint(request, tmp_path_factory):
+    return str(save_clip(tmp_path_factory.mktemp("clip"), old=request.param))
+
+
+def images(n: int = 6) -> Items:
+    return Items(torch.from_numpy(np.random.default_rng(n).integers(0, 256, (n, 3, SIDE, SIDE), np.uint8)))
+
+
+def texts(checkpoint: str, captions: list[str] = CAPTIONS) -> Items:
+    return Table.of(Front(checkpoint).encode(captions)).batch(np.arange(len(captions)))
+
+
+def pick(items: Items, order) -> Items:
+    return Items(items.values[order], None if items.mask is None else items.mask[order])
+
+
+def both(matcher: Clip, checkpoint: str):
+    return matcher.encode_images(images()), matcher.encode_texts(texts(checkpoint))
+
+
+def test_codes_and_logits_are_those_of_transformers(any_checkpoint):
+    import transformers
+
+    own = transformers.CLIPModel.from_pretrained(any_checkpoint).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(any_checkpoint)
+    front, matcher = Front(any_checkpoint), Clip(any_checkpoint).eval()
+    mean, std = (torch.tensor(part)[:, None, None] for part in (front.mean, front.std))
+    with torch.no_grad():
+        wanted = own(
+            pixel_values=(images().values / 255 - mean) / std, **tokenizer(CAPTIONS, padding=True, return_tensors="pt")
+        )
+        left, right = both(matcher, any_checkpoint)
+    torch.testing.assert_close(left.vectors, wanted.image_embeds, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(right.vectors, wanted.text_embeds, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(matcher.logits(left, right), wanted.logits_per_image, atol=1e-4, rtol=1e-4)
+    assert matcher.dim == 24 and matcher.factorises and left.tokens is None
+    assert (left.vectors[0] - left.vectors[1]).norm() > 0.05
+
+
+def test_order_and_padding_change_nothing(checkpoint):
+    matcher, order = Clip(checkpoint).double().eval(), torch.tensor([3, 0, 5, 1, 4, 2])
+    left, right = both(matcher, checkpoint)
+    moved = matcher.encode_images(pick(images(), order)), matcher.encode_texts(pick(texts(checkpoint), order))
+    torch.testing.assert_close(moved[0].vectors, left.vectors[order])
+    torch.testing.assert_close(moved[1].vectors, right.vectors[order])
+    for at, caption in enumerate(CAPTIONS):
+        torch.testing.assert_close(matcher.encode_texts(texts(checkpoint, [caption])).vectors[0], right.vectors[at])
+
+
+def loss_and_gradients(matcher: Clip, checkpoint: str) -> tuple[float, dict[str, torch.Tensor]]:
+    left, right = both(matcher, checkpoint)
+    loss = infonce(matcher.similarity(left, right) * matcher.scale(), torch.zeros(6, 6, dtype=torch.bool)).mean()
+    loss.backward()
+    return loss.item(), {name: one.grad for name, one in matcher.named_parameters() if one.grad is not None}
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_parts_give_the_codes_the_loss_and_the_gradients_of_the_whole(checkpoint, size):
+    whole, parts = (Clip(checkpoint, micro_batch=n).double().train() for n in (0, size))
+    for one, other in zip(both(whole, checkpoint), both(parts, checkpoint), strict=True):
+        torch.testing.assert_close(one.vectors, other.vectors)
+    loss, gradients = loss_and_gradients(whole, checkpoint)
+    again, found = loss_and_gradients(parts, checkpoint)
+    assert again == pytest.approx(loss, rel=1e-12) and found.keys() == gradients.keys()
+    assert len(found) == len(list(whole.parameters()))
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(found[name], gradient, msg=name)
+        assert gradient.abs().sum() > 0 or name.endswith("k_proj.bias"), name  # shifts all logits of a softmax alike
+
+
+def test_parts_give_the_gradients_of_the_whole_in_mixed_precision_too(checkpoint):
+    found = []
+    for size in (0, 3):
+        matcher = Clip(checkpoint, micro_batch=size).train()
+        with torch.autocast("cpu", torch.bfloat16):
+            left, right = both(matcher, checkpoint)
+            assert left.vectors.dtype == torch.float32
+            torch.testing.assert_close(left.vectors.norm(dim=1), torch.ones(6))
+            loss = infonce(matcher.similarity(left, right) * matcher.scale(), torch.zeros(6, 6, dtype=torch.bool))
+        loss.mean().backward()
+        found.append([one.grad for one in matcher.parameters()])
+    for one, other in zip(*found, strict=True):
+        assert one.dtype == torch.float32
+        torch.testing.assert_close(other, one, atol=0.03 * float(one.abs().max()) + 1e-6, rtol=0)
+
+
+def kept_bytes(matcher: Clip, n: int = 24) -> int:
+    """Bytes that a forward pass on images keeps for the backward pass, parameters aside."""
+    kept, parameters = 0, {one.data_ptr() for one in matcher.parameters()}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal kept
+        kept += 0 if tensor.data_ptr() in parameters else tensor.numel() * tensor.element_size()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        matcher.encode_images(images(n))
+    return kept
+
+
+class Peak(TorchDispatchMode):
+    """Counts the bytes of all tensors made inside that are alive at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known, self.now, self.most = set(), 0, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        for one in tree_leaves(made):
+            if isinstance(one, torch.Tensor) and one.untyped_storage()._cdata not in self.known:
+                storage = one.untyped_storage()
+                self.known.add(storage._cdata)
+                self.now += storage.nbytes()
+                self.most = max(self.most, self.now)
+                weakref.finalize(storage, self.free, storage._cdata, storage.nbytes())
+        return made
+
+    def free(self, known: int, size: int) -> None:
+        self.known.remove(known)
+        self.now -= size
+
+
+def peak_bytes(matcher: Clip, n: int = 24) -> int:
+    """The most that a forward and a backward pass on images have in memory at a time."""
+    pixels = images(n)
+    with Peak() as peak:
+        matcher.encode_images(pixels).vectors.sum().backward()
+    return peak.most
+
+
+def test_parts_hold_a_fraction_of_what_the_whole_holds_at_a_time(checkpoint):
+    whole, parts = (Clip(checkpoint, micro_batch=size).train() for size in (0, 2))
+    assert kept_bytes(parts) < kept_bytes(whole) / 20
+    assert peak_bytes(parts) < peak_bytes(whole) / 4
+    assert peak_bytes(parts, 48) < 1.2 * peak_bytes(parts, 24) and peak_bytes(whole, 48) > 1.8 * peak_bytes(whole, 24)
+
+
+@pytest.mark.parametrize("freeze", ["none", "image", "text", "towers"])
+def test_frozen_towers_stay_as_they_are_and_the_rest_learns(checkpoint, freeze):
+    matcher = Clip(checkpoint, freeze=freeze, micro_batch=4).train()
+    held = {"none": [], "image": ["vision_model."], "text": ["text_model."], "towers": ["vision_model.", "text_model."]}
+    _, gradients = loss_and_gradients(matcher, checkpoint)
+    for name, _ in matcher.named_parameters():
+        frozen = any(name.startswith(f"model.{tower}") for tower in held[freeze])
+        assert (name not in gradients) == frozen, name
+    towers = {"vision_model.": matcher.model.vision_model, "text_model.": matcher.model.text_model}
+    for name, tower in towers.items():
+        assert all(one.training != (name in held[freeze]) for one in tower.modules())
+    matcher.eval()
+    assert not any(one.training for one in matcher.modules())
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: pytest.fail("kept"), lambda x: x), torch.no_grad():
+        matcher.encode_images(images())
+
+
+def test_a_frozen_tower_gives_the_codes_of_a_free_one_and_keeps_nothing(checkpoint):
+    free, frozen = (Clip(checkpoint, freeze=freeze, micro_batch=4).train() for freeze in ("none", "towers"))
+    for one, other in zip(both(free, checkpoint), both(frozen, checkpoint), strict=True):
+        torch.testing.assert_close(one.vectors, other.vectors)
+    assert kept_bytes(frozen) < kept_bytes(Clip(checkpoint, micro_batch=0)) / 20
+
+
+def test_temperature_starts_at_the_checkpoints_and_stops_at_100(checkpoint):
+    matcher = Clip(checkpoint)
+    assert matcher.scale().item() == pytest.approx(math.exp(2.6592), rel=1e-5)
+    with torch.no_grad():
+        matcher.model.logit_scale.fill_(5.0)
+    matcher.scale().backward()
+    assert matcher.scale().item() == pytest.approx(100) and matcher.model.logit_scale.grad.item() > 0
+
+
+def test_without_its_weights_it_is_the_same_once_they_are_loaded(checkpoint):
+    trained, other = Clip(checkpoint).eval(), Clip(checkpoint, pretrained=False).eval()
+    assert not torch.equal(other.model.visual_projection.weight, trained.model.visual_projection.weight)
+    other.load_state_dict(trained.state_dict())
+    assert torch.equal(other.encode_images(images()).vectors, trained.encode_images(images()).vectors)
+
+
+@pytest.mark.parametrize(("option", "said"), [({"freeze": "all"}, "freeze is 'all'"), ({"micro_batch": -1}, "is -1")])
+def test_impossible_options_are_refused(checkpoint, option, said):
+    with pytest.raises(InputError, match=said):
+        Clip(checkpoint, **option)
