@@ -16,11 +16,11 @@ class Dying(Trainer):
 
     count = 0
 
-    def _descend(self, k, terms, rate):
+    def _descend(self, k, terms):
         Dying.count += 1
         if Dying.count == int(sys.argv[2]):
             os.kill(os.getpid(), signal.SIGKILL)
-        super()._descend(k, terms, rate)
+        super()._descend(k, terms)
         self._saved = float("-inf") if Dying.count % 3 == 0 else self._saved
 
 

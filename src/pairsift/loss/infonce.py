@@ -17,12 +17,20 @@ def infonce(logits: Tensor, exclude: Tensor, targets: Tensor | None = None) -> T
     Returns:
         (B,), at least 0.
     """
+    if targets is None:
+        captions, images = infonce_directions(logits, exclude)
+        return (captions + images) / 2
     eye = torch.eye(len(logits), dtype=torch.bool, device=logits.device)
     logits = logits.masked_fill(exclude & ~eye, -torch.inf)
     rows, columns = logits.log_softmax(1), logits.log_softmax(0)
-    if targets is None:
-        return -(rows.diagonal() + columns.diagonal()) / 2
     targets = targets.masked_fill(exclude & ~eye, 0.0)
     left = (targets * rows.masked_fill(targets <= 0, 0.0)).sum(1)  # 0 log 0 = 0, also in the gradient
     right = (targets * columns.masked_fill(targets <= 0, 0.0)).sum(0)
     return -(left + right) / 2
+
+
+def infonce_directions(logits: Tensor, exclude: Tensor) -> tuple[Tensor, Tensor]:
+    """The cross-entropies of `infonce` apart: each image among captions, each caption among images; (B,) each."""
+    eye = torch.eye(len(logits), dtype=torch.bool, device=logits.device)
+    logits = logits.masked_fill(exclude & ~eye, -torch.inf)
+    return -logits.log_softmax(1).diagonal(), -logits.log_softmax(0).diagonal()

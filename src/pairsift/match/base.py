@@ -69,6 +69,7 @@ class Matcher(nn.Module, ABC):
         text_kind: The features of a text that it takes.
         factorises: Whether the similarity is the inner product of the global vectors; then search uses an index.
         has_tokens: Whether codes carry tokens beside the global vector.
+        pretrained: Whether its similarities mean something before any training here.
         preset: Name of the methods' preset that suits it.
         dim: Length of a global vector, and of a token where there are tokens.
     """
@@ -78,6 +79,7 @@ class Matcher(nn.Module, ABC):
     text_kind: ClassVar[TextKind]
     factorises: ClassVar[bool] = True
     has_tokens: ClassVar[bool] = False
+    pretrained: ClassVar[bool] = False
     preset: ClassVar[str] = "paper"
     dim: int
 

@@ -2,9 +2,10 @@
 
 from pairsift.methods.base import Method
 from pairsift.methods.ncr import NCR
+from pairsift.methods.npc import NPC
 from pairsift.methods.pc2 import PC2
 from pairsift.methods.plain import Oracle, Plain
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (Plain, Oracle, NCR, PC2)}
+METHODS: dict[str, type[Method]] = {method.name: method for method in (Plain, Oracle, NCR, PC2, NPC)}
 
-__all__ = ["METHODS", "NCR", "PC2", "Method", "Oracle", "Plain"]
+__all__ = ["METHODS", "NCR", "NPC", "PC2", "Method", "Oracle", "Plain"]

@@ -16,7 +16,8 @@ class TrainOptions:
         batch_size: Pairs of the driving subset in a step, at least 2.
         lr: Peak learning rate.
         weight_decay: Decoupled weight decay of AdamW (0: Adam).
-        schedule: `one_cycle` (linear rise over the first tenth, cosine fall), `step` or `constant`.
+        schedule: `one_cycle` (linear rise, cosine fall, by steps), `step` or `constant`.
+        warmup_steps: With `one_cycle`: steps of the rise, at most half of the run; 0 for a tenth of the run.
         decay_epoch: With `step`: the epoch from which the rate is a tenth, not counting warm-up epochs.
         clip: Largest gradient norm of a network; 0 for none.
         seed: Seed of weights, order and dropout.
@@ -32,6 +33,7 @@ class TrainOptions:
     lr: float = 1e-3
     weight_decay: float = 0.05
     schedule: Literal["one_cycle", "step", "constant"] = "one_cycle"
+    warmup_steps: int = 0
     decay_epoch: int = 30
     clip: float = 2.0
     seed: int = 0
@@ -46,6 +48,6 @@ class TrainOptions:
             raise InputError(f"batch_size is {self.batch_size}; a ranking loss needs at least 2 pairs in a batch")
         if not self.lr > 0:
             raise InputError(f"lr is {self.lr}; it must be above 0")
-        for name in ("weight_decay", "clip", "checkpoint_minutes", "threads", "decay_epoch"):
+        for name in ("weight_decay", "clip", "checkpoint_minutes", "threads", "decay_epoch", "warmup_steps"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} is {getattr(self, name)}; it must not be negative")
