@@ -1,5 +1,9 @@
-"""Trains the helpers' job and dies by SIGKILL at a given optimizer step, a checkpoint behind it every few steps."""
+"""Trains the helpers' job and dies by SIGKILL at a given optimizer step, a checkpoint behind it every few steps.
 
+Arguments: the folder, the step and, as JSON, arguments of `make_job`.
+"""
+
+import json
 import os
 import signal
 import sys
@@ -26,4 +30,4 @@ class Dying(Trainer):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    Dying(make_job(Path(sys.argv[1]))).run()
+    Dying(make_job(Path(sys.argv[1]), **json.loads(sys.argv[3]))).run()
