@@ -1,5 +1,6 @@
 """Every matcher that reads words trains with every method, and token-level ones learn."""
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,10 @@ from pairsift.encode.features import Features, Table
 from pairsift.loss.ranking import Hinge
 from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
+from pairsift.methods.base import Network
+from pairsift.methods.siamese import view, views_at
 from pairsift.pairs import Pairs, inject
+from pairsift.train.batches import Gatherer
 from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
 
@@ -44,7 +48,7 @@ def job(
     pairs, features = concepts(n_images, noise)
     kind = MATCHERS[matcher]
     more = {"regions": REGIONS, "similarity_dim": 8} if matcher in ("saf", "sgr", "sgraf") else {}
-    phases = {"epochs": epochs} if method == "plain" else {"clean_epochs": epochs, "all_epochs": epochs}
+    phases = {"epochs": epochs} if method in ("plain", "npc") else {"clean_epochs": epochs, "all_epochs": epochs}
     return Job(
         pairs,
         features,
@@ -57,18 +61,41 @@ def job(
     )
 
 
-@pytest.mark.parametrize("method", ["plain", "ncr", "pc2"])
+@pytest.mark.parametrize("method", ["plain", "ncr", "pc2", "npc"])
 @pytest.mark.parametrize("matcher", READERS)
 def test_every_matcher_trains_with_every_method(tmp_path: Path, matcher: str, method: str) -> None:
     trainer = Trainer(job(tmp_path, matcher, method, epochs=1, noise=0.4))
     before = {name: value.clone() for name, value in trainer.networks[0].named_parameters()}
     trainer.run()
-    assert len(trainer.log) == (2 if method == "plain" else 3)
+    assert len(trainer.log) == (2 if method in ("plain", "npc") else 3)
     assert trainer.at.best_rsum > 0
     after = dict(trainer.networks[0].named_parameters())
     assert all(value.isfinite().all() for value in after.values())
     moved = sum(not torch.equal(after[name], value) for name, value in before.items())
     assert moved > 0.7 * len(before)
+
+
+@pytest.mark.parametrize("matcher", READERS)
+def test_every_matcher_can_be_looked_at_with_other_weights(matcher: str) -> None:
+    torch.manual_seed(0)
+    pairs, features = concepts(20, 0.0)
+    more = {"regions": REGIONS, "similarity_dim": 8} if matcher in ("saf", "sgr", "sgraf") else {}
+    network = Network(MATCHERS[matcher](**SIZES, **more), None).train()
+    batch = Gatherer(features, pairs.image_of, torch.device("cpu"))(pairs.ids("train")[::3])
+    parameters = {name: value for name, value in network.named_parameters() if value.requires_grad}
+    loss = view(network, batch, 1).similarity.square().sum()
+    ahead = torch.autograd.grad(loss, list(parameters.values()), retain_graph=True, allow_unused=True)
+    loss.backward()  # a second time through the same graph
+    for found, parameter in zip(ahead, parameters.values(), strict=True):
+        assert (found is None and parameter.grad is None) or torch.equal(found, parameter.grad)
+    other = {name: value.detach() + 0.1 * torch.randn_like(value) for name, value in network.named_parameters()}
+    kept = copy.deepcopy(network.state_dict())
+    (seen,) = views_at(network, other, [batch], [7])
+    torch.testing.assert_close(kept, network.state_dict(), rtol=0, atol=0)
+    before = view(network, batch, 7).similarity
+    network.load_state_dict({**kept, **other})
+    torch.testing.assert_close(seen.similarity, view(network, batch, 7).similarity, rtol=1e-5, atol=1e-6)
+    assert (seen.similarity - before).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize("matcher", ["scan", "sgr", "saf", "vsrn"])

@@ -1,6 +1,7 @@
 """A step looked at ahead is the step that a real copy takes."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -23,8 +24,8 @@ class Mixed(nn.Module):
         return self.gru(self.norm(self.first(x))[None])[0]
 
 
-def gradients_of(network: nn.Module) -> dict[str, torch.Tensor]:
-    loss = network.matcher(torch.randn(7, 5)).square().sum()
+def gradients_of(network: nn.Module, kind: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
+    loss = network.matcher(torch.randn(7, 5, dtype=kind)).square().sum()
     names, parameters = zip(*network.named_parameters(), strict=True)
     found = torch.autograd.grad(loss, parameters, allow_unused=True)
     return {name: g for name, g in zip(names, found, strict=True) if g is not None}
@@ -59,7 +60,7 @@ def test_it_is_what_a_deep_copy_becomes_by_a_real_adamw_step(steps: int, clip: f
     take(twin, theirs, gradients, clip)
 
     kept = copy.deepcopy((network.state_dict(), optimizer.state_dict(), gradients))
-    found = after_step(network, optimizer, clip, gradients)
+    found = after_step(network, optimizer, clip, gradients, True)
     assert found.keys() == dict(network.named_parameters()).keys()
     for name, parameter in twin.named_parameters():
         torch.testing.assert_close(found[name], parameter.detach(), rtol=1e-6, atol=1e-7)
@@ -71,3 +72,28 @@ def test_it_is_what_a_deep_copy_becomes_by_a_real_adamw_step(steps: int, clip: f
     take(network, optimizer, gradients, clip)  # and the step itself leads just there
     for name, parameter in network.named_parameters():
         assert torch.equal(found[name], parameter.detach())
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.5])
+@pytest.mark.parametrize("steps", [0, 1, 4])
+def test_without_momentum_the_direction_is_the_gradients(steps: int, clip: float) -> None:
+    torch.manual_seed(1)
+    network = Network(Mixed(), None).double()
+    rate, decay, (_, beta) = 0.003, 0.2, (0.9, 0.999)
+    optimizer = torch.optim.AdamW(decayed(network, decay), rate)
+    for _ in range(steps):
+        take(network, optimizer, gradients_of(network, torch.float64), clip)
+    gradients = gradients_of(network, torch.float64)
+    kept = copy.deepcopy((network.state_dict(), optimizer.state_dict(), gradients))
+    found = after_step(network, optimizer, clip, gradients, False)
+    norm = math.sqrt(sum(float(g.square().sum()) for g in gradients.values()))
+    for name, parameter in network.named_parameters():
+        if name not in gradients:
+            continue
+        g = gradients[name] * (min(1.0, clip / (norm + 1e-6)) if clip else 1.0)
+        before = optimizer.state[parameter]["exp_avg_sq"] if steps else torch.zeros_like(g)
+        square = (beta * before + (1 - beta) * g * g) / (1 - beta ** (steps + 1))
+        shrunk = parameter.detach() * (1 - rate * (decay if parameter.ndim > 1 else 0.0))
+        torch.testing.assert_close(found[name], shrunk - rate * g / (square.sqrt() + 1e-8))
+    for before, now in zip(kept, (network.state_dict(), optimizer.state_dict(), gradients), strict=True):
+        torch.testing.assert_close(before, now, rtol=0, atol=0)

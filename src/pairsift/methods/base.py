@@ -89,15 +89,15 @@ class Network(nn.Module):
     """One matcher with the method's own trainable part beside it.
 
     Attributes:
-        after: What one more step of the loop would make of the parameters with given gradients; both by parameter
-            name. It changes nothing. The loop sets it, because the optimizer is the loop's.
+        after: What one more step of the loop would make of the parameters with given gradients, both by parameter
+            name, with the optimizer's momentum or without. It changes nothing. The loop sets it: it has the optimizer.
     """
 
     def __init__(self, matcher: Matcher, head: nn.Module | None) -> None:
         super().__init__()
         self.matcher = matcher
         self.head = head
-        self.after: Callable[[Mapping[str, Tensor]], dict[str, Tensor]] | None = None
+        self.after: Callable[[Mapping[str, Tensor], bool], dict[str, Tensor]] | None = None
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Similarity of the batch's images with its captions, (B, B), and the inverse temperature, scalar."""

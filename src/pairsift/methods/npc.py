@@ -30,9 +30,10 @@ class NPC(DividingMethod):
     asks what an optimizer step on its batch would do to the losses of the batch's bank pairs (Eq. 6 and 7), weights the
     batch by the answer (Eq. 8 and 9) and trains on it together with the bank pairs (Eq. 10 and 11).
 
-    The paper trains a copy A' of the model; here theta' is computed instead: the parameters after the step that the
-    network's own optimizer would take, with its moments, rate and clipping. (The published code's copy has moments of
-    its own; the paper does not say.) The bank pairs are read at theta and at theta' in training mode with the same
+    The paper trains a copy A' of the model; here theta' is computed instead: the parameters after a step of the
+    network's own optimizer, with its rate, clipping and second moments, but in the direction of this batch's gradient
+    alone, because it is this batch that is asked about. (The published code's copy has moments of its own; the paper
+    does not say.) The bank pairs are read at theta and at theta' in training mode with the same
     dropout masks, since different ones would drown a step's effect, with batch norms that leave their statistics
     alone, and in float32, since mixed precision rounds small steps away.
 
@@ -56,6 +57,7 @@ class NPC(DividingMethod):
         refresh: Whether the bank is made anew at the start of every epoch.
         self_match: Whether a pair that the bank takes may be its own bank pair.
         weigh: Whether pairs are weighted by their negative impact (Eq. 8); 1 otherwise.
+        momentum: Whether theta' has the optimizer's momentum, to which this batch contributes a tenth.
         bank_weight: Weight of the bank's loss L_MB (Eq. 11); 0 leaves it out.
         networks: 1, or 2 that use each other's bank.
     """
@@ -88,12 +90,13 @@ class NPC(DividingMethod):
         refresh: bool = False,
         self_match: bool = True,
         weigh: bool = True,
+        momentum: bool = False,
         bank_weight: float = 1.0,
         networks: int = 1,
     ) -> None:
         self.warmup_epochs, self.epochs, self.threshold, self.least = warmup_epochs, epochs, threshold, least
         self.refresh, self.self_match, self.weigh, self.bank_weight = refresh, self_match, weigh, bank_weight
-        self.networks = networks
+        self.momentum, self.networks = momentum, networks
 
         demand(self, 0, inf, "warmup_epochs", "epochs", "bank_weight")
         demand(self, 0, 1, "threshold", "least")
@@ -206,7 +209,8 @@ class NPC(DividingMethod):
         gradients = torch.autograd.grad(
             given.reduced(), list(parameters.values()), retain_graph=True, allow_unused=True
         )
-        return own.after({name: g for name, g in zip(parameters, gradients, strict=True) if g is not None})
+        found = {name: g for name, g in zip(parameters, gradients, strict=True) if g is not None}
+        return own.after(found, self.momentum)
 
     @torch.no_grad()
     def _losses(self, seen: Sequence[View]) -> Directions:

@@ -9,17 +9,19 @@ from torch import Tensor, nn
 
 
 def after_step(
-    network: nn.Module, optimizer: torch.optim.Optimizer, clip: float, gradients: Mapping[str, Tensor]
+    network: nn.Module, optimizer: torch.optim.AdamW, clip: float, gradients: Mapping[str, Tensor], momentum: bool
 ) -> dict[str, Tensor]:
-    """The parameters as one step of the loop would leave them: clipping, then the optimizer, with its moments and rate.
+    """The parameters as one step of the loop would leave them: clipping, then AdamW, with its moments and rate.
 
-    A second optimizer of the same kind takes the step on copies, so that it is the same step whatever the kind.
+    A second optimizer takes the step on copies, so that it is the same step to the last bit.
 
     Args:
         network: Whose parameters they are.
         optimizer: Optimizer of all of them.
         clip: Largest norm of the gradients; 0 for none.
         gradients: By parameter name; a parameter that has none here stays as it is.
+        momentum: Whether the step has the direction that a real one would have, to which earlier gradients contribute
+            nine tenths; or that of these gradients, each entry still scaled by its second moment.
 
     Returns:
         All parameters by name, without a graph. Network, optimizer and gradients are unchanged.
@@ -32,10 +34,15 @@ def after_step(
         {**group, "params": [copies[names[parameter]] for parameter in group["params"]]}
         for group in optimizer.param_groups
     ]
-    double = type(optimizer)(groups)  # type: ignore[call-arg]
-    for parameter, moments in optimizer.state.items():
-        double.state[copies[names[parameter]]] = {key: value.clone() for key, value in moments.items()}
+    double = torch.optim.AdamW(groups)
     if clip:
         nn.utils.clip_grad_norm_(copies.values(), clip)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            copy = copies[names[parameter]]
+            moments = {key: value.clone() for key, value in optimizer.state.get(parameter, {}).items()}
+            double.state[copy] = moments
+            if moments and not momentum and copy.grad is not None:  # as if every gradient had been this one
+                moments["exp_avg"].copy_(copy.grad * (1 - group["betas"][0] ** float(moments["step"])))
     double.step()
     return {name: copy.detach() for name, copy in copies.items()}
