@@ -47,6 +47,8 @@ REDUCED = {
     "pc2.warmup_epochs": 3,
     "pc2.clean_epochs": 3,
     "pc2.all_epochs": 4,
+    "npc.warmup_epochs": 3,
+    "npc.epochs": 7,
 }
 
 

@@ -33,16 +33,19 @@ class NPC(DividingMethod):
     The paper trains a copy A' of the model; here theta' is computed instead: the parameters after a step of the
     network's own optimizer, with its rate, clipping and second moments, but in the direction of this batch's gradient
     alone, because it is this batch that is asked about. (The published code's copy has moments of its own; the paper
-    does not say.) The bank pairs are read at theta and at theta' in training mode with the same
-    dropout masks, since different ones would drown a step's effect, with batch norms that leave their statistics
-    alone, and in float32, since mixed precision rounds small steps away.
+    does not say.) The bank pairs are read at theta and at theta' in training mode with the same dropout masks, since
+    different ones would drown a step's effect, and in float32, since mixed precision rounds small steps away; batch
+    norms keep no statistics of theta'.
 
     Where the published code differs from the paper, the paper holds: weights meet per-pair losses (the code multiplies
     batch means), the bank's loss has a gradient (the code's has none), the bank takes 0.99 (0.9), and p and q are the
     two directions (the code's the two entries). The paper is silent on: who scores the pairs (the network, at the start
-    of the phase), which caption of the nearest image (the one of the least loss), and how often the bank is made
-    (once). A pair of the same image is no negative of another, also among the bank pairs of a batch, of which one can
-    come several times.
+    of the phase), which caption of the nearest image (the one of the least loss), and how often the bank is made (once,
+    as in the code). A pair of the same image is no negative of another, also among the bank pairs of a batch, of which
+    one can come several times.
+
+    For heads trained from nothing on noisy pairs 0.99 leaves too few pairs: the preset `two_tower` takes a lower
+    threshold, makes the bank every epoch and gives it more weight, as chosen on dev.
 
     With the hinge, p and q are mean hinges over all negatives at the full margin, which are seldom exactly 0.
 
@@ -78,7 +81,14 @@ class NPC(DividingMethod):
             "npc.epochs": 5,
         },
         "scratch": {**PAPER, "loss": "infonce", "npc.warmup_epochs": 5, "npc.epochs": 40},
-        "two_tower": {**TWO_TOWER, "npc.warmup_epochs": 2, "npc.epochs": 6},
+        "two_tower": {
+            **TWO_TOWER,
+            "npc.warmup_epochs": 2,
+            "npc.epochs": 6,
+            "npc.threshold": 0.8,
+            "npc.refresh": True,
+            "npc.bank_weight": 3.0,
+        },
     }
 
     def __init__(  # noqa: PLR0913, PLR0917
@@ -154,7 +164,11 @@ class NPC(DividingMethod):
         """
         _, first, group = np.unique(items, return_index=True, return_inverse=True)
         keys = clean[np.unique(items[clean], return_index=True)[1]]
-        found = keys[nearest(vectors[first], vectors[keys])][group]
+        entry = np.full(len(first), -1)
+        entry[group[keys]] = keys  # an item of a clean pair is nearest to itself
+        others = np.flatnonzero(entry < 0)
+        entry[others] = keys[nearest(vectors[first[others]], vectors[keys])]
+        found = entry[group]
         if not self.self_match:
             place = np.full(len(items), -1)
             place[clean] = np.arange(len(clean))
