@@ -56,6 +56,8 @@ REDUCED = {
     "pcsr.all_epochs": 2,
     "gsc.warmup_epochs": 1,
     "gsc.epochs": 9,
+    "npc.warmup_epochs": 3,
+    "npc.epochs": 7,
 }
 
 

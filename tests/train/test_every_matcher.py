@@ -1,5 +1,6 @@
 """Every matcher that reads words trains with every method, and token-level ones learn."""
 
+import copy
 import inspect
 from pathlib import Path
 
@@ -11,7 +12,10 @@ from pairsift.encode.features import Features, Table
 from pairsift.loss.ranking import Hinge
 from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
+from pairsift.methods.base import Network
+from pairsift.methods.siamese import view, views_at
 from pairsift.pairs import Pairs, inject
+from pairsift.train.batches import Gatherer
 from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
 
@@ -71,6 +75,29 @@ def test_every_matcher_trains_with_every_method(tmp_path: Path, matcher: str, me
     assert all(value.isfinite().all() for value in after.values())
     moved = sum(not torch.equal(after[name], value) for name, value in before.items())
     assert moved > 0.7 * len(before)
+
+
+@pytest.mark.parametrize("matcher", READERS)
+def test_every_matcher_can_be_looked_at_with_other_weights(matcher: str) -> None:
+    torch.manual_seed(0)
+    pairs, features = concepts(20, 0.0)
+    more = {"regions": REGIONS, "similarity_dim": 8} if matcher in ("saf", "sgr", "sgraf") else {}
+    network = Network(MATCHERS[matcher](**SIZES, **more), None).train()
+    batch = Gatherer(features, pairs.image_of, torch.device("cpu"))(pairs.ids("train")[::3])
+    parameters = {name: value for name, value in network.named_parameters() if value.requires_grad}
+    loss = view(network, batch, 1).similarity.square().sum()
+    ahead = torch.autograd.grad(loss, list(parameters.values()), retain_graph=True, allow_unused=True)
+    loss.backward()  # a second time through the same graph
+    for found, parameter in zip(ahead, parameters.values(), strict=True):
+        assert (found is None and parameter.grad is None) or torch.equal(found, parameter.grad)
+    other = {name: value.detach() + 0.1 * torch.randn_like(value) for name, value in network.named_parameters()}
+    kept = copy.deepcopy(network.state_dict())
+    (seen,) = views_at(network, other, [batch], [7])
+    torch.testing.assert_close(kept, network.state_dict(), rtol=0, atol=0)
+    before = view(network, batch, 7).similarity
+    network.load_state_dict({**kept, **other})
+    torch.testing.assert_close(seen.similarity, view(network, batch, 7).similarity, rtol=1e-5, atol=1e-6)
+    assert (seen.similarity - before).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize("matcher", ["scan", "sgr", "saf", "vsrn"])

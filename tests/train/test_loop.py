@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import random
 import signal
 import subprocess
@@ -38,21 +39,28 @@ def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
     return {f"{k}.{n}": v for k, net in enumerate(trainer.networks) for n, v in net.state_dict().items()}
 
 
-def whole(folder: Path) -> tuple[Trainer, dict[str, torch.Tensor]]:
-    trainer = Trainer(make_job(folder))
+def whole(folder: Path, **options) -> tuple[Trainer, dict[str, torch.Tensor]]:
+    trainer = Trainer(make_job(folder, **options))
     trainer.run()
     return trainer, load_file(folder / CHECKPOINT)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_run_killed_at_a_random_step_ends_with_the_same_weights(tmp_path, seed):
-    straight, end = whole(tmp_path / "a")
-    total = sum(line["loss_steps"] for line in steps_of(tmp_path / "a"))
+NPC = {"method": "npc", "networks": 1}
+
+
+RUNS = [(0, {}), (1, {}), (2, {}), (3, NPC), (4, NPC | {"refresh": True}), (5, {"method": "gsc"})]
+
+
+@pytest.mark.parametrize(("seed", "options"), RUNS)
+def test_a_run_killed_at_a_random_step_ends_with_the_same_weights(tmp_path, seed, options):
+    straight, end = whole(tmp_path / "a", **options)
+    total = 48 if options else sum(line["loss_steps"] for line in steps_of(tmp_path / "a"))
     die_at = random.Random(seed).randrange(2, total)
     child = Path(__file__).with_name("resume_child.py")
-    done = subprocess.run([sys.executable, child, tmp_path / "b", str(die_at)], check=False, capture_output=True)
+    command = [sys.executable, child, tmp_path / "b", str(die_at), json.dumps(options)]
+    done = subprocess.run(command, check=False, capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    resumed = Trainer(make_job(tmp_path / "b"))
+    resumed = Trainer(make_job(tmp_path / "b", **options))
     resumed.run(resume=True)
     again = load_file(tmp_path / "b" / CHECKPOINT)
     assert end.keys() == again.keys()
@@ -92,6 +100,40 @@ def test_each_phase_trains_its_subsets_and_the_trust_is_the_peers(tmp_path):
     assert {s for s in seen if s[0] == "warm-up"} == {("warm-up", 0, ("all",)), ("warm-up", 1, ("all",))}
     assert {s for s in seen if s[0] == "clean"} == {("clean", 0, ("clean",)), ("clean", 1, ("clean",))}
     assert {s for s in seen if s[0] == "all"} == {("all", 0, ("clean", "noisy")), ("all", 1, ("clean", "noisy"))}
+
+
+@pytest.mark.parametrize("refresh", [False, True])
+def test_bank_pairs_come_along_once_there_is_a_bank(tmp_path, refresh):
+    seen, banks = [], []
+
+    class Watched(METHODS["npc"]):
+        def update(self, notes, epoch):
+            super().update(notes, epoch)
+            banks.append((epoch, {side: self.state[side].copy() for side in ("by_image", "by_text")}))
+
+        def step(self, networks, k, batches, phase):
+            ids, bank = batches["all"].ids, banks[-1][1] if banks else {}
+            for side in bank:
+                assert batches[side].ids.tolist() == bank[side][1 - k, ids].tolist()
+                assert batches[side].caption_images.tolist() == self.setting.image_of[batches[side].ids].tolist()
+            terms = super().step(networks, k, batches, phase)
+            seen.append((phase.name, k, tuple(batches), tuple(term.name for term in terms)))
+            return terms
+
+    job = make_job(tmp_path)
+    object.__setattr__(job, "method", Watched(warmup_epochs=1, epochs=3, refresh=refresh, networks=2))
+    trainer = Trainer(job)
+    trainer.run()
+    sides = ("by_image", "by_text")
+    whole = (("all", *sides), ("correspondence", *sides, "weight"))
+    assert {s for s in seen if s[0] == "warm-up"} == {("warm-up", k, ("all",), ("correspondence",)) for k in (0, 1)}
+    assert {s for s in seen if s[0] != "warm-up"} == {(phase, k, *whole) for k in (0, 1) for phase in ("bank", "train")}
+    assert [epoch for epoch, _ in banks] == ([1, 2, 3] if refresh else [1])
+    wrong = job.pairs.mismatched()
+    for side in sides:
+        entries = banks[0][1][side][:, job.pairs.ids("train")]
+        assert (entries >= 0).all() and wrong[entries].mean() < 0.15  # of 0.4
+    assert all("bank_share" in line for line in trainer.log[1:])
 
 
 @pytest.mark.parametrize(("factorises", "most"), [(True, 384), (False, 48)])
@@ -204,6 +246,15 @@ def test_learning_rate_schedules():
             TrainOptions(**wrong)
 
 
+@pytest.mark.parametrize(("warmup_steps", "peak"), [(5, 5), (20, 20), (90, 25)])
+def test_a_rise_counted_in_steps_ends_at_its_step_and_the_cosine_at_the_last(warmup_steps, peak):
+    options = TrainOptions(lr=2.0, warmup_steps=warmup_steps)
+    rates = [learning_rate(options, step // 10, step % 10 / 10, 5, 0, 10) for step in range(50)]
+    assert rates[1:peak] == pytest.approx([2.0 * max(0.04, step / peak) for step in range(1, peak)])
+    fall = [1 + math.cos(math.pi * (step - peak) / (50 - peak)) for step in range(peak, 50)]
+    assert rates[peak:] == pytest.approx([max(2e-3, rate) for rate in fall])
+
+
 def test_tensors_and_facts_come_back_and_broken_files_are_named(tmp_path):
     write_tensors(tmp_path / "a.safetensors", {"x": torch.arange(3)}, {"n": [1, {"b": 2}]})
     tensors, facts = read_tensors(tmp_path / "a.safetensors")
@@ -225,7 +276,7 @@ def test_rematched_captions_travel_with_their_owner():
 
 
 def test_options_and_devices_that_cannot_be():
-    for bad in ({"batch_size": 1}, {"lr": 0.0}, {"max_norm": -1.0}):
+    for bad in ({"batch_size": 1}, {"lr": 0.0}, {"max_norm": -1.0}, {"warmup_steps": -1}):
         with pytest.raises(InputError):
             TrainOptions(**bad)
     with pytest.raises(InputError, match="not available"):

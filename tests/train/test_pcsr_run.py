@@ -1,5 +1,6 @@
 """PCSR in the loop: its stages train what they should, an empty class is left out, and a killed run ends the same."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -83,7 +84,7 @@ def test_a_run_killed_in_a_stage_ends_with_the_same_weights_and_division(tmp_pat
     first = [name for name, *_ in seen].index(stage)
     die_at = first + [name for name, *_ in seen].count(stage) // 2 + 3
     child = Path(__file__).with_name("resume_child.py")
-    command = [sys.executable, child, tmp_path / "b", str(die_at), "pcsr"]
+    command = [sys.executable, child, tmp_path / "b", str(die_at), json.dumps({"method": "pcsr"})]
     done = subprocess.run(command, check=False, capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     resumed = Trainer(make_job(tmp_path / "b", "pcsr"))

@@ -31,7 +31,8 @@ def make_pairs(n_images: int = 240, per: int = 2, noise: float = 0.4) -> tuple[P
 
 def make_job(folder: Path, method: str = "pc2", noise: float = 0.4, minutes: float = 10.0, **options) -> Job:
     pairs, features = make_pairs(noise=noise)
-    chosen = {"networks": 2, "warmup_epochs": 1, "clean_epochs": 1, "all_epochs": 2, **MORE.get(method, {}), **options}
+    phases = {"epochs": 3} if method in ("npc", "gsc") else {"clean_epochs": 1, "all_epochs": 2}
+    chosen = {"networks": 2, "warmup_epochs": 1, **phases, **MORE.get(method, {}), **options}
     (folder / "model").mkdir(parents=True, exist_ok=True)
     return Job(
         pairs,

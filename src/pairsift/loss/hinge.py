@@ -24,11 +24,19 @@ def hinge(similarity: Tensor, margin: Tensor, negatives: Negatives, exclude: Ten
     Returns:
         (B,), at least 0; 0 for a pair that has no negatives.
     """
+    captions, images = hinge_directions(similarity, margin, negatives, exclude)
+    return captions + images
+
+
+def hinge_directions(
+    similarity: Tensor, margin: Tensor, negatives: Negatives, exclude: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The two parts of `hinge`: over captions (image to text) and over images (text to image), each (B,)."""
     positive = similarity.diagonal()
     exclude = exclude | torch.eye(len(positive), dtype=torch.bool, device=similarity.device)
     captions = (margin[:, None] + similarity - positive[:, None]).clamp(min=0)
     images = (margin[None, :] + similarity - positive[None, :]).clamp(min=0)
-    return _over(captions, exclude, negatives) + _over(images.T, exclude.T, negatives)
+    return _over(captions, exclude, negatives), _over(images.T, exclude.T, negatives)
 
 
 def _over(cost: Tensor, exclude: Tensor, negatives: Negatives) -> Tensor:

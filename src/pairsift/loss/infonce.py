@@ -17,9 +17,10 @@ def infonce(logits: Tensor, exclude: Tensor, targets: Tensor | None = None) -> T
     Returns:
         (B,), at least 0.
     """
-    rows, columns = log_softmaxes(logits, exclude)
     if targets is None:
-        return -(rows.diagonal() + columns.diagonal()) / 2
+        captions, images = infonce_directions(logits, exclude)
+        return (captions + images) / 2
+    rows, columns = log_softmaxes(logits, exclude)
     targets = targets.masked_fill(but_diagonal(exclude), 0.0)
     left = (targets * rows.masked_fill(targets <= 0, 0.0)).sum(1)  # 0 log 0 = 0, also in the gradient
     right = (targets * columns.masked_fill(targets <= 0, 0.0)).sum(0)
@@ -35,6 +36,12 @@ def log_softmaxes(logits: Tensor, exclude: Tensor) -> tuple[Tensor, Tensor]:
     """
     logits = logits.masked_fill(but_diagonal(exclude), -torch.inf)
     return logits.log_softmax(1), logits.log_softmax(0)
+
+
+def infonce_directions(logits: Tensor, exclude: Tensor) -> tuple[Tensor, Tensor]:
+    """The cross-entropies of `infonce` apart: each image among captions, each caption among images; (B,) each."""
+    rows, columns = log_softmaxes(logits, exclude)
+    return -rows.diagonal(), -columns.diagonal()
 
 
 def but_diagonal(exclude: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pairsift.errors import InputError
-from pairsift.loss.hinge import Negatives, hinge
-from pairsift.loss.infonce import infonce
+from pairsift.loss.hinge import Negatives, hinge, hinge_directions
+from pairsift.loss.infonce import infonce, infonce_directions
 from pairsift.loss.margin import strength
 
 Reduction = Literal["mean", "sum"]
@@ -41,6 +41,10 @@ class RankingLoss(Protocol):
 
     def observe(self, similarity: Tensor, scale: Tensor, exclude: Tensor) -> Tensor:
         """The loss by which pairs are divided into clean and noisy, (B,)."""
+        ...
+
+    def directions(self, similarity: Tensor, scale: Tensor, exclude: Tensor) -> tuple[Tensor, Tensor]:
+        """That loss before its directions meet: image to text, and text to image, (B,) each."""
         ...
 
 
@@ -76,7 +80,12 @@ class Hinge:
 
     def observe(self, similarity: Tensor, scale: Tensor, exclude: Tensor) -> Tensor:
         """Mean hinge over all negatives at the full margin."""
-        return hinge(similarity, torch.full_like(similarity.diagonal(), self.margin), "mean", exclude)
+        captions, images = self.directions(similarity, scale, exclude)
+        return captions + images
+
+    def directions(self, similarity: Tensor, scale: Tensor, exclude: Tensor) -> tuple[Tensor, Tensor]:
+        """`observe` is their sum."""
+        return hinge_directions(similarity, torch.full_like(similarity.diagonal(), self.margin), "mean", exclude)
 
 
 @dataclass(frozen=True)
@@ -102,6 +111,10 @@ class InfoNCE:
     def observe(self, similarity: Tensor, scale: Tensor, exclude: Tensor) -> Tensor:
         """Unweighted InfoNCE."""
         return infonce(similarity * scale, exclude)
+
+    def directions(self, similarity: Tensor, scale: Tensor, exclude: Tensor) -> tuple[Tensor, Tensor]:
+        """`observe` is their mean."""
+        return infonce_directions(similarity * scale, exclude)
 
 
 def _check(loss: Hinge | InfoNCE) -> None:

@@ -70,6 +70,7 @@ class Matcher(nn.Module, ABC):
         text_kind: The features of a text that it takes, or `text`, which it numbers itself.
         factorises: Whether the similarity is the inner product of the global vectors; then search uses an index.
         has_tokens: Whether codes carry tokens beside the global vector.
+        starts_trained: Whether its similarities mean something before any training here.
         preset: Name of the methods' preset that suits it.
         head_speed: How many times as fast as the matcher a method's own trainable part learns.
         dim: Length of a global vector, and of a token where there are tokens.
@@ -80,6 +81,7 @@ class Matcher(nn.Module, ABC):
     text_kind: ClassVar[TextKind]
     factorises: ClassVar[bool] = True
     has_tokens: ClassVar[bool] = False
+    starts_trained: ClassVar[bool] = False
     preset: ClassVar[str] = "paper"
     head_speed: ClassVar[float] = 1.0
     dim: int

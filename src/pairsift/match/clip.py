@@ -43,6 +43,7 @@ class Clip(Matcher):
     image_kind: ClassVar[ImageKind] = "pixels"
     text_kind: ClassVar[TextKind] = "text"
     preset: ClassVar[str] = "clip"
+    starts_trained: ClassVar[bool] = True
     head_speed: ClassVar[float] = 1000.0  # a head starts from nothing, the towers from weights that are nearly right
     model: Any
     mean: Tensor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar
@@ -88,12 +88,22 @@ class Term:
 
 
 class Network(nn.Module):
-    """One matcher with the method's own trainable part beside it."""
+    """One matcher with the method's own trainable part beside it.
+
+    Attributes:
+        after: What one more step of the loop would make of the parameters with given gradients, both by parameter
+            name, with the optimizer's momentum or without. It changes nothing. The loop sets it: it has the optimizer.
+    """
 
     def __init__(self, matcher: Matcher, head: nn.Module | None) -> None:
         super().__init__()
         self.matcher = matcher
         self.head = head
+        self.after: Callable[[Mapping[str, Tensor], bool], dict[str, Tensor]] | None = None
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Similarity of the batch's images with its captions, (B, B), and the inverse temperature, scalar."""
+        return self.matcher.similarity(*self.encode(batch)), self.matcher.scale()
 
     def encode(self, batch: Batch) -> tuple[Codes, Codes]:
         """Codes of the batch's images and of its captions."""
@@ -204,9 +214,18 @@ class Method(ABC):
         """Ids of the pairs whose captions these pairs of a subset train with; by default their own, (len(ids),)."""
         return ids
 
+    def companions(self, wanted: Mapping[str, Ints], network: int) -> Mapping[str, Ints]:
+        """More batches for a step of this network: ids of pairs, (B,) each, by names that `wanted` does not have.
+
+        Args:
+            wanted: Ids of the step's pairs by subset.
+            network: The network that steps.
+        """
+        return {}
+
     @abstractmethod
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
-        """Loss of one step of network k on a batch of every subset of the phase."""
+        """Loss of one step of network k on a batch of every subset of the phase, and on their `companions`."""
 
     def ranking_term(self, name: str, network: Network, pair: Pairing, y: Tensor, warm: bool = False) -> Term:
         """The run's ranking loss on a pairing of images and texts as a term."""

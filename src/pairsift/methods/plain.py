@@ -26,7 +26,7 @@ PAPER = {
 TWO_TOWER = {"hinge.negatives": "mean", "hinge.reduction": "sum"}
 
 # Fine-tuning as the baseline of NPC (Zhang et al., AAAI 2024) does it: five epochs in all.
-CLIP = {"loss": "infonce", "batch_size": 256, "lr": 5e-7, "weight_decay": 0.2, "schedule": "one_cycle"}
+CLIP = {"loss": "infonce", "batch_size": 256, "lr": 5e-7, "weight_decay": 0.2, "warmup_steps": 500}
 
 
 class Plain(Method):

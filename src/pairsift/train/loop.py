@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from pairsift.retrieve.codes import evaluate
 from pairsift.train.batches import Gatherer, cut, steps
 from pairsift.train.board import make_board
 from pairsift.train.checkpoint import pack, read_tensors, under, unpack, write_tensors
+from pairsift.train.lookahead import after_step
 from pairsift.train.options import TrainOptions
 from pairsift.train.schedule import learning_rate
 
@@ -72,6 +74,8 @@ class Trainer:
             torch.optim.AdamW(decayed(network, job.options.weight_decay), job.options.lr, fused=True)
             for network in self.networks
         ]
+        for network, optimizer in zip(self.networks, self.optimizers, strict=True):
+            network.after = partial(after_step, network, optimizer, job.options.max_norm)
         self.gather = Gatherer(job.features, job.pairs.image_of, self.device)
         self.at = Position()
         self.log: list[dict[str, object]] = []
@@ -143,28 +147,30 @@ class Trainer:
         hidden = None if self.job.progress else True  # None: shown where somebody watches a terminal
 
         def gather(wanted: dict[str, Ints]) -> dict[str, Batch]:
-            return {name: self.gather(ids, method.captions(name, k, ids)) for name, ids in wanted.items()}
+            whole = {**wanted, **method.companions(wanted, k)}
+            return {name: self.gather(ids, method.captions(name, k, ids)) for name, ids in whole.items()}
 
         with tqdm(total=left, desc=title, unit="pair", disable=hidden, leave=False) as bar:
             for batches in prefetched(gather, plan[self.at.step :]):
-                rate = learning_rate(options, epoch, self.at.step / len(plan), len(self.phases), warmup)
+                part = self.at.step / len(plan)
+                rate = learning_rate(options, epoch, part, len(self.phases), warmup, len(plan))
+                for group in self.optimizers[k].param_groups:
+                    group["lr"] = rate * group["speed"]
                 with mixed(self.device, options, training=True):
                     terms = method.step(self.networks, k, batches, phase)
-                self._descend(k, terms, rate)
-                bar.update(sum(map(len, batches.values())))
+                self._descend(k, terms)
+                bar.update(sum(map(len, plan[self.at.step].values())))
                 self.at.step += 1
                 if time.monotonic() - self._saved > 60 * options.checkpoint_minutes:
                     self.save()
         self.at.network, self.at.step = k + 1, 0
         return left
 
-    def _descend(self, k: int, terms: Sequence[Term], rate: float) -> None:
+    def _descend(self, k: int, terms: Sequence[Term]) -> None:
         """One optimizer step on the weighted sum of the reduced terms."""
         network, optimizer = self.networks[k], self.optimizers[k]
         parts = {term.name: term.reduced() for term in terms}
         loss = torch.stack([parts[term.name] * term.weight for term in terms]).sum()
-        for group in optimizer.param_groups:
-            group["lr"] = rate * group["speed"]
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         if self.job.options.max_norm:

@@ -16,7 +16,8 @@ class TrainOptions:
         batch_size: Pairs of the driving subset in a step, at least 2.
         lr: Peak learning rate.
         weight_decay: Decoupled weight decay of AdamW (0: Adam).
-        schedule: `one_cycle` (linear rise over the first tenth, cosine fall), `step` or `constant`.
+        schedule: `one_cycle` (linear rise, cosine fall, by steps), `step` or `constant`.
+        warmup_steps: With `one_cycle`: steps of the rise, at most half of the run; 0 for a tenth of the run.
         decay_epoch: With `step`: the epoch from which the rate is decayed, not counting warm-up epochs.
         decay_factor: With `step`: what a decay multiplies the rate by, above 0 and at most 1.
         decay_every: With `step`: epochs from one decay to the next; 0 for a single decay.
@@ -34,6 +35,7 @@ class TrainOptions:
     lr: float = 1e-3
     weight_decay: float = 0.05
     schedule: Literal["one_cycle", "step", "constant"] = "one_cycle"
+    warmup_steps: int = 0
     decay_epoch: int = 30
     decay_factor: float = 0.1
     decay_every: int = 0
@@ -52,6 +54,7 @@ class TrainOptions:
             raise InputError(f"lr is {self.lr}; it must be above 0")
         if not 0 < self.decay_factor <= 1:
             raise InputError(f"decay_factor is {self.decay_factor}; it must be above 0 and at most 1")
-        for name in ("weight_decay", "max_norm", "checkpoint_minutes", "threads", "decay_epoch", "decay_every"):
+        counts = "checkpoint_minutes", "threads", "decay_epoch", "decay_every", "warmup_steps"
+        for name in ("weight_decay", "max_norm", *counts):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} is {getattr(self, name)}; it must not be negative")

@@ -7,7 +7,7 @@ import math
 from pairsift.train.options import TrainOptions
 
 
-def learning_rate(options: TrainOptions, epoch: int, part: float, epochs: int, warmup: int) -> float:
+def learning_rate(options: TrainOptions, epoch: int, part: float, epochs: int, warmup: int, steps: int = 1) -> float:
     """Learning rate of a step.
 
     Args:
@@ -16,6 +16,7 @@ def learning_rate(options: TrainOptions, epoch: int, part: float, epochs: int, w
         part: Share of the epoch that is done, [0, 1).
         epochs: Epochs of the whole run.
         warmup: Warm-up epochs of the method, which the decay epoch does not count.
+        steps: Steps of this epoch; the run is taken to have as many in every other.
 
     Returns:
         The rate, above 0 and at most `options.lr`.
@@ -27,6 +28,8 @@ def learning_rate(options: TrainOptions, epoch: int, part: float, epochs: int, w
         decays = 0 if over < 0 else 1 + (over // options.decay_every if options.decay_every else 0)
         return options.lr * options.decay_factor**decays
     done, rise = (epoch + part) / epochs, 0.1
+    if options.warmup_steps:
+        rise = min(0.5, options.warmup_steps / (epochs * steps))
     if done < rise:
         return options.lr * max(0.04, done / rise)
     return options.lr * max(1e-3, 0.5 + 0.5 * math.cos(math.pi * (done - rise) / (1 - rise)))

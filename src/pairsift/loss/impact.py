@@ -1,0 +1,26 @@
+"""What a step did to pairs that are known to match."""
+
+import torch
+from torch import Tensor
+
+Directions = tuple[Tensor, Tensor]
+
+
+def change(before: Directions, after: Directions, eps: float = 1e-6) -> Tensor:
+    """r = (p^s / p^{s+1} + q^s / q^{s+1}) / 2, below 1 where the step made the losses larger (NPC Eq. 7).
+
+    Args:
+        before: p^s and q^s, losses from image to text and from text to image, (B,) each, at least 0.
+        after: p^{s+1} and q^{s+1}.
+        eps: Added to every loss, so that pairs without any give 1.
+
+    Returns:
+        (B,), above 0.
+    """
+    p, q = ((then + eps) / (now + eps) for then, now in zip(before, after, strict=True))
+    return (p + q) / 2
+
+
+def confidence(r: Tensor) -> Tensor:
+    """w = tanh(r) where r < 1, else 1 (NPC Eq. 8); it jumps from tanh(1) = 0.762 to 1 at r = 1."""
+    return torch.where(r < 1, r.tanh(), 1.0)

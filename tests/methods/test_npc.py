@@ -1,0 +1,313 @@
+"""NPC against the paper's equations in plain loops, and what its memory bank holds."""
+
+import copy
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from method_helpers import IMAGE_OF, SETTING, batch_of, make_networks
+
+from pairsift.encode.features import Items
+from pairsift.errors import InputError
+from pairsift.loss.ranking import Hinge, InfoNCE
+from pairsift.match import TwoTower
+from pairsift.methods import NPC
+from pairsift.methods.base import Batch, Network, Phase, Setting
+from pairsift.methods.siamese import view, views_at
+from pairsift.train.lookahead import after_step
+from pairsift.train.loop import decayed
+
+TRAIN = Phase("train", 1)
+IDS, NEAR_IMAGE, NEAR_TEXT = [0, 3, 5, 6, 9], [1, 3, 7, 7, 4], [0, 8, 7, 2, 4]
+
+
+def double(ids: list[int]) -> Batch:
+    batch = batch_of(ids)
+    sides = (Items(items.values.double(), items.mask) for items in (batch.images, batch.texts))
+    return Batch(batch.ids, batch.image_rows, batch.caption_images, *sides)
+
+
+def ready(network: Network, rate: float, clip: float = 0.0, steps: int = 2) -> torch.optim.Optimizer:
+    """An optimizer with a past, and the network told of it."""
+    optimizer = torch.optim.AdamW(decayed(network, 0.1), 0.05)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        for parameter in network.parameters():
+            parameter.grad = torch.randn_like(parameter)
+        optimizer.step()
+    optimizer.zero_grad()
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    network.after = partial(after_step, network, optimizer, clip)
+    return optimizer
+
+
+def blocks(network: Network, ids: list[int]) -> tuple[list[list[float]], float, list[list[bool]]]:
+    images, texts = network.encode(double(ids))
+    s = [[float(a @ b) for b in texts.vectors.detach()] for a in images.vectors.detach()]
+    rows = [IMAGE_OF[i] for i in ids]
+    return s, float(network.matcher.scale()), [[a == b for b in rows] for a in rows]
+
+
+def entropies(network: Network, ids: list[int]) -> tuple[list[float], list[float]]:
+    """Eq. 2 for every pair: CE(I, T) and CE(T, I)."""
+    s, scale, out = blocks(network, ids)
+    forth, back = [], []
+    for i in range(len(ids)):
+        row = sum(math.exp(scale * s[i][j]) for j in range(len(ids)) if j == i or not out[i][j])
+        column = sum(math.exp(scale * s[k][i]) for k in range(len(ids)) if k == i or not out[k][i])
+        forth.append(-math.log(math.exp(scale * s[i][i]) / row))
+        back.append(-math.log(math.exp(scale * s[i][i]) / column))
+    return forth, back
+
+
+def mean_hinges(network: Network, ids: list[int]) -> tuple[list[float], list[float]]:
+    s, _, out = blocks(network, ids)
+    forth, back = [], []
+    for i in range(len(ids)):
+        captions = [max(0.0, 0.2 + s[i][j] - s[i][i]) for j in range(len(ids)) if j != i and not out[i][j]]
+        images = [max(0.0, 0.2 + s[k][i] - s[i][i]) for k in range(len(ids)) if k != i and not out[k][i]]
+        forth.append(sum(captions) / len(captions))
+        back.append(sum(images) / len(images))
+    return forth, back
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.3])
+@pytest.mark.parametrize(
+    ("ranking", "losses", "share"),
+    [(InfoNCE(), entropies, 0.5), (Hinge(negatives="mean", reduction="sum"), mean_hinges, 1)],
+)
+def test_a_step_is_equations_6_to_11(ranking, losses, share, clip):
+    torch.manual_seed(0)
+    method = NPC(bank_weight=0.7, momentum=True)
+    method.begin(SETTING(ranking))
+    network = make_networks(method)[0].double()
+    optimizer = ready(network, rate=0.02, clip=clip)
+    twin = copy.deepcopy(network)  # A', a real copy with a real optimizer
+    theirs = torch.optim.AdamW(decayed(twin, 0.1), 0.02)
+    theirs.load_state_dict(copy.deepcopy(optimizer.state_dict()))  # which would share the moments
+
+    before = [losses(twin, ids) for ids in (NEAR_IMAGE, NEAR_TEXT)]
+    similarity, scale = twin(double(IDS))
+    y = torch.ones(len(IDS), dtype=torch.float64)
+    exclude = torch.tensor([[IMAGE_OF[a] == IMAGE_OF[b] for b in IDS] for a in IDS])
+    own = ranking(similarity, scale, y, exclude)
+    theirs.zero_grad()
+    (own.sum() if ranking.reduction == "sum" else own.mean()).backward()
+    if clip:
+        torch.nn.utils.clip_grad_norm_(twin.parameters(), clip)
+    theirs.step()
+    after = [losses(twin, ids) for ids in (NEAR_IMAGE, NEAR_TEXT)]
+
+    weights = []
+    for i in range(len(IDS)):
+        p, q = (sum(side[way][i] for side in before) + 1e-6 for way in (0, 1))  # Eq. 6, and the guard
+        later_p, later_q = (sum(side[way][i] for side in after) + 1e-6 for way in (0, 1))
+        r = 0.5 * (p / later_p + q / later_q)  # Eq. 7
+        weights.append(math.tanh(r) if r < 1 else 1.0)  # Eq. 8
+    assert min(weights) < 0.9 and (clip or max(weights) == 1.0)
+
+    batches = {"all": double(IDS), "by_image": double(NEAR_IMAGE), "by_text": double(NEAR_TEXT)}
+    terms = {term.name: term for term in method.step([network], 0, batches, TRAIN)}
+    assert terms["weight"].values.tolist() == pytest.approx(weights, rel=1e-6)
+    expected = [w * share * (a + b) for w, a, b in zip(weights, *losses(network, IDS), strict=True)]
+    assert terms["correspondence"].values.tolist() == pytest.approx(expected, rel=1e-6)  # Eq. 9
+    for side, values in zip(("by_image", "by_text"), before, strict=True):
+        assert terms[side].values.tolist() == pytest.approx([share * (a + b) for a, b in zip(*values, strict=True)])
+        assert terms[side].reduction == ranking.reduction  # Eq. 10
+    assert [terms[name].weight for name in ("correspondence", "by_image", "by_text", "weight")] == [1, 0.7, 0.7, 0]
+
+
+def test_gradients_are_those_of_the_weighted_loss_and_of_the_bank():
+    torch.manual_seed(1)
+    method = NPC()
+    method.begin(SETTING(InfoNCE()))
+    network = make_networks(method)[0].double()
+    ready(network, rate=0.05)
+    batches = {"all": double(IDS), "by_image": double(NEAR_IMAGE), "by_text": double(NEAR_TEXT)}
+    terms = {term.name: term for term in method.step([network], 0, batches, TRAIN)}
+    w = terms["weight"].values
+    assert not w.requires_grad
+    torch.stack([term.reduced() * term.weight for term in terms.values()]).sum().backward()
+    found = [parameter.grad.clone() for parameter in network.parameters()]
+    network.zero_grad()
+    seen = {name: view(network, batch) for name, batch in batches.items()}
+    values = {name: InfoNCE().observe(one.similarity, one.scale, one.exclude) for name, one in seen.items()}
+    ((w * values["all"]).mean() + values["by_image"].mean() + values["by_text"].mean()).backward()
+    for ours, parameter in zip(found, network.parameters(), strict=True):
+        torch.testing.assert_close(ours, parameter.grad)
+
+
+@pytest.mark.parametrize("weigh", [True, False])
+@pytest.mark.parametrize("bank_weight", [0.0, 1.0])
+def test_each_part_can_be_left_out(weigh, bank_weight):
+    method = NPC(weigh=weigh, bank_weight=bank_weight)
+    method.begin(SETTING(InfoNCE()))
+    method.state["by_image"][:], method.state["by_text"][:] = 1, 2
+    more = method.companions({"all": np.array(IDS)}, 0)
+    assert set(more) == ({"by_image", "by_text"} if weigh or bank_weight else set())
+    network = make_networks(method)[0]
+    ready(network, rate=0.05)
+    batches = {"all": batch_of(IDS), **{name: batch_of(ids) for name, ids in more.items()}}
+    names = [term.name for term in method.step([network], 0, batches, TRAIN)]
+    bank = ["by_image", "by_text"] if bank_weight else []
+    assert names == ["correspondence", *bank, *(["weight"] if weigh else [])]
+
+
+class Rough(TwoTower):
+    """Dropout, and a batch norm."""
+
+    def __init__(self):
+        super().__init__(8, 6, dim=8, hidden=8, dropout=0.5)
+        self.norm = torch.nn.BatchNorm1d(8)
+
+    def encode_images(self, items):
+        return super().encode_images(Items(self.norm(items.values)))
+
+
+def rough(rate):
+    torch.manual_seed(3)
+    network = Network(Rough(), None).train()
+    ready(network, rate)
+    method = NPC()
+    method.begin(SETTING(InfoNCE()))
+    batches = {"all": batch_of(IDS), "by_image": batch_of([1, 3, 7, 8, 4]), "by_text": batch_of([0, 8, 6, 2, 4])}
+    return network, method, batches
+
+
+def test_a_step_of_no_length_changes_nothing_whatever_dropout_does():
+    network, method, batches = rough(rate=0.0)
+    terms = method.step([network], 0, batches, TRAIN)
+    assert terms[-1].values.tolist() == [1.0] * 5
+    network, method, batches = rough(rate=0.05)
+    terms = method.step([network], 0, batches, TRAIN)
+    assert terms[-1].values.min() < 0.77
+
+
+def test_looking_ahead_leaves_statistics_and_the_generator_alone():
+    network, _, batches = rough(rate=0.05)
+    names = ("by_image", "by_text")
+    state = torch.get_rng_state()
+    kept = copy.deepcopy(network.state_dict())
+    weights = {name: parameter + 0.1 for name, parameter in network.named_parameters()}
+    seen = views_at(network, weights, [batches[name] for name in names], [1, 2])
+    assert torch.equal(state, torch.get_rng_state())
+    torch.testing.assert_close(kept, network.state_dict(), rtol=0, atol=0)
+    other = copy.deepcopy(network)
+    other.load_state_dict({**kept, **weights})
+    for one, name, seed in zip(seen, names, (1, 2), strict=True):
+        expected = view(other, batches[name], seed)
+        torch.testing.assert_close(one.similarity, expected.similarity)
+        torch.testing.assert_close(one.scale, expected.scale)
+        assert not one.similarity.requires_grad
+        assert not torch.equal(one.similarity, view(other, batches[name], seed + 5).similarity)
+
+
+def test_mixed_precision_reads_the_change_in_full():
+    network, method, batches = rough(rate=1e-7)  # bf16 has no number so near to another
+    seen = []
+    losses = method._losses
+    method._losses = lambda views: seen.append(losses(views)) or losses(views)
+    with torch.autocast("cpu", torch.bfloat16):
+        terms = method.step([network], 0, batches, TRAIN)
+    (before, after) = seen
+    assert all(part.dtype == torch.float32 for part in (*before, *after))
+    assert not torch.equal(before[0], after[0])
+    torch.testing.assert_close(before, after, rtol=1e-3, atol=1e-4)
+    assert set(terms[-1].values.tolist()) != {1.0}
+
+
+# ---------------------------------------------------------------- the bank
+
+N, IMAGES = 60, 20
+OWNER = np.repeat(np.arange(IMAGES), 3)
+
+
+def observed(seed: int, noisy: int = 30) -> dict[str, np.ndarray]:
+    """Losses in two groups, and vectors of which rows of one image share the image's."""
+    rng = np.random.default_rng(seed)
+    loss = np.where(rng.permutation(N) < noisy, 6.0, 1.0) + 0.4 * rng.normal(size=N)
+    images, texts = rng.normal(size=(IMAGES, 7)), rng.normal(size=(N, 7)) * rng.uniform(0.2, 5, (N, 1))
+    return {"loss": loss.astype(np.float32), "by_image": images[OWNER].astype(np.float32), "by_text": texts}
+
+
+def banked(seen: list[dict[str, np.ndarray]], **options) -> NPC:
+    method = NPC(networks=len(seen), **options)
+    ids = np.arange(N) + 5  # ids are not rows
+    method.begin(Setting(ids, np.concatenate([np.zeros(5, int), OWNER]), IMAGES, None, InfoNCE(), 0))
+    assert method.companions({"all": ids[:4]}, 0) == {}
+    method.update(seen, 0)
+    return method
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+
+
+@pytest.mark.parametrize("self_match", [True, False])
+def test_the_bank_holds_the_nearest_pairs_of_the_strict_division(self_match):
+    notes = observed(0)
+    method = banked([notes], self_match=self_match)
+    p = method.state["clean_probability"][0, 5:]
+    clean = [j for j in range(N) if p[j] >= 0.99]  # Eq. 5
+    assert 20 <= len(clean) <= 32 and all(notes["loss"][j] < 3.5 for j in clean)
+    for i in range(N):
+        for side in ("by_image", "by_text"):
+            vectors, entry = notes[side], int(method.state[side][0, i + 5]) - 5
+            allowed = [j for j in clean if self_match or j != i]
+            best = max(cosine(vectors[i], vectors[j]) for j in allowed)
+            assert entry in allowed
+            assert cosine(vectors[i], vectors[entry]) == pytest.approx(best, abs=1e-6)
+            if side == "by_image" and self_match:
+                siblings = [j for j in clean if OWNER[j] == OWNER[entry]]
+                assert entry == min(siblings, key=lambda j: notes["loss"][j])
+    if self_match:
+        assert all(method.state["by_text"][0, j + 5] == j + 5 for j in clean)
+    assert (method.state["by_image"][0, :5] == -1).all()  # not for training
+
+
+def test_where_nothing_reaches_the_threshold_the_cleanest_share_does():
+    rng = np.random.default_rng(1)
+    notes = observed(0) | {"loss": rng.normal(size=N).astype(np.float32)}  # one group: nothing is certain
+    method = banked([notes], threshold=1.0, least=0.1)
+    facts = method.facts()
+    assert facts["reach_threshold"] < 0.1 and facts["bank_share"] == pytest.approx(0.1)
+    cleanest = set(np.argsort(notes["loss"])[:6] + 5)
+    assert set(method.state["by_text"][0, 5:].tolist()) == cleanest
+    assert set(method.state["by_image"][0, 5:].tolist()) <= cleanest
+    strict = banked([observed(0)]).facts()
+    assert strict["bank_share"] == strict["reach_threshold"] > 0.3
+    without = NPC()
+    without.begin(SETTING(InfoNCE()))
+    assert set(without.facts()) == {"noise_rate"}
+
+
+def test_two_networks_use_each_others_bank_and_one_its_own():
+    method = banked([observed(0), observed(1)])
+    ids = np.array([5, 17, 40])
+    for network in (0, 1):
+        found = method.companions({"all": ids}, network)
+        for side in ("by_image", "by_text"):
+            assert found[side].tolist() == method.state[side][1 - network, ids].tolist()
+    assert not np.array_equal(method.state["by_text"][0], method.state["by_text"][1])
+    alone = banked([observed(0)])
+    assert alone.companions({"all": ids}, 0)["by_text"].tolist() == alone.state["by_text"][0, ids].tolist()
+
+
+def test_the_phases_make_the_bank_once_or_every_epoch():
+    named = [(p.name, p.epochs, p.warm, p.observe) for p in NPC(warmup_epochs=2, epochs=4).phases()]
+    assert named == [("warm-up", 2, True, False), ("bank", 1, False, True), ("train", 3, False, False)]
+    assert [p.observe for p in NPC(epochs=4, refresh=True).phases()] == [False, True, True]
+    assert sum(p.epochs for p in NPC(epochs=0).phases()) == 0
+
+
+def test_what_cannot_be_is_told_in_one_line():
+    for bad in ({"threshold": 1.1}, {"least": -0.1}, {"bank_weight": -1.0}, {"networks": 3}, {"epochs": -1}):
+        with pytest.raises(InputError, match=next(iter(bad))):
+            NPC(**bad)
+    with pytest.raises(InputError, match=r"two_tower starts untrained: give npc\.warmup_epochs"):
+        NPC().check(TwoTower)
+    NPC(warmup_epochs=1).check(TwoTower)
+    NPC().check(type("Trained", (TwoTower,), {"starts_trained": True}))
