@@ -217,11 +217,11 @@ def _summary(folder: Path, metrics: Mapping[str, object]) -> None:
     found: Mapping[str, float] | None = metrics.get("detection")  # type: ignore[assignment]
     if found and found["auroc"] is not None:
         print(
-            f"mismatched pairs found: {found['flagged']} flagged, {found['precision']:.1%} of them rightly, "
+            f"mismatched training pairs: {found['flagged']} flagged, {found['precision']:.1%} of them rightly, "
             f"{found['recall']:.1%} of all found, AUROC {found['auroc']:.4f}"
         )
     if kinds := metrics.get("verdicts"):
-        print(f"kinds of mismatch: {', '.join(f'{n} {name}' for name, n in kinds.items())}")  # type: ignore[attr-defined]
+        print(f"kinds of mismatch, all splits: {', '.join(f'{n} {name}' for name, n in kinds.items())}")  # type: ignore[attr-defined]
     print(f"table of suspects: {folder / 'issues.csv'}\nreport: {folder / 'report.html'}")
 
 

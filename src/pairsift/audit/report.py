@@ -179,7 +179,8 @@ def _scores(table: pa.Table, metrics: Tree, score: FloatArray, flag: NDArray[np.
 
 def _verdicts(table: pa.Table) -> str:
     """The verdicts' shares as one stacked bar."""
-    counts = sorted(Counter(table["verdict"].to_pylist()).items())
+    counts = Counter(table["verdict"].to_pylist()).most_common()
+    counts.sort(key=lambda item: item[0] != "clean")
     known = {"clean": "clean", "mismatched": "bad"}
     others = iter(("s5", "s6", "s3", "s4") * len(counts))
     tones = [known.get(name) or next(others) for name, _ in counts]

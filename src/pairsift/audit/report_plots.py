@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Matplotlib draws in these colours, and each becomes the page's variable: plots follow the reader's light or dark.
-TONES = ("clean", "bad", "s3", "s4", "s5", "s6")
+TONES = ("clean", "bad", "s3", "s4", "s5", "s6", "s7", "s8")
 _PAINT = {name: f"#0a0b{20 + row:02x}" for row, name in enumerate((*TONES, "muted", "line", "band", "ink"))}
 BINS = 40
 SIZE = 9  # of all text, in units of a plot 403 wide
