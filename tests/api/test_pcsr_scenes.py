@@ -71,7 +71,10 @@ def test_an_opened_run_is_judged_the_same_and_the_command_line_says_the_kinds(ru
     assert pairsift.open_run(folder, progress=False).audit().equals(before)
     assert main(["audit", str(folder)]) == 0
     found = json.loads((folder / "metrics.json").read_text())["verdicts"]
-    assert f"kinds of mismatch, all splits: {', '.join(f'{n} {name}' for name, n in found.items())}" in capsys.readouterr().out
+    assert (
+        f"kinds of mismatch, all splits: {', '.join(f'{n} {name}' for name, n in found.items())}"
+        in capsys.readouterr().out
+    )
 
 
 def test_words_come_from_flag_and_division(tmp_path):
