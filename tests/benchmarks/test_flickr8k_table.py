@@ -22,6 +22,7 @@ def row(method: str, seed: int, rsum: float, noise: float = 0.4) -> dict:
         "seed": seed,
         "rsum": rsum,
         "rsum_single": rsum - 5,
+        "networks": 2,
         "auroc": 0.9,
         "noise_rate": {"estimated": 0.41, "true": 0.4},
         "seconds": 10.0,
@@ -36,6 +37,11 @@ def test_recovery_compares_with_plain_and_oracle_of_the_same_seed_and_noise():
     assert flickr8k.recovery(ROWS, row("pc2", 2, 240)) == pytest.approx(0.75)
     assert flickr8k.recovery(ROWS, row("pc2", 3, 240)) is None
     assert flickr8k.recovery(ROWS, row("pc2", 1, 240, noise=0.6)) is None
+
+
+def test_a_single_network_is_compared_with_single_networks():
+    alone = row("npc", 1, 215) | {"rsum_single": 215, "networks": 1}
+    assert flickr8k.recovery(ROWS, alone) == pytest.approx((215 - 195) / 50)
 
 
 def test_the_table_holds_means_and_spreads():
