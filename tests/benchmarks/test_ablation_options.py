@@ -7,8 +7,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-import ablations  # noqa: E402
-from pairsift.api.config import Config  # noqa: E402
+import ablations
+from pairsift.api.config import Config
 
 
 @pytest.mark.parametrize("name", sorted(ablations.STUDIES))
