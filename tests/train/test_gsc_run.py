@@ -1,7 +1,6 @@
 """GSC in the loop: estimates from the second epoch on, labels exchanged, and a run that was cut short ends the same."""
 
 import numpy as np
-import pytest
 import torch
 from train_helpers import make_pairs
 
@@ -10,14 +9,6 @@ from pairsift.match import TwoTower
 from pairsift.methods import GSC
 from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def job(folder, method):

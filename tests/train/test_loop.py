@@ -27,14 +27,6 @@ from pairsift.train.options import TrainOptions
 from pairsift.train.schedule import learning_rate
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
     return {f"{k}.{n}": v for k, net in enumerate(trainer.networks) for n, v in net.state_dict().items()}
 

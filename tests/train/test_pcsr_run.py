@@ -17,14 +17,6 @@ from pairsift.train.batches import steps
 from pairsift.train.loop import CHECKPOINT, Trainer
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def watched(folder: Path, **options) -> tuple[Trainer, list]:
     """A trainer, and a list that gets (phase, network, ids by subset, batches) of every step."""
     trainer, seen = Trainer(make_job(folder, "pcsr", **options)), []
