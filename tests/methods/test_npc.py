@@ -14,19 +14,29 @@ from pairsift.errors import InputError
 from pairsift.loss.ranking import Hinge, InfoNCE
 from pairsift.match import TwoTower
 from pairsift.methods import NPC
-from pairsift.methods.base import Batch, Network, Phase, Setting
-from pairsift.methods.siamese import view, views_at
+from pairsift.methods.base import Batch, Network, Pairing, Phase, Setting, Term, not_negatives
+from pairsift.methods.siamese import View, encode, view, views_at
 from pairsift.train.lookahead import after_step
 from pairsift.train.loop import decayed
 
 TRAIN = Phase("train", 1)
 IDS, NEAR_IMAGE, NEAR_TEXT = [0, 3, 5, 6, 9], [1, 3, 7, 7, 4], [0, 8, 7, 2, 4]
+SIDES = {"by_image": NEAR_IMAGE, "by_text": NEAR_TEXT}
 
 
 def double(ids: list[int]) -> Batch:
     batch = batch_of(ids)
     sides = (Items(items.values.double(), items.mask) for items in (batch.images, batch.texts))
     return Batch(batch.ids, batch.image_rows, batch.caption_images, *sides)
+
+
+def stepped(method: NPC, network: Network, gather=double) -> list[Term]:
+    """The terms of a step on the pairs IDS with these bank pairs."""
+    for side, ids in SIDES.items():
+        method.state[side][0, IDS] = ids
+    more = method.companions({"all": np.array(IDS)}, 0)
+    batches = {"all": gather(IDS), **{name: gather(ids) for name, ids in more.items()}}
+    return method.step([network], 0, batches, TRAIN)
 
 
 def ready(network: Network, rate: float, clip: float = 0.0, steps: int = 2) -> torch.optim.Optimizer:
@@ -109,8 +119,7 @@ def test_a_step_is_equations_6_to_11(ranking, losses, share, clip):
         weights.append(math.tanh(r) if r < 1 else 1.0)  # Eq. 8
     assert min(weights) < 0.9 and (clip or max(weights) == 1.0)
 
-    batches = {"all": double(IDS), "by_image": double(NEAR_IMAGE), "by_text": double(NEAR_TEXT)}
-    terms = {term.name: term for term in method.step([network], 0, batches, TRAIN)}
+    terms = {term.name: term for term in stepped(method, network)}
     assert terms["weight"].values.tolist() == pytest.approx(weights, rel=1e-6)
     expected = [w * share * (a + b) for w, a, b in zip(weights, *losses(network, IDS), strict=True)]
     assert terms["correspondence"].values.tolist() == pytest.approx(expected, rel=1e-6)  # Eq. 9
@@ -126,14 +135,13 @@ def test_gradients_are_those_of_the_weighted_loss_and_of_the_bank():
     method.begin(SETTING(InfoNCE()))
     network = make_networks(method)[0].double()
     ready(network, rate=0.05)
-    batches = {"all": double(IDS), "by_image": double(NEAR_IMAGE), "by_text": double(NEAR_TEXT)}
-    terms = {term.name: term for term in method.step([network], 0, batches, TRAIN)}
+    terms = {term.name: term for term in stepped(method, network)}
     w = terms["weight"].values
     assert not w.requires_grad
     torch.stack([term.reduced() * term.weight for term in terms.values()]).sum().backward()
     found = [parameter.grad.clone() for parameter in network.parameters()]
     network.zero_grad()
-    seen = {name: view(network, batch) for name, batch in batches.items()}
+    seen = {name: alone(network, double(ids), 0) for name, ids in {"all": IDS, **SIDES}.items()}
     values = {name: InfoNCE().observe(one.similarity, one.scale, one.exclude) for name, one in seen.items()}
     ((w * values["all"]).mean() + values["by_image"].mean() + values["by_text"].mean()).backward()
     for ours, parameter in zip(found, network.parameters(), strict=True):
@@ -145,15 +153,26 @@ def test_gradients_are_those_of_the_weighted_loss_and_of_the_bank():
 def test_each_part_can_be_left_out(weigh, bank_weight):
     method = NPC(weigh=weigh, bank_weight=bank_weight)
     method.begin(SETTING(InfoNCE()))
-    method.state["by_image"][:], method.state["by_text"][:] = 1, 2
-    more = method.companions({"all": np.array(IDS)}, 0)
-    assert set(more) == ({"by_image", "by_text"} if weigh or bank_weight else set())
     network = make_networks(method)[0]
     ready(network, rate=0.05)
-    batches = {"all": batch_of(IDS), **{name: batch_of(ids) for name, ids in more.items()}}
-    names = [term.name for term in method.step([network], 0, batches, TRAIN)]
+    gathered = []
+    names = [term.name for term in stepped(method, network, lambda ids: gathered.append(list(ids)) or batch_of(ids))]
     bank = ["by_image", "by_text"] if bank_weight else []
     assert names == ["correspondence", *bank, *(["weight"] if weigh else [])]
+    assert gathered == [IDS, *([[1, 2, 4, 7, 8]] if weigh or bank_weight else [])]
+
+
+def test_pairs_of_the_batch_are_not_gathered_again():
+    method = NPC()
+    method.begin(SETTING(InfoNCE()))
+    method.state["by_image"][0, IDS] = method.state["by_text"][0, IDS] = IDS
+    assert method.companions({"all": np.array(IDS)}, 0) == {}
+    network = make_networks(method)[0]
+    ready(network, rate=0.05)
+    terms = method.step([network], 0, {"all": batch_of(IDS)}, TRAIN)
+    torch.testing.assert_close(terms[1].values, terms[2].values)  # its own bank on both sides
+    method.state["by_image"][0, 3] = 8
+    assert method.companions({"all": np.array(IDS)}, 0)["bank"].tolist() == [8, 0]  # one alone has no batch statistics
 
 
 class Rough(TwoTower):
@@ -173,45 +192,53 @@ def rough(rate):
     ready(network, rate)
     method = NPC()
     method.begin(SETTING(InfoNCE()))
-    batches = {"all": batch_of(IDS), "by_image": batch_of([1, 3, 7, 8, 4]), "by_text": batch_of([0, 8, 6, 2, 4])}
-    return network, method, batches
+    return network, method
+
+
+def alone(network: Network, batch: Batch, seed: int) -> View:
+    """A batch by itself."""
+    (codes,) = encode(network, [batch], seed)
+    return view(network, Pairing(*codes, not_negatives(batch)))
 
 
 def test_a_step_of_no_length_changes_nothing_whatever_dropout_does():
-    network, method, batches = rough(rate=0.0)
-    terms = method.step([network], 0, batches, TRAIN)
+    network, method = rough(rate=0.0)
+    terms = stepped(method, network, batch_of)
     assert terms[-1].values.tolist() == [1.0] * 5
-    network, method, batches = rough(rate=0.05)
-    terms = method.step([network], 0, batches, TRAIN)
+    network, method = rough(rate=0.05)
+    terms = stepped(method, network, batch_of)
     assert terms[-1].values.min() < 0.77
 
 
 def test_looking_ahead_leaves_statistics_and_the_generator_alone():
-    network, _, batches = rough(rate=0.05)
-    names = ("by_image", "by_text")
+    network, _ = rough(rate=0.05)
+    batches = [batch_of(IDS), batch_of([1, 7, 8])]
+    places = [torch.tensor([0, 1, 5, 6]), torch.tensor([7, 7, 2])]
     state = torch.get_rng_state()
     kept = copy.deepcopy(network.state_dict())
     weights = {name: parameter + 0.1 for name, parameter in network.named_parameters()}
-    seen = views_at(network, weights, [batches[name] for name in names], [1, 2])
+    seen = views_at(network, weights, batches, places, 1)
     assert torch.equal(state, torch.get_rng_state())
     torch.testing.assert_close(kept, network.state_dict(), rtol=0, atol=0)
     other = copy.deepcopy(network)
     other.load_state_dict({**kept, **weights})
-    for one, name, seed in zip(seen, names, (1, 2), strict=True):
-        expected = view(other, batches[name], seed)
-        torch.testing.assert_close(one.similarity, expected.similarity)
-        torch.testing.assert_close(one.scale, expected.scale)
+    masked = encode(other, batches, 1)
+    images, texts = (torch.cat([side.vectors for side in sides]) for sides in zip(*masked, strict=True))
+    for one, at in zip(seen, places, strict=True):
+        torch.testing.assert_close(one.similarity, images[at] @ texts[at].T)
+        torch.testing.assert_close(one.scale, other.matcher.scale())
         assert not one.similarity.requires_grad
-        assert not torch.equal(one.similarity, view(other, batches[name], seed + 5).similarity)
+    assert seen[1].exclude.tolist() == [[True, True, False], [True, True, False], [False, False, True]]
+    assert not torch.equal(seen[0].similarity, views_at(network, weights, batches, places, 6)[0].similarity)
 
 
 def test_mixed_precision_reads_the_change_in_full():
-    network, method, batches = rough(rate=1e-7)  # bf16 has no number so near to another
+    network, method = rough(rate=1e-7)  # bf16 has no number so near to another
     seen = []
     losses = method._losses
     method._losses = lambda views: seen.append(losses(views)) or losses(views)
     with torch.autocast("cpu", torch.bfloat16):
-        terms = method.step([network], 0, batches, TRAIN)
+        terms = stepped(method, network, batch_of)
     (before, after) = seen
     assert all(part.dtype == torch.float32 for part in (*before, *after))
     assert not torch.equal(before[0], after[0])
@@ -288,12 +315,13 @@ def test_two_networks_use_each_others_bank_and_one_its_own():
     method = banked([observed(0), observed(1)])
     ids = np.array([5, 17, 40])
     for network in (0, 1):
-        found = method.companions({"all": ids}, network)
-        for side in ("by_image", "by_text"):
-            assert found[side].tolist() == method.state[side][1 - network, ids].tolist()
+        found = method.companions({"all": ids}, network)["bank"]
+        bank = {pair for side in SIDES for pair in method.state[side][1 - network, ids].tolist()}
+        assert set(found.tolist()) - set(ids.tolist()) == bank - set(ids.tolist())
     assert not np.array_equal(method.state["by_text"][0], method.state["by_text"][1])
-    alone = banked([observed(0)])
-    assert alone.companions({"all": ids}, 0)["by_text"].tolist() == alone.state["by_text"][0, ids].tolist()
+    single = banked([observed(0)])
+    bank = {pair for side in SIDES for pair in single.state[side][0, ids].tolist()}
+    assert set(single.companions({"all": ids}, 0)["bank"].tolist()) == bank - set(ids.tolist())
 
 
 def test_the_phases_make_the_bank_once_or_every_epoch():

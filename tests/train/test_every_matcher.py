@@ -13,7 +13,7 @@ from pairsift.loss.ranking import Hinge
 from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
 from pairsift.methods.base import Network
-from pairsift.methods.siamese import view, views_at
+from pairsift.methods.siamese import encode, pairings, view, views_at
 from pairsift.pairs import Pairs, inject
 from pairsift.train.batches import Gatherer
 from pairsift.train.loop import Job, Trainer
@@ -85,18 +85,24 @@ def test_every_matcher_can_be_looked_at_with_other_weights(matcher: str) -> None
     network = Network(MATCHERS[matcher](**SIZES, **more), None).train()
     batch = Gatherer(features, pairs.image_of, torch.device("cpu"))(pairs.ids("train")[::3])
     parameters = {name: value for name, value in network.named_parameters() if value.requires_grad}
-    loss = view(network, batch, 1).similarity.square().sum()
+    everything = [torch.arange(len(batch))]
+
+    def similarity(seed: int) -> torch.Tensor:
+        (pair,) = pairings([batch], encode(network, [batch], seed), everything)
+        return view(network, pair).similarity
+
+    loss = similarity(1).square().sum()
     ahead = torch.autograd.grad(loss, list(parameters.values()), retain_graph=True, allow_unused=True)
     loss.backward()  # a second time through the same graph
     for found, parameter in zip(ahead, parameters.values(), strict=True):
         assert (found is None and parameter.grad is None) or torch.equal(found, parameter.grad)
     other = {name: value.detach() + 0.1 * torch.randn_like(value) for name, value in network.named_parameters()}
     kept = copy.deepcopy(network.state_dict())
-    (seen,) = views_at(network, other, [batch], [7])
+    (seen,) = views_at(network, other, [batch], everything, 7)
     torch.testing.assert_close(kept, network.state_dict(), rtol=0, atol=0)
-    before = view(network, batch, 7).similarity
+    before = similarity(7)
     network.load_state_dict({**kept, **other})
-    torch.testing.assert_close(seen.similarity, view(network, batch, 7).similarity, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(seen.similarity, similarity(7), rtol=1e-5, atol=1e-6)
     assert (seen.similarity - before).abs().max() > 1e-4
 
 

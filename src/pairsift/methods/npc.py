@@ -13,10 +13,10 @@ from torch import Tensor
 from pairsift.errors import InputError
 from pairsift.loss.impact import Directions, change, confidence
 from pairsift.match.base import Matcher
-from pairsift.methods.base import Array, Batch, Network, Phase, Setting, Term, demand, not_negatives
+from pairsift.methods.base import Array, Batch, Network, Pairing, Phase, Setting, Term, demand, not_negatives
 from pairsift.methods.division import DividingMethod
 from pairsift.methods.plain import CLIP, PAPER, TWO_TOWER
-from pairsift.methods.siamese import View, view, views_at
+from pairsift.methods.siamese import View, encode, pairings, view, views_at
 from pairsift.pairs.pairs import Ints
 from pairsift.trust.nearest import nearest
 
@@ -36,7 +36,8 @@ class NPC(DividingMethod):
     alone, because it is this batch that is asked about. (The published code's copy has moments of its own; the paper
     does not say.) The bank pairs are read at theta and at theta' in training mode with the same dropout masks, since
     different ones would drown a step's effect, and in float32, since mixed precision rounds small steps away; batch
-    norms keep no statistics of theta'.
+    norms keep no statistics of theta'. A pair that is in the batch and in its bank, or in the bank twice, is encoded
+    once.
 
     Where the published code differs from the paper, the paper holds: weights meet per-pair losses (the code multiplies
     batch means), the bank's loss has a gradient (the code's has none), the bank takes 0.99 (0.9), and p and q are the
@@ -177,31 +178,51 @@ class NPC(DividingMethod):
         return {**super().facts(), "reach_threshold": passed, "bank_share": max(passed, self.least)}
 
     def companions(self, wanted: Mapping[str, Ints], network: int) -> Mapping[str, Ints]:
-        """MB_batch: the bank pairs of the step's pairs, once there is a bank and somebody reads it."""
-        entries = {side: np.asarray(self.believed(side, network)[wanted["all"]], np.int64) for side in SIDES}
-        ready = all((found >= 0).all() for found in entries.values())
-        return entries if ready and (self.weigh or self.bank_weight) else {}
+        """The bank pairs of the step's pairs that are not among these, once there is a bank and somebody reads it."""
+        ids = wanted["all"]
+        if not self._banked(ids, network):
+            return {}
+        more = np.setdiff1d(np.concatenate([self._bank(side, ids, network) for side in SIDES]), ids)
+        return {"bank": np.append(more, ids[: len(more) == 1])} if len(more) else {}  # a batch norm needs two
+
+    def _bank(self, side: str, ids: Ints, network: int) -> Ints:
+        """Ids of the bank pairs of these pairs, (len(ids),)."""
+        return np.asarray(self.believed(side, network)[ids], np.int64)
+
+    def _banked(self, ids: Ints, network: int) -> bool:
+        """Whether a step on these pairs has a bank and reads it."""
+        used = self.weigh or self.bank_weight > 0
+        return used and all((self._bank(side, ids, network) >= 0).all() for side in SIDES)
 
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """L_RCE + L_MB (Eq. 11)."""
-        own = networks[k]
-        given = self._term("correspondence", view(own, batches["all"]), warm=phase.warm)
-        bank = [batches[side] for side in SIDES if side in batches]
-        if not bank:
-            return [given]
-        seeds: list[int] = torch.randint(2**31, (len(bank),)).tolist()
-        with torch.set_grad_enabled(self.bank_weight > 0):
-            seen = [view(own, batch, seed) for batch, seed in zip(bank, seeds, strict=True)]
+        own, given = networks[k], batches["all"]
+        lot = [given, *([batches["bank"]] if "bank" in batches else [])]
+        places = self._places(lot, k) if self._banked(given.ids, k) else []
+        seed = int(torch.randint(2**31, ()))
+        coded = encode(own, lot, seed)
+        first = self._term("correspondence", view(own, Pairing(*coded[0], not_negatives(given))), warm=phase.warm)
+        if not places:
+            return [first]
+        seen = [view(own, pair) for pair in pairings(lot, coded, places)]
         entries = zip(SIDES, seen, strict=True)
         terms = [self._term(side, one, self.bank_weight) for side, one in entries if self.bank_weight]  # Eq. 10
         if not self.weigh:
-            return [given, *terms]
-        after = views_at(own, self._after(own, given), bank, seeds)
-        if torch.is_autocast_enabled(given.values.device.type):  # `seen` is too coarse to be compared with
-            seen = views_at(own, dict(own.named_parameters()), bank, seeds)
+            return [first, *terms]
+        after = views_at(own, self._after(own, first), lot, places, seed)
+        if torch.is_autocast_enabled(first.values.device.type):  # `seen` is too coarse to be compared with
+            seen = views_at(own, dict(own.named_parameters()), lot, places, seed)
         w = confidence(change(self._losses(seen), self._losses(after)))
-        weighted = Term(given.name, w * given.values, reduction=given.reduction)  # Eq. 9
+        weighted = Term(first.name, w * first.values, reduction=first.reduction)  # Eq. 9
         return [weighted, *terms, Term("weight", w, weight=0.0)]
+
+    def _places(self, lot: Sequence[Batch], k: int) -> list[Tensor]:
+        """For each side of MB_batch, where the first batch's bank pairs lie in all batches one after the other."""
+        ids = np.concatenate([batch.ids for batch in lot])
+        order = np.argsort(ids, kind="stable")
+        device = lot[0].image_rows.device
+        found = [order[np.searchsorted(ids[order], self._bank(side, lot[0].ids, k))] for side in SIDES]
+        return [torch.from_numpy(places).to(device) for places in found]
 
     def _term(self, name: str, seen: View, weight: float = 1.0, warm: bool = False) -> Term:
         """The run's ranking loss, believing every pair."""

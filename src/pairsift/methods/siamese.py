@@ -1,4 +1,4 @@
-"""How a network would see a batch with other parameters."""
+"""How a network would see pairs with other parameters."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
-from pairsift.methods.base import Batch, Network, not_negatives
+from pairsift.match.base import Codes
+from pairsift.methods.base import Batch, Network, Pairing, related
+
+Coded = tuple[Codes, Codes]
 
 
 @dataclass(frozen=True)
 class View:
-    """A network's similarities of a batch.
+    """A network's similarities of a pairing.
 
     Attributes:
         similarity: (B, B), images in rows, pairs on the diagonal.
@@ -28,18 +31,29 @@ class View:
     exclude: Tensor
 
 
-def view(network: Network, batch: Batch, seed: int | None = None) -> View:
-    """The batch as the network sees it, with dropout masks of this seed or of the running generator."""
-    with masks(seed, batch.image_rows.device):
-        similarity, scale = network(batch)
-    return View(similarity, scale, not_negatives(batch))
+def encode(network: Network, batches: Sequence[Batch], seed: int) -> list[Coded]:
+    """Codes of each batch's images and captions, with dropout masks that the seed decides."""
+    with masks(seed, batches[0].image_rows.device):
+        return [network.encode(batch) for batch in batches]
+
+
+def pairings(batches: Sequence[Batch], coded: Sequence[Coded], places: Sequence[Tensor]) -> list[Pairing]:
+    """Pairs of encoded batches, each chosen by its places in all of them one after the other, (B,)."""
+    images, texts = (Codes.join(side) for side in zip(*coded, strict=True))
+    rows, owners = (torch.cat([getattr(b, name) for b in batches]) for name in ("image_rows", "caption_images"))
+    return [Pairing(images.rows(at), texts.rows(at), related(rows[at], owners[at])) for at in places]
+
+
+def view(network: Network, pair: Pairing) -> View:
+    """The pairing as the network sees it."""
+    return View(network.matcher.similarity(pair.images, pair.texts), network.matcher.scale(), pair.exclude)
 
 
 @torch.no_grad()
 def views_at(
-    network: Network, parameters: Mapping[str, Tensor], batches: Sequence[Batch], seeds: Sequence[int]
+    network: Network, parameters: Mapping[str, Tensor], batches: Sequence[Batch], places: Sequence[Tensor], seed: int
 ) -> list[View]:
-    """The batches as the network would see them with other parameters, in its present mode, without gradient.
+    """Pairings of the batches as the network would see them with other parameters, in its present mode, no gradient.
 
     In float32, also inside mixed precision, which rounds small differences of parameters away. Batch norms take these
     batches' statistics in training mode and leave the network's own as they are.
@@ -47,25 +61,32 @@ def views_at(
     Args:
         network: The network.
         parameters: All its parameters by name.
-        batches: What to see.
-        seeds: A seed of dropout masks for each.
+        batches: What to encode.
+        places: The pairings, as in `pairings`.
+        seed: Of the dropout masks.
     """
-    found = []
-    for batch, seed in zip(batches, seeds, strict=True):
-        device = batch.image_rows.device
-        spare = {name: buffer.clone() for name, buffer in network.named_buffers()}
-        with masks(seed, device), torch.autocast(device.type, enabled=False):
-            similarity, scale = functional_call(network, {**spare, **parameters}, (batch,))
-        found.append(View(similarity, scale, not_negatives(batch)))
+    spare = {name: buffer.clone() for name, buffer in network.named_buffers()}
+    values = {f"network.{name}": value for name, value in {**spare, **parameters}.items()}
+    with torch.autocast(batches[0].image_rows.device.type, enabled=False):
+        found: list[View] = functional_call(_Views(network), values, (batches, places, seed))
     return found
 
 
+class _Views(nn.Module):
+    """Encoding and pairing in one module, since other parameters can be lent to a module only."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, batches: Sequence[Batch], places: Sequence[Tensor], seed: int) -> list[View]:
+        coded = encode(self.network, batches, seed)
+        return [view(self.network, pair) for pair in pairings(batches, coded, places)]
+
+
 @contextmanager
-def masks(seed: int | None, device: torch.device) -> Iterator[None]:
-    """Dropout with masks that a seed alone decides; afterwards the generator is where it was. None changes nothing."""
-    if seed is None:
-        yield
-        return
+def masks(seed: int, device: torch.device) -> Iterator[None]:
+    """Dropout with masks that a seed alone decides; afterwards the generator is where it was."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield
