@@ -45,7 +45,7 @@ class NCR(DividingMethod):
             "ncr.all_epochs": 10,
         },
         "paper_cc152k": {**PAPER, "ncr.warmup_epochs": 10},
-        "two_tower": {**TWO_TOWER, "ncr.warmup_epochs": 1, "ncr.clean_epochs": 3, "ncr.all_epochs": 4},
+        "two_tower": {**TWO_TOWER, "ncr.warmup_epochs": 2, "ncr.clean_epochs": 3, "ncr.all_epochs": 3},
         "clip": {**CLIP, "ncr.warmup_epochs": 1, "ncr.clean_epochs": 2, "ncr.all_epochs": 2},
     }
 

@@ -69,9 +69,9 @@ class PC2(CaptioningMethod):
         "paper_now": {**PAPER, "pc2.warmup_epochs": 10},
         "two_tower": {
             **TWO_TOWER,
-            "pc2.warmup_epochs": 1,
+            "pc2.warmup_epochs": 2,
             "pc2.clean_epochs": 3,
-            "pc2.all_epochs": 4,
+            "pc2.all_epochs": 3,
             "pc2.search": "epoch",
         },
         "clip": {**CLIP, "pc2.warmup_epochs": 1, "pc2.clean_epochs": 2, "pc2.all_epochs": 2, "pc2.search": "epoch"},

@@ -72,10 +72,10 @@ class PCSR(ConsistencyMethod):
         "paper_cc152k": {**PAPER, "pcsr.warmup_epochs": 10},
         "two_tower": {
             **TWO_TOWER,
-            "pcsr.warmup_epochs": 1,
+            "pcsr.warmup_epochs": 2,
             "pcsr.clean_epochs": 3,
             "pcsr.refine_epochs": 2,
-            "pcsr.all_epochs": 2,
+            "pcsr.all_epochs": 1,
             "pcsr.search": "epoch",
         },
         "clip": {
