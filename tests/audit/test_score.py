@@ -32,7 +32,7 @@ def test_evidence_is_infonce_over_the_gallery(monkeypatch):
     owner = np.array([0, 0, 1, 2, 2, 2, 3, 5, 6, 6])  # image 4 has no caption
     gallery = make_gallery(7, owner)
     stray = np.array([3, 0, 2, 5, 6, 1, 1, 4, 0, 2])
-    sums = module._whole(gallery, np.stack([owner, stray]))
+    sums, _ = module._whole(gallery, np.stack([owner, stray]))
     given, chance = sums.evidence()
     s = gallery.block(np.arange(7)).astype(float) * gallery.scale()
     for t in range(len(owner)):
@@ -44,15 +44,19 @@ def test_evidence_is_infonce_over_the_gallery(monkeypatch):
             assert found == pytest.approx(s[image, t] - (row + column) / 2, abs=1e-5)
 
 
-def test_suggestions_are_the_best_captions_of_other_images():
+def test_suggestions_are_the_best_captions_of_other_images(monkeypatch):
+    monkeypatch.setattr(module, "CHUNK", 3)
     owner = np.array([0, 0, 1, 2, 2, 2, 3, 5, 6, 6])
     gallery = make_gallery(7, owner)
-    sums = module._whole(gallery, np.stack([owner, owner]))
-    best = module._suggest(gallery, owner, sums, np.arange(7), 32)
+    sums, best = module._whole(gallery, np.stack([owner, owner]))
     s = gallery.block(np.arange(7)).astype(float) * gallery.scale()
     for image in range(7):
         fits = [(s[image, t] - sums.columns[0, t], t) for t in range(len(owner)) if owner[t] != image]
         assert best[image] == max(fits)[1]
+    sums = module._sampled(gallery, np.stack([owner, owner]), np.arange(7), np.arange(10))
+    assert np.array_equal(
+        module._suggest(gallery, owner, sums, np.arange(7), 32), best
+    )  # every caption is short-listed
 
 
 def planted(n_images: int = 400, wrong: float = 0.3, seed: int = 1):

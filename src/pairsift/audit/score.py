@@ -13,7 +13,7 @@ from pairsift.pairs.pairs import Ints
 from pairsift.retrieve.codes import Block, Gallery
 from pairsift.trust.mixture import fit_beside, fit_mixture
 
-CHUNK = 256  # images in a block
+CHUNK = 256  # images or captions in a block
 Floats = NDArray[np.float64]
 
 
@@ -75,7 +75,10 @@ def judge(
     n_images = len(gallery.images[0])
     beside = np.stack([owner, rng.integers(0, n_images, len(owner))])
     images, captions = (np.sort(rng.permutation(n)[:references]) for n in (n_images, len(owner)))
-    sums = _whole(gallery, beside) if gallery.factorises else _sampled(gallery, beside, images, captions)
+    if gallery.factorises:
+        sums, best = _whole(gallery, beside)
+    else:
+        sums, best = _sampled(gallery, beside, images, captions), None
     evidence, chance = sums.evidence()
     score = np.ones(len(owner))
     score[trained] = fit_mixture(-evidence[trained], seed).low(-evidence[trained])
@@ -83,7 +86,8 @@ def judge(
         mixture = fit_beside(-evidence[~trained], -chance[~trained])
         score[~trained] = mixture.low(-evidence[~trained])
     flagged = score < 0.5
-    best = _suggest(gallery, owner, sums, np.unique(owner[flagged]), shortlist)
+    if best is None:
+        best = _suggest(gallery, owner, sums, np.unique(owner[flagged]), shortlist)
     return Verdicts(score, flagged, np.where(flagged, best[owner], -1))
 
 
@@ -95,42 +99,42 @@ class _Sums:
         pairs: s(I, T)/tau, (2, n_texts).
         rows: log sum_T' exp(s(I, T')/tau) over the reference captions that are not given with I, (2, n_texts).
         columns: log sum_I' exp(s(I', T)/tau) over the reference images and I, (2, n_texts).
-        coarse: The sum over the reference images by the global vectors, (n_texts,); None where these tell all.
+        coarse: The sum over the reference images by the global vectors, (n_texts,).
     """
 
     pairs: Floats
     rows: Floats
     columns: Floats
-    coarse: Floats | None = None
+    coarse: Floats
 
     def evidence(self) -> Floats:
         """Evidence of every caption with its own and with the stray image, (2, n_texts)."""
         return self.pairs - (np.logaddexp(self.pairs, self.rows) + self.columns) / 2
 
 
-def _whole(gallery: Gallery, beside: Ints) -> _Sums:
-    """The sums over the whole gallery, in one pass.
+def _whole(gallery: Gallery, beside: Ints) -> tuple[_Sums, Ints]:
+    """The sums over the whole gallery, and each image's best caption that is not given with it, -1 for none, in one go.
 
     Args:
         gallery: The images and captions.
         beside: Each caption's own image, and a stray one, (2, n_texts).
     """
-    n_images, scale = len(gallery.images[0]), gallery.scale()
-    given, away = (_by_image(images, n_images) for images in beside)
-    pairs, rows = np.zeros((2, *beside.shape))
-    columns = torch.full((beside.shape[1],), -torch.inf, dtype=torch.float64)
-    for chunk in _chunks(np.arange(n_images)):
-        block = torch.from_numpy(gallery.block(chunk)) * scale
-        columns = torch.logaddexp(columns, block.logsumexp(0).double())
-        mine, others = (np.concatenate([part[image] for image in chunk]) for part in (given, away))
-        places = (beside[0, mine] - chunk[0], mine), (beside[1, others] - chunk[0], others)
-        for kind, (at, captions) in enumerate(places):
-            pairs[kind, captions] = block[at, captions].numpy()
-        block[places[0]] = -torch.inf
-        sums = block.logsumexp(1).numpy()
-        for kind, (at, captions) in enumerate(places):
-            rows[kind, captions] = sums[at]
-    return _Sums(pairs, rows, np.stack([columns.numpy()] * 2))
+    scale, n_images = gallery.scale(), len(gallery.images[0])
+    pairs, columns = np.zeros(beside.shape), np.zeros(beside.shape[1])
+    rows, top = torch.full((2, n_images), -torch.inf, dtype=torch.float64)
+    best = torch.full((n_images,), -1)
+    for chunk in _chunks(np.arange(beside.shape[1])):
+        block = torch.from_numpy(gallery.coarse(slice(None), slice(chunk[0], chunk[-1] + 1))) * scale
+        columns[chunk] = block.logsumexp(0).numpy()
+        at = np.arange(len(chunk))
+        for kind, images in enumerate(beside[:, chunk]):
+            pairs[kind, chunk] = block[images, at].numpy()
+        block[beside[0, chunk], at] = -torch.inf
+        rows = torch.logaddexp(rows, block.logsumexp(1).double())
+        fit, place = (block - torch.from_numpy(columns[chunk])).max(1)
+        better = fit > top
+        top, best = torch.where(better, fit, top), torch.where(better, place + int(chunk[0]), best)
+    return _Sums(pairs, rows.numpy()[beside], np.stack([columns] * 2), columns), best.numpy()
 
 
 def _sampled(gallery: Gallery, beside: Ints, images: Ints, captions: Ints) -> _Sums:
@@ -157,30 +161,18 @@ def _columns(block: Callable[[Ints], Block], images: Ints, scale: float) -> Floa
 def _suggest(gallery: Gallery, owner: Ints, sums: _Sums, images: Ints, shortlist: int) -> Ints:
     """For these images the best caption that is not given with them, -1 where there is none, (n_images,)."""
     best = np.full(len(gallery.images[0]), -1, np.int64)
-    captions, scale = _by_image(owner, len(best)), gallery.scale()
-    block, handicap, size = gallery.block, sums.columns[0], 1
-    if sums.coarse is not None:
-        block, handicap, size = gallery.coarse, sums.coarse, min(shortlist, len(owner))
+    captions, scale, size = _by_image(owner, len(best)), gallery.scale(), min(shortlist, len(owner))
     for chunk in _chunks(images):
-        fit = block(chunk) * scale - handicap
+        fit = gallery.coarse(chunk) * scale - sums.coarse
         for row, image in zip(fit, chunk, strict=True):
             row[captions[image]] = -np.inf
-        found = _largest(fit, size)
-        fit = np.take_along_axis(fit, found, 1)
-        if sums.coarse is not None:
-            exact = gallery.pairs(chunk.repeat(size), found.ravel()).reshape(found.shape) * scale
-            fit = np.where(fit > -np.inf, exact - sums.columns[0, found], -np.inf)
-        first = _largest(fit, 1)
+        found = np.sort(np.argpartition(-fit, size - 1, axis=1)[:, :size], axis=1)
+        exact = gallery.pairs(chunk.repeat(size), found.ravel()).reshape(found.shape) * scale
+        fit = np.where(np.take_along_axis(fit, found, 1) > -np.inf, exact - sums.columns[0, found], -np.inf)
+        first = fit.argmax(1)[:, None]
         chosen = np.take_along_axis(found, first, 1)
         best[chunk] = np.where(np.take_along_axis(fit, first, 1) > -np.inf, chosen, -1)[:, 0]
     return best
-
-
-def _largest(fit: Floats, size: int) -> Ints:
-    """Columns of each row's largest values, ascending, (rows, size); of equal ones the first where the size is 1."""
-    if size == 1:
-        return np.asarray(fit.argmax(1)[:, None], np.int64)
-    return np.sort(np.argpartition(-fit, size - 1, axis=1)[:, :size], axis=1)
 
 
 def _by_image(owner: Ints, n_images: int) -> list[Ints]:

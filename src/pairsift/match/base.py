@@ -105,7 +105,7 @@ class Matcher(nn.Module, ABC):
 
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Similarity of every image with every text, (n_images, n_texts), float32 at least."""
-        return _products(images.vectors, texts.vectors)
+        return products(images.vectors, texts.vectors)
 
     def pair_similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Similarity of every image with the text in the same place, (n,)."""
@@ -117,14 +117,14 @@ class Matcher(nn.Module, ABC):
 
     def intra_similarity(self, codes: Codes) -> Tensor:
         """Similarity of every item with every item of the same kind, (n, n)."""
-        return _products(codes.vectors, codes.vectors)
+        return products(codes.vectors, codes.vectors)
 
     def scale(self) -> Tensor:
         """Inverse temperature for losses with a softmax, scalar; a constant 1 / 0.07 unless the matcher learns it."""
         return torch.full((), 1 / 0.07, device=next(self.parameters()).device)
 
 
-def _products(left: Tensor, right: Tensor) -> Tensor:
+def products(left: Tensor, right: Tensor) -> Tensor:
     """Inner products of rows, in float32 at least: in half precision many would be the same."""
     with torch.autocast(left.device.type, enabled=False):
         return full(left) @ full(right).T

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from pairsift.encode.features import Features
-from pairsift.match.base import Matcher
+from pairsift.match.base import Matcher, products
 from pairsift.pairs.pairs import Ints, Pairs
 from pairsift.retrieve.bank import Bank, evaluating, sized
 from pairsift.retrieve.ranks import folded, ranks_by_view, recall
@@ -77,12 +77,15 @@ class Gallery:
         views = self.views(rows)
         return np.concatenate([views.mean(0, keepdims=True), views])
 
-    def coarse(self, rows: Ints) -> Block:
-        """Mean inner product of the global vectors of these images and all captions, (len(rows), n_texts)."""
-        index = torch.from_numpy(rows)
+    def coarse(self, rows: Ints | slice, captions: slice = slice(None)) -> Block:
+        """Mean inner product of the global vectors of these images and captions, (len(rows), len(captions)).
+
+        It is `block` itself where the matchers factorise.
+        """
         sides = zip(self.images, self.texts, strict=True)
-        parts = [images.vectors[index.to(images.vectors.device)] @ texts.vectors.T for images, texts in sides]
-        return np.asarray(torch.stack(parts).mean(0).float().cpu().numpy(), np.float32)
+        index = rows if isinstance(rows, slice) else torch.from_numpy(rows).to(self.images[0].vectors.device)
+        parts = [products(images.vectors[index], texts.vectors[captions]) for images, texts in sides]
+        return np.asarray((torch.stack(parts).sum(0) / len(parts)).cpu().numpy(), np.float32)
 
     def pairs(self, rows: Ints, places: Ints) -> Block:
         """Mean similarity of each of these images with the caption in the same position of `places`, (n,)."""
