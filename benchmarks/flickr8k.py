@@ -1,8 +1,9 @@
 """Methods side by side on Flickr8k with planted mismatches; prints a table and writes every run's row.
 
 Protocol: caption-level noise among the training captions, dev and test clean, the checkpoint with the best dev rSum
-tested once. Recovery is (rSum - plain) / (oracle - plain) at the same noise, seed, loss and encoders,
-of ensembles of two networks, or of single ones where the method trains one.
+tested once. Recovery is (rSum - plain) / (oracle - plain) at the same noise, loss and encoders, each a mean over the
+same seeds, of ensembles of two networks, or of single ones where the method trains one. Lost is what plain training on
+the clean captions has more. Cost is the mean seconds of an epoch per network over those of plain.
 
     python benchmarks/flickr8k.py --data ../shared/flickr8k --json benchmarks/results/flickr8k.json
     python benchmarks/flickr8k.py --matcher sgr --losses hinge --text-encoder words --reduced
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from pairsift.match import MATCHERS
+from pairsift.methods import METHODS
 
 Row = dict[str, Any]
 KEY = ("matcher", "method", "loss", "text_encoder", "noise", "seed", "images")
@@ -65,10 +67,10 @@ REDUCED = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/flickr8k"))
-    parser.add_argument("--methods", nargs="+", default=["plain", "oracle", "ncr", "pc2", "gsc"])
+    parser.add_argument("--methods", nargs="+", default=[*METHODS, *VARIANTS])
     parser.add_argument("--matcher", default="two_tower")
     parser.add_argument("--losses", nargs="+", default=["infonce"])
-    parser.add_argument("--noise", nargs="+", type=float, default=[0.4, 0.6])
+    parser.add_argument("--noise", nargs="+", type=float, default=[0.0, 0.2, 0.4, 0.6, 0.8])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--text-encoder", default="wordllama", help="minilm:<folder> for the second column")
     parser.add_argument("--options", nargs="*", default=[], help="further options of fit, such as lr=0.001")
@@ -90,7 +92,7 @@ def main() -> None:
                         "seed": seed,
                         "images": REDUCED_IMAGES if chosen.reduced else None,
                     }
-                    if key(wanted) in done:
+                    if key(wanted) in done or (method == "oracle" and not noise):  # which is plain training
                         continue
                     options = (reduced(chosen.matcher, method) if chosen.reduced else []) + chosen.options
                     rows.append(measure(chosen.data, wanted, chosen.text_encoder, options))
@@ -194,30 +196,61 @@ def write(path: Path, rows: list[Row]) -> None:
     part.replace(path)
 
 
-def recovery(rows: list[Row], row: Row) -> float | None:
-    """(rSum - plain) / (oracle - plain) with everything else equal; of single networks where the method trains one."""
-    column = "rsum_single" if row["networks"] == 1 else "rsum"
-    others = {r["method"]: r[column] for r in rows if key(r | {"method": None}) == key(row | {"method": None})}
-    if "plain" not in others or "oracle" not in others:
-        return None
-    return float((row["rsum"] - others["plain"]) / (others["oracle"] - others["plain"]))
+def beside(rows: list[Row], row: Row, method: str, noise: float | None = None) -> Row | None:
+    """The row of another method, and perhaps of another noise, with everything else equal."""
+    wanted = row | {"method": method, "noise": row["noise"] if noise is None else noise}
+    return next((other for other in rows if key(other) == key(wanted)), None)
+
+
+def column(row: Row) -> str:
+    """What a method's rSum is compared with: that of ensembles, or of single networks where it trains one."""
+    return "rsum_single" if row["networks"] == 1 else "rsum"
+
+
+def recovery(rows: list[Row], group: list[Row]) -> float | None:
+    """(rSum - plain) / (oracle - plain), each summed over those of the group's seeds that have all three."""
+    found = [(row, beside(rows, row, "plain"), beside(rows, row, "oracle")) for row in group]
+    whole = [(row, plain, oracle) for row, plain, oracle in found if plain and oracle]
+    gap = sum(oracle[column(row)] - plain[column(row)] for row, plain, oracle in whole)
+    return float(sum(row["rsum"] - plain[column(row)] for row, plain, _ in whole) / gap) if gap else None
+
+
+def lost(rows: list[Row], group: list[Row]) -> float | None:
+    """What plain training on the clean captions has more, mean over those of the group's seeds that have both."""
+    found = [(row, beside(rows, row, "plain", 0.0)) for row in group]
+    return statistics.mean(costs) if (costs := [c[column(row)] - row["rsum"] for row, c in found if c]) else None
+
+
+def cost(rows: list[Row], group: list[Row]) -> float | None:
+    """Seconds of an epoch per network over those of plain, mean over the seeds; rows without a time are left out."""
+    found = [(row, beside(rows, row, "plain")) for row in group if row["seconds_per_epoch"]]
+    ratios = [
+        (row["seconds_per_epoch"] / row["networks"]) / (plain["seconds_per_epoch"] / plain["networks"])
+        for row, plain in found
+        if plain and plain["seconds_per_epoch"]
+    ]
+    return statistics.mean(ratios) if ratios else None
 
 
 def table(rows: list[Row]) -> str:
     """Means and spreads (highest minus lowest) over the seeds."""
     lines = [
-        "| matcher, text | loss | noise | method | rSum (spread) | single | recovery | AUROC | rate found / true | s |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| matcher, text | loss | noise | method | rSum (spread) | single | recovery | lost | AUROC "
+        "| rate found / true | cost |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         few = f", {row['images']} images" if row.get("images") else ""
-        setup = f"{row['matcher']}, {row['text_encoder']}{few}"
+        own = "".join(f", {option}" for option in row["options"] if not few and not option.startswith("precision"))
+        setup = f"{row['matcher']}, {row['text_encoder']}{few}{own}"
         groups.setdefault((setup, *(row[name] for name in ("loss", "noise", "method"))), []).append(row)
-    for (setup, loss, noise, method), group in sorted(groups.items(), key=lambda item: item[0][:3]):
+    order = [*METHODS, *VARIANTS]
+    for (setup, loss, noise, method), group in sorted(
+        groups.items(), key=lambda item: (*item[0][:3], order.index(item[0][3]))
+    ):
         rsum = [row["rsum"] for row in group]
-        times = [row["seconds"] for row in group if row["seconds"] is not None]  # None: the machine had other work
-        regained = [value for row in group if (value := recovery(rows, row)) is not None]
+        measured = method not in ("plain", "oracle")
         cells = [
             setup,
             loss,
@@ -225,14 +258,19 @@ def table(rows: list[Row]) -> str:
             method,
             f"{statistics.mean(rsum):.1f} ({max(rsum) - min(rsum):.1f}; {len(group)} seeds)",
             f"{statistics.mean(row['rsum_single'] for row in group):.1f}",
-            f"{statistics.mean(regained):.2f}" if regained and method not in ("plain", "oracle") else "",
+            shown(recovery(rows, group) if measured else None, ".2f"),
+            shown(lost(rows, group), ".1f"),
             f"{statistics.mean(row['auroc'] for row in group):.4f}",
             f"{statistics.mean(row['noise_rate']['estimated'] for row in group):.3f} / "
             f"{statistics.mean(row['noise_rate']['true'] for row in group):.3f}",
-            f"{statistics.mean(times):.0f}" if times else "",
+            shown(cost(rows, group) if measured else None, ".1f"),
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def shown(value: float | None, digits: str) -> str:
+    return "" if value is None else format(value, digits)
 
 
 if __name__ == "__main__":

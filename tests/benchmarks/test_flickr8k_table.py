@@ -25,28 +25,44 @@ def row(method: str, seed: int, rsum: float, noise: float = 0.4) -> dict:
         "networks": 2,
         "auroc": 0.9,
         "noise_rate": {"estimated": 0.41, "true": 0.4},
-        "seconds": 10.0,
+        "seconds_per_epoch": 10.0,
+        "options": ["precision=bf16"],
     }
 
 
 ROWS = [row("plain", 1, 200), row("oracle", 1, 250), row("pc2", 1, 240), row("plain", 2, 210), row("oracle", 2, 250)]
 
 
-def test_recovery_compares_with_plain_and_oracle_of_the_same_seed_and_noise():
-    assert flickr8k.recovery(ROWS, ROWS[2]) == pytest.approx(0.8)
-    assert flickr8k.recovery(ROWS, row("pc2", 2, 240)) == pytest.approx(0.75)
-    assert flickr8k.recovery(ROWS, row("pc2", 3, 240)) is None
-    assert flickr8k.recovery(ROWS, row("pc2", 1, 240, noise=0.6)) is None
+def test_recovery_compares_with_plain_and_oracle_of_the_same_seeds_and_noise():
+    assert flickr8k.recovery(ROWS, ROWS[2:3]) == pytest.approx(0.8)
+    both = [ROWS[2], row("pc2", 2, 230)]
+    assert flickr8k.recovery(ROWS, both) == pytest.approx((40 + 20) / (50 + 40))
+    assert flickr8k.recovery(ROWS, [*both, row("pc2", 3, 999)]) == pytest.approx((40 + 20) / (50 + 40))
+    assert flickr8k.recovery(ROWS, [row("pc2", 3, 240)]) is None
+    assert flickr8k.recovery(ROWS, [row("pc2", 1, 240, noise=0.6)]) is None
 
 
 def test_a_single_network_is_compared_with_single_networks():
     alone = row("npc", 1, 215) | {"rsum_single": 215, "networks": 1}
-    assert flickr8k.recovery(ROWS, alone) == pytest.approx((215 - 195) / 50)
+    assert flickr8k.recovery(ROWS, [alone]) == pytest.approx((215 - 195) / 50)
+    clean = row("plain", 1, 280, noise=0.0)
+    assert flickr8k.lost([*ROWS, clean], [alone]) == pytest.approx(275 - 215)
+    assert flickr8k.lost([*ROWS, clean], [ROWS[2]]) == pytest.approx(280 - 240)
+    assert flickr8k.lost(ROWS, [ROWS[2]]) is None
+
+
+def test_cost_counts_networks_and_leaves_out_what_was_timed_beside_other_work():
+    alone = row("npc", 1, 215) | {"networks": 1, "seconds_per_epoch": 20.0}
+    disturbed = row("npc", 2, 215) | {"seconds_per_epoch": None}
+    assert flickr8k.cost(ROWS, [alone, disturbed]) == pytest.approx(4)
+    assert flickr8k.cost(ROWS, [disturbed]) is None
 
 
 def test_the_table_holds_means_and_spreads():
     table = flickr8k.table([*ROWS, row("pc2", 2, 240)])
     line = next(line for line in table.splitlines() if "| pc2 |" in line)
-    assert "240.0 (0.0; 2 seeds)" in line and "| 0.78 |" in line  # (0.8 + 0.75) / 2, rounded to even
+    assert "240.0 (0.0; 2 seeds)" in line and "| 0.78 |" in line  # (40 + 30) / (50 + 40)
     plain = next(line for line in table.splitlines() if "| plain |" in line)
     assert "205.0 (10.0; 2 seeds)" in plain and "| 200.0 |" in plain
+    other = flickr8k.table([row("pc2", 1, 240) | {"options": ["pc2.classes=64"]}])
+    assert "two_tower, wordllama, pc2.classes=64" in other
