@@ -18,7 +18,7 @@ from pairsift.methods.division import DividingMethod
 from pairsift.methods.plain import CLIP, PAPER, TWO_TOWER
 from pairsift.methods.siamese import View, encode, pairings, view, views_at
 from pairsift.pairs.pairs import Ints
-from pairsift.trust.nearest import nearest
+from pairsift.trust.nearest import nearest_clean
 
 SIDES = ("by_image", "by_text")
 FINE_TUNING = {**CLIP, "lr": 2e-7, "max_norm": 10.0, "npc.warmup_epochs": 0, "npc.epochs": 5}
@@ -145,29 +145,7 @@ class NPC(DividingMethod):
             few = min(len(ids), max(2, ceil(self.least * len(ids))))
             clean = np.argsort(notes["loss"], kind="stable")[: max(passed, few)]  # p never rises with the loss
             for side, items in zip(SIDES, (self.setting.image_of[ids], captions), strict=True):
-                self.state[side][k, ids] = ids[self._entries(notes[side], items, clean)]
-
-    def _entries(self, vectors: Array, items: Ints, clean: Ints) -> Ints:
-        """For each row the clean row whose item is nearest by cosine; of several, the one of least loss.
-
-        Args:
-            vectors: Of the items, (n, d); rows of the same item are alike.
-            items: The image or caption of each row, (n,).
-            clean: Clean rows, ascending by loss.
-        """
-        _, first, group = np.unique(items, return_index=True, return_inverse=True)
-        keys = clean[np.unique(items[clean], return_index=True)[1]]
-        entry = np.full(len(first), -1)
-        entry[group[keys]] = keys  # an item of a clean pair is nearest to itself
-        others = np.flatnonzero(entry < 0)
-        entry[others] = keys[nearest(vectors[first[others]], vectors[keys])]
-        found = entry[group]
-        if not self.self_match:
-            place = np.full(len(items), -1)
-            place[clean] = np.arange(len(clean))
-            own = np.flatnonzero(found == np.arange(len(items)))
-            found[own] = clean[nearest(vectors[own], vectors[clean], place[own])]
-        return found
+                self.state[side][k, ids] = ids[nearest_clean(notes[side], items, clean, self.self_match)]
 
     def facts(self) -> dict[str, float]:
         """The estimated share of mismatched pairs; once there is a bank, how many reach tau and how many it takes."""
