@@ -304,7 +304,7 @@ def test_epoch_search_finds_captions_and_leaves_own_ones_beside_them(text):
     assert method.captions("clean", 0, IDS).tolist() == IDS.tolist()
 
     features = Gatherer(*gathered())
-    batch = features(noisy[:3], method.captions("ambiguous", 0, noisy[:3]))
+    batch = features(noisy[:3], method.captions("ambiguous", 0, noisy[:3]), given=method.reads_given)
     assert (batch.given is None) == (text == "own")
     batches = {"clean": batch_of([0, 1, 2, 3]), "ambiguous": batch}
     terms = {term.name: term for term in method.step(networks, 0, batches, Phase("all", 1))}

@@ -261,10 +261,15 @@ def test_tensors_and_facts_come_back_and_broken_files_are_named(tmp_path):
 
 def test_rematched_captions_travel_with_their_owner():
     pairs, features = make_pairs()
-    batch = Gatherer(features, pairs.image_of, torch.device("cpu"))(np.array([0, 5]), np.array([9, 2]))
+    gather = Gatherer(features, pairs.image_of, torch.device("cpu"))
+    batch = gather(np.array([0, 5]), np.array([9, 2]))
     assert batch.image_rows.tolist() == pairs.image_of[[0, 5]].tolist()
     assert batch.caption_images.tolist() == pairs.image_of[[9, 2]].tolist()
     assert np.allclose(batch.texts.values.numpy(), features.texts.values[[9, 2]])
+    assert batch.given is None
+    both = gather(np.array([0, 5]), np.array([9, 2]), given=True)
+    assert np.allclose(both.given.values.numpy(), features.texts.values[[0, 5]])
+    assert gather(np.array([0, 5]), np.array([0, 5]), given=True).given is None
 
 
 def test_options_and_devices_that_cannot_be():

@@ -51,7 +51,7 @@ class Batch:
         caption_images: Row of the image that each caption below is given with, (B,); `image_rows` unless rematched.
         images: Features of the images.
         texts: Features of the captions.
-        given: Features of the pairs' own captions where they train with others, else None.
+        given: Features of the pairs' own captions where they train with others and the method reads them, else None.
     """
 
     ids: Ints
@@ -149,6 +149,7 @@ class Method(ABC):
         citation: The paper.
         needs_truth: Whether it can only run where the true correspondences are known.
         presets: Default options by preset name, keyed as on the command line.
+        reads_given: Whether steps read the own captions of pairs that train with others.
         networks: How many networks train side by side.
         state: The named arrays.
     """
@@ -158,6 +159,7 @@ class Method(ABC):
     citation: ClassVar[str] = ""
     needs_truth: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+    reads_given: ClassVar[bool] = False
     networks: int = 2
     state: dict[str, Array]
     setting: Setting

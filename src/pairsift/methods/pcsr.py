@@ -62,6 +62,7 @@ class PCSR(ConsistencyMethod):
     """
 
     name: ClassVar[str] = "pcsr"
+    reads_given: ClassVar[bool] = True
     summary: ClassVar[str] = "steady noisy pairs get other captions, unsteady ones a robust loss"
     citation: ClassVar[str] = (
         "Liu et al., PCSR: Pseudo-label Consistency-Guided Sample Refinement for Noisy Correspondence Learning"

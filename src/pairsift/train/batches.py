@@ -60,9 +60,9 @@ class Gatherer:
     def __init__(self, features: Features, image_of: Ints, device: torch.device) -> None:
         self.features, self.image_of, self.device = features, image_of, device
 
-    def __call__(self, ids: Ints, captions: Ints | None = None) -> Batch:
-        """These pairs' images with their own captions, or with those of the pairs `captions` and their own beside."""
-        own = captions is None or np.array_equal(captions, ids)
+    def __call__(self, ids: Ints, captions: Ints | None = None, given: bool = False) -> Batch:
+        """These pairs' images with the captions of `captions`, beside their own where these are to be `given`."""
+        own = not given or captions is None or np.array_equal(captions, ids)
         captions = ids if captions is None else captions
         rows, owners = self.image_of[ids], self.image_of[captions]
         return Batch(

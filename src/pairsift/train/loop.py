@@ -148,7 +148,9 @@ class Trainer:
 
         def gather(wanted: dict[str, Ints]) -> dict[str, Batch]:
             whole = {**wanted, **method.companions(wanted, k)}
-            return {name: self.gather(ids, method.captions(name, k, ids)) for name, ids in whole.items()}
+            return {
+                name: self.gather(ids, method.captions(name, k, ids), method.reads_given) for name, ids in whole.items()
+            }
 
         with tqdm(total=left, desc=title, unit="pair", disable=hidden, leave=False) as bar:
             for batches in prefetched(gather, plan[self.at.step :]):
