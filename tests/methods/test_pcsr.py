@@ -187,7 +187,7 @@ def test_presets_resolve_the_overlap_of_the_stages():
     assert stages("paper") == [5, 25, 15, 10]
     assert stages("paper_early") == [5, 19, 21, 10]
     assert stages("paper_cc152k") == [10, 25, 15, 10]
-    assert sum(stages("two_tower")) == 8 and stages("two_tower")[0] == 1
+    assert sum(stages("two_tower")) == 8 and stages("two_tower")[0] == 2
 
 
 def notes(loss, label_of_image, classes=5, **more):
