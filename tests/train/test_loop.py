@@ -125,7 +125,7 @@ def test_bank_pairs_come_along_once_there_is_a_bank(tmp_path, refresh):
     wrong = job.pairs.mismatched()
     for side in sides:
         entries = banks[0][1][side][:, job.pairs.ids("train")]
-        assert (entries >= 0).all() and wrong[entries].mean() < 0.15  # of 0.4
+        assert (entries >= 0).all() and wrong[entries].mean() < 0.25  # of 0.4
     assert all("bank_share" in line for line in trainer.log[1:])
 
 
