@@ -94,7 +94,7 @@ def main() -> None:
                     }
                     if key(wanted) in done or (method == "oracle" and not noise):  # which is plain training
                         continue
-                    options = (reduced(chosen.matcher, method) if chosen.reduced else []) + chosen.options
+                    options = (reduced(chosen.matcher, method, loss) if chosen.reduced else []) + chosen.options
                     rows.append(measure(chosen.data, wanted, chosen.text_encoder, options))
                     print(json.dumps({name: rows[-1][name] for name in (*KEY, "rsum", "auroc", "seconds")}), flush=True)
                     write(chosen.json, rows)
@@ -106,14 +106,14 @@ def key(row: Row) -> tuple[Any, ...]:
     return tuple(row.get(name) for name in KEY)
 
 
-def reduced(matcher: str, method: str) -> list[str]:
-    """Those of the reduced options that a matcher and a method have."""
+def reduced(matcher: str, method: str, loss: str) -> list[str]:
+    """Those of the reduced options that a matcher, a method and a loss have; npc's own preset is for fine-tuning."""
     method, _ = VARIANTS.get(method, (method, []))
     phases = "plain" if method == "oracle" else method
-    found = []
+    found = ["preset=scratch"] if method == "npc" else []
     for name, value in REDUCED.items():
         head, _, tail = name.partition(".")
-        if tail and head in (phases, "hinge"):
+        if tail and head in (phases, loss):
             found.append(f"{method if head == phases else head}.{tail}={value}")
         elif not tail and name in ("batch_size", "lr", "schedule"):
             found.append(f"{name}={value}")
@@ -164,17 +164,15 @@ def measure(data: Path, wanted: Row, text_encoder: str, options: list[str]) -> R
         "networks": len(networks),
         "dev_rsum": metrics["best"]["dev_rsum"],
         "recall": metrics["test"]["ensemble"],
-        "auroc": metrics["detection"]["auroc"],
-        "average_precision": metrics["detection"]["average_precision"],
-        "noise_rate": metrics["noise_rate"],
+        **{name: metrics.get("detection", {}).get(name) for name in ("auroc", "average_precision")},  # None at 0%
+        "noise_rate": {"true": 0.0, **metrics["noise_rate"]},
         "epochs": len(epochs),
         "best_epoch": metrics["best"]["epoch"],
         "seconds": round(seconds, 1),
         "seconds_per_epoch": round(statistics.mean(line["seconds"] for line in epochs), 2),
         "peak_memory_gb": metrics["peak_memory_gb"],
         "protocol": "caption-level noise, clean dev and test, best on dev, one test",
-        "granularity": metrics["noise"]["granularity"],
-        "index_hash": metrics["noise"]["index_hash"],
+        **{name: (metrics["noise"] or {}).get(name) for name in ("granularity", "index_hash")},
         "data_hash": metrics["data"]["hash"],
         "versions": metrics["versions"],
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
@@ -197,7 +195,7 @@ def write(path: Path, rows: list[Row]) -> None:
 
 
 def beside(rows: list[Row], row: Row, method: str, noise: float | None = None) -> Row | None:
-    """The row of another method, and perhaps of another noise, with everything else equal."""
+    """The row of another method, and perhaps of another noise, with the same matcher, loss, encoder, seed and data."""
     wanted = row | {"method": method, "noise": row["noise"] if noise is None else noise}
     return next((other for other in rows if key(other) == key(wanted)), None)
 
@@ -242,7 +240,7 @@ def table(rows: list[Row]) -> str:
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         few = f", {row['images']} images" if row.get("images") else ""
-        own = "".join(f", {option}" for option in row["options"] if not few and not option.startswith("precision"))
+        own = "".join(f", {option}" for option in row["options"] if not few)
         setup = f"{row['matcher']}, {row['text_encoder']}{few}{own}"
         groups.setdefault((setup, *(row[name] for name in ("loss", "noise", "method"))), []).append(row)
     order = [*METHODS, *VARIANTS]
@@ -260,7 +258,7 @@ def table(rows: list[Row]) -> str:
             f"{statistics.mean(row['rsum_single'] for row in group):.1f}",
             shown(recovery(rows, group) if measured else None, ".2f"),
             shown(lost(rows, group), ".1f"),
-            f"{statistics.mean(row['auroc'] for row in group):.4f}",
+            shown(statistics.mean(row["auroc"] for row in group) if noise else None, ".4f"),
             f"{statistics.mean(row['noise_rate']['estimated'] for row in group):.3f} / "
             f"{statistics.mean(row['noise_rate']['true'] for row in group):.3f}",
             shown(cost(rows, group) if measured else None, ".1f"),

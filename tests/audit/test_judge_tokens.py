@@ -42,7 +42,7 @@ def expected(gallery, images, captions):
     for kind, beside in enumerate((OWNER, STRAY)):
         for t, image in enumerate(beside):
             column = math.log(sum(math.exp(s[i, t]) for i in {*images.tolist(), image}))
-            others = [math.exp(s[image, j]) for j in captions if OWNER[j] != image]
+            others = [math.exp(s[image, j]) for j in captions if OWNER[j] != image and j != t]
             row = math.log(math.exp(s[image, t]) + sum(others))
             found[kind, t] = s[image, t] - (row + column) / 2
     return found

@@ -14,7 +14,7 @@ from pairsift.api.config import Config
 @pytest.mark.parametrize("name", sorted(ablations.STUDIES))
 def test_rows_are_options_of_their_method(name: str) -> None:
     study = ablations.STUDIES[name]
-    for options in study.rows.values():
+    for options in map(study.options, study.rows):
         config = Config.parse(["x", f"--method={study.method}", *(f"--{option}" for option in options)])
         assert config.method().name == study.method
         for option, value in (one.split("=") for one in options):

@@ -335,7 +335,7 @@ def test_what_cannot_be_is_told_in_one_line():
     for bad in ({"threshold": 1.1}, {"least": -0.1}, {"bank_weight": -1.0}, {"networks": 3}, {"epochs": -1}):
         with pytest.raises(InputError, match=next(iter(bad))):
             NPC(**bad)
-    with pytest.raises(InputError, match=r"two_tower starts untrained: give npc\.warmup_epochs"):
+    with pytest.raises(InputError, match="two_tower starts untrained: take --preset scratch"):
         NPC().check(TwoTower)
     NPC(warmup_epochs=1).check(TwoTower)
     NPC().check(type("Trained", (TwoTower,), {"starts_trained": True}))

@@ -97,7 +97,7 @@ class _Sums:
 
     Attributes:
         pairs: s(I, T)/tau, (2, n_texts).
-        rows: log sum_T' exp(s(I, T')/tau) over the reference captions that are not given with I, (2, n_texts).
+        rows: log sum_T' exp(s(I, T')/tau) over T and the reference captions that are not given with I, (2, n_texts).
         columns: log sum_I' exp(s(I', T)/tau) over the reference images and I, (2, n_texts).
         coarse: The sum over the reference images by the global vectors, (n_texts,).
     """
@@ -109,7 +109,7 @@ class _Sums:
 
     def evidence(self) -> Floats:
         """Evidence of every caption with its own and with the stray image, (2, n_texts)."""
-        return self.pairs - (np.logaddexp(self.pairs, self.rows) + self.columns) / 2
+        return self.pairs - (self.rows + self.columns) / 2
 
 
 def _whole(gallery: Gallery, beside: Ints) -> tuple[_Sums, Ints]:
@@ -134,7 +134,8 @@ def _whole(gallery: Gallery, beside: Ints) -> tuple[_Sums, Ints]:
         fit, place = (block - torch.from_numpy(columns[chunk])).max(1)
         better = fit > top
         top, best = torch.where(better, fit, top), torch.where(better, place + int(chunk[0]), best)
-    return _Sums(pairs, rows.numpy()[beside], np.stack([columns] * 2), columns), best.numpy()
+    seen = np.ones(beside.shape[1], np.bool_)
+    return _Sums(pairs, _with_pairs(rows.numpy(), pairs, beside, seen), np.stack([columns] * 2), columns), best.numpy()
 
 
 def _sampled(gallery: Gallery, beside: Ints, images: Ints, captions: Ints) -> _Sums:
@@ -149,7 +150,14 @@ def _sampled(gallery: Gallery, beside: Ints, images: Ints, captions: Ints) -> _S
         block[torch.from_numpy(chunk[:, None] == beside[0, captions])] = -torch.inf
         rows[chunk] = block.logsumexp(1).numpy()
     columns = np.where(np.isin(beside, images), columns, np.logaddexp(columns, pairs))
-    return _Sums(pairs, rows[beside], columns, _columns(gallery.coarse, images, scale))
+    seen = np.isin(everything, captions)
+    return _Sums(pairs, _with_pairs(rows, pairs, beside, seen), columns, _columns(gallery.coarse, images, scale))
+
+
+def _with_pairs(rows: Floats, pairs: Floats, beside: Ints, seen: NDArray[np.bool_]) -> Floats:
+    """Each image's sum with the caption beside it, where it is not in there as a reference caption, (2, n_texts)."""
+    counted = seen & (beside != beside[0])
+    return np.where(counted, rows[beside], np.logaddexp(pairs, rows[beside]))
 
 
 def _columns(block: Callable[[Ints], Block], images: Ints, scale: float) -> Floats:

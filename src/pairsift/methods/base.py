@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
 from pairsift.loss.ranking import RankingLoss, Reduction
-from pairsift.match.base import Codes, Matcher
+from pairsift.match.base import Codes, Matcher, full
 from pairsift.pairs.pairs import Ints
 
 Array = NDArray[Any]
@@ -110,9 +110,11 @@ class Network(nn.Module):
         return self.matcher.encode_images(batch.images), self.matcher.encode_texts(batch.texts)
 
     def logits(self, codes: Codes) -> Tensor:
-        """The head's class logits, (n, K)."""
+        """The head's class logits, (n, K), in float32 at least: in half precision many classes tie for the largest."""
         assert self.head is not None, "this method has no head"
-        logits: Tensor = self.head(codes)
+        tokens = None if codes.tokens is None else full(codes.tokens)
+        with torch.autocast(codes.vectors.device.type, enabled=False):
+            logits: Tensor = self.head(Codes(full(codes.vectors), tokens, codes.mask))
         return logits
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from pairsift.errors import InputError
-from pairsift.match.base import Codes, Matcher, unit
+from pairsift.match.base import Codes, Matcher, products, unit
 from pairsift.methods.base import Array, Batch, Network, Pairing, Setting, correspond, not_negatives, related
 from pairsift.methods.classifier import DirectionClassifier, FlatClassifier, GlobalClassifier
 from pairsift.methods.division import DividingMethod
@@ -49,7 +49,9 @@ class CaptioningMethod(DividingMethod):
 
     Attributes:
         classes: K of the pseudo-classifier.
-        search: Captions are sought in the clean `batch` at hand, or among all clean pairs once an `epoch`.
+        search: Captions are sought in the clean `batch` at hand, or among all clean pairs once an `epoch`. Where images
+            have several captions, the latter finds a clean one of the same image if there is one: no other image is
+            predicted more alike.
         classifier: The pseudo-classifier reads `global` vectors, also by `directions`, or all tokens in a row (`flat`).
         alike: What makes two images alike in the search: their `class` predictions, or the cosine of their global
             vectors (`embedding`, PC2 Table 3).
@@ -144,7 +146,7 @@ class CaptioningMethod(DividingMethod):
                 query, keys = images.vectors.detach(), clean.images.vectors.detach()
             else:
                 query, keys = (unit(logits.detach().softmax(1)) for logits in (own.logits(images), clean.logits))
-            y, j = (query @ keys.T).max(1)
+            y, j = products(query, keys).max(1)
             texts, owners = clean.texts.rows(j), clean.batch.caption_images[j]
         return Pairing(images, texts, related(noisy.image_rows, owners)), y
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pairsift.loss.structure import match_probability, structure_agreement, structure_loss
 from pairsift.methods.base import Array, Batch, Method, Network, Phase, Setting, Term, demand, not_negatives
-from pairsift.methods.plain import CLIP
+from pairsift.methods.plain import CLIP, TWO_TOWER
 from pairsift.pairs.pairs import Ints
 from pairsift.trust.division import peer
 from pairsift.trust.mixture import fit_mixture
@@ -39,12 +39,14 @@ class GSC(Method):
     the cross-modal loss is Eq. 6, with the same tau_1 as the indicator; the hinge takes the labels as margins.
 
     The paper makes its estimates during an epoch's training, from weights that change meanwhile, with dropout; here
-    they come from a pass over all pairs, in evaluation mode, before the epoch that first uses them. The sums of S_IM,
-    which the paper relaxes from all pairs to a batch, run over all pairs that the pass brings at once: a batch, or
-    1,024 where the similarity factorises. Both losses are taken by log-softmax (the published code's sums overflow),
-    and captions of the same image are no negatives of each other. Eq. 7 is printed without the weight that its text
-    asks for and the published code has: see `weigh`. Where the published scripts differ from the paper (gamma 0.05
-    for COCO, 0.02 and a decay every 20 epochs for CC152K), the paper holds; the number of epochs is theirs.
+    they come from a pass over all pairs, in evaluation mode, before the epoch that first uses them. The sums of
+    S_IM, which the paper relaxes from all pairs to a batch, run over all pairs that the pass brings at once: a
+    batch, or 1,024 where the similarity factorises. Both losses are taken by log-softmax (the published code's sums
+    overflow), and captions of the same image are no negatives of each other. Where the similarity is a module of
+    tokens, so are the intra-modal ones: an image attends to the other's regions (published code: region r meets
+    region r). Eq. 7 is printed without the weight that its text asks for and the published code has: see `weigh`.
+    Where the published scripts differ from the paper (gamma 0.05 for COCO, 0.02 and a decay every 20 epochs for
+    CC152K), the paper holds; the number of epochs is theirs.
 
     State: `cross_modal` and `intra_modal`, (networks, n_pairs), the averaged indicators of network k for every pair.
 
@@ -73,7 +75,7 @@ class GSC(Method):
         "paper_coco": {**PAPER, "gsc.epochs": 29},
         "paper_cc152k": PAPER,
         "clip": {**CLIP, "infonce.base": 1.0, "gsc.warmup_epochs": 0, "gsc.epochs": 5, "gsc.tau1": 0.0},
-        "two_tower": {"infonce.base": 1.0, "gsc.epochs": 7, "gsc.tau1": 0.0, "gsc.block": 32},
+        "two_tower": {**TWO_TOWER, "infonce.base": 1.0, "gsc.epochs": 7, "gsc.tau1": 0.0, "gsc.block": 32},
     }
 
     def __init__(  # noqa: PLR0913, PLR0917
@@ -147,7 +149,7 @@ class GSC(Method):
                 self.state[name][k, ids] = moving_average(now, self.state[name][k, ids], beta)
 
     def facts(self) -> dict[str, float]:
-        """The estimated share of mismatched pairs."""
+        """The estimated share of mismatched pairs: 1 - the mean of the averages y_IM, which start at 1."""
         return {"noise_rate": float(1 - self.state["intra_modal"][:, self.setting.ids].mean())}
 
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:

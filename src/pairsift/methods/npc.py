@@ -110,7 +110,7 @@ class NPC(DividingMethod):
         if self.epochs and not self.warmup_epochs and not matcher.starts_trained:
             raise InputError(
                 f"npc makes its bank by what the network knows, and {matcher.name} starts untrained: "
-                f"give npc.warmup_epochs at least 1, or --preset scratch"
+                "take --preset scratch, or give npc.warmup_epochs at least 1 and a learning rate that suits it"
             )
 
     def phases(self) -> tuple[Phase, ...]:

@@ -49,7 +49,8 @@ class PC2(CaptioningMethod):
         pseudo_weight: Weight of the pseudo-classification loss, lambda^pse.
         entropy_weight: Weight of the entropy, lambda^ent.
         mismatch_threshold: A pseudo-caption less similar than this is not used, [0, 1]; PC2* has 0.5.
-        search: Captions are sought in the clean `batch` at hand, or among all clean pairs once an `epoch`.
+        search: Captions are sought in the clean `batch` at hand, or among all clean pairs once an `epoch`, which finds
+            a clean caption of the same image where there is one.
         alike: Captions are sought by the images' `class` predictions, or by their `embedding` (Table 3, last row).
         rectify: Whether oscillation rectifies the correspondence of clean pairs (Eq. 8).
         classifier: The pseudo-classifier reads `global` vectors, or all tokens in a row (`flat`, the published code).

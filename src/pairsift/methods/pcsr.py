@@ -30,6 +30,10 @@ class PCSR(ConsistencyMethod):
 
     State: that of `ConsistencyMethod`.
 
+    The entropy of the ambiguous pairs counts by pair: a batch that holds fewer of them than of clean ones takes it with
+    so much less weight. The mean prediction of few pairs is nearly each one's own, and its entropy at full weight would
+    ask every prediction to be uncertain.
+
     Args:
         warmup_epochs: Epochs on all pairs, as given; the pseudo-classifier is not trained in them.
         clean_epochs: Epochs of the first stage, on clean pairs.
@@ -49,7 +53,8 @@ class PCSR(ConsistencyMethod):
         noisy_loss: Noisy pairs train by their `own` class's loss, or all by the `refinable` (T_R) or by the
             `ambiguous` (T_A) one (Table 5).
         ambiguous_text: The triplet of ambiguous pairs takes the `rematched` caption, as printed, or their `own`.
-        search: Captions are sought in the clean `batch` at hand, or among all clean pairs once an `epoch`.
+        search: Captions are sought in the clean `batch` at hand, or among all clean pairs once an `epoch`, which finds
+            a clean caption of the same image where there is one.
         soft_clean: Whether the clean probability sets the margin of clean pairs.
         ranking_weight: Weight of the clean and ambiguous pairs' triplet loss, lambda_t.
         pseudo_weight: Weight of the pseudo-classification loss, lambda_ce.
@@ -198,5 +203,5 @@ class PCSR(ConsistencyMethod):
         return [
             replace(self.ranking_term(name, own, pairing, y.clamp(0, 1)), weight=self.ranking_weight),
             Term(f"{name} robust", generalised_cross_entropy(p, q, self.gamma), self.robust_weight),
-            Term(f"{name} entropy", batch_entropy(p), self.entropy_weight),
+            Term(f"{name} entropy", batch_entropy(p), self.entropy_weight * len(batch) / len(clean.batch)),
         ]

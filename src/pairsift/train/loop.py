@@ -222,6 +222,8 @@ class Trainer:
         """Write the checkpoint of this very moment."""
         tensors = pack(self.networks, self.optimizers, self.job.method.state)
         tensors["rng"] = torch.get_rng_state()
+        if self.device.type == "cuda":
+            tensors["rng_cuda"] = torch.cuda.get_rng_state(self.device)
         write_tensors(self.job.folder / CHECKPOINT, tensors, {"position": asdict(self.at), "log": self.log})
         lines = "".join(json.dumps(line) + "\n" for line in self.log)
         (self.job.folder / "log.jsonl").write_text(lines)
@@ -234,6 +236,8 @@ class Trainer:
         self.at = Position(**facts["position"])  # type: ignore[arg-type]
         self.log = list(facts["log"])  # type: ignore[call-overload]
         torch.set_rng_state(tensors["rng"])
+        if self.device.type == "cuda" and "rng_cuda" in tensors:
+            torch.cuda.set_rng_state(tensors["rng_cuda"], self.device)
 
 
 def seed_of(*parts: int) -> int:

@@ -54,6 +54,9 @@ def target_utilisation(least: float, most: float, done: float) -> float:
 def first_threshold(score: Floats, target: float) -> float:
     """The (1 - target)-quantile of the noisy pairs' scores: at least a share `target` of them reaches it.
 
+    The same pass then moves it by Eq. 5 and 6 like any other, since with few levels of the score more than the target
+    may reach it.
+
     Args:
         score: PCS, (n,); where there is none the threshold is 0.5.
         target: lambda_target, [0, 1].
