@@ -34,6 +34,7 @@ from pairsift.methods import METHODS
 Row = dict[str, Any]
 KEY = ("matcher", "method", "loss", "text_encoder", "noise", "seed", "images")
 VARIANTS = {"pc2*": ("pc2", ["pc2.mismatch_threshold=0.5"])}  # rows of the papers' tables that are a method's options
+MARKS = "<!-- methods table -->", "<!-- end -->"
 # What token-level matchers run with on two cores: fewer images, smaller codes, fewer epochs, and the mean of all
 # negatives, since from so few pairs the hardest make all similarities alike. A GPU takes the paper's.
 REDUCED_IMAGES = 1000
@@ -76,6 +77,7 @@ def main() -> None:
     parser.add_argument("--options", nargs="*", default=[], help="further options of fit, such as lr=0.001")
     parser.add_argument("--reduced", action="store_true", help=f"{REDUCED_IMAGES} training images, small codes")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/flickr8k.json"))
+    parser.add_argument("--readme", type=Path, help="a page whose table of methods is written anew")
     chosen = parser.parse_args()
     rows: list[Row] = json.loads(chosen.json.read_text())["rows"] if chosen.json.exists() else []
     done = {key(row) for row in rows}
@@ -100,6 +102,9 @@ def main() -> None:
                     write(chosen.json, rows)
     print(table(rows))
     chosen.json.with_suffix(".md").write_text(table(rows) + "\n")
+    if chosen.readme:
+        before, _, rest = chosen.readme.read_text().partition(MARKS[0])
+        chosen.readme.write_text(f"{before}{MARKS[0]}\n{summary(rows)}\n{MARKS[1]}{rest.partition(MARKS[1])[2]}")
 
 
 def key(row: Row) -> tuple[Any, ...]:
@@ -264,6 +269,29 @@ def table(rows: list[Row]) -> str:
             shown(cost(rows, group) if measured else None, ".1f"),
         ]
         lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def summary(rows: list[Row]) -> str:
+    """The README's table: two towers, the default encoders, InfoNCE; rSum (recovery) and AUROC by noise."""
+    setup = {"matcher": "two_tower", "text_encoder": "wordllama", "loss": "infonce", "images": None}
+    rows = [row for row in rows if all(row.get(name) == value for name, value in setup.items())]
+    noises = sorted({row["noise"] for row in rows})
+    lines = ["| | " + " | ".join(f"{noise:.0%}" for noise in noises) + " |", "|---" * (len(noises) + 1) + "|"]
+    for method in ("plain", *(name for name in METHODS if name not in ("plain", "oracle")), "oracle"):
+        cells = []
+        for noise in noises:
+            group = [row for row in rows if (row["method"], row["noise"]) == (method, noise)]
+            if not group:
+                cells.append("")
+                continue
+            cell = f"{statistics.mean(row['rsum'] for row in group):.1f}"
+            if method not in ("plain", "oracle") and (found := recovery(rows, group)) is not None:
+                cell += f" ({found:.2f})"
+            if noise:
+                cell += f", {statistics.mean(row['auroc'] for row in group):.3f}"
+            cells.append(cell)
+        lines.append(f"| `{method}` | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 

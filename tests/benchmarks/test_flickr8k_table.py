@@ -66,3 +66,10 @@ def test_the_table_holds_means_and_spreads():
     assert "205.0 (10.0; 2 seeds)" in plain and "| 200.0 |" in plain
     other = flickr8k.table([row("pc2", 1, 240) | {"options": ["pc2.classes=64"]}])
     assert "two_tower, wordllama, pc2.classes=64" in other
+
+
+def test_the_summary_has_a_row_for_each_method_and_a_column_for_each_noise():
+    lines = flickr8k.summary([*ROWS, row("plain", 1, 280, noise=0.0)]).splitlines()
+    assert lines[0] == "| | 0% | 40% |"
+    assert "| `plain` | 280.0 | 205.0, 0.900 |" in lines and "| `pc2` |  | 240.0 (0.80), 0.900 |" in lines
+    assert lines[-1].startswith("| `oracle` |")
