@@ -224,13 +224,18 @@ def lost(rows: list[Row], group: list[Row]) -> float | None:
     return statistics.mean(costs) if (costs := [c[column(row)] - row["rsum"] for row, c in found if c]) else None
 
 
+def precision(row: Row) -> list[str]:
+    """The option that says so, if one does."""
+    return [option for option in row["options"] if option.startswith("precision=")]
+
+
 def cost(rows: list[Row], group: list[Row]) -> float | None:
     """Seconds of an epoch per network over those of plain, mean over the seeds; rows without a time are left out."""
     found = [(row, beside(rows, row, "plain")) for row in group if row["seconds_per_epoch"]]
     ratios = [
         (row["seconds_per_epoch"] / row["networks"]) / (plain["seconds_per_epoch"] / plain["networks"])
         for row, plain in found
-        if plain and plain["seconds_per_epoch"]
+        if plain and plain["seconds_per_epoch"] and precision(plain) == precision(row)
     ]
     return statistics.mean(ratios) if ratios else None
 

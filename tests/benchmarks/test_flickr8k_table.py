@@ -56,6 +56,7 @@ def test_cost_counts_networks_and_leaves_out_what_was_timed_beside_other_work():
     disturbed = row("npc", 2, 215) | {"seconds_per_epoch": None}
     assert flickr8k.cost(ROWS, [alone, disturbed]) == pytest.approx(4)
     assert flickr8k.cost(ROWS, [disturbed]) is None
+    assert flickr8k.cost(ROWS, [alone | {"options": []}]) is None  # in another precision
 
 
 def test_the_table_holds_means_and_spreads():
