@@ -278,9 +278,10 @@ def table(rows: list[Row]) -> str:
 
 
 def summary(rows: list[Row]) -> str:
-    """The README's table: two towers, the default encoders, InfoNCE; rSum (recovery) and AUROC by noise."""
+    """The README's table: two towers, the default encoders, InfoNCE, presets; rSum (recovery) and AUROC by noise."""
     setup = {"matcher": "two_tower", "text_encoder": "wordllama", "loss": "infonce", "images": None}
     rows = [row for row in rows if all(row.get(name) == value for name, value in setup.items())]
+    rows = [row for row in rows if row["options"] == precision(row)]
     noises = sorted({row["noise"] for row in rows})
     lines = ["| | " + " | ".join(f"{noise:.0%}" for noise in noises) + " |", "|---" * (len(noises) + 1) + "|"]
     for method in ("plain", *(name for name in METHODS if name not in ("plain", "oracle")), "oracle"):
