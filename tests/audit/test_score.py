@@ -91,6 +91,30 @@ def test_clean_pairs_that_were_not_trained_on_are_not_cut_in_two():
     assert (verdicts.is_mismatch[trained] == (owner != truth)[trained]).mean() > 0.97
 
 
+@pytest.mark.parametrize("noise", [0.8, 1.5])  # captions far from their images have lopsided evidence
+def test_clean_pairs_that_were_trained_on_are_not_cut_in_two(noise):
+    truth = np.repeat(np.arange(400), 2)
+    verdicts = judge(make_gallery(400, truth, noise), truth, 0, np.ones(len(truth), bool))
+    assert verdicts.noise_rate < 0.05
+    assert verdicts.is_mismatch.mean() < 0.03
+
+
+def test_groups_that_overlap_are_two_where_the_lower_one_is_like_random_pairs():
+    truth = np.repeat(np.arange(400), 2)
+    owner = np.where(np.random.default_rng(1).random(len(truth)) < 0.8, np.roll(truth, 2), truth)
+    gallery = make_gallery(400, truth, noise=3)
+    verdicts = judge(gallery, owner, 0, np.ones(len(owner), bool))
+    assert verdicts.noise_rate == pytest.approx((owner != truth).mean(), abs=0.2)
+    assert np.mean(verdicts.is_mismatch == (owner != truth)) > 0.75
+
+
+def test_a_few_mismatches_among_many_pairs_are_found():
+    gallery, truth, owner = planted(wrong=0.03)
+    verdicts = judge(gallery, owner, 0, np.ones(len(owner), bool))
+    assert verdicts.is_mismatch[owner != truth].mean() > 0.9
+    assert verdicts.is_mismatch[owner == truth].mean() < 0.02
+
+
 def test_mismatches_among_pairs_that_were_not_trained_on_are_found():
     gallery, truth, owner = planted()
     trained = np.arange(len(owner)) % 2 == 0

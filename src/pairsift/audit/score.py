@@ -57,7 +57,8 @@ def judge(
 
     The score is the posterior of the upper component of a two-component mixture over e, fitted by itself for the pairs
     that the networks were trained on, which fit better than others do. For the others the lower component is that of
-    captions put beside random images, so that a clean set is not cut in two.
+    captions put beside random images. So it is for the trained pairs where one group was cut in two: where the
+    mixture's density has no valley, and the lower component lies nearer to the upper one than to random pairs.
 
     A suggestion is the caption with the largest s/tau - log sum_I' exp(s(I', T)/tau), so that captions which lie close
     to every image do not win everywhere. Where the matcher does not factorise, only those captions are compared for
@@ -81,7 +82,12 @@ def judge(
         sums, best = _sampled(gallery, beside, images, captions), None
     evidence, chance = sums.evidence()
     score = np.ones(len(owner))
-    score[trained] = fit_mixture(-evidence[trained], seed).low(-evidence[trained])
+    if trained.any():
+        mixture = fit_mixture(-evidence[trained], seed)
+        middle = (mixture.means[0] - chance[trained].mean()) / 2
+        if not mixture.valley and mixture.means[1] < middle:
+            mixture = fit_beside(-evidence[trained], -chance[trained])
+        score[trained] = mixture.low(-evidence[trained])
     if not trained.all():
         mixture = fit_beside(-evidence[~trained], -chance[~trained])
         score[~trained] = mixture.low(-evidence[~trained])
