@@ -35,7 +35,7 @@ class Mixture:
 
         Two components fit any lopsided distribution better than one does, and then flow into each other.
         """
-        x = np.linspace(*self.means, 202)
+        x = np.linspace(self.means[0], self.means[1], 202)
         parts = self.weights / self.deviations * np.exp(-(((x[:, None] - self.means) / self.deviations) ** 2) / 2)
         steps = np.diff(parts.sum(1))
         return bool((steps[:-1] < 0).any() and (steps[np.argmax(steps < 0) :] > 0).any())
