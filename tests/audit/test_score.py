@@ -14,7 +14,7 @@ from pairsift.retrieve.bank import Bank
 from pairsift.retrieve.codes import Gallery
 
 
-def make_gallery(n_images: int, owner: np.ndarray, noise: float = 0.8, dim: int = 24, seed: int = 0):
+def make_gallery(n_images: int, owner: np.ndarray, noise: float | np.ndarray = 0.8, dim: int = 24, seed: int = 0):
     """Two networks' codes; captions of an image lie near it. Returns the gallery."""
     rng = np.random.default_rng(seed)
     matchers = [TwoTower(4, 4, dim=dim, hidden=4, temperature=0.1) for _ in range(2)]
@@ -106,6 +106,18 @@ def test_groups_that_overlap_are_two_where_the_lower_one_is_like_random_pairs():
     verdicts = judge(gallery, owner, 0, np.ones(len(owner), bool))
     assert verdicts.noise_rate == pytest.approx((owner != truth).mean(), abs=0.2)
     assert np.mean(verdicts.is_mismatch == (owner != truth)) > 0.75
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_noise_elsewhere_tells_pairs_known_by_heart_from_clean_ones(elsewhere):
+    truth = np.repeat(np.arange(400), 2)
+    trained = np.arange(len(truth)) % 4 != 0
+    wrong = np.random.default_rng(2).random(len(truth)) < 0.4
+    owner = np.where(wrong & (trained | elsewhere), np.roll(truth, 2), truth)
+    learnt = np.where(trained, owner, truth)  # the networks put a trained caption near the image it is given with
+    gallery = make_gallery(400, learnt, np.where(trained & wrong, 1.6, 0.5)[:, None])
+    rate = 1 - judge(gallery, owner, 0, trained).score[trained].mean()
+    assert rate == pytest.approx(0.4, abs=0.1) if elsewhere else rate < 0.05
 
 
 def test_a_few_mismatches_among_many_pairs_are_found():

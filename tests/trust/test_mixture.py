@@ -120,18 +120,6 @@ def test_fit_agrees_with_plain_em() -> None:
     assert mixture.deviations.tolist() == pytest.approx(widened, abs=0.01)
 
 
-def test_two_groups_have_a_valley_and_one_that_is_lopsided_has_none() -> None:
-    rng = np.random.default_rng(0)
-    for share in (0.05, 0.5, 0.95):
-        assert fit_mixture(planted(share=share), 0).valley
-    assert not fit_mixture(rng.gumbel(size=4000), 0).valley
-    assert not fit_mixture(rng.gamma(2, size=4000), 0).valley
-    assert not fit_mixture(np.ones(20), 0).valley
-    for apart in (1.9, 2.1):  # two equal normals have two peaks from 2 deviations on
-        mixture = Mixture(np.array([0, apart]), np.ones(2), np.full(2, 0.5))
-        assert mixture.valley == (apart > 2)
-
-
 def test_a_seed_fixes_the_fit() -> None:
     values = planted(200, 0.5, 3)
     first, second = fit_mixture(values, 5), fit_mixture(values, 5)

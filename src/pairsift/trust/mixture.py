@@ -29,17 +29,6 @@ class Mixture:
     weights: NDArray[np.float64]
     found: bool = True
 
-    @property
-    def valley(self) -> bool:
-        """Whether the density has a minimum between the means, as that of two groups has.
-
-        Two components fit any lopsided distribution better than one does, and then flow into each other.
-        """
-        x = np.linspace(self.means[0], self.means[1], 202)
-        parts = self.weights / self.deviations * np.exp(-(((x[:, None] - self.means) / self.deviations) ** 2) / 2)
-        steps = np.diff(parts.sum(1))
-        return bool((steps[:-1] < 0).any() and (steps[np.argmax(steps < 0) :] > 0).any())
-
     def log_odds(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """log of (posterior of the low component / posterior of the high one), (n,), strictly falling with the value.
 
