@@ -158,8 +158,10 @@ def measure(data: Path, wanted: Row, text_encoder: str, options: list[str]) -> R
             command.append(f"--text-encoder={text_encoder}")
         command += [f"--{option}" for option in (*more, *options)]
         began = time.monotonic()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        said = subprocess.run(command, check=False, capture_output=True, text=True)
         seconds = time.monotonic() - began
+        if said.returncode:
+            sys.exit(f"{' '.join(command)} failed:\n{said.stderr.strip()[-2000:]}")
         metrics = json.loads((run / "metrics.json").read_text())
         epochs = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     networks = [view for name, view in metrics["test"].items() if name != "ensemble"]
