@@ -216,10 +216,12 @@ def _summary(folder: Path, metrics: Mapping[str, object]) -> None:
     print(f"\nestimated share of mismatched pairs: {rate['estimated']:.1%}{known}")
     found: Mapping[str, float] | None = metrics.get("detection")  # type: ignore[assignment]
     if found and found["auroc"] is not None:
-        print(
-            f"mismatched training pairs: {found['flagged']} flagged, {found['precision']:.1%} of them rightly, "
-            f"{found['recall']:.1%} of all found, AUROC {found['auroc']:.4f}"
+        right = (
+            f", {found['precision']:.1%} of them rightly, {found['recall']:.1%} of all found"
+            if found["flagged"]
+            else ""
         )
+        print(f"mismatched training pairs: {found['flagged']} flagged{right}, AUROC {found['auroc']:.4f}")
     if kinds := metrics.get("verdicts"):
         print(f"kinds of mismatch, all splits: {', '.join(f'{n} {name}' for name, n in kinds.items())}")  # type: ignore[attr-defined]
     print(f"table of suspects: {folder / 'issues.csv'}\nreport: {folder / 'report.html'}")

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from pairsift.cli import main
+from pairsift.cli import KEYS, _summary, main
 
 
 def refused(capsys, *words: str) -> str:
@@ -104,3 +104,11 @@ def test_help_tells_the_verbs_and_a_methods_options(capsys):
     out = capsys.readouterr().out
     assert "--ncr.threshold" in out and "Clean probability above which a pair is clean" in out
     assert "--pc2" not in out
+
+
+def test_a_summary_without_flagged_pairs_can_be_printed(capsys, tmp_path):
+    recall = {key: 1.0 for key in KEYS}
+    found = {"auroc": 0.7, "average_precision": 0.6, "precision": None, "recall": 0.0, "flagged": 0}
+    metrics = {"test": {"ensemble": recall}, "noise_rate": {"estimated": 0.01, "true": 0.4}, "detection": found}
+    _summary(tmp_path, metrics)
+    assert "mismatched training pairs: 0 flagged, AUROC 0.7000\n" in capsys.readouterr().out

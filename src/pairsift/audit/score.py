@@ -59,9 +59,9 @@ def judge(
     The score is the posterior of the upper component of a two-component mixture over e, fitted by itself for the pairs
     that the networks were trained on, which fit better than others do. For the others the lower component is that of
     captions put beside random images. So it is for trained pairs where the mixture has cut one group in two, as it does
-    with any lopsided one: where its lower component lies less than 0.4 of the way from the upper one to random pairs,
-    and less than half its share of the other pairs is mismatched. Networks that know their pairs by heart look the
-    same; then the others' noise decides.
+    with any lopsided one: where both its lower component and the mean of the other pairs lie less than 0.4 of the way
+    from the upper component to random pairs. (If the others lie farther off, they are mismatched too, or the networks
+    know their pairs by heart, and right and wrong ones then look alike.)
 
     A suggestion is the caption with the largest s/tau - log sum_I' exp(s(I', T)/tau), so that captions which lie close
     to every image do not win everywhere. Where the matcher does not factorise, only those captions are compared for
@@ -84,25 +84,25 @@ def judge(
     else:
         sums, best = _sampled(gallery, beside, images, captions), None
     evidence, chance = sums.evidence()
-    score, elsewhere = np.ones(len(owner)), 0.0
+    score = np.ones(len(owner))
+    if trained.any():
+        mixture = _of_trained(evidence[trained], chance[trained], evidence[~trained], seed)
+        score[trained] = mixture.low(-evidence[trained])
     if not trained.all():
         score[~trained] = fit_beside(-evidence[~trained], -chance[~trained]).low(-evidence[~trained])
-        elsewhere = float(np.mean(1 - score[~trained]))
-    if trained.any():
-        mixture = _of_trained(evidence[trained], chance[trained], elsewhere, seed)
-        score[trained] = mixture.low(-evidence[trained])
     flagged = score < 0.5
     if best is None:
         best = _suggest(gallery, owner, sums, np.unique(owner[flagged]), shortlist)
     return Verdicts(score, flagged, np.where(flagged, best[owner], -1))
 
 
-def _of_trained(evidence: Floats, chance: Floats, elsewhere: float, seed: int) -> Mixture:
-    """The mixture over trained pairs, as `judge` says; `elsewhere` is the mismatched share of the other pairs."""
+def _of_trained(evidence: Floats, chance: Floats, others: Floats, seed: int) -> Mixture:
+    """The mixture over trained pairs, as `judge` says; `others` is the evidence of pairs that were not trained on."""
     mixture = fit_mixture(-evidence, seed)
-    apart, random = mixture.means[1] - mixture.means[0], -chance.mean() - mixture.means[0]
-    one = apart < ONE_GROUP * random and elsewhere < mixture.weights[1] / 2
-    return fit_beside(-evidence, -chance) if one else mixture
+    near = mixture.means[0] + ONE_GROUP * (-chance.mean() - mixture.means[0])
+    if mixture.means[1] < near and (not len(others) or -others.mean() < near):
+        return fit_beside(-evidence, -chance)
+    return mixture
 
 
 @dataclass(frozen=True)

@@ -120,8 +120,7 @@ def detection(table: pa.Table) -> dict[str, float | int | None]:
 
     Returns:
         `auroc` and `average_precision` of `1 - mismatch_score` against `truly_mismatched`, `precision` and
-        `recall` of the flag, and `flagged`, their number; over the rows of split `train`. None where a value
-        is not
+        `recall` of the flag, and `flagged`, their number; over the rows of split `train`. None where a value is not
         defined: the truth is unknown or of one class, nothing is flagged, nothing is mismatched.
     """
     train = table.filter(pa.compute.equal(table["split"], "train"))
