@@ -188,12 +188,8 @@ def key(row: Row) -> tuple[object, ...]:
 def tables(rows: list[Row]) -> str:
     """One table for each study, from the rows that are there: means over the seeds, and highest minus lowest."""
     lines = []
-    held = {row["method"] for row in rows}
     for name, study in STUDIES.items():
-        if study.method not in held:
-            continue
-        lines += [f"## {name} ({study.method}, {study.source})", "", "| row | noise | rSum (spread) | single | AUROC |"]
-        lines.append("|---|---|---|---|---|")
+        shown = []
         for noise in study.noise:
             for label in study.rows:
                 options = study.options(label)
@@ -203,10 +199,12 @@ def tables(rows: list[Row]) -> str:
                     spread = f"({max(rsum) - min(rsum):.1f}; {len(group)} seeds)"
                     found = f"{statistics.mean(auroc):.4f}" if noise else ""
                     alone = f"{statistics.mean(single):.1f}"
-                    lines.append(
+                    shown.append(
                         f"| {label} | {noise:.0%} | {statistics.mean(rsum):.1f} {spread} | {alone} | {found} |"
                     )
-        lines.append("")
+        if shown:
+            head = ["| row | noise | rSum (spread) | single | AUROC |", "|---|---|---|---|---|"]
+            lines += [f"## {name} ({study.method}, {study.source})", "", *head, *shown, ""]
     return "\n".join(lines)
 
 

@@ -4,6 +4,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -254,6 +255,25 @@ def test_two_processes_do_the_work_once(tmp_path):
     got, _ = run(pairs, tmp_path / "cache", images, TinyTexts("tokens"), 2)
     assert images.prepared == 0
     assert same(got.images, run(pairs, tmp_path / "whole", images, TinyTexts("tokens"), 2)[0].images)
+
+
+def test_who_waits_for_another_process_is_told(tmp_path, caplog):
+    entry = store.Entry(tmp_path, "images-x")
+    got = threading.Event()
+
+    def second() -> None:
+        with entry.lock():
+            got.set()
+
+    with entry.lock():
+        assert not caplog.records
+        threading.Thread(target=second).start()
+        end = time.monotonic() + 10
+        while not caplog.records and time.monotonic() < end:
+            time.sleep(0.01)
+        assert [record.levelname for record in caplog.records] == ["WARNING"]  # which the command line shows
+        assert "waiting for it" in caplog.text and not got.is_set()
+    assert got.wait(10)
 
 
 def test_a_cache_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):

@@ -106,7 +106,7 @@ class Entry:
         """Hold this entry alone; a second process waits here until the first is done or dead."""
         with self.lock_file.open("a+b") as file:
             if not _try_lock(file):
-                log.info("another process is encoding the same data: waiting for it (%s)", self.lock_file)
+                log.warning("another process is encoding the same data: waiting for it (%s)", self.lock_file)
                 while not _try_lock(file):
                     time.sleep(0.1)
             yield  # closing the file lets go of the lock
