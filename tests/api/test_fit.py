@@ -75,8 +75,12 @@ def test_issues_are_flagged_rows_worst_first_with_suggestions_from_elsewhere(run
 def test_an_opened_run_gives_the_same_numbers(run):
     opened = pairsift.open_run(run.folder, progress=False)
     assert opened.evaluate("test")["ensemble"] == pytest.approx(run.metrics["test"]["ensemble"])
-    before = run.issues()
-    assert opened.audit().equals(before)
+    before, after = (table.sort_by("pair").to_pylist() for table in (run.issues(), opened.audit()))
+    numbers = {name for name, value in before[0].items() if isinstance(value, float)}
+    assert "mismatch_score" in numbers
+    for row, again in zip(before, after, strict=True):
+        for name, value in row.items():  # a busy machine may add in another order
+            assert again[name] == (pytest.approx(value, abs=1e-5) if name in numbers else value), name
 
 
 def test_a_run_opens_from_another_folder(run, tmp_path, monkeypatch, place):
