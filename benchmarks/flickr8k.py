@@ -34,7 +34,7 @@ from pairsift.methods import METHODS
 Row = dict[str, Any]
 KEY = ("matcher", "method", "loss", "text_encoder", "noise", "seed", "images")
 VARIANTS = {"pc2*": ("pc2", ["pc2.mismatch_threshold=0.5"])}  # rows of the papers' tables that are a method's options
-MARKS = "<!-- methods table -->", "<!-- end -->"
+END = "<!-- end -->"  # of a table in the page that --readme names; what each begins with is in PAGE
 # What token-level matchers run with on two cores: fewer images, smaller codes, fewer epochs, and the mean of all
 # negatives, since from so few pairs the hardest make all similarities alike. A GPU takes the paper's.
 REDUCED_IMAGES = 1000
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--options", nargs="*", default=[], help="further options of fit, such as lr=0.001")
     parser.add_argument("--reduced", action="store_true", help=f"{REDUCED_IMAGES} training images, small codes")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/flickr8k.json"))
-    parser.add_argument("--readme", type=Path, help="a page whose table of methods is written anew")
+    parser.add_argument("--readme", type=Path, help="a page whose tables of methods are written anew")
     chosen = parser.parse_args()
     rows: list[Row] = json.loads(chosen.json.read_text())["rows"] if chosen.json.exists() else []
     done = {key(row) for row in rows}
@@ -103,8 +103,7 @@ def main() -> None:
     print(table(rows))
     chosen.json.with_suffix(".md").write_text(table(rows) + "\n")
     if chosen.readme:
-        before, _, rest = chosen.readme.read_text().partition(MARKS[0])
-        chosen.readme.write_text(f"{before}{MARKS[0]}\n{summary(rows)}\n{MARKS[1]}{rest.partition(MARKS[1])[2]}")
+        show(chosen.readme, rows)
 
 
 def key(row: Row) -> tuple[Any, ...]:
@@ -279,28 +278,56 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def summary(rows: list[Row]) -> str:
-    """The README's table: two towers, the default encoders, InfoNCE, presets; rSum (recovery) and AUROC by noise."""
+def two_towers(rows: list[Row]) -> str:
+    """Two towers with the default encoders, InfoNCE and the presets, by noise."""
     setup = {"matcher": "two_tower", "text_encoder": "wordllama", "loss": "infonce", "images": None}
-    rows = [row for row in rows if all(row.get(name) == value for name, value in setup.items())]
-    rows = [row for row in rows if row["options"] == precision(row)]
+    rows = [row for row in having(rows, setup) if row["options"] == precision(row)]
     noises = sorted({row["noise"] for row in rows})
-    lines = ["| | " + " | ".join(f"{noise:.0%}" for noise in noises) + " |", "|---" * (len(noises) + 1) + "|"]
+    return grid({f"{noise:.0%}": having(rows, {"noise": noise}) for noise in noises}, rows)
+
+
+def small_matchers(rows: list[Row]) -> str:
+    """Matchers that learn words from nothing, on few images, each with the loss that suits it, by noise."""
+    columns = {}
+    for matcher, loss in (("vse", "infonce"), ("sgr", "hinge")):
+        own = having(rows, {"matcher": matcher, "loss": loss, "images": REDUCED_IMAGES})
+        for noise in sorted({row["noise"] for row in own}):
+            columns[f"`{matcher}`, {loss}, {noise:.0%}"] = having(own, {"noise": noise})
+    return grid(columns, rows)
+
+
+PAGE = {"<!-- methods table -->": two_towers, "<!-- small matchers table -->": small_matchers}
+
+
+def show(page: Path, rows: list[Row]) -> None:
+    """Write the page's tables anew, each between its mark and the next END."""
+    text = page.read_text()
+    for mark, table_of in PAGE.items():
+        before, _, rest = text.partition(mark)
+        text = f"{before}{mark}\n{table_of(rows)}\n{END}{rest.partition(END)[2]}"
+    page.write_text(text)
+
+
+def grid(columns: dict[str, list[Row]], rows: list[Row]) -> str:
+    """Methods by columns: rSum (recovery), AUROC; means over the seeds."""
+    lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for method in ("plain", *(name for name in METHODS if name not in ("plain", "oracle")), "oracle"):
         cells = []
-        for noise in noises:
-            group = [row for row in rows if (row["method"], row["noise"]) == (method, noise)]
-            if not group:
-                cells.append("")
-                continue
-            cell = f"{statistics.mean(row['rsum'] for row in group):.1f}"
-            if method not in ("plain", "oracle") and (found := recovery(rows, group)) is not None:
+        for column_rows in columns.values():
+            group = having(column_rows, {"method": method})
+            cell = f"{statistics.mean(row['rsum'] for row in group):.1f}" if group else ""
+            if group and method not in ("plain", "oracle") and (found := recovery(rows, group)) is not None:
                 cell += f" ({found:.2f})"
-            if noise:
+            if group and group[0]["noise"]:
                 cell += f", {statistics.mean(row['auroc'] for row in group):.3f}"
             cells.append(cell)
         lines.append(f"| `{method}` | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def having(rows: list[Row], wanted: Row) -> list[Row]:
+    """Those that have these values."""
+    return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
 
 
 def shown(value: float | None, digits: str) -> str:

@@ -151,6 +151,15 @@ def test_a_hinge_takes_the_labels_as_margins_and_warms_up_before_the_first_estim
         assert cross.reduction == intra.reduction == "sum"
 
 
+def test_a_hinge_is_warned_of_unless_no_label_comes_from_across(caplog):
+    begun(Hinge())
+    assert "margins" in caplog.text and "infonce" in caplog.text
+    caplog.clear()
+    begun(Hinge(), indicators="intra_modal")
+    begun()
+    assert not caplog.text
+
+
 @pytest.mark.parametrize("networks", [1, 2])
 def test_a_pass_notes_equation_3_within_blocks_and_8_over_all_at_hand_by_the_labels_trained_by(networks):
     method, nets = begun(seed=4, networks=networks, block=4, tau1=0.3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from math import inf
 from typing import ClassVar, Literal
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pairsift.loss.ranking import Hinge
 from pairsift.loss.structure import match_probability, structure_agreement, structure_loss
 from pairsift.methods.base import Array, Batch, Method, Network, Phase, Setting, Term, demand, not_negatives
 from pairsift.methods.plain import CLIP, TWO_TOWER
@@ -17,6 +19,8 @@ from pairsift.pairs.pairs import Ints
 from pairsift.trust.division import peer
 from pairsift.trust.mixture import fit_mixture
 from pairsift.trust.momentum import least, moving_average
+
+log = logging.getLogger(__name__)
 
 PAPER = {
     "loss": "infonce",
@@ -36,7 +40,8 @@ class GSC(Method):
     """Pairs are believed as far as they fit across the modalities and sit alike within them; labels are exchanged.
 
     All labels start at 1, and the averages over epochs take the place of a warm-up. With the loss `infonce` at base 1
-    the cross-modal loss is Eq. 6, with the same tau_1 as the indicator; the hinge takes the labels as margins.
+    the cross-modal loss is Eq. 6, with the same tau_1 as the indicator. The hinge takes the labels as margins, which
+    seldom pays: a small y_CM asks for a small margin, whose softmax is again a small y_CM, until all are alike.
 
     The paper makes its estimates during an epoch's training, from weights that change meanwhile, with dropout; here
     they come from a pass over all pairs, in evaluation mode, before the epoch that first uses them. The sums of
@@ -109,6 +114,8 @@ class GSC(Method):
     def begin(self, setting: Setting) -> None:
         """Every label starts at 1."""
         super().begin(setting)
+        if isinstance(setting.ranking, Hinge) and self.indicators != "intra_modal":
+            log.warning("gsc under the hinge: labels are margins, and both shrink together; the paper's is infonce")
         for name in ("cross_modal", "intra_modal"):
             self.state[name] = np.ones((self.networks, len(setting.image_of)), np.float32)
 
