@@ -6,7 +6,7 @@ same seeds, of ensembles of two networks, or of single ones where the method tra
 the clean captions has more. Cost is the mean seconds of an epoch per network over those of plain.
 
     python benchmarks/flickr8k.py --data ../shared/flickr8k --json benchmarks/results/flickr8k.json
-    python benchmarks/flickr8k.py --matcher sgr --losses hinge --text-encoder words --reduced
+    python benchmarks/flickr8k.py --matcher sgr --text-encoder words --reduced
 
 Rows that the file already holds are not measured again, so that a long table can be filled in several sittings.
 """
@@ -63,6 +63,19 @@ REDUCED = {
     "npc.warmup_epochs": 2,
     "npc.epochs": 8,
 }
+# SGR under InfoNCE starts to tell pairs apart in its third or fourth epoch: no method can divide them before.
+SLOW = {
+    "ncr.warmup_epochs": 4,
+    "ncr.clean_epochs": 3,
+    "ncr.all_epochs": 3,
+    "pc2.warmup_epochs": 4,
+    "pc2.clean_epochs": 3,
+    "pc2.all_epochs": 3,
+    "pcsr.warmup_epochs": 4,
+    "pcsr.clean_epochs": 2,
+    "gsc.warmup_epochs": 4,
+    "gsc.epochs": 6,
+}
 
 
 def main() -> None:
@@ -115,7 +128,8 @@ def reduced(matcher: str, method: str, loss: str) -> list[str]:
     method, _ = VARIANTS.get(method, (method, []))
     phases = "plain" if method == "oracle" else method
     found = ["preset=scratch"] if method == "npc" else []
-    for name, value in REDUCED.items():
+    chosen = REDUCED | (SLOW if (matcher, loss) == ("sgr", "infonce") else {})
+    for name, value in chosen.items():
         head, _, tail = name.partition(".")
         if tail and head in (phases, loss):
             found.append(f"{method if head == phases else head}.{tail}={value}")
@@ -287,12 +301,12 @@ def two_towers(rows: list[Row]) -> str:
 
 
 def small_matchers(rows: list[Row]) -> str:
-    """Matchers that learn words from nothing, on few images, each with the loss that suits it, by noise."""
+    """Matchers that learn words from nothing, on few images, by noise."""
     columns = {}
-    for matcher, loss in (("vse", "infonce"), ("sgr", "hinge")):
-        own = having(rows, {"matcher": matcher, "loss": loss, "images": REDUCED_IMAGES})
+    for matcher in ("vse", "sgr"):
+        own = having(rows, {"matcher": matcher, "loss": "infonce", "images": REDUCED_IMAGES})
         for noise in sorted({row["noise"] for row in own}):
-            columns[f"`{matcher}`, {loss}, {noise:.0%}"] = having(own, {"noise": noise})
+            columns[f"`{matcher}`, {noise:.0%}"] = having(own, {"noise": noise})
     return grid(columns, rows)
 
 

@@ -44,6 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"pairsift: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
     return 0
 
 

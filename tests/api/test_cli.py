@@ -41,6 +41,7 @@ def refused(capsys, *words: str) -> str:
         (["fit", "SCENES", "--resume"], "no run to resume"),
         (["fit", "SCENES", "--config", "nowhere.yaml"], "nowhere.yaml"),
         (["fit", "SCENES", "--pc2.classes", "1"], "classes"),
+        (["fit", "SCENES", "--infonce.base", "1e400"], "infonce.base is inf"),
         (["fit", "SCENES", "--method", "pcsr", "--pcsr.start", "half"], "--pcsr.start"),
         (["fit", "SCENES", "--method", "pcsr", "--pcsr.start=-1"], "pcsr.start is -1"),
         (["fit", "SCENES", "--method", "pcsr", "--pcsr.noisy", "some"], "--pcsr.noisy"),
@@ -58,6 +59,23 @@ def test_one_line_and_code_2(capsys, scenes, place, words, says, quick):
         words += [f"--out={place / 'refused'}"]
     assert says in refused(capsys, *words)
     assert not (place / "refused").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["evaluate", "RUN", "--folds", "99"], "99 folds of"),
+        (["search", "RUN", "a dog", "-k", "0"], "k is 0: ask for at least 1"),
+    ],
+)
+def test_one_line_and_code_2_of_a_run(capsys, run, words, says):
+    assert main([str(run.folder) if word == "RUN" else word for word in words]) == 2
+    assert says in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_file_that_cannot_be_written_is_one_line(capsys, run, place):
+    assert main(["evaluate", str(run.folder), "--json", str(place / "none" / "x.json")]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith("x.json: No such file or directory")
 
 
 def test_a_folder_in_use_is_not_overwritten(capsys, scenes, run, place):

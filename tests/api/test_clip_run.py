@@ -72,6 +72,23 @@ def test_it_learns_what_the_images_show(place, scenes, options):
     assert losses[-1] < 0.9 * losses[0]
 
 
+@pytest.mark.parametrize(
+    ("method", "phases", "trains"),
+    [
+        ("npc", {"warmup_epochs": 1, "epochs": 2}, {"by_image", "by_text", "weight"}),
+        ("gsc", {"warmup_epochs": 0, "epochs": 2}, {"cross_modal", "intra_modal"}),
+        ("pcsr", dict.fromkeys(("warmup_epochs", "clean_epochs", "refine_epochs", "all_epochs"), 1), {"clean"}),
+    ],
+)
+def test_every_papers_method_trains_it_in_half_precision(place, few, options, method, phases, trains):
+    more = {f"{method}.{name}": value for name, value in phases.items()} | {"precision": "bf16"}
+    run = fit(few, {**options, **more, "method": method, "out": str(place / f"clip-{method}")}, progress=False)
+    lines = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
+    assert len(lines) == sum(phases.values())
+    assert all(np.isfinite(value) for line in lines for terms in line["loss"].values() for value in terms.values())
+    assert any(trains <= terms.keys() for line in lines for terms in line["loss"].values())
+
+
 def test_a_run_that_stopped_goes_on_to_the_same_weights(place, few, options, monkeypatch):
     more = {f"pc2.{phase}_epochs": 1 for phase in ("warmup", "clean", "all")} | {"clip.freeze": "image"}
     straight = fit(few, {**options, **more, "out": str(place / "straight-clip")}, progress=False)

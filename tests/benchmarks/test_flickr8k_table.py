@@ -70,7 +70,19 @@ def test_the_table_holds_means_and_spreads():
 
 
 def test_the_summary_has_a_row_for_each_method_and_a_column_for_each_noise():
-    lines = flickr8k.summary([*ROWS, row("plain", 1, 280, noise=0.0)]).splitlines()
+    lines = flickr8k.two_towers([*ROWS, row("plain", 1, 280, noise=0.0)]).splitlines()
     assert lines[0] == "| | 0% | 40% |"
     assert "| `plain` | 280.0 | 205.0, 0.900 |" in lines and "| `pc2` |  | 240.0 (0.80), 0.900 |" in lines
     assert lines[-1].startswith("| `oracle` |")
+
+
+def test_the_pages_tables_are_written_between_their_marks(tmp_path):
+    page = tmp_path / "page.md"
+    head, small = flickr8k.PAGE
+    page.write_text(f"a\n{head}\nold\n{flickr8k.END}\nb\n{small}\nold\n{flickr8k.END}\nc\n")
+    few = {"matcher": "vse", "images": flickr8k.REDUCED_IMAGES, "options": ["batch_size=64"]}
+    flickr8k.show(page, [*ROWS, row("plain", 1, 120, noise=0.6) | few, row("gsc", 1, 150, noise=0.6) | few])
+    lines = page.read_text().splitlines()
+    assert [lines[0], lines[-1]] == ["a", "c"] and "old" not in lines and "b" in lines
+    assert "| | 40% |" in lines and "| | `vse`, 60% |" in lines
+    assert "| `gsc` | 150.0, 0.900 |" in lines  # and no recovery, since there is no oracle

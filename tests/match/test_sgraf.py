@@ -214,6 +214,20 @@ def test_like_against_like(kind: str) -> None:
         torch.testing.assert_close(matcher.intra_similarity(texts), sgr_loop(matcher, texts, texts), atol=1e-9, rtol=0)
 
 
+@pytest.mark.parametrize("kind", ["saf", "sgraf"])
+def test_the_gates_statistics_are_those_of_images_with_texts(kind: str) -> None:
+    matcher = make(kind).train()
+    images, texts = coded(matcher)
+    norm = (matcher.saf if isinstance(matcher, Sgraf) else matcher).gate_norm
+    assert norm.running_mean is not None
+    before = norm.running_mean.clone()
+    matcher.intra_similarity(images)
+    matcher.intra_similarity(texts)
+    assert torch.equal(norm.running_mean, before)
+    matcher.similarity(images, texts)
+    assert not torch.equal(norm.running_mean, before)
+
+
 def test_logits_and_similarity_vectors_lead_to_the_similarity() -> None:
     for kind in ("sgr", "saf"):
         matcher = make(kind)

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -246,6 +247,31 @@ def test_a_rise_counted_in_steps_ends_at_its_step_and_the_cosine_at_the_last(war
     assert rates[1:peak] == pytest.approx([2.0 * max(0.04, step / peak) for step in range(1, peak)])
     fall = [1 + math.cos(math.pi * (step - peak) / (50 - peak)) for step in range(peak, 50)]
     assert rates[peak:] == pytest.approx([max(2e-3, rate) for rate in fall])
+
+
+def test_a_rise_that_is_over_stays_over_where_later_epochs_have_fewer_steps(tmp_path, monkeypatch):
+    rates = []
+    monkeypatch.setattr("pairsift.train.loop.learning_rate", lambda *a: rates.append(learning_rate(*a)) or rates[-1])
+    job = make_job(tmp_path)
+    a_whole_epoch = len(cut(job.pairs.ids("train"), 32))
+    object.__setattr__(job, "options", replace(job.options, warmup_steps=a_whole_epoch))
+    trainer = Trainer(job)
+    trainer.run()
+    first = rates[:a_whole_epoch]
+    assert first == sorted(first) and rates[2 * a_whole_epoch] == pytest.approx(max(rates)) == pytest.approx(3e-3)
+    assert len(rates) < len(trainer.phases) * 2 * a_whole_epoch
+    after = rates[2 * a_whole_epoch :]
+    ends = [n for n in range(1, len(after)) if after[n] > after[n - 1]]
+    assert len(ends) == 3  # where the second network begins an epoch that the first one has just ended
+
+
+def test_a_run_that_diverges_says_where(tmp_path):
+    job = make_job(tmp_path)
+    object.__setattr__(job, "options", replace(job.options, lr=1e30))
+    with pytest.raises(
+        InputError, match=r"diverged: the loss clean is nan in step \d+ of epoch 1, network 0; lr is 1e\+30"
+    ):
+        Trainer(job).run()
 
 
 def test_tensors_and_facts_come_back_and_broken_files_are_named(tmp_path):

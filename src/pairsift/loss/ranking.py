@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar, Literal, Protocol
 
 import torch
@@ -70,8 +71,8 @@ class Hinge:
             raise InputError(f"hinge.negatives is {self.negatives!r}; it must be mean, hardest or a number from 1")
         if not isinstance(self.negatives, str) and self.negatives < 1:
             raise InputError(f"hinge.negatives is {self.negatives}; it must be mean, hardest or a number from 1")
-        if self.margin < 0:
-            raise InputError(f"hinge.margin is {self.margin}; it must be at least 0")
+        if not 0 <= self.margin < inf:
+            raise InputError(f"hinge.margin is {self.margin}; it must be at least 0, and finite")
         _check(self)
 
     def __call__(self, similarity: Tensor, scale: Tensor, y: Tensor, exclude: Tensor, warm: bool = False) -> Tensor:
@@ -119,8 +120,8 @@ class InfoNCE:
 
 def _check(loss: Hinge | InfoNCE) -> None:
     """Refuse what no ranking loss can run with."""
-    if loss.base < 1:
-        raise InputError(f"{loss.name}.base is {loss.base}; it must be at least 1")
+    if not 1 <= loss.base < inf:
+        raise InputError(f"{loss.name}.base is {loss.base}; it must be at least 1, and finite")
     if loss.reduction not in ("mean", "sum"):
         raise InputError(f"{loss.name}.reduction is {loss.reduction!r}; it must be mean or sum")
 

@@ -234,6 +234,17 @@ class Saf(_SimilarityVectors):
         self.gate = Linear(similarity_dim, 1)
         self.gate_norm = RowNorm(1)
 
+    def intra_similarity(self, codes: Codes) -> Tensor:
+        """Similarity of every item with every item of its kind, the rows as images, the columns as texts, (n, n).
+
+        The gates' running statistics stay those of images with texts, which evaluation meets.
+        """
+        momentum, self.gate_norm.momentum = self.gate_norm.momentum, 0.0
+        try:
+            return super().intra_similarity(codes)
+        finally:
+            self.gate_norm.momentum = momentum
+
     def _summaries(self, nodes: list[Tensor]) -> list[Tensor]:
         nodes = [full(one) for one in nodes]
         logits = torch.cat([self.gate(one).flatten() for one in nodes])

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairsift.errors import InputError
 from pairsift.pairs.pairs import Ints
 
 FloatArray = NDArray[np.floating[Any]]
@@ -155,11 +156,12 @@ def folded(image_of: Ints, n_images: int, folds: int = 5) -> list[tuple[Ints, In
         The images and the captions of each fold, ascending.
 
     Raises:
-        ValueError: `image_of` or the number of folds does not fit.
+        ValueError: `image_of` does not fit.
+        InputError: The number of folds does not.
     """
     image_of = _checked(image_of, n_images)
     if not 1 <= folds <= n_images:
-        raise ValueError(f"{folds} folds of {n_images} images: give between 1 and {n_images}")
+        raise InputError(f"{folds} folds of {n_images} images: give between 1 and {n_images}")
     parts = np.array_split(np.arange(n_images, dtype=np.int64), folds)
     return [(rows, np.flatnonzero((image_of >= rows[0]) & (image_of <= rows[-1]))) for rows in parts]
 
@@ -180,7 +182,7 @@ def _scores(block: Block, rows: Ints, n_texts: int) -> FloatArray:
     bad = np.argwhere(np.isnan(scores))
     if len(bad):
         image, text = int(rows[bad[0, 1]]), int(bad[0, 2])
-        raise ValueError(
+        raise InputError(
             f"{len(bad)} scores are not a number, the first at image row {image} and caption row {text}: "
             "look for NaN in the features and for a training that diverged"
         )

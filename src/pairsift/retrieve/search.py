@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pairsift.errors import InputError
 from pairsift.pairs.pairs import Ints
 from pairsift.retrieve.ranks import FloatArray
 
@@ -27,13 +28,14 @@ def top(query: FloatArray, vectors: FloatArray, k: int) -> tuple[Ints, FloatArra
         Indices and scores, each (min(k, n),) or (q, min(k, n)).
 
     Raises:
-        ValueError: Shapes do not fit, k is below 1, or a score is not a number.
+        ValueError: Shapes do not fit.
+        InputError: k is below 1, or a score is not a number.
     """
     query = np.asarray(query)
     if query.ndim not in (1, 2) or vectors.ndim != 2 or query.shape[-1] != vectors.shape[1]:
         raise ValueError(f"queries of shape {query.shape} do not fit vectors of shape {vectors.shape}")
     if k < 1:
-        raise ValueError(f"k is {k}: ask for at least 1")
+        raise InputError(f"k is {k}: ask for at least 1")
     many = np.atleast_2d(query)
     parts = [_top(many[start : start + QUERIES], vectors, k) for start in range(0, max(len(many), 1), QUERIES)]
     indices = np.concatenate([part[0] for part in parts])
@@ -48,7 +50,7 @@ def _top(query: FloatArray, vectors: FloatArray, k: int) -> tuple[Ints, FloatArr
     for start in range(0, len(vectors), CHUNK):
         found = np.asarray(query @ vectors[start : start + CHUNK].T, dtype=scores.dtype)
         if np.isnan(found).any():
-            raise ValueError(f"scores are not a number among vectors {start} to {start + found.shape[1] - 1}")
+            raise InputError(f"scores are not a number among vectors {start} to {start + found.shape[1] - 1}")
         best = _best(found, k)
         indices = np.concatenate([indices, best + start], axis=1)
         scores = np.concatenate([scores, np.take_along_axis(found, best, axis=1)], axis=1)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from math import isfinite
 from pathlib import Path
 
 import numpy as np
@@ -141,21 +142,22 @@ class Trainer:
             torch.manual_seed(seed_of(options.seed, 2, epoch, k))
         plan = steps(method, phase, k, options.batch_size, (options.seed, 4, epoch))
         warmup = sum(phase.warm for phase in self.phases)
+        whole = len(cut(method.setting.ids, options.batch_size))
         title = f"epoch {epoch + 1}/{len(self.phases)} {phase.name}, network {k}"
         left = sum(len(ids) for wanted in plan[self.at.step :] for ids in wanted.values())
         network.train()
         hidden = None if self.job.progress else True  # None: shown where somebody watches a terminal
 
         def gather(wanted: dict[str, Ints]) -> dict[str, Batch]:
-            whole = {**wanted, **method.companions(wanted, k)}
+            both = {**wanted, **method.companions(wanted, k)}
             return {
-                name: self.gather(ids, method.captions(name, k, ids), method.reads_given) for name, ids in whole.items()
+                name: self.gather(ids, method.captions(name, k, ids), method.reads_given) for name, ids in both.items()
             }
 
         with tqdm(total=left, desc=title, unit="pair", disable=hidden, leave=False) as bar:
             for batches in prefetched(gather, plan[self.at.step :]):
                 part = self.at.step / len(plan)
-                rate = learning_rate(options, epoch, part, len(self.phases), warmup, len(plan))
+                rate = learning_rate(options, epoch, part, len(self.phases), warmup, whole)
                 for group in self.optimizers[k].param_groups:
                     group["lr"] = rate * group["speed"]
                 with mixed(self.device, options, training=True):
@@ -180,7 +182,13 @@ class Trainer:
         optimizer.step()
         sums = self.at.sums[k]
         for name, value in parts.items():
-            sums[name] = sums.get(name, 0.0) + float(value.detach())
+            now = float(value.detach())
+            if not isfinite(now):
+                place = f"step {self.at.step + 1} of epoch {self.at.epoch + 1}, network {k}"
+                raise InputError(
+                    f"training diverged: the loss {name} is {now} in {place}; lr is {self.job.options.lr}, try less"
+                )
+            sums[name] = sums.get(name, 0.0) + now
         sums["steps"] = sums.get("steps", 0.0) + 1
 
     def _finish(self, epoch: int, phase: Phase, seen: int, seconds: float) -> None:

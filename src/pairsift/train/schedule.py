@@ -16,7 +16,7 @@ def learning_rate(options: TrainOptions, epoch: int, part: float, epochs: int, w
         part: Share of the epoch that is done, [0, 1).
         epochs: Epochs of the whole run.
         warmup: Warm-up epochs of the method, which the decay epoch does not count.
-        steps: Steps of this epoch; the run is taken to have as many in every other.
+        steps: Steps of an epoch on all training pairs, in which the warm-up steps are counted.
 
     Returns:
         The rate, above 0 and at most `options.lr`.

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
+from pairsift.errors import InputError
+
 Floats = NDArray[np.float32]
 
 
@@ -66,7 +68,7 @@ def fit_mixture(values: NDArray[np.floating], seed: int) -> Mixture:
     """
     x = np.asarray(values, np.float64)
     if not np.isfinite(x).all():
-        raise ValueError("a mixture needs finite values")
+        raise InputError("a mixture needs finite values: look for NaN in the features and for a training that diverged")
     low, high = (float(x.min()), float(x.max())) if len(x) else (0.0, 0.0)
     span = high - low
     if len(x) < 10 or span <= 1e-12 * max(1.0, abs(low)):
