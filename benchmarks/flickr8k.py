@@ -258,9 +258,9 @@ def cost(rows: list[Row], group: list[Row]) -> float | None:
 def table(rows: list[Row]) -> str:
     """Means and spreads (highest minus lowest) over the seeds."""
     lines = [
-        "| matcher, text | loss | noise | method | rSum (spread) | single | recovery | lost | AUROC "
+        "| matcher, text | loss | noise | method | rSum (spread) | single | dev | recovery | lost | AUROC "
         "| rate found / true | cost |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -281,6 +281,7 @@ def table(rows: list[Row]) -> str:
             method,
             f"{statistics.mean(rsum):.1f} ({max(rsum) - min(rsum):.1f}; {len(group)} seeds)",
             f"{statistics.mean(row['rsum_single'] for row in group):.1f}",
+            f"{statistics.mean(row['dev_rsum'] for row in group):.1f}",
             shown(recovery(rows, group) if measured else None, ".2f"),
             shown(lost(rows, group), ".1f"),
             shown(statistics.mean(row["auroc"] for row in group) if noise else None, ".4f"),

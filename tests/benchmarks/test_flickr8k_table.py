@@ -22,6 +22,7 @@ def row(method: str, seed: int, rsum: float, noise: float = 0.4) -> dict:
         "seed": seed,
         "rsum": rsum,
         "rsum_single": rsum - 5,
+        "dev_rsum": rsum + 1,
         "networks": 2,
         "auroc": 0.9,
         "noise_rate": {"estimated": 0.41, "true": 0.4},
@@ -64,7 +65,7 @@ def test_the_table_holds_means_and_spreads():
     line = next(line for line in table.splitlines() if "| pc2 |" in line)
     assert "240.0 (0.0; 2 seeds)" in line and "| 0.78 |" in line  # (40 + 30) / (50 + 40)
     plain = next(line for line in table.splitlines() if "| plain |" in line)
-    assert "205.0 (10.0; 2 seeds)" in plain and "| 200.0 |" in plain
+    assert "205.0 (10.0; 2 seeds)" in plain and "| 200.0 | 206.0 |" in plain
     other = flickr8k.table([row("pc2", 1, 240) | {"options": ["pc2.classes=64"]}])
     assert "two_tower, wordllama, pc2.classes=64" in other
 

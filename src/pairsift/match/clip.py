@@ -32,7 +32,7 @@ class Clip(Matcher):
             temperature learn in any case.
         micro_batch: Images, or captions, that go through a tower together where there is a gradient; 0 for the whole
             batch. In the backward pass each part is computed again, so that only one part's activations are in memory,
-            for a third more time; the loss sees the whole batch in any case.
+            for up to half as much time again; the loss sees the whole batch in any case.
         pretrained: Whether the checkpoint's weights are read.
 
     Raises:

@@ -34,7 +34,9 @@ class PC2(CaptioningMethod):
 
     Where the published code differs from the paper, the paper holds: the entropy is that of the batch's mean
     prediction (Eq. 3), oscillation compares adjacent epochs (Eq. 7), a pseudo-caption is taken with its own length,
-    and margins carry no gradient. The pseudo-classifier reads global vectors.
+    and margins carry no gradient. The pseudo-classifier reads global vectors. In the warm-up it learns from all pairs,
+    as in the published code. Before two passes have something to compare, every pair counts as stable, so that clean
+    pairs are believed in full for one epoch; the paper names no start, and w alone was no better on dev.
 
     State beside `clean_probability`: `stability`, (networks, n_pairs), w^o; `predictions`, (networks, n_images, K),
     each image's class prediction in the last pass; `pseudo_caption`, (networks, n_pairs), ids, with `search` epoch.
