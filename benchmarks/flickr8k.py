@@ -302,12 +302,12 @@ def two_towers(rows: list[Row]) -> str:
 
 
 def small_matchers(rows: list[Row]) -> str:
-    """Matchers that learn words from nothing, on few images, by noise."""
+    """Matchers that learn words from nothing, on few images, by loss and by those noises that have an oracle."""
     columns = {}
-    for matcher in ("vse", "sgr"):
-        own = having(rows, {"matcher": matcher, "loss": "infonce", "images": REDUCED_IMAGES})
-        for noise in sorted({row["noise"] for row in own}):
-            columns[f"`{matcher}`, {noise:.0%}"] = having(own, {"noise": noise})
+    for matcher, loss in (("vse", "infonce"), ("sgr", "hinge"), ("sgr", "infonce")):
+        own = having(rows, {"matcher": matcher, "loss": loss, "images": REDUCED_IMAGES})
+        for noise in sorted({row["noise"] for row in own if row["method"] == "oracle"}):
+            columns[f"`{matcher}`, {loss}, {noise:.0%}"] = having(own, {"noise": noise})
     return grid(columns, rows)
 
 
