@@ -43,4 +43,4 @@ def plain(best):
 @pytest.mark.parametrize(("method", "margin"), MARGINS.items())
 def test_a_method_beats_plain_where_most_captions_are_wrong(best, plain, method, margin):
     gains = [best(method, seed) - without for seed, without in zip(SEEDS, plain, strict=True)]
-    assert min(gains) > 0 and statistics.mean(gains) > margin, gains
+    assert min(gains) > margin / 2 and statistics.mean(gains) > margin, gains
