@@ -1,9 +1,10 @@
 """What an epoch of each method costs beside an epoch of plain training, in every phase.
 
 Each method's phases are run for an epoch each, with an epoch of `plain` right before and right after, all in one
-process; a cost is the phase's seconds per network over the mean of plain's. Nothing else may run on the machine.
+process; a cost is the phase's seconds per network over the mean of plain's. Nothing else may run on the machine. Every
+call adds a run to the file, and the table shows the lowest and the highest cost of a phase over the runs.
 
-    python benchmarks/epochs.py --data ../shared/flickr8k
+    python benchmarks/epochs.py --data ../shared/flickr8k --options precision=bf16
 """
 
 from __future__ import annotations
@@ -13,16 +14,14 @@ import json
 import os
 import platform
 import tempfile
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from pairsift.api.config import Config
 from pairsift.api.prepare import Prepared, matcher_factory, prepare
 from pairsift.methods import METHODS
-from pairsift.methods.base import Phase
 from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
 
@@ -40,7 +39,7 @@ def main() -> None:
     shared |= dict(option.split("=", 1) for option in chosen.options)
     rows = []
     with tempfile.TemporaryDirectory() as place:
-        configs = {name: Config.resolve({**shared, "method": name}) for name in ("plain", *chosen.methods)}
+        configs = {name: short(shared | {"method": name}) for name in ("plain", *chosen.methods)}
         prepared = prepare(configs["plain"], Path(place), progress=False)
         before = epochs(configs["plain"], prepared)
         for name in chosen.methods:
@@ -59,15 +58,16 @@ def main() -> None:
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads",
     }
-    chosen.json.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n")
+    runs = json.loads(chosen.json.read_text())["runs"] if chosen.json.exists() else []
+    runs.append({**facts, "rows": rows})
+    chosen.json.write_text(json.dumps({"runs": runs}, indent=1) + "\n")
+    chosen.json.with_suffix(".md").write_text(table(runs) + "\n")
 
 
 def epochs(config: Config, prepared: Prepared) -> dict[str, float]:
     """Seconds per network of one epoch of each phase."""
     options = config.group(TrainOptions)
     method = config.method()
-    phases = short(method.phases())
-    method.phases = lambda: phases  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         (folder / "model").mkdir()
@@ -78,9 +78,31 @@ def epochs(config: Config, prepared: Prepared) -> dict[str, float]:
     return {str(line["phase"]): float(str(line["seconds"])) / method.networks for line in trainer.log}
 
 
-def short(phases: Sequence[Phase]) -> tuple[Phase, ...]:
-    """The phases with one epoch each."""
-    return tuple(replace(phase, epochs=1) for phase in phases if phase.epochs)
+def short(given: dict[str, object]) -> Config:
+    """The options with one epoch of each phase, by the method's own options: its stages may follow from them."""
+    config = Config.resolve(given)
+    name = config["method"]
+    counts = [option for option, value in config[name].items() if option.endswith("epochs") and value]
+    return Config.resolve(given | {f"{name}.{option}": 1 for option in counts})
+
+
+def table(runs: list[dict[str, Any]]) -> str:
+    """A row for each method and phase: the costs by options, lowest to highest."""
+    kinds = list(dict.fromkeys(" ".join(run["options"]) for run in runs))
+    costs: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for run in runs:
+        for row in run["rows"]:
+            for phase, cost in row["costs"].items():
+                here = costs.setdefault((row["method"], phase), {})
+                here.setdefault(" ".join(run["options"]), []).append(cost)
+    lines = [
+        "| method | phase | " + " | ".join(kind or "fp32" for kind in kinds) + " |",
+        "|---" * (len(kinds) + 2) + "|",
+    ]
+    for (method, phase), found in costs.items():
+        cells = [f"{min(found[kind]):.2f} to {max(found[kind]):.2f}" if kind in found else "" for kind in kinds]
+        lines.append(f"| {method} | {phase} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 Protocol: caption-level noise among the training captions, dev and test clean, the checkpoint with the best dev rSum
 tested once. Recovery is (rSum - plain) / (oracle - plain) at the same noise, loss and encoders, each a mean over the
 same seeds, of ensembles of two networks, or of single ones where the method trains one. Lost is what plain training on
-the clean captions has more. Cost is the mean seconds of an epoch per network over those of plain.
+the clean captions has more. What an epoch costs is measured by itself, in epochs.py.
 
     python benchmarks/flickr8k.py --data ../shared/flickr8k --json benchmarks/results/flickr8k.json
     python benchmarks/flickr8k.py --matcher sgr --text-encoder words --reduced
@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--readme", type=Path, help="a page whose tables of methods are written anew")
     chosen = parser.parse_args()
     rows: list[Row] = json.loads(chosen.json.read_text())["rows"] if chosen.json.exists() else []
-    done = {key(row) for row in rows}
+    done = {(*key(row), *own_options(row)) for row in rows}
     for seed in chosen.seeds:
         for noise in chosen.noise:
             for loss in chosen.losses:
@@ -107,9 +107,10 @@ def main() -> None:
                         "seed": seed,
                         "images": REDUCED_IMAGES if chosen.reduced else None,
                     }
-                    if key(wanted) in done or (method == "oracle" and not noise):  # which is plain training
-                        continue
                     options = (reduced(chosen.matcher, method, loss) if chosen.reduced else []) + chosen.options
+                    own = own_options(wanted | {"options": options})
+                    if (*key(wanted), *own) in done or (method == "oracle" and not noise):  # which is plain training
+                        continue
                     rows.append(measure(chosen.data, wanted, chosen.text_encoder, options))
                     print(json.dumps({name: rows[-1][name] for name in (*KEY, "rsum", "auroc", "seconds")}), flush=True)
                     write(chosen.json, rows)
@@ -121,6 +122,12 @@ def main() -> None:
 
 def key(row: Row) -> tuple[Any, ...]:
     return tuple(row.get(name) for name in KEY)
+
+
+def own_options(row: Row) -> list[str]:
+    """Options that set a row apart from the benchmark's as it is now; the precision does not."""
+    usual = reduced(row["matcher"], row["method"], row["loss"]) if row.get("images") else []
+    return [option for option in row["options"] if option not in usual and not option.startswith("precision=")]
 
 
 def reduced(matcher: str, method: str, loss: str) -> list[str]:
@@ -239,33 +246,17 @@ def lost(rows: list[Row], group: list[Row]) -> float | None:
     return statistics.mean(costs) if (costs := [c[column(row)] - row["rsum"] for row, c in found if c]) else None
 
 
-def precision(row: Row) -> list[str]:
-    """The option that says so, if one does."""
-    return [option for option in row["options"] if option.startswith("precision=")]
-
-
-def cost(rows: list[Row], group: list[Row]) -> float | None:
-    """Seconds of an epoch per network over those of plain, mean over the seeds; rows without a time are left out."""
-    found = [(row, beside(rows, row, "plain")) for row in group if row["seconds_per_epoch"]]
-    ratios = [
-        (row["seconds_per_epoch"] / row["networks"]) / (plain["seconds_per_epoch"] / plain["networks"])
-        for row, plain in found
-        if plain and plain["seconds_per_epoch"] and precision(plain) == precision(row)
-    ]
-    return statistics.mean(ratios) if ratios else None
-
-
 def table(rows: list[Row]) -> str:
     """Means and spreads (highest minus lowest) over the seeds."""
     lines = [
         "| matcher, text | loss | noise | method | rSum (spread) | single | dev | recovery | lost | AUROC "
-        "| rate found / true | cost |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| rate found / true |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         few = f", {row['images']} images" if row.get("images") else ""
-        own = "".join(f", {option}" for option in row["options"] if not few)
+        own = "".join(f", {option}" for option in own_options(row))
         setup = f"{row['matcher']}, {row['text_encoder']}{few}{own}"
         groups.setdefault((setup, *(row[name] for name in ("loss", "noise", "method"))), []).append(row)
     order = [*METHODS, *VARIANTS]
@@ -287,7 +278,6 @@ def table(rows: list[Row]) -> str:
             shown(statistics.mean(row["auroc"] for row in group) if noise else None, ".4f"),
             f"{statistics.mean(row['noise_rate']['estimated'] for row in group):.3f} / "
             f"{statistics.mean(row['noise_rate']['true'] for row in group):.3f}",
-            shown(cost(rows, group) if measured else None, ".1f"),
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -296,7 +286,7 @@ def table(rows: list[Row]) -> str:
 def two_towers(rows: list[Row]) -> str:
     """Two towers with the default encoders, InfoNCE and the presets, by noise."""
     setup = {"matcher": "two_tower", "text_encoder": "wordllama", "loss": "infonce", "images": None}
-    rows = [row for row in having(rows, setup) if row["options"] == precision(row)]
+    rows = [row for row in having(rows, setup) if not own_options(row)]
     noises = sorted({row["noise"] for row in rows})
     return grid({f"{noise:.0%}": having(rows, {"noise": noise}) for noise in noises}, rows)
 
@@ -306,6 +296,7 @@ def small_matchers(rows: list[Row]) -> str:
     columns = {}
     for matcher, loss in (("vse", "infonce"), ("sgr", "hinge"), ("sgr", "infonce")):
         own = having(rows, {"matcher": matcher, "loss": loss, "images": REDUCED_IMAGES})
+        own = [row for row in own if not own_options(row)]
         for noise in sorted({row["noise"] for row in own if row["method"] == "oracle"}):
             columns[f"`{matcher}`, {loss}, {noise:.0%}"] = having(own, {"noise": noise})
     return grid(columns, rows)

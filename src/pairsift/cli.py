@@ -86,6 +86,8 @@ def demo(words: Sequence[str]) -> None:
     parser.add_argument("--noise", type=float, default=0.4, help="share of mismatched pairs (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="seed of scenes and noise (default: %(default)s)")
     chosen = parser.parse_args(words)
+    if not 0 <= chosen.noise <= 1:
+        raise InputError(f"--noise is {chosen.noise:g}; it must lie in 0 to 1")
     scenes = chosen.out.with_name(chosen.out.name + "-scenes")
     write_scenes(scenes, chosen.images, chosen.seed)
     print(f"drew {chosen.images} scenes into {scenes}")
@@ -177,7 +179,7 @@ def show(words: Sequence[str]) -> None:
     chosen = parser.parse_args(words)
     found = {name: lines for name, lines in _catalogue().items() if name.endswith(chosen.what or "")}
     if not found:
-        raise InputError(f"there are no {chosen.what!r}; choose from methods, matchers, losses, encoders, readers")
+        raise InputError(f"{chosen.what!r} are not listed; choose from methods, matchers, losses, encoders, readers")
     for name, lines in found.items():
         print(name)
         for entry, about in lines.items():

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pairsift
 from pairsift.api.config import Config
 from pairsift.api.fit import fit
 from pairsift.cli import main
+from pairsift.errors import InputError
 
 FILES = {
     "config.yaml",
@@ -146,6 +148,20 @@ def test_a_killed_fit_resumes_to_the_same_weights(place, scenes, quick, run):
     assert pyarrow.parquet.read_table(straight / "pairs.parquet").equals(
         pyarrow.parquet.read_table(out / "pairs.parquet")
     )
+
+
+def test_another_choice_than_the_runs_is_named_when_it_is_resumed(place, scenes, quick, run):
+    begun = place / "begun"
+    begun.mkdir()
+    shutil.copy(run.folder / "config.yaml", begun)
+    options = {**quick, "out": str(begun), "resume": True}
+    with pytest.raises(InputError, match=r"begun with --noise-seed 1, not --noise-seed 2: resume with the same"):
+        fit(scenes, {**options, "noise_seed": 2}, progress=False)
+    with pytest.raises(InputError, match=r"begun with --pc2.classes 128, not --pc2.classes 64"):
+        fit(scenes, {**options, "pc2.classes": 64}, progress=False)
+    others = {name: value for name, value in options.items() if not name.startswith("pc2")}
+    with pytest.raises(InputError, match=r"begun with --method pc2, not --method ncr"):
+        fit(scenes, {**others, "method": "ncr", "seed": 7}, progress=False)
 
 
 def test_the_saved_configuration_makes_the_same_run(place, scenes, run):

@@ -52,14 +52,6 @@ def test_a_single_network_is_compared_with_single_networks():
     assert flickr8k.lost(ROWS, [ROWS[2]]) is None
 
 
-def test_cost_counts_networks_and_leaves_out_what_was_timed_beside_other_work():
-    alone = row("npc", 1, 215) | {"networks": 1, "seconds_per_epoch": 20.0}
-    disturbed = row("npc", 2, 215) | {"seconds_per_epoch": None}
-    assert flickr8k.cost(ROWS, [alone, disturbed]) == pytest.approx(4)
-    assert flickr8k.cost(ROWS, [disturbed]) is None
-    assert flickr8k.cost(ROWS, [alone | {"options": []}]) is None  # in another precision
-
-
 def test_the_table_holds_means_and_spreads():
     table = flickr8k.table([*ROWS, row("pc2", 2, 240)])
     line = next(line for line in table.splitlines() if "| pc2 |" in line)

@@ -177,3 +177,17 @@ def test_codes_rows_take_every_part_in_the_order_asked_for() -> None:
     assert rows.mask.flatten().tolist() == [True, False, True]
     bare = Codes(vectors).rows(torch.tensor([1]))
     assert bare.tokens is None and bare.mask is None and bare.vectors.item() == 1.0
+
+
+@pytest.mark.parametrize("kind", ["two_tower", "vse-mean", "vse-gpo", "vsrn"])
+def test_vectors_have_unit_length_in_mixed_precision_too(kind: str) -> None:
+    matcher = make(kind).float()
+    left, right = (
+        Items(x.values.float() if x.values.is_floating_point() else x.values, x.mask)
+        for x in (images(matcher, 9), texts(matcher, 9))
+    )
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        both = matcher.encode_images(left), matcher.encode_texts(right)
+    for codes in both:
+        length = codes.vectors.double().square().sum(1).sqrt()
+        torch.testing.assert_close(length, torch.ones(9, dtype=torch.float64), rtol=0, atol=1e-5)

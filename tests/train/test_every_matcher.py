@@ -120,3 +120,18 @@ def test_mixed_precision_trains_on_a_cpu_too(tmp_path: Path, matcher: str, metho
     trainer.run()
     assert all(value.isfinite().all() for value in trainer.networks[0].parameters())
     assert all(value.dtype == torch.float32 for value in trainer.networks[0].parameters())
+
+
+def test_every_weight_has_a_gradient_in_mixed_precision_after_a_prediction() -> None:
+    torch.manual_seed(0)  # torch up to 2.9 would give the weights as `predict` cast them to the pass that trains
+    pairs, features = concepts(20, 0.0)
+    network = Network(MATCHERS["vse"](**SIZES), None).train()
+    batch = Gatherer(features, pairs.image_of, torch.device("cpu"))(pairs.ids("train"))
+    method = METHODS["ncr"]()
+    with torch.autocast("cpu", torch.bfloat16):
+        method.predict(network, batch)
+        images, captions = network.encode(batch)
+        loss = network.matcher.similarity(images, captions).square().sum()
+    loss.backward()
+    without = [name for name, value in network.named_parameters() if value.grad is None and "log_scale" not in name]
+    assert not without

@@ -199,7 +199,8 @@ def test_steps_cover_the_driver_once_and_cycle_the_rest():
 
 
 @pytest.mark.parametrize(
-    ("n", "size", "sizes"), [(10, 4, [4, 4, 2]), (9, 4, [4, 5]), (3, 4, [3]), (1, 4, [1]), (8, 4, [4, 4])]
+    ("n", "size", "sizes"),
+    [(10, 4, [4, 4, 2]), (9, 4, [4, 5]), (3, 4, [3]), (1, 4, [1]), (8, 4, [4, 4]), (5, 2, [2, 3])],
 )
 def test_small_rests_join_the_batch_before(n, size, sizes):
     batches = cut(np.arange(n), size)
@@ -300,7 +301,14 @@ def test_rematched_captions_travel_with_their_owner():
 
 
 def test_options_and_devices_that_cannot_be():
-    for bad in ({"batch_size": 1}, {"lr": 0.0}, {"max_norm": -1.0}, {"warmup_steps": -1}):
+    for bad in (
+        {"batch_size": 1},
+        {"lr": 0.0},
+        {"max_norm": -1.0},
+        {"warmup_steps": -1},
+        {"seed": -1},
+        {"seed": 2**32},
+    ):
         with pytest.raises(InputError):
             TrainOptions(**bad)
     with pytest.raises(InputError, match="not available"):

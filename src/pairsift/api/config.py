@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,6 +13,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 import yaml
 from jsonargparse import ArgumentParser
 
+from pairsift.api.wording import plainly
 from pairsift.errors import InputError
 from pairsift.loss.ranking import RANKING_LOSSES, RankingLoss
 from pairsift.match import MATCHERS
@@ -85,10 +85,7 @@ class Parser(ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise what `main` prints."""
-        line = " ".join(str(message).split())
-        line = re.sub(r'Parser key "([^"]+)":', r"--\1:", line)
-        line = re.sub(r"<class '(\w+)'>", r"\1", line).replace("typing.Literal", "one of ")
-        raise InputError(line) from ex
+        raise InputError(plainly(str(message), self._option_string_actions, _belongs)) from ex
 
 
 @dataclass(frozen=True)
@@ -108,13 +105,23 @@ class Choice:
         """
         method, matcher = _known("method", self.method, METHODS), _known("matcher", self.matcher, MATCHERS)
         name = self.preset or matcher.preset
-        return dict(_known(f"preset of {self.method}", name, method.presets))
+        if name not in method.presets:
+            raise InputError(f"{self.method} has no preset {name!r}; choose from {', '.join(method.presets)}")
+        return dict(method.presets[name])
 
     def ranking(self) -> str:
         """Name of the ranking loss: the one given, or the preset's, or InfoNCE."""
         name = self.loss or str(self.preset_options().get("loss", "infonce"))
         _known("loss", name, RANKING_LOSSES)
         return name
+
+
+def _belongs(part: str) -> str | None:
+    """The choice that gives a run the options of this part; None where there is no such part."""
+    for kind, table in (("method", METHODS), ("matcher", MATCHERS), ("loss", RANKING_LOSSES)):
+        if part in table:
+            return f"--{kind} {part}"
+    return None
 
 
 def _known(kind: str, name: str, table: Mapping[str, T]) -> T:
@@ -135,7 +142,10 @@ def make_parser(choice: Choice) -> Parser:
     parser.add_argument("--method", default=choice.method, help=", ".join(METHODS))
     parser.add_argument("--matcher", default=choice.matcher, help=", ".join(MATCHERS))
     parser.add_argument("--loss", default=loss, help=", ".join(RANKING_LOSSES))
-    parser.add_argument("--preset", type=str | None, default=choice.preset, help="the matcher's own unless given")
+    presets = ", ".join(METHODS[choice.method].presets)
+    parser.add_argument(
+        "--preset", type=str | None, default=choice.preset, help=f"{presets}; the matcher's own unless given"
+    )
     for options in (DataOptions, EncodeOptions, TrainOptions):
         parser.add_class_arguments(options)
     parser.add_class_arguments(METHODS[choice.method], choice.method)
@@ -176,7 +186,7 @@ class Config:
         Raises:
             InputError: A name or a value is not known.
         """
-        flat = {name: value for name, value in _flat(given).items() if value is not None}
+        flat = {name: value for name, value in flattened(given).items() if value is not None}
         arguments = [str(flat.pop("source"))] if "source" in flat else []
         for name, value in flat.items():
             if name in ("resume", "overwrite"):
@@ -221,10 +231,11 @@ class Config:
         return RANKING_LOSSES[self["loss"]](**self[self["loss"]])
 
 
-def _flat(given: Mapping[str, object], under: str = "") -> dict[str, object]:
+def flattened(given: Mapping[str, object], under: str = "") -> dict[str, object]:
+    """Options of parts under their names on the command line, such as `pc2.classes`."""
     flat: dict[str, object] = {}
     for name, value in given.items():
-        flat |= _flat(value, f"{under}{name}.") if isinstance(value, Mapping) else {f"{under}{name}": value}
+        flat |= flattened(value, f"{under}{name}.") if isinstance(value, Mapping) else {f"{under}{name}": value}
     return flat
 
 

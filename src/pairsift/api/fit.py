@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import resource
 import shutil
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -15,9 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from pairsift.api.config import Config
+from pairsift.api.config import CHOICES, Config, flattened
 from pairsift.api.prepare import FRONT, VOCABULARY, Prepared, check, matcher_factory, prepare, write_json, write_skipped
 from pairsift.api.run import CONFIG, METRICS, Run
+from pairsift.api.wording import typed
 from pairsift.audit import write_division
 from pairsift.errors import InputError
 from pairsift.retrieve.codes import evaluate
@@ -87,11 +89,11 @@ def claim(folder: Path, config: Config) -> None:
     if config["resume"]:
         if not old.exists():
             raise InputError(f"{folder} holds no run to resume: leave --resume out")
-        before = Config.parse([f"--config={old}"]).options
-        for name in config.options.keys() | before.keys():
-            if name not in MAY_DIFFER and config.options.get(name) != before.get(name):
+        before, now = flattened(Config.parse([f"--config={old}"]).options), flattened(config.options)
+        for name in dict.fromkeys(("source", *CHOICES, *before)):  # what decides about other options comes first
+            if name not in MAY_DIFFER and now.get(name) != before.get(name):
                 raise InputError(
-                    f"{folder} was begun with {name} = {before.get(name)}, not {config.options.get(name)}: "
+                    f"{folder} was begun with {typed(name, before.get(name))}, not {typed(name, now.get(name))}: "
                     "resume with the same options"
                 )
         if Run.finished(folder):
@@ -136,4 +138,5 @@ def facts_of(config: Config, prepared: Prepared) -> dict[str, Any]:
 
 def _peak() -> float:
     """Largest resident memory of this process so far, in GB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9

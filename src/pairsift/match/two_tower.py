@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pairsift.encode.features import Items
-from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, inverse_temperature, unit
+from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, inverse_temperature, unit
 
 
 class TwoTower(Matcher):
@@ -51,11 +51,11 @@ class TwoTower(Matcher):
 
     def encode_images(self, items: Items) -> Codes:
         """Unit vectors of images, (n, dim)."""
-        return Codes(unit(self.image_head(items.values)))
+        return Codes(unit(full(self.image_head(items.values))))
 
     def encode_texts(self, items: Items) -> Codes:
         """Unit vectors of texts, (n, dim)."""
-        return Codes(unit(self.text_head(items.values)))
+        return Codes(unit(full(self.text_head(items.values))))
 
     def scale(self) -> Tensor:
         """The learned inverse temperature, at most 100."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
-from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, unit
+from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, unit
 from pairsift.match.gpo import GeneralizedPool
 from pairsift.match.states import Linear, MeanPool, RowNorm, Words, mask_of
 
@@ -66,7 +66,7 @@ class Vse(Matcher):
         """
         mask = mask_of(items)
         tokens = self.regions(items.values, mask)
-        return Codes(unit(self.image_pool(tokens, mask)), unit(tokens), mask)
+        return Codes(unit(full(self.image_pool(tokens, mask))), unit(tokens), mask)
 
     def encode_texts(self, items: Items) -> Codes:
         """Unit vectors of texts.
@@ -79,7 +79,7 @@ class Vse(Matcher):
             Vectors (n, dim); the words' states as tokens, unit length.
         """
         tokens, mask = self.words(items)
-        return Codes(unit(self.text_pool(tokens, mask)), unit(tokens), mask)
+        return Codes(unit(full(self.text_pool(tokens, mask))), unit(tokens), mask)
 
 
 class _ResidualRegions(nn.Module):

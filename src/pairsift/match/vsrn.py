@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
-from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, unit
+from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, unit
 from pairsift.match.states import Linear, RowNorm, Words, mask_of
 
 
@@ -72,7 +72,7 @@ class Vsrn(Matcher):
         tokens = _spread(unit(rows), real)
         packed = pack_padded_sequence(tokens, counts.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
         last: Tensor = self.reader(packed)[1][0]
-        return Codes(unit(last.masked_fill(counts[:, None] == 0, 0.0)), tokens, real)
+        return Codes(unit(full(last).masked_fill(counts[:, None] == 0, 0.0)), tokens, real)
 
     def encode_texts(self, items: Items) -> Codes:
         """Unit vectors of texts.
@@ -85,8 +85,8 @@ class Vsrn(Matcher):
             Vectors (n, dim); the words' states as tokens, unit length.
         """
         states, mask = self.words(items)
-        tokens = unit(states)
-        return Codes(tokens[torch.arange(len(tokens), device=mask.device), mask.sum(1) - 1], tokens, mask)
+        last = states[torch.arange(len(states), device=mask.device), mask.sum(1) - 1]
+        return Codes(unit(full(last)), unit(states), mask)
 
 
 class _Graph(nn.Module):

@@ -104,5 +104,5 @@ class ConsistencyMethod(CaptioningMethod):
             return super().subset(name, network)
         noisy = super().subset("noisy", network)
         score = self.believed("consistency", network)[self.setting.image_of[noisy]]
-        refinable = score >= self.believed("tau", network)
+        refinable = score >= float(self.believed("tau", network))  # in float32, as `utilisation` compares
         return noisy[refinable] if name == "refinable" else noisy[~refinable]

@@ -92,6 +92,7 @@ class NCR(DividingMethod):
         images, texts = network.encode(batch)
         similarity = network.matcher.similarity(images, texts)
         network.train(training)
+        torch.clear_autocast_cache()  # up to torch 2.9 weights cast here would have no gradient in the step's pass
         margin = torch.full_like(similarity.diagonal(), self.margin)
         p = (self.margin - hinge(similarity, margin, "mean", not_negatives(batch)) / 2).clamp(0, self.margin)
         top = p.topk(len(p) // 10 + 1).values.mean()

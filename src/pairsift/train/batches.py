@@ -25,7 +25,7 @@ def cut(ids: Ints, batch_size: int) -> list[Ints]:
     one pair.
     """
     full, rest = divmod(len(ids), batch_size)
-    count = max(1, full + (rest * 2 >= batch_size))
+    count = max(1, full + (rest > 1 and rest * 2 >= batch_size))
     edges = [batch_size * i for i in range(count)] + [len(ids)]
     return [ids[a:b] for a, b in pairwise(edges)]
 

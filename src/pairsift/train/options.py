@@ -22,7 +22,7 @@ class TrainOptions:
         decay_factor: With `step`: what a decay multiplies the rate by, above 0 and at most 1.
         decay_every: With `step`: epochs from one decay to the next; 0 for a single decay.
         max_norm: Largest gradient norm of a network; 0 for none.
-        seed: Seed of weights, order and dropout.
+        seed: Seed of weights, order and dropout, 0 to 2**32 - 1.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
         precision: `fp32`; `bf16`, mixed precision (faster for token-level matchers on a CPU that
             knows it), for recall too; or `auto`: training in mixed precision on GPUs, fp32 otherwise.
@@ -52,6 +52,8 @@ class TrainOptions:
             raise InputError(f"batch_size is {self.batch_size}; a ranking loss needs at least 2 pairs in a batch")
         if not self.lr > 0:
             raise InputError(f"lr is {self.lr}; it must be above 0")
+        if not 0 <= self.seed < 2**32:  # what every library's generator takes
+            raise InputError(f"seed is {self.seed}; it must lie in 0 to {2**32 - 1}")
         if not 0 < self.decay_factor <= 1:
             raise InputError(f"decay_factor is {self.decay_factor}; it must be above 0 and at most 1")
         counts = "checkpoint_minutes", "threads", "decay_epoch", "decay_every", "warmup_steps"

@@ -113,7 +113,7 @@ def pick(path: Path, names: list[str], columns: Columns) -> tuple[str, str]:
             wanted = f"no column '{given}'" if given is not None else f"no {role} column"
             raise InputError(
                 f"{path}: {wanted} among the columns {quoted(names)}; "
-                f"name it with {role}_column, or call it one of {', '.join(usual[:4])}"
+                f"name it with --{role}-column, or call it one of {', '.join(usual[:4])}"
             )
         picked.append(name)
     if picked[0] == picked[1]:
