@@ -94,7 +94,7 @@ class PC2(CaptioningMethod):
         search: Literal["batch", "epoch"] = "batch",
         alike: Literal["class", "embedding"] = "class",
         rectify: bool = True,
-        classifier: Literal["global", "directions", "flat"] = "global",
+        classifier: Literal["global", "flat"] = "global",
         networks: int = 2,
     ) -> None:
         self.warmup_epochs, self.clean_epochs, self.all_epochs = warmup_epochs, clean_epochs, all_epochs
