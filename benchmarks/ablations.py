@@ -1,4 +1,4 @@
-"""The four papers' ablations at small scale on Flickr8k: every row that their tables have is a set of options.
+"""The four papers' ablations at small scale on Flickr8k; every row that their tables have is a set of options.
 
 Two towers on the first 2,000 training images (10,000 pairs) with planted mismatches, a fifth as many images for dev and
 test; the checkpoint with the best dev rSum is tested once. The rows of a study differ in the named options alone. What
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flickr8k import measure, write
+from flickr8k import measure, page, write
 
 IMAGES = 2000
 Row = dict[str, Any]
@@ -76,6 +76,7 @@ STUDIES: dict[str, Study] = {
                 "pc2.pseudo_weight=0",
                 "pc2.entropy_weight=0",
             ],
+            "PC2* (supplement, Table 3)": ["pc2.mismatch_threshold=0.5"],
             "search among all clean pairs (not in the paper)": ["pc2.search=epoch"],
         },
         PC2,
@@ -131,7 +132,8 @@ STUDIES: dict[str, Study] = {
         (0.4,),
         WHOLE
         | {f"gamma = {g}": [f"gsc.gamma={g}"] for g in (0.001, 0.1, 1)}
-        | {f"beta = {b}": [f"gsc.beta1={b}", f"gsc.beta2={b}"] for b in (0.5, 0.9)},
+        | {f"beta_{k} = {b}": [f"gsc.beta{k}={b}"] for k in (1, 2) for b in (0.5, 0.9)}
+        | {f"both betas = {b}": [f"gsc.beta1={b}", f"gsc.beta2={b}"] for b in (0.5, 0.9)},
     ),
     "gsc_batch": Study(
         "gsc",
@@ -183,7 +185,7 @@ def main() -> None:
                         flush=True,
                     )
                     write(chosen.json, rows)
-    chosen.json.with_suffix(".md").write_text(tables(rows) + "\n")
+    chosen.json.with_suffix(".md").write_text(page(__doc__, tables(rows)))
     print(tables(rows))
 
 
@@ -202,7 +204,7 @@ def tables(rows: list[Row]) -> str:
                 group = [row for row in rows if key(row | {"seed": 0}) == (study.method, noise, 0, IMAGES, *options)]
                 if group:
                     rsum, single, auroc = ([row[name] for row in group] for name in ("rsum", "rsum_single", "auroc"))
-                    spread = f"({max(rsum) - min(rsum):.1f}; {len(group)} seeds)"
+                    spread = f"({max(rsum) - min(rsum):.1f}; {len(group)} seed{'s' * (len(group) > 1)})"
                     found = f"{statistics.mean(auroc):.4f}" if noise else ""
                     alone = f"{statistics.mean(single):.1f}"
                     shown.append(

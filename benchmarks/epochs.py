@@ -1,4 +1,4 @@
-"""What an epoch of each method costs beside an epoch of plain training, in every phase.
+"""What an epoch of each method costs; the costs are those beside an epoch of plain training, in every phase.
 
 Each method's phases are run for an epoch each, with an epoch of `plain` right before and right after, all in one
 process; a cost is the phase's seconds per network over the mean of plain's. Nothing else may run on the machine. Every
@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from flickr8k import page
 from pairsift.api.config import Config
 from pairsift.api.prepare import Prepared, matcher_factory, prepare
 from pairsift.methods import METHODS
@@ -61,7 +62,7 @@ def main() -> None:
     runs = json.loads(chosen.json.read_text())["runs"] if chosen.json.exists() else []
     runs.append({**facts, "rows": rows})
     chosen.json.write_text(json.dumps({"runs": runs}, indent=1) + "\n")
-    chosen.json.with_suffix(".md").write_text(table(runs) + "\n")
+    chosen.json.with_suffix(".md").write_text(page(__doc__, table(runs)))
 
 
 def epochs(config: Config, prepared: Prepared) -> dict[str, float]:
@@ -100,7 +101,8 @@ def table(runs: list[dict[str, Any]]) -> str:
         "|---" * (len(kinds) + 2) + "|",
     ]
     for (method, phase), found in costs.items():
-        cells = [f"{min(found[kind]):.2f} to {max(found[kind]):.2f}" if kind in found else "" for kind in kinds]
+        ends = [sorted({min(found[kind]), max(found[kind])}) if kind in found else [] for kind in kinds]
+        cells = [" to ".join(f"{cost:.2f}" for cost in pair) for pair in ends]
         lines.append(f"| {method} | {phase} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""Methods side by side on Flickr8k with planted mismatches; prints a table and writes every run's row.
+"""Methods side by side on Flickr8k with planted mismatches; every run is a row, and a table is printed.
 
 Protocol: caption-level noise among the training captions, dev and test clean, the checkpoint with the best dev rSum
 tested once. Recovery is (rSum - plain) / (oracle - plain) at the same noise, loss and encoders, each a mean over the
@@ -115,7 +115,7 @@ def main() -> None:
                     print(json.dumps({name: rows[-1][name] for name in (*KEY, "rsum", "auroc", "seconds")}), flush=True)
                     write(chosen.json, rows)
     print(table(rows))
-    chosen.json.with_suffix(".md").write_text(table(rows) + "\n")
+    chosen.json.with_suffix(".md").write_text(page(__doc__, table(rows)))
     if chosen.readme:
         show(chosen.readme, rows)
 
@@ -221,6 +221,12 @@ def write(path: Path, rows: list[Row]) -> None:
     part.replace(path)
 
 
+def page(protocol: str | None, tables: str) -> str:
+    """The tables below a heading and what the benchmark says of its protocol."""
+    title, _, rest = (protocol or "").strip().partition("; ")
+    return f"# {title}\n\n{rest[:1].upper()}{rest[1:]}\n\n{tables}\n"
+
+
 def beside(rows: list[Row], row: Row, method: str, noise: float | None = None) -> Row | None:
     """The row of another method, and perhaps of another noise, with the same matcher, loss, encoder, seed and data."""
     wanted = row | {"method": method, "noise": row["noise"] if noise is None else noise}
@@ -270,7 +276,7 @@ def table(rows: list[Row]) -> str:
             loss,
             f"{noise:.0%}",
             method,
-            f"{statistics.mean(rsum):.1f} ({max(rsum) - min(rsum):.1f}; {len(group)} seeds)",
+            f"{statistics.mean(rsum):.1f} ({max(rsum) - min(rsum):.1f}; {len(group)} seed{'s' * (len(group) > 1)})",
             f"{statistics.mean(row['rsum_single'] for row in group):.1f}",
             f"{statistics.mean(row['dev_rsum'] for row in group):.1f}",
             shown(recovery(rows, group) if measured else None, ".2f"),

@@ -5,7 +5,7 @@ same codes: 128 images with 36 regions and 128 captions with the lengths of Flic
 vectors. A step is the similarity and its gradient with respect to codes and weights, from a dense random one or, in the
 rows named `hardest`, from the hinge with hardest negatives, which leaves most pairs without one. Each side is timed
 `--repeats` times in turn, and the ratio is that of the medians. Where the loop would take too long it is timed on
-a part of the captions and scaled, which the row tells.
+a part of the captions and scaled, which the row tells; then each side runs once (IMRAM's loop twice, before and after).
 
     python benchmarks/similarity.py --json benchmarks/results/similarity.json
 """

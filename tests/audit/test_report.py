@@ -144,6 +144,18 @@ def test_a_full_report_is_sound_and_needs_nothing_else(tmp_path, folder):
     assert re.findall(r'scope="row">(\w+ ?\d?)<', source) == ["ensemble", "network 0", "network 1", "ensemble"]
 
 
+def test_recall_tells_how_many_of_its_right_answers_are_doubted(tmp_path, folder):
+    pairs, table = make(folder)
+    assert "count as right" not in write(tmp_path, pairs, table, metrics(table))
+    held = replace(pairs, split=np.array(["train"] * 60 + ["dev"] * 20 + ["test"] * 20))
+    ids = np.arange(100)
+    flag = np.isin(ids, [3, 70, 80, 99])
+    table = issue_table(
+        held, ids, np.where(flag, 0.1, 0.9), flag, np.where(flag, "mismatched", "clean"), -flag.astype(int)
+    )
+    assert "also the 3 of 40 that are flagged" in write(tmp_path, held, table, metrics(table))
+
+
 def test_cards_show_the_worst_and_the_least_certain_pairs(tmp_path, folder):
     pairs, table = make(folder)
     source = write(tmp_path, pairs, table, worst=7)

@@ -24,8 +24,8 @@ class TrainOptions:
         max_norm: Largest gradient norm of a network; 0 for none.
         seed: Seed of weights, order and dropout, 0 to 2**32 - 1.
         device: `auto`, `cpu`, `cuda` or `cuda:N`.
-        precision: `fp32`; `bf16`, mixed precision (faster for token-level matchers on a CPU that
-            knows it), for recall too; or `auto`: training in mixed precision on GPUs, fp32 otherwise.
+        precision: `fp32`; `bf16`, mixed precision (faster on a CPU that knows it, for token-level matchers
+            several times), for recall too; or `auto`: training in mixed precision on GPUs, fp32 otherwise.
         checkpoint_minutes: Longest time between two checkpoints; there is one after every epoch in any case.
         threads: CPU threads of torch; 0 leaves its own choice.
         tensorboard: Also write the log for TensorBoard, into the run's folder (needs `pairsift[log]`).
