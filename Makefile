@@ -25,7 +25,7 @@ lint: $(STAMP)  ## Format, lint, types, import rules.
 	$(BIN)/lint-imports
 
 bench: $(STAMP)  ## Measure on Flickr8k; DATA names its folder.
-	$(BIN)/python benchmarks/flickr8k.py --data $(DATA) --options precision=bf16 --readme README.md
+	$(BIN)/python benchmarks/flickr8k.py --data $(DATA) --options precision=bf16 --pages README.md docs/results.md
 
 DATA ?= ../shared/flickr8k
 

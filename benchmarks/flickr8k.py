@@ -34,7 +34,7 @@ from pairsift.methods import METHODS
 Row = dict[str, Any]
 KEY = ("matcher", "method", "loss", "text_encoder", "noise", "seed", "images")
 VARIANTS = {"pc2*": ("pc2", ["pc2.mismatch_threshold=0.5"])}  # rows of the papers' tables that are a method's options
-END = "<!-- end -->"  # of a table in the page that --readme names; what each begins with is in PAGE
+END = "<!-- end -->"  # of a table in a page that --pages names; what each begins with is in PAGE
 # What token-level matchers run with on two cores: fewer images, smaller codes, fewer epochs, and the mean of all
 # negatives, since from so few pairs the hardest make all similarities alike. A GPU takes the paper's.
 REDUCED_IMAGES = 1000
@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--options", nargs="*", default=[], help="further options of fit, such as lr=0.001")
     parser.add_argument("--reduced", action="store_true", help=f"{REDUCED_IMAGES} training images, small codes")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/flickr8k.json"))
-    parser.add_argument("--readme", type=Path, help="a page whose tables of methods are written anew")
+    parser.add_argument("--pages", nargs="*", type=Path, default=[], help="pages whose tables are written anew")
     chosen = parser.parse_args()
     rows: list[Row] = json.loads(chosen.json.read_text())["rows"] if chosen.json.exists() else []
     done = {(*key(row), *own_options(row)) for row in rows}
@@ -116,8 +116,8 @@ def main() -> None:
                     write(chosen.json, rows)
     print(table(rows))
     chosen.json.with_suffix(".md").write_text(page(__doc__, table(rows)))
-    if chosen.readme:
-        show(chosen.readme, rows)
+    for one in chosen.pages:
+        show(one, rows)
 
 
 def key(row: Row) -> tuple[Any, ...]:
@@ -312,11 +312,12 @@ PAGE = {"<!-- methods table -->": two_towers, "<!-- small matchers table -->": s
 
 
 def show(page: Path, rows: list[Row]) -> None:
-    """Write the page's tables anew, each between its mark and the next END."""
+    """Write the tables anew that the page has marks of, each between its mark and the next END."""
     text = page.read_text()
     for mark, table_of in PAGE.items():
-        before, _, rest = text.partition(mark)
-        text = f"{before}{mark}\n{table_of(rows)}\n{END}{rest.partition(END)[2]}"
+        before, found, rest = text.partition(mark)
+        if found:
+            text = f"{before}{mark}\n{table_of(rows)}\n{END}{rest.partition(END)[2]}"
     page.write_text(text)
 
 

@@ -79,3 +79,6 @@ def test_the_pages_tables_are_written_between_their_marks(tmp_path):
     assert [lines[0], lines[-1]] == ["a", "c"] and "old" not in lines and "b" in lines
     assert "| | 40% |" in lines and "| | `vse`, infonce, 60% |" in lines
     assert "| `gsc` | 150.0, 0.900 |" in lines  # and no recovery, since there is no plain
+    page.write_text("nothing to fill\n")
+    flickr8k.show(page, ROWS)
+    assert page.read_text() == "nothing to fill\n"
