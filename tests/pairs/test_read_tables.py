@@ -183,7 +183,8 @@ def test_an_image_in_two_splits_stays_in_the_first(tmp_path):
         (b"image,caption\na.jpg,x\nb.jpg,y\n", "2 images can be used"),
         (b"image,caption\nu.jpg,x\nv.jpg,y\nw.jpg,z\n", "no image file"),
         (b"\xff\xfea", "UTF-16"),
-        (b"\x00\x01\x02\n\x03", "no image column"),
+        (b"\x00\x01\x02\n\x03", "is no table of text"),
+        (b"a,b\n\x03,c", "no image column"),
     ],
 )
 def test_a_csv_that_cannot_be_used(tmp_path, content, part):

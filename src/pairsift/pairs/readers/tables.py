@@ -132,7 +132,9 @@ def header(path: Path, text: str, columns: Columns) -> tuple[str, list[str]]:
         except InputError:
             fits = False
         found.append((fits, len(names), separator, names))
-    _, _, separator, names = max(found, key=lambda each: each[:2])
+    fits, _, separator, names = max(found, key=lambda each: each[:2])
+    if not fits and any("\0" in name for name in names):
+        raise InputError(f"{path}: is no table of text: its first line, which should name the columns, holds zero bytes")
     pick(path, names, columns)
     return separator, unique(names)
 
