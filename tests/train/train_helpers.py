@@ -29,9 +29,11 @@ def make_pairs(n_images: int = 240, per: int = 2, noise: float = 0.4) -> tuple[P
     return (inject(pairs, noise, 1) if noise else pairs), features
 
 
-def make_job(folder: Path, method: str = "pc2", noise: float = 0.4, minutes: float = 10.0, **options) -> Job:
-    pairs, features = make_pairs(noise=noise)
-    phases = {"epochs": 3} if method in ("npc", "gsc") else {"clean_epochs": 1, "all_epochs": 2}
+def make_job(
+    folder: Path, method: str = "pc2", noise: float = 0.4, minutes: float = 10.0, n_images: int = 240, **options
+) -> Job:
+    pairs, features = make_pairs(n_images, noise=noise)
+    phases = {"epochs": 3} if method in ("npc", "gsc", "plain") else {"clean_epochs": 1, "all_epochs": 2}
     chosen = {"networks": 2, "warmup_epochs": 1, **phases, **MORE.get(method, {}), **options}
     (folder / "model").mkdir(parents=True, exist_ok=True)
     return Job(
