@@ -1,0 +1,94 @@
+"""The loop's optimizer step: what a method's terms add up to, how far they reach, and that it was foreseen."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from train_helpers import make_job
+
+from pairsift.methods.base import Term
+from pairsift.train.loop import Trainer
+
+PART = "matcher.image_head.project.2.weight"
+WEIGHTS = {"summed": (0.5, "sum"), "averaged": (3.0, "mean"), "shown": (0.0, "mean")}
+
+
+def trainer_of(folder, max_norm: float) -> Trainer:
+    job = make_job(folder, "npc", n_images=20)
+    trainer = Trainer(replace(job, options=replace(job.options, max_norm=max_norm)))
+    trainer.at.sums = [{}, {}]
+    return trainer
+
+
+def factors(seed: int) -> dict[str, torch.Tensor]:
+    """What each term multiplies the weights of PART by, a block for each of four, five and six pairs."""
+    torch.manual_seed(seed)
+    return {name: torch.randn(n, 16, 20) for n, name in enumerate(WEIGHTS, 4)}
+
+
+def terms_of(trainer: Trainer, k: int, blocks: dict[str, torch.Tensor]) -> list[Term]:
+    """Terms whose gradients are known: one linear in PART for every block."""
+    weight = dict(trainer.networks[k].named_parameters())[PART]
+    return [Term(name, (block * weight).sum((1, 2)), *WEIGHTS[name]) for name, block in blocks.items()]
+
+
+def by_hand(blocks: dict[str, torch.Tensor]) -> torch.Tensor:
+    return 0.5 * blocks["summed"].sum(0) + 3.0 * blocks["averaged"].sum(0) / 5
+
+
+@pytest.mark.parametrize("max_norm", [0.0, 0.25, 1e6])
+def test_gradients_are_those_of_the_weighted_sum_clipped_to_the_largest_norm(tmp_path, max_norm):
+    trainer, blocks = trainer_of(tmp_path, max_norm), factors(0)
+    expected = by_hand(blocks)
+    norm = expected.square().sum().sqrt()
+    assert 0.25 < norm < 1e6
+    if max_norm == 0.25:
+        expected = expected * (max_norm / norm)
+    before = {name: value.clone() for name, value in trainer.networks[0].state_dict().items()}
+    trainer._descend(1, terms_of(trainer, 1, blocks))
+    for name, parameter in trainer.networks[1].named_parameters():
+        if name == PART:
+            torch.testing.assert_close(parameter.grad, expected, rtol=1e-4, atol=1e-6)
+        else:
+            assert parameter.grad is None
+    torch.testing.assert_close(trainer.networks[0].state_dict(), before, rtol=0, atol=0)
+
+
+def test_a_step_forgets_the_gradients_of_the_one_before(tmp_path):
+    trainer = trainer_of(tmp_path, 0.0)
+    for seed in range(2):
+        trainer._descend(0, terms_of(trainer, 0, factors(seed)))
+    found = dict(trainer.networks[0].named_parameters())[PART].grad
+    torch.testing.assert_close(found, by_hand(factors(1)), rtol=1e-4, atol=1e-5)
+
+
+def test_the_log_sums_up_the_terms_as_reduced_and_without_their_weights(tmp_path):
+    trainer, expected = trainer_of(tmp_path, 0.0), dict.fromkeys(WEIGHTS, 0.0)
+    for seed in range(3):
+        terms = terms_of(trainer, 1, factors(seed))
+        for term, reduce in zip(terms, (np.sum, np.mean, np.mean), strict=True):
+            expected[term.name] += float(reduce(term.values.detach().numpy()))
+        trainer._descend(1, terms)
+    assert trainer.at.sums == [{}, pytest.approx({**expected, "steps": 3}, rel=1e-4)]
+
+
+@pytest.mark.parametrize("max_norm", [0.0, 0.25])
+def test_a_network_foresees_the_step_that_the_loop_takes(tmp_path, max_norm):
+    trainer = trainer_of(tmp_path, max_norm)
+    for seed in range(3):
+        for k in range(2):
+            trainer._descend(k, terms_of(trainer, k, factors(10 * k + seed)))
+    for group in trainer.optimizers[1].param_groups:
+        group["lr"] = 0.01
+    network, terms = trainer.networks[1], terms_of(trainer, 1, factors(20))
+    parameters = dict(network.named_parameters())
+    before = parameters[PART].detach().clone()
+    loss = sum(term.weight * term.reduced() for term in terms)
+    (gradient,) = torch.autograd.grad(loss, [parameters[PART]], retain_graph=True)
+    foreseen = network.after({PART: gradient}, True)
+    trainer._descend(1, terms)
+    assert foreseen.keys() == parameters.keys()
+    for name, parameter in parameters.items():
+        torch.testing.assert_close(foreseen[name], parameter.detach(), rtol=0, atol=1e-7)
+    assert (parameters[PART] - before).abs().max() > 1e-3
