@@ -1,0 +1,124 @@
+"""What every phase of every method trains on, and what is peculiar to its warm-up."""
+
+from dataclasses import astuple, replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+from train_helpers import make_job
+
+from pairsift.loss.ranking import Hinge
+from pairsift.match import TwoTower
+from pairsift.methods import METHODS
+from pairsift.train.loop import Trainer
+
+WARM, OBSERVED = (True, False), (False, True)
+DIVIDED = [("warm-up", 2, ("all",), *WARM), ("clean", 3, ("clean",), *OBSERVED)]
+STAGES = [*DIVIDED, ("refine", 4, ("clean", "refinable"), *OBSERVED)]
+EPOCHS = {"warmup_epochs": 2, "clean_epochs": 3, "all_epochs": 5}
+THREE = {**EPOCHS, "refine_epochs": 4}
+BANK = [("warm-up", 2, ("all",), *WARM), ("bank", 1, ("all",), *OBSERVED)]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("plain", {"warmup_epochs": 2, "epochs": 5}, [DIVIDED[0], ("train", 5, ("all",), False, False)]),
+        ("ncr", EPOCHS, [*DIVIDED, ("all", 5, ("clean", "noisy"), *OBSERVED)]),
+        ("pc2", EPOCHS, [*DIVIDED, ("all", 5, ("clean", "noisy"), *OBSERVED)]),
+        ("pcsr", THREE, [*STAGES, ("all", 5, ("clean", "refinable", "ambiguous"), *OBSERVED)]),
+        ("npc", {"warmup_epochs": 2, "epochs": 5}, [*BANK, ("train", 4, ("all",), False, False)]),
+        ("npc", {"warmup_epochs": 2, "epochs": 5, "refresh": True}, [*BANK, ("train", 4, ("all",), *OBSERVED)]),
+        (
+            "gsc",
+            {"warmup_epochs": 2, "epochs": 5},
+            [("first", 2, ("all",), False, False), ("train", 5, ("all",), *OBSERVED)],
+        ),
+    ],
+)
+def test_phases_have_their_epochs_subsets_warmth_and_passes(name, options, expected):
+    assert [astuple(phase) for phase in METHODS[name](**options).phases()] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "names", "passes"),
+    [
+        ("ncr", {}, ["warm-up", "clean", "all", "all"], [1, 2, 3]),
+        ("pc2", {"all_epochs": 1}, ["warm-up", "clean", "all"], [1, 2]),
+        ("npc", {}, ["warm-up", "bank", "train", "train"], [1]),
+        ("gsc", {"epochs": 2}, ["first", "train", "train"], [1, 2]),
+    ],
+)
+def test_a_pass_precedes_every_epoch_of_a_phase_that_has_one_and_no_other(tmp_path, name, options, names, passes):
+    job = make_job(tmp_path, name, n_images=40, **options)
+    update, epochs = job.method.update, []
+    job.method.update = lambda seen, epoch: epochs.append(epoch) or update(seen, epoch)
+    trainer = Trainer(job)
+    trainer.run()
+    assert [line["phase"] for line in trainer.log] == names
+    assert epochs == passes
+
+
+def hinges(similarity: np.ndarray, excluded: np.ndarray, of_several) -> list[float]:
+    """Each pair's hinge at the margin 0.2 over captions and over images, of several negatives as told."""
+    found = []
+    for i, row in enumerate(similarity):
+        others = np.flatnonzero(~excluded[i])
+        captions = [max(0.0, 0.2 + row[j] - row[i]) for j in others]
+        images = [max(0.0, 0.2 + similarity[j, i] - row[i]) for j in others]
+        found.append(of_several(captions) + of_several(images))
+    return found
+
+
+def warmed_up(folder, name: str, **options):
+    """A trainer after an epoch of warm-up, and what its steps made of their pairs, with the phase and without it."""
+    none = {name: 0 for name in ("clean_epochs", "refine_epochs", "all_epochs", "epochs")}
+    known = METHODS[name].__init__.__annotations__
+    job = make_job(folder, name, n_images=40, **{k: v for k, v in none.items() if k in known}, **options)
+    trainer = Trainer(
+        replace(job, ranking=Hinge(negatives="hardest"), matcher=lambda: TwoTower(20, 16, 16, 16, dropout=0.0))
+    )
+    step, steps = job.method.step, []
+
+    def stepped(networks, k, batches, phase):
+        (batch,) = batches.values()
+        colder = step(networks, k, batches, replace(phase, warm=False, observe=True))
+        terms = step(networks, k, batches, phase)
+        images, texts = networks[k].encode(batch)
+        logits = [] if networks[k].head is None else [networks[k].logits(codes).detach() for codes in (images, texts)]
+        similarity = networks[k].matcher.similarity(images, texts).detach().numpy().astype(float)
+        rows = batch.image_rows.numpy()
+        steps.append((terms, colder, similarity, rows[:, None] == rows[None, :], logits))
+        return terms
+
+    job.method.step = stepped
+    head = None if trainer.networks[0].head is None else [p.clone() for p in trainer.networks[0].head.parameters()]
+    trainer.run()
+    assert len(steps) == 4
+    return trainer, steps, head
+
+
+@pytest.mark.parametrize("name", ["plain", "ncr", "pc2", "pcsr", "npc", "gsc"])
+def test_warming_up_takes_the_mean_of_the_negatives_and_later_the_hardest(tmp_path, name):
+    _, steps, _ = warmed_up(tmp_path, name)
+    for terms, colder, similarity, excluded, _ in steps:
+        warm, cold = (hinges(similarity, excluded, of_several) for of_several in (np.mean, np.max))
+        assert terms[0].values.tolist() == pytest.approx(warm, abs=1e-5)
+        assert colder[0].values.tolist() == pytest.approx(cold, abs=1e-5)
+        assert min(np.subtract(cold, warm)) > 0.01
+
+
+def test_the_classifier_of_pc2_learns_in_its_warm_up(tmp_path):
+    trainer, steps, head = warmed_up(tmp_path, "pc2", entropy_weight=7.0, pseudo_weight=2.0)
+    for terms, _, _, _, (images, texts) in steps:
+        assert [(t.name, t.weight) for t in terms] == [("clean", 1.0), ("pseudo", 2.0), ("entropy", 7.0)]
+        expected = functional.cross_entropy(images, texts.argmax(1))
+        assert terms[1].reduced().item() == pytest.approx(expected.item(), rel=1e-4)
+    assert not any(torch.equal(a, b) for a, b in zip(head, trainer.networks[0].head.parameters(), strict=True))
+
+
+def test_the_classifier_of_pcsr_waits_for_the_first_stage(tmp_path):
+    trainer, steps, head = warmed_up(tmp_path, "pcsr")
+    assert {tuple(term.name for term in terms) for terms, *_ in steps} == {("clean",)}
+    assert all(torch.equal(a, b) for a, b in zip(head, trainer.networks[0].head.parameters(), strict=True))
