@@ -1,0 +1,82 @@
+"""How networks stand when a method is asked: precision, dropout, gradients."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from train_helpers import make_job
+
+from pairsift.train.loop import Trainer, mixed
+from pairsift.train.options import TrainOptions
+
+
+def watched(folder, monkeypatch, precision: str = "fp32") -> dict[str, list]:
+    """What held in each of a run's passes, steps and evaluations: autocast, its type, gradients, training mode."""
+    job = make_job(folder, "ncr", n_images=40)
+    trainer, held = Trainer(replace(job, options=replace(job.options, precision=precision))), {}
+    observe, step, encode = job.method.observe, job.method.step, type(trainer.networks[0].matcher).encode_images
+    busy = []
+
+    def note(name, network):
+        kind = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
+        modes = {module.training for module in network.modules()}
+        held.setdefault(name, []).append((kind, torch.is_grad_enabled(), modes))
+
+    def observed(network, batch):
+        busy.append("observe")
+        note("observe", network)
+        found = observe(network, batch)
+        busy.pop()
+        return found
+
+    def stepped(networks, k, batches, phase):
+        busy.append("step")
+        note("step", networks[k])
+        found = step(networks, k, batches, phase)
+        note("step", networks[k])
+        busy.pop()
+        return found
+
+    def encoded(matcher, items):
+        if not busy:
+            note("evaluate", matcher)
+        return encode(matcher, items)
+
+    job.method.observe, job.method.step = observed, stepped
+    monkeypatch.setattr(type(trainer.networks[0].matcher), "encode_images", encoded)
+    trainer.run()
+    assert set(held) == {"observe", "step", "evaluate"}
+    return held
+
+
+@pytest.mark.parametrize(
+    ("precision", "kind"), [("fp32", torch.float32), ("bf16", torch.bfloat16), ("auto", torch.float32)]
+)
+def test_passes_steps_and_recall_have_the_precision_asked_for(tmp_path, monkeypatch, precision, kind):
+    held = watched(tmp_path, monkeypatch, precision)
+    assert {name: {kinds for kinds, _, _ in notes} for name, notes in held.items()} == {key: {kind} for key in held}
+
+
+def test_networks_train_in_steps_alone(tmp_path, monkeypatch):
+    held = watched(tmp_path, monkeypatch)
+    steps = held.pop("step")
+    assert all(gradients and modes == {True} for _, gradients, modes in steps)
+    assert all(not gradients and modes == {False} for notes in held.values() for _, gradients, modes in notes)
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "training", "recall"),
+    [
+        ("cpu", "auto", False, False),
+        ("cpu", "fp32", False, False),
+        ("cpu", "bf16", True, True),
+        ("cuda", "auto", True, False),
+        ("cuda", "fp32", False, False),
+        ("cuda", "bf16", True, True),
+    ],
+)
+def test_auto_is_mixed_precision_where_a_gpu_trains(monkeypatch, device, precision, training, recall):
+    monkeypatch.setattr(torch, "autocast", lambda kind, dtype, enabled: (kind, dtype, enabled))
+    options = TrainOptions(precision=precision)
+    assert mixed(torch.device(device), options, training=True) == (device, torch.bfloat16, training)
+    assert mixed(torch.device(device), options) == (device, torch.bfloat16, recall)
