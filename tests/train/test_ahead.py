@@ -1,0 +1,54 @@
+"""Batches are gathered while the ones before them are worked on."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+from train_helpers import make_job
+
+from pairsift.match import TwoTower
+from pairsift.train.loop import Trainer
+
+PATIENCE = 20.0  # seconds until a batch that is not being gathered counts as missing
+
+
+class Costly(TwoTower):
+    """Observed in small blocks, so that a pass has several."""
+
+    factorises = False
+
+
+@pytest.mark.parametrize("work", ["observe", "step"])
+def test_the_next_batch_is_gathered_while_one_is_worked_on(tmp_path, work):
+    job = make_job(tmp_path, "ncr", n_images=100, networks=1, warmup_epochs=0, all_epochs=0)
+    trainer = Trainer(replace(job, matcher=lambda: Costly(20, 16, dim=16, hidden=16)))
+    gather, do, news = trainer.gather, getattr(job.method, work), threading.Condition()
+    gathered, waited = [], []
+
+    def gathering(ids, *more):
+        with news:
+            gathered.append((tuple(ids), threading.current_thread()))
+            news.notify_all()
+        return gather(ids, *more)
+
+    def working(*given):
+        batch = given[1] if work == "observe" else given[2]["clean"]
+        with news:
+            at = [ids for ids, _ in gathered].index(tuple(batch.ids))
+            if len(waited) < batches - 1:
+                assert news.wait_for(lambda: len(gathered) > at + 1, PATIENCE), "nobody gathers the next batch"
+                assert gathered[at + 1][1] is not threading.current_thread()
+            waited.append(at)
+        return do(*given)
+
+    setattr(job.method, work, working)
+    trainer.gather = gathering
+    batches = 5
+    if work == "observe":
+        trainer._observe(0)
+    else:
+        clean = job.method.setting.ids
+        job.method.subset = lambda name, network: clean
+        trainer.at.sums = [{}]
+        trainer._train(0, 0, trainer.phases[0])
+    assert waited == list(range(batches))
