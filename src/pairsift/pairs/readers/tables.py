@@ -134,7 +134,7 @@ def header(path: Path, text: str, columns: Columns) -> tuple[str, list[str]]:
         found.append((fits, len(names), separator, names))
     fits, _, separator, names = max(found, key=lambda each: each[:2])
     if not fits and any("\0" in name for name in names):
-        raise InputError(f"{path}: is no table of text: its first line, which should name the columns, holds zero bytes")
+        raise InputError(f"{path}: is no table of text: the first line, for the columns' names, holds zero bytes")
     pick(path, names, columns)
     return separator, unique(names)
 
