@@ -1,4 +1,6 @@
-"""A small setting: twelve pairs of six images, the first ten of them for training."""
+"""A small setting (twelve pairs of six images, the first ten of them for training), and the papers in plain loops."""
+
+import math
 
 import numpy as np
 import torch
@@ -42,14 +44,79 @@ class Tiny(Matcher):
         return Codes(code, torch.stack([code, 2 * code, code], 1))
 
 
-def make_networks(method, kind=Tiny):
+SHARP = 8.0  # the head's predictions of five classes then differ, which untrained are nearly the same for all images
+
+
+def make_networks(method, kind=Tiny, sharp=1.0):
     networks = []
     for seed in range(2):
         torch.manual_seed(seed)
         matcher = kind()
-        networks.append(Network(matcher, method.head(matcher.dim)))
+        network = Network(matcher, method.head(matcher.dim))
+        with torch.no_grad():
+            for parameter in [] if network.head is None else network.head.parameters():
+                parameter.mul_(sharp)
+        networks.append(network)
     return networks
 
 
 def batch_of(ids) -> Batch:
     return Gatherer(FEATURES, IMAGE_OF, torch.device("cpu"))(np.array(ids))
+
+
+def curve(y: float, base: float = 10.0) -> float:
+    return (base**y - 1) / (base - 1)
+
+
+def naive_hinge(s: np.ndarray, margins: list[float], excluded: np.ndarray, hardest: bool) -> list[float]:
+    n = len(s)
+    out = []
+    for i in range(n):
+        captions = [max(0.0, margins[i] + s[i, j] - s[i, i]) for j in range(n) if j != i and not excluded[i, j]]
+        images = [max(0.0, margins[i] + s[k, i] - s[i, i]) for k in range(n) if k != i and not excluded[k, i]]
+        out.append(sum((max(c) if hardest else sum(c) / len(c)) if c else 0.0 for c in (captions, images)))
+    return out
+
+
+def similarities(network, batch) -> np.ndarray:
+    images, texts = network.encode(batch)
+    return network.matcher.similarity(images, texts).detach().numpy().astype(float)
+
+
+def excluded(batch) -> np.ndarray:
+    rows = batch.image_rows.tolist()
+    return np.array([[a == b for b in rows] for a in rows])
+
+
+def softmax(rows: np.ndarray) -> np.ndarray:
+    e = np.exp(rows - rows.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def predictions(network, codes) -> np.ndarray:
+    return softmax(network.logits(codes).detach().numpy().astype(float))
+
+
+def cosine(a, b) -> float:
+    return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+
+
+def naive_entropy(p) -> float:
+    mean = [sum(row[k] for row in p) / len(p) for k in range(p.shape[1])]
+    return sum(m * math.log(m) for m in mean)
+
+
+def rematched(network, batch, clean) -> tuple[list[int], list[float], list[float]]:
+    """By plain loops: which clean caption every image gets, how alike, and the hinge with it."""
+    images, texts = network.encode(clean)
+    other = network.matcher.encode_images(batch.images)
+    p, keys = predictions(network, other), predictions(network, images)
+    alike = [[cosine(a, b) for b in keys] for a in p]
+    j = [int(np.argmax(row)) for row in alike]  # Eq. 10
+    best = [alike[i][j[i]] for i in range(len(j))]
+    block = network.matcher.similarity(other, texts).detach().numpy()[:, j].astype(float)
+    rows, owners = batch.image_rows.tolist(), [int(clean.caption_images[b]) for b in j]
+    n = range(len(j))
+    mask = np.array([[rows[a] == rows[b] or owners[a] == owners[b] or rows[a] == owners[b] for b in n] for a in n])
+    margins = [0.2 * curve(min(1.0, v)) for v in best]  # Eq. 9
+    return j, best, naive_hinge(block, margins, mask, True)
