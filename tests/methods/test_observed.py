@@ -1,0 +1,46 @@
+"""What a pass notes of each pair, with several captions of one image in the batch."""
+
+import pytest
+import torch
+from method_helpers import SETTING, SHARP, batch_of, excluded, make_networks, naive_hinge, predictions, similarities
+
+from pairsift.loss.ranking import Hinge
+from pairsift.methods import NCR, NPC, PC2, PCSR
+
+BATCH = [0, 1, 4, 6, 7, 9]  # 0 and 1 show one image, 6 and 7 another
+
+
+def observed(method):
+    network = make_networks(method, sharp=SHARP)[1].eval()
+    method.begin(SETTING(Hinge()))
+    with torch.no_grad():
+        return network, method.observe(network, batch_of(BATCH))
+
+
+@pytest.mark.parametrize("kind", [NCR, PC2, PCSR, NPC])
+def test_the_loss_that_divides_is_the_mean_over_all_true_negatives(kind):
+    network, notes = observed(kind())
+    batch = batch_of(BATCH)
+    s, margins = similarities(network, batch), [0.2] * 6
+    expected = naive_hinge(s, margins, excluded(batch), hardest=False)
+    assert notes["loss"].tolist() == pytest.approx(expected, abs=1e-5)
+    for other in (
+        naive_hinge(s, margins, excluded(batch), True),
+        naive_hinge(s, margins, excluded(batch) & False, False),
+    ):
+        assert max(abs(a - b) for a, b in zip(expected, other, strict=True)) > 0.01  # hardest, or siblings too
+
+
+@pytest.mark.parametrize(("kind", "search"), [(PC2, "batch"), (PC2, "epoch"), (PCSR, "epoch")])
+def test_predictions_are_noted_as_probabilities_of_the_image(kind, search):
+    network, notes = observed(kind(classes=5, search=search))
+    expected = predictions(network, network.encode(batch_of(BATCH))[0])
+    assert notes["predictions"].numpy() == pytest.approx(expected, abs=1e-5)
+    assert expected.max(1).min() < 0.9 and len(set(expected.argmax(1))) > 1
+
+
+def test_npc_notes_the_images_and_the_captions_vectors_under_their_own_names():
+    network, notes = observed(NPC())
+    images, texts = network.encode(batch_of(BATCH))
+    assert torch.equal(notes["by_image"], images.vectors) and torch.equal(notes["by_text"], texts.vectors)
+    assert not torch.allclose(images.vectors, texts.vectors, atol=0.1)
