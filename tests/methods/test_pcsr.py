@@ -133,7 +133,7 @@ def test_margins_and_searches_send_no_gradient_into_the_classifier_but_the_robus
 
 def test_ambiguous_pairs_may_keep_their_own_captions():
     method, networks = begun(ambiguous_text="own")
-    clean, ambiguous = batch_of([0, 3, 6, 7]), batch_of([1, 5, 8])
+    clean, ambiguous = batch_of([0, 3, 6, 7]), batch_of([1, 5, 8, 9])
     terms = {t.name: t for t in method.step(networks, 0, {"clean": clean, "ambiguous": ambiguous}, Phase("all", 1))}
     images, texts = networks[0].encode(ambiguous)
     p, q = predictions(networks[0], images), predictions(networks[0], texts)
