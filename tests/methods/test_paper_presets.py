@@ -1,0 +1,90 @@
+"""The papers' presets against the numbers that the papers print, or their public code where they are silent."""
+
+import pytest
+
+from pairsift.api.config import Config
+from pairsift.loss.ranking import Hinge, InfoNCE
+from pairsift.train.options import TrainOptions
+from pairsift.train.schedule import learning_rate
+
+TRIPLET = Hinge(margin=0.2, negatives="hardest", base=10.0, reduction="sum")
+NCR = {"threshold": 0.5, "margin": 0.2, "networks": 2}
+PC2 = {"classes": 128, "threshold": 0.5, "noisy_weight": 1, "pseudo_weight": 1, "entropy_weight": 10, "networks": 2}
+PC2 |= {"mismatch_threshold": 0, "search": "batch", "alike": "class", "rectify": True}
+PCSR = {"classes": 256, "threshold": 0.5, "least_use": 0.4, "most_use": 0.9, "sensitivity": 0.2, "rate": 0.7}
+PCSR |= {"ranking_weight": 1, "pseudo_weight": 1, "robust_weight": 1, "entropy_weight": 10, "gamma": 0.7}
+PCSR |= {"search": "batch", "ambiguous_text": "rematched", "noisy": "all", "noisy_loss": "own", "networks": 2}
+GSC = {"gamma": 0.01, "beta1": 0.7, "beta2": 0.7, "tau1": 0.07, "tau2": 1.0, "indicators": "both", "networks": 2}
+NPC = {"threshold": 0.99, "refresh": False, "weigh": True, "bank_weight": 1, "networks": 1}
+
+# By preset: epochs of each phase, when the rate of 2e-4 falls and to what part of it, and options of the method.
+SGR = {
+    ("ncr", "paper"): ((5, 20, 20), {30: 0.1}, NCR),
+    ("ncr", "paper_coco"): ((10, 10, 10), {10: 0.1}, NCR),
+    ("ncr", "paper_cc152k"): ((10, 20, 20), {30: 0.1}, NCR),
+    ("pc2", "paper"): ((5, 25, 25), {30: 0.1}, PC2),
+    ("pc2", "paper_coco"): ((10, 25, 25), {30: 0.1}, PC2),
+    ("pc2", "paper_now"): ((10, 25, 25), {30: 0.1}, PC2),
+    ("pcsr", "paper"): ((5, 25, 15, 10), {30: 0.1}, PCSR),
+    ("pcsr", "paper_early"): ((5, 19, 21, 10), {30: 0.1}, PCSR),
+    ("pcsr", "paper_cc152k"): ((10, 25, 15, 10), {30: 0.1}, PCSR),
+    ("gsc", "paper"): ((1, 59), {15: 0.2, 30: 0.04, 45: 0.008}, GSC),
+    ("gsc", "paper_coco"): ((1, 29), {15: 0.2}, GSC),
+    ("gsc", "paper_cc152k"): ((1, 59), {15: 0.2, 30: 0.04, 45: 0.008}, GSC),
+}
+
+
+def resolved(method, preset, matcher="sgr"):
+    config = Config.resolve({"source": ".", "method": method, "matcher": matcher, "preset": preset})
+    return config, config.method(), config.group(TrainOptions)
+
+
+@pytest.mark.parametrize(("method", "preset"), SGR)
+def test_a_papers_preset_is_what_the_paper_prints(method, preset):
+    epochs, falls, own = SGR[method, preset]
+    config, made, options = resolved(method, preset)
+    phases = made.phases()
+    assert tuple(phase.epochs for phase in phases) == epochs
+    warmup = sum(phase.epochs for phase in phases if phase.warm)
+    assert warmup == (0 if method == "gsc" else epochs[0])
+    assert config.ranking() == (InfoNCE(base=1.0, reduction="mean") if method == "gsc" else TRIPLET)
+    assert (options.batch_size, options.weight_decay, options.max_norm) == (128, 0.0, 2.0)
+    expected, rate = [], 2e-4
+    for epoch in range(-warmup, sum(epochs) - warmup):
+        rate = 2e-4 * falls[epoch] if epoch in falls else rate
+        expected.append(rate)
+    found = [learning_rate(options, epoch, 0.9, sum(epochs), warmup) for epoch in range(sum(epochs))]
+    assert found == pytest.approx(expected)
+    assert {name: getattr(made, name) for name in own} == own
+
+
+def test_every_papers_preset_of_the_triplet_and_structure_methods_is_checked():
+    from pairsift.methods import METHODS
+
+    named = {(name, preset) for name in ("ncr", "pc2", "pcsr", "gsc") for preset in METHODS[name].presets}
+    assert {pair for pair in named if pair[1].startswith("paper")} == set(SGR)
+
+
+@pytest.mark.parametrize("preset", ["paper", "clip"])
+def test_npc_fine_tunes_clip_as_printed(preset):
+    config, made, options = resolved("npc", preset, "clip")
+    assert [(phase.name, phase.epochs) for phase in made.phases()] == [("warm-up", 0), ("bank", 1), ("train", 4)]
+    assert (options.lr, options.weight_decay, options.batch_size) == (2e-7, 0.2, 256)
+    assert (options.schedule, options.warmup_steps, options.max_norm) == ("one_cycle", 500, 10.0)
+    assert {name: getattr(made, name) for name in NPC} == NPC
+    assert isinstance(config.ranking(), InfoNCE)
+
+
+def test_plain_fine_tunes_clip_as_npcs_baseline():
+    config, made, options = resolved("plain", "clip", "clip")
+    assert sum(phase.epochs for phase in made.phases()) == 5
+    assert (options.lr, options.weight_decay, options.batch_size) == (5e-7, 0.2, 256)
+    assert isinstance(config.ranking(), InfoNCE)
+
+
+def test_ncrs_noisy_pairs_wait_for_the_second_half_and_pc2s_for_epoch_25():
+    for method, preset in (("ncr", "paper"), ("ncr", "paper_coco"), ("pc2", "paper")):
+        phases = resolved(method, preset)[1].phases()
+        assert [phase.subsets for phase in phases] == [("all",), ("clean",), ("clean", "noisy")]
+        assert [phase.warm for phase in phases] == [True, False, False]
+        assert phases[1].epochs == phases[2].epochs
