@@ -11,6 +11,7 @@ from encode_helpers import make_pairs
 from PIL import Image
 
 from clip_helpers import LENGTH, SIDE, save_clip
+from pairsift.encode.decode import open_image
 from pairsift.encode.features import Table
 from pairsift.encode.front import Front
 from pairsift.encode.parallel import prefetched
@@ -78,6 +79,24 @@ def test_pixels_are_those_of_the_checkpoints_own_processor(tmp_path, old):
     made = front.crop(image)
     assert made.dtype == np.uint8 and front.size == made.shape == (3, SIDE, SIDE)
     np.testing.assert_allclose((made * front.factor - mean) / std, wanted, atol=1e-5)
+
+
+def test_photographs_decoded_at_a_reduced_size_give_nearly_the_pixels_of_a_full_decode(tmp_path, checkpoint):
+    import transformers
+
+    front, path = Front(str(checkpoint)), tmp_path / "photograph.jpg"
+    own = transformers.AutoImageProcessor.from_pretrained(checkpoint, backend="pil")
+    for height, width in ((150, 200), (400, 300)):
+        y, x = np.mgrid[:height, :width] / np.array([height, width]).reshape(2, 1, 1)
+        smooth = np.stack([255 * x, 255 * y, 127 + 100 * np.sin(6 * x)], 2)
+        detail = 60 * np.sign(np.sin(50 * x) * np.sin(40 * y))[..., None]
+        Image.fromarray(np.clip(smooth + detail, 0, 255).astype(np.uint8)).save(path, quality=90)
+        whole = Image.open(path).convert("RGB")
+        wanted = own(whole, do_rescale=False, do_normalize=False, return_tensors="np")["pixel_values"][0]
+        found = Pixels([path], front.crop, front.size)[np.array([0])][0]
+        assert 0 < np.abs(found - wanted.astype(float)).mean() < 3
+        eighth = front.crop(open_image(path, smallest=1))
+        assert np.abs(eighth - wanted.astype(float)).mean() > 6
 
 
 def test_captions_are_numbered_by_the_checkpoints_own_tokenizer_and_cut_at_its_length(checkpoint):
