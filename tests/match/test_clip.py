@@ -175,9 +175,9 @@ def test_frozen_towers_stay_as_they_are_and_the_rest_learns(checkpoint, freeze):
     matcher = Clip(checkpoint, freeze=freeze, micro_batch=4).train()
     held = {"none": [], "image": ["vision_model."], "text": ["text_model."], "towers": ["vision_model.", "text_model."]}
     _, gradients = loss_and_gradients(matcher, checkpoint)
-    for name, _ in matcher.named_parameters():
+    for name, one in matcher.named_parameters():
         frozen = any(name.startswith(f"model.{tower}") for tower in held[freeze])
-        assert (name not in gradients) == frozen, name
+        assert (name not in gradients) == frozen != one.requires_grad, name
     towers = {"vision_model.": matcher.model.vision_model, "text_model.": matcher.model.text_model}
     for name, tower in towers.items():
         assert all(one.training != (name in held[freeze]) for one in tower.modules())
@@ -214,3 +214,25 @@ def test_without_its_weights_it_is_the_same_once_they_are_loaded(checkpoint):
 def test_impossible_options_are_refused(checkpoint, option, said):
     with pytest.raises(InputError, match=said):
         Clip(checkpoint, **option)
+
+
+def test_vit_b_32_has_its_published_size(tmp_path):
+    """Radford et al., Table 19: 12 layers of width 768 and 512, 77 tokens of 49,408, 512 common dimensions."""
+    import transformers
+
+    save_clip(tmp_path)
+    text = {"hidden_size": 512, "num_hidden_layers": 12, "num_attention_heads": 8, "intermediate_size": 2048}
+    text |= {"vocab_size": 49408, "max_position_embeddings": 77, "eos_token_id": 2}
+    vision = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+    vision |= {"image_size": 224, "patch_size": 32}
+    transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=512).save_pretrained(tmp_path)
+    size = {"height": 224, "width": 224}
+    transformers.CLIPImageProcessorPil(size={"shortest_edge": 224}, crop_size=size).save_pretrained(tmp_path)
+    with torch.device("meta"):
+        matcher = Clip(str(tmp_path), pretrained=False)
+    assert sum(one.numel() for one in matcher.parameters()) == 151_277_313 and matcher.dim == 512
+    assert all(one.is_meta for one in matcher.parameters())
+    pixels = Items(torch.zeros(2, 3, 224, 224, dtype=torch.uint8, device="meta"))
+    ids = Items(torch.zeros(3, 77, dtype=torch.int64, device="meta"))
+    left, right = matcher.encode_images(pixels), matcher.encode_texts(ids)
+    assert left.vectors.shape == (2, 512) and right.vectors.shape == (3, 512)
