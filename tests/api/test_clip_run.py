@@ -72,6 +72,19 @@ def test_it_learns_what_the_images_show(place, scenes, options):
     assert losses[-1] < 0.9 * losses[0]
 
 
+@pytest.mark.parametrize(("freeze", "held"), [("image", "vision_model."), ("text", "text_model.")])
+def test_a_frozen_tower_is_the_checkpoints_to_the_bit_after_training_with_decay(
+    place, few, options, checkpoint, freeze, held
+):
+    more = {"method": "plain", "plain.networks": 1, "plain.epochs": 1, "clip.freeze": freeze, "weight_decay": 0.5}
+    run = fit(few, {**options, **more, "out": str(place / f"frozen-{freeze}")}, progress=False)
+    before, after = load_file(checkpoint / "model.safetensors"), load_file(run.weights(0))
+    found = {name.partition("model.")[2]: value for name, value in after.items()}
+    assert before.keys() <= found.keys() and any(name.startswith(held) for name in before)
+    for name, value in before.items():
+        assert np.array_equal(found[name], value) == name.startswith(held), name
+
+
 @pytest.mark.parametrize(
     ("method", "phases", "trains"),
     [
