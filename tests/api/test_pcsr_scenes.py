@@ -14,7 +14,7 @@ from pairsift.audit.table import worded, write_division
 from pairsift.cli import main
 from pairsift.pairs import write_scenes
 
-MARGIN = 20.0  # of test rSum, in the mean over the seeds
+MARGIN = 20.0  # of test rSum, in the mean over the seeds; half of it for each of them
 SMALL = {"batch_size": 64, "two_tower.dim": 128, "two_tower.hidden": 128, "device": "cpu", "threads": 1}
 
 
@@ -38,7 +38,7 @@ def test_pcsr_beats_plain_where_most_captions_are_wrong(runs):
         plain, pcsr = (runs[method, seed].metrics for method in ("plain", "pcsr"))
         gains.append(pcsr["test"]["ensemble"]["rsum"] - plain["test"]["ensemble"]["rsum"])
         assert pcsr["detection"]["auroc"] > plain["detection"]["auroc"] + 0.005
-    assert min(gains) > 0 and statistics.mean(gains) > MARGIN, gains
+    assert min(gains) > MARGIN / 2 and statistics.mean(gains) > MARGIN, gains
 
 
 def test_verdicts_name_the_kinds_of_mismatch_and_leave_flag_and_score_alone(runs):
