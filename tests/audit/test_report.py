@@ -145,7 +145,7 @@ def test_a_full_report_is_sound_and_needs_nothing_else(tmp_path, folder):
 
 
 def test_recall_tells_how_many_of_its_right_answers_are_doubted(tmp_path, folder):
-    pairs, table = make(folder)
+    pairs, table = make(folder, truth=False)
     assert "count as right" not in write(tmp_path, pairs, table, metrics(table))
     held = replace(pairs, split=np.array(["train"] * 60 + ["dev"] * 20 + ["test"] * 20))
     ids = np.arange(100)
@@ -154,6 +154,11 @@ def test_recall_tells_how_many_of_its_right_answers_are_doubted(tmp_path, folder
         held, ids, np.where(flag, 0.1, 0.9), flag, np.where(flag, "mismatched", "clean"), -flag.astype(int)
     )
     assert "also the 3 of 40 that are flagged" in write(tmp_path, held, table, metrics(table))
+    known = replace(held, true_image_of=held.image_of)
+    table = issue_table(
+        known, ids, np.where(flag, 0.1, 0.9), flag, np.where(flag, "mismatched", "clean"), -flag.astype(int)
+    )
+    assert "count as right" not in write(tmp_path, known, table, metrics(table))
 
 
 def test_cards_show_the_worst_and_the_least_certain_pairs(tmp_path, folder):
