@@ -83,8 +83,17 @@ def short(given: dict[str, object]) -> Config:
     """The options with one epoch of each phase, by the method's own options: its stages may follow from them."""
     config = Config.resolve(given)
     name = config["method"]
-    counts = [option for option, value in config[name].items() if option.endswith("epochs") and value]
-    return Config.resolve(given | {f"{name}.{option}": 1 for option in counts})
+    chosen: dict[str, object] = {}
+    for option, value in config[name].items():
+        if option.endswith("epochs") and value:
+            one = Config.resolve({**given, f"{name}.{option}": 1})
+            chosen[f"{name}.{option}"] = 1 if phases(one) == phases(config) else 2  # an option may count two phases
+    return Config.resolve(given | chosen)
+
+
+def phases(config: Config) -> list[str]:
+    """Names of the phases that have epochs."""
+    return [phase.name for phase in config.method().phases() if phase.epochs]
 
 
 def table(runs: list[dict[str, Any]]) -> str:
