@@ -39,8 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"pairsift: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("pairsift: stopped; `pairsift fit ... --resume` goes on from the last checkpoint", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print("pairsift: stopped" + "".join(f"; {remedy}" for remedy in stop.args), file=sys.stderr)
         return 130
     except BrokenPipeError:
         return 0
@@ -69,9 +69,16 @@ def _parser(verb: str, about: str) -> _Parser:
 def fit(words: Sequence[str]) -> None:
     """Train on a source of pairs, judge them, leave a run's folder."""
     from pairsift.api.config import Config
-    from pairsift.api.fit import fit_config
+    from pairsift.api.fit import fit_config, out_folder
+    from pairsift.api.folder import CONFIG
 
-    run = fit_config(Config.parse(words))
+    config = Config.parse(words)
+    try:
+        run = fit_config(config)
+    except KeyboardInterrupt:
+        if not (out_folder(config) / CONFIG).exists():
+            raise
+        raise KeyboardInterrupt("repeat the command with --resume to go on where it stopped") from None
     _summary(run.folder, run.metrics)
 
 
@@ -132,11 +139,12 @@ def evaluate(words: Sequence[str]) -> None:
 
     parser = _parser("evaluate", evaluate.__doc__ or "")
     parser.add_argument("run", help="a run's folder")
+    parser.add_argument("--source", help="where the run's data lies now, if it has moved")
     parser.add_argument("--split", default="test", help="train, dev or test (default: %(default)s)")
     parser.add_argument("--folds", type=int, default=1, help="rank within this many parts (5 for COCO-1K)")
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     chosen = parser.parse_args(words)
-    recall = Run(chosen.run).evaluate(chosen.split, chosen.folds)
+    recall = Run(chosen.run, source=chosen.source).evaluate(chosen.split, chosen.folds)
     print(_recall({chosen.split: recall}))
     if chosen.json:
         chosen.json.write_text(json.dumps({chosen.split: recall}, indent=2) + "\n")
@@ -148,9 +156,10 @@ def audit(words: Sequence[str]) -> None:
 
     parser = _parser("audit", audit.__doc__ or "")
     parser.add_argument("run", help="a run's folder")
+    parser.add_argument("--source", help="where the run's data lies now, if it has moved")
     parser.add_argument("--worst", type=int, default=10, help="how many pairs to print (default: %(default)s)")
     chosen = parser.parse_args(words)
-    run = Run(chosen.run)
+    run = Run(chosen.run, source=chosen.source)
     table = run.audit()
     for row in table.slice(0, chosen.worst).to_pylist():
         print(f"{row['mismatch_score']:.3f}  {row['image']}\n       given: {row['given_caption']}")
@@ -161,14 +170,26 @@ def audit(words: Sequence[str]) -> None:
 
 def search(words: Sequence[str]) -> None:
     """Find a run's images by a text."""
-    from pairsift.api.run import Run
+    from pairsift.api.folder import demand_finished
 
     parser = _parser("search", search.__doc__ or "")
     parser.add_argument("run", help="a run's folder")
+    parser.add_argument("--source", help="where the run's data lies now, if it has moved")
     parser.add_argument("query", help="what to look for")
     parser.add_argument("-k", type=int, default=10, help="how many images (default: %(default)s)")
     chosen = parser.parse_args(words)
-    for path, score in Run(chosen.run).search(chosen.query, chosen.k):
+    folder = Path(chosen.run)
+    demand_finished(folder)
+    from pairsift.api.search import Search
+
+    kept = Search.open(folder, chosen.source)
+    if kept is None:
+        from pairsift.api.run import Run
+
+        found = Run(folder, source=chosen.source).search(chosen.query, chosen.k)
+    else:
+        found = kept.find(chosen.query, chosen.k)
+    for path, score in found:
         print(f"{score:.3f}  {path}")
 
 

@@ -1,8 +1,62 @@
 """Errors that a person can act on."""
 
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+
 
 class InputError(ValueError):
     """Something the user brought or asked for cannot be used.
 
     The message is one line: what was found, where, and what to do. The command line prints it and exits with code 2.
     """
+
+
+class WriteError(InputError):
+    """A file cannot be written: the disk is full, or the place is not open to this user. Nothing else is wrong."""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what writing a file may raise into one line.
+
+    Args:
+        path: The file that the block writes.
+
+    Raises:
+        WriteError: The block raised an OSError, or an error of a library that names a number of the system.
+    """
+    try:
+        yield
+    except WriteError:
+        raise
+    except Exception as error:
+        number = error.errno if isinstance(error, OSError) else system_number(error)
+        if number is None and not isinstance(error, OSError):
+            raise
+        reason = os.strerror(number) if number else str(error)
+        raise WriteError(f"{path}: cannot be written ({reason}); {_remedy(number)}") from error
+
+
+def system_number(error: Exception) -> int | None:
+    """Return the system's error number that the text of a library's error names, such as `(os error 28)`."""
+    found = re.search(r"\b(?:os error|errno) (\d+)", str(error), re.IGNORECASE)
+    return int(found[1]) if found else None
+
+
+def _remedy(number: int | None) -> str:
+    """Say what to do about an error of the system."""
+    first = "mend that"
+    if number in FULL:
+        first = "free space there"
+    elif number in REFUSED:
+        first = "make it writable"
+    return f"{first} and repeat the command; fit goes on with --resume"

@@ -1,7 +1,5 @@
 """The command line: what it prints, and that what cannot be used ends in one line and code 2 before any work."""
 
-import shutil
-
 import pytest
 
 from pairsift.cli import KEYS, _summary, main
@@ -97,17 +95,6 @@ def test_a_folder_in_use_is_not_overwritten(capsys, scenes, run, place):
     assert "nothing to resume" in refused(
         capsys, "fit", f"--config={run.folder / 'config.yaml'}", f"--out={run.folder}", "--resume"
     )
-
-
-def test_data_that_changed_is_refused(capsys, run, place, scenes):
-    changed = place / "changed"
-    shutil.copytree(run.folder, changed)
-    config = (changed / "config.yaml").read_text()
-    (changed / "config.yaml").write_text(config.replace(str(scenes), str(place / "few")))
-    shutil.copytree(scenes, place / "few")
-    lines = (place / "few" / "captions.csv").read_text().splitlines()
-    (place / "few" / "captions.csv").write_text("\n".join(lines[:-1]) + "\n")
-    assert "has changed since" in refused(capsys, "evaluate", str(changed))
 
 
 def test_verbs_print_what_they_found(capsys, run):

@@ -30,6 +30,7 @@ FILES = {
     "issues.csv",
     "report.html",
     "skipped.csv",
+    "source.parquet",
     "model",
 }
 
@@ -37,6 +38,7 @@ FILES = {
 def test_the_folder_holds_what_the_design_names(run):
     assert {path.name for path in run.folder.iterdir()} == FILES
     assert {path.name for path in (run.folder / "model").iterdir()} == {
+        "images.safetensors",
         "network_0.safetensors",
         "network_1.safetensors",
     }

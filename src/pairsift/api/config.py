@@ -210,6 +210,10 @@ class Config:
             own["checkpoint"] = str(Path(own["checkpoint"]).expanduser().resolve())
         return Config(options | {name: str(Path(options[name]).resolve()) for name in PATHS if options[name]})
 
+    def with_source(self, source: str | Path) -> Config:
+        """Return the same options for a source in another place."""
+        return Config({**self.options, "source": str(Path(source).resolve())})
+
     def text(self) -> str:
         """YAML that `--config` takes."""
         kept = {name: value for name, value in self.options.items() if name not in ("config", "resume", "overwrite")}

@@ -17,14 +17,24 @@ import numpy as np
 import torch
 
 from pairsift.api.config import CHOICES, Config, flattened
-from pairsift.api.prepare import FRONT, VOCABULARY, Prepared, check, matcher_factory, prepare, write_json, write_skipped
-from pairsift.api.run import CONFIG, METRICS, Run
+from pairsift.api.folder import CHECKPOINT, CONFIG, FRONT, METRICS, SKIPPED, SOURCE, VOCABULARY, finished, weights
+from pairsift.api.prepare import (
+    Prepared,
+    check,
+    matcher_factory,
+    prepare,
+    write_json,
+    write_skipped,
+    write_text,
+)
+from pairsift.api.run import Run
 from pairsift.api.wording import typed
 from pairsift.audit import write_division
-from pairsift.errors import InputError
+from pairsift.errors import InputError, WriteError, writing
+from pairsift.pairs import write_kept
 from pairsift.retrieve.codes import evaluate
 from pairsift.train.checkpoint import write_tensors
-from pairsift.train.loop import CHECKPOINT, Job, Trainer, mixed
+from pairsift.train.loop import Job, Trainer, mixed
 from pairsift.train.options import TrainOptions
 
 MAY_DIFFER = ("out", "config", "resume", "overwrite", "device", "threads", "checkpoint_minutes", "cache")
@@ -51,8 +61,7 @@ def fit_config(config: Config, progress: bool = True) -> Run:
     folder = out_folder(config)
     claim(folder, config)
     began = time.monotonic()
-    prepared = prepare(config, folder, progress=progress)
-    start(folder, config, prepared)
+    prepared = begin(folder, config, progress)
     encoded = time.monotonic()
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -61,7 +70,7 @@ def fit_config(config: Config, progress: bool = True) -> Run:
     trainer = Trainer(job)
     trainer.run(resume=bool(config["resume"]))
     for k, network in enumerate(trainer.networks):
-        write_tensors(folder / "model" / f"network_{k}.safetensors", network.state_dict())
+        write_tensors(weights(folder, k), network.state_dict())
     if (verdicts := job.method.verdicts()) is not None:
         write_division(job.method.setting.ids, verdicts, folder)
     matchers = [network.matcher for network in trainer.networks]
@@ -96,28 +105,48 @@ def claim(folder: Path, config: Config) -> None:
                     f"{folder} was begun with {typed(name, before.get(name))}, not {typed(name, now.get(name))}: "
                     "resume with the same options"
                 )
-        if Run.finished(folder):
+        if finished(folder):
             raise InputError(f"{folder} holds a finished run: there is nothing to resume")
     elif old.exists() and not config["overwrite"]:
         raise InputError(f"{folder} holds a run already: give --resume, --overwrite or another --out")
     elif old.exists():
-        shutil.rmtree(folder)
-    elif folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        with writing(folder):
+            shutil.rmtree(folder)
+    elif folder.is_file() or (folder.is_dir() and any(file.name != f".{CONFIG}.part" for file in folder.iterdir())):
         raise InputError(f"{folder} holds other things: give another --out")
 
 
-def start(folder: Path, config: Config, prepared: Prepared) -> None:
-    """What the folder holds from the first moment on."""
+def begin(folder: Path, config: Config, progress: bool) -> Prepared:
+    """Write the options, so that from now on `--resume` goes on, then read and encode, and write what was read.
+
+    A source or an option that cannot be used leaves no folder behind.
+
+    Raises:
+        InputError: It cannot be used.
+        WriteError: A file cannot be written; the folder stays.
+    """
+    resumed = (folder / CONFIG).exists()
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / CONFIG, config.text())
+    with writing(folder):
+        (folder / "model").mkdir(exist_ok=True)
     try:
-        (folder / "model").mkdir(parents=True, exist_ok=True)
-        (folder / CONFIG).write_text(config.text(), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{folder} cannot be written: {error.strerror}") from None
-    write_skipped(prepared.pairs, folder / "skipped.csv")
+        prepared = prepare(config, folder, progress)
+    except WriteError:
+        raise
+    except InputError:
+        if not resumed:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    write_kept(prepared.pairs, prepared.split, folder / SOURCE)
+    write_skipped(prepared.pairs, folder / SKIPPED)
     if prepared.vocabulary is not None:
-        (folder / VOCABULARY).write_text(prepared.vocabulary.to_json(), encoding="utf-8")
+        write_text(folder / VOCABULARY, prepared.vocabulary.to_json())
     if prepared.front is not None:
-        prepared.front.save(folder / FRONT)
+        with writing(folder / FRONT):
+            prepared.front.save(folder / FRONT)
+    return prepared
 
 
 def facts_of(config: Config, prepared: Prepared) -> dict[str, Any]:

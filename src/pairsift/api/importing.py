@@ -11,10 +11,11 @@ from typing import Any
 from torch import Tensor
 
 from pairsift.api.config import Config, DataOptions, EncodeOptions
-from pairsift.api.fit import claim, facts_of, start
+from pairsift.api.fit import begin, claim, facts_of
+from pairsift.api.folder import LOG, METRICS, VOCABULARY, weights
 from pairsift.api.numbering import check_numbering, run_numbering
-from pairsift.api.prepare import VOCABULARY, prepare, text_name, write_json
-from pairsift.api.run import LOG, METRICS, Run
+from pairsift.api.prepare import text_name, write_json, write_text
+from pairsift.api.run import Run
 from pairsift.errors import InputError
 from pairsift.pairs import load
 from pairsift.train.checkpoint import write_tensors
@@ -55,13 +56,12 @@ def import_checkpoint(
     folder = Path(out)
     claim(folder, config)
     _check(config, sizes, folder / VOCABULARY)
-    prepared = prepare(config, folder, progress=progress)
-    start(folder, config, prepared)
+    prepared = begin(folder, config, progress)
     for k, state in enumerate(networks):
         tensors = {f"matcher.{name}": value for name, value in state.items()}
-        write_tensors(folder / "model" / f"network_{k}.safetensors", tensors)
+        write_tensors(weights(folder, k), tensors)
     about = [_about(one) for one in published]
-    (folder / LOG).write_text(json.dumps({"event": "import", "files": about}) + "\n", encoding="utf-8")
+    write_text(folder / LOG, json.dumps({"event": "import", "files": about}) + "\n")
     write_json(folder / METRICS, {"imported": about, **facts_of(config, prepared)})
     return Run(folder, prepared, progress)
 

@@ -6,12 +6,17 @@ import csv
 import inspect
 import json
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pairsift.api.config import Config, DataOptions, EncodeOptions
+from pairsift.api.folder import FRONT, SOURCE, VOCABULARY
 from pairsift.api.numbering import check_numbering, run_numbering
 from pairsift.encode import (
     LEARNED,
@@ -26,16 +31,14 @@ from pairsift.encode import (
 )
 from pairsift.encode.encoder import TextEncoder
 from pairsift.encode.front import Front
-from pairsift.errors import InputError
+from pairsift.errors import InputError, writing
 from pairsift.match import MATCHERS, Matcher
-from pairsift.pairs import Pairs, inject, load, read_index
+from pairsift.pairs import Changes, Noise, Pairs, inject, load, merge, read_index, read_kept, unchanged
 from pairsift.train.board import demand_board
 from pairsift.train.loop import pick_device
 from pairsift.train.options import TrainOptions
 
 IMAGE_ENCODER = "efficientnet-lite0"
-VOCABULARY = "vocabulary.json"
-FRONT = "model/front"  # in a run's folder, what stands before a model of pixels and text
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,9 @@ class Prepared:
         texts: The text encoder, for queries.
         vocabulary: What numbers the captions' tokens, where a matcher learns their vectors.
         hash: Of the pairs as they were read.
+        split: Of each pair as it was read, before images failed, (n_pairs,).
         front: What makes pixels and token ids for a matcher that reads images and text themselves.
+        changes: How the source differs from what the run was made of; None where it does not.
     """
 
     pairs: Pairs
@@ -56,7 +61,9 @@ class Prepared:
     texts: TextEncoder
     vocabulary: Numbering | None
     hash: str
+    split: NDArray[np.str_]
     front: Front | None = None
+    changes: Changes | None = None
 
 
 def check(config: Config) -> None:
@@ -121,44 +128,73 @@ def text_name(config: Config, pairs: Pairs | None = None) -> str:
     return "ids"
 
 
-def prepare(config: Config, folder: Path, expected: str | None = None, progress: bool = True) -> Prepared:
+def prepare(config: Config, folder: Path, progress: bool = True) -> Prepared:
     """Read, encode, leave out what failed, and inject noise.
 
     Args:
         config: The run's options.
         folder: The run's folder; the vocabulary is taken from there where it is there.
-        expected: Hash that the pairs must have, where the run was made before.
-        progress: Whether to show progress bars.
+        progress: Whether to show progress.
 
     Raises:
         InputError: The source or an option cannot be used.
     """
-    data, encode = config.group(DataOptions), config.group(EncodeOptions)
-    pairs = load(
-        config["source"],
-        data.reader,
-        data.split_seed,
-        image_column=data.image_column,
-        caption_column=data.caption_column,
-    )
-    given = pairs.hash()
-    if expected not in (None, given):
-        raise InputError(f"{config['source']} has changed since {folder} was made: fit it again")
-    _noisy(pairs, data)  # what is wrong with the noise is told before the encoders run
-    name = text_name(config, pairs)
-    vocabulary = run_numbering(pairs, name, encode, folder / VOCABULARY)
-    tokens = MATCHERS[config["matcher"]].text_kind == "tokens"
-    front = _front(config, folder, opened=expected is not None)
-    texts = front or text_encoder(name, tokens=tokens, vocabulary=vocabulary)
-    features, failures = _features(config, pairs, texts, progress)
-    pairs = pairs.skip_images(failures)
+    data = config.group(DataOptions)
+    read = read_source(config)
+    _noisy(read, data)  # what is wrong with the noise is told before the encoders run
+    prepared = _encoded(config, folder, read, read.hash(), False, progress)
+    pairs = prepared.pairs
     for split, least in (("train", 4), ("dev", 1), ("test", 1)):
         if len(pairs.ids(split)) < least:
             raise InputError(
                 f"{config['source']} has {len(pairs.ids(split))} usable {split} pairs, {least} are needed: "
                 f"{pairs.taken}; {len(pairs.skipped)} records were skipped"
             )
-    return Prepared(_noisy(pairs, data), features, texts, vocabulary, given, front)
+    return replace(prepared, pairs=_noisy(pairs, data))
+
+
+def reopen(config: Config, folder: Path, facts: Mapping[str, Any], progress: bool = True) -> Prepared:
+    """Read a finished run's source again, wherever it lies now, and encode what the cache lacks.
+
+    Args:
+        config: The run's options, with the place of the source today.
+        folder: The run's folder.
+        facts: The run's metrics.
+        progress: Whether to show progress, and what has changed.
+
+    Raises:
+        InputError: The source is gone or is another one, or it has changed and the folder does not say what it was.
+    """
+    if not Path(config["source"]).exists():
+        raise InputError(f"there is nothing at {config['source']}, which {folder} was made of: say where with --source")
+    read, kept = read_source(config), read_kept(folder / SOURCE)
+    noise = None if facts["noise"] is None else Noise(**facts["noise"])
+    if kept is None:
+        raise InputError(f"{folder / SOURCE} is missing: take it from a copy of the run, or fit again")
+    pairs, changes = unchanged(kept, read, noise), None
+    if read.hash() != facts["data"]["hash"]:
+        pairs, changes = merge(kept, read, noise)
+        if progress:
+            print(f"{config['source']} has changed since {folder} was made: {changes}", file=sys.stderr)
+    return replace(_encoded(config, folder, pairs, read.hash(), True, progress), changes=changes)
+
+
+def read_source(config: Config) -> Pairs:
+    """Read the pairs of a run's source, without noise."""
+    data = config.group(DataOptions)
+    columns: dict[str, Any] = {"image_column": data.image_column, "caption_column": data.caption_column}
+    return load(config["source"], data.reader, data.split_seed, **columns)
+
+
+def _encoded(config: Config, folder: Path, pairs: Pairs, digest: str, opened: bool, progress: bool) -> Prepared:
+    """Encode pairs and leave out the images that cannot be read."""
+    name = text_name(config, pairs)
+    vocabulary = run_numbering(pairs, name, config.group(EncodeOptions), folder / VOCABULARY)
+    tokens = MATCHERS[config["matcher"]].text_kind == "tokens"
+    front = _front(config, folder, opened)
+    texts = front or text_encoder(name, tokens=tokens, vocabulary=vocabulary)
+    features, failures = _features(config, pairs, texts, progress)
+    return Prepared(pairs.skip_images(failures), features, texts, vocabulary, digest, pairs.split, front)
 
 
 def _front(config: Config, folder: Path, opened: bool) -> Front | None:
@@ -200,34 +236,54 @@ def _noisy(pairs: Pairs, data: DataOptions) -> Pairs:
 
 def matcher_factory(config: Config, prepared: Prepared) -> Callable[[], Matcher]:
     """Makes a fresh matcher of the chosen kind for these features."""
-    matcher, features = MATCHERS[config["matcher"]], prepared.features
-    options = dict(config[config["matcher"]])
+    matcher, options = MATCHERS[config["matcher"]], dict(config[config["matcher"]])
     if prepared.front is not None:
         return partial(
             matcher, **options | {"checkpoint": prepared.front.place, "pretrained": prepared.front.pretrained}
         )
-    options["image_dim"] = features.images.dim
+    return partial(matcher, **options, **matcher_sizes(config, prepared))
+
+
+def matcher_sizes(config: Config, prepared: Prepared) -> dict[str, int | None]:
+    """Return what the matcher's constructor takes of the features; nothing where it reads images and text itself."""
+    matcher, features = MATCHERS[config["matcher"]], prepared.features
+    if prepared.front is not None:
+        return {}
+    sizes: dict[str, int | None] = {"image_dim": features.images.dim}
     if "regions" in inspect.signature(matcher).parameters:
         counts = set(features.images.lengths.tolist())
-        options["regions"] = counts.pop() if len(counts) == 1 else None
+        sizes["regions"] = counts.pop() if len(counts) == 1 else None
     if matcher.text_kind == "ids":
         assert prepared.vocabulary is not None
-        options["vocabulary_size"] = len(prepared.vocabulary)
+        sizes["vocabulary_size"] = len(prepared.vocabulary)
     else:
-        options["text_dim"] = features.texts.dim
-    return partial(matcher, **options)
+        sizes["text_dim"] = features.texts.dim
+    return sizes
 
 
 def write_skipped(pairs: Pairs, path: Path) -> None:
     """Write what was left out and why: columns where, reason, pair."""
-    with path.open("w", newline="", encoding="utf-8", errors="replace") as stream:
+    with writing(path), path.open("w", newline="", encoding="utf-8", errors="replace") as stream:
         writer = csv.writer(stream)
         writer.writerow(("where", "reason", "pair"))
         writer.writerows((skip.where, skip.reason, skip.pair if skip.pair >= 0 else "") for skip in pairs.skipped)
 
 
+def write_text(path: Path, content: str) -> None:
+    """Write a text so that a reader sees the old file or the new one.
+
+    Raises:
+        WriteError: It cannot be written.
+    """
+    part = path.with_name(f".{path.name}.part")
+    with writing(path):
+        try:
+            part.write_text(content, encoding="utf-8")
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
 def write_json(path: Path, content: object) -> None:
     """Write JSON so that a reader sees the old file or the new one."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    part.replace(path)
+    write_text(path, json.dumps(content, indent=2) + "\n")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,22 +15,18 @@ import pyarrow.parquet
 import torch
 
 from pairsift.api.config import Config
-from pairsift.api.prepare import Prepared, matcher_factory, prepare, write_json
+from pairsift.api.folder import CONFIG, LOG, METRICS, PAIRS_FILE, REPORT, SKIPPED, demand_finished, weights
+from pairsift.api.prepare import Prepared, matcher_factory, matcher_sizes, reopen, text_name, write_json, write_skipped
+from pairsift.api.search import Search, make_index
 from pairsift.audit import detection, issue_table, kinds, worded, write_issues, write_report
 from pairsift.audit.score import judge
-from pairsift.audit.table import PAIRS_FILE
-from pairsift.encode import Table
-from pairsift.errors import InputError
+from pairsift.errors import InputError, WriteError
 from pairsift.match import Matcher
 from pairsift.pairs import SPLITS, Pairs
-from pairsift.pairs.pairs import Ints
-from pairsift.retrieve.bank import Bank
-from pairsift.retrieve.codes import KEPT_BYTES, Gallery, evaluate, find_images
+from pairsift.retrieve.codes import Gallery, evaluate
 from pairsift.train.checkpoint import read_tensors, under
 from pairsift.train.loop import mixed, pick_device
 from pairsift.train.options import TrainOptions
-
-CONFIG, METRICS, LOG, REPORT = "config.yaml", "metrics.json", "log.jsonl", "report.html"
 
 
 class Run:
@@ -37,33 +35,33 @@ class Run:
     Args:
         folder: Where it lies.
         prepared: Its pairs and features where they are at hand; they are read when first needed otherwise.
-        progress: Whether slow steps show progress bars.
+        progress: Whether slow steps show progress, and what has changed is said.
+        source: Where the source lies now, if it has moved. It may also have been edited: pairs that are still there
+            keep their ids and splits, and those that are new are judged too.
 
     Raises:
         InputError: The folder holds no finished run.
     """
 
-    def __init__(self, folder: str | Path, prepared: Prepared | None = None, progress: bool = True) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        prepared: Prepared | None = None,
+        progress: bool = True,
+        source: str | Path | None = None,
+    ) -> None:
         self.folder, self.progress = Path(folder), progress
-        if not (self.folder / CONFIG).exists():
-            raise InputError(f"{self.folder} holds no run: there is no {CONFIG}; make one with `pairsift fit`")
-        if prepared is None and not self.finished(self.folder):
-            raise InputError(f"{self.folder} holds an unfinished run: go on with `pairsift fit ... --resume`")
+        if prepared is None:
+            demand_finished(self.folder)
         self.config = Config.parse([f"--config={self.folder / CONFIG}"])
+        if source is not None:
+            self.config = self.config.with_source(source)
         if prepared is not None:
             self.prepared = prepared
 
-    @staticmethod
-    def finished(folder: Path) -> bool:
-        """Whether a folder's run came to its end, or was imported."""
-        metrics = folder / METRICS
-        if (folder / PAIRS_FILE).exists() or not metrics.exists():
-            return (folder / PAIRS_FILE).exists()
-        return "imported" in json.loads(metrics.read_text(encoding="utf-8"))
-
     def weights(self, network: int) -> Path:
         """File of a network's weights."""
-        return self.folder / "model" / f"network_{network}.safetensors"
+        return weights(self.folder, network)
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
@@ -75,9 +73,9 @@ class Run:
         """Pairs and features, from the source and the cache.
 
         Raises:
-            InputError: The source is not what the run was made of.
+            InputError: The source is gone, or is not what the run was made of.
         """
-        return prepare(self.config, self.folder, self.metrics["data"]["hash"], self.progress)
+        return reopen(self.config, self.folder, self.metrics, self.progress)
 
     @property
     def pairs(self) -> Pairs:
@@ -90,7 +88,7 @@ class Run:
         make, matchers, device = matcher_factory(self.config, self.prepared), [], self._device()
         for k in range(int(self.config.method().networks)):
             matcher = make()
-            matcher.load_state_dict(under(read_tensors(self.weights(k))[0], "matcher."))
+            matcher.load_state_dict(under(read_tensors(weights(self.folder, k))[0], "matcher."))
             matchers.append(matcher.to(device).eval())
         return matchers
 
@@ -109,6 +107,8 @@ class Run:
         """
         if split not in SPLITS:
             raise InputError(f"there is no split {split!r}; choose from {', '.join(SPLITS)}")
+        if not len(self.pairs.ids(split)):
+            raise InputError(f"{self.pairs.source} has no usable pairs in {split} any more: choose another split")
         with self._mixed():
             return evaluate(self.matchers, self.prepared.features, self.pairs, split, folds)
 
@@ -128,7 +128,7 @@ class Run:
         ids, rows = pairs.ids(), pairs.images()
         owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
         gallery = Gallery.of(self.matchers, self.prepared.features, rows, ids)
-        train = np.asarray(pairs.split[ids] == "train")
+        train = pairs.trained[ids]
         with self._mixed():
             verdicts = judge(gallery, owner, int(self.config["seed"]), train)
         suggested = np.where(verdicts.suggested >= 0, ids[verdicts.suggested], -1)
@@ -141,8 +141,14 @@ class Run:
         if found := kinds(table):
             metrics["verdicts"] = found
         write_issues(table, self.folder)
+        metrics.pop("changes", None)
+        if self.prepared.changes is not None:
+            metrics["changes"] = asdict(self.prepared.changes)
+        write_skipped(pairs, self.folder / SKIPPED)
         write_json(self.folder / METRICS, metrics)
         self.metrics = metrics
+        self._search = self._indexed()
+        self._search.index.write(self.folder)
         self.report(table)
         return table
 
@@ -167,18 +173,23 @@ class Run:
             matcher factorises. Where it does not, the score is on the matcher's own scale, and the images are the best
             of the 200 whose global vectors come closest to the text's.
         """
-        if not query.strip():
-            raise InputError("the query is empty: give some words")
-        items = Table.of(self.prepared.texts.encode([query]))
-        one = np.zeros(1, np.int64)
-        texts = [Bank.encoded(matcher, items, one, True, KEPT_BYTES) for matcher in self.matchers]
-        rows, images = self._images
-        found, scores = find_images(Gallery(self.matchers, images, texts), k)
-        shown = self.pairs.paths if self.pairs.features is None else self.pairs.names
-        return [(str(shown[rows[i]]), float(score)) for i, score in zip(found, scores, strict=True)]
+        return self._search.find(query, k)
 
     @cached_property
-    def _images(self) -> tuple[Ints, list[Bank]]:
-        rows = self.pairs.images(*SPLITS, "unused")
-        images, keep = self.prepared.features.images, KEPT_BYTES // len(self.matchers)
-        return rows, [Bank.encoded(matcher, images, rows, False, keep) for matcher in self.matchers]
+    def _search(self) -> Search:
+        """The run's images as its folder keeps them, or made anew from the source."""
+        kept = Search.open(self.folder, self.config["source"])
+        if kept is not None:
+            return kept
+        made = self._indexed()
+        with suppress(WriteError):  # a folder that is open for reading only can be searched too
+            made.index.write(self.folder)
+        return made
+
+    def _indexed(self) -> Search:
+        """Encode all images of the source."""
+        prepared = self.prepared
+        facts = {"sizes": matcher_sizes(self.config, prepared), "text_encoder": text_name(self.config, prepared.pairs)}
+        index = make_index(self.matchers, prepared.pairs, prepared.features, facts)
+        features = None if self.matchers[0].factorises else prepared.features.images
+        return Search(prepared.texts, self.matchers, index, self.config["source"], features)

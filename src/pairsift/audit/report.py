@@ -20,7 +20,8 @@ from pairsift.audit import report_plots as plots
 from pairsift.audit.report_images import thumbnail
 from pairsift.audit.report_parts import Tree, lookup, number, percent, text
 from pairsift.audit.table import ISSUES_FILE, PAIRS_FILE, kinds
-from pairsift.pairs.pairs import SPLITS, Pairs
+from pairsift.errors import writing
+from pairsift.pairs.pairs import JUDGED, Pairs
 from pairsift.retrieve.ranks import FloatArray
 
 UNSURE = 12  # cards of the pairs nearest to the decision boundary
@@ -61,11 +62,12 @@ def write_report(
         footer=f"All judged pairs are in {PAIRS_FILE}, the flagged ones in {ISSUES_FILE}.",
     )
     part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        part.write_text(page, encoding="utf-8", newline="\n")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with writing(path):
+        try:
+            part.write_text(page, encoding="utf-8", newline="\n")
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def _body(pairs: Pairs, table: pa.Table, metrics: Tree, log: list[dict[str, Any]], worst: int) -> list[str]:
@@ -129,7 +131,7 @@ def _method(config: Tree) -> str:
 
 def _headline(table: pa.Table, metrics: Tree, flag: NDArray[np.bool_]) -> str:
     counts = Counter(table["split"].to_pylist())
-    splits = " · ".join(f"{counts[name]:,} {name}" for name in (*SPLITS, "unused") if counts[name])
+    splits = " · ".join(f"{counts[name]:,} {name}" for name in (*JUDGED, "unused") if counts[name])
     items = [("Pairs judged", number(len(table), 0), splits)]
     share = percent(float(flag.mean())) if len(flag) else parts.DASH
     named = "".join(f" · {n:,} {name}" for name, n in kinds(table).items())

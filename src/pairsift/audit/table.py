@@ -15,6 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from pairsift.errors import writing
 from pairsift.pairs.pairs import Ints, Pairs
 from pairsift.retrieve.ranks import FloatArray
 
@@ -76,7 +77,8 @@ def write_issues(table: pa.Table, folder: Path) -> None:
     Each file appears whole or not at all. Captions stand in the CSV as they are: a spreadsheet may take one
     that begins with `=` for a formula, so import it as text.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     issues = table.filter(table["is_mismatch"])
     _atomically(folder / PAIRS_FILE, lambda path: pyarrow.parquet.write_table(table, path))
     _atomically(folder / ISSUES_FILE, lambda path: pyarrow.csv.write_csv(issues, path))
@@ -206,8 +208,9 @@ def _booleans(table: pa.Table, name: str) -> NDArray[np.bool_]:
 
 def _atomically(path: Path, write: Callable[[Path], None]) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write(part)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with writing(path):
+        try:
+            write(part)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)

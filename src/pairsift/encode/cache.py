@@ -18,7 +18,7 @@ from pairsift.encode.encoder import ImageEncoder, TextEncoder, digest
 from pairsift.encode.features import Features, Table
 from pairsift.encode.parallel import ordered
 from pairsift.encode.store import Entry, Layout, Writer
-from pairsift.errors import InputError
+from pairsift.errors import InputError, WriteError
 from pairsift.pairs.pairs import SKIPPED, Ints, Pairs
 
 CAPTIONS_AT_ONCE = 512
@@ -153,10 +153,10 @@ def _open_or_fill(
                 _fill(Writer(entry, layout, wanted), chunks, bar)
                 found = entry.load(layout, wanted)
     except OSError as error:
-        said = error.strerror or str(error)
-        where = entry.values.parent
-        raise InputError(
-            f"{where}: the feature cache cannot be written ({said}); free space or name another"
+        reason, file = error.strerror or str(error), error.filename or entry.partial
+        raise WriteError(
+            f"{file}: the feature cache cannot be written ({reason}); free space or name another folder with --cache, "
+            "and repeat the command; fit goes on with --resume"
         ) from error
     if found is None:
         raise InputError(f"{entry.values}: reads back other than it was written; name another cache folder")

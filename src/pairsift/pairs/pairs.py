@@ -15,8 +15,10 @@ from pairsift.pairs.precomputed import Precomputed
 Ints = NDArray[np.int64]
 
 SPLITS = ("train", "dev", "test")
+ADDED = "added"  # came into the source after the run was made
 UNUSED = "unused"  # the source's splits leave this pair out
 SKIPPED = "skipped"  # unusable; the reason is in `Pairs.skipped`
+JUDGED = (*SPLITS, ADDED)
 
 
 @dataclass(frozen=True)
@@ -66,13 +68,15 @@ class Pairs:
         paths: Image files, (n_images,); where there are features instead, the file that each image's row lies in.
         captions: (n_pairs,).
         image_of: Row of the image each caption is paired with, (n_pairs,); -1 where the source names none.
-        split: `train`, `dev`, `test`, `unused` or `skipped` for each pair, (n_pairs,).
+        split: `train`, `dev`, `test`, `added`, `unused` or `skipped` for each pair, (n_pairs,).
         columns: The source's other columns, each (n_pairs,).
         taken: One line that says what was read as image, caption and split.
         skipped: What was left out and why.
         true_image_of: `image_of` before noise was injected, or None where the truth is not known.
         noise: What the injection did, or None.
         features: The images' features, where the source has them instead of image files.
+        seen: Whether a finished run was trained on each pair with this very caption, (n_pairs,); None where nothing has
+            changed since, and the split says it.
     """
 
     source: str
@@ -87,6 +91,7 @@ class Pairs:
     true_image_of: Ints | None = None
     noise: Noise | None = None
     features: Precomputed | None = None
+    seen: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.captions)
@@ -97,12 +102,18 @@ class Pairs:
         return len(self.names)
 
     def ids(self, *splits: str) -> Ints:
-        """Ids of the pairs in these splits (default: train, dev and test), ascending, (n,)."""
-        return np.flatnonzero(np.isin(self.split, splits or SPLITS)).astype(np.int64)
+        """Return the ids of the pairs in these splits (default: train, dev, test and added), ascending, (n,)."""
+        return np.flatnonzero(np.isin(self.split, splits or JUDGED)).astype(np.int64)
 
     def images(self, *splits: str) -> Ints:
         """Rows of the images that these splits' pairs point at, ascending, (n,)."""
         return np.unique(self.image_of[self.ids(*splits)])
+
+    @property
+    def trained(self) -> NDArray[np.bool_]:
+        """Whether a network that was trained on the training split has seen each pair as it is now, (n_pairs,)."""
+        in_train = np.equal(self.split, "train")
+        return in_train if self.seen is None else in_train & self.seen
 
     def mismatched(self) -> NDArray[np.bool_]:
         """Whether each pair was re-pointed to another image, (n_pairs,); needs the truth."""
@@ -115,7 +126,7 @@ class Pairs:
         if not reasons:
             return self
         split = self.split.astype("<U7")  # a copy with room for `skipped`
-        split[np.isin(self.image_of, list(reasons)) & np.isin(split, SPLITS)] = SKIPPED
+        split[np.isin(self.image_of, list(reasons)) & np.isin(split, JUDGED)] = SKIPPED
         skips = tuple(Skip(self.names[row], reason) for row, reason in sorted(reasons.items()))
         return replace(self, split=split, skipped=self.skipped + skips)
 

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,18 +14,28 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pairsift.errors import InputError
-from pairsift.methods.base import Array, Network
+from pairsift.errors import InputError, writing
+
+if TYPE_CHECKING:  # methods take seconds to import, and whoever reads weights needs none
+    from pairsift.methods.base import Array, Network
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, object] | None = None) -> None:
-    """Write tensors, and facts as JSON beside them in the header, so that a reader sees the old file or the new one."""
+    """Write tensors, and facts as JSON beside them in the header, so that a reader sees the old file or the new one.
+
+    Raises:
+        WriteError: The file cannot be written; what was there stays.
+    """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    save_file(whole, part, {"facts": json.dumps(facts or {})})
-    with part.open("rb") as stream:
-        os.fsync(stream.fileno())
-    part.replace(path)
+    with writing(path):
+        try:
+            save_file(whole, part, {"facts": json.dumps(facts or {})})
+            with part.open("rb") as stream:
+                os.fsync(stream.fileno())
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:

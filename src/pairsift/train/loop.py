@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from pairsift.encode.features import Features
 from pairsift.encode.parallel import prefetched
-from pairsift.errors import InputError
+from pairsift.errors import InputError, writing
 from pairsift.loss.ranking import RankingLoss
 from pairsift.match.base import Matcher
 from pairsift.methods.base import Array, Batch, Method, Network, Phase, Setting, Term
@@ -233,9 +233,13 @@ class Trainer:
         if self.device.type == "cuda":
             tensors["rng_cuda"] = torch.cuda.get_rng_state(self.device)
         write_tensors(self.job.folder / CHECKPOINT, tensors, {"position": asdict(self.at), "log": self.log})
-        lines = "".join(json.dumps(line) + "\n" for line in self.log)
-        (self.job.folder / "log.jsonl").write_text(lines)
+        self._write_log()
         self._saved = time.monotonic()
+
+    def _write_log(self) -> None:
+        path = self.job.folder / "log.jsonl"
+        with writing(path):
+            path.write_text("".join(json.dumps(line) + "\n" for line in self.log))
 
     def _load(self) -> None:
         """Go back to the moment of the checkpoint."""
@@ -243,6 +247,7 @@ class Trainer:
         self.job.method.state = unpack(tensors, self.networks, self.optimizers)
         self.at = Position(**facts["position"])  # type: ignore[arg-type]
         self.log = list(facts["log"])  # type: ignore[call-overload]
+        self._write_log()  # a kill may have come between the checkpoint and its log
         torch.set_rng_state(tensors["rng"])
         if self.device.type == "cuda" and "rng_cuda" in tensors:
             torch.cuda.set_rng_state(tensors["rng_cuda"], self.device)

@@ -1,0 +1,207 @@
+"""Search over a finished run by what its folder keeps: no source, no image and no method is loaded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pairsift.api.folder import CONFIG, FRONT, VOCABULARY, weights
+from pairsift.encode import Features, Table, read_numbering, text_encoder
+from pairsift.encode.encoder import TextEncoder
+from pairsift.encode.front import Front
+from pairsift.errors import InputError
+from pairsift.match import MATCHERS, Codes, Matcher
+from pairsift.pairs.kept import folder_of, within
+from pairsift.pairs.pairs import JUDGED, UNUSED, Ints, Pairs
+from pairsift.retrieve.bank import Bank
+from pairsift.retrieve.codes import KEPT_BYTES, Gallery, find_images
+from pairsift.train.checkpoint import read_tensors, under, write_tensors
+
+INDEX = Path("model") / "images.safetensors"
+
+
+@dataclass(frozen=True)
+class Index:
+    """The images of a run as its networks see them.
+
+    Attributes:
+        files: Each image's file, from the source's folder where it lies in it; its name where there are features, (n,).
+        rows: Row of each image among the features, (n,).
+        vectors: Each network's global vectors, float32, (n, d) each.
+        facts: `sizes`, what the matcher's constructor takes of the data; `text_encoder`, its name; `features`, the file
+            of the images' features in the cache, or None; `images`, whether images are files; `folder`, whether the
+            source is a folder.
+    """
+
+    files: list[str]
+    rows: Ints
+    vectors: list[Tensor]
+    facts: Mapping[str, Any]
+
+    def write(self, folder: Path) -> None:
+        """Write the index into a run's folder, with vectors in half precision.
+
+        Raises:
+            WriteError: It cannot be written.
+        """
+        tensors = {f"network_{k}": vectors.half() for k, vectors in enumerate(self.vectors)}
+        names = np.frombuffer(json.dumps(self.files).encode(), np.uint8).copy()
+        tensors |= {"files": torch.from_numpy(names), "rows": torch.from_numpy(self.rows)}
+        write_tensors(folder / INDEX, tensors, dict(self.facts))
+
+    @staticmethod
+    def read(folder: Path) -> Index:
+        """Read the index of a run's folder.
+
+        Raises:
+            InputError: It is damaged.
+        """
+        tensors, facts = read_tensors(folder / INDEX)
+        vectors = [tensors[f"network_{k}"].float() for k in range(len(tensors) - 2)]
+        return Index(json.loads(tensors["files"].numpy().tobytes()), tensors["rows"].numpy(), vectors, facts)
+
+
+def make_index(matchers: list[Matcher], pairs: Pairs, features: Features, facts: Mapping[str, Any]) -> Index:
+    """Encode all images of a run that a pair gives.
+
+    Args:
+        matchers: The trained matchers.
+        pairs: The run's pairs.
+        features: Of all of them.
+        facts: `sizes` and `text_encoder`, as in `Index`.
+    """
+    rows = pairs.images(*JUDGED, UNUSED)
+    banks = [Bank.encoded(matcher, features.images, rows, False, 0) for matcher in matchers]
+    base = folder_of(pairs.source)
+    images = pairs.features is None
+    files = [within(pairs.paths[row], base) if images else pairs.names[row] for row in rows]
+    values = features.images.values
+    cached = str(Path(values.filename).absolute()) if isinstance(values, np.memmap) and values.filename else None
+    vectors = [bank.vectors.half().float().cpu() for bank in banks]  # the same before they are written as after
+    return Index(
+        files, rows, vectors, {**facts, "features": cached, "images": images, "folder": base == Path(pairs.source)}
+    )
+
+
+class Search:
+    """A run's images, ready to be found by texts.
+
+    Args:
+        texts: The run's text encoder.
+        matchers: Its networks.
+        index: Its images.
+        source: Where its source lies, from which paths are shown; it need not be there.
+        features: The images' features, where similarities need more than global vectors.
+    """
+
+    def __init__(
+        self, texts: TextEncoder, matchers: Sequence[Matcher], index: Index, source: str, features: Table | None = None
+    ) -> None:
+        self.texts, self.matchers, self.index = texts, matchers, index
+        lost = not Path(source).exists()
+        self.base = Path(source) if lost and index.facts["folder"] else folder_of(source)
+        self.images = []
+        for matcher, vectors in zip(matchers, index.vectors, strict=True):
+            there = vectors.to(next(matcher.parameters()).device)
+            if features is None:
+                self.images.append(Bank.of(Codes(there)))
+            else:
+                none = np.zeros(len(vectors), np.int64)
+                self.images.append(Bank(there, none, [], [], _encoder(matcher, features, index.rows)))
+
+    @staticmethod
+    def open(folder: Path, source: str | Path | None = None) -> Search | None:
+        """Open a run's index; None where the run has none, or it needs features that the cache has no more.
+
+        Args:
+            folder: The run's folder.
+            source: Where the source lies now; it need not be there.
+
+        Raises:
+            InputError: A file is damaged.
+        """
+        if not (folder / INDEX).exists():
+            return None
+        options = yaml.load(
+            (folder / CONFIG).read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        )
+        if source is not None:
+            options["source"] = str(Path(source).resolve())
+        index, features = Index.read(folder), None
+        if not MATCHERS[options["matcher"]].factorises:
+            features = _cached(index)
+            if features is None:
+                return None
+        texts, make = query_side(folder, options, index.facts)
+        device = "cuda" if options["device"] != "cpu" and torch.cuda.is_available() else "cpu"
+        matchers = [make() for _ in index.vectors]
+        for k, matcher in enumerate(matchers):
+            matcher.load_state_dict(under(read_tensors(weights(folder, k))[0], "matcher."))
+            matcher.to(device).eval()
+        return Search(texts, matchers, index, options["source"], features)
+
+    def find(self, query: str, k: int) -> list[tuple[str, float]]:
+        """Find images by a text, best first; see `Run.search`.
+
+        Raises:
+            InputError: The query is empty, or k is below 1.
+        """
+        if not query.strip():
+            raise InputError("the query is empty: give some words")
+        items = Table.of(self.texts.encode([query]))
+        texts = [Bank.encoded(matcher, items, np.zeros(1, np.int64), True, KEPT_BYTES) for matcher in self.matchers]
+        found, scores = find_images(Gallery(self.matchers, self.images, texts), k)
+        files = [self.index.files[row] for row in found]
+        shown = [str(self.base / file) for file in files] if self.index.facts["images"] else files
+        return [(name, float(score)) for name, score in zip(shown, scores, strict=True)]
+
+
+def query_side(
+    folder: Path, options: Mapping[str, Any], facts: Mapping[str, Any]
+) -> tuple[TextEncoder, Callable[[], Matcher]]:
+    """Return the text encoder of a run and what makes its matcher, from what the folder keeps.
+
+    Raises:
+        InputError: The vocabulary is damaged, or a package is missing.
+    """
+    matcher = MATCHERS[options["matcher"]]
+    given = dict(options[options["matcher"]])
+    if matcher.image_kind == "pixels":
+        front = Front(str(folder / FRONT), pretrained=False)
+        return front, partial(matcher, **given | {"checkpoint": front.place, "pretrained": False})
+    file = folder / VOCABULARY
+    numbering = read_numbering(file.read_text(encoding="utf-8")) if file.exists() else None
+    texts = text_encoder(facts["text_encoder"], tokens=matcher.text_kind == "tokens", vocabulary=numbering)
+    return texts, partial(matcher, **given, **facts["sizes"])
+
+
+def _encoder(matcher: Matcher, features: Table, rows: Ints) -> Callable[[Ints], Codes]:
+    """Return what encodes the images in some places of an index."""
+
+    def encode(places: Ints) -> Codes:
+        device = next(matcher.parameters()).device
+        with torch.no_grad():
+            return matcher.encode_images(features.batch(rows[places]).to(device))
+
+    return encode
+
+
+def _cached(index: Index) -> Table | None:
+    """Return the images' features where the cache still has them."""
+    file = index.facts["features"]
+    values: NDArray[Any] | None = None
+    if file is not None:
+        with suppress(OSError, ValueError, EOFError):
+            values = np.load(file, mmap_mode="r", allow_pickle=False)
+    return Table(values) if values is not None and len(values) > index.rows.max(initial=-1) else None

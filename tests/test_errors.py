@@ -1,0 +1,91 @@
+"""Files that cannot be written: one line that names the file, the reason and what to do."""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import torch
+from safetensors import SafetensorError
+
+from pairsift.audit import write_issues, write_report
+from pairsift.errors import InputError, WriteError, writing
+from pairsift.train import checkpoint
+
+CHILD = """
+import resource, sys
+from pathlib import Path
+import torch
+from pairsift.errors import WriteError
+from pairsift.train.checkpoint import write_tensors
+folder = Path(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    write_tensors(folder / "w.safetensors", {"x": torch.zeros(1_000_000)})
+except WriteError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (OSError(28, "No space left on device"), "No space left on device); free space there and repeat"),
+        (PermissionError(13, "Permission denied"), "Permission denied); make it writable and repeat"),
+        (SafetensorError("Error: I/O error: (os error 28)"), "No space left on device); free space there"),
+        (pa.ArrowInvalid("[Errno 28] Error writing"), "No space left on device); free space there"),
+        (OSError("odd"), "odd); mend that"),
+    ],
+)
+def test_errors_of_the_system_are_one_line(error, says):
+    with pytest.raises(WriteError) as caught, writing(Path("run/x")):
+        raise error
+    assert str(caught.value).startswith("run/x: cannot be written (") and says in str(caught.value)
+    assert "--resume" in str(caught.value) and "\n" not in str(caught.value)
+    assert isinstance(caught.value, InputError)
+
+
+def test_other_errors_pass():
+    with pytest.raises(KeyError), writing(Path("x")):
+        raise KeyError("a bug")
+
+
+def test_a_file_that_grows_too_large_in_a_real_process(tmp_path):
+    done = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"{tmp_path / 'w.safetensors'}: cannot be written (File too large)")
+    assert list(tmp_path.iterdir()) == []
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 100_000
+
+
+def test_what_was_there_stays(tmp_path, monkeypatch):
+    path = tmp_path / "w.safetensors"
+    checkpoint.write_tensors(path, {"x": torch.ones(3)})
+
+    def full(tensors, file, facts):
+        Path(file).write_bytes(b"half")
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(WriteError, match="No space left"):
+        checkpoint.write_tensors(path, {"x": torch.zeros(3)})
+    assert [file.name for file in tmp_path.iterdir()] == ["w.safetensors"]
+    assert checkpoint.read_tensors(path)[0]["x"].tolist() == [1, 1, 1]
+
+
+def test_the_table_and_the_report(tmp_path, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    table = pa.table({"is_mismatch": [True], "mismatch_score": [0.1]})
+    monkeypatch.setattr("pyarrow.parquet.write_table", full)
+    with pytest.raises(WriteError, match=r"pairs.parquet: cannot be written \(No space left"):
+        write_issues(table, tmp_path)
+    monkeypatch.setattr("pairsift.audit.report._body", lambda *args: [])
+    monkeypatch.setattr("pairsift.audit.report._title", lambda *args: ("", ""))
+    monkeypatch.setattr("pairsift.audit.report._provenance", lambda *args: "")
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(WriteError, match=r"report.html: cannot be written \(No space left"):
+        write_report(tmp_path / "report.html", None, table, {}, [], {})
+    assert list(tmp_path.iterdir()) == []
