@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from pairsift.api.folder import demand_finished
 from pairsift.errors import InputError
 
 KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
@@ -66,20 +67,28 @@ def _parser(verb: str, about: str) -> _Parser:
     return _Parser(prog=f"pairsift {verb}", description=about)
 
 
+def _add_quiet(parser: _Parser, does: str = "print nothing but errors") -> None:
+    parser.add_argument("--quiet", action="store_true", help=does)
+
+
 def fit(words: Sequence[str]) -> None:
     """Train on a source of pairs, judge them, leave a run's folder."""
+    from pairsift.api.early import check_words
+
+    check_words(words)
     from pairsift.api.config import Config
     from pairsift.api.fit import fit_config, out_folder
     from pairsift.api.folder import CONFIG
 
     config = Config.parse(words)
     try:
-        run = fit_config(config)
+        run = fit_config(config, progress=not config["quiet"])
     except KeyboardInterrupt:
         if not (out_folder(config) / CONFIG).exists():
             raise
         raise KeyboardInterrupt("repeat the command with --resume to go on where it stopped") from None
-    _summary(run.folder, run.metrics)
+    if not config["quiet"]:
+        _summary(run.folder, run.metrics)
 
 
 def demo(words: Sequence[str]) -> None:
@@ -92,15 +101,18 @@ def demo(words: Sequence[str]) -> None:
     parser.add_argument("--images", type=int, default=1600, help="number of scenes (default: %(default)s)")
     parser.add_argument("--noise", type=float, default=0.4, help="share of mismatched pairs (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="seed of scenes and noise (default: %(default)s)")
+    _add_quiet(parser)
     chosen = parser.parse_args(words)
     if not 0 <= chosen.noise <= 1:
         raise InputError(f"--noise is {chosen.noise:g}; it must lie in 0 to 1")
     scenes = chosen.out.with_name(chosen.out.name + "-scenes")
     write_scenes(scenes, chosen.images, chosen.seed)
-    print(f"drew {chosen.images} scenes into {scenes}")
+    if not chosen.quiet:
+        print(f"drew {chosen.images} scenes into {scenes}")
     options = {"out": str(chosen.out), "noise": chosen.noise, "noise_seed": chosen.seed, "overwrite": True}
-    run = fit_source(scenes, options)
-    _summary(run.folder, run.metrics)
+    run = fit_source(scenes, options, progress=not chosen.quiet)
+    if not chosen.quiet:
+        _summary(run.folder, run.metrics)
 
 
 def import_checkpoint(words: Sequence[str]) -> None:
@@ -121,8 +133,12 @@ def import_checkpoint(words: Sequence[str]) -> None:
     )
     parser.add_argument("--cache", help="folder of the feature cache; by default in the user's cache folder")
     parser.add_argument("--overwrite", action="store_true", help="replace a run in the folder")
+    _add_quiet(parser)
     chosen = vars(parser.parse_args(words))
-    run = run_import(chosen.pop("file"), chosen.pop("data"), chosen.pop("out"), chosen)
+    quiet = chosen.pop("quiet")
+    run = run_import(chosen.pop("file"), chosen.pop("data"), chosen.pop("out"), chosen, progress=not quiet)
+    if quiet:
+        return
     for one in run.metrics["imported"]:
         said = {"epoch": one["epoch"], "best rSum": one["best_rsum"]}
         told = ", ".join(f"{name} {value}" for name, value in said.items() if value is not None)
@@ -135,16 +151,18 @@ def import_checkpoint(words: Sequence[str]) -> None:
 
 def evaluate(words: Sequence[str]) -> None:
     """Print a run's recall."""
-    from pairsift.api.run import Run
-
     parser = _parser("evaluate", evaluate.__doc__ or "")
     parser.add_argument("run", help="a run's folder")
     parser.add_argument("--source", help="where the run's data lies now, if it has moved")
     parser.add_argument("--split", default="test", help="train, dev or test (default: %(default)s)")
     parser.add_argument("--folds", type=int, default=1, help="rank within this many parts (5 for COCO-1K)")
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
+    _add_quiet(parser, "show no progress")
     chosen = parser.parse_args(words)
-    recall = Run(chosen.run, source=chosen.source).evaluate(chosen.split, chosen.folds)
+    demand_finished(Path(chosen.run))
+    from pairsift.api.run import Run
+
+    recall = Run(chosen.run, source=chosen.source, progress=not chosen.quiet).evaluate(chosen.split, chosen.folds)
     print(_recall({chosen.split: recall}))
     if chosen.json:
         chosen.json.write_text(json.dumps({chosen.split: recall}, indent=2) + "\n")
@@ -152,15 +170,19 @@ def evaluate(words: Sequence[str]) -> None:
 
 def audit(words: Sequence[str]) -> None:
     """Judge a run's pairs again; write its table and its report."""
-    from pairsift.api.run import Run
-
     parser = _parser("audit", audit.__doc__ or "")
     parser.add_argument("run", help="a run's folder")
     parser.add_argument("--source", help="where the run's data lies now, if it has moved")
     parser.add_argument("--worst", type=int, default=10, help="how many pairs to print (default: %(default)s)")
+    _add_quiet(parser)
     chosen = parser.parse_args(words)
-    run = Run(chosen.run, source=chosen.source)
+    demand_finished(Path(chosen.run))
+    from pairsift.api.run import Run
+
+    run = Run(chosen.run, source=chosen.source, progress=not chosen.quiet)
     table = run.audit()
+    if chosen.quiet:
+        return
     for row in table.slice(0, chosen.worst).to_pylist():
         print(f"{row['mismatch_score']:.3f}  {row['image']}\n       given: {row['given_caption']}")
         if row["suggested_caption"] is not None:
@@ -170,8 +192,6 @@ def audit(words: Sequence[str]) -> None:
 
 def search(words: Sequence[str]) -> None:
     """Find a run's images by a text."""
-    from pairsift.api.folder import demand_finished
-
     parser = _parser("search", search.__doc__ or "")
     parser.add_argument("run", help="a run's folder")
     parser.add_argument("--source", help="where the run's data lies now, if it has moved")

@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import yaml
 from jsonargparse import ArgumentParser
 
+from pairsift.api.epochs import is_phase, scaled
+from pairsift.api.options import DataOptions, EncodeOptions
 from pairsift.api.wording import plainly
 from pairsift.errors import InputError
 from pairsift.loss.ranking import RANKING_LOSSES, RankingLoss
@@ -25,59 +27,9 @@ G = TypeVar("G", "DataOptions", "EncodeOptions", TrainOptions)
 CHOICES = ("method", "matcher", "loss", "preset")
 FROM_DATA = ("image_dim", "text_dim", "vocabulary_size", "regions", "pretrained")  # what a matcher is told by the run
 PATHS = ("source", "noise_index", "cache", "vocabulary")  # made absolute, so that a run opens from anywhere
+FLAGS = ("resume", "overwrite", "quiet")
+UNKEPT = ("config", "epochs", *FLAGS)  # what a run's configuration does not tell: its phases say the epochs
 FIT = "Train on image-caption pairs of which some may be mismatched, and say which."
-
-
-@dataclass(frozen=True)
-class DataOptions:
-    """What to read, and what noise to plant in it.
-
-    Args:
-        reader: Name of the reader; by default the path decides (`pairsift list readers`).
-        image_column: Column of the image paths, where the reader cannot tell.
-        caption_column: Column of the captions, where the reader cannot tell; for `now` its ids: jieba, bpe or bert.
-        split_seed: Seed of the split by image, where the source has none.
-        noise: Share of the training captions to re-point to other images, [0, 1]; 0 for data with noise of its own.
-        noise_seed: Seed of that permutation.
-        noise_granularity: `caption` re-points single captions, `image` all captions of an image together.
-        noise_index: A .npy file of image indices to use instead (the layout of the published index files).
-    """
-
-    reader: str | None = None
-    image_column: str | None = None
-    caption_column: str | None = None
-    split_seed: int = 0
-    noise: float = 0.0
-    noise_seed: int = 0
-    noise_granularity: Literal["caption", "image"] = "caption"
-    noise_index: str | None = None
-
-
-@dataclass(frozen=True)
-class EncodeOptions:
-    """Which frozen encoders make the features.
-
-    Args:
-        image_encoder: Name of the image encoder (`pairsift list encoders`); by default `efficientnet-lite0`, and none
-            where the source has features instead of images.
-        text_encoder: Name of the text encoder; by default `wordllama`, or `words` for matchers that learn words, or
-            `ids` where the captions are token ids.
-        vocabulary: File that numbers the words: a JSON of the SCAN family (`word2idx`), or a run's vocabulary.json; by
-            default the source's own, or else one is built from the captions of train and dev.
-        min_count: Smallest count of a word that `words` knows; 4 unless given. With it a vocabulary is built always.
-        splitter: How `words` cuts captions: plain, treebank (nltk's) or jieba (for Chinese); by default plain, or
-            treebank for a vocabulary of the SCAN family.
-        bpe_size: Number of ids that `bpe` learns at most.
-        cache: Folder of the feature cache; by default in the user's cache folder.
-    """
-
-    image_encoder: str | None = None
-    text_encoder: str | None = None
-    vocabulary: str | None = None
-    min_count: int | None = None
-    splitter: Literal["plain", "treebank", "jieba"] | None = None
-    bpe_size: int = 10_000
-    cache: str | None = None
 
 
 class Parser(ArgumentParser):
@@ -139,6 +91,10 @@ def make_parser(choice: Choice) -> Parser:
     parser.add_argument("--config", action="config", help="a YAML file of these options, such as a run's config.yaml")
     parser.add_argument("--resume", action="store_true", help="go on with an unfinished run in the folder")
     parser.add_argument("--overwrite", action="store_true", help="replace a run in the folder")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    parser.add_argument(
+        "--epochs", type=int | None, help="epochs in all: scales the method's phases, each of which keeps at least one"
+    )
     parser.add_argument("--method", default=choice.method, help=", ".join(METHODS))
     parser.add_argument("--matcher", default=choice.matcher, help=", ".join(MATCHERS))
     parser.add_argument("--loss", default=loss, help=", ".join(RANKING_LOSSES))
@@ -189,7 +145,7 @@ class Config:
         flat = {name: value for name, value in flattened(given).items() if value is not None}
         arguments = [str(flat.pop("source"))] if "source" in flat else []
         for name, value in flat.items():
-            if name in ("resume", "overwrite"):
+            if name in FLAGS:
                 arguments += [f"--{name}"] if value else []
             else:
                 arguments.append(f"--{name}={value}")
@@ -205,6 +161,10 @@ class Config:
         arguments = [_underscored(argument) for argument in arguments]
         parser = make_parser(choose(_peek(arguments)))
         options = parser.parse_args(list(arguments)).as_dict()
+        method = options["method"]
+        if options["epochs"] is not None:
+            _refuse_phases(arguments, method)
+            options[method] = {**options[method], **scaled(method, options[method], options["epochs"])}
         own = options.get(options["matcher"]) or {}
         if "checkpoint" in own and Path(own["checkpoint"]).expanduser().is_dir():  # else an id on the hub
             own["checkpoint"] = str(Path(own["checkpoint"]).expanduser().resolve())
@@ -216,7 +176,7 @@ class Config:
 
     def text(self) -> str:
         """YAML that `--config` takes."""
-        kept = {name: value for name, value in self.options.items() if name not in ("config", "resume", "overwrite")}
+        kept = {name: value for name, value in self.options.items() if name not in UNKEPT}
         return str(yaml.safe_dump(kept, sort_keys=False))
 
     def __getitem__(self, name: str) -> Any:
@@ -247,6 +207,14 @@ def _underscored(argument: str) -> str:
     """`--noise-seed=1` as `--noise_seed=1`: both ways of writing an option are taken."""
     name, sign, value = argument.partition("=")
     return name[:2] + name[2:].replace("-", "_") + sign + value if name.startswith("--") else argument
+
+
+def _refuse_phases(arguments: Sequence[str], method: str) -> None:
+    """Refuse the length of a phase beside the length of all."""
+    for name, _, option in (argument.partition("=")[0].partition(".") for argument in arguments):
+        if name == f"--{method}" and is_phase(option):
+            typed = f"{name}.{option.replace('_', '-')}"
+            raise InputError(f"--epochs scales all phases, and {typed} sets one: give one of the two")
 
 
 def _peek(arguments: Sequence[str]) -> dict[str, object]:

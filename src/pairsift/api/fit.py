@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pairsift.api.config import CHOICES, Config, flattened
+from pairsift.api.config import CHOICES, UNKEPT, Config, flattened
 from pairsift.api.folder import CHECKPOINT, CONFIG, FRONT, METRICS, SKIPPED, SOURCE, VOCABULARY, finished, weights
 from pairsift.api.prepare import (
     Prepared,
@@ -37,7 +37,7 @@ from pairsift.train.checkpoint import write_tensors
 from pairsift.train.loop import Job, Trainer, mixed
 from pairsift.train.options import TrainOptions
 
-MAY_DIFFER = ("out", "config", "resume", "overwrite", "device", "threads", "checkpoint_minutes", "cache")
+MAY_DIFFER = ("out", *UNKEPT, "device", "threads", "checkpoint_minutes", "cache")
 
 
 def fit(source: str | Path, options: Mapping[str, object] | None = None, progress: bool = True) -> Run:

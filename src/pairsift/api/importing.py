@@ -10,10 +10,11 @@ from typing import Any
 
 from torch import Tensor
 
-from pairsift.api.config import Config, DataOptions, EncodeOptions
+from pairsift.api.config import Config
 from pairsift.api.fit import begin, claim, facts_of
 from pairsift.api.folder import LOG, METRICS, VOCABULARY, weights
 from pairsift.api.numbering import check_numbering, run_numbering
+from pairsift.api.options import DataOptions, EncodeOptions
 from pairsift.api.prepare import text_name, write_json, write_text
 from pairsift.api.run import Run
 from pairsift.errors import InputError

@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from pairsift.api.config import EncodeOptions
+from pairsift.api.options import EncodeOptions
 from pairsift.encode import LEARNED, BytePairs, GivenIds, Numbering, Vocabulary, read_numbering
 from pairsift.errors import InputError
 from pairsift.pairs import Pairs

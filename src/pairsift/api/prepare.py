@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairsift.api.config import Config, DataOptions, EncodeOptions
+from pairsift.api.config import Config
+from pairsift.api.early import demand_source
 from pairsift.api.folder import FRONT, SOURCE, VOCABULARY
 from pairsift.api.numbering import check_numbering, run_numbering
+from pairsift.api.options import DataOptions, EncodeOptions
 from pairsift.encode import (
     LEARNED,
     Features,
@@ -74,8 +76,7 @@ def check(config: Config) -> None:
     """
     data = config.group(DataOptions)
     matcher, method = MATCHERS[config["matcher"]], config.method()
-    if not Path(config["source"]).exists():
-        raise InputError(f"there is nothing at {config['source']}: give a file or a folder of image-caption pairs")
+    demand_source(Path(config["source"]))
     if method.needs_truth and not (data.noise or data.noise_index):
         raise InputError(f"{method.name} needs to know the truth: give --noise or --noise-index, or another method")
     if data.noise and data.noise_index:

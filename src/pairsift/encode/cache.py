@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
 from pairsift.encode.decode import BadImage, open_image
 from pairsift.encode.encoder import ImageEncoder, TextEncoder, digest
 from pairsift.encode.features import Features, Table
 from pairsift.encode.parallel import ordered
+from pairsift.encode.progress import progress
 from pairsift.encode.store import Entry, Layout, Writer
 from pairsift.errors import InputError, WriteError
 from pairsift.pairs.pairs import SKIPPED, Ints, Pairs
@@ -166,12 +166,11 @@ def _open_or_fill(
 def _fill(writer: Writer, chunks: Callable[[int], Iterator[_Chunk]], bar: str | None) -> None:
     start, rows = writer.progress.done, writer.progress.layout.rows
     try:
-        hidden = True if bar is None else None  # None: shown where somebody watches a terminal
-        with tqdm(total=rows, initial=start, desc=bar, unit=" " + (bar or ""), disable=hidden) as shown:
+        with progress(rows, "encoding", bar or "", bar is not None, start) as count:
             for chunk in chunks(start):
                 writer.progress.failures.update(chunk.failures)
                 writer.append(chunk.values, chunk.lengths)
-                shown.update(len(chunk.values) if chunk.lengths is None else len(chunk.lengths))
+                count(len(chunk.values) if chunk.lengths is None else len(chunk.lengths))
         writer.finish()
     finally:
         writer.close()

@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from pairsift.encode.features import Features
 from pairsift.encode.parallel import prefetched
+from pairsift.encode.progress import progress
 from pairsift.errors import InputError, writing
 from pairsift.loss.ranking import RankingLoss
 from pairsift.match.base import Matcher
@@ -146,7 +147,6 @@ class Trainer:
         title = f"epoch {epoch + 1}/{len(self.phases)} {phase.name}, network {k}"
         left = sum(len(ids) for wanted in plan[self.at.step :] for ids in wanted.values())
         network.train()
-        hidden = None if self.job.progress else True  # None: shown where somebody watches a terminal
 
         def gather(wanted: dict[str, Ints]) -> dict[str, Batch]:
             both = {**wanted, **method.companions(wanted, k)}
@@ -154,7 +154,7 @@ class Trainer:
                 name: self.gather(ids, method.captions(name, k, ids), method.reads_given) for name, ids in both.items()
             }
 
-        with tqdm(total=left, desc=title, unit="pair", disable=hidden, leave=False) as bar:
+        with progress(left, title, "pairs", self.job.progress) as count:
             for batches in prefetched(gather, plan[self.at.step :]):
                 part = self.at.step / len(plan)
                 rate = learning_rate(options, epoch, part, len(self.phases), warmup, whole)
@@ -163,7 +163,7 @@ class Trainer:
                 with mixed(self.device, options, training=True):
                     terms = method.step(self.networks, k, batches, phase)
                 self._descend(k, terms)
-                bar.update(sum(map(len, plan[self.at.step].values())))
+                count(sum(map(len, plan[self.at.step].values())))
                 self.at.step += 1
                 if time.monotonic() - self._saved > 60 * options.checkpoint_minutes:
                     self.save()

@@ -31,6 +31,7 @@ IMAGE_COLUMNS = (
     *("image_name", "img", "local", "local_path", "local_file"),
 )
 CAPTION_COLUMNS = ("caption", "title", "text", "description", "captions", "comment")
+BEGINNING = 2**20  # bytes in which a table's first line ends
 SPLIT_COLUMNS = ("split", "subset", "partition")
 
 
@@ -220,6 +221,27 @@ def cells_of(column: pa.ChunkedArray) -> list[object]:
     elif pa.types.is_large_string(column.type):
         column = column.cast(pa.large_binary())
     return [as_text(cell) if isinstance(cell, bytes) else cell for cell in column.to_pylist()]
+
+
+def check_columns(path: Path, columns: Columns) -> None:
+    """Refuse a table without an image or a caption column, by its beginning alone.
+
+    What the beginning does not tell is left to `read_table`: JSON, UTF-16, files that cannot be read.
+
+    Raises:
+        InputError: A column is not there.
+    """
+    suffix = path.suffix.lower()
+    try:
+        if suffix in (".csv", ".tsv"):
+            with path.open("rb") as stream:
+                raw = stream.read(BEGINNING)
+            if raw.strip() and raw[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+                header(path, decode(raw, path).lstrip("\r\n"), columns)
+        elif suffix in (".parquet", ".pq"):
+            pick(path, unique(pq.read_schema(path).names), columns)
+    except (OSError, pa.ArrowException):
+        return
 
 
 FORMATS = {

@@ -1,0 +1,56 @@
+"""How far a slow step has come: a bar for who watches a terminal, plain lines for a file or a pipe."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tqdm import tqdm
+
+EVERY = 10.0  # seconds from one line to the next
+
+
+@contextmanager
+def progress(total: int, title: str, unit: str, shown: bool = True, start: int = 0) -> Iterator[Callable[[int], None]]:
+    """Show a step's progress on the standard error stream.
+
+    Args:
+        total: Items of the whole step.
+        title: What is done.
+        unit: What an item is.
+        shown: Whether to show anything.
+        start: Items that are done already.
+
+    Yields:
+        A function that counts more items as done.
+    """
+    if shown and sys.stderr.isatty():
+        with tqdm(total=total, initial=start, desc=title, unit=f" {unit}", leave=False) as bar:
+
+            def advance(count: int) -> None:
+                bar.update(count)
+
+            yield advance
+    else:
+        yield _Lines(total, title, unit, start).update if shown else lambda count: None
+
+
+class _Lines:
+    """A line about every ten seconds, each with an end of line and no carriage return."""
+
+    def __init__(self, total: int, title: str, unit: str, start: int) -> None:
+        self.total, self.title, self.unit, self.start, self.done = total, title, unit, start, start
+        self.began = self.last = time.monotonic()
+
+    def update(self, count: int) -> None:
+        """Count items as done, and print a line where it is time for one."""
+        self.done += count
+        now = time.monotonic()
+        if now - self.last < EVERY or self.done <= self.start:
+            return
+        self.last = now
+        left = (now - self.began) / (self.done - self.start) * (self.total - self.done)
+        share = f"{self.done:,} of {self.total:,} {self.unit}"
+        print(f"{self.title}: {share}, about {left:.0f} s left", file=sys.stderr, flush=True)
