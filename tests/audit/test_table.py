@@ -11,6 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from pairsift.audit import detection, issue_table, write_issues
+from pairsift.errors import WriteError
 from pairsift.pairs.pairs import Pairs
 
 BASE = [
@@ -137,7 +138,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr("pyarrow.parquet.write_table", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(WriteError, match="disk full"):
         write_issues(found, tmp_path)
     assert (tmp_path / "pairs.parquet").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["issues.csv", "pairs.parquet"]

@@ -31,6 +31,7 @@ class Kept:
         trained: Whether the networks were trained on each pair, (n_pairs,).
         image_of: Row of the image that the source gives each caption, (n_pairs,); -1 for none.
         injected: The same with planted noise, (n_pairs,).
+        shape: What a row of precomputed features holds, such as `36 x 2048`; empty where images are files.
     """
 
     names: list[str]
@@ -41,6 +42,7 @@ class Kept:
     trained: NDArray[np.bool_]
     image_of: Ints
     injected: Ints
+    shape: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ def write_kept(pairs: Pairs, split: NDArray[np.str_], path: Path) -> None:
             "injected_row": pairs.image_of,
         }
     )
+    table = table.replace_schema_metadata({"shape": _shape(pairs)})
     part = path.with_name(f".{path.name}.{os.getpid()}")
     with writing(path):
         try:
@@ -125,6 +128,7 @@ def read_kept(path: Path) -> Kept | None:
         trained=numbers["trained"].astype(np.bool_),
         image_of=owner.astype(np.int64),
         injected=numbers["injected_row"].astype(np.int64),
+        shape=(table.schema.metadata or {}).get(b"shape", b"").decode(),
     )
 
 
@@ -151,8 +155,13 @@ def merge(kept: Kept, now: Pairs, noise: Noise | None) -> tuple[Pairs, Changes]:
         The pairs, and what has changed.
 
     Raises:
-        InputError: No image of the run is left.
+        InputError: No image of the run is left, or its features have another shape.
     """
+    if _shape(now) != kept.shape:
+        raise InputError(
+            f"{now.source} has changed since the run was made: its rows of features are {_shape(now) or 'images'} and "
+            f"were {kept.shape or 'images'}; give the run's own data with --source, or fit again"
+        )
     matching = match_rows(kept, now)
     if not (matching.rows >= 0).any():
         raise InputError(
@@ -245,6 +254,11 @@ def _with_noise(pairs: Pairs, kept: Kept, noise: Noise | None) -> Pairs:
     skips = tuple(Skip(f"pair {pair}", reason, pair) for pair in np.flatnonzero(split != pairs.split).tolist())
     given = replace(pairs, split=split, skipped=pairs.skipped + skips)
     return replace(given, image_of=injected, true_image_of=pairs.image_of, noise=noise)
+
+
+def _shape(pairs: Pairs) -> str:
+    """Return what a row of precomputed features holds, in words; nothing where images are files."""
+    return "" if pairs.features is None else " x ".join(map(str, pairs.features.shape))
 
 
 def folder_of(source: str | Path) -> Path:
