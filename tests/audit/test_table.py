@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from pairsift.audit import detection, issue_table, write_issues
+from pairsift.audit import detection, drop_same_text, issue_table, write_issues
 from pairsift.errors import WriteError
 from pairsift.pairs.pairs import Pairs
 
@@ -109,6 +109,15 @@ def test_what_does_not_fit_is_refused():
         table(given, [0.0], suggested=[9])
     with pytest.raises(ValueError, match="extra column verdict"):
         table(given, [0.0] * 6, extra={"verdict": [1] * 6})
+
+
+def test_a_suggestion_never_says_what_the_given_caption_says():
+    captions = ["A red coat", "a  RED\tcoat\n", "a red coat.", "Straße", "STRASSE", "a blue coat"]
+    given = replace(pairs(), captions=captions)
+    ids = np.array([0, 1, 0, 3, 4, 5, 2])
+    kept = drop_same_text(given, ids, np.array([1, 0, 2, 4, 5, -1, 2]))
+    assert kept.tolist() == [-1, -1, 2, -1, 5, -1, -1]
+    assert drop_same_text(given, ids[:0], ids[:0]).dtype == np.int64
 
 
 def test_files_hold_all_rows_and_the_flagged_ones(tmp_path):

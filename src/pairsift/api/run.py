@@ -18,7 +18,7 @@ from pairsift.api.config import Config
 from pairsift.api.folder import CONFIG, LOG, METRICS, PAIRS_FILE, REPORT, SKIPPED, demand_finished, weights
 from pairsift.api.prepare import Prepared, matcher_factory, matcher_sizes, reopen, text_name, write_json, write_skipped
 from pairsift.api.search import Search, make_index
-from pairsift.audit import detection, issue_table, kinds, worded, write_issues, write_report
+from pairsift.audit import detection, drop_same_text, issue_table, kinds, worded, write_issues, write_report
 from pairsift.audit.score import judge
 from pairsift.errors import InputError, WriteError
 from pairsift.match import Matcher
@@ -131,7 +131,7 @@ class Run:
         train = pairs.trained[ids]
         with self._mixed():
             verdicts = judge(gallery, owner, int(self.config["seed"]), train)
-        suggested = np.where(verdicts.suggested >= 0, ids[verdicts.suggested], -1)
+        suggested = drop_same_text(pairs, ids, np.where(verdicts.suggested >= 0, ids[verdicts.suggested], -1))
         words = worded(ids, verdicts.is_mismatch, self.folder)
         table = issue_table(pairs, ids, verdicts.score, verdicts.is_mismatch, words, suggested)
         metrics = {**self.metrics, "noise_rate": {"estimated": float(np.mean(1 - verdicts.score[train]))}}

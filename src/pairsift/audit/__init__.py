@@ -1,6 +1,23 @@
 """The table of mismatched pairs, and the report."""
 
 from pairsift.audit.report import write_report
-from pairsift.audit.table import detection, issue_table, kinds, worded, write_division, write_issues
+from pairsift.audit.table import (
+    detection,
+    drop_same_text,
+    issue_table,
+    kinds,
+    worded,
+    write_division,
+    write_issues,
+)
 
-__all__ = ["detection", "issue_table", "kinds", "worded", "write_division", "write_issues", "write_report"]
+__all__ = [
+    "detection",
+    "drop_same_text",
+    "issue_table",
+    "kinds",
+    "worded",
+    "write_division",
+    "write_issues",
+    "write_report",
+]

@@ -71,6 +71,27 @@ def issue_table(
     return pa.table(columns).take(np.lexsort((ids, score)))
 
 
+def drop_same_text(pairs: Pairs, ids: Ints, suggested_from: Ints) -> Ints:
+    """Remove suggestions that say what the given caption says already.
+
+    Captions count as the same where only upper and lower case or white space differ.
+
+    Args:
+        pairs: All pairs.
+        ids: Ids of the judged pairs, (n,).
+        suggested_from: Id of the pair whose caption is suggested, -1 for none, (n,).
+
+    Returns:
+        `suggested_from` with -1 in place of such suggestions, (n,).
+    """
+
+    def said(pair: int) -> str:
+        return " ".join(pairs.captions[pair].split()).casefold()
+
+    rows = zip(ids.tolist(), suggested_from.tolist(), strict=True)
+    return np.array([-1 if other < 0 or said(other) == said(pair) else other for pair, other in rows], np.int64)
+
+
 def write_issues(table: pa.Table, folder: Path) -> None:
     """Writes `pairs.parquet` (all rows) and `issues.csv` (flagged rows, worst first) into a folder.
 
