@@ -1,17 +1,20 @@
-"""Thumbnails as data URIs."""
+"""Images as the report shows them: thumbnails as data URIs, and addresses of the files."""
 
 from __future__ import annotations
 
 import base64
 import io
+import os
 from pathlib import Path
+from urllib.parse import quote_from_bytes
 
-SIDE = 200  # pixels of the longer side; shown at 132
-QUALITY = 78
+SIDE = 160  # pixels of the longer side; shown at 132
+QUALITY = 75
+NEAR = 2  # folders that a relative address may go up, as from runs/mine to a source beside runs
 
 
 def thumbnail(path: Path) -> str | None:
-    """The image as a small JPEG in a data URI, upright, transparency on white; None where it cannot be read."""
+    """Make a small JPEG of an image, upright, transparency on white, as a data URI; None where it cannot be read."""
     from PIL import Image, ImageOps
 
     try:
@@ -28,3 +31,16 @@ def thumbnail(path: Path) -> str | None:
     except Exception:  # whatever a broken file makes the decoder raise, the report is still written
         return None
     return "data:image/jpeg;base64," + base64.b64encode(out.getvalue()).decode("ascii")
+
+
+def address(path: Path, folder: Path) -> str:
+    """Return a file's address for a link on a page: relative where the file lies near, else with `file://`.
+
+    Args:
+        path: The file, absolute.
+        folder: The page's folder, absolute.
+    """
+    relative = os.path.relpath(path, folder)
+    if relative.split(os.sep).count(os.pardir) > NEAR:
+        return path.as_uri()
+    return quote_from_bytes(os.fsencode(relative.replace(os.sep, "/")))

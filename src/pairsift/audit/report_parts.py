@@ -5,77 +5,110 @@ from __future__ import annotations
 import html
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from pairsift.pairs.pairs import Pairs
+from pairsift.pairs.pairs import SKIPPED, Pairs
 
 Tree = Mapping[str, Any]
 
 RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 LONGEST = 320  # characters of a caption that a card shows
 DASH = "–"
+SKIPPED_FILE = "skipped.csv"
 _SUM = ' class="sum"'
 
 
 def text(value: object, longest: int | None = None) -> str:
-    """Anything as escaped text, cut with an ellipsis after `longest` characters."""
+    """Write anything as escaped text, cut with an ellipsis after `longest` characters."""
     whole = str(value)
     if longest is not None and len(whole) > longest:
         whole = whole[: longest - 1].rstrip() + "…"
     return html.escape(whole.encode("utf-8", "replace").decode("utf-8"))
 
 
+def middle_cut(value: object, longest: int) -> str:
+    """Cut a path or a name of more than `longest` characters in the middle, where it tells least."""
+    whole = str(value)
+    if len(whole) <= longest:
+        return whole
+    tail = longest // 2
+    return f"{whole[: longest - 1 - tail]}…{whole[-tail:]}"
+
+
+def titled(value: object, longest: int) -> str:
+    """Write a path or a name, cut in the middle where it is long; the whole one shows under the pointer."""
+    whole, shown = str(value), middle_cut(value, longest)
+    return text(shown) if shown == whole else f'<span title="{text(whole)}">{text(shown)}</span>'
+
+
+def section(title: str, note: str, content: str) -> str:
+    """Write a section with a heading and a note, both HTML; nothing where there is no content."""
+    about = f'<p class="note">{note}</p>' if note else ""
+    return f"<section><h2>{title}</h2>{about}{content}</section>" if content else ""
+
+
 def lookup(tree: Any, *keys: str) -> Any:
-    """What lies at these keys of nested mappings, or None."""
+    """Return what lies at these keys of nested mappings, or None."""
     for key in keys:
         tree = tree.get(key) if isinstance(tree, Mapping) else None
     return tree
 
 
 def number(value: Any, digits: int = 1, scale: float = 1.0) -> str:
-    """A number with so many decimals and thousands set apart, or a dash where it is none."""
+    """Write a number with so many decimals and thousands set apart, or a dash where it is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return DASH
     return f"{value * scale:,.{digits}f}"
 
 
 def percent(value: Any, digits: int = 1) -> str:
-    """A share in percent, or a dash."""
+    """Write a share in percent, or a dash."""
     shown = number(value, digits, 100)
     return shown if shown == DASH else f"{shown}%"
 
 
-def tiles(items: list[tuple[str, str, str]]) -> str:
-    """Headline numbers: name, value, a line below."""
+def interval(noise: Any) -> str:
+    """Write the bounds of a noise rate as "(26 to 33%)"; nothing where they are not known."""
+    low, high = (lookup(noise, name) for name in ("low", "high"))
+    digits = 0 if number(high) == DASH or high >= 0.1 else 1
+    if DASH in (shown := [number(value, digits, 100) for value in (low, high)]):
+        return ""
+    return f"({shown[0]} to {shown[1]}%)"
+
+
+def tiles(items: list[tuple[str, str, str, str]]) -> str:
+    """Write headline numbers: name, value, what stands small beside it, a line below."""
     cells = (
-        f'<div class="card tile"><dt>{text(name)}</dt><dd class="value">{text(value)}</dd>'
+        f'<div class="card tile"><dt>{text(name)}</dt>'
+        f'<dd class="value">{text(value)}{f" <small>{text(beside)}</small>" if beside else ""}</dd>'
         f'<dd class="more">{text(more)}</dd></div>'
-        for name, value, more in items
+        for name, value, beside, more in items
     )
     return f'<dl class="tiles">{"".join(cells)}</dl>'
 
 
 def facts(items: list[tuple[str, str]]) -> str:
-    """Small numbers with their names."""
+    """Write small numbers with their names."""
     cells = "".join(f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in items)
     return f'<dl class="facts">{cells}</dl>'
 
 
-def bars(items: list[tuple[str, float, str]]) -> str:
-    """Shares in [0, 1] as horizontal bars: name, share, tone."""
+def bars(items: list[tuple[str, float, str, str]]) -> str:
+    """Write shares in [0, 1] as horizontal bars: name, share, tone, what stands beside the number."""
     rows = (
         f'<span>{text(name)}</span><div class="track"><div class="fill" '
         f'style="--tone: var(--{tone}); width: {100 * min(max(share, 0.0), 1.0):.2f}%"></div></div>'
-        f'<span class="num">{percent(share)}</span>'
-        for name, share, tone in items
+        f'<span class="num">{percent(share)}{f" <small>{text(beside)}</small>" if beside else ""}</span>'
+        for name, share, tone, beside in items
     )
-    return f'<div class="bars">{"".join(rows)}</div>'
+    return f'<div class="bars">{"".join(rows)}</div>' if items else ""
 
 
 def recall_table(metrics: Tree) -> str:
-    """Recall of each network on test and dev; nothing where neither was measured."""
+    """Write the recall of each network on test and dev; nothing where neither was measured."""
     body = []
     for split in ("test", "dev"):
         found = lookup(metrics, split)
@@ -99,71 +132,67 @@ def recall_table(metrics: Tree) -> str:
     )
 
 
-def card(row: Tree, picture: str | None, fits: bool | None, missing: str = "image cannot be read") -> str:
-    """One pair of the table.
+def warnings(sentences: Any) -> str:
+    """Write what the reader must know before all else as a box; nothing where there is nothing."""
+    known = [sentence for sentence in sentences if sentence] if isinstance(sentences, (list, tuple)) else []
+    if not known:
+        return ""
+    items = "".join(f"<li>{text(sentence)}</li>" for sentence in known)
+    return f'<section class="card warnings"><h2>Warning{"s" if len(known) > 1 else ""}</h2><ul>{items}</ul></section>'
 
-    Args:
-        row: The table's row.
-        picture: Data URI, or None where the image cannot be read.
-        fits: Whether the suggested caption is really one of the image's; None where that is not known.
-        missing: What stands in the picture's place where there is none.
-    """
-    shown = f'<img src="{picture}" alt="">' if picture else f"<span>{text(missing, 80)}</span>"
-    flagged = " flagged" if row["is_mismatch"] else ""
-    better = ""
-    if row["suggested_caption"] is not None:
-        mark = "" if fits is None else _mark(fits, "")
-        better = (
-            f'<p class="better" dir="auto">{text(row["suggested_caption"], LONGEST)}</p>'
-            f'<p class="from">{mark} suggested from pair {row["suggested_from_pair"]}</p>'
-        )
+
+def skipped_line(pairs: Pairs, first: int = 3) -> str:
+    """Write how many records and images were skipped, and the most frequent reasons; nothing where none was."""
+    if not pairs.skipped:
+        return ""
+    images = sum(skip.pair < 0 for skip in pairs.skipped)
+    counts = ((len(pairs.skipped) - images, "record"), (images, "image"))
+    what = " and ".join(f"{n:,} {name}{'s' if n > 1 else ''}" for n, name in counts if n)
+    lost = int((pairs.split == SKIPPED).sum())
+    total = f" ({lost:,} pairs in all)" if images and lost else ""
+    kinds = _reasons(pairs)
+    named = [f"{n:,} × {text(reason, 100)}" for reason, n in kinds[:first]]
+    rest = sum(n for _, n in kinds[first:])
+    named += [f"{rest:,} × other reasons"] if rest else []
     return (
-        f'<li class="card pair"><div class="thumb">{shown}</div><div>'
-        f'<p class="top"><span class="score{flagged}">{row["mismatch_score"]:.3f}</span>'
-        f"<span>{text(row['verdict'])}</span>{_judged(row)}</p>"
-        f'<p class="given" dir="auto">{text(row["given_caption"], LONGEST)}</p>{better}'
-        f'<p class="name"><span>{text(row["image"] or "no image", 120)}</span><b>pair {row["pair"]}</b></p></div></li>'
+        f'<p class="card skips"><b>{what} {"was" if len(pairs.skipped) == 1 else "were"} skipped</b>{total}: '
+        f'see <a href="{SKIPPED_FILE}">{SKIPPED_FILE}</a>.<span>{" · ".join(named)}</span></p>'
     )
+
+
+def _reasons(pairs: Pairs) -> list[tuple[str, int]]:
+    """Count the skipped by reason, the most frequent first, leaving out paths, quoted words and brackets."""
+    kinds = (re.sub(r" \(.*\)$|(?: at| in| from|:)? \S*[/\\]\S.*$", "", skip.reason) for skip in pairs.skipped)
+    return Counter(re.sub(r"'[^']+'|\"[^\"]+\"", "…", kind) for kind in kinds).most_common()
 
 
 def skipped(pairs: Pairs, first: int = 50) -> str:
-    """What was left out: how many for each reason, and the first of them; nothing where nothing was."""
+    """Write what was left out: how many for each reason, and the first of them; nothing where nothing was."""
     if not pairs.skipped:
         return ""
-    counts = Counter(skip.reason for skip in pairs.skipped).most_common(20)
-    reasons = "".join(f'<tr><td class="count">{n:,}</td><td>{text(reason, 200)}</td></tr>' for reason, n in counts)
-    rows = "".join(
-        f"<tr><td>{text(skip.where, 200)}</td><td>{text(skip.reason, 200)}</td></tr>" for skip in pairs.skipped[:first]
+    reasons = "".join(
+        f'<tr><td class="count">{n:,}</td><td>{text(reason, 200)}</td></tr>' for reason, n in _reasons(pairs)[:20]
     )
-    more = f"The first {first} of {len(pairs.skipped):,}." if len(pairs.skipped) > first else ""
+    rows = "".join(
+        f"<tr><td>{titled(skip.where, 80)}</td><td>{titled(skip.reason, 140)}</td></tr>"
+        for skip in pairs.skipped[:first]
+    )
+    file = f'<a href="{SKIPPED_FILE}">{SKIPPED_FILE}</a>'
+    more = f" The first {first} of {len(pairs.skipped):,}; all are in {file}." if len(pairs.skipped) > first else ""
     return (
-        f"<h2>Skipped</h2><p class='note'>Pairs and images that could not be used. {more}</p>"
+        f'<section><h2>Skipped</h2><p class="note">Records and images that could not be used.{more}</p>'
         f'<div class="grid"><div class="card"><h3>By reason</h3><table class="text"><tbody>{reasons}</tbody></table>'
-        f'</div><div class="card"><h3>Each</h3><table class="text"><tbody>{rows}</tbody></table></div></div>'
+        f'</div><div class="card"><h3>Each</h3><table class="text"><tbody>{rows}</tbody></table></div></div></section>'
     )
 
 
 def provenance(parts: dict[str, Any]) -> str:
-    """What the run can be repeated from, folded away: title to anything that JSON can show."""
+    """Write what the run can be repeated from, folded away: title to anything that JSON can show."""
     blocks = "".join(
         f"<h3>{text(title)}</h3><pre>{text(_plain(value))}</pre>" for title, value in parts.items() if value
     )
-    return f'<details class="card"><summary>Provenance</summary>{blocks}</details>'
+    return f'<details class="card provenance"><summary>Provenance</summary>{blocks}</details>'
 
 
 def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, indent=2, default=str, ensure_ascii=False)
-
-
-def _judged(row: Tree) -> str:
-    """Whether the verdict is right, where the truth is known."""
-    truth = row.get("truly_mismatched")
-    if truth is None:
-        return ""
-    right = truth == row["is_mismatch"]
-    word = "right" if right else "missed" if truth else "wrong"
-    return f'<span class="mark">{_mark(right, word)}</span>'
-
-
-def _mark(right: bool, word: str) -> str:
-    return f'<span class="{"right" if right else "wrong"}">{"✓" if right else "✗"}{word and f" {word}"}</span>'

@@ -24,23 +24,22 @@ BINS = 40
 SIZE = 9  # of all text, in units of a plot 403 wide
 
 
-def histogram(score: FloatArray, bad: NDArray[np.bool_] | None, boundary: float | None) -> str:
-    """Distribution of scores in [0, 1], (n,).
+def histogram(score: FloatArray, bad: NDArray[np.bool_] | None, threshold: float | None) -> str:
+    """Draw the distribution of scores in [0, 1], (n,).
 
     Args:
         score: One per pair.
         bad: Pairs drawn in the second colour, (n,), or None for a single colour.
-        boundary: Where flagged pairs end, or None.
+        threshold: Below it pairs are flagged; None where none are.
     """
     figure, axes = _canvas()
     edges = np.linspace(0, 1, BINS + 1)
     clean, _ = np.histogram(score if bad is None else score[~bad], edges)
     moved, _ = np.histogram(score[:0] if bad is None else score[bad], edges)
-    if boundary is not None:
-        axes.axvspan(0, boundary, color=_PAINT["band"], linewidth=0, zorder=0)
-        axes.axvline(boundary, color=_PAINT["muted"], linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-        inside = boundary > 0.2
-        _say(axes, "◂ flagged", boundary, -5 if inside else 5, "right" if inside else "left")
+    if threshold is not None:
+        axes.axvspan(0, threshold, color=_PAINT["band"], linewidth=0, zorder=0)
+        axes.axvline(threshold, color=_PAINT["muted"], linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+        _say(axes, "◂ flagged", threshold, -5, "right")
     width, middle = 0.86 / BINS, (edges[:-1] + edges[1:]) / 2
     axes.bar(middle, moved, width, color=_PAINT["bad"], zorder=2)
     axes.bar(middle, clean, width, bottom=moved, color=_PAINT["clean"], zorder=2)
@@ -54,7 +53,7 @@ def histogram(score: FloatArray, bad: NDArray[np.bool_] | None, boundary: float 
 def curves(
     name: str, ylabel: str, epochs: list[int], lines: dict[str, list[float]], phases: list[str], best: int | None
 ) -> str:
-    """Values per epoch as lines, phases as bands.
+    """Draw values per epoch as lines, phases as bands.
 
     Args:
         name: Tells the plots of one page apart.
@@ -72,7 +71,7 @@ def curves(
         mark = "o" if len(epochs) <= 40 else ""
         axes.plot(epochs, values, color=_PAINT[tone], linewidth=1.8, marker=mark, markersize=3.5, zorder=3)
     first = next(iter(lines.values()), [])
-    if best in epochs and first and math.isfinite(first[epochs.index(best)]):
+    if best is not None and best in epochs and first and math.isfinite(first[epochs.index(best)]):
         value = first[epochs.index(best)]
         axes.plot([best], [value], "o", markersize=9, markerfacecolor="none", color=_PAINT["ink"], zorder=4)
         axes.annotate(
@@ -80,7 +79,7 @@ def curves(
             (best, value),
             xytext=(0, -16),
             textcoords="offset points",
-            ha="center",
+            ha="right" if best > epochs[0] + 0.9 * (epochs[-1] - epochs[0]) else "center",
             color=_PAINT["ink"],
         )
     axes.set_xlim(epochs[0] - 0.5, epochs[-1] + 0.5)
@@ -92,7 +91,7 @@ def curves(
 
 
 def legend(names: list[str], tones: list[str] | None = None) -> str:
-    """Coloured squares with names, in HTML."""
+    """Write coloured squares with names, in HTML."""
     parts = (
         f'<span><i style="--tone: var(--{tone})"></i>{html.escape(name)}</span>'
         for name, tone in zip(names, tones or _cycle(len(names)), strict=True)
