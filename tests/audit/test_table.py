@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from pairsift.audit import detection, drop_same_text, issue_table, write_issues
+from pairsift.audit import detection, drop_same_text, issue_table, worded, write_division, write_issues
 from pairsift.errors import WriteError
 from pairsift.pairs.pairs import Pairs
 
@@ -120,6 +120,13 @@ def test_a_suggestion_never_says_what_the_given_caption_says():
     assert drop_same_text(given, ids[:0], ids[:0]).dtype == np.int64
 
 
+def test_without_verdicts_every_word_is_unknown(tmp_path):
+    flag = np.zeros(3, bool)
+    write_division(np.arange(3), ["refinable", "clean", "ambiguous"], tmp_path)
+    assert worded(np.arange(3), flag, tmp_path, given=False) == ["unknown"] * 3
+    assert worded(np.arange(3), flag, tmp_path) == ["clean"] * 3
+
+
 def test_files_hold_all_rows_and_the_flagged_ones(tmp_path):
     given = pairs()
     given.captions[1] = '=SUM(A1) "quoted", \n é'
@@ -197,4 +204,6 @@ def test_detection_is_none_where_it_is_not_defined():
     clean = replace(pairs(truth=False), true_image_of=np.arange(6) // 2)
     assert detection(table(clean, [1.0] * 6)) == {**nothing, "flagged": 0}
     assert detection(table(clean, [0.0] * 6)) == {**nothing, "flagged": 4, "precision": 0.0}
+    unknown = issue_table(pairs(), np.arange(6), np.arange(6) / 5, np.zeros(6, bool), ["unknown"] * 6, np.full(6, -1))
+    assert detection(unknown)["recall"] is None and detection(unknown)["auroc"] is not None
     assert detection(table(pairs(), [])) == {**nothing, "flagged": 0}

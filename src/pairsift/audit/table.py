@@ -22,6 +22,7 @@ from pairsift.retrieve.ranks import FloatArray
 PAIRS_FILE = "pairs.parquet"
 ISSUES_FILE = "issues.csv"
 DIVISION_FILE = "division.parquet"
+UNKNOWN = "unknown"  # the verdict on each pair where there are too few for verdicts
 
 
 def issue_table(
@@ -111,8 +112,8 @@ def write_division(ids: Ints, verdicts: list[str], folder: Path) -> None:
     _atomically(folder / DIVISION_FILE, lambda path: pyarrow.parquet.write_table(table, path))
 
 
-def worded(ids: Ints, is_mismatch: NDArray[np.bool_], folder: Path) -> list[str]:
-    """The verdict on each pair: `clean` or `mismatched`, as flagged; or a kind of mismatch.
+def worded(ids: Ints, is_mismatch: NDArray[np.bool_], folder: Path, given: bool = True) -> list[str]:
+    """Name the verdict on each pair: `clean` or `mismatched`, as flagged; or a kind of mismatch.
 
     Where the folder holds a method's own division of its training pairs, a flagged pair that the method too held for
     mismatched has the method's word for it, such as `refinable` or `ambiguous`. The flag alone decides between `clean`
@@ -122,7 +123,10 @@ def worded(ids: Ints, is_mismatch: NDArray[np.bool_], folder: Path) -> list[str]
         ids: Ids of the judged pairs, (n,).
         is_mismatch: Whether each is flagged, (n,).
         folder: The run's folder.
+        given: Whether verdicts are given; each is `unknown` elsewhere.
     """
+    if not given:
+        return [UNKNOWN] * len(ids)
     own: dict[int, str] = {}
     if (folder / DIVISION_FILE).exists():
         division = pyarrow.parquet.read_table(folder / DIVISION_FILE).to_pydict()
@@ -139,12 +143,12 @@ def kinds(table: pa.Table) -> dict[str, int]:
 
 
 def detection(table: pa.Table) -> dict[str, float | int | None]:
-    """How well the mismatched training pairs were found, against the truth.
+    """Measure how well the mismatched training pairs were found, against the truth.
 
     Returns:
         `auroc` and `average_precision` of `1 - mismatch_score` against `truly_mismatched`, `precision` and
         `recall` of the flag, and `flagged`, their number; over the rows of split `train`. None where a value is not
-        defined: the truth is unknown or of one class, nothing is flagged, nothing is mismatched.
+        defined: the truth is unknown or of one class, nothing is flagged, nothing is mismatched, no verdicts are given.
     """
     train = table.filter(pa.compute.equal(table["split"], "train"))
     flag = _booleans(train, "is_mismatch")
@@ -161,7 +165,7 @@ def detection(table: pa.Table) -> dict[str, float | int | None]:
         found["average_precision"] = float(average_precision_score(truth, suspicion))
     if flag.any():
         found["precision"] = float(truth[flag].mean())
-    if truth.any():
+    if truth.any() and UNKNOWN not in train["verdict"].to_pylist():
         found["recall"] = float(flag[truth].mean())
     return found
 
