@@ -156,7 +156,7 @@ def test_warnings_come_first_and_then_what_was_skipped(tmp_path, folder):
     skips = (
         *(Skip(f"captions.csv line {line}", f"no image file at /data/the shop/{line}.jpg", line) for line in range(9)),
         *(Skip(f"captions.csv line {line}", "the caption is empty", line) for line in range(9, 15)),
-        *(Skip(f"captions.csv line {line}", f"split 'day{line}' is none of train, dev", line) for line in (20, 21)),
+        *(Skip(f"captions.csv line {line}", f"repeats 'day{line}.csv' line {line}", line) for line in (20, 21)),
         Skip("captions.csv line 30", "names no image", 30),
         Skip("3.jpg", "the image is broken or truncated (only (2 bytes) left)"),
     )
@@ -168,7 +168,7 @@ def test_warnings_come_first_and_then_what_was_skipped(tmp_path, folder):
     places = [words.index(line) for line in [*lines, "Pairs judged", "Retrieval"]]
     assert places == sorted(places)
     assert "(24 pairs in all): see skipped.csv ." in words
-    reasons = "9 × no image file · 6 × the caption is empty · 2 × split … is none of train, dev · 2 × other reasons"
+    reasons = "9 × no image file · 6 × the caption is empty · 2 × repeats … line … · 2 × other reasons"
     assert reasons in words
     assert "1 the image is broken or truncated " in words.split("By reason")[1].split("Each")[0]
 

@@ -161,9 +161,9 @@ def skipped_line(pairs: Pairs, first: int = 3) -> str:
 
 
 def _reasons(pairs: Pairs) -> list[tuple[str, int]]:
-    """Count the skipped by reason, the most frequent first, leaving out paths, quoted words and brackets."""
+    """Count the skipped by reason, the most frequent first, leaving out what differs: paths, quoted words, numbers."""
     kinds = (re.sub(r" \(.*\)$|(?: at| in| from|:)? \S*[/\\]\S.*$", "", skip.reason) for skip in pairs.skipped)
-    return Counter(re.sub(r"'[^']+'|\"[^\"]+\"", "…", kind) for kind in kinds).most_common()
+    return Counter(re.sub(r"'[^']+'|\"[^\"]+\"|\b\d+\b", "…", kind) for kind in kinds).most_common()
 
 
 def skipped(pairs: Pairs, first: int = 50) -> str:
