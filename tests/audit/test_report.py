@@ -170,7 +170,7 @@ def test_warnings_come_first_and_then_what_was_skipped(tmp_path, folder):
     assert "(24 pairs in all): see skipped.csv ." in words
     reasons = "9 × no image file · 6 × the caption is empty · 2 × repeats … line … · 2 × other reasons"
     assert reasons in words
-    assert "1 the image is broken or truncated " in words.split("By reason")[1].split("Each")[0]
+    assert "1 the image is broken or truncated (only (2 bytes) left) " in words.split("By reason")[1].split("Each")[0]
 
 
 @pytest.mark.parametrize("warnings", [None, [], "absent"])

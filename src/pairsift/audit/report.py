@@ -124,7 +124,7 @@ def _headline(findings: Findings) -> str:
         rsum = lookup(metrics, split, "ensemble", "rsum")
         if rsum is not None:
             best = charts.best_epoch(findings)
-            about = "sum of six recalls · ensemble" + (f", epoch {best}" if best is not None else "")
+            about = "sum of six R@K · ensemble" + (f", epoch {best}" if best is not None else "")
             items.append((f"{split.capitalize()} rSum", number(rsum), "of 600", about))
             break
     auroc = lookup(metrics, "detection", "auroc")

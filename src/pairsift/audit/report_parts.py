@@ -161,9 +161,14 @@ def skipped_line(pairs: Pairs, first: int = 3) -> str:
 
 
 def _reasons(pairs: Pairs) -> list[tuple[str, int]]:
-    """Count the skipped by reason, the most frequent first, leaving out what differs: paths, quoted words, numbers."""
-    kinds = (re.sub(r" \(.*\)$|(?: at| in| from|:)? \S*[/\\]\S.*$", "", skip.reason) for skip in pairs.skipped)
-    return Counter(re.sub(r"'[^']+'|\"[^\"]+\"|\b\d+\b", "…", kind) for kind in kinds).most_common()
+    """Count the skipped by reason, the most frequent first; reasons that differ in paths, words or numbers are one."""
+    wordings: dict[str, list[str]] = {}
+    for skip in pairs.skipped:
+        kind = re.sub(r" \(.*\)$|(?: at| in| from|:)? \S*[/\\]\S.*$", "", skip.reason)
+        kind = re.sub(r"'[^']+'|\"[^\"]+\"|\b\d+\b", "…", kind)
+        wordings.setdefault(kind, []).append(skip.reason)
+    named = {kind if len(set(known)) > 1 else known[0]: len(known) for kind, known in wordings.items()}
+    return Counter(named).most_common()
 
 
 def skipped(pairs: Pairs, first: int = 50) -> str:
