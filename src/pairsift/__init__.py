@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pairsift.cores import let_threads_sleep
 from pairsift.errors import InputError
+
+let_threads_sleep()  # before anything imports torch, numpy or scikit-learn
 
 if TYPE_CHECKING:
     from pairsift.api.fit import fit

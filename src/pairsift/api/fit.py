@@ -30,6 +30,7 @@ from pairsift.api.prepare import (
 from pairsift.api.run import Run
 from pairsift.api.wording import typed
 from pairsift.audit import write_division
+from pairsift.cores import limit_threads
 from pairsift.errors import InputError, WriteError, writing
 from pairsift.pairs import write_kept
 from pairsift.retrieve.codes import evaluate
@@ -60,11 +61,10 @@ def fit_config(config: Config, progress: bool = True) -> Run:
     options = config.group(TrainOptions)
     folder = out_folder(config)
     claim(folder, config)
+    limit_threads(options.threads)
     began = time.monotonic()
     prepared = begin(folder, config, progress)
     encoded = time.monotonic()
-    if options.threads:
-        torch.set_num_threads(options.threads)
     factory = matcher_factory(config, prepared)
     job = Job(prepared.pairs, prepared.features, factory, config.method(), config.ranking(), options, folder, progress)
     trainer = Trainer(job)

@@ -17,6 +17,7 @@ from pairsift.api.numbering import check_numbering, run_numbering
 from pairsift.api.options import DataOptions, EncodeOptions
 from pairsift.api.prepare import text_name, write_json, write_text
 from pairsift.api.run import Run
+from pairsift.cores import limit_threads
 from pairsift.errors import InputError
 from pairsift.pairs import load
 from pairsift.train.checkpoint import write_tensors
@@ -57,6 +58,7 @@ def import_checkpoint(
     folder = Path(out)
     claim(folder, config)
     _check(config, sizes, folder / VOCABULARY)
+    limit_threads()
     prepared = begin(folder, config, progress)
     for k, state in enumerate(networks):
         tensors = {f"matcher.{name}": value for name, value in state.items()}

@@ -20,6 +20,7 @@ from pairsift.api.prepare import Prepared, matcher_factory, matcher_sizes, reope
 from pairsift.api.search import Search, make_index
 from pairsift.audit import detection, drop_same_text, issue_table, kinds, worded, write_issues, write_report
 from pairsift.audit.score import judge
+from pairsift.cores import limit_threads
 from pairsift.errors import InputError, WriteError
 from pairsift.match import Matcher
 from pairsift.pairs import SPLITS, Pairs
@@ -75,6 +76,7 @@ class Run:
         Raises:
             InputError: The source is gone, or is not what the run was made of.
         """
+        limit_threads()
         return reopen(self.config, self.folder, self.metrics, self.progress)
 
     @property

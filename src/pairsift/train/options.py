@@ -27,7 +27,8 @@ class TrainOptions:
         precision: `fp32`; `bf16`, mixed precision (faster on a CPU that knows it, for token-level matchers
             several times), for recall too; or `auto`: training in mixed precision on GPUs, fp32 otherwise.
         checkpoint_minutes: Longest time between two checkpoints; there is one after every epoch in any case.
-        threads: CPU threads of torch; 0 leaves its own choice.
+        threads: CPU threads of torch and threads that decode images; 0 for as many as the cores that the process may
+            use, at most torch's own choice.
         tensorboard: Also write the log for TensorBoard, into the run's folder (needs `pairsift[log]`).
     """
 
