@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from pairsift.api.config import CHOICES, UNKEPT, Config, flattened
-from pairsift.api.folder import CHECKPOINT, CONFIG, FRONT, METRICS, SKIPPED, SOURCE, VOCABULARY, finished, weights
+from pairsift.api.folder import CHECKPOINT, CONFIG, FRONT, METRICS, NGRAMS, SKIPPED, SOURCE, VOCABULARY, finished, weights
 from pairsift.api.prepare import (
     Prepared,
     check,
@@ -143,6 +143,9 @@ def begin(folder: Path, config: Config, progress: bool) -> Prepared:
     write_skipped(prepared.pairs, folder / SKIPPED)
     if prepared.vocabulary is not None:
         write_text(folder / VOCABULARY, prepared.vocabulary.to_json())
+    if prepared.ngrams is not None:
+        with writing(folder / NGRAMS):
+            prepared.ngrams.save(folder / NGRAMS)
     if prepared.front is not None:
         with writing(folder / FRONT):
             prepared.front.save(folder / FRONT)

@@ -11,6 +11,7 @@ CONFIG, METRICS, LOG, REPORT = "config.yaml", "metrics.json", "log.jsonl", "repo
 SKIPPED, VOCABULARY, PAIRS_FILE = "skipped.csv", "vocabulary.json", "pairs.parquet"
 SOURCE = "source.parquet"  # what the run was made of
 FRONT = "model/front"  # what stands before a model of pixels and text
+NGRAMS = "model/ngrams.safetensors"  # what a text encoder was fitted to the captions as
 CHECKPOINT = "checkpoint.safetensors"  # which goes last of all
 
 

@@ -38,8 +38,9 @@ class EncodeOptions:
     Args:
         image_encoder: Name of the image encoder (`pairsift list encoders`); by default `efficientnet-lite0`, and none
             where the source has features instead of images.
-        text_encoder: Name of the text encoder; by default `wordllama`, or `words` for matchers that learn words, or
-            `ids` where the captions are token ids.
+        text_encoder: Name of the text encoder, such as `ngrams` for captions of any language, or several joined by `+`,
+            such as `wordllama+ngrams`; by default `wordllama`, or `words` for matchers that learn words, or `ids` where
+            the captions are token ids.
         vocabulary: File that numbers the words: a JSON of the SCAN family (`word2idx`), or a run's vocabulary.json; by
             default the source's own, or else one is built from the captions of train and dev.
         min_count: Smallest count of a word that `words` knows; 4 unless given. With it a vocabulary is built always.

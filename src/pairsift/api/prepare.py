@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from pairsift.api.config import Config
 from pairsift.api.early import demand_source
-from pairsift.api.folder import FRONT, SOURCE, VOCABULARY
+from pairsift.api.fitted_texts import run_ngrams
+from pairsift.api.folder import FRONT, NGRAMS, SOURCE, VOCABULARY
 from pairsift.api.numbering import check_numbering, run_numbering
 from pairsift.api.options import DataOptions, EncodeOptions
 from pairsift.encode import (
     LEARNED,
     Features,
+    NgramEncoder,
     Numbering,
     Table,
     encode_captions,
@@ -56,6 +58,7 @@ class Prepared:
         split: Of each pair as it was read, before images failed, (n_pairs,).
         front: What makes pixels and token ids for a matcher that reads images and text themselves.
         changes: How the source differs from what the run was made of; None where it does not.
+        ngrams: What the text encoder was fitted to the captions as, where it is fitted.
     """
 
     pairs: Pairs
@@ -66,6 +69,7 @@ class Prepared:
     split: NDArray[np.str_]
     front: Front | None = None
     changes: Changes | None = None
+    ngrams: NgramEncoder | None = None
 
 
 def check(config: Config) -> None:
@@ -102,7 +106,8 @@ def _check_encoders(config: Config) -> None:
                 raise InputError(
                     f"matcher {matcher.name} reads images and text themselves: leave --{name.replace('_', '-')} out"
                 )
-    takes = "words, bpe or ids, which it learns" if matcher.text_kind == "ids" else "wordllama, minilm or hf:<folder>"
+    frozen = "wordllama, ngrams, minilm, hf:<folder>, or several joined by +"
+    takes = "words, bpe or ids, which it learns" if matcher.text_kind == "ids" else frozen
     if (text_name(config) in LEARNED) != (matcher.text_kind == "ids"):
         raise InputError(f"matcher {matcher.name} cannot read the text encoder {encode.text_encoder}; it takes {takes}")
     check_numbering(encode, text_name(config))
@@ -134,7 +139,7 @@ def prepare(config: Config, folder: Path, progress: bool = True) -> Prepared:
 
     Args:
         config: The run's options.
-        folder: The run's folder; the vocabulary is taken from there where it is there.
+        folder: The run's folder; the vocabulary and the fitted n-grams are taken from there where they are there.
         progress: Whether to show progress.
 
     Raises:
@@ -193,9 +198,11 @@ def _encoded(config: Config, folder: Path, pairs: Pairs, digest: str, opened: bo
     vocabulary = run_numbering(pairs, name, config.group(EncodeOptions), folder / VOCABULARY)
     tokens = MATCHERS[config["matcher"]].text_kind == "tokens"
     front = _front(config, folder, opened)
-    texts = front or text_encoder(name, tokens=tokens, vocabulary=vocabulary)
+    ngrams = run_ngrams(pairs, name, folder / NGRAMS, opened)
+    texts = front or text_encoder(name, tokens=tokens, vocabulary=vocabulary, ngrams=ngrams)
     features, failures = _features(config, pairs, texts, progress)
-    return Prepared(pairs.skip_images(failures), features, texts, vocabulary, digest, pairs.split, front)
+    usable = pairs.skip_images(failures)
+    return Prepared(usable, features, texts, vocabulary, digest, pairs.split, front, ngrams=ngrams)
 
 
 def _front(config: Config, folder: Path, opened: bool) -> Front | None:

@@ -5,8 +5,9 @@ from pairsift.encode.cache import default_cache, encode_captions, encode_pairs
 from pairsift.encode.decode import BadImage, open_image
 from pairsift.encode.encoder import ImageEncoder, TextEncoder
 from pairsift.encode.features import Features, Items, Table
+from pairsift.encode.ngrams import NgramEncoder
 from pairsift.encode.numbering import GivenIds, IdsEncoder, Numbering, read_numbering
-from pairsift.encode.registry import LEARNED, image_encoder, image_encoders, text_encoder, text_encoders
+from pairsift.encode.registry import LEARNED, image_encoder, image_encoders, text_encoder, text_encoders, text_parts
 from pairsift.encode.stacked import Stacked, open_stacked
 from pairsift.encode.words import Vocabulary
 
@@ -19,6 +20,7 @@ __all__ = [
     "IdsEncoder",
     "ImageEncoder",
     "Items",
+    "NgramEncoder",
     "Numbering",
     "Stacked",
     "Table",
@@ -34,4 +36,5 @@ __all__ = [
     "read_numbering",
     "text_encoder",
     "text_encoders",
+    "text_parts",
 ]
