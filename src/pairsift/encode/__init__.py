@@ -5,6 +5,7 @@ from pairsift.encode.cache import default_cache, encode_captions, encode_pairs
 from pairsift.encode.decode import BadImage, open_image
 from pairsift.encode.encoder import ImageEncoder, TextEncoder
 from pairsift.encode.features import Features, Items, Table
+from pairsift.encode.languages import Finding, unknown_language
 from pairsift.encode.ngrams import NgramEncoder
 from pairsift.encode.numbering import GivenIds, IdsEncoder, Numbering, read_numbering
 from pairsift.encode.registry import LEARNED, image_encoder, image_encoders, text_encoder, text_encoders, text_parts
@@ -16,6 +17,7 @@ __all__ = [
     "BadImage",
     "BytePairs",
     "Features",
+    "Finding",
     "GivenIds",
     "IdsEncoder",
     "ImageEncoder",
@@ -37,4 +39,5 @@ __all__ = [
     "text_encoder",
     "text_encoders",
     "text_parts",
+    "unknown_language",
 ]

@@ -62,6 +62,10 @@ class WordLlamaEncoder:
                 pooled[row] = self._vectors[one].mean(0)
         return pooled
 
+    def pieces(self, words: list[str]) -> list[int]:
+        """Count the tokens that the tokeniser cuts each word into."""
+        return [len(one.ids) for one in self._tokenizer.encode_batch(readable(words), add_special_tokens=False)]
+
     def _nothing(self, rows: int) -> Array:
         return np.zeros((rows, self.dim), np.float32)
 

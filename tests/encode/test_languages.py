@@ -1,0 +1,68 @@
+"""Which captions wordllama does not know: every language left out of English is seen, and no kind of English is."""
+
+import pytest
+from foreign_captions import FOREIGN, LATIN, SCRIPTS, english, foreign
+
+from pairsift.encode import NgramEncoder, text_encoder, unknown_language
+from pairsift.encode.languages import FEWEST
+
+KINDS = ("sentences", "keywords", "titles", "files", "numbers")
+
+
+@pytest.fixture(scope="module")
+def wordllama():
+    return text_encoder("wordllama")
+
+
+@pytest.mark.parametrize("language", SCRIPTS)
+def test_a_script_that_is_cut_to_pieces_is_unknown(wordllama, language):
+    found = unknown_language(foreign(language), wordllama)
+    assert found.judged == 60 and found.unknown == found.kinds[language] == 60
+    assert f"at least 100% of the captions are in scripts or languages that wordllama does not know ({language}):" in (
+        found.sentence
+    )
+
+
+@pytest.mark.parametrize("language", LATIN)
+def test_a_language_in_latin_script_is_unknown(wordllama, language):
+    found = unknown_language(foreign(language), wordllama)
+    assert found.judged == 60 and found.unknown >= 30
+    assert list(found.kinds) == ["languages other than English in Latin script"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_english_is_known(wordllama, kind):
+    assert unknown_language(english(kind), wordllama) is None
+
+
+def test_a_mixture_of_all_is_told_with_its_scripts(wordllama):
+    captions = [caption for language in FOREIGN for caption in foreign(language, 10)] + english("sentences", 60)
+    found = unknown_language(captions, wordllama)
+    assert found.judged == 250 and found.unknown == sum(found.kinds.values())
+    assert {name: found.kinds[name] for name in SCRIPTS} == dict.fromkeys(SCRIPTS, 10)
+    assert found.sentence.count("\n") == 0 and "--text-encoder wordllama+ngrams" in found.sentence
+
+
+def test_half_german_is_told_and_a_little_is_not(wordllama):
+    assert unknown_language(english("sentences", 100) + foreign("German", 100), wordllama).unknown > 60
+    assert unknown_language(english("sentences", 100) + foreign("German", 20), wordllama) is None
+    assert unknown_language(english("sentences", 200) + foreign("Japanese", 5), wordllama) is None
+    assert unknown_language(english("sentences", 200) + foreign("Japanese", 25), wordllama).unknown == 25
+
+
+def test_an_accented_brand_in_every_caption_makes_no_language(wordllama):
+    assert unknown_language([f"{caption} Pokémon" for caption in english("sentences")], wordllama) is None
+
+
+def test_nothing_is_said_of_few_captions_or_of_other_encoders(wordllama):
+    assert unknown_language(foreign("German", FEWEST - 1), wordllama) is None
+    assert unknown_language([], wordllama) is None
+    assert unknown_language(["", " ", "123", "\ud800", "👍"], wordllama) is None
+    russian = foreign("Cyrillic")
+    assert unknown_language(russian, NgramEncoder.build(russian)) is None
+
+
+def test_of_many_captions_a_sample_tells(wordllama):
+    found = unknown_language(foreign("Greek", 6_000) + english("sentences", 6_000), wordllama)
+    assert found.judged == 5_000 and found.unknown == pytest.approx(2_500, abs=150)
+    assert found == unknown_language(foreign("Greek", 6_000) + english("sentences", 6_000), wordllama)
