@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import pairsift
+from pairsift.api.config import Config
 from pairsift.api.fit import fit
+from pairsift.api.prepare import prepare
 from pairsift.cli import main
 from pairsift.encode import NgramEncoder
 from pairsift.errors import InputError
@@ -53,6 +55,24 @@ def test_a_run_keeps_what_it_fitted(place, foreign, quick, name):
     file.unlink()
     with pytest.raises(InputError, match=r"ngrams\.safetensors is missing, .*fit again$"):
         pairsift.open_run(out, progress=False).evaluate("test")
+
+
+def test_a_new_run_warns_of_captions_that_wordllama_does_not_know(place, scenes, quick, caplog):
+    with (scenes / "captions.csv").open(newline="", encoding="utf-8") as stream:
+        images = [row["image"] for row in csv.DictReader(stream)]
+    lines = [f"{scenes / 'images' / image},красный мяч и синий дом {n}" for n, image in enumerate(images)]
+    (place / "russian.csv").write_text("\n".join(["image,caption", *lines]), encoding="utf-8")
+    for name, warnings in (("wordllama", 1), ("ngrams", 0)):
+        config = Config.resolve({"source": str(place / "russian.csv"), "cache": quick["cache"], "text_encoder": name})
+        caplog.clear()
+        given = prepare(config, place / f"none-{name}", progress=False).hash
+        told = [record.message for record in caplog.records if "does not know" in record.message]
+        assert len(told) == warnings
+        assert all("russian.csv: at least 100% of the captions" in line and "(Cyrillic)" in line for line in told)
+    caplog.clear()
+    wordllama = Config.resolve({"source": str(place / "russian.csv"), "cache": quick["cache"]})
+    prepare(wordllama, place / "none", expected=given, progress=False)
+    assert not caplog.records
 
 
 def test_a_matcher_that_learns_words_refuses_them_in_one_line(capsys, scenes, place):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import inspect
 import json
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from pairsift.encode import (
     image_encoder,
     open_stacked,
     text_encoder,
+    unknown_language,
 )
 from pairsift.encode.encoder import TextEncoder
 from pairsift.encode.front import Front
@@ -43,6 +45,8 @@ from pairsift.train.loop import pick_device
 from pairsift.train.options import TrainOptions
 
 IMAGE_ENCODER = "efficientnet-lite0"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -200,6 +204,9 @@ def _encoded(config: Config, folder: Path, pairs: Pairs, digest: str, opened: bo
     front = _front(config, folder, opened)
     ngrams = run_ngrams(pairs, name, folder / NGRAMS, opened)
     texts = front or text_encoder(name, tokens=tokens, vocabulary=vocabulary, ngrams=ngrams)
+    finding = None if opened else unknown_language(pairs.captions, texts)
+    if finding is not None:
+        log.warning("%s: %s", config["source"], finding.sentence)
     features, failures = _features(config, pairs, texts, progress)
     usable = pairs.skip_images(failures)
     return Prepared(usable, features, texts, vocabulary, digest, pairs.split, front, ngrams=ngrams)

@@ -16,8 +16,8 @@ from pairsift.encode.wordvectors import WordLlamaEncoder
 
 SAMPLE = 5_000  # captions that are looked at, at most
 FEWEST = 50  # captions in Latin script below which nothing is said of their language
-PIECES = 1.15  # times the pieces of English words; English captions lie at 0.8 to 1.0, German at 1.3, Russian at 1.5
-SIGNS = 0.3  # share of captions with a sign of another language; English ones have up to 0.2, others 0.7 and more
+PIECES = 1.2  # times the pieces of English words; English captions lie at 0.8 to 1.0, German at 1.3, Russian at 1.5
+SIGNS = 0.3  # share of captions with a sign of another language; English ones have up to 0.2, others 0.6 and more
 NOTABLE = 0.05  # share of all captions below which nothing is said
 FREQUENT = 0.1  # share of captions; an accented word in more of them is a brand such as Pokémon
 PUNCTUATION = ".,;:!?…\"'()[]«»“”„‘’"
