@@ -68,7 +68,7 @@ def test_a_new_run_warns_of_captions_that_wordllama_does_not_know(place, scenes,
         given = prepare(config, place / f"none-{name}", progress=False).hash
         told = [record.message for record in caplog.records if "does not know" in record.message]
         assert len(told) == warnings
-        assert all("russian.csv: at least 100% of the captions" in line and "(Cyrillic)" in line for line in told)
+        assert all("russian.csv: all captions" in line and "(Cyrillic)" in line for line in told)
     caplog.clear()
     wordllama = Config.resolve({"source": str(place / "russian.csv"), "cache": quick["cache"]})
     prepare(wordllama, place / "none", expected=given, progress=False)

@@ -94,10 +94,8 @@ def unknown_language(captions: Sequence[str], encoder: TextEncoder) -> Finding |
 
 def _sentence(judged: int, unknown: int, kinds: list[str], name: str) -> str:
     shown = kinds if len(kinds) <= 8 else [*kinds[:7], f"{len(kinds) - 7} more"]
-    return (
-        f"at least {unknown / judged:.0%} of the captions are in scripts or languages that {name} does not know "
-        f"({', '.join(shown)}): {ADVICE}"
-    )
+    share = "all" if unknown == judged else f"at least {100 * unknown // judged}% of the"
+    return f"{share} captions are in scripts or languages that {name} does not know ({', '.join(shown)}): {ADVICE}"
 
 
 def _words(caption: str) -> list[str]:
