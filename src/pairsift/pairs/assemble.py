@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from pairsift.errors import InputError
+from pairsift.pairs.encoding import printable
 from pairsift.pairs.pairs import SKIPPED, UNUSED, Pairs, Skip
-from pairsift.pairs.records import Listing, Record, one_line, printable
+from pairsift.pairs.records import Listing, Record, one_line
 from pairsift.pairs.splits import FEWEST_IMAGES, SPLIT_WORDS, Draw, split_images
 
 
@@ -106,7 +107,7 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw) -> Pairs:
         features = replace(features, rows=np.array(images.feature_rows, dtype=np.int64))
     taken = (
         f"{reader}: image from {listing.image}, caption from {listing.caption}, "
-        f"split {f'from {listing.split}' if has_splits else ''}{how}"
+        f"split {f'from {listing.split}' if has_splits else ''}{how}{'; ' * bool(listing.reading)}{listing.reading}"
     )
     return Pairs(
         source=source,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pairsift.errors import InputError
+from pairsift.pairs.encoding import Text, decode
 from pairsift.pairs.precomputed import Precomputed
 
 
@@ -47,6 +48,7 @@ class Listing:
         caption: Where the captions were found.
         split: Where the splits were found; empty where the source has none.
         features: Features that take the place of images, or None where images are files.
+        reading: What is unusual about how the source's text was read; empty for plain UTF-8.
     """
 
     records: list[Record]
@@ -54,6 +56,7 @@ class Listing:
     caption: str
     split: str = ""
     features: Precomputed | None = None
+    reading: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,30 +98,13 @@ def read_bytes(path: Path) -> bytes:
     return raw
 
 
-def decode(raw: bytes, path: Path) -> str:
-    """The text of a UTF-8 file, or of a UTF-16 file that starts with a byte order mark.
-
-    Bytes that are not UTF-8 stay in the text as lone surrogates; `undecodable` finds them record by record.
+def read_text(path: Path) -> Text:
+    """The file's text.
 
     Raises:
-        InputError: The file starts as UTF-16 and is not valid.
+        InputError: It cannot be read, or it is empty.
     """
-    if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        try:
-            return raw.decode("utf-16")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}: starts as UTF-16 and is not valid; save it as UTF-8") from error
-    return raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
-
-
-def undecodable(text: str) -> bool:
-    """Whether the text holds something that is not valid Unicode, left there by `decode` or by a JSON escape."""
-    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def printable(text: str) -> str:
-    """The text with what is not valid Unicode replaced by U+FFFD, so that it can be written to any file."""
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if undecodable(text) else text
+    return decode(read_bytes(path), path)
 
 
 def as_text(value: object) -> str:
@@ -144,13 +130,14 @@ def others(cells: Mapping[str, object], *used: str) -> dict[str, str]:
     }
 
 
-def parse_json(path: Path) -> object:
-    """The value of a JSON file.
+def parse_json(path: Path) -> tuple[object, Text]:
+    """The value of a JSON file, and its text.
 
     Raises:
         InputError: The file cannot be read, is empty, or is not JSON.
     """
+    text = read_text(path)
     try:
-        return json.loads(decode(read_bytes(path), path))
+        return json.loads(text.content), text
     except (json.JSONDecodeError, RecursionError) as error:
         raise InputError(f"{path}: is not valid JSON: {one_line(str(error))}") from error

@@ -11,7 +11,7 @@ from pairsift.pairs.readers.annotations import read_coco, read_karpathy
 from pairsift.pairs.readers.folders import is_flickr8k, read_flickr8k, read_folder
 from pairsift.pairs.readers.precomp import is_now, is_precomp, read_now, read_precomp
 from pairsift.pairs.readers.tables import FORMATS, read_table
-from pairsift.pairs.records import Columns, Listing, Reader, Record, one_line, read_bytes
+from pairsift.pairs.records import Columns, Listing, Reader, Record, one_line, read_text
 from pairsift.pairs.splits import Draw
 
 __all__ = ["READERS", "Columns", "Listing", "Reader", "Record", "choose", "load"]
@@ -41,9 +41,9 @@ def choose(path: Path) -> str:
         return "flickr8k" if is_flickr8k(path) else "folder"
     suffix = path.suffix.lower()
     if suffix == ".json":
-        raw = read_bytes(path)
-        if raw.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"{") and b'"images"' in raw:
-            return "coco" if b'"annotations"' in raw else "karpathy"
+        text = read_text(path).content
+        if text.lstrip().startswith("{") and '"images"' in text:
+            return "coco" if '"annotations"' in text else "karpathy"
     if suffix in FORMATS:
         return "table"
     raise InputError(

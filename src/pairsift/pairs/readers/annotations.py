@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from pairsift.errors import InputError
-from pairsift.pairs.records import Columns, Listing, Record, as_text, others, parse_json, quoted, undecodable
+from pairsift.pairs.encoding import UNREADABLE, how_read, undecodable
+from pairsift.pairs.records import Columns, Listing, Record, as_text, others, parse_json, quoted
 
 PROBE = 50  # images looked for in each folder before the next one is tried
 
@@ -48,7 +49,7 @@ def caption_problem(caption: object) -> str:
     """What is wrong with a caption as a JSON value, or an empty string."""
     if caption is not None and not isinstance(caption, str):
         return "the caption is not text"
-    return "holds text that is not valid UTF-8" if undecodable(caption or "") else ""
+    return UNREADABLE if undecodable(caption or "") else ""
 
 
 def read_coco(path: Path, _: Columns) -> Listing:
@@ -57,7 +58,7 @@ def read_coco(path: Path, _: Columns) -> Listing:
     Raises:
         InputError: The file is not such JSON, or its images are not where they are looked for.
     """
-    value = parse_json(path)
+    value, text = parse_json(path)
     names = {as_text(image.get("id")): as_text(image.get("file_name")) for image in objects(value, "images", path)}
     root = image_root(path, [name for name in names.values() if name])
     records = []
@@ -77,7 +78,7 @@ def read_coco(path: Path, _: Columns) -> Listing:
                 problem=problem,
             )
         )
-    return Listing(records, f"file_name in {root}", "annotations' caption")
+    return Listing(records, f"file_name in {root}", "annotations' caption", reading=how_read([text]))
 
 
 def read_karpathy(path: Path, _: Columns) -> Listing:
@@ -86,7 +87,8 @@ def read_karpathy(path: Path, _: Columns) -> Listing:
     Raises:
         InputError: The file is not such JSON, or its images are not where they are looked for.
     """
-    images = objects(parse_json(path), "images", path)
+    value, text = parse_json(path)
+    images = objects(value, "images", path)
     names = [
         "/".join(filter(None, (as_text(image.get(part)) for part in ("filepath", "filename")))) for image in images
     ]
@@ -108,4 +110,4 @@ def read_karpathy(path: Path, _: Columns) -> Listing:
                     problem=caption_problem(raw),
                 )
             )
-    return Listing(records, f"filename in {root}", "sentences' raw text", "the images' split")
+    return Listing(records, f"filename in {root}", "sentences' raw text", "the images' split", reading=how_read([text]))

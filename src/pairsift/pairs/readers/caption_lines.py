@@ -7,7 +7,8 @@ import io
 from dataclasses import dataclass
 from pathlib import Path
 
-from pairsift.pairs.records import decode, one_line, read_bytes, undecodable
+from pairsift.pairs.encoding import UNREADABLE, Text, undecodable
+from pairsift.pairs.records import one_line, read_text
 
 LARGEST_ID = 9_999_999  # no vocabulary is larger, and every id costs a matcher a word vector
 
@@ -27,27 +28,25 @@ class Line:
     problem: str = ""
 
 
-def read_lines(file: Path, images: int) -> list[Line]:
+def read_lines(text: Text, tabbed: bool, images: int) -> list[Line]:
     """The captions of a `.txt` file, or of a `.tsv` file with an image id before each caption.
 
     Blank lines at the end are left out until the number of captions is a multiple of the number of images. Quotes in a
     `.tsv` file are read as in CSV, unless that does not fit the number of images and plain lines do.
 
     Args:
-        file: The file.
+        text: The file's text.
+        tabbed: Whether it is a `.tsv` file.
         images: Number of images, at least 1.
-
-    Raises:
-        InputError: The file cannot be read or is empty.
     """
-    text = decode(read_bytes(file), file).replace("\r\n", "\n")
-    lines = text.removesuffix("\n").split("\n")
+    plain = text.content.replace("\r\n", "\n")
+    lines = plain.removesuffix("\n").split("\n")
     while lines and not lines[-1].strip() and len(lines) % images:
         lines.pop()
-    if file.suffix.lower() != ".tsv":
+    if not tabbed:
         return [checked(line.strip()) for line in lines]
     try:
-        rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter="\t") if row]
+        rows = [row for row in csv.reader(io.StringIO(plain, newline=""), delimiter="\t") if row]
     except csv.Error:
         rows = []
     if not rows or len(rows) % images:
@@ -61,17 +60,13 @@ def read_lines(file: Path, images: int) -> list[Line]:
 def checked(caption: str, image: str = "") -> Line:
     """A caption with what is wrong with its bytes."""
     bad = undecodable(caption) or undecodable(image)
-    return Line(caption, image, "holds bytes that are not valid UTF-8" if bad else "")
+    return Line(caption, image, UNREADABLE if bad else "")
 
 
-def read_token_ids(file: Path) -> list[Line]:
-    """Lists of token ids, one a line, their ids joined by blanks; a line that holds anything else has its problem.
-
-    Raises:
-        InputError: The file cannot be read or is empty.
-    """
-    text = decode(read_bytes(file), file).replace("\r\n", "\n")
-    return [token_line(line) for line in text.removesuffix("\n").split("\n")]
+def read_token_ids(text: Text) -> list[Line]:
+    """Lists of token ids, one a line, their ids joined by blanks; a line that holds anything else has its problem."""
+    plain = text.content.replace("\r\n", "\n")
+    return [token_line(line) for line in plain.removesuffix("\n").split("\n")]
 
 
 def token_line(line: str) -> Line:
@@ -94,4 +89,4 @@ def read_ids(file: Path) -> list[str]:
     Raises:
         InputError: The file cannot be read or is empty.
     """
-    return [line.strip() for line in decode(read_bytes(file), file).splitlines() if line.strip()]
+    return [line.strip() for line in read_text(file).content.splitlines() if line.strip()]

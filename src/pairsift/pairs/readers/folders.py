@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from pairsift.errors import InputError
+from pairsift.pairs.encoding import UNREADABLE, Text, decode, how_read, undecodable
 from pairsift.pairs.readers.tables import FORMATS, read_table
-from pairsift.pairs.records import Columns, Listing, Record, decode, quoted, undecodable
+from pairsift.pairs.records import Columns, Listing, Record, quoted
 from pairsift.pairs.splits import SPLIT_WORDS
 
+CAPTIONS = "the .txt file beside each image"
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 
 
@@ -35,8 +37,9 @@ def read_folder(path: Path, _: Columns) -> Listing:
         )
     owner: dict[str, Path] = {}
     records = []
+    read: list[Text] = []
     for image in images:
-        records += captions_of(path, image, texts.get(key(image)), owner.setdefault(key(image), image))
+        records += captions_of(path, image, texts.get(key(image)), owner.setdefault(key(image), image), read)
     records += [
         Record(str(text.relative_to(path)), "", None, "", problem="has no image of the same name beside it")
         for name, text in texts.items()
@@ -45,8 +48,8 @@ def read_folder(path: Path, _: Columns) -> Listing:
     folders = [record.image.split("/")[0].lower() for record in records if record.image]
     if all(folder in SPLIT_WORDS for folder in folders):
         records = [replace(record, split=record.image.split("/")[0]) for record in records]
-        return Listing(records, "image files", "the .txt file beside each image", "the folders' names")
-    return Listing(records, "image files", "the .txt file beside each image")
+        return Listing(records, "image files", CAPTIONS, "the folders' names", reading=how_read(read))
+    return Listing(records, "image files", CAPTIONS, reading=how_read(read))
 
 
 def walk(path: Path) -> list[Path]:
@@ -65,8 +68,11 @@ def key(file: Path) -> str:
     return str(file.with_suffix(""))
 
 
-def captions_of(root: Path, image: Path, text: Path | None, owner: Path) -> list[Record]:
-    """The records of one image: one for each line of its text file, or one that says what is wrong."""
+def captions_of(root: Path, image: Path, text: Path | None, owner: Path, read: list[Text]) -> list[Record]:
+    """The records of one image: one for each line of its text file, or one that says what is wrong.
+
+    What is read of the text file goes to the end of `read`.
+    """
     name = image.relative_to(root).as_posix()
 
     def bad(problem: str) -> list[Record]:
@@ -77,9 +83,10 @@ def captions_of(root: Path, image: Path, text: Path | None, owner: Path) -> list
     if owner != image:
         return bad(f"{text.name} belongs to {owner.name} already")
     try:
-        lines = decode(text.read_bytes(), text).replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        read.append(decode(text.read_bytes(), text))
     except (OSError, InputError) as error:
         return bad(f"{text.name} cannot be read: {error}")
+    lines = read[-1].content.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     place = text.relative_to(root).as_posix()
     records = [
         Record(
@@ -87,7 +94,7 @@ def captions_of(root: Path, image: Path, text: Path | None, owner: Path) -> list
             name,
             image,
             line.strip(),
-            problem="holds bytes that are not valid UTF-8" if undecodable(line) else "",
+            problem=UNREADABLE if undecodable(line) else "",
         )
         for number, line in enumerate(lines, 1)
         if line.strip()
@@ -128,7 +135,7 @@ def read_split_lists(folder: Path) -> dict[str, str]:
         word = file.stem.lower()
         if word not in SPLIT_WORDS:
             continue
-        for name in decode(file.read_bytes(), file).split("\n"):
+        for name in decode(file.read_bytes(), file).content.split("\n"):
             if not name.strip():
                 continue
             first = split_of.setdefault(name.strip(), word)

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from pairsift.errors import InputError
+from pairsift.pairs.encoding import Text, how_read
 from pairsift.pairs.precomputed import Floats, Precomputed, open_rows
 from pairsift.pairs.readers.caption_lines import Line, read_ids, read_lines, read_token_ids
-from pairsift.pairs.records import Columns, Listing, Record, quoted
+from pairsift.pairs.records import Columns, Listing, Record, quoted, read_text
 
 STEMS = {"train": ("train",), "dev": ("dev", "val"), "test": ("testall", "test")}  # the first that is there counts
 TOKENS = ("jieba", "bpe", "bert")
@@ -121,13 +122,16 @@ def listing(path: Path, parts: list[Part], vocabulary: Path | None, ids: bool) -
         InputError: A file cannot be read, or the files do not fit each other.
     """
     records: list[Record] = []
+    texts: list[Text] = []
     shape, start, said = None, 0, []
     for part in parts:
         values = open_rows(part.images)
         shape = shape or values.shape[1:]
         if values.shape[1:] != shape:
             raise InputError(f"{part.images}: a row is {values.shape[1:]} where {parts[0].images.name} has {shape}")
-        lines = read_token_ids(part.captions) if ids else read_lines(part.captions, len(values))
+        texts.append(text := read_text(part.captions))
+        tabbed = part.captions.suffix.lower() == ".tsv"
+        lines = read_token_ids(text) if ids else read_lines(text, tabbed, len(values))
         found, about = records_of(part, values, lines, start)
         records += found
         said.append(about)
@@ -141,6 +145,7 @@ def listing(path: Path, parts: list[Part], vocabulary: Path | None, ids: bool) -
         caption=captions + (f" with {vocabulary.name}" if vocabulary else ""),
         split="the files' names",
         features=numbers,
+        reading=how_read(texts),
     )
 
 

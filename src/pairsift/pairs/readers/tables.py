@@ -13,17 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairsift.errors import InputError
-from pairsift.pairs.records import (
-    Columns,
-    Listing,
-    Record,
-    as_text,
-    decode,
-    one_line,
-    quoted,
-    read_bytes,
-    undecodable,
-)
+from pairsift.pairs.encoding import UNREADABLE, how_read, undecodable
+from pairsift.pairs.records import Columns, Listing, Record, as_text, one_line, quoted, read_text
 
 SEPARATORS = (",", "\t", ";", "|")
 IMAGE_COLUMNS = (
@@ -46,10 +37,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows with the names of their columns, in the file's order."""
+    """Rows with the names of their columns, in the file's order, and what is unusual about how the text was read."""
 
     names: list[str]
     rows: list[Row]
+    reading: str = ""
 
 
 class Lines:
@@ -153,7 +145,8 @@ def unique(names: list[str]) -> list[str]:
 
 def read_separated(path: Path, columns: Columns) -> Table:
     """The rows of a CSV or TSV file; the separator is the one that makes sense of its first line."""
-    text = decode(read_bytes(path), path).lstrip("\r\n")
+    read = read_text(path)
+    text = read.content.lstrip("\r\n")
     if not text:
         raise InputError(f"{path}: the file is empty")
     separator, names = header(path, text, columns)
@@ -167,12 +160,13 @@ def read_separated(path: Path, columns: Columns) -> Table:
             rows.append(Row(where, {}, problem))
         elif fields:
             rows.append(Row(where, dict(zip(names, fields, strict=True))))
-    return Table(names, rows)
+    return Table(names, rows, how_read([read]))
 
 
 def read_json_rows(path: Path, _: Columns) -> Table:
     """The rows of a file with one JSON object a line, or of one JSON array of objects."""
-    text = decode(read_bytes(path), path)
+    read = read_text(path)
+    text = read.content
     if text.lstrip()[:1] == "[":
         try:
             values = json.loads(text)
@@ -189,7 +183,7 @@ def read_json_rows(path: Path, _: Columns) -> Table:
                 except (json.JSONDecodeError, RecursionError) as error:
                     rows.append(Row(where, {}, one_line(f"is not valid JSON: {error}")))
     names = list(dict.fromkeys(name for row in rows for name in row.cells))
-    return Table(names, rows)
+    return Table(names, rows, how_read([read]))
 
 
 def json_row(where: str, value: object) -> Row:
@@ -283,6 +277,7 @@ def read_table(path: Path, columns: Columns, base: Path | None = None) -> Listin
         image=f"column {image!r}",
         caption=f"column {caption!r}",
         split="" if split is None else f"column {split!r}",
+        reading=table.reading,
     )
 
 
@@ -294,7 +289,7 @@ def to_record(row: Row, base: Path, used: tuple[str, ...], extra: list[str]) -> 
     if not problem:
         nested = [name for name in used if isinstance(row.cells.get(name), (dict, list))]
         if any(undecodable(cell) for cell in (image, caption, *others.values())):
-            problem = "holds bytes that are not valid UTF-8"
+            problem = UNREADABLE
         elif nested:
             problem = f"column {nested[0]!r} holds a list or an object where text is needed"
     name = image.strip()
