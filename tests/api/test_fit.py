@@ -96,6 +96,14 @@ def test_a_run_opens_from_another_folder(run, tmp_path, monkeypatch, place):
     assert Config.parse([f"--config={run.folder / 'config.yaml'}"])["source"] == relative["source"]
 
 
+def test_the_folder_of_images_becomes_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert Config.resolve({"source": "x.csv", "image_folder": "pics"})["image_folder"] == str(tmp_path / "pics")
+    home = Config.parse(["x.csv", "--image-folder=~/pics"])["image_folder"]
+    assert home == str(tmp_path / "home" / "pics")
+
+
 def test_search_ranks_by_the_mean_of_the_networks(run):
     found = run.search("a red ball", 5)
     assert len(found) == 5 and len({path for path, _ in found}) == 5

@@ -213,7 +213,7 @@ def test_what_was_asked_for_cannot_be_had(tmp_path):
     touch(tmp_path, "x.csv")
     assert "no such file" in refused(tmp_path / "y\n.csv")
     assert "unknown reader 'excel'" in refused(tmp_path / "x.csv", reader="excel")
-    assert "dev_share" in refused(tmp_path / "x.csv", dev_share=0.6, test_share=0.5)
+    assert "shares 0.6 of dev" in refused(tmp_path / "x.csv", shares=(0.6, 0.5))
     assert "is a folder" in refused(tmp_path, reader="table")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,7 +27,7 @@ T = TypeVar("T")
 G = TypeVar("G", "DataOptions", "EncodeOptions", TrainOptions)
 CHOICES = ("method", "matcher", "loss", "preset")
 FROM_DATA = ("image_dim", "text_dim", "vocabulary_size", "regions", "pretrained")  # what a matcher is told by the run
-PATHS = ("source", "noise_index", "cache", "vocabulary")  # made absolute, so that a run opens from anywhere
+PATHS = ("source", "image_folder", "noise_index", "cache", "vocabulary")  # made absolute, a run opens from anywhere
 FLAGS = ("resume", "overwrite", "quiet")
 UNKEPT = ("config", "epochs", *FLAGS)  # what a run's configuration does not tell: its phases say the epochs
 FIT = "Train on image-caption pairs of which some may be mismatched, and say which."
@@ -168,7 +169,8 @@ class Config:
         own = options.get(options["matcher"]) or {}
         if "checkpoint" in own and Path(own["checkpoint"]).expanduser().is_dir():  # else an id on the hub
             own["checkpoint"] = str(Path(own["checkpoint"]).expanduser().resolve())
-        return Config(options | {name: str(Path(options[name]).resolve()) for name in PATHS if options[name]})
+        paths = {name: Path(os.path.expanduser(options[name])).resolve() for name in PATHS if options[name]}
+        return Config(options | {name: str(path) for name, path in paths.items()})
 
     def with_source(self, source: str | Path) -> Config:
         """Return the same options for a source in another place."""

@@ -14,6 +14,7 @@ class DataOptions:
         reader: Name of the reader; by default the path decides (`pairsift list readers`).
         image_column: Column of the image paths, where the reader cannot tell.
         caption_column: Column of the captions, where the reader cannot tell; for `now` its ids: jieba, bpe or bert.
+        image_folder: Folder that relative image paths start from; by default the source's own, or where they are found.
         split_seed: Seed of the split by image, where the source has none.
         noise: Share of the training captions to re-point to other images, [0, 1]; 0 for data with noise of its own.
         noise_seed: Seed of that permutation.
@@ -24,6 +25,7 @@ class DataOptions:
     reader: str | None = None
     image_column: str | None = None
     caption_column: str | None = None
+    image_folder: str | None = None
     split_seed: int = 0
     noise: float = 0.0
     noise_seed: int = 0

@@ -193,7 +193,7 @@ def read_source(config: Config) -> Pairs:
     """Read the pairs of a run's source, without noise."""
     data = config.group(DataOptions)
     columns: dict[str, Any] = {"image_column": data.image_column, "caption_column": data.caption_column}
-    return load(config["source"], data.reader, data.split_seed, **columns)
+    return load(config["source"], data.reader, data.split_seed, image_folder=data.image_folder, **columns)
 
 
 def _encoded(config: Config, folder: Path, pairs: Pairs, digest: str, opened: bool, progress: bool) -> Prepared:

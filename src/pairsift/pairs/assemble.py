@@ -69,8 +69,6 @@ class Checks:
         if row < 0:
             return "names no image"
         if not self.images.exists[row]:
-            if "://" in record.image[:10]:
-                return "its image is a web address, not a file"
             return one_line(f"no image file at {self.images.paths[row]}")
         return "" if record.caption.strip() else "the caption is empty"
 

@@ -61,10 +61,17 @@ class Listing:
 
 @dataclass(frozen=True)
 class Columns:
-    """Names that the user gave to the image and the caption column, or None to have them found by the usual names."""
+    """What the user said of a source.
+
+    Attributes:
+        image: Name of the image column, or None to have it found by the usual names.
+        caption: The same of the caption column.
+        folder: Folder that relative image paths start from, or None for the reader's own.
+    """
 
     image: str | None = None
     caption: str | None = None
+    folder: Path | None = None
 
 
 Reader = Callable[[Path, Columns], Listing]

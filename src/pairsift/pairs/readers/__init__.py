@@ -25,6 +25,21 @@ READERS: dict[str, Reader] = {
     "precomp": read_precomp,
     "now": read_now,
 }
+WITH_FOLDER = ("table", "flickr8k", "coco", "karpathy")  # whose images are named by paths
+
+
+def folder_of_images(reader: str, folder: Path) -> Path:
+    """The folder that the user named for relative image paths.
+
+    Raises:
+        InputError: It is no folder, or the reader takes none.
+    """
+    if reader not in WITH_FOLDER:
+        takers = ", ".join(WITH_FOLDER)
+        raise InputError(f"the reader {reader!r} takes no --image-folder, as the readers {takers} do: leave it out")
+    if not folder.is_dir():
+        raise InputError(f"--image-folder {folder}: is not a folder; name the one that relative image paths start from")
+    return folder
 
 
 def choose(path: Path) -> str:
@@ -56,10 +71,10 @@ def load(
     path: str | Path,
     reader: str | None = None,
     split_seed: int = 0,
-    dev_share: float = 0.1,
-    test_share: float = 0.1,
+    shares: tuple[float, float] = (0.1, 0.1),
     image_column: str | None = None,
     caption_column: str | None = None,
+    image_folder: str | Path | None = None,
 ) -> Pairs:
     """Reads image-caption pairs.
 
@@ -71,10 +86,11 @@ def load(
             may hold features instead of images.
         reader: Name of a reader in `READERS`; by default the one that fits the path.
         split_seed: Seed of the splits that are drawn where the source has none.
-        dev_share: Share of the images that go to dev where it is drawn, above 0.
-        test_share: The same for test. Both together are below 1.
+        shares: Shares of the images that go to dev and to test where they are drawn, each above 0, together below 1.
         image_column: A table's image column, where it has an unusual name.
         caption_column: A table's caption column, where it has an unusual name; which token ids `now` reads.
+        image_folder: Folder that relative image paths of a table or a JSON file start from, where it is another than
+            the source's own.
 
     Returns:
         The pairs; `taken` says in one line what was read as image, caption and split.
@@ -83,15 +99,16 @@ def load(
         InputError: Nothing that can be used lies there; the line says what was found and what to do.
     """
     path = Path(path)
-    if not (dev_share > 0 and test_share > 0 and dev_share + test_share < 1):
-        raise InputError(f"dev_share {dev_share} and test_share {test_share} must be above 0 and together below 1")
+    if not (min(shares) > 0 and sum(shares) < 1):
+        raise InputError(f"shares {shares[0]} of dev and {shares[1]} of test must be above 0 and together below 1")
     if reader is not None and reader not in READERS:
         raise InputError(f"unknown reader {reader!r}; the readers are {', '.join(READERS)}")
     try:
         if not path.exists():
             raise InputError(f"{path}: no such file or folder")
         name = choose(path) if reader is None else reader
-        listing = READERS[name](path, Columns(image_column, caption_column))
-        return assemble(str(path), name, listing, Draw(split_seed, dev_share, test_share))
+        folder = None if image_folder is None else folder_of_images(name, Path(image_folder))
+        listing = READERS[name](path, Columns(image_column, caption_column, folder))
+        return assemble(str(path), name, listing, Draw(split_seed, *shares))
     except InputError as error:
         raise InputError(one_line(str(error), 1000)) from error

@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 from pairsift.errors import InputError
 from pairsift.pairs.encoding import UNREADABLE, how_read, undecodable
+from pairsift.pairs.places import find_image
 from pairsift.pairs.records import Columns, Listing, Record, as_text, others, parse_json, quoted
 
 PROBE = 50  # images looked for in each folder before the next one is tried
 
 
-def image_root(file: Path, names: list[str]) -> Path:
+def image_root(file: Path, names: list[str], folder: Path | None) -> Path:
     """The folder that holds the images which an annotation file names.
 
     Tried in this order: the file's own folder, `images/` in it and beside it, the folder above, and in each of them
-    the folder that the file's name speaks of (`train2014`, ...).
+    the folder that the file's name speaks of (`train2014`, ...). Where the user names a folder, only that one and the
+    one in it that the file's name speaks of.
+
+    Args:
+        file: The annotation file.
+        names: The images' names.
+        folder: The folder that the user names, or None.
 
     Raises:
         InputError: None of these holds any of the first images.
     """
     here = file.parent
-    roots = [here, here / "images", here.parent / "images", here.parent]
+    roots = [folder] if folder is not None else [here, here / "images", here.parent / "images", here.parent]
     roots += [root / part for part in re.findall(r"(?:train|val|test)\d{4}", file.name) for root in list(roots)]
     for root in roots:
-        if any((root / name).is_file() for name in names[:PROBE]):
+        if any((place := find_image(root, name)[0]) and os.path.isfile(place) for name in names[:PROBE]):
             return root
     tried = ", ".join(str(root) for root in roots)
     first = f"such as {names[0]!r}" if names else "for it names none"
-    raise InputError(f"{file}: found none of its images, {first}; put them in one of the folders tried: {tried}")
+    raise InputError(
+        f"{file}: found none of its images, {first}; name their folder with --image-folder; tried: {tried}"
+    )
 
 
 def objects(value: object, key: str, path: Path) -> list[dict[str, object]]:
@@ -52,7 +62,7 @@ def caption_problem(caption: object) -> str:
     return UNREADABLE if undecodable(caption or "") else ""
 
 
-def read_coco(path: Path, _: Columns) -> Listing:
+def read_coco(path: Path, columns: Columns) -> Listing:
     """Reads a COCO captions file: `images` with id and file_name, `annotations` with image_id and caption.
 
     Raises:
@@ -60,19 +70,20 @@ def read_coco(path: Path, _: Columns) -> Listing:
     """
     value, text = parse_json(path)
     names = {as_text(image.get("id")): as_text(image.get("file_name")) for image in objects(value, "images", path)}
-    root = image_root(path, [name for name in names.values() if name])
+    root = image_root(path, [name for name in names.values() if name], columns.folder)
     records = []
     for number, annotation in enumerate(objects(value, "annotations", path), 1):
         image_id = as_text(annotation.get("image_id"))
         name = names.get(image_id, "")
-        problem = caption_problem(annotation.get("caption"))
+        place, trouble = find_image(root, name)
+        problem = caption_problem(annotation.get("caption")) or trouble
         if image_id not in names:
             problem = f"image id {image_id or 'none'} is not among the images"
         records.append(
             Record(
                 where=f"{path.name} annotation {number}",
                 image=name,
-                path=root / name if name else None,
+                path=place,
                 caption=as_text(annotation.get("caption")),
                 extra=others(annotation, "caption"),
                 problem=problem,
@@ -81,7 +92,7 @@ def read_coco(path: Path, _: Columns) -> Listing:
     return Listing(records, f"file_name in {root}", "annotations' caption", reading=how_read([text]))
 
 
-def read_karpathy(path: Path, _: Columns) -> Listing:
+def read_karpathy(path: Path, columns: Columns) -> Listing:
     """Reads a file of Karpathy's splits: `images` with filename, perhaps filepath, split and sentences' raw text.
 
     Raises:
@@ -92,10 +103,11 @@ def read_karpathy(path: Path, _: Columns) -> Listing:
     names = [
         "/".join(filter(None, (as_text(image.get(part)) for part in ("filepath", "filename")))) for image in images
     ]
-    root = image_root(path, [name for name in names if name])
+    root = image_root(path, [name for name in names if name], columns.folder)
     records = []
     for number, (image, name) in enumerate(zip(images, names, strict=True), 1):
         sentences = image.get("sentences")
+        place, trouble = find_image(root, name)
         for position, sentence in enumerate(sentences if isinstance(sentences, list) else [], 1):
             cells = sentence if isinstance(sentence, dict) else {}
             raw = cells.get("raw")
@@ -103,11 +115,11 @@ def read_karpathy(path: Path, _: Columns) -> Listing:
                 Record(
                     where=f"{path.name} image {number} sentence {position}",
                     image=name,
-                    path=root / name if name else None,
+                    path=place,
                     caption=as_text(raw),
                     split=as_text(image.get("split")),
                     extra=others(image, "filepath", "filename", "split") | others(cells, "raw"),
-                    problem=caption_problem(raw),
+                    problem=caption_problem(raw) or trouble,
                 )
             )
     return Listing(records, f"filename in {root}", "sentences' raw text", "the images' split", reading=how_read([text]))

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from pairsift.errors import InputError
 from pairsift.pairs.encoding import UNREADABLE, how_read, undecodable
+from pairsift.pairs.places import find_image
 from pairsift.pairs.records import Columns, Listing, Record, as_text, one_line, quoted, read_text
 
 SEPARATORS = (",", "\t", ";", "|")
@@ -255,7 +256,7 @@ def read_table(path: Path, columns: Columns, base: Path | None = None) -> Listin
     Args:
         path: The file; its extension says the format, and any other extension is read as CSV.
         columns: Column names given by the user.
-        base: Folder that relative image paths start from; by default the file's own.
+        base: Folder that relative image paths start from where the user names none; by default the file's own.
 
     Raises:
         InputError: The file cannot be read, is empty, or has no image or caption column.
@@ -271,7 +272,7 @@ def read_table(path: Path, columns: Columns, base: Path | None = None) -> Listin
     split = find_column(table.names, SPLIT_COLUMNS)
     used = (image, caption) if split is None else (image, caption, split)
     extra = [name for name in table.names if name not in used]
-    base = path.parent if base is None else base
+    base = columns.folder or base or path.parent
     return Listing(
         [to_record(row, base, used, extra) for row in table.rows],
         image=f"column {image!r}",
@@ -293,12 +294,13 @@ def to_record(row: Row, base: Path, used: tuple[str, ...], extra: list[str]) -> 
         elif nested:
             problem = f"column {nested[0]!r} holds a list or an object where text is needed"
     name = image.strip()
+    place, trouble = find_image(base, name)
     return Record(
         where=row.where,
         image=name,
-        path=base / name if name else None,
+        path=place,
         caption=caption,
         split=split[0].strip() if split else "",
         extra=others,
-        problem=problem,
+        problem=problem or trouble,
     )

@@ -1,0 +1,57 @@
+"""Where the image files lie that a source names: plain paths, `~`, backslashes and file:// addresses."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+SCHEME = re.compile(r"([a-z][a-z0-9+.-]+)://|(data|file):(?=.)", re.IGNORECASE)
+THIS_MACHINE = ("", "localhost", "127.0.0.1")
+
+
+def find_image(base: Path, name: str) -> tuple[Path | None, str]:
+    """Return the file that an image's name in a source means, and why there can be none.
+
+    A name is tried as it stands first. Where there is no such file, `~` is the user's home, backslashes are slashes,
+    and a file:// address is percent-decoded.
+
+    Args:
+        base: Folder that relative names start from.
+        name: The name, without white space around it.
+
+    Returns:
+        The path, which need not exist, or None; and the problem in one line, or an empty string.
+    """
+    if not name:
+        return None, ""
+    path = base / name
+    scheme = SCHEME.match(name)
+    if scheme is not None and not os.path.lexists(path):
+        if scheme[0].lower().startswith("file:"):
+            return _of_address(base, name[len("file:") :])
+        kind = "a web address" if scheme[0].lower() in ("http://", "https://") else "an address"
+        return None, f"its image is {kind} ({scheme[0]}…), and images must be local files: download them first"
+    if ("\\" in name or name[0] == "~") and not os.path.lexists(path):
+        return _first_there(path, base / os.path.expanduser(name), base / _slashed(name)), ""
+    return path, ""
+
+
+def _slashed(name: str) -> str:
+    return os.path.expanduser(name.replace("\\", "/"))
+
+
+def _first_there(given: Path, *others: Path) -> Path:
+    """The first of these that exists, or else the one that the source names."""
+    return next((other for other in others if os.path.lexists(other)), given)
+
+
+def _of_address(base: Path, rest: str) -> tuple[Path | None, str]:
+    """The file of a file:// address without its scheme."""
+    if rest.startswith("//"):
+        host, slash, rest = rest[2:].partition("/")
+        if host.lower() not in THIS_MACHINE:
+            return None, f"its image lies on another machine ({host}): copy it here and name the file"
+        rest = slash + rest
+    return (_first_there(base / unquote(rest), base / rest), "") if rest.strip("/") else (None, "")
