@@ -114,7 +114,7 @@ def test_json_lines_with_bad_records(tmp_path):
         '{"image": "b.jpg", "caption": ',
         "[1, 2]",
         '{"image": "b.jpg"}',
-        '{"image": "b.jpg", "caption": ["x"]}',
+        '{"image": "b.jpg", "caption": [{"raw": "x"}]}',
         '{"image": "b.jpg", "caption": "\\ud800"}',
         '{"image": "b.jpg", "caption": "two", "price": 3.5, "more": {"a": 1}}',
         '{"image": "c.jpg", "caption": "three"}',

@@ -17,7 +17,18 @@ import numpy as np
 import torch
 
 from pairsift.api.config import CHOICES, UNKEPT, Config, flattened
-from pairsift.api.folder import CHECKPOINT, CONFIG, FRONT, METRICS, NGRAMS, SKIPPED, SOURCE, VOCABULARY, finished, weights
+from pairsift.api.folder import (
+    CHECKPOINT,
+    CONFIG,
+    FRONT,
+    METRICS,
+    NGRAMS,
+    SKIPPED,
+    SOURCE,
+    VOCABULARY,
+    finished,
+    weights,
+)
 from pairsift.api.prepare import (
     Prepared,
     check,

@@ -49,7 +49,7 @@ class EncodeOptions:
         splitter: How `words` cuts captions: plain, treebank (nltk's) or jieba (for Chinese); by default plain, or
             treebank for a vocabulary of the SCAN family.
         bpe_size: Number of ids that `bpe` learns at most.
-        cache: Folder of the feature cache; by default in the user's cache folder.
+        cache: Folder for features, and for images that lie within a source; by default in the user's cache folder.
     """
 
     image_encoder: str | None = None

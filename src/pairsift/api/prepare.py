@@ -193,7 +193,8 @@ def read_source(config: Config) -> Pairs:
     """Read the pairs of a run's source, without noise."""
     data = config.group(DataOptions)
     columns: dict[str, Any] = {"image_column": data.image_column, "caption_column": data.caption_column}
-    return load(config["source"], data.reader, data.split_seed, image_folder=data.image_folder, **columns)
+    places: dict[str, Any] = {"image_folder": data.image_folder, "cache": config.group(EncodeOptions).cache}
+    return load(config["source"], data.reader, data.split_seed, **columns, **places)
 
 
 def _encoded(config: Config, folder: Path, pairs: Pairs, digest: str, opened: bool, progress: bool) -> Prepared:

@@ -1,7 +1,8 @@
 """Frozen encoders and the feature cache: pixels and words to arrays."""
 
+from pairsift.cache_folder import default_cache
 from pairsift.encode.bytepairs import BytePairs
-from pairsift.encode.cache import default_cache, encode_captions, encode_pairs
+from pairsift.encode.cache import encode_captions, encode_pairs
 from pairsift.encode.decode import BadImage, open_image
 from pairsift.encode.encoder import ImageEncoder, TextEncoder
 from pairsift.encode.features import Features, Items, Table

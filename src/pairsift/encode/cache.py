@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pairsift.cache_folder import default_cache
 from pairsift.encode.decode import BadImage, open_image
 from pairsift.encode.encoder import ImageEncoder, TextEncoder, digest
 from pairsift.encode.features import Features, Table
@@ -70,12 +71,6 @@ def encode_pairs(
     folder = default_cache() if cache is None else Path(cache)
     images, failures = _images(pairs, image_encoder, folder, batch_size, progress)
     return Features(images, encode_captions(pairs, text_encoder, folder, progress)), failures
-
-
-def default_cache() -> Path:
-    """`$XDG_CACHE_HOME/pairsift`, or `~/.cache/pairsift`."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "pairsift"
 
 
 def _images(

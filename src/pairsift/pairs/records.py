@@ -67,11 +67,13 @@ class Columns:
         image: Name of the image column, or None to have it found by the usual names.
         caption: The same of the caption column.
         folder: Folder that relative image paths start from, or None for the reader's own.
+        cache: Folder that images within a source are written into, or None for the default cache.
     """
 
     image: str | None = None
     caption: str | None = None
     folder: Path | None = None
+    cache: Path | None = None
 
 
 Reader = Callable[[Path, Columns], Listing]

@@ -75,6 +75,7 @@ def load(
     image_column: str | None = None,
     caption_column: str | None = None,
     image_folder: str | Path | None = None,
+    cache: str | Path | None = None,
 ) -> Pairs:
     """Reads image-caption pairs.
 
@@ -91,6 +92,8 @@ def load(
         caption_column: A table's caption column, where it has an unusual name; which token ids `now` reads.
         image_folder: Folder that relative image paths of a table or a JSON file start from, where it is another than
             the source's own.
+        cache: Folder that images within a Parquet file are written into; None takes `$XDG_CACHE_HOME/pairsift` or
+            `~/.cache/pairsift`.
 
     Returns:
         The pairs; `taken` says in one line what was read as image, caption and split.
@@ -108,7 +111,9 @@ def load(
             raise InputError(f"{path}: no such file or folder")
         name = choose(path) if reader is None else reader
         folder = None if image_folder is None else folder_of_images(name, Path(image_folder))
-        listing = READERS[name](path, Columns(image_column, caption_column, folder))
+        listing = READERS[name](
+            path, Columns(image_column, caption_column, folder, None if cache is None else Path(cache))
+        )
         return assemble(str(path), name, listing, Draw(split_seed, *shares))
     except InputError as error:
         raise InputError(one_line(str(error), 1000)) from error

@@ -6,43 +6,21 @@ import csv
 import io
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairsift.errors import InputError
-from pairsift.pairs.encoding import UNREADABLE, how_read, undecodable
+from pairsift.pairs.embedded import Embedded
+from pairsift.pairs.encoding import UNREADABLE, decode, how_read, undecodable
 from pairsift.pairs.places import find_image
+from pairsift.pairs.readers.parquet import read_parquet
+from pairsift.pairs.readers.rows import SPLIT_COLUMNS, Row, Table, find_column, one_caption_each, pick, unique
 from pairsift.pairs.records import Columns, Listing, Record, as_text, one_line, quoted, read_text
 
 SEPARATORS = (",", "\t", ";", "|")
-IMAGE_COLUMNS = (
-    *("image", "image_path", "filepath", "file_path", "file", "path", "filename", "file_name"),
-    *("image_name", "img", "local", "local_path", "local_file"),
-)
-CAPTION_COLUMNS = ("caption", "title", "text", "description", "captions", "comment")
 BEGINNING = 2**20  # bytes in which a table's first line ends
-SPLIT_COLUMNS = ("split", "subset", "partition")
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One row: its place in the file, its cells by column, and what is wrong with it."""
-
-    where: str
-    cells: dict[str, object]
-    problem: str = ""
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows with the names of their columns, in the file's order, and what is unusual about how the text was read."""
-
-    names: list[str]
-    rows: list[Row]
-    reading: str = ""
 
 
 class Lines:
@@ -85,36 +63,6 @@ class Lines:
         return fields, ""
 
 
-def find_column(names: list[str], usual: tuple[str, ...]) -> str | None:
-    """The column that goes by the first of these names that is there, whatever its case."""
-    plain = {name.strip().lower(): name for name in reversed(names)}
-    return next((plain[name] for name in usual if name in plain), None)
-
-
-def pick(path: Path, names: list[str], columns: Columns) -> tuple[str, str]:
-    """Names of the image and the caption column.
-
-    Raises:
-        InputError: One of them is not there.
-    """
-    picked = []
-    for role, given, usual in (
-        ("image", columns.image, IMAGE_COLUMNS),
-        ("caption", columns.caption, CAPTION_COLUMNS),
-    ):
-        name = find_column(names, usual) if given is None else find_column(names, (given.strip().lower(),))
-        if name is None:
-            wanted = f"no column '{given}'" if given is not None else f"no {role} column"
-            raise InputError(
-                f"{path}: {wanted} among the columns {quoted(names)}; "
-                f"name it with --{role}-column, or call it one of {', '.join(usual[:4])}"
-            )
-        picked.append(name)
-    if picked[0] == picked[1]:
-        raise InputError(f"{path}: column {picked[0]!r} cannot be both image and caption")
-    return picked[0], picked[1]
-
-
 def header(path: Path, text: str, columns: Columns) -> tuple[str, list[str]]:
     """The separator under which the first line names an image and a caption column, and the columns' names."""
     found: list[tuple[bool, int, str, list[str]]] = []
@@ -131,17 +79,6 @@ def header(path: Path, text: str, columns: Columns) -> tuple[str, list[str]]:
         raise InputError(f"{path}: is no table of text: the first line, for the columns' names, holds zero bytes")
     pick(path, names, columns)
     return separator, unique(names)
-
-
-def unique(names: list[str]) -> list[str]:
-    """Column names made different from each other: nameless ones are numbered, repeated ones too."""
-    seen: dict[str, int] = {}
-    result = []
-    for position, name in enumerate(names, 1):
-        name = name.strip() or f"column {position}"
-        seen[name] = seen.get(name, 0) + 1
-        result.append(name if seen[name] == 1 else f"{name} {seen[name]}")
-    return result
 
 
 def read_separated(path: Path, columns: Columns) -> Table:
@@ -192,32 +129,6 @@ def json_row(where: str, value: object) -> Row:
     return Row(where, value) if isinstance(value, dict) else Row(where, {}, "is not a JSON object")
 
 
-def read_parquet(path: Path, _: Columns) -> Table:
-    """The rows of a Parquet file."""
-    try:
-        table = pq.read_table(path, partitioning=None)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"{path}: is not a readable Parquet file: {one_line(str(error), 200)}") from error
-    names = unique(table.column_names)
-    cells = [cells_of(column) for column in table.columns]
-    rows = [
-        Row(f"{path.name} row {number}", dict(zip(names, values, strict=True)))
-        for number, values in enumerate(zip(*cells, strict=True), 1)
-    ]
-    return Table(names, rows)
-
-
-def cells_of(column: pa.ChunkedArray) -> list[object]:
-    """A Parquet column's cells; text goes through bytes, so that one bad cell does not cost the column."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_string(column.type):
-        column = column.cast(pa.binary())
-    elif pa.types.is_large_string(column.type):
-        column = column.cast(pa.large_binary())
-    return [as_text(cell) if isinstance(cell, bytes) else cell for cell in column.to_pylist()]
-
-
 def check_columns(path: Path, columns: Columns) -> None:
     """Refuse a table without an image or a caption column, by its beginning alone.
 
@@ -232,7 +143,7 @@ def check_columns(path: Path, columns: Columns) -> None:
             with path.open("rb") as stream:
                 raw = stream.read(BEGINNING)
             if raw.strip() and raw[:2] not in (b"\xff\xfe", b"\xfe\xff"):
-                header(path, decode(raw, path).lstrip("\r\n"), columns)
+                header(path, decode(raw, path).content.lstrip("\r\n"), columns)
         elif suffix in (".parquet", ".pq"):
             pick(path, unique(pq.read_schema(path).names), columns)
     except (OSError, pa.ArrowException):
@@ -273,34 +184,39 @@ def read_table(path: Path, columns: Columns, base: Path | None = None) -> Listin
     used = (image, caption) if split is None else (image, caption, split)
     extra = [name for name in table.names if name not in used]
     base = columns.folder or base or path.parent
+    embedded = any(isinstance(row.cells.get(image), Embedded) for row in table.rows)
+    several = any(isinstance(row.cells.get(caption), list) for row in table.rows)
+    rows = (each for row in table.rows for each in one_caption_each(row, caption))
     return Listing(
-        [to_record(row, base, used, extra) for row in table.rows],
-        image=f"column {image!r}",
-        caption=f"column {caption!r}",
+        [to_record(row, base, used, extra) for row in rows],
+        image=f"column {image!r}{' (images within the file)' * embedded}",
+        caption=f"column {caption!r}{' (lists of captions)' * several}",
         split="" if split is None else f"column {split!r}",
         reading=table.reading,
     )
 
 
 def to_record(row: Row, base: Path, used: tuple[str, ...], extra: list[str]) -> Record:
-    """A row as a record; `used` names the image, the caption and perhaps the split column."""
-    image, caption, *split = (as_text(row.cells.get(name)) for name in used)
-    others = {name: as_text(row.cells.get(name)) for name in extra}
+    """Return a row as a record; `used` names the image, the caption and perhaps the split column."""
+    image, *others = (row.cells.get(name) for name in used)
+    if isinstance(image, dict) and image.get("bytes") is None and isinstance(image.get("path"), str):
+        image = image["path"]  # an image as the library `datasets` has it, of which only the path is there
+    name = image.name if isinstance(image, Embedded) else as_text(image).strip()
+    place, trouble = (image.file, "") if isinstance(image, Embedded) else find_image(base, name)
+    caption, *split = map(as_text, others)
+    columns = {other: as_text(row.cells.get(other)) for other in extra}
+    nested = [name for name, cell in zip(used, (image, *others), strict=True) if isinstance(cell, (dict, list))]
     problem = row.problem
-    if not problem:
-        nested = [name for name in used if isinstance(row.cells.get(name), (dict, list))]
-        if any(undecodable(cell) for cell in (image, caption, *others.values())):
-            problem = UNREADABLE
-        elif nested:
-            problem = f"column {nested[0]!r} holds a list or an object where text is needed"
-    name = image.strip()
-    place, trouble = find_image(base, name)
+    if not problem and any(undecodable(cell) for cell in (name, caption, *columns.values())):
+        problem = UNREADABLE
+    elif not problem and nested:
+        problem = f"column {nested[0]!r} holds a list or an object where text is needed"
     return Record(
         where=row.where,
         image=name,
         path=place,
         caption=caption,
         split=split[0].strip() if split else "",
-        extra=others,
+        extra=columns,
         problem=problem or trouble,
     )

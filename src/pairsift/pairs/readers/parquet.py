@@ -1,0 +1,170 @@
+"""Parquet files for the `table` reader: text cells, lists of captions, and images within the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pairsift.errors import InputError
+from pairsift.pairs.embedded import Embedded, Store, image_suffix
+from pairsift.pairs.readers.rows import SPLIT_COLUMNS, Row, Table, find_column, pick, unique
+from pairsift.pairs.records import Columns, as_text, one_line
+
+ROWS = 64  # read at once where rows hold images
+TEXT_ROWS = 4096
+PEEK = 8  # rows that tell whether bytes are images or text
+BUFFER = 1 << 20  # bytes; a column is streamed in such parts instead of being read whole
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What is read of a file.
+
+    Attributes:
+        names: All columns, made different from each other.
+        kept: Columns that are read; those of bytes that are neither images nor text are not.
+        image: The image column.
+        embedded: Whether it holds images instead of their names.
+    """
+
+    names: list[str]
+    kept: list[str]
+    image: str
+    embedded: bool
+
+
+def read_parquet(path: Path, columns: Columns) -> Table:
+    """Return the rows of a Parquet file; images within it are written into the cache folder, a few rows at a time."""
+    try:
+        with pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:  # else all row groups stay in memory
+            layout = laid_out(path, file, columns)
+            if layout.embedded:
+                rows = list(rows_with_images(path, file, layout, Store(path, layout.image, columns.cache)))
+            else:
+                rows = list(plain_rows(path, file, layout, with_images=True))
+    except InputError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{path}: is not a readable Parquet file: {one_line(str(error), 200)}") from error
+    return Table(layout.kept, rows)
+
+
+def laid_out(path: Path, file: pq.ParquetFile, columns: Columns) -> Layout:
+    """Find the image column, and the columns to read.
+
+    Raises:
+        InputError: There is no image or caption column.
+    """
+    schema = file.schema_arrow
+    names = unique(schema.names)
+    image, caption = pick(path, names, columns)
+    needed = (image, caption, find_column(names, SPLIT_COLUMNS))
+    first = first_bytes(file, [at for at, kind in enumerate(schema.types) if is_binary(kind)])
+    embedded = has_bytes(schema.types[names.index(image)]) or any(map(image_suffix, first.get(names.index(image), [])))
+    kept = [
+        name
+        for at, (name, kind) in enumerate(zip(names, schema.types, strict=True))
+        if name in needed or not (has_bytes(kind) or not all(map(is_text, first.get(at, []))))
+    ]
+    return Layout(names, kept, image, embedded)
+
+
+def first_bytes(file: pq.ParquetFile, places: list[int]) -> dict[int, list[bytes]]:
+    """Return the first cells of columns of bytes, by the columns' places."""
+    found: dict[int, list[bytes]] = {}
+    for at in places:
+        batch = next(file.iter_batches(PEEK, columns=[file.schema_arrow.names[at]]), None)
+        found[at] = [] if batch is None else [cell for cell in batch.column(0).to_pylist() if cell is not None]
+    return found
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    """Whether a column's cells are bytes."""
+    types = pa.types
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind))
+
+
+def has_bytes(kind: pa.DataType) -> bool:
+    """Whether a column's cells are images as the library `datasets` keeps them: bytes and a path."""
+    return pa.types.is_struct(kind) and any(field.name == "bytes" and is_binary(field.type) for field in kind)
+
+
+def is_text(cell: bytes) -> bool:
+    """Whether bytes are text in UTF-8."""
+    try:
+        return "\0" not in cell.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+
+
+def selection(file: pq.ParquetFile, layout: Layout, with_images: bool) -> list[str] | None:
+    """Return the columns to read by their names in the file, or None for all, where names cannot tell columns apart."""
+    schema = file.schema_arrow
+    if len(set(schema.names)) < len(schema.names) or any("." in name for name in schema.names):
+        return None
+    wanted = []
+    for name, read, kind in zip(layout.names, schema.names, schema.types, strict=True):
+        if name == layout.image and not with_images:
+            wanted += [f"{read}.path"] if has_bytes(kind) and kind.get_field_index("path") >= 0 else []
+        elif name in layout.kept:
+            wanted.append(read)
+    return wanted
+
+
+def plain_rows(path: Path, file: pq.ParquetFile, layout: Layout, with_images: bool) -> Iterator[Row]:
+    """Yield the rows as they stand in the file.
+
+    Args:
+        path: The file.
+        file: The same, opened.
+        layout: What to read.
+        with_images: Whether the image column is read; of images within the file, only their names are otherwise.
+    """
+    wanted = selection(file, layout, with_images)
+    at_once = ROWS if layout.embedded and with_images else TEXT_ROWS
+    number = 0
+    for batch in file.iter_batches(at_once, columns=wanted):
+        read = zip(layout.names, file.schema_arrow.names, strict=True)
+        names = layout.names if wanted is None else [name for name, own in read if own in batch.schema.names]
+        cells = {
+            name: column.to_pylist() if layout.embedded and name == layout.image else cells_of(column)
+            for name, column in zip(names, batch.columns, strict=True)
+            if name in layout.kept
+        }
+        for values in zip(*cells.values(), strict=True):
+            number += 1
+            yield Row(f"{path.name} row {number}", dict(zip(cells, values, strict=True)))
+
+
+def rows_with_images(path: Path, file: pq.ParquetFile, layout: Layout, store: Store) -> Iterator[Row]:
+    """Yield the rows with each image written into the store, or found there from an earlier reading."""
+    known = store.files()
+    if known is not None and len(known) != file.metadata.num_rows:
+        known = None
+    files: list[str] = []
+    for number, row in enumerate(plain_rows(path, file, layout, with_images=known is None), 1):
+        cell = row.cells.get(layout.image)
+        data, name = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (cell, None)
+        shown = as_text(name) or f"row {number}"
+        if known is None:
+            files.append(store.add(data, shown) if isinstance(data, bytes) and data else "")
+        held = known[number - 1] if known is not None else files[-1]
+        image = Embedded(shown, store.folder / held) if held else as_text(name)
+        yield Row(row.where, {**row.cells, layout.image: image})
+    if any(files):
+        store.finish(files)
+
+
+def cells_of(column: pa.Array) -> list[object]:
+    """Return a column's cells; text goes through bytes, so that one bad cell does not cost the column."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_string(column.type):
+        column = column.cast(pa.binary())
+    elif pa.types.is_large_string(column.type):
+        column = column.cast(pa.large_binary())
+    return [as_text(cell) if isinstance(cell, bytes) else cell for cell in column.to_pylist()]

@@ -1,0 +1,87 @@
+"""Rows of a table before they become records, and which columns hold what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pairsift.errors import InputError
+from pairsift.pairs.records import Columns, quoted
+
+IMAGE_COLUMNS = (
+    *("image", "image_path", "filepath", "file_path", "file", "path", "filename", "file_name"),
+    *("image_name", "img", "local", "local_path", "local_file"),
+)
+CAPTION_COLUMNS = ("caption", "title", "text", "description", "captions", "comment")
+SPLIT_COLUMNS = ("split", "subset", "partition")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row: its place in the file, its cells by column, and what is wrong with it."""
+
+    where: str
+    cells: dict[str, object]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows with the names of their columns, in the file's order, and what is unusual about how the text was read."""
+
+    names: list[str]
+    rows: list[Row]
+    reading: str = ""
+
+
+def find_column(names: list[str], usual: tuple[str, ...]) -> str | None:
+    """Return the column that goes by the first of these names that is there, whatever its case."""
+    plain = {name.strip().lower(): name for name in reversed(names)}
+    return next((plain[name] for name in usual if name in plain), None)
+
+
+def pick(path: Path, names: list[str], columns: Columns) -> tuple[str, str]:
+    """Return the names of the image and the caption column.
+
+    Raises:
+        InputError: One of them is not there.
+    """
+    picked = []
+    for role, given, usual in (
+        ("image", columns.image, IMAGE_COLUMNS),
+        ("caption", columns.caption, CAPTION_COLUMNS),
+    ):
+        name = find_column(names, usual) if given is None else find_column(names, (given.strip().lower(),))
+        if name is None:
+            wanted = f"no column '{given}'" if given is not None else f"no {role} column"
+            raise InputError(
+                f"{path}: {wanted} among the columns {quoted(names)}; "
+                f"name it with --{role}-column, or call it one of {', '.join(usual[:4])}"
+            )
+        picked.append(name)
+    if picked[0] == picked[1]:
+        raise InputError(f"{path}: column {picked[0]!r} cannot be both image and caption")
+    return picked[0], picked[1]
+
+
+def unique(names: list[str]) -> list[str]:
+    """Make column names different from each other: nameless ones are numbered, repeated ones too."""
+    seen: dict[str, int] = {}
+    result = []
+    for position, name in enumerate(names, 1):
+        name = name.strip() or f"column {position}"
+        seen[name] = seen.get(name, 0) + 1
+        result.append(name if seen[name] == 1 else f"{name} {seen[name]}")
+    return result
+
+
+def one_caption_each(row: Row, caption: str) -> Iterator[Row]:
+    """Yield a row for each caption of a row whose caption cell is a list; any other row as it is."""
+    captions = row.cells.get(caption)
+    if not isinstance(captions, list) or row.problem:
+        yield row
+        return
+    for number, each in enumerate(captions or [""], 1):
+        where = f"{row.where} caption {number}" if len(captions) > 1 else row.where
+        yield Row(where, {**row.cells, caption: each})

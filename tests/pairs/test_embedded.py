@@ -1,0 +1,204 @@
+"""Images within Parquet files, and several captions in one row."""
+
+import io
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pair_sources import reasons, refused, touch
+from PIL import Image
+
+from pairsift.encode import default_cache, open_image
+from pairsift.pairs import load
+from pairsift.pairs.embedded import MODIFIED, Store
+
+COLORS = ["red", "green", "blue", "white", "black"]
+
+
+def picture(color: str, kind: str = "JPEG") -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (8, 8), color).save(out, kind)
+    return out.getvalue()
+
+
+def hub_table(captions: list[object] | None = None) -> pa.Table:
+    """Five images with their captions, as the library `datasets` writes them; the last two have no path."""
+    kinds = ["JPEG", "PNG", "WEBP", "GIF", "TIFF"]
+    cells = [
+        {"bytes": picture(color, kind), "path": f"{color}.jpg" if at < 3 else None}
+        for at, (color, kind) in enumerate(zip(COLORS, kinds, strict=True))
+    ]
+    captions = captions or [[f"{color} one", f"{color} two"] for color in COLORS]
+    return pa.table({"image": cells, "caption": captions, "shop": list("abcde")})
+
+
+def files_below(folder: Path) -> dict[str, tuple[int, int]]:
+    """Time and inode of every file, which change where one is written again."""
+    files = (file for file in folder.rglob("*") if file.is_file())
+    return {str(file): (file.stat().st_mtime_ns, file.stat().st_ino) for file in files}
+
+
+def test_images_and_lists_of_captions(tmp_path):
+    pq.write_table(hub_table(), tmp_path / "x.parquet", row_group_size=2)
+    pairs = load(tmp_path / "x.parquet", cache=tmp_path / "cache")
+    assert pairs.captions == [f"{color} {word}" for color in COLORS for word in ("one", "two")]
+    assert pairs.image_of.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert pairs.names == ["red.jpg", "green.jpg", "blue.jpg", "row 4", "row 5"]
+    assert pairs.columns == {"shop": [letter for letter in "abcde" for _ in range(2)]}
+    assert [path.suffix for path in pairs.paths] == [".jpg", ".png", ".webp", ".gif", ".tif"]
+    for path, color in zip(pairs.paths, COLORS, strict=True):
+        found = open_image(path).getpixel((4, 4))
+        assert np.abs(np.subtract(found, Image.new("RGB", (1, 1), color).getpixel((0, 0)))).max() < 10
+    assert "images within the file" in pairs.taken and "lists of captions" in pairs.taken
+    assert not pairs.skipped
+
+
+def test_reading_again_writes_nothing_and_reads_no_image(tmp_path, monkeypatch):
+    pq.write_table(hub_table(), tmp_path / "x.parquet")
+    first = load(tmp_path / "x.parquet", cache=tmp_path / "cache")
+    before = files_below(tmp_path / "cache")
+    monkeypatch.setattr(Store, "add", lambda *_: pytest.fail("an image was read again"))
+    again = load(tmp_path / "x.parquet", cache=tmp_path / "cache")
+    assert (again.paths, again.names, again.hash()) == (first.paths, first.names, first.hash())
+    assert files_below(tmp_path / "cache") == before
+
+
+def test_a_lost_image_is_written_again_with_the_same_time(tmp_path):
+    pq.write_table(hub_table(), tmp_path / "x.parquet")
+    first = load(tmp_path / "x.parquet", cache=tmp_path / "cache")
+    before = files_below(tmp_path / "cache")
+    first.paths[2].unlink()
+    assert load(tmp_path / "x.parquet", cache=tmp_path / "cache").paths == first.paths
+    after = files_below(tmp_path / "cache")
+    assert after.keys() == before.keys()
+    assert {name for name in after if after[name] != before[name]} <= {str(first.paths[2]), *index_of(after)}
+    assert first.paths[2].stat().st_mtime == MODIFIED
+
+
+def index_of(files: dict[str, tuple[int, int]]) -> list[str]:
+    return [name for name in files if name.endswith("index.txt")]
+
+
+def test_a_changed_source_is_read_anew(tmp_path):
+    pq.write_table(hub_table(), tmp_path / "x.parquet")
+    first = load(tmp_path / "x.parquet", cache=tmp_path / "cache")
+    pq.write_table(hub_table().slice(1), tmp_path / "x.parquet")
+    os.utime(tmp_path / "x.parquet", (1, 1))
+    second = load(tmp_path / "x.parquet", cache=tmp_path / "cache")
+    assert second.paths == first.paths[1:]
+    assert second.names == ["green.jpg", "blue.jpg", "row 3", "row 4"]
+
+
+def test_images_go_to_the_users_cache_unless_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    pq.write_table(hub_table(), tmp_path / "x.parquet")
+    assert all(path.is_relative_to(default_cache() / "images") for path in load(tmp_path / "x.parquet").paths)
+    (tmp_path / "file").touch()
+    line = refused(tmp_path / "x.parquet", cache=tmp_path / "file")
+    assert "cannot be written" in line and "--cache" in line
+
+
+def test_a_column_of_bytes_and_what_else_lies_in_such_files(tmp_path):
+    touch(tmp_path, "plain.jpg")
+    table = pa.table(
+        {
+            "jpg": pa.array([picture(color) for color in COLORS], pa.binary()),
+            "txt": COLORS,
+            "embedding": pa.array([bytes([255, 0, at]) for at in range(5)], pa.binary()),
+            "mask": [{"bytes": picture("red"), "path": None}] * 5,
+            "shop": pa.array([b"a", b"b", b"c", b"d", b"e"], pa.binary()),
+        }
+    )
+    pq.write_table(table, tmp_path / "x.parquet")
+    options = {"image_column": "jpg", "caption_column": "txt", "cache": tmp_path / "cache"}
+    for _ in range(2):
+        pairs = load(tmp_path / "x.parquet", **options)
+        assert pairs.names == [f"row {number}" for number in range(1, 6)]
+        assert pairs.captions == COLORS
+        assert pairs.columns == {"shop": list("abcde")}
+
+
+def test_rows_without_bytes_name_files_and_broken_bytes_are_kept_for_the_decoder(tmp_path):
+    touch(tmp_path, "near.jpg")
+    cells = [
+        {"bytes": picture("red"), "path": "a.jpg"},
+        {"bytes": None, "path": "near.jpg"},
+        {"bytes": b"", "path": None},
+        {"bytes": b"no picture", "path": "b.jpg"},
+        None,
+        {"bytes": picture("red"), "path": "same.jpg"},
+    ]
+    pq.write_table(pa.table({"image": cells, "text": list("abcdef")}), tmp_path / "x.parquet")
+    for _ in range(2):
+        pairs = load(tmp_path / "x.parquet", cache=tmp_path / "cache")
+        assert pairs.image_of.tolist() == [0, 1, -1, 2, -1, 0]
+        assert pairs.paths[1] == tmp_path / "near.jpg"
+        assert pairs.paths[2].read_bytes() == b"no picture"
+        assert {pair: reason for pair, (_, reason) in reasons(pairs).items()} == dict.fromkeys([2, 4], "names no image")
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json", "parquet"])
+def test_captions_in_lists_count_as_records_each(tmp_path, kind):
+    touch(tmp_path, "a.jpg", "b.jpg", "c.jpg")
+    rows = [
+        {"image": "a.jpg", "captions": ["one", "two", "", None], "price": "1"},
+        {"image": "b.jpg", "captions": [], "price": "2"},
+        {"image": "b.jpg", "captions": ["three"], "price": "3"},
+        {"image": "c.jpg", "captions": ["four", "four"], "price": "4"},
+    ]
+    path = tmp_path / f"x.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text(json.dumps(rows) if kind == "json" else "\n".join(map(json.dumps, rows)))
+    pairs = load(path)
+    place = {"jsonl": "line", "json": "record", "parquet": "row"}[kind]
+    assert pairs.captions == ["one", "two", "", "", "", "three", "four", "four"]
+    assert pairs.columns["price"] == ["1", "1", "1", "1", "2", "3", "4", "4"]
+    assert reasons(pairs) == {
+        2: (f"x.{kind} {place} 1 caption 3", "the caption is empty"),
+        3: (f"x.{kind} {place} 1 caption 4", "the caption is empty"),
+        4: (f"x.{kind} {place} 2", "the caption is empty"),
+        7: (f"x.{kind} {place} 4 caption 2", f"repeats x.{kind} {place} 4 caption 1"),
+    }
+
+
+def test_one_row_group_is_in_memory_at_a_time(tmp_path, monkeypatch):
+    cells = [{"bytes": np.random.default_rng(at).bytes(1 << 18), "path": None} for at in range(40)]
+    table = pa.table({"image": cells, "caption": [str(at) for at in range(40)]})
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=4, compression="none")
+    del table
+    before, held, add = pa.total_allocated_bytes(), [], Store.add
+
+    def watched(self, data, name):
+        held.append(pa.total_allocated_bytes() - before)
+        return add(self, data, name)
+
+    monkeypatch.setattr(Store, "add", watched)
+    load(tmp_path / "x.parquet", cache=tmp_path / "cache")
+    assert len(held) == 40
+    assert max(held) < 4 << 20  # a group has 1 MB, the file 10 MB
+
+
+contents = st.lists(st.one_of(st.none(), st.binary(max_size=40)), min_size=3, max_size=8)
+
+
+@given(contents, st.integers(1, 4))
+def test_every_image_comes_back_byte_by_byte(images, group):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        cells = [{"bytes": data, "path": None} for data in [b"1", b"2", b"3", *images]]
+        kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+        table = pa.table({"image": pa.array(cells, kind), "caption": [str(at) for at in range(len(cells))]})
+        pq.write_table(table, folder / "x.parquet", row_group_size=group)
+        for _ in range(2):
+            pairs = load(folder / "x.parquet", cache=folder / "cache")
+            found = [pairs.paths[row].read_bytes() if row >= 0 else None for row in pairs.image_of]
+            assert found == [cell["bytes"] or None for cell in cells]
