@@ -14,7 +14,7 @@ from pairsift.pairs.embedded import Embedded, Store, image_suffix
 from pairsift.pairs.readers.rows import SPLIT_COLUMNS, Row, Table, find_column, pick, unique
 from pairsift.pairs.records import Columns, as_text, one_line
 
-ROWS = 64  # read at once where rows hold images
+ROWS = 16  # read at once where rows hold images
 TEXT_ROWS = 4096
 PEEK = 8  # rows that tell whether bytes are images or text
 BUFFER = 1 << 20  # bytes; a column is streamed in such parts instead of being read whole
