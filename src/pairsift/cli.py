@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not words or words[0] in ("-h", "--help"):
         print(_usage())
         return 0
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # what is wrong with an image is told where it is skipped
     try:
         if words[0] == "--version":
             from importlib.metadata import version

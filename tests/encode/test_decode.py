@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pairsift.encode import decode
 from pairsift.encode.decode import BadImage, open_image
 
 
@@ -88,15 +89,100 @@ def png_header_only(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
 
 
-@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-@pytest.mark.parametrize(("width", "height"), [(10_000, 10_000), (60_000, 60_000)])
-def test_a_huge_image_is_refused_before_it_is_decoded(tmp_path, width, height, monkeypatch):
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("width", "height", "says"),
+    [(10_000, 10_000, "too many pixels for its file"), (60_000, 60_000, "at most 1,073,741,824")],
+)
+def test_a_huge_image_is_refused_before_it_is_decoded(tmp_path, width, height, says, monkeypatch):
     (tmp_path / "huge.png").write_bytes(png_header_only(width, height))
     monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("decoded"))
     limit = Image.MAX_IMAGE_PIXELS
-    with pytest.raises(BadImage, match="too many pixels"):
+    with pytest.raises(BadImage, match=says):
         open_image(tmp_path / "huge.png")
     assert limit == Image.MAX_IMAGE_PIXELS
+
+
+def gradient(width: int, height: int) -> Image.Image:
+    """Red grows to the right and green downwards, with noise, which does not compress."""
+    x, y = np.meshgrid(np.linspace(0, 240, width), np.linspace(0, 240, height))
+    noise = np.random.default_rng(0).integers(0, 16, (height, width))
+    return Image.fromarray(np.stack([x, y, noise], 2).astype(np.uint8))
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_image_above_pillows_limit_is_decoded_smaller(tmp_path):
+    assert decode.LARGE == Image.MAX_IMAGE_PIXELS
+    Image.radial_gradient("L").resize((12_000, 8_000)).save(tmp_path / "a.jpg")
+    assert open_image(tmp_path / "a.jpg", smallest=400).size == (750, 500)
+    assert open_image(tmp_path / "a.jpg").size == (6000, 4000)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("ending", ["png", "jpg", "tif", "webp", "bmp", "gif"])
+@pytest.mark.parametrize("smallest", [None, 30])
+def test_large_images_of_every_format_keep_their_looks(tmp_path, monkeypatch, ending, smallest):
+    gradient(400, 200).save(tmp_path / f"a.{ending}")
+    whole = open_image(tmp_path / f"a.{ending}")
+    monkeypatch.setattr(decode, "LARGE", 50_000)
+    monkeypatch.setattr(decode, "KEPT_SIDE", 60)
+    small = open_image(tmp_path / f"a.{ending}", smallest)
+    assert (smallest or 60) <= small.height <= 100
+    assert abs(small.width - 2 * small.height) <= 1
+    wanted = np.asarray(whole.resize(small.size, Image.Resampling.BOX), float)
+    assert np.abs(np.asarray(small, float) - wanted).mean() < 3
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGBA", "CMYK", "I;16", "I", "F"])
+def test_large_images_of_every_mode_become_rgb(tmp_path, monkeypatch, mode):
+    image = gradient(400, 200)
+    image = image.convert("L").convert("I").convert("I;16") if mode == "I;16" else image.convert(mode)
+    name = "a.tif" if mode in ("CMYK", "F", "I") else "a.png"
+    image.save(tmp_path / name)
+    whole = open_image(tmp_path / name)
+    monkeypatch.setattr(decode, "LARGE", 50_000)
+    small = open_image(tmp_path / name, smallest=50)
+    assert (small.mode, small.size) == ("RGB", (100, 50))
+    wanted = np.asarray(whole.resize(small.size, Image.Resampling.BOX), float)
+    assert np.abs(np.asarray(small, float) - wanted).mean() < 12
+
+
+def test_a_large_image_is_turned_upright(tmp_path, monkeypatch):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for ending in ("jpg", "png", "tif", "webp"):
+        gradient(400, 200).save(tmp_path / f"a.{ending}", exif=exif)
+    monkeypatch.setattr(decode, "LARGE", 50_000)
+    sizes = [open_image(tmp_path / f"a.{ending}", 50).size for ending in ("jpg", "png", "tif", "webp")]
+    assert sizes == [(50, 100)] * 4
+
+
+def test_what_a_large_image_may_take(tmp_path, monkeypatch):
+    gradient(400, 200).save(tmp_path / "a.jpg")
+    gradient(400, 200).save(tmp_path / "progressive.jpg", progressive=True)
+    gradient(400, 200).save(tmp_path / "a.png")
+    Image.new("RGB", (400, 200)).save(tmp_path / "flat.png")
+    monkeypatch.setattr(decode, "LARGE", 50_000)
+    monkeypatch.setattr(decode, "LARGEST_DECODED", 60_000)
+    assert open_image(tmp_path / "a.jpg", 50).size == (100, 50)
+    for name in ("a.png", "progressive.jpg"):
+        with pytest.raises(BadImage, match="80,000, at most 60,000"):
+            open_image(tmp_path / name, 50)
+    monkeypatch.setattr(decode, "LARGEST_DECODED", 100_000)
+    assert open_image(tmp_path / "a.png", 50).size == (100, 50)
+    with pytest.raises(BadImage, match="400x200 in"):
+        open_image(tmp_path / "flat.png", 50)
+    monkeypatch.setattr(decode, "LARGEST", 70_000)
+    with pytest.raises(BadImage, match="at most 70,000 in all"):
+        open_image(tmp_path / "a.jpg", 50)
+
+
+def test_several_images_in_one_file_as_phones_write_them(tmp_path):
+    frames = [gradient(400, 200), Image.new("RGB", (400, 200), "blue")]
+    frames[0].save(tmp_path / "a.mpo", save_all=True, append_images=frames[1:])
+    (tmp_path / "a.mpo").rename(tmp_path / "a.jpg")
+    assert open_image(tmp_path / "a.jpg", 50).size == (100, 50)
+    assert open_image(tmp_path / "a.jpg", 50).getpixel((99, 25))[2] < 60
 
 
 def bad_files(folder: Path) -> dict[str, str]:

@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from urllib.parse import quote_from_bytes
 
+from pairsift.encode.decode import BadImage, open_image
+
 SIDE = 160  # pixels of the longer side; shown at 132
 QUALITY = 75
 NEAR = 2  # folders that a relative address may go up, as from runs/mine to a source beside runs
@@ -15,21 +17,15 @@ NEAR = 2  # folders that a relative address may go up, as from runs/mine to a so
 
 def thumbnail(path: Path) -> str | None:
     """Make a small JPEG of an image, upright, transparency on white, as a data URI; None where it cannot be read."""
-    from PIL import Image, ImageOps
+    from PIL import Image
 
     try:
-        with Image.open(path) as opened:
-            opened.draft("RGB", (2 * SIDE, 2 * SIDE))
-            image = ImageOps.exif_transpose(opened)
-            image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
-            if image.has_transparency_data:
-                image = image.convert("RGBA")
-                white = Image.new("RGBA", image.size, "white")
-                image = Image.alpha_composite(white, image)
-            out = io.BytesIO()
-            image.convert("RGB").save(out, "JPEG", quality=QUALITY, optimize=True)
-    except Exception:  # whatever a broken file makes the decoder raise, the report is still written
+        image = open_image(path, smallest=2 * SIDE)
+    except BadImage:  # the report is still written
         return None
+    image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+    out = io.BytesIO()
+    image.save(out, "JPEG", quality=QUALITY, optimize=True)
     return "data:image/jpeg;base64," + base64.b64encode(out.getvalue()).decode("ascii")
 
 

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import stat
+import struct
+import threading
+from contextlib import nullcontext
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
+
+LARGE = 89_478_485  # pixels above which an image is made smaller; Pillow warns from there on
+LARGEST = 1 << 30  # pixels; only JPEGs may have so many, which are decoded at an eighth of their size
+LARGEST_DECODED = 1 << 28  # pixels held at once, of up to 4 bytes
+MOST_COMPRESSED = 300.0  # bytes of a large image's pixels for each byte of its file; zlib reaches 1,030
+KEPT_SIDE = 2048  # pixels that a large image's sides keep where nobody asks for a size
+BITS = {"1": 1, "L": 8, "P": 8, "LA": 16, "I;16": 16, "I;16B": 16, "RGBA": 32, "CMYK": 32, "I": 32, "F": 32}
+JPEGS = ("JPEG", "MPO")  # MPO: several in one file, as phones write them
+_large_images = threading.Lock()
 
 
 class BadImage(Exception):
@@ -25,25 +38,26 @@ def open_image(path: Path, smallest: int | None = None) -> Image.Image:
     """Decode an image file into RGB.
 
     The first frame counts where there are several. EXIF orientation is applied, transparency is laid over white, and
-    grey values of more than 8 bits are scaled to 8 bits.
+    grey values of more than 8 bits are scaled to 8 bits. Images of more than `LARGE` pixels come out smaller than they
+    are and are decoded one at a time, so that memory stays bounded.
 
     Args:
         path: The file.
         smallest: A JPEG may be decoded at half, a quarter or an eighth of its size as long as both sides keep this many
-            pixels, which is far faster for photographs; None decodes in full.
+            pixels, which is far faster for photographs; None decodes in full. Large images of any format are made
+            smaller as long as their sides keep this many pixels, or `KEPT_SIDE` where None is given.
 
     Raises:
-        BadImage: The file is missing, empty, not an image, broken, truncated, or holds more pixels than
-            `PIL.Image.MAX_IMAGE_PIXELS` (such a file is refused before it is decoded).
+        BadImage: The file is missing, empty, not an image, broken, truncated, or would take too much memory: see
+            `LARGEST`, `LARGEST_DECODED` and `MOST_COMPRESSED` (such a file is refused before it is decoded).
     """
     try:
-        _check_file(path)
-        with Image.open(path) as image:
-            _check_size(image)
-            if smallest is not None and image.format == "JPEG":
-                image.draft(image.mode, (smallest, smallest))
-            image.load()
-            return _to_rgb(_upright(image))
+        bytes_on_disk = _check_file(path)
+        with path.open("rb") as stream, _opened(stream) as image:
+            _check_size(image, bytes_on_disk)
+            large = image.width * image.height > LARGE
+            with _large_images if large else nullcontext():
+                return _to_rgb(_upright(_loaded(image, smallest or (KEPT_SIDE if large else None), large)))
     except BadImage:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -57,7 +71,51 @@ def open_image(path: Path, smallest: int | None = None) -> Image.Image:
         raise BadImage(f"the image is broken or truncated ({said})".rstrip(".")) from error
 
 
-def _check_file(path: Path) -> None:
+def _opened(stream: BinaryIO) -> Image.Image:
+    """Read an image's head by the first of Pillow's readers that knows it.
+
+    `Image.open` does the same, but refuses large images by a limit that all of a process shares, and warns below it.
+    """
+    Image.preinit()  # the usual formats, which are then tried first
+    Image.init()
+    start = stream.read(16)
+    for name in Image.ID:
+        reader, accepts = Image.OPEN[name]
+        if accepts is not None and accepts(start) is not True:  # False, or a line that says what is missing
+            continue
+        stream.seek(0)
+        try:
+            return reader(stream, "")
+        except (SyntaxError, IndexError, TypeError, struct.error):  # how a reader says that it is another format
+            continue
+    raise UnidentifiedImageError
+
+
+def _loaded(image: Image.Image, smallest: int | None, large: bool) -> Image.Image:
+    """Decode the pixels, and make a large image smaller at once."""
+    progressive = "progressive" in image.info  # then the decoder holds all of it, at whatever size it is asked for
+    whole = image.width * image.height
+    if smallest is not None and image.format in JPEGS:
+        image.draft(image.mode, (smallest, smallest))
+    decoded = whole if progressive else image.width * image.height
+    if decoded > LARGEST_DECODED:
+        raise BadImage(f"the image has too many pixels to decode ({decoded:,}, at most {LARGEST_DECODED:,})")
+    image.load()
+    factor = min(image.size) // smallest if large and smallest else 1
+    return _reducible(image).reduce(factor) if factor > 1 else image
+
+
+def _reducible(image: Image.Image) -> Image.Image:
+    """The image in a mode whose pixels can be averaged."""
+    if image.mode == "P":
+        return image.convert("RGBA" if image.has_transparency_data else "RGB")
+    if image.mode == "1" or image.mode.startswith("I;16"):
+        return image.convert("L" if image.mode == "1" else "I")
+    return image
+
+
+def _check_file(path: Path) -> int:
+    """Return the file's size in bytes."""
     try:
         status = path.stat()
     except FileNotFoundError as error:
@@ -68,15 +126,24 @@ def _check_file(path: Path) -> None:
         raise BadImage("it is not a file")
     if status.st_size == 0:
         raise BadImage("the file is empty")
+    return status.st_size
 
 
-def _check_size(image: Image.Image) -> None:
+def _check_size(image: Image.Image, bytes_on_disk: int) -> None:
+    """Refuse an image without pixels, and one that would take too much memory."""
     width, height = image.size
     if width < 1 or height < 1:
         raise BadImage(f"the image has no pixels ({width}x{height})")
-    limit = Image.MAX_IMAGE_PIXELS
-    if limit is not None and width * height > limit:
-        raise BadImage(f"the image has too many pixels ({width}x{height}, at most {limit} in all)")
+    if width * height > LARGEST:
+        raise BadImage(f"the image has too many pixels ({width}x{height}, at most {LARGEST:,} in all)")
+    if width * height <= LARGE or image.format in JPEGS:  # a JPEG's blocks take bytes of their own
+        return
+    share = width * height * BITS.get(image.mode, 24) / 8 / bytes_on_disk
+    if share > MOST_COMPRESSED:
+        raise BadImage(
+            f"the image has too many pixels for its file ({width}x{height} in {bytes_on_disk:,} bytes), as files have "
+            "that are made to fill the memory"
+        )
 
 
 def _upright(image: Image.Image) -> Image.Image:
