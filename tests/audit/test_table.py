@@ -9,8 +9,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 
 from pairsift.audit import detection, drop_same_text, issue_table, worded, write_division, write_issues
+from pairsift.audit.spreadsheet import harmless
 from pairsift.errors import WriteError
 from pairsift.pairs.pairs import Pairs
 
@@ -140,8 +143,36 @@ def test_files_hold_all_rows_and_the_flagged_ones(tmp_path):
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == found.column_names
     assert [row["pair"] for row in rows] == ["4", "1", "3"]
-    assert rows[1]["given_caption"] == given.captions[1]
+    assert rows[1]["given_caption"] == "'" + given.captions[1]
     assert found["given_caption"].to_pylist()[3] == "broken \ufffd name"
+
+
+FORMULAS = ["=1+2", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "+49 30 123", "- a dash"]
+FIGURES = ["-3.5", "+7", "-.5", "-1e-3", "=", "a=b", "'=1", ""]
+
+
+def test_formulas_are_text_in_the_csv_and_untouched_in_parquet(tmp_path):
+    given = pairs(16, truth=False, columns={"note": [*FORMULAS, *FIGURES], "=name": ["x"] * 16})
+    given = replace(given, captions=[f"{text} caption" for text in [*FORMULAS, *FIGURES]])
+    write_issues(table(given, np.linspace(0, 0.4, 16)), tmp_path)
+    with (tmp_path / "issues.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["note"] for row in rows] == [*(f"'{text}" for text in FORMULAS), *FIGURES[:4], "'=", *FIGURES[5:]]
+    assert [row["given_caption"][0] for row in rows[:8]] == ["'"] * 8
+    assert "'=name" in rows[0]
+    assert [float(row["mismatch_score"]) for row in rows] == pytest.approx(np.linspace(0, 0.4, 16).tolist())
+    kept = pyarrow.parquet.read_table(tmp_path / "pairs.parquet")
+    assert kept["note"].to_pylist() == given.columns["note"]
+    assert kept["given_caption"].to_pylist() == given.captions
+    assert "=name" in kept.column_names
+
+
+@drawn(st.text())
+def test_text_in_a_csv_is_a_number_or_starts_harmlessly(text):
+    safe = harmless(text)
+    assert safe in (text, f"'{text}")
+    if safe[:1] in tuple("=+-@\t\r"):
+        float(safe)
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):

@@ -34,6 +34,7 @@ from pairsift.api.prepare import (
     check,
     matcher_factory,
     prepare,
+    skipped_line,
     write_json,
     write_skipped,
     write_text,
@@ -75,6 +76,8 @@ def fit_config(config: Config, progress: bool = True) -> Run:
     limit_threads(options.threads)
     began = time.monotonic()
     prepared = begin(folder, config, progress)
+    if progress and (line := skipped_line(prepared.pairs, folder / SKIPPED)):
+        print(line, file=sys.stderr)
     encoded = time.monotonic()
     factory = matcher_factory(config, prepared)
     job = Job(prepared.pairs, prepared.features, factory, config.method(), config.ranking(), options, folder, progress)

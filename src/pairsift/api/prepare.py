@@ -22,6 +22,7 @@ from pairsift.api.fitted_texts import run_ngrams
 from pairsift.api.folder import FRONT, NGRAMS, SOURCE, VOCABULARY
 from pairsift.api.numbering import check_numbering, run_numbering
 from pairsift.api.options import DataOptions, EncodeOptions
+from pairsift.audit.spreadsheet import harmless
 from pairsift.encode import (
     LEARNED,
     Features,
@@ -40,6 +41,7 @@ from pairsift.encode.front import Front
 from pairsift.errors import InputError, writing
 from pairsift.match import MATCHERS, Matcher
 from pairsift.pairs import Changes, Noise, Pairs, inject, load, merge, read_index, read_kept, unchanged
+from pairsift.pairs.records import one_line
 from pairsift.train.board import demand_board
 from pairsift.train.loop import pick_device
 from pairsift.train.options import TrainOptions
@@ -278,11 +280,21 @@ def matcher_sizes(config: Config, prepared: Prepared) -> dict[str, int | None]:
 
 
 def write_skipped(pairs: Pairs, path: Path) -> None:
-    """Write what was left out and why: columns where, reason, pair."""
+    """Write what was left out and why: columns where, reason, pair. No text is a formula to a spreadsheet."""
     with writing(path), path.open("w", newline="", encoding="utf-8", errors="replace") as stream:
         writer = csv.writer(stream)
         writer.writerow(("where", "reason", "pair"))
-        writer.writerows((skip.where, skip.reason, skip.pair if skip.pair >= 0 else "") for skip in pairs.skipped)
+        for skip in pairs.skipped:
+            writer.writerow((harmless(skip.where), harmless(skip.reason), skip.pair if skip.pair >= 0 else ""))
+
+
+def skipped_line(pairs: Pairs, path: Path) -> str:
+    """Return the console's line on skipped pairs and their list at `path`; empty where there are none."""
+    if not pairs.skipped:
+        return ""
+    first = pairs.skipped[0]
+    one = one_line(f"{first.where}: {first.reason}", 200)
+    return f"{pairs.n_skipped:,} of {len(pairs):,} pairs were skipped, the first: {one}; the whole list: {path}"
 
 
 def write_text(path: Path, content: str) -> None:

@@ -15,6 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from pairsift.audit.spreadsheet import harmless_table
 from pairsift.errors import writing
 from pairsift.pairs.pairs import Ints, Pairs
 from pairsift.retrieve.ranks import FloatArray
@@ -96,12 +97,12 @@ def drop_same_text(pairs: Pairs, ids: Ints, suggested_from: Ints) -> Ints:
 def write_issues(table: pa.Table, folder: Path) -> None:
     """Writes `pairs.parquet` (all rows) and `issues.csv` (flagged rows, worst first) into a folder.
 
-    Each file appears whole or not at all. Captions stand in the CSV as they are: a spreadsheet may take one
-    that begins with `=` for a formula, so import it as text.
+    Each file appears whole or not at all. In the CSV an apostrophe goes before text that a spreadsheet would run as a
+    formula.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    issues = table.filter(table["is_mismatch"])
+    issues = harmless_table(table.filter(table["is_mismatch"]))
     _atomically(folder / PAIRS_FILE, lambda path: pyarrow.parquet.write_table(table, path))
     _atomically(folder / ISSUES_FILE, lambda path: pyarrow.csv.write_csv(issues, path))
 

@@ -101,6 +101,11 @@ class Pairs:
         """Number of images, usable or not."""
         return len(self.names)
 
+    @property
+    def n_skipped(self) -> int:
+        """Number of pairs left out; `skipped` has one entry for all pairs of an image that cannot be read."""
+        return int(np.count_nonzero(self.split == SKIPPED))
+
     def ids(self, *splits: str) -> Ints:
         """Return the ids of the pairs in these splits (default: train, dev, test and added), ascending, (n,)."""
         return np.flatnonzero(np.isin(self.split, splits or JUDGED)).astype(np.int64)

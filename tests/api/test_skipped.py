@@ -1,0 +1,53 @@
+"""What a user is told of records that could not be used."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from pairsift.api.fit import fit
+from pairsift.api.prepare import skipped_line, write_skipped
+from pairsift.pairs import Pairs, Skip
+
+
+def some_pairs(*skipped: Skip) -> Pairs:
+    split = np.array(["train"] * 4, dtype="<U7")
+    split[[skip.pair for skip in skipped]] = "skipped"
+    paths = [Path(f"{row}.jpg") for row in range(2)]
+    return Pairs("x.csv", ["a", "b"], paths, list("abcd"), np.array([0, 0, 1, 1]), split, skipped=skipped)
+
+
+def test_formulas_in_the_list_are_text_and_numbers_stay_numbers(tmp_path):
+    skipped = Skip("=cmd.txt line 3", "the caption is empty", 1), Skip("x.csv line 4", "+split is none of train", 3)
+    pairs = some_pairs(*skipped).skip_images({0: "the file is empty"})
+    write_skipped(pairs, tmp_path / "skipped.csv")
+    with (tmp_path / "skipped.csv").open(newline="") as file:
+        rows = [tuple(row) for row in csv.reader(file)]
+    assert rows == [
+        ("where", "reason", "pair"),
+        ("'=cmd.txt line 3", "the caption is empty", "1"),
+        ("x.csv line 4", "'+split is none of train", "3"),
+        ("a", "the file is empty", ""),
+    ]
+
+
+def test_the_line_counts_pairs_and_names_the_list():
+    assert skipped_line(some_pairs(), Path("run/skipped.csv")) == ""
+    pairs = some_pairs().skip_images({0: "the image is\nbroken"})
+    assert pairs.n_skipped == 2
+    line = skipped_line(pairs, Path("run/skipped.csv"))
+    assert line == "2 of 4 pairs were skipped, the first: a: the image is broken; the whole list: run/skipped.csv"
+
+
+def test_a_fit_says_how_many_pairs_it_skipped(capfd, place, scenes, quick):
+    with (scenes / "captions.csv").open(newline="") as stream:
+        records = [(f"../scenes/images/{row['image']}", row["caption"]) for row in csv.DictReader(stream)][:250]
+    (place / "told").mkdir()
+    with (place / "told" / "x.csv").open("w", newline="", encoding="cp1252") as stream:
+        csv.writer(stream).writerows([("image", "caption"), *records, ("gone.jpg", "é"), (records[0][0], "Tür")])
+    options = {name: value for name, value in quick.items() if not name.startswith("noise")}
+    fit(place / "told" / "x.csv", {**options, "out": str(place / "told-run")})
+    said = capfd.readouterr().err
+    assert "lines that are not UTF-8 and were read as cp1252 (Western): 2: 252 pairs" in said
+    assert "1 of 252 pairs were skipped, the first: x.csv line 252: no image file at" in said
+    assert said.count(str(place / "told-run" / "skipped.csv")) == 1
