@@ -141,8 +141,8 @@ def _check_size(image: Image.Image, bytes_on_disk: int) -> None:
     share = width * height * BITS.get(image.mode, 24) / 8 / bytes_on_disk
     if share > MOST_COMPRESSED:
         raise BadImage(
-            f"the image has too many pixels for its file ({width}x{height} in {bytes_on_disk:,} bytes), as files have "
-            "that are made to fill the memory"
+            f"the image has too many pixels for its file ({width}x{height} in {bytes_on_disk:,} bytes): "
+            "it looks like a decompression bomb"
         )
 
 
