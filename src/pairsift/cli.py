@@ -261,9 +261,8 @@ def _recall(splits: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
 def _summary(folder: Path, metrics: Mapping[str, object]) -> None:
     """What a run found, for a person."""
     print(_recall({name: metrics[name] for name in ("test", "dev") if name in metrics}))  # type: ignore[misc]
-    rate: Mapping[str, float] = metrics["noise_rate"]  # type: ignore[assignment]
-    known = f" (true: {rate['true']:.1%})" if "true" in rate else ""
-    print(f"\nestimated share of mismatched pairs: {rate['estimated']:.1%}{known}")
+    rate: Mapping[str, float | None] = metrics["noise_rate"]  # type: ignore[assignment]
+    print(f"\nestimated share of mismatched training pairs: {_rate(rate)}")
     found: Mapping[str, float] | None = metrics.get("detection")  # type: ignore[assignment]
     if found and found["auroc"] is not None:
         right = (
@@ -274,7 +273,18 @@ def _summary(folder: Path, metrics: Mapping[str, object]) -> None:
         print(f"mismatched training pairs: {found['flagged']} flagged{right}, AUROC {found['auroc']:.4f}")
     if kinds := metrics.get("verdicts"):
         print(f"kinds of mismatch, all splits: {', '.join(f'{n} {name}' for name, n in kinds.items())}")  # type: ignore[attr-defined]
+    for warning in metrics.get("warnings", ()):  # type: ignore[attr-defined]
+        print(f"warning: {warning}")
     print(f"table of suspects: {folder / 'issues.csv'}\nreport: {folder / 'report.html'}")
+
+
+def _rate(rate: Mapping[str, float | None]) -> str:
+    """An estimate with its interval, and the truth where it is known."""
+    if rate["estimated"] is None:
+        return "there are too few pairs to tell"
+    ends = f" ({rate['low']:.0%} to {rate['high']:.0%})" if rate.get("low") is not None else ""
+    known = f", true: {rate['true']:.1%}" if rate.get("true") is not None else ""
+    return f"{rate['estimated']:.1%}{ends}{known}"
 
 
 VERBS: dict[str, Callable[[Sequence[str]], None]] = {

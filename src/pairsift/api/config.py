@@ -45,7 +45,7 @@ class Parser(ArgumentParser):
 class Choice:
     """The parts of a run that have options of their own: their names, and the preset that sets their defaults."""
 
-    method: str = "pc2"
+    method: str = "crossfit"
     matcher: str = "two_tower"
     loss: str | None = None
     preset: str | None = None

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pairsift.api.belief import Believer
 from pairsift.api.config import CHOICES, UNKEPT, Config, flattened
 from pairsift.api.folder import (
     CHECKPOINT,
@@ -31,6 +32,7 @@ from pairsift.api.folder import (
 )
 from pairsift.api.prepare import (
     Prepared,
+    cache_of,
     check,
     matcher_factory,
     prepare,
@@ -80,7 +82,12 @@ def fit_config(config: Config, progress: bool = True) -> Run:
         print(line, file=sys.stderr)
     encoded = time.monotonic()
     factory = matcher_factory(config, prepared)
-    job = Job(prepared.pairs, prepared.features, factory, config.method(), config.ranking(), options, folder, progress)
+    believer = Believer(prepared, folder, options.seed, cache_of(config), progress)
+    belief = believer.train(options)
+    judged = time.monotonic()
+    known = believer.prior(belief), believer.likeness()
+    parts = config.method(), config.ranking(), options, folder, progress
+    job = Job(prepared.pairs, prepared.features, factory, *parts, *known)
     trainer = Trainer(job)
     trainer.run(resume=bool(config["resume"]))
     for k, network in enumerate(trainer.networks):
@@ -91,10 +98,11 @@ def fit_config(config: Config, progress: bool = True) -> Run:
     with mixed(trainer.device, options):
         recall = {name: evaluate(matchers, prepared.features, prepared.pairs, name) for name in ("test", "dev")}
     facts = {"best": {"epoch": trainer.at.best_epoch, "dev_rsum": trainer.at.best_rsum}}
-    seconds = {"encode": round(encoded - began, 1), "train": round(trainer.at.seconds, 1)}
+    seconds = {"encode": round(encoded - began, 1), "evidence": round(judged - encoded, 1)}
+    seconds["train"] = round(trainer.at.seconds, 1)
     write_json(folder / METRICS, {**recall, **facts, **facts_of(config, prepared), "seconds": seconds})
     run = Run(folder, prepared, progress)
-    run.audit()
+    run.audit(belief)
     write_json(folder / METRICS, {**run.metrics, "peak_memory_gb": round(_peak(), 2)})
     (folder / CHECKPOINT).unlink(missing_ok=True)
     (folder / "model" / "best.safetensors").unlink(missing_ok=True)

@@ -236,7 +236,7 @@ def _features(config: Config, pairs: Pairs, texts: TextEncoder, progress: bool) 
         images = image_encoder(encode.image_encoder or IMAGE_ENCODER, regions=kind == "regions")
     if progress:
         print(f"{pairs.taken}: {len(pairs)} pairs, {pairs.n_images} images", file=sys.stderr)
-    cache = Path(encode.cache) if encode.cache else None
+    cache = cache_of(config)
     if isinstance(texts, Front):
         return texts.features(pairs, cache, progress)
     if images is not None:
@@ -244,6 +244,12 @@ def _features(config: Config, pairs: Pairs, texts: TextEncoder, progress: bool) 
     assert pairs.features is not None and kind != "pixels"
     table = Table(open_stacked(pairs.features, kind))
     return Features(table, encode_captions(pairs, texts, cache, progress)), {}
+
+
+def cache_of(config: Config) -> Path | None:
+    """Return the folder of the feature cache that the options name; None for the usual one."""
+    named = config.group(EncodeOptions).cache
+    return Path(named) if named else None
 
 
 def _noisy(pairs: Pairs, data: DataOptions) -> Pairs:

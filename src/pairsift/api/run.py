@@ -13,21 +13,35 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import torch
+from numpy.typing import NDArray
 
+from pairsift.api.belief import Believer
+from pairsift.api.caveats import rate_of, warnings_of
 from pairsift.api.config import Config
 from pairsift.api.folder import CONFIG, LOG, METRICS, PAIRS_FILE, REPORT, SKIPPED, demand_finished, weights
-from pairsift.api.prepare import Prepared, matcher_factory, matcher_sizes, reopen, text_name, write_json, write_skipped
+from pairsift.api.prepare import (
+    Prepared,
+    cache_of,
+    matcher_factory,
+    matcher_sizes,
+    reopen,
+    text_name,
+    write_json,
+    write_skipped,
+)
 from pairsift.api.search import Search, make_index
 from pairsift.audit import detection, drop_same_text, issue_table, kinds, worded, write_issues, write_report
-from pairsift.audit.score import judge
+from pairsift.audit.suggest import suggest
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError, WriteError
 from pairsift.match import Matcher
 from pairsift.pairs import SPLITS, Pairs
+from pairsift.pairs.pairs import Ints
 from pairsift.retrieve.codes import Gallery, evaluate
 from pairsift.train.checkpoint import read_tensors, under
 from pairsift.train.loop import mixed, pick_device
 from pairsift.train.options import TrainOptions
+from pairsift.trust.heldout import FEWEST, Belief
 
 
 class Run:
@@ -124,19 +138,23 @@ class Run:
             raise InputError(f"{self.folder} holds an imported run: judge its pairs first, `pairsift audit`")
         return pyarrow.parquet.read_table(self.folder / PAIRS_FILE)
 
-    def audit(self) -> pa.Table:
-        """Judge every usable pair and write `pairs.parquet`, `issues.csv`, `metrics.json` and `report.html`."""
-        pairs = self.pairs
-        ids, rows = pairs.ids(), pairs.images()
-        owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
-        gallery = Gallery.of(self.matchers, self.prepared.features, rows, ids)
-        train = pairs.trained[ids]
-        with self._mixed():
-            verdicts = judge(gallery, owner, int(self.config["seed"]), train)
-        suggested = drop_same_text(pairs, ids, np.where(verdicts.suggested >= 0, ids[verdicts.suggested], -1))
-        words = worded(ids, verdicts.is_mismatch, self.folder)
-        table = issue_table(pairs, ids, verdicts.score, verdicts.is_mismatch, words, suggested)
-        metrics = {**self.metrics, "noise_rate": {"estimated": float(np.mean(1 - verdicts.score[train]))}}
+    def audit(self, belief: Belief | None = None) -> pa.Table:
+        """Judge every usable pair and write `pairs.parquet`, `issues.csv`, `metrics.json` and `report.html`.
+
+        Args:
+            belief: What held-out evidence says of the pairs; by default it is computed again.
+        """
+        pairs, ids = self.pairs, self.pairs.ids()
+        if belief is None:
+            cache = cache_of(self.config)
+            belief = Believer(self.prepared, self.folder, int(self.config["seed"]), cache, self.progress).again()
+        given = len(ids) >= FEWEST
+        flagged = (belief.probability < 0.5) & given
+        words = worded(ids, flagged, self.folder, given)
+        suggested = self._suggested(belief, flagged)
+        table = issue_table(pairs, ids, belief.probability, flagged, words, suggested)
+        metrics = {**self.metrics, "verdicts_given": given, "noise_rate": rate_of(belief, given)}
+        metrics["warnings"] = warnings_of(self.prepared, belief, metrics)
         if pairs.noise is not None:
             metrics["noise_rate"]["true"] = pairs.noise.rate
             metrics["detection"] = detection(table)
@@ -153,6 +171,18 @@ class Run:
         self._search.index.write(self.folder)
         self.report(table)
         return table
+
+    def _suggested(self, belief: Belief, flagged: NDArray[np.bool_]) -> Ints:
+        """For each flagged pair the id of the pair whose caption fits, -1 for none."""
+        pairs, ids, rows = self.pairs, self.pairs.ids(), self.pairs.images()
+        owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
+        gallery = Gallery.of(self.matchers, self.prepared.features, rows, ids)
+        believed = belief.probability >= 0.5
+        if (believed & ~pairs.trained[ids]).any():
+            believed &= ~pairs.trained[ids]
+        with self._mixed():
+            found = suggest(gallery, owner, flagged, believed, int(self.config["seed"]))
+        return drop_same_text(pairs, ids, np.where(found >= 0, ids[found], -1))
 
     def report(self, table: pa.Table) -> Path:
         """Write `report.html`; returns its path."""

@@ -16,8 +16,8 @@ import yaml
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pairsift.api.folder import CONFIG, FRONT, VOCABULARY, weights
-from pairsift.encode import Features, Table, read_numbering, text_encoder
+from pairsift.api.folder import CONFIG, FRONT, NGRAMS, VOCABULARY, weights
+from pairsift.encode import Features, NgramEncoder, Table, read_numbering, text_encoder, text_parts
 from pairsift.encode.encoder import TextEncoder
 from pairsift.encode.front import Front
 from pairsift.errors import InputError
@@ -182,7 +182,9 @@ def query_side(
         return front, partial(matcher, **given | {"checkpoint": front.place, "pretrained": False})
     file = folder / VOCABULARY
     numbering = read_numbering(file.read_text(encoding="utf-8")) if file.exists() else None
-    texts = text_encoder(facts["text_encoder"], tokens=matcher.text_kind == "tokens", vocabulary=numbering)
+    name = facts["text_encoder"]
+    ngrams = NgramEncoder.load(folder / NGRAMS) if "ngrams" in text_parts(name) else None
+    texts = text_encoder(name, tokens=matcher.text_kind == "tokens", vocabulary=numbering, ngrams=ngrams)
     return texts, partial(matcher, **given, **facts["sizes"])
 
 

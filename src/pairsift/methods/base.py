@@ -47,11 +47,12 @@ class Batch:
 
     Attributes:
         ids: Pair ids, (B,).
-        image_rows: Row of each pair's image, (B,).
-        caption_images: Row of the image that each caption below is given with, (B,); `image_rows` unless rematched.
+        image_rows: Row of each pair's image, or of the first of its near-duplicates, (B,).
+        caption_images: The same of the image that each caption is given with, (B,); `image_rows` unless rematched.
         images: Features of the images.
         texts: Features of the captions.
         given: Features of the pairs' own captions where they train with others and the method reads them, else None.
+        caption_texts: Number of each caption's text, the same for equal texts, (B,); None where texts are not compared.
     """
 
     ids: Ints
@@ -60,6 +61,7 @@ class Batch:
     images: Items
     texts: Items
     given: Items | None = None
+    caption_texts: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -119,6 +121,21 @@ class Network(nn.Module):
 
 
 @dataclass(frozen=True)
+class Prior:
+    """What models that saw none of a pair say of it before training.
+
+    Attributes:
+        probability: Probability that each pair matches, [0, 1], (n_pairs,).
+        rate: Estimated share of mismatched training pairs, [0, 1].
+        most: Largest share that a division may hold for mismatched, [0, 1].
+    """
+
+    probability: NDArray[np.float32]
+    rate: float
+    most: float
+
+
+@dataclass(frozen=True)
 class Setting:
     """What a method is told before it starts.
 
@@ -129,6 +146,7 @@ class Setting:
         matched: Whether each pair's caption really belongs to its image, (n_pairs,); None where nobody knows.
         ranking: The ranking loss of the run.
         seed: Seed of the run.
+        prior: What held-out evidence says of the pairs; None where there is none.
     """
 
     ids: Ints
@@ -137,6 +155,7 @@ class Setting:
     matched: NDArray[np.bool_] | None
     ranking: RankingLoss
     seed: int
+    prior: Prior | None = None
 
 
 class Method(ABC):
@@ -169,6 +188,10 @@ class Method(ABC):
     @abstractmethod
     def phases(self) -> tuple[Phase, ...]:
         """The phases, in order."""
+
+    def settle(self, pairs: int, batch_size: int) -> None:
+        """Settle what depends on the number of training pairs and on the batch size, before `phases` counts."""
+        return None
 
     def check(self, matcher: type[Matcher]) -> None:
         """Refuse a matcher that the method cannot run on.
@@ -254,8 +277,14 @@ class Pairing:
 
 
 def not_negatives(batch: Batch) -> Tensor:
-    """True where image i and caption j of a batch are not each other's negatives, (B, B)."""
-    return related(batch.image_rows, batch.caption_images)
+    """Return where image i and caption j of a batch are not each other's negatives, (B, B).
+
+    That is where they are `related`, or caption j reads like caption i.
+    """
+    exclude = related(batch.image_rows, batch.caption_images)
+    if batch.caption_texts is None:
+        return exclude
+    return exclude | (batch.caption_texts[:, None] == batch.caption_texts[None, :])
 
 
 def related(image_rows: Tensor, caption_images: Tensor) -> Tensor:

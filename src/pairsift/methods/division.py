@@ -55,9 +55,14 @@ class DividingMethod(Method):
         return array
 
     def subset(self, name: str, network: int) -> Ints:
-        """`clean` and `noisy` by the peer's division; `all`."""
+        """`clean` and `noisy` by the peer's division; `all`.
+
+        Where held-out evidence is known, no more pairs are noisy than it leaves room for.
+        """
         ids = self.setting.ids
         if name not in ("clean", "noisy"):
             return super().subset(name, network)
-        clean = divide(np.asarray(self.believed("clean_probability", network)[ids], np.float32), self.threshold)
+        most = 1.0 if self.setting.prior is None else self.setting.prior.most
+        believed = np.asarray(self.believed("clean_probability", network)[ids], np.float32)
+        clean = divide(believed, self.threshold, most=most)
         return ids[clean] if name == "clean" else ids[~clean]

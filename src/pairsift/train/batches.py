@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -54,22 +55,40 @@ def _endless(ids: Ints, seeds: tuple[int, ...]) -> Iterator[int]:
         lap += 1
 
 
+@dataclass(frozen=True)
+class Likeness:
+    """Which images and which captions are too much alike to be each other's negatives.
+
+    Attributes:
+        images: For each image row, the first row of its near-duplicates, (n_images,).
+        texts: Number of each pair's caption, the same for equal texts, (n_pairs,).
+    """
+
+    images: Ints
+    texts: Ints
+
+
 class Gatherer:
     """Gathers the features of pairs into batches on a device."""
 
-    def __init__(self, features: Features, image_of: Ints, device: torch.device) -> None:
-        self.features, self.image_of, self.device = features, image_of, device
+    def __init__(
+        self, features: Features, image_of: Ints, device: torch.device, likeness: Likeness | None = None
+    ) -> None:
+        self.features, self.image_of, self.device, self.likeness = features, image_of, device, likeness
 
     def __call__(self, ids: Ints, captions: Ints | None = None, given: bool = False) -> Batch:
         """These pairs' images with the captions of `captions`, beside their own where these are to be `given`."""
         own = not given or captions is None or np.array_equal(captions, ids)
         captions = ids if captions is None else captions
         rows, owners = self.image_of[ids], self.image_of[captions]
+        first, texts = (np.arange(0), None) if self.likeness is None else (self.likeness.images, self.likeness.texts)
+        like_rows, like_owners = (rows, owners) if texts is None else (first[rows], first[owners])
         return Batch(
             ids,
-            torch.from_numpy(rows).to(self.device),
-            torch.from_numpy(owners).to(self.device),
+            torch.from_numpy(like_rows).to(self.device),
+            torch.from_numpy(like_owners).to(self.device),
             self.features.images.batch(rows).to(self.device),
             self.features.texts.batch(captions).to(self.device),
             None if own else self.features.texts.batch(ids).to(self.device),
+            None if texts is None else torch.from_numpy(texts[captions]).to(self.device),
         )

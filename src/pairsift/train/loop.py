@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -22,10 +22,10 @@ from pairsift.encode.progress import progress
 from pairsift.errors import InputError, writing
 from pairsift.loss.ranking import RankingLoss
 from pairsift.match.base import Matcher
-from pairsift.methods.base import Array, Batch, Method, Network, Phase, Setting, Term
+from pairsift.methods.base import Array, Batch, Method, Network, Phase, Prior, Setting, Term
 from pairsift.pairs.pairs import Ints, Pairs
 from pairsift.retrieve.codes import evaluate
-from pairsift.train.batches import Gatherer, cut, steps
+from pairsift.train.batches import Gatherer, Likeness, cut, steps
 from pairsift.train.board import make_board
 from pairsift.train.checkpoint import pack, read_tensors, under, unpack, write_tensors
 from pairsift.train.lookahead import after_step
@@ -48,6 +48,8 @@ class Job:
     options: TrainOptions
     folder: Path
     progress: bool = True
+    prior: Prior | None = None
+    likeness: Likeness | None = None
 
 
 @dataclass
@@ -67,7 +69,9 @@ class Trainer:
     """Trains a job's networks; after `run`, `networks` hold the weights with the best dev rSum."""
 
     def __init__(self, job: Job) -> None:
-        self.job = job
+        pairs = len(job.pairs.ids("train"))
+        self.job = job = replace(job, options=job.options.settled(pairs))
+        job.method.settle(pairs, job.options.batch_size)
         self.device = pick_device(job.options.device)
         self.board = make_board(job.folder) if job.options.tensorboard else None
         self.phases = [phase for phase in job.method.phases() for _ in range(phase.epochs)]
@@ -78,14 +82,20 @@ class Trainer:
         ]
         for network, optimizer in zip(self.networks, self.optimizers, strict=True):
             network.after = partial(after_step, network, optimizer, job.options.max_norm)
-        self.gather = Gatherer(job.features, job.pairs.image_of, self.device)
+        self.gather = Gatherer(job.features, job.pairs.image_of, self.device, job.likeness)
         self.at = Position()
         self.log: list[dict[str, object]] = []
         self._saved = time.monotonic()
         matched = None if job.pairs.true_image_of is None else ~job.pairs.mismatched()
         job.method.begin(
             Setting(
-                job.pairs.ids("train"), job.pairs.image_of, job.pairs.n_images, matched, job.ranking, job.options.seed
+                job.pairs.ids("train"),
+                job.pairs.image_of,
+                job.pairs.n_images,
+                matched,
+                job.ranking,
+                job.options.seed,
+                job.prior,
             )
         )
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pairsift.errors import InputError
+
+BATCHES = ((5000, 512), (2000, 256), (800, 128), (200, 64))  # from so many training pairs on, batches of so many
 
 
 @dataclass(frozen=True)
@@ -13,7 +15,8 @@ class TrainOptions:
     """The loop's settings.
 
     Args:
-        batch_size: Pairs of the driving subset in a step, at least 2.
+        batch_size: Pairs of the driving subset in a step, at least 2; 0 for 512, or fewer where there are fewer than
+            5,000 training pairs.
         lr: Peak learning rate.
         weight_decay: Decoupled weight decay of AdamW (0: Adam).
         schedule: `one_cycle` (linear rise, cosine fall, by steps), `step` or `constant`.
@@ -32,7 +35,7 @@ class TrainOptions:
         tensorboard: Also write the log for TensorBoard, into the run's folder (needs `pairsift[log]`).
     """
 
-    batch_size: int = 512
+    batch_size: int = 0
     lr: float = 1e-3
     weight_decay: float = 0.05
     schedule: Literal["one_cycle", "step", "constant"] = "one_cycle"
@@ -48,8 +51,15 @@ class TrainOptions:
     threads: int = 0
     tensorboard: bool = False
 
+    def settled(self, pairs: int) -> TrainOptions:
+        """Return these options with a batch size for this number of training pairs, where it is left open."""
+        if self.batch_size:
+            return self
+        size = next((size for least, size in BATCHES if pairs >= least), max(2, pairs // 4))
+        return replace(self, batch_size=size)
+
     def __post_init__(self) -> None:
-        if self.batch_size < 2:
+        if self.batch_size < 2 and self.batch_size:
             raise InputError(f"batch_size is {self.batch_size}; a ranking loss needs at least 2 pairs in a batch")
         if not self.lr > 0:
             raise InputError(f"lr is {self.lr}; it must be above 0")

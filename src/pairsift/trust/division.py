@@ -8,16 +8,20 @@ from numpy.typing import NDArray
 from pairsift.trust.mixture import Floats
 
 
-def divide(clean_probability: Floats, threshold: float = 0.5, least: float = 0.01) -> NDArray[np.bool_]:
+def divide(
+    clean_probability: Floats, threshold: float = 0.5, least: float = 0.01, most: float = 1.0
+) -> NDArray[np.bool_]:
     """Which pairs are taken as clean: clean probability above the threshold (co-dividing of NCR).
 
     Neither side of two or more pairs is left empty: where fewer than `least` of them (or half, if that is less) fall on
-    one side, the most extreme ones are put there (ties by position).
+    one side, the most extreme ones are put there (ties by position). Where more than `most` would be noisy, those of
+    them with the highest clean probability are taken as clean; this comes last.
 
     Args:
         clean_probability: (n,), in [0, 1].
         threshold: In [0, 1].
         least: Smallest share of each side, [0, 0.5].
+        most: Largest share of noisy pairs, [0, 1].
 
     Returns:
         True at clean pairs, (n,).
@@ -30,6 +34,10 @@ def divide(clean_probability: Floats, threshold: float = 0.5, least: float = 0.0
         clean[order[n - few :]] = True
     if n - clean.sum() < few:
         clean[order[:few]] = False
+    surplus = int((~clean).sum() - np.floor(most * n))
+    if surplus > 0:
+        noisy = order[~clean[order]]
+        clean[noisy[len(noisy) - surplus :]] = True
     return clean
 
 

@@ -1,0 +1,300 @@
+"""Verdicts and recall on collections of many sizes and shapes, clean ones among them; noise in all splits.
+
+A collection is read as a user's table without splits; Flickr8k with five captions an image keeps its own. A share of
+the captions is permuted among themselves. `verdicts` rows judge all pairs by held-out evidence and train no networks
+but those of the folds; `recall` rows are whole fits. Beside the AUROC of the match probability stand those of two
+detectors, written here anew: the cosine of 5-fold ridge-CCA, and agreement with the captions of the ten nearest images.
+`flagged` counts pairs with a match probability below one half, none below 100 pairs; the calibration error has 15 bins
+of equal mass; rSum is that on the truly matching test pairs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+
+from pairsift.api.belief import Believer
+from pairsift.api.config import Config
+from pairsift.api.fit import fit
+from pairsift.api.prepare import Prepared, prepare
+from pairsift.pairs import write_scenes
+from pairsift.retrieve.codes import evaluate
+from pairsift.train.options import TrainOptions
+from pairsift.trust.heldout import FEWEST
+
+Row = dict[str, Any]
+Record = tuple[str, str, str]  # image file, caption, split or nothing
+SIZES = (30, 100, 200, 400, 800, 1600, 6000)
+COLLECTIONS = (
+    *(f"flickr-{size}" for size in SIZES),
+    "flickr-five",
+    "emoji",
+    "emoji-400",
+    "emoji-languages",
+    "scenes-100",
+    "scenes-1600",
+)
+LANGUAGES = ("de", "fr", "es", "ru", "ar", "hi", "ja", "zh", "fi", "el")
+KEY = ("kind", "collection", "noise", "where", "seed", "method")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=("verdicts", "recall"))
+    parser.add_argument("--data", type=Path, default=Path("../shared"), help="folder of flickr8k and emoji")
+    parser.add_argument("--collections", nargs="+", default=list(COLLECTIONS))
+    parser.add_argument("--noise", nargs="+", type=float, default=[0.0, 0.05, 0.1, 0.3, 0.6])
+    parser.add_argument("--where", choices=("all", "train"), default="all", help="splits that get noise")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--methods", nargs="+", default=["crossfit", "plain"], help="of recall rows")
+    parser.add_argument("--cache", default=None, help="folder of the feature cache")
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/verdicts.json"))
+    chosen = parser.parse_args()
+    rows: list[Row] = json.loads(chosen.json.read_text())["rows"] if chosen.json.exists() else []
+    done = {tuple(row[name] for name in KEY) for row in rows}
+    methods = chosen.methods if chosen.kind == "recall" else [""]
+    for collection in chosen.collections:
+        for noise in chosen.noise:
+            for seed in chosen.seeds:
+                for method in methods:
+                    wanted = dict(zip(KEY, (chosen.kind, collection, noise, chosen.where, seed, method), strict=True))
+                    if tuple(wanted.values()) in done:
+                        continue
+                    rows.append(measure(wanted, chosen.data, chosen.cache))
+                    print(json.dumps({name: rows[-1].get(name) for name in (*KEY, *SHOWN)}), flush=True)
+                    chosen.json.parent.mkdir(parents=True, exist_ok=True)
+                    chosen.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    chosen.json.with_suffix(".md").write_text(page(rows))
+
+
+def records(collection: str, data: Path, seed: int, place: Path) -> list[Record]:
+    """The collection's true pairs; its sample is drawn by the seed."""
+    name, _, size = collection.partition("-")
+    rng = np.random.default_rng((seed, 21))
+    if name == "scenes":
+        write_scenes(place / "scenes", int(size), seed)
+        found = [
+            (str(place / "scenes" / "images" / row["image"]), row["caption"], "") for row in table(place / "scenes")
+        ]
+        return found
+    if name == "emoji":
+        rows = table(data / "emoji")
+        if size == "languages":
+            rows = [row for row in rows if row["caption_de"]]
+            return [(str(data / "emoji" / row["image"]), row[f"caption_{rng.choice(LANGUAGES)}"], "") for row in rows]
+        found = [(str(data / "emoji" / row["image"]), row["caption"], "") for row in rows]
+        return [found[row] for row in rng.permutation(len(found))[: int(size)]] if size else found
+    folder = data / "flickr8k"
+    lists = {split: (folder / "splits" / f"{split}.txt").read_text().split() for split in ("train", "dev", "test")}
+    split_of = {image: split for split, images in lists.items() for image in images}
+    captions: dict[str, list[str]] = {}
+    for row in table(folder):
+        captions.setdefault(row["image"], []).append(row["caption"])
+    if size == "five":
+        known = [(image, split) for image, split in split_of.items() if image in captions]
+        return [(str(folder / "images" / image), text, split) for image, split in known for text in captions[image]]
+    chosen = [lists["train"][row] for row in rng.permutation(len(lists["train"]))[: int(size)]]
+    return [(str(folder / "images" / image), str(rng.choice(captions[image])), "") for image in chosen]
+
+
+def table(folder: Path) -> list[dict[str, str]]:
+    with (folder / "captions.csv").open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def shuffled(true: list[Record], noise: float, seed: int, where: str) -> tuple[list[Record], np.ndarray]:
+    """A share of the captions permuted among themselves, and which then belong to another image."""
+    rng = np.random.default_rng((seed, 22))
+    pool = [row for row, (_, _, split) in enumerate(true) if where == "all" or split == "train"]
+    picked = rng.permutation(pool)[: round(noise * len(pool))]
+    taken = rng.permutation(picked)
+    found = list(true)
+    for row, other in zip(picked, taken, strict=True):
+        found[row] = (true[row][0], true[other][1], true[row][2])
+    wrong = np.zeros(len(true), np.bool_)
+    wrong[picked] = [true[row][0] != true[other][0] for row, other in zip(picked, taken, strict=True)]
+    return found, wrong
+
+
+def measure(wanted: Row, data: Path, cache: str | None) -> Row:
+    """One row."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        true = records(wanted["collection"], data.resolve(), wanted["seed"], place)
+        given, wrong = shuffled(true, wanted["noise"], wanted["seed"], wanted["where"])
+        source, splits = place / "pairs.csv", any(split for _, _, split in given)
+        with source.open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(("image", "caption", "split")[: 2 + splits])
+            writer.writerows(record[: 2 + splits] for record in given)
+        options: Row = {"out": str(place / "run"), "seed": wanted["seed"], "cache": cache}
+        began = time.monotonic()
+        if wanted["kind"] == "recall":
+            numbers = recall(source, {**options, "method": wanted["method"]}, wrong)
+        else:
+            numbers = verdicts(Config.resolve({"source": str(source), **options}), place / "run", wrong)
+        seconds = round(time.monotonic() - began, 1)
+    packages = ("pairsift", "torch", "numpy", "scikit-learn", "scipy")
+    facts = {"seconds": seconds, "pairs": len(given), "wrong": round(float(wrong.mean()), 4)}
+    versions = {name: version(name) for name in packages} | {"python": platform.python_version()}
+    return {**wanted, **facts, **numbers, "versions": versions, "machine": platform.machine()}
+
+
+def verdicts(config: Config, folder: Path, wrong: np.ndarray) -> Row:
+    """Judge all pairs by held-out evidence."""
+    (folder / "model").mkdir(parents=True)
+    prepared = prepare(config, folder, progress=False)
+    cache = config["cache"]
+    began = time.monotonic()
+    believer = Believer(prepared, folder, config["seed"], Path(cache) if cache else None, False)
+    belief = believer.train(config.group(TrainOptions))
+    took = round(time.monotonic() - began, 1)
+    ends = {"estimate": belief.rate, "low": belief.low, "high": belief.high, "expected_auroc": belief.auroc}
+    truth = wrong[believer.ids]
+    beside = {"cca": cca_score(prepared, believer), "knn": knn_score(prepared, believer)} if truth.any() else {}
+    others = {f"auroc_{name}": round(float(roc_auc_score(truth, -score)), 4) for name, score in beside.items()}
+    return {**quality(belief.probability, truth), **others, **ends, "evidence_seconds": took}
+
+
+def recall(source: Path, options: Row, wrong: np.ndarray) -> Row:
+    """A whole fit, and its rSum on the truly matching pairs of test."""
+    run = fit(source, options, progress=False)
+    pairs = run.pairs
+    split = pairs.split.astype("<U7")
+    split[wrong & (split == "test")] = "unused"
+    test = evaluate(run.matchers, run.prepared.features, replace(pairs, split=split), "test")
+    judged = run.issues().sort_by("pair")
+    ids = judged["pair"].to_numpy()
+    own = {"rsum": test["ensemble"]["rsum"], "train_seconds": run.metrics["seconds"]["train"]}
+    own["estimate"] = run.metrics["noise_rate"]["estimated"]
+    return {**quality(judged["mismatch_score"].to_numpy(), wrong[ids]), **own, "warnings": run.metrics["warnings"]}
+
+
+def quality(probability: np.ndarray, wrong: np.ndarray) -> Row:
+    """How good probabilities of a match are."""
+    flagged = (probability < 0.5) & (len(probability) >= FEWEST)
+    found: Row = {"flagged": float(flagged.mean()), "calibration": calibration(probability, ~wrong)}
+    if wrong.any():
+        found["auroc"] = float(roc_auc_score(wrong, -probability))
+        found["recall"] = float(flagged[wrong].mean())
+    if flagged.any():
+        found["precision"] = float(wrong[flagged].mean())
+    return {name: round(value, 4) for name, value in found.items()}
+
+
+def calibration(probability: np.ndarray, right: np.ndarray, bins: int = 15) -> float:
+    """Mean gap between what is said and what is true, over bins of equal mass."""
+    order = np.argsort(probability, kind="stable")
+    gaps = [
+        abs(probability[part].mean() - right[part].mean()) * len(part)
+        for part in np.array_split(order, bins)
+        if len(part)
+    ]
+    return float(sum(gaps) / len(order))
+
+
+def sides(prepared: Prepared, believer: Believer) -> tuple[np.ndarray, np.ndarray]:
+    """Centred features of each judged pair's image and caption."""
+    rows, ids = prepared.pairs.image_of[believer.ids], believer.ids
+    images = prepared.features.images.batch(rows).values.numpy()
+    captions = prepared.features.texts.batch(ids).values.numpy()
+    return images - images.mean(0), captions - captions.mean(0)
+
+
+def cca_score(prepared: Prepared, believer: Believer) -> np.ndarray:
+    """Cosine of ridge-CCA (128 directions, ridge a tenth of the largest eigenvalue), five folds by image."""
+    x, y = sides(prepared, believer)
+    _, image = np.unique(prepared.pairs.image_of[believer.ids], return_inverse=True)
+    fold = np.random.default_rng(0).permutation(image.max() + 1)[image] % 5
+    score = np.zeros(len(x))
+    for one in range(5):
+        learn = fold != one
+        a, b = (root(side[learn].T @ side[learn]) for side in (x, y))
+        u, _, v = np.linalg.svd(a @ (x[learn].T @ y[learn]) @ b, full_matrices=False)
+        left, right = x[~learn] @ a @ u[:, :128], y[~learn] @ b @ v[:128].T
+        score[~learn] = cosine(left, right)
+    return score
+
+
+def root(covariance: np.ndarray) -> np.ndarray:
+    values, vectors = np.linalg.eigh(covariance.astype(np.float64))
+    return vectors / np.sqrt(np.maximum(values, 0) + 0.1 * values[-1]) @ vectors.T
+
+
+def knn_score(prepared: Prepared, believer: Believer) -> np.ndarray:
+    """Cosine of a caption with the mean caption of the ten nearest other images."""
+    x, y = sides(prepared, believer)
+    x, y = (side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-9) for side in (x, y))
+    image = prepared.pairs.image_of[believer.ids]
+    found = np.zeros(len(x))
+    for start in range(0, len(x), 512):
+        part = slice(start, start + 512)
+        near = x[part] @ x.T
+        near[image[part][:, None] == image[None, :]] = -np.inf
+        nearest = np.argpartition(-near, min(10, len(x) - 1), axis=1)[:, :10]
+        found[part] = cosine(y[nearest].mean(1), y[part])
+    return found
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    return (a * b).sum(1) / np.maximum(lengths, 1e-9)
+
+
+SHOWN = ("wrong", "flagged", "estimate", "low", "high", "auroc", "auroc_cca", "auroc_knn", "precision", "recall")
+SHOWN = (*SHOWN, "calibration", "rsum", "seconds")
+
+
+def groups(rows: list[Row]) -> Iterator[tuple[Row, list[Row]]]:
+    """Rows that differ in the seed alone."""
+    names = [name for name in KEY if name != "seed"]
+    order = {name: place for place, name in enumerate(COLLECTIONS)}
+    keys = sorted(
+        {tuple(row[name] for name in names) for row in rows}, key=lambda key: (key[0], order.get(key[1], 99), key)
+    )
+    for key in keys:
+        yield dict(zip(names, key, strict=True)), [row for row in rows if tuple(row[name] for name in names) == key]
+
+
+def page(rows: list[Row]) -> str:
+    """The rows as tables: means over the seeds, and of the estimate the largest error."""
+    title, _, rest = (__doc__ or "").strip().partition("; ")
+    heads = ("collection", "pairs", "noise", "flagged", "estimate", "largest error", "AUROC", "CCA", "k-NN")
+    heads = (*heads, "precision", "recall", "calibration error", "seconds", "seeds")
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    fits = ["| collection | noise | method | rSum on true test pairs | training seconds | seeds |", "|---" * 6 + "|"]
+    for key, group in groups(rows):
+        noise = f"{key['noise']:.0%}" + (" of train" if key["where"] == "train" else "")
+        if key["kind"] == "recall":
+            cells = [key["collection"], noise, key["method"], mean(group, "rsum", ".1f")]
+            fits.append("| " + " | ".join([*cells, mean(group, "train_seconds", ".0f"), str(len(group))]) + " |")
+            continue
+        error = max(abs(row["estimate"] - row["wrong"]) for row in group)
+        cells = [key["collection"], str(group[0]["pairs"]), noise, mean(group, "flagged", ".1%")]
+        cells += [mean(group, "estimate", ".1%"), f"{error:.1%}"]
+        cells += [mean(group, name, ".3f") for name in ("auroc", "auroc_cca", "auroc_knn")]
+        cells += [mean(group, "precision", ".2f"), mean(group, "recall", ".2f"), mean(group, "calibration", ".3f")]
+        lines.append("| " + " | ".join([*cells, mean(group, "evidence_seconds", ".0f"), str(len(group))]) + " |")
+    return f"# {title}\n\n{rest[:1].upper()}{rest[1:]}\n\n" + "\n".join(lines) + "\n\n" + "\n".join(fits) + "\n"
+
+
+def mean(group: list[Row], name: str, digits: str) -> str:
+    found = [row[name] for row in group if row.get(name) is not None]
+    return format(statistics.mean(found), digits) if found else ""
+
+
+if __name__ == "__main__":
+    main()

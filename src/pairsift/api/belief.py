@@ -1,0 +1,188 @@
+"""What is believed of a run's pairs before any network learns them, and what the run's folder keeps of it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from pairsift.api.folder import TRUST
+from pairsift.api.prepare import Prepared
+from pairsift.api.vectors import beside, evidence_vectors, rows_of
+from pairsift.encode import Features, Items
+from pairsift.errors import InputError, writing
+from pairsift.loss.ranking import InfoNCE
+from pairsift.match import TwoTower
+from pairsift.methods import Crossfit
+from pairsift.methods.base import Prior
+from pairsift.pairs.pairs import UNUSED, Ints, Pairs
+from pairsift.train.batches import Likeness
+from pairsift.train.checkpoint import read_tensors, write_tensors
+from pairsift.train.loop import Job, Trainer
+from pairsift.train.options import TrainOptions
+from pairsift.trust.contrast import Codes, Evidence, contrast
+from pairsift.trust.crossfit import CrossFit, make_folds, near_duplicates
+from pairsift.trust.heldout import Belief, Judged, believe
+from pairsift.trust.linear import principal
+
+NETWORKS_FROM = 10_000  # training pairs from which on networks on folds tell more than linear evidence does
+FOLDS = 3  # of networks, which then cost about what the networks of the run cost
+MARGIN = 0.05  # share of the pairs that a division may hold for mismatched beyond the estimate's interval
+
+
+class Believer:
+    """Judges a run's pairs by models that did not see them.
+
+    Args:
+        prepared: The run's pairs and features.
+        folder: The run's folder, which keeps the folds and their networks.
+        seed: The run's seed.
+        cache: Folder of the feature cache.
+        progress: Whether to say what goes on.
+    """
+
+    def __init__(self, prepared: Prepared, folder: Path, seed: int, cache: Path | None, progress: bool) -> None:
+        self.pairs, self.folder, self.seed, self.progress = prepared.pairs, folder, seed, progress
+        self.ids = self.pairs.ids()
+        self.vectors = evidence_vectors(prepared, self.ids, cache, progress)
+        rows = self.pairs.images()
+        place = np.searchsorted(rows, self.pairs.image_of[self.ids]).astype(np.int64)
+        images = rows_of(self.vectors.images, rows)
+        self.group = near_duplicates(images)
+        self.rows = rows
+        captions = rows_of(self.vectors.captions, self.ids)
+        self.judged = Judged(
+            principal(images)[place],
+            beside(captions, self.vectors.ngrams),
+            [self.pairs.captions[pair] for pair in self.ids],
+            self.pairs.image_of[self.ids],
+            self.group[place],
+            np.asarray(self.pairs.split[self.ids] == "train"),
+        )
+
+    def train(self, options: TrainOptions) -> Belief:
+        """Train networks on folds where there are many pairs, judge all pairs, and keep the folds."""
+        fold = None
+        if int(self.judged.seen.sum()) >= NETWORKS_FROM:
+            fold = make_folds(self.judged.group_of, FOLDS, self.seed)
+            for number in range(FOLDS):
+                self._network(number, fold, options)
+        return self._believe(fold)
+
+    def again(self) -> Belief:
+        """Judge the pairs of a finished run, also changed and new ones, by the folds and the networks that it keeps."""
+        return self._believe(self._kept_folds() if self._weights(0).exists() else None)
+
+    def likeness(self) -> Likeness:
+        """Return which images and captions are too much alike to be each other's negatives."""
+        first = np.unique(self.group, return_index=True)[1]
+        images = np.arange(self.pairs.n_images)
+        images[self.rows] = self.rows[first[self.group]]
+        texts = [" ".join(caption.casefold().split()) for caption in self.pairs.captions]
+        return Likeness(images, np.unique(texts, return_inverse=True)[1].astype(np.int64))
+
+    def prior(self, belief: Belief) -> Prior:
+        """Return what the methods are told of the pairs."""
+        probability = np.ones(len(self.pairs), np.float32)
+        probability[self.ids] = belief.probability
+        return Prior(probability, belief.rate, min(1.0, belief.high + MARGIN))
+
+    def _believe(self, fold: Ints | None) -> Belief:
+        belief = believe(self.judged, self.seed, fold, None if fold is None else self._evidence)
+        path = self.folder / TRUST
+        part = path.with_name(f".{path.name}.part")
+        table = pa.table({"pair": self.ids, "fold": belief.fold, "match_probability": belief.probability})
+        with writing(path):
+            pq.write_table(table, part)
+            part.replace(path)
+        return belief
+
+    def _kept_folds(self) -> Ints:
+        """The fold of each judged pair: that of its near-duplicates when the run was made, else one drawn anew.
+
+        Raises:
+            InputError: The file that tells it is missing or damaged.
+        """
+        path = self.folder / TRUST
+        try:
+            table = pq.read_table(path)
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(
+                f"{path}: cannot be read ({error}); take it from a copy of the run, or fit again"
+            ) from error
+        known = dict(zip(table["pair"].to_pylist(), table["fold"].to_pylist(), strict=True))
+        fold = make_folds(self.judged.group_of, FOLDS, self.seed)
+        for place, pair in enumerate(self.ids.tolist()):
+            if pair in known:
+                fold[self.judged.group_of == self.judged.group_of[place]] = known[pair]
+        return fold
+
+    def _weights(self, number: int) -> Path:
+        return self.folder / "model" / f"fold_{number}.safetensors"
+
+    def _matcher(self) -> TwoTower:
+        return TwoTower(self.vectors.images.dim, self.vectors.captions.dim)
+
+    def _network(self, number: int, fold: Ints, options: TrainOptions) -> None:
+        """Train the network that does not see a fold, on what linear evidence without that fold believes."""
+        if self._weights(number).exists():
+            return
+        if self.progress:
+            print(f"held-out evidence: network {number + 1} of {FOLDS}", file=sys.stderr, flush=True)
+        learn = np.flatnonzero((fold != number) & self.judged.seen).astype(np.int64)
+        belief = believe(self.judged.only(learn), self.seed)
+        probability = np.ones(len(self.pairs), np.float32)
+        probability[self.ids[learn]] = belief.probability
+        place = self.folder / "folds" / str(number)
+        with writing(place):
+            (place / "model").mkdir(parents=True, exist_ok=True)
+        job = Job(
+            self._without(self.ids[self.judged.seen & (fold == number)]),
+            Features(self.vectors.images, self.vectors.captions),
+            self._matcher,
+            Crossfit(warmup_epochs=0, epochs=0, networks=1),
+            InfoNCE(base=1.0),
+            TrainOptions(seed=options.seed, device=options.device, precision=options.precision),
+            place,
+            False,
+            Prior(probability, belief.rate, 1.0),
+            self.likeness(),
+        )
+        trainer = Trainer(job)
+        trainer.run(resume=True)
+        write_tensors(self._weights(number), trainer.networks[0].matcher.state_dict())
+        shutil.rmtree(place, ignore_errors=True)
+
+    def _without(self, ids: Ints) -> Pairs:
+        split = self.pairs.split.astype("<U7")
+        split[ids] = UNUSED
+        return replace(self.pairs, split=split)
+
+    def _evidence(self, fit: CrossFit) -> Evidence:
+        """Contrast pairs by the networks that did not see their fold."""
+        matchers = []
+        for number in range(FOLDS):
+            matcher = self._matcher()
+            matcher.load_state_dict(read_tensors(self._weights(number))[0])
+            matchers.append(matcher.eval())
+        return contrast(fit, self._codes(matchers), self.seed)
+
+    def _codes(self, matchers: list[TwoTower]) -> Codes:
+        """What gives a fold's pairs their codes by the network that did not see it."""
+
+        def codes(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
+            images = rows_of(self.vectors.images, self.judged.image_of[members])
+            captions = rows_of(self.vectors.captions, self.ids[members])
+            with torch.no_grad():
+                left = matchers[fold].encode_images(Items(torch.from_numpy(images))).vectors
+                right = matchers[fold].encode_texts(Items(torch.from_numpy(captions))).vectors
+            return left, right
+
+        return codes

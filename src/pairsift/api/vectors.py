@@ -1,0 +1,95 @@
+"""One vector per image and per caption for held-out evidence, whatever the matcher reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pairsift.api.prepare import IMAGE_ENCODER, Prepared
+from pairsift.encode import NgramEncoder, Table, encode_captions, encode_pairs, image_encoder, text_encoder
+from pairsift.encode.pixels import Pixels
+from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import Ints
+from pairsift.trust.crossfit import Vectors, unit_rows
+
+ROWS = 4096
+FITTED = 10_000  # captions, evenly spaced, that n-grams are fitted to at most
+
+
+@dataclass(frozen=True)
+class EvidenceVectors:
+    """What held-out evidence is computed from.
+
+    Attributes:
+        images: One row per image of the pairs, (n_images, d).
+        captions: One row per pair, (n_pairs, e).
+        ngrams: Vectors of the captions' character n-grams, one row per judged pair, (n, g).
+    """
+
+    images: Table
+    captions: Table
+    ngrams: Vectors
+
+
+def evidence_vectors(prepared: Prepared, ids: Ints, cache: Path | None, progress: bool) -> EvidenceVectors:
+    """Return vectors of a run's pairs.
+
+    They are the run's features where these are vectors; regions and tokens are averaged. Captions that are numbered
+    words are encoded by `wordllama`, and images that the matcher decodes itself by the default image encoder.
+
+    Args:
+        prepared: The run's pairs and features.
+        ids: The judged pairs, (n,).
+        cache: Folder of the feature cache.
+        progress: Whether to show progress.
+    """
+    pairs, images, texts = prepared.pairs, prepared.features.images, prepared.features.texts
+    numbers = pairs.features is not None and pairs.features.ids
+    words = texts
+    if prepared.texts.kind == "ids" and not numbers:
+        words = encode_captions(pairs, text_encoder("wordllama"), cache, progress)
+    if isinstance(images.values, Pixels):
+        encoded, _ = encode_pairs(
+            pairs, image_encoder(IMAGE_ENCODER), text_encoder("wordllama"), cache, progress=progress
+        )
+        images = encoded.images
+    grams = _ngrams(pairs, ids)
+    if numbers:
+        whole = np.zeros((len(pairs), grams.shape[1]), np.float32)
+        whole[ids] = grams
+        words = Table(whole)
+    return EvidenceVectors(_averaged(images, pairs.images()), _averaged(words, ids), grams)
+
+
+def _ngrams(pairs: Pairs, ids: Ints) -> Vectors:
+    captions = [pairs.captions[pair] for pair in ids]
+    encoder = NgramEncoder.build(captions[:: max(1, len(captions) // FITTED)])
+    parts = [np.asarray(encoder.encode(captions[start : start + ROWS])) for start in range(0, len(captions), ROWS)]
+    return np.asarray(np.concatenate(parts), np.float32)
+
+
+def _averaged(table: Table, rows: Ints) -> Table:
+    """A table of one vector per item: the means of these rows' regions or tokens; the other rows are then 0."""
+    if table.offsets is None and table.values.ndim == 2:
+        return table
+    whole = np.zeros((len(table), table.dim), np.float32)
+    for start in range(0, len(rows), ROWS):
+        part = rows[start : start + ROWS]
+        items = table.batch(part)
+        if items.mask is None:
+            whole[part] = items.values.float().mean(1).numpy()
+        else:
+            whole[part] = (items.values.float().sum(1) / items.mask.sum(1, keepdim=True).clamp(min=1)).numpy()
+    return Table(whole)
+
+
+def rows_of(table: Table, rows: Ints) -> Vectors:
+    """Gather rows of a table of vectors, (len(rows), d)."""
+    return np.asarray(table.batch(rows).values.float().numpy(), np.float32)
+
+
+def beside(left: Vectors, right: Vectors) -> Vectors:
+    """Put centred unit vectors of both kinds one after the other, (n, d + e)."""
+    return np.concatenate([unit_rows(left - left.mean(0)), unit_rows(right - right.mean(0))], 1)

@@ -1,0 +1,156 @@
+"""Which caption would fit an image better than the one that it is given with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pairsift.pairs.pairs import Ints
+from pairsift.retrieve.codes import Block, Gallery
+
+CHUNK = 256  # images or captions in a block
+FITS = 0.1  # quantile of the believed pairs' evidence that a suggestion reaches
+Floats = NDArray[np.float64]
+
+
+def suggest(
+    gallery: Gallery,
+    owner: Ints,
+    flagged: NDArray[np.bool_],
+    believed: NDArray[np.bool_],
+    seed: int,
+    sizes: tuple[int, int] = (128, 32),
+) -> Ints:
+    """Return for every flagged pair the caption that fits its image best, -1 where none fits, (n_texts,).
+
+    It is the caption of another image with the largest s/tau - log sum_I' exp(s(I', T)/tau), so that captions which lie
+    close to every image do not win everywhere. It fits where its symmetric InfoNCE over all captions T' and images I',
+
+        e = s/tau - 1/2 log sum_T' exp(s(I, T')/tau) - 1/2 log sum_I' exp(s(I', T)/tau),
+
+    is at least the 10% quantile of that of the believed pairs. Where the matcher does not factorise, the sums run over
+    a sample of images and captions, drawn once, and only those captions are compared for which the same expression over
+    the inner products of global vectors is largest.
+
+    Args:
+        gallery: The images and captions.
+        owner: Which of the gallery's images each caption is given with, (n_texts,).
+        flagged: Pairs to find a caption for, (n_texts,).
+        believed: Pairs that match, best such as the networks were not trained on, (n_texts,).
+        seed: Seed of the sample.
+        sizes: Where the matcher does not factorise, how many images, and captions, are sampled, and how many captions
+            are compared with an image.
+    """
+    found = np.full(len(owner), -1, np.int64)
+    if not flagged.any() or not believed.any():
+        return found
+    rng, n_images = np.random.default_rng(seed), len(gallery.images[0])
+    images, captions = (np.sort(rng.permutation(n)[: sizes[0]]) for n in (n_images, len(owner)))
+    wanted = np.unique(owner[flagged])
+    if gallery.factorises:
+        sums, best = _whole(gallery, owner)
+    else:
+        sums = _sampled(gallery, owner, images, captions)
+        best = _suggest(gallery, owner, sums, wanted, sizes[1])
+    wanted = wanted[best[wanted] >= 0]
+    pairs = gallery.pairs(wanted, best[wanted]).astype(np.float64) * gallery.scale()
+    evidence = pairs - (sums.others[wanted] + sums.columns[best[wanted]]) / 2
+    short = wanted[evidence < np.quantile(sums.evidence()[believed], FITS)]
+    best[short] = -1
+    return np.where(flagged, best[owner], found)
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """What evidence is made of.
+
+    Attributes:
+        pairs: s(I, T)/tau of every caption with its image, (n_texts,).
+        rows: log sum_T' exp(s(I, T')/tau) over T and the reference captions that are not given with I, (n_texts,).
+        others: The same without T, (n_images,).
+        columns: log sum_I' exp(s(I', T)/tau) over the reference images and I, (n_texts,).
+        coarse: The sum over the reference images by the global vectors, (n_texts,).
+    """
+
+    pairs: Floats
+    rows: Floats
+    others: Floats
+    columns: Floats
+    coarse: Floats
+
+    def evidence(self) -> Floats:
+        """Evidence of every caption with its image, (n_texts,)."""
+        return self.pairs - (self.rows + self.columns) / 2
+
+
+def _whole(gallery: Gallery, owner: Ints) -> tuple[_Sums, Ints]:
+    """The sums over the whole gallery, and each image's best caption that is not given with it, -1 for none."""
+    scale, n_images = gallery.scale(), len(gallery.images[0])
+    pairs, columns = np.zeros(len(owner)), np.zeros(len(owner))
+    rows, top = torch.full((2, n_images), -torch.inf, dtype=torch.float64)
+    best = torch.full((n_images,), -1)
+    for chunk in _chunks(np.arange(len(owner))):
+        block = torch.from_numpy(gallery.coarse(slice(None), slice(chunk[0], chunk[-1] + 1))) * scale
+        columns[chunk] = block.logsumexp(0).numpy()
+        at = np.arange(len(chunk))
+        pairs[chunk] = block[owner[chunk], at].numpy()
+        block[owner[chunk], at] = -torch.inf
+        rows = torch.logaddexp(rows, block.logsumexp(1).double())
+        fit, place = (block - torch.from_numpy(columns[chunk])).max(1)
+        better = fit > top
+        top, best = torch.where(better, fit, top), torch.where(better, place + int(chunk[0]), best)
+    others = rows.numpy()
+    return _Sums(pairs, np.logaddexp(pairs, others[owner]), others, columns, columns), best.numpy()
+
+
+def _sampled(gallery: Gallery, owner: Ints, images: Ints, captions: Ints) -> _Sums:
+    """The sums over these reference images and captions."""
+    scale, everything = gallery.scale(), np.arange(len(owner))
+    pairs = gallery.pairs(owner, everything).astype(np.float64) * scale
+    columns = _columns(gallery.block, images, scale)
+    few = gallery.only_captions(captions) if len(captions) < len(everything) else gallery
+    rows = np.zeros(len(gallery.images[0]))
+    for chunk in _chunks(np.arange(len(rows))):
+        block = torch.from_numpy(few.block(chunk)) * scale
+        block[torch.from_numpy(chunk[:, None] == owner[captions])] = -torch.inf
+        rows[chunk] = block.logsumexp(1).numpy()
+    columns = np.where(np.isin(owner, images), columns, np.logaddexp(columns, pairs))
+    coarse = _columns(gallery.coarse, images, scale)
+    return _Sums(pairs, np.logaddexp(pairs, rows[owner]), rows, columns, coarse)
+
+
+def _columns(block: Callable[[Ints], Block], images: Ints, scale: float) -> Floats:
+    """Each caption's log-sum over these images, (n_texts,)."""
+    parts = [(torch.from_numpy(block(chunk)) * scale).logsumexp(0).double().numpy() for chunk in _chunks(images)]
+    return np.asarray(np.logaddexp.reduce(parts), np.float64)
+
+
+def _suggest(gallery: Gallery, owner: Ints, sums: _Sums, images: Ints, shortlist: int) -> Ints:
+    """For these images the best caption that is not given with them, -1 where there is none, (n_images,)."""
+    best = np.full(len(gallery.images[0]), -1, np.int64)
+    captions, scale, size = _by_image(owner, len(best)), gallery.scale(), min(shortlist, len(owner))
+    for chunk in _chunks(images):
+        fit = gallery.coarse(chunk) * scale - sums.coarse
+        for row, image in zip(fit, chunk, strict=True):
+            row[captions[image]] = -np.inf
+        found = np.sort(np.argpartition(-fit, size - 1, axis=1)[:, :size], axis=1)
+        exact = gallery.pairs(chunk.repeat(size), found.ravel()).reshape(found.shape) * scale
+        fit = np.where(np.take_along_axis(fit, found, 1) > -np.inf, exact - sums.columns[found], -np.inf)
+        first = fit.argmax(1)[:, None]
+        chosen = np.take_along_axis(found, first, 1)
+        best[chunk] = np.where(np.take_along_axis(fit, first, 1) > -np.inf, chosen, -1)[:, 0]
+    return best
+
+
+def _by_image(owner: Ints, n_images: int) -> list[Ints]:
+    """The captions that each image is given with."""
+    order = np.argsort(owner, kind="stable")
+    return np.split(order, np.searchsorted(owner[order], np.arange(1, n_images)))
+
+
+def _chunks(rows: Ints) -> list[Ints]:
+    return [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]

@@ -1,0 +1,133 @@
+"""Folds of pairs, and decoys: captions put beside images that they were not given with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+
+from pairsift.pairs.pairs import Ints
+
+NEAR = 0.9  # cosine of two images' vectors, from which on they count as near-duplicates
+DECOYS = 20_000  # about how many decoys describe the evidence of mismatched pairs
+LARGEST = 0.1  # share of the images that near-duplicates of each other may make up; beyond it, each is by itself
+ROWS = 1024
+
+Reals = NDArray[np.float64]
+Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class CrossFit:
+    """Judged pairs in folds, with decoys within each fold.
+
+    A model that learns from all folds but one has seen neither the pairs nor the decoys of that one. A decoy is a
+    mismatched pair: an image and a caption of different pairs of one fold, whose images are no near-duplicates and
+    whose captions differ.
+
+    Attributes:
+        image_of: Image of each pair, (n,).
+        group_of: Group of near-duplicate images of each pair, (n,).
+        fold: Fold of each pair, (n,), the same for all pairs of a group.
+        decoy_images: Pair whose image each decoy has, (m,).
+        decoy_captions: Pair whose caption each decoy has, (m,).
+    """
+
+    image_of: Ints
+    group_of: Ints
+    fold: Ints
+    decoy_images: Ints
+    decoy_captions: Ints
+
+    def __len__(self) -> int:
+        return len(self.fold)
+
+    @property
+    def folds(self) -> int:
+        """Number of folds."""
+        return int(self.fold.max()) + 1
+
+    @staticmethod
+    def make(image_of: Ints, group_of: Ints, captions: Sequence[str], fold: Ints, seed: int) -> CrossFit:
+        """Draw decoys for pairs in folds.
+
+        Args:
+            image_of: Image of each pair, (n,).
+            group_of: Group of near-duplicate images of each pair, (n,).
+            captions: Each pair's caption, (n,).
+            fold: Fold of each pair, (n,).
+            seed: Seed of the decoys.
+        """
+        rng = np.random.default_rng((seed, 7))
+        text = np.unique([" ".join(caption.casefold().split()) for caption in captions], return_inverse=True)[1]
+        each = int(np.clip(np.ceil(DECOYS / max(1, len(fold))), 1, 200))
+        images, others = [], []
+        for pairs in _members(fold):
+            images.append(np.repeat(pairs, each))
+            others.append(rng.choice(pairs, len(pairs) * each))
+        left, right = np.concatenate(images), np.concatenate(others)
+        differ = (group_of[left] != group_of[right]) & (text[left] != text[right])
+        return CrossFit(image_of, group_of, fold, left[differ], right[differ])
+
+    def members(self) -> list[Ints]:
+        """Pairs of each fold."""
+        return _members(self.fold)
+
+
+def _members(fold: Ints) -> list[Ints]:
+    return [np.flatnonzero(fold == one).astype(np.int64) for one in range(int(fold.max()) + 1)]
+
+
+def near_duplicates(vectors: Vectors, least: float = NEAR) -> Ints:
+    """Return the group of near-duplicates of each image, (n,), numbered from 0.
+
+    Two images whose centred vectors have at least this cosine are in one group, and so are images that a chain of such
+    pairs joins. Where a group holds over a tenth of the images, the encoder does not tell these apart, and every image
+    of it is a group by itself.
+
+    Args:
+        vectors: One vector per image, (n, d).
+        least: Smallest cosine, (0, 1].
+    """
+    unit = torch.from_numpy(unit_rows(vectors - vectors.mean(0)))
+    rows, columns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for start in range(0, len(unit), ROWS):
+        found = (unit[start : start + ROWS] @ unit.T >= least).nonzero().numpy()
+        rows.append(found[:, 0] + start)
+        columns.append(found[:, 1])
+    edges = np.concatenate(rows), np.concatenate(columns)
+    graph = coo_matrix((np.ones(len(edges[0]), np.bool_), edges), (len(unit), len(unit)))
+    group = connected_components(graph, directed=False)[1].astype(np.int64)
+    wide = np.flatnonzero(np.bincount(group)[group] > max(2, LARGEST * len(group)))
+    group[wide] = group.max(initial=0) + 1 + np.arange(len(wide))
+    return np.unique(group, return_inverse=True)[1].astype(np.int64)
+
+
+def make_folds(group_of: Ints, folds: int, seed: int) -> Ints:
+    """Return a fold for each pair, (n,): groups stay together, folds hold about as many pairs each.
+
+    Args:
+        group_of: Group of each pair, (n,).
+        folds: Number of folds, at least 2.
+        seed: Seed of the order in which groups are dealt.
+    """
+    rng = np.random.default_rng((seed, 8))
+    group = np.unique(group_of, return_inverse=True)[1]
+    size = np.bincount(group)
+    order = rng.permutation(len(size))
+    order = order[np.argsort(-size[order], kind="stable")]
+    fold_of, load = np.zeros(len(size), np.int64), np.zeros(folds, np.int64)
+    for one in order:
+        fold_of[one] = load.argmin()
+        load[fold_of[one]] += size[one]
+    return fold_of[group]
+
+
+def unit_rows(x: NDArray[np.floating]) -> Vectors:
+    """Return the rows of x scaled to unit length; rows of zeros stay as they are."""
+    return np.asarray(x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-9), np.float32)

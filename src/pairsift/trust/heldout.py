@@ -1,0 +1,126 @@
+"""How far each pair is to be believed, by models that did not see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairsift.pairs.pairs import Ints
+from pairsift.trust.combine import combine
+from pairsift.trust.contrast import Evidence
+from pairsift.trust.crossfit import CrossFit, Reals, Vectors, make_folds
+from pairsift.trust.linear import linear_evidence
+from pairsift.trust.neighbours import neighbour_evidence, sibling_evidence
+from pairsift.trust.rate import Calibration, calibrate
+
+FEWEST = 100  # pairs from which on verdicts are given
+GROUP = 100  # pairs that a group needs for a rate of its own
+STEADY = 3000  # pairs from which on one division into folds is enough
+Networks = Callable[[CrossFit], Evidence]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Pairs and what is known of them before any link is believed, in one order.
+
+    Attributes:
+        images: Vector of each pair's image, (n, d).
+        captions: Vector of each pair's caption, (n, e).
+        texts: The captions, (n,).
+        image_of: Image of each pair, (n,).
+        group_of: Group of near-duplicate images of each pair, (n,).
+        seen: Whether each pair is a training pair; the others may have another rate of mismatches, (n,).
+    """
+
+    images: Vectors
+    captions: Vectors
+    texts: Sequence[str]
+    image_of: Ints
+    group_of: Ints
+    seen: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.image_of)
+
+    def only(self, rows: Ints) -> Judged:
+        """Return these pairs alone."""
+        texts = [self.texts[row] for row in rows]
+        return Judged(
+            self.images[rows], self.captions[rows], texts, self.image_of[rows], self.group_of[rows], self.seen[rows]
+        )
+
+
+@dataclass(frozen=True)
+class Belief:
+    """What held-out evidence says of pairs.
+
+    Attributes:
+        probability: Probability that each pair matches, [0, 1], (n,).
+        rate: Share of mismatched pairs among the training pairs, [0, 1].
+        low: Lower end of the interval that holds the rate in nine of ten cases, as far as chance goes.
+        high: Its upper end.
+        auroc: At which evidence is expected to tell matching pairs from mismatched ones, [0.5, 1].
+        fold: Fold of each pair, (n,).
+    """
+
+    probability: Reals
+    rate: float
+    low: float
+    high: float
+    auroc: float
+    fold: Ints
+
+
+def believe(judged: Judged, seed: int, fold: Ints | None = None, networks: Networks | None = None) -> Belief:
+    """Judge every pair by evidence from models that did not see it.
+
+    Evidence is that of ridge canonical correlation, of nearest images and captions, of networks where there are any,
+    and of the other captions of the image; `combine` weighs them. Where there are fewer than 3,000 pairs and no folds
+    are given, up to five divisions into folds are averaged.
+
+    Args:
+        judged: The pairs.
+        seed: Seed of folds, decoys and resampling.
+        fold: Fold of each pair, (n,), where it is settled; ten folds, or five from 1,000 pairs on, otherwise.
+        networks: Evidence of networks of which each was trained without a fold.
+    """
+    times = 1 if fold is not None else int(np.clip(round(STEADY / max(1, len(judged))), 1, 5))
+    beliefs = []
+    for time in range(times):
+        chosen = fold
+        if chosen is None:
+            folds = min(5 if len(judged) >= 1000 else 10, len(np.unique(judged.group_of)))
+            chosen = make_folds(judged.group_of, folds, seed + 7919 * time)
+        beliefs.append(_believe(judged, chosen, seed + time, networks))
+    mean = {name: float(np.mean([getattr(one, name) for one in beliefs])) for name in ("rate", "low", "high", "auroc")}
+    probability = np.mean([one.probability for one in beliefs], axis=0)
+    return Belief(probability, **mean, fold=beliefs[0].fold)
+
+
+def _believe(judged: Judged, fold: Ints, seed: int, networks: Networks | None) -> Belief:
+    fit = CrossFit.make(judged.image_of, judged.group_of, judged.texts, fold, seed)
+    kinds = [linear_evidence(fit, judged.images, judged.captions, seed)]
+    kinds += neighbour_evidence(fit, judged.images, judged.captions, seed)
+    if networks is not None:
+        kinds.append(networks(fit))
+    whole = combine(fit, kinds)
+    if len(np.unique(judged.image_of)) < len(judged):
+        first = _calibrated(whole, judged.seen, seed)[0].probability
+        whole = combine(fit, [*kinds, sibling_evidence(fit, judged.captions, first)])
+    calibration, group = _calibrated(whole, judged.seen, seed)
+    rate, low, high = (float(ends[group]) for ends in (calibration.rates, calibration.low, calibration.high))
+    return Belief(calibration.probability, rate, low, high, calibration.auroc, fold)
+
+
+def _calibrated(evidence: Evidence, seen: NDArray[np.bool_], seed: int) -> tuple[Calibration, int]:
+    """The calibration, with a rate of their own for training pairs where the others' differs; and their group."""
+    one = np.zeros(len(seen), np.int64)
+    if min(seen.sum(), (~seen).sum()) < GROUP:
+        return calibrate(evidence, one, seed), 0
+    apart = calibrate(evidence, seen.astype(np.int64), seed)
+    if apart.low[0] <= apart.high[1] and apart.low[1] <= apart.high[0]:
+        return calibrate(evidence, one, seed), 0
+    return apart, 1

@@ -1,0 +1,92 @@
+"""Ridge canonical correlation of frozen features, fitted on all folds but one in closed form."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pairsift.trust.contrast import Codes, Evidence, contrast
+from pairsift.trust.crossfit import CrossFit, Vectors
+
+DIRECTIONS = 128
+RIDGE = 0.1  # share of the largest eigenvalue that is added to all
+WIDEST = 320  # image features are first reduced to this many principal components
+
+
+def principal(vectors: Vectors, width: int = WIDEST, most: int = 50_000) -> Vectors:
+    """Return centred vectors by their first principal components, (n, at most `width`).
+
+    Args:
+        vectors: (n, d).
+        width: Largest number of components.
+        most: Number of rows, evenly spaced, that the components are computed from at most.
+    """
+    mean = vectors.mean(0)
+    if vectors.shape[1] <= width:
+        return np.asarray(vectors - mean, np.float32)
+    sample = vectors[:: max(1, len(vectors) // most)] - mean
+    values, basis = np.linalg.eigh(np.asarray(sample.T @ sample, np.float64))
+    return np.asarray((vectors - mean) @ basis[:, np.argsort(-values)[:width]].astype(np.float32), np.float32)
+
+
+def linear_evidence(fit: CrossFit, images: Vectors, captions: Vectors, seed: int) -> Evidence:
+    """Contrast pairs by the cosine of canonical variates that were fitted without their fold.
+
+    With covariances C over the other folds and ridges r, the singular vectors of
+    (C_xx + r I)^-1/2 C_xy (C_yy + r I)^-1/2 give at most 128 directions for either side; every direction counts by its
+    canonical correlation.
+
+    Args:
+        fit: The pairs, their folds and the decoys.
+        images: Features of each pair's image, (n, d).
+        captions: Features of each pair's caption, (n, e).
+        seed: Seed of the references.
+    """
+    return contrast(fit, canonical_codes(fit, images, captions), seed)
+
+
+def canonical_codes(fit: CrossFit, images: Vectors, captions: Vectors) -> Codes:
+    """Return what gives a fold's pairs their canonical variates, as `contrast` takes it."""
+    x, y = torch.from_numpy(images), torch.from_numpy(captions)
+    moments = [_moments(x[members], y[members]) for members in map(torch.from_numpy, fit.members())]
+    whole = [torch.stack(parts).sum(0) for parts in zip(*moments, strict=True)]
+    models = [_canonical([total - part for total, part in zip(whole, parts, strict=True)]) for parts in moments]
+
+    def codes(fold: int, members: np.ndarray) -> tuple[Tensor, Tensor]:
+        mean_x, mean_y, left, right = models[fold]
+        return _unit((x[members] - mean_x) @ left), _unit((y[members] - mean_y) @ right)
+
+    return codes
+
+
+def _moments(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    """Count, sums and products of some pairs."""
+    x, y = x.double(), y.double()
+    return torch.tensor(float(len(x)), dtype=torch.float64), x.sum(0), y.sum(0), x.T @ x, y.T @ y, x.T @ y
+
+
+def _canonical(moments: list[Tensor]) -> tuple[Tensor, ...]:
+    """Means and projections of both sides from the moments of the pairs to learn from."""
+    count, sum_x, sum_y, xx, yy, xy = moments
+    count = count.clamp(min=1)
+    mean_x, mean_y = sum_x / count, sum_y / count
+    left = _inverse_root(xx / count - torch.outer(mean_x, mean_x))
+    right = _inverse_root(yy / count - torch.outer(mean_y, mean_y))
+    u, correlation, v = torch.linalg.svd(left @ (xy / count - torch.outer(mean_x, mean_y)) @ right, full_matrices=False)
+    kept = correlation[:DIRECTIONS]
+    projections = left @ u[:, : len(kept)] * kept, right @ v[: len(kept)].T * kept
+    return tuple(part.float() for part in (mean_x, mean_y, *projections))
+
+
+def _inverse_root(covariance: Tensor) -> Tensor:
+    """(C + r I)^-1/2 with r a tenth of the largest eigenvalue of C."""
+    values, vectors = torch.linalg.eigh(covariance)
+    ridge = RIDGE * values[-1].clamp(min=1e-12)
+    root: Tensor = (vectors / (values.clamp(min=0) + ridge).sqrt()) @ vectors.T
+    return root
+
+
+def _unit(x: Tensor) -> Tensor:
+    unit: Tensor = x / x.norm(dim=1, keepdim=True).clamp(min=1e-9)
+    return unit

@@ -1,0 +1,160 @@
+"""The share of mismatched pairs, and each pair's probability, from evidence beside that of known mismatches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import betaln, expit
+from sklearn.isotonic import isotonic_regression
+
+from pairsift.pairs.pairs import Ints
+from pairsift.trust.contrast import Evidence
+from pairsift.trust.crossfit import Reals
+
+BINS = 400
+LOWEST, HIGHEST = 0.1, 0.6  # quantiles of the decoys between which the largest rate is sought
+RESAMPLES = 60
+MANY = 1000  # number of pairs of which the two estimates of the density weigh the same
+TAIL = 0.05  # share of the matching pairs whose evidence is hardly better than that of mismatched ones
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What evidence says of pairs, by groups of pairs that may differ in their rate.
+
+    Attributes:
+        rates: Share of mismatched pairs in each group, [0, 1], (groups,).
+        low: Lower end of each rate's interval: the 5% quantile over resampled pairs, (groups,).
+        high: Upper end: the 95% quantile, (groups,).
+        probability: Probability that each pair matches, [0, 1], (n,), never falling with the evidence in a group.
+        auroc: At which, by this model, the evidence tells matching from mismatched pairs, [0.5, 1].
+    """
+
+    rates: Reals
+    low: Reals
+    high: Reals
+    probability: Reals
+    auroc: float
+
+
+def calibrate(evidence: Evidence, group: Ints, seed: int) -> Calibration:
+    """Estimate rates and probabilities from the evidence of given pairs and of decoys.
+
+    Evidence becomes u, the share of decoys below it. Mismatched pairs then have u uniform on [0, 1], as p-values have
+    under the null hypothesis. u of matching pairs is modelled by a rising density (a beta-uniform mixture with a tail):
+
+        f(u) = rate + (1 - rate) h(u),    h(u) = 0.95 Beta(u; a, b) + 0.05 * 2u,    a >= 1 >= b.
+
+    a and b are those of greatest likelihood over all pairs. A group's rate is that of greatest likelihood too, or less:
+    at most the smallest, over q from 0.1 to 0.6, of (share of the group's pairs with u < q and one standard error) / q,
+    which is the largest share of mismatches that the small u leave room for. The probability is the posterior
+    1 - rate / f(u). Of many pairs a rising density without a form is known better than the beta's, so the posterior by
+    isotonic regression of pairs against decoys counts by n / (n + 1000), the beta's by the rest.
+
+    Args:
+        evidence: Of the pairs, (n,), and of decoys.
+        group: Group of each pair, 0 and up, (n,); rates differ between groups, the model does not.
+        seed: Seed of the resampling.
+    """
+    u = decoy_quantile(evidence)
+    centres = (np.arange(BINS) + 0.5) / BINS
+    bins = np.minimum((u * BINS).astype(np.int64), BINS - 1)
+    counts = np.stack([np.bincount(bins[group == one], minlength=BINS) for one in range(int(group.max(initial=0)) + 1)])
+    shape = _shape(counts.sum(0), centres)
+    rates = np.array([_rate(count, centres, shape) for count in counts])
+    rng, drawn = np.random.default_rng((seed, 11)), np.zeros((RESAMPLES, len(counts)))
+    for sample in range(RESAMPLES):
+        again = np.stack([rng.multinomial(count.sum(), count / max(1, count.sum())) for count in counts])
+        moved = _shape(again.sum(0), centres, shape)
+        drawn[sample] = [_rate(count, centres, moved) for count in again]
+    low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
+    density = _density(np.clip(u, 0.5 / BINS, 1 - 0.5 / BINS), shape)
+    free = _rising(evidence, float(rates[group].mean()) if len(u) else 0.0)
+    share, own = len(u) / (len(u) + MANY), np.maximum(rates, 0.1 / max(1, len(u)))[group]
+    probability = share * _posterior(free, own) + (1 - share) * _posterior(density, own)
+    return Calibration(rates, np.minimum(low, rates), np.maximum(high, rates), probability, _auroc(shape))
+
+
+def decoy_quantile(evidence: Evidence) -> Reals:
+    """Return the share of decoys whose evidence is no higher than each pair's, in (0, 1), (n,)."""
+    known = np.sort(evidence.decoys)
+    return np.asarray((np.searchsorted(known, evidence.pairs, side="right") + 0.5) / (len(known) + 1))
+
+
+def largest_rate(counts: NDArray[np.int64]) -> float:
+    """Return the largest share of uniform values that these counts leave room for, [0, 1].
+
+    Args:
+        counts: Values in equal bins of [0, 1], (bins,).
+    """
+    total = max(1, int(counts.sum()))
+    edges = np.arange(int(LOWEST * len(counts)), int(HIGHEST * len(counts)) + 1, max(1, len(counts) // 20))
+    below = np.cumsum(counts)[edges - 1] / total
+    error = np.sqrt(below * (1 - below) / total)
+    return float(np.clip(((below + error) * len(counts) / edges).min(), 0, 1))
+
+
+def _density(u: Reals, shape: Reals) -> Reals:
+    """h(u)."""
+    a, b = shape
+    return np.asarray((1 - TAIL) * np.exp((a - 1) * np.log(u) + (b - 1) * np.log1p(-u) - betaln(a, b)) + TAIL * 2 * u)
+
+
+def _shape(counts: NDArray[np.int64], centres: Reals, near: Reals | None = None) -> Reals:
+    """a and b of greatest likelihood, with a weak prior at a = 5.5 and b = 0.5, (2,)."""
+
+    def loss(theta: Reals) -> float:
+        density = _density(centres, _shaped(theta))
+        rate = expit(theta[0])
+        prior = (theta[1] - 1.5) ** 2 / 2 + (theta[2] / 1.5) ** 2 / 2
+        return float(prior - (counts * np.log(rate + (1 - rate) * density)).sum())
+
+    if near is None:
+        starts = [np.array([start, 1.5, 0.0]) for start in (-3.0, -0.5, 1.0)]
+    else:
+        a, b = np.clip(near[0] - 1, 1e-3, 100), np.clip(near[1], 1e-3, 0.999)
+        starts = [np.array([-1.0, np.log(a), np.log(b / (1 - b))])]
+    bounds = [(-8.0, 8.0), (-3.0, 5.0), (-6.0, 6.0)]
+    found = [minimize(loss, start, method="L-BFGS-B", bounds=bounds) for start in starts]
+    return _shaped(min(found, key=lambda one: float(one.fun)).x)
+
+
+def _shaped(theta: Reals) -> Reals:
+    return np.array([1 + np.exp(theta[1]), expit(theta[2])])
+
+
+def _rate(counts: NDArray[np.int64], centres: Reals, shape: Reals, steps: int = 300) -> float:
+    """The rate of greatest likelihood, by EM, and at most `largest_rate`."""
+    density, rate, total = _density(centres, shape), 0.3, max(1, int(counts.sum()))
+    for _ in range(steps):
+        before, rate = rate, float((counts * rate / (rate + (1 - rate) * density)).sum() / total)
+        if abs(rate - before) < 1e-6:
+            break
+    return min(rate, largest_rate(counts))
+
+
+def _rising(evidence: Evidence, rate: float) -> Reals:
+    """Density of matching pairs over that of decoys at each pair, at least 0, never falling with the evidence, (n,)."""
+    pairs, decoys = len(evidence.pairs), len(evidence.decoys)
+    values = np.concatenate([evidence.pairs, evidence.decoys])
+    order = np.argsort(values, kind="stable")
+    label = np.concatenate([np.ones(pairs), np.zeros(decoys)])
+    weight = np.concatenate([np.full(pairs, 1 / max(1, pairs)), np.full(decoys, 1 / max(1, decoys))])
+    given = np.empty(len(values))
+    given[order] = isotonic_regression(label[order], sample_weight=weight[order])
+    ratio = given[:pairs] / np.maximum(1 - given[:pairs], 1e-6)
+    return np.asarray(np.maximum(ratio - rate, 0) / max(1 - rate, 1e-6))
+
+
+def _posterior(ratio: Reals, rate: Reals) -> Reals:
+    """Probability of a match from the density of matching pairs over that of mismatched ones, (n,)."""
+    matched = (1 - rate) * ratio
+    return np.asarray(matched / np.maximum(matched + rate, 1e-12))
+
+
+def _auroc(shape: Reals) -> float:
+    """Mean of h: the probability that a matching pair's u exceeds a uniform one."""
+    return float((1 - TAIL) * shape[0] / shape.sum() + TAIL * 2 / 3)
