@@ -139,7 +139,7 @@ def spins_of(code: str, **variables: str) -> set[str]:
 
 
 def test_openmp_is_told_before_it_is_loaded():
-    assert spins_of("import pairsift.api.fit") == {"0"}  # torch's and scikit-learn's
+    assert spins_of("import pairsift.api.fit") in ({"1000"}, {"0"})  # what GNU and what LLVM say
     assert spins_of("import pairsift, torch", GOMP_SPINCOUNT="17", KMP_BLOCKTIME="17") == {"17"}
 
 
