@@ -13,7 +13,8 @@ from pairsift.pairs.pairs import Ints
 from pairsift.trust.crossfit import CrossFit, Reals
 
 SCALE = 20.0  # inverse temperature of the references
-REFERENCES = 1024  # pairs of a fold that every image and caption of it is compared with
+REFERENCES = 1024  # pairs that every image and caption of a fold is compared with at most
+FEWEST = 50  # pairs of a fold that suffice as references
 
 Codes = Callable[[int, Ints], tuple[Tensor, Tensor]]
 
@@ -36,13 +37,13 @@ def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
 
         e(I, T) = cos(I, T) - 1/2s log mean_T' exp(s cos(I, T')) - 1/2s log mean_I' exp(s cos(I', T)),    s = 20
 
-    The references are at most 1,024 pairs of the same fold, without those of the same image. What an image is given
-    with does not count among its own references, so that evidence of mismatched pairs and of decoys is distributed
-    alike.
+    The references are at most 1,024 pairs of the same fold, or of all folds where one has fewer than 50 pairs, without
+    those of the same image. What an image is given with does not count among its own references, so that evidence of
+    mismatched pairs and of decoys is distributed alike.
 
     Args:
         fit: The pairs, their folds and the decoys.
-        codes: For a fold and pairs of it, unit vectors of the pairs' images and of their captions, (k, d) each, from a
+        codes: For a fold and some pairs, unit vectors of the pairs' images and of their captions, (k, d) each, from a
             model that did not see the fold.
         seed: Seed of the references.
     """
@@ -54,10 +55,12 @@ def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
             continue
         images, captions = codes(fold, members)
         place[members] = np.arange(len(members))
-        chosen = np.random.default_rng((seed, 9, fold)).permutation(len(members))[:REFERENCES]
-        owners = torch.from_numpy(fit.image_of[members])
-        rows = _references(images, captions[chosen], owners, owners[chosen])
-        columns = _references(captions, images[chosen], owners, owners[chosen])
+        pool = members if len(members) >= FEWEST else np.arange(len(fit))
+        chosen = np.random.default_rng((seed, 9, fold)).permutation(pool)[:REFERENCES]
+        owners, theirs = (torch.from_numpy(fit.image_of[some]) for some in (members, chosen))
+        other_images, other_captions = codes(fold, chosen)
+        rows = _references(images, other_captions, owners, theirs)
+        columns = _references(captions, other_images, owners, theirs)
         own = np.arange(len(members))
         here = np.flatnonzero(decoy_fold == fold)
         strays = place[fit.decoy_images[here]], place[fit.decoy_captions[here]]
