@@ -83,7 +83,7 @@ def test_the_table_and_the_report(tmp_path, monkeypatch):
     with pytest.raises(WriteError, match=r"pairs.parquet: cannot be written \(No space left"):
         write_issues(table, tmp_path)
     monkeypatch.setattr("pairsift.audit.report._body", lambda *args: [])
-    monkeypatch.setattr("pairsift.audit.report._title", lambda *args: ("", ""))
+    monkeypatch.setattr("pairsift.audit.report._title", lambda *args: ("", "", ""))
     monkeypatch.setattr("pairsift.audit.report._provenance", lambda *args: "")
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(WriteError, match=r"report.html: cannot be written \(No space left"):

@@ -174,7 +174,11 @@ class Config:
 
     def with_source(self, source: str | Path) -> Config:
         """Return the same options for a source in another place."""
-        return Config({**self.options, "source": str(Path(source).resolve())})
+        return self.having("source", str(Path(source).resolve()))
+
+    def having(self, name: str, value: object) -> Config:
+        """Return the same options with another value of one of them."""
+        return Config({**self.options, name: value})
 
     def text(self) -> str:
         """YAML that `--config` takes."""

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from pairsift.api.belief import Believer
+from pairsift.api.choice import JOINED, ngrams_help
 from pairsift.api.config import CHOICES, UNKEPT, Config, flattened
 from pairsift.api.folder import (
     CHECKPOINT,
@@ -77,7 +78,7 @@ def fit_config(config: Config, progress: bool = True) -> Run:
     claim(folder, config)
     limit_threads(options.threads)
     began = time.monotonic()
-    prepared = begin(folder, config, progress)
+    config, prepared = begin(folder, config, progress)
     if progress and (line := skipped_line(prepared.pairs, folder / SKIPPED)):
         print(line, file=sys.stderr)
     encoded = time.monotonic()
@@ -122,7 +123,8 @@ def claim(folder: Path, config: Config) -> None:
             raise InputError(f"{folder} holds no run to resume: leave --resume out")
         before, now = flattened(Config.parse([f"--config={old}"]).options), flattened(config.options)
         for name in dict.fromkeys(("source", *CHOICES, *before)):  # what decides about other options comes first
-            if name not in MAY_DIFFER and now.get(name) != before.get(name):
+            chosen = name == "text_encoder" and now.get(name) is None and before.get(name) == JOINED
+            if name not in MAY_DIFFER and now.get(name) != before.get(name) and not chosen:
                 raise InputError(
                     f"{folder} was begun with {typed(name, before.get(name))}, not {typed(name, now.get(name))}: "
                     "resume with the same options"
@@ -138,10 +140,14 @@ def claim(folder: Path, config: Config) -> None:
         raise InputError(f"{folder} holds other things: give another --out")
 
 
-def begin(folder: Path, config: Config, progress: bool) -> Prepared:
+def begin(folder: Path, config: Config, progress: bool) -> tuple[Config, Prepared]:
     """Write the options, so that from now on `--resume` goes on, then read and encode, and write what was read.
 
-    A source or an option that cannot be used leaves no folder behind.
+    A source or an option that cannot be used leaves no folder behind. Where no text encoder is named, the captions
+    decide whether n-grams go beside `wordllama`.
+
+    Returns:
+        The options with the text encoder, and what was read.
 
     Raises:
         InputError: It cannot be used.
@@ -155,6 +161,10 @@ def begin(folder: Path, config: Config, progress: bool) -> Prepared:
         (folder / "model").mkdir(exist_ok=True)
     try:
         prepared = prepare(config, folder, progress)
+        if _open_texts(config, prepared) and ngrams_help(prepared, int(config["seed"])):
+            config = config.having("text_encoder", JOINED)
+            write_text(folder / CONFIG, config.text())
+            prepared = prepare(config, folder, False)
     except WriteError:
         raise
     except InputError:
@@ -171,7 +181,13 @@ def begin(folder: Path, config: Config, progress: bool) -> Prepared:
     if prepared.front is not None:
         with writing(folder / FRONT):
             prepared.front.save(folder / FRONT)
-    return prepared
+    return config, prepared
+
+
+def _open_texts(config: Config, prepared: Prepared) -> bool:
+    """Whether the captions may decide about the text encoder."""
+    vectors = prepared.features.images.values, prepared.features.texts.values
+    return config["text_encoder"] is None and prepared.texts.name == "wordllama" and all(v.ndim == 2 for v in vectors)
 
 
 def facts_of(config: Config, prepared: Prepared) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def import_checkpoint(
     claim(folder, config)
     _check(config, sizes, folder / VOCABULARY)
     limit_threads()
-    prepared = begin(folder, config, progress)
+    config, prepared = begin(folder, config, progress)
     for k, state in enumerate(networks):
         tensors = {f"matcher.{name}": value for name, value in state.items()}
         write_tensors(weights(folder, k), tensors)

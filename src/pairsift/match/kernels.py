@@ -26,15 +26,18 @@ def mapped(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     Returns:
         (rows, out).
     """
-    if x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16) and _has_onednn():
+    if x.device.type == "cpu" and _has_onednn(x.dtype):
         product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return product
     return torch.addmm(bias, x, weight.T)
 
 
-def _has_onednn() -> bool:
+def _has_onednn(dtype: torch.dtype) -> bool:
+    """Whether oneDNN is there and computes with this type on this processor; bfloat16 not all of them know."""
     there: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return there and bool(torch.backends.mkldnn.enabled) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    if not (there and torch.backends.mkldnn.enabled and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
+        return False
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def accumulate(total: Tensor, left: Tensor, right: Tensor) -> None:
