@@ -14,6 +14,7 @@ from pairsift.trust.heldout import FEWEST, Belief
 
 WEAK = 0.85  # expected AUROC below which evidence is called weak
 WIDE = 0.2  # width of an interval from which on it is named
+LEAKED = 0.05  # share of dev and test images with a near-duplicate in train from which on it is named
 CHANCE = 3.0  # times the recall of chance below which recall is called near chance
 
 
@@ -48,6 +49,16 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
         found.append(language.sentence)
     if (chance := _near_chance(pairs, metrics)) is not None:
         found.append(chance)
+    if belief.leaked > LEAKED:
+        found.append(
+            f"{belief.leaked:.0%} of the dev and test images have a near-duplicate in train: recall is better than on "
+            "new images."
+        )
+    if belief.others is not None and "drawn by image" in pairs.taken and pairs.noise is None:
+        found.append(
+            f"{belief.rate:.0%} of the training pairs are estimated to be mismatched, and {belief.others:.0%} of the "
+            "others, though the splits were drawn at random: trust neither estimate alone."
+        )
     return found
 
 

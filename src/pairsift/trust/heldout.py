@@ -18,6 +18,7 @@ from pairsift.trust.rate import Calibration, calibrate
 
 FEWEST = 100  # pairs from which on verdicts are given
 GROUP = 100  # pairs that a group needs for a rate of its own
+RESAMPLES = 60  # of the pairs, for the interval of the rate, over all divisions into folds
 STEADY = 3000  # pairs from which on one division into folds is enough
 Networks = Callable[[CrossFit], Evidence]
 
@@ -64,6 +65,8 @@ class Belief:
         high: Its upper end.
         auroc: At which evidence is expected to tell matching pairs from mismatched ones, [0.5, 1].
         fold: Fold of each pair, (n,).
+        others: Share of mismatched pairs among the others, where it differs beyond chance; else None.
+        leaked: Share of the others' images that have a near-duplicate among the training images, [0, 1].
     """
 
     probability: Reals
@@ -72,6 +75,8 @@ class Belief:
     high: float
     auroc: float
     fold: Ints
+    others: float | None = None
+    leaked: float = 0.0
 
 
 def believe(judged: Judged, seed: int, fold: Ints | None = None, networks: Networks | None = None) -> Belief:
@@ -94,13 +99,13 @@ def believe(judged: Judged, seed: int, fold: Ints | None = None, networks: Netwo
         if chosen is None:
             folds = min(5 if len(judged) >= 1000 else 10, len(np.unique(judged.group_of)))
             chosen = make_folds(judged.group_of, folds, seed + 7919 * time)
-        beliefs.append(_believe(judged, chosen, seed + time, networks))
-    mean = {name: float(np.mean([getattr(one, name) for one in beliefs])) for name in ("rate", "low", "high", "auroc")}
+        beliefs.append(_believe(judged, chosen, seed + time, RESAMPLES // times, networks))
+    rate, low, high, auroc = np.mean([(one.rate, one.low, one.high, one.auroc) for one in beliefs], axis=0).tolist()
     probability = np.mean([one.probability for one in beliefs], axis=0)
-    return Belief(probability, **mean, fold=beliefs[0].fold)
+    return Belief(probability, rate, low, high, auroc, beliefs[0].fold, beliefs[0].others, _leaked(judged))
 
 
-def _believe(judged: Judged, fold: Ints, seed: int, networks: Networks | None) -> Belief:
+def _believe(judged: Judged, fold: Ints, seed: int, resamples: int, networks: Networks | None) -> Belief:
     fit = CrossFit.make(judged.image_of, judged.group_of, judged.texts, fold, seed)
     kinds = [linear_evidence(fit, judged.images, judged.captions, seed)]
     kinds += neighbour_evidence(fit, judged.images, judged.captions, seed)
@@ -108,19 +113,26 @@ def _believe(judged: Judged, fold: Ints, seed: int, networks: Networks | None) -
         kinds.append(networks(fit))
     whole = combine(fit, kinds)
     if len(np.unique(judged.image_of)) < len(judged):
-        first = _calibrated(whole, judged.seen, seed)[0].probability
+        first = calibrate(whole, np.zeros(len(judged), np.int64), seed, 0).probability
         whole = combine(fit, [*kinds, sibling_evidence(fit, judged.captions, first)])
-    calibration, group = _calibrated(whole, judged.seen, seed)
+    calibration, group = _calibrated(whole, judged.seen, seed, resamples)
     rate, low, high = (float(ends[group]) for ends in (calibration.rates, calibration.low, calibration.high))
-    return Belief(calibration.probability, rate, low, high, calibration.auroc, fold)
+    others = float(calibration.rates[0]) if group else None
+    return Belief(calibration.probability, rate, low, high, calibration.auroc, fold, others)
 
 
-def _calibrated(evidence: Evidence, seen: NDArray[np.bool_], seed: int) -> tuple[Calibration, int]:
+def _leaked(judged: Judged) -> float:
+    image, first = np.unique(judged.image_of[~judged.seen], return_index=True)
+    groups = judged.group_of[~judged.seen][first]
+    return float(np.isin(groups, judged.group_of[judged.seen]).mean()) if len(image) else 0.0
+
+
+def _calibrated(evidence: Evidence, seen: NDArray[np.bool_], seed: int, resamples: int) -> tuple[Calibration, int]:
     """The calibration, with a rate of their own for training pairs where the others' differs; and their group."""
     one = np.zeros(len(seen), np.int64)
     if min(seen.sum(), (~seen).sum()) < GROUP:
-        return calibrate(evidence, one, seed), 0
-    apart = calibrate(evidence, seen.astype(np.int64), seed)
+        return calibrate(evidence, one, seed, resamples), 0
+    apart = calibrate(evidence, seen.astype(np.int64), seed, resamples)
     if apart.low[0] <= apart.high[1] and apart.low[1] <= apart.high[0]:
-        return calibrate(evidence, one, seed), 0
+        return calibrate(evidence, one, seed, resamples), 0
     return apart, 1

@@ -16,7 +16,6 @@ from pairsift.trust.crossfit import Reals
 
 BINS = 400
 LOWEST, HIGHEST = 0.1, 0.6  # quantiles of the decoys between which the largest rate is sought
-RESAMPLES = 60
 MANY = 1000  # number of pairs of which the two estimates of the density weigh the same
 TAIL = 0.05  # share of the matching pairs whose evidence is hardly better than that of mismatched ones
 
@@ -40,7 +39,7 @@ class Calibration:
     auroc: float
 
 
-def calibrate(evidence: Evidence, group: Ints, seed: int) -> Calibration:
+def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -> Calibration:
     """Estimate rates and probabilities from the evidence of given pairs and of decoys.
 
     Evidence becomes u, the share of decoys below it. Mismatched pairs then have u uniform on [0, 1], as p-values have
@@ -58,6 +57,7 @@ def calibrate(evidence: Evidence, group: Ints, seed: int) -> Calibration:
         evidence: Of the pairs, (n,), and of decoys.
         group: Group of each pair, 0 and up, (n,); rates differ between groups, the model does not.
         seed: Seed of the resampling.
+        resamples: Number of resampled collections for the intervals; with 0 they hold the rates alone.
     """
     u = decoy_quantile(evidence)
     centres = (np.arange(BINS) + 0.5) / BINS
@@ -65,8 +65,8 @@ def calibrate(evidence: Evidence, group: Ints, seed: int) -> Calibration:
     counts = np.stack([np.bincount(bins[group == one], minlength=BINS) for one in range(int(group.max(initial=0)) + 1)])
     shape = _shape(counts.sum(0), centres)
     rates = np.array([_rate(count, centres, shape) for count in counts])
-    rng, drawn = np.random.default_rng((seed, 11)), np.zeros((RESAMPLES, len(counts)))
-    for sample in range(RESAMPLES):
+    rng, drawn = np.random.default_rng((seed, 11)), np.tile(rates, (max(1, resamples), 1))
+    for sample in range(resamples):
         again = np.stack([rng.multinomial(count.sum(), count / max(1, count.sum())) for count in counts])
         moved = _shape(again.sum(0), centres, shape)
         drawn[sample] = [_rate(count, centres, moved) for count in again]
