@@ -48,6 +48,7 @@ COLLECTIONS = (
     "scenes-1600",
 )
 LANGUAGES = ("de", "fr", "es", "ru", "ar", "hi", "ja", "zh", "fi", "el")
+MARK, END = "<!-- verdicts table -->", "<!-- end -->"  # of the table in a page
 KEY = ("kind", "collection", "noise", "where", "seed", "method")
 
 
@@ -61,6 +62,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--methods", nargs="+", default=["crossfit", "plain"], help="of recall rows")
     parser.add_argument("--cache", default=None, help="folder of the feature cache")
+    parser.add_argument("--pages", nargs="*", type=Path, default=[], help="pages whose table is written anew")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/verdicts.json"))
     chosen = parser.parse_args()
     rows: list[Row] = json.loads(chosen.json.read_text())["rows"] if chosen.json.exists() else []
@@ -78,6 +80,9 @@ def main() -> None:
                     chosen.json.parent.mkdir(parents=True, exist_ok=True)
                     chosen.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
     chosen.json.with_suffix(".md").write_text(page(rows))
+    for one in chosen.pages:
+        before, _, rest = one.read_text().partition(MARK)
+        one.write_text(f"{before}{MARK}\n{summary(rows)}\n{END}{rest.partition(END)[2]}")
 
 
 def records(collection: str, data: Path, seed: int, place: Path) -> list[Record]:
@@ -289,6 +294,29 @@ def page(rows: list[Row]) -> str:
         cells += [mean(group, "precision", ".2f"), mean(group, "recall", ".2f"), mean(group, "calibration", ".3f")]
         lines.append("| " + " | ".join([*cells, mean(group, "evidence_seconds", ".0f"), str(len(group))]) + " |")
     return f"# {title}\n\n{rest[:1].upper()}{rest[1:]}\n\n" + "\n".join(lines) + "\n\n" + "\n".join(fits) + "\n"
+
+
+def summary(rows: list[Row]) -> str:
+    """Collections by noise in all splits: the flags at 0%, elsewhere estimate, largest error and AUROC."""
+    found: dict[str, dict[float, list[Row]]] = {}
+    for key, group in groups([row for row in rows if row["kind"] == "verdicts" and row["where"] == "all"]):
+        found.setdefault(key["collection"], {})[key["noise"]] = group
+    noises = sorted({noise for cells in found.values() for noise in cells})
+    heads = ["collection", "pairs", *(f"{noise:.0%}" if noise else "0%: flagged" for noise in noises)]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for collection, cells in found.items():
+        line = [f"`{collection}`", f"{next(iter(cells.values()))[0]['pairs']:,}"]
+        for noise in noises:
+            group = cells.get(noise, [])
+            error = max((abs(row["estimate"] - row["wrong"]) for row in group), default=0)
+            if not group or group[0]["pairs"] < FEWEST:
+                line.append("no verdicts" if group else "")
+            elif noise:
+                line.append(f"{mean(group, 'estimate', '.0%')} ({error:.1%}), {mean(group, 'auroc', '.3f')}")
+            else:
+                line.append(mean(group, "flagged", ".1%"))
+        lines.append("| " + " | ".join(line) + " |")
+    return "\n".join(lines)
 
 
 def mean(group: list[Row], name: str, digits: str) -> str:

@@ -60,7 +60,7 @@ class Believer:
         captions = rows_of(self.vectors.captions, self.ids)
         self.judged = Judged(
             principal(images)[place],
-            beside(captions, self.vectors.ngrams),
+            principal(beside(captions, self.vectors.ngrams)),
             [self.pairs.captions[pair] for pair in self.ids],
             self.pairs.image_of[self.ids],
             self.group[place],

@@ -11,18 +11,18 @@ from pairsift.trust.crossfit import CrossFit, Vectors
 
 DIRECTIONS = 128
 RIDGE = 0.1  # share of the largest eigenvalue that is added to all
-WIDEST = 320  # image features are first reduced to this many principal components
+WIDEST = 320  # features are first reduced to this many principal components
 
 
 def principal(vectors: Vectors, width: int = WIDEST, most: int = 50_000) -> Vectors:
-    """Return centred vectors by their first principal components, (n, at most `width`).
+    """Return centred vectors by their first principal components, (n, at most `width` and at most n).
 
     Args:
         vectors: (n, d).
         width: Largest number of components.
         most: Number of rows, evenly spaced, that the components are computed from at most.
     """
-    mean = vectors.mean(0)
+    mean, width = vectors.mean(0), min(width, len(vectors))
     if vectors.shape[1] <= width:
         return np.asarray(vectors - mean, np.float32)
     sample = vectors[:: max(1, len(vectors) // most)] - mean
