@@ -117,12 +117,12 @@ class Believer:
             raise InputError(
                 f"{path}: cannot be read ({error}); take it from a copy of the run, or fit again"
             ) from error
-        known = dict(zip(table["pair"].to_pylist(), table["fold"].to_pylist(), strict=True))
-        fold = make_folds(self.judged.group_of, FOLDS, self.seed)
-        for place, pair in enumerate(self.ids.tolist()):
-            if pair in known:
-                fold[self.judged.group_of == self.judged.group_of[place]] = known[pair]
-        return fold
+        pairs, folds = (table[name].to_numpy() for name in ("pair", "fold"))
+        still = np.isin(pairs, self.ids)
+        of_group = np.full(int(self.judged.group_of.max()) + 1, -1)
+        of_group[self.judged.group_of[np.searchsorted(self.ids, pairs[still])]] = folds[still]
+        kept, drawn = of_group[self.judged.group_of], make_folds(self.judged.group_of, FOLDS, self.seed)
+        return np.where(kept >= 0, kept, drawn)
 
     def _weights(self, number: int) -> Path:
         return self.folder / "model" / f"fold_{number}.safetensors"
