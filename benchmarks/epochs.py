@@ -26,11 +26,13 @@ from pairsift.methods import METHODS
 from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
 
+PLAIN = ("plain", "oracle", "crossfit")  # steps of which are those of plain training
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/flickr8k"))
-    parser.add_argument("--methods", nargs="+", default=[name for name in METHODS if name not in ("plain", "oracle")])
+    parser.add_argument("--methods", nargs="+", default=[name for name in METHODS if name not in PLAIN])
     parser.add_argument("--matcher", default="two_tower")
     parser.add_argument("--noise", type=float, default=0.4)
     parser.add_argument("--options", nargs="*", default=[], help="further options of fit, such as precision=bf16")
@@ -85,7 +87,7 @@ def short(given: dict[str, object]) -> Config:
     name = config["method"]
     chosen: dict[str, object] = {}
     for option, value in config[name].items():
-        if option.endswith("epochs") and value:
+        if option.endswith("epochs") and (value or option in METHODS[name].open_epochs):
             one = Config.resolve({**given, f"{name}.{option}": 1})
             chosen[f"{name}.{option}"] = 1 if phases(one) == phases(config) else 2  # an option may count two phases
     return Config.resolve(given | chosen)

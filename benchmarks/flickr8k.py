@@ -46,6 +46,8 @@ REDUCED = {
     "lr": 1e-3,
     "schedule": "one_cycle",
     "hinge.negatives": "mean",
+    "crossfit.warmup_epochs": 0,
+    "crossfit.epochs": 10,
     "plain.warmup_epochs": 3,
     "plain.epochs": 7,
     "ncr.warmup_epochs": 2,

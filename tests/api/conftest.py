@@ -10,6 +10,7 @@ QUICK = {
     "device": "cpu",
     "noise": 0.4,
     "noise_seed": 1,
+    "method": "pc2",
     "pc2.warmup_epochs": 1,
     "pc2.clean_epochs": 2,
     "pc2.all_epochs": 1,

@@ -18,14 +18,17 @@ def refused(capsys, *words: str) -> str:
         (["fix"], "no verb 'fix'"),
         (["fit"], "give a source"),
         (["fit", "nowhere.csv"], "nowhere.csv: give a file or a folder"),
-        (["fit", "SCENES", "--method", "foo"], "no method 'foo'; choose from plain, oracle, ncr, pc2"),
+        (["fit", "SCENES", "--method", "foo"], "no method 'foo'; choose from crossfit, plain, oracle, ncr, pc2"),
         (["fit", "SCENES", "--matcher", "foo"], "no matcher 'foo'"),
         (["fit", "SCENES", "--loss", "foo"], "no loss 'foo'"),
-        (["fit", "SCENES", "--preset", "foo"], "pc2 has no preset 'foo'; choose from paper"),
+        (["fit", "SCENES", "--preset", "foo"], "crossfit has no preset 'foo'; choose from paper"),
         (["fit", "SCENES", "--nois", "0.4"], "--nois"),
         (["fit", "SCENES", "--metod", "ncr"], "there is no option --metod: did you mean --method?"),
         (["fit", "SCENES", "--zz=1"], "there is no option --zz: see `pairsift fit --help`"),
-        (["fit", "SCENES", "--pc2.klasses=1"], "there is no option --pc2.klasses: did you mean --pc2.classes?"),
+        (
+            ["fit", "SCENES", "--method=pc2", "--pc2.klasses=1"],
+            "there is no option --pc2.klasses: did you mean --pc2.classes?",
+        ),
         (["fit", "SCENES", "OTHER"], "one source is taken, and 'OTHER' comes after it"),
         (["fit", "SCENES", "--method", "ncr", "--pc2.classes", "3"], "--pc2.classes is an option of --method pc2"),
         (["fit", "SCENES", "--hinge.margin", "3"], "--hinge.margin is an option of --loss hinge"),
@@ -36,7 +39,7 @@ def refused(capsys, *words: str) -> str:
         (["fit", "SCENES", "--seed=-1"], "seed is -1"),
         (["fit", "SCENES", "--seed", "4294967296"], "seed is 4294967296"),
         (["fit", "SCENES", "--noise", "1.5"], "1.5"),
-        (["fit", "SCENES", "--pc2.search", "web"], "--pc2.search"),
+        (["fit", "SCENES", "--method", "pc2", "--pc2.search", "web"], "--pc2.search"),
         (["fit", "SCENES", "--method", "oracle"], "needs to know the truth"),
         (["fit", "SCENES", "--noise", "0.2", "--noise-index", "x.npy"], "exclude each other"),
         (["fit", "SCENES", "--noise-index", "x.npy"], "x.npy"),
@@ -48,7 +51,7 @@ def refused(capsys, *words: str) -> str:
         (["fit", "SCENES", "--device", "cuda:77"], "cuda:77"),
         (["fit", "SCENES", "--resume"], "no run to resume"),
         (["fit", "SCENES", "--config", "nowhere.yaml"], "nowhere.yaml"),
-        (["fit", "SCENES", "--pc2.classes", "1"], "classes"),
+        (["fit", "SCENES", "--method", "pc2", "--pc2.classes", "1"], "classes"),
         (["fit", "SCENES", "--infonce.base", "1e400"], "infonce.base is inf"),
         (["fit", "SCENES", "--method", "pcsr", "--pcsr.start", "half"], "it takes a number or choose from quantile"),
         (["fit", "SCENES", "--method", "pcsr", "--pcsr.start=-1"], "pcsr.start is -1"),
@@ -107,7 +110,7 @@ def test_verbs_print_what_they_found(capsys, run):
     assert "given:" in out and "AUROC" in out and "report.html" in out
     assert main(["list", "methods"]) == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in ("plain", "oracle", "ncr", "pc2"))
+    assert all(name in out for name in ("crossfit", "plain", "oracle", "ncr", "pc2"))
 
 
 def test_help_tells_the_verbs_and_a_methods_options(capsys):

@@ -18,7 +18,8 @@ def parse(*words):
 def test_every_method_has_as_many_epochs_as_asked_for(name, preset, total):
     config = parse("--method", name, "--preset", preset, f"--epochs={total}")
     before = parse("--method", name, "--preset", preset)
-    options, usual = config[name], before[name]
+    left_open = {key: 7 for key, value in before[name].items() if key == "epochs" and not value}
+    options, usual = config[name], {**before[name], **left_open}
     assert sum(phase.epochs for phase in config.method().phases()) == total
     whole = sum(value for key, value in usual.items() if key.endswith("epochs"))
     for key, value in usual.items():
@@ -47,10 +48,17 @@ def test_a_schedule_in_proportion_is_kept_exactly():
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--epochs", "2"], "--epochs is 2; pc2 needs at least 3, one for each of --pc2.warmup-epochs, --pc2.clean"),
-        (["--epochs=0"], "--epochs is 0; pc2 needs at least 3"),
-        (["--epochs", "9", "--pc2.warmup-epochs", "1"], "and --pc2.warmup-epochs sets one: give one of the two"),
-        (["--epochs=9", "--pc2.all_epochs=1"], "and --pc2.all-epochs sets one"),
+        (
+            ["--method=pc2", "--epochs", "2"],
+            "--epochs is 2; pc2 needs at least 3, one for each of --pc2.warmup-epochs, --pc2.clean",
+        ),
+        (["--method=pc2", "--epochs=0"], "--epochs is 0; pc2 needs at least 3"),
+        (["--epochs=0"], "--epochs is 0; crossfit needs at least 1, one for each of --crossfit.epochs"),
+        (
+            ["--method=pc2", "--epochs", "9", "--pc2.warmup-epochs", "1"],
+            "and --pc2.warmup-epochs sets one: give one of the two",
+        ),
+        (["--method=pc2", "--epochs=9", "--pc2.all_epochs=1"], "and --pc2.all-epochs sets one"),
         (["--epochs=few"], "--epochs is 'few'; it takes a whole number"),
         (["--epochs=5", "--method=plain", "--plain.epochs=0", "--plain.warmup_epochs=0"], "sets one"),
     ],
@@ -64,11 +72,17 @@ def test_what_cannot_be_scaled_is_one_line(words, says):
 
 
 def test_a_saved_configuration_holds_the_phases_and_can_be_scaled_again(tmp_path):
-    config = parse("--epochs=5", "--quiet")
+    config = parse("--epochs=5", "--quiet", "--method=pc2")
     (tmp_path / "config.yaml").write_text(config.text())
     assert "quiet" not in config.text() and "\nepochs" not in config.text()
     again = Config.parse([f"--config={tmp_path / 'config.yaml'}"])
     assert again["pc2"] == config["pc2"]
     more = Config.parse([f"--config={tmp_path / 'config.yaml'}", "--epochs=10"])
     assert sum(phase.epochs for phase in more.method().phases()) == 10
-    assert Config.resolve({"source": "x.csv", "epochs": 5})["pc2"] == config["pc2"]
+    assert Config.resolve({"source": "x.csv", "epochs": 5, "method": "pc2"})["pc2"] == config["pc2"]
+
+
+def test_a_schedule_left_open_counts_as_a_usual_one():
+    assert parse("--epochs=5")["crossfit"] == {"warmup_epochs": 0, "epochs": 5, "networks": 2}
+    assert parse("--epochs=16", "--method=plain")["plain"] == {"warmup_epochs": 2, "epochs": 14, "networks": 2}
+    assert parse("--method=plain")["plain"] == {"warmup_epochs": 1, "epochs": 0, "networks": 2}

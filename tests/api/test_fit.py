@@ -31,6 +31,7 @@ FILES = {
     "report.html",
     "skipped.csv",
     "source.parquet",
+    "trust.parquet",
     "model",
 }
 
@@ -47,7 +48,10 @@ def test_the_folder_holds_what_the_design_names(run):
     for split in ("test", "dev"):
         assert set(metrics[split]) == {"ensemble", "network_0", "network_1"}
         assert all(set(view) == keys for view in metrics[split].values())
-    assert metrics["noise_rate"]["true"] == pytest.approx(0.4, abs=0.02)
+    rate = metrics["noise_rate"]
+    assert rate["true"] == pytest.approx(0.4, abs=0.02) and 0 <= rate["low"] <= rate["estimated"] <= rate["high"] <= 1
+    assert metrics["verdicts_given"] is True and all(sentence.endswith(".") for sentence in metrics["warnings"])
+    assert set(metrics["seconds"]) == {"encode", "evidence", "train"}
     assert metrics["noise"]["index_hash"] and metrics["data"]["hash"] and metrics["versions"]["torch"]
 
 
@@ -66,11 +70,15 @@ def test_issues_are_flagged_rows_worst_first_with_suggestions_from_elsewhere(run
     assert scores == sorted(scores) and scores[0] >= 0 and scores[-1] <= 1
     captions = run.pairs.captions
     for row in table:
-        assert row["is_mismatch"] == (row["verdict"] == "mismatched") == (row["suggested_caption"] is not None)
-        if row["is_mismatch"]:
-            other = row["suggested_from_pair"]
-            assert captions[other] == row["suggested_caption"]
+        assert row["is_mismatch"] == (row["mismatch_score"] < 0.5) == (row["verdict"] == "mismatched")
+        assert row["verdict"] in ("clean", "mismatched")
+        if (other := row["suggested_from_pair"]) is None:
+            assert row["suggested_caption"] is None
+        else:
+            assert row["is_mismatch"] and captions[other] == row["suggested_caption"]
+            assert captions[other].casefold() != row["given_caption"].casefold()
             assert run.pairs.image_of[other] != run.pairs.image_of[row["pair"]]
+    assert sum(row["suggested_caption"] is not None for row in table) > 10
     with (run.folder / "issues.csv").open(newline="") as stream:
         flagged = list(csv.DictReader(stream))
     assert len(flagged) == sum(row["is_mismatch"] for row in table) > 0

@@ -14,10 +14,11 @@ MOMENTS = {
     "reading": "pairsift.api.prepare.read_source",
     "encoding": "pairsift.encode.cache._image_chunk",
     "keeping": "pairsift.api.fit.write_kept",
+    "believing": "pairsift.api.belief.believe",
     "beginning": "pairsift.train.loop.Trainer.__init__",
     "an epoch": "pairsift.train.loop.Trainer._finish",
     "the end": "pairsift.api.fit.evaluate",
-    "judging": "pairsift.api.run.judge",
+    "judging": "pairsift.api.run.suggest",
     "the report": "pairsift.api.run.write_report",
 }
 

@@ -9,7 +9,7 @@ import pytest
 import pairsift
 from pairsift.api.config import Config
 from pairsift.api.fit import fit
-from pairsift.api.prepare import prepare
+from pairsift.api.prepare import _encoded, prepare, read_source
 from pairsift.cli import main
 from pairsift.encode import NgramEncoder
 from pairsift.errors import InputError
@@ -65,13 +65,14 @@ def test_a_new_run_warns_of_captions_that_wordllama_does_not_know(place, scenes,
     for name, warnings in (("wordllama", 1), ("ngrams", 0)):
         config = Config.resolve({"source": str(place / "russian.csv"), "cache": quick["cache"], "text_encoder": name})
         caplog.clear()
-        given = prepare(config, place / f"none-{name}", progress=False).hash
+        prepare(config, place / f"none-{name}", progress=False)
         told = [record.message for record in caplog.records if "does not know" in record.message]
         assert len(told) == warnings
         assert all("russian.csv: all captions" in line and "(Cyrillic)" in line for line in told)
     caplog.clear()
     wordllama = Config.resolve({"source": str(place / "russian.csv"), "cache": quick["cache"]})
-    prepare(wordllama, place / "none", expected=given, progress=False)
+    read = read_source(wordllama)
+    _encoded(wordllama, place / "none", read, read.hash(), opened=True, progress=False)
     assert not caplog.records
 
 

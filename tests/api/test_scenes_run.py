@@ -1,24 +1,98 @@
-"""The embedded data as the demo uses it: the default encoders learn it, and planted mismatches are found."""
+"""The embedded data as the demo uses it: planted mismatches are found, clean pairs left alone, few pairs not judged."""
+
+import csv
+import json
+import shutil
 
 import pytest
 
+import pairsift
 from pairsift.api.fit import fit
+from pairsift.cli import main
 from pairsift.pairs import write_scenes
 
+SHORT = {"crossfit.networks": 1, "crossfit.epochs": 2, "device": "cpu"}
 
-def test_planted_mismatches_among_scenes_are_found(tmp_path):
-    write_scenes(tmp_path / "scenes", 700, 2)
-    options = {"out": str(tmp_path / "run"), "cache": str(tmp_path / "cache"), "noise": 0.4}
-    run = fit(tmp_path / "scenes", options, progress=False)
-    found = run.metrics["detection"]
-    assert found["auroc"] >= 0.97
-    assert found["precision"] > 0.85 and found["recall"] > 0.85
-    assert run.metrics["noise_rate"]["estimated"] == pytest.approx(run.metrics["noise_rate"]["true"], abs=0.05)
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    place = tmp_path_factory.mktemp("scenes")
+    write_scenes(place / "scenes", 400, 2)
+    return place / "scenes"
+
+
+def options(source, out, **more):
+    return {"out": str(source.parent / out), "cache": str(source.parent / "cache"), **more}
+
+
+def test_planted_mismatches_among_scenes_are_found(source):
+    run = fit(source, options(source, "run", noise=0.4), progress=False)
+    assert run.config["method"] == "crossfit"
+    found, rate = run.metrics["detection"], run.metrics["noise_rate"]
+    assert found["auroc"] >= 0.93
+    assert found["precision"] > 0.8 and found["recall"] > 0.7
+    assert rate["estimated"] == pytest.approx(rate["true"], abs=0.08)
+    assert rate["low"] - 0.03 <= rate["true"] <= rate["high"] + 0.03
     rows = run.issues().to_pylist()
-    wrong = [row for row in rows if row["split"] == "train" and row["is_mismatch"] and row["truly_mismatched"]]
+    wrong = [row for row in rows if row["suggested_caption"] is not None and row["truly_mismatched"]]
+    assert len(wrong) > 50
     owner = {run.pairs.names[i]: i for i in range(run.pairs.n_images)}
     truth = run.pairs.true_image_of
     right = [truth[row["suggested_from_pair"]] == owner[row["image"]] for row in wrong]
-    assert sum(right) / len(right) > 0.3  # of about 3,500 captions
+    assert sum(right) / len(right) > 0.2  # of about 2,000 captions
     held_out = [row["is_mismatch"] for row in rows if row["split"] != "train"]
     assert sum(held_out) / len(held_out) < 0.1
+
+
+def test_few_clean_scenes_are_flagged(source, capsys):
+    run = fit(source, options(source, "clean", **SHORT), progress=False)
+    flagged = run.issues()["is_mismatch"].to_pylist()
+    assert sum(flagged) <= 0.03 * len(flagged)
+    rate = run.metrics["noise_rate"]
+    assert rate["low"] <= rate["estimated"] < 0.03 and "true" not in rate and run.metrics["verdicts_given"]
+    assert main(["audit", str(run.folder)]) == 0
+    assert f"estimated share of mismatched training pairs: {rate['estimated']:.1%} (" in capsys.readouterr().out
+
+
+def test_under_a_hundred_pairs_are_ranked_and_not_judged(source, capsys):
+    with (source / "captions.csv").open(newline="") as stream:
+        rows = list(csv.reader(stream))[:100]  # with the names of the columns
+    with (source.parent / "few.csv").open("w", newline="") as stream:
+        csv.writer(stream).writerows(rows)
+    few = options(source, "few", image_folder=str(source / "images"), noise=0.4, **SHORT)
+    run = fit(source.parent / "few.csv", few, progress=False)
+    table = run.issues().to_pylist()
+    assert len(table) == 99 and {row["verdict"] for row in table} == {"unknown"}
+    assert not any(row["is_mismatch"] or row["suggested_caption"] for row in table)
+    scores = [row["mismatch_score"] for row in table]
+    assert scores == sorted(scores) and len(set(scores)) > 50
+    metrics = json.loads((run.folder / "metrics.json").read_text())
+    assert metrics["verdicts_given"] is False and metrics["detection"]["flagged"] == 0
+    rate = metrics["noise_rate"]
+    assert (rate["estimated"], rate["low"], rate["high"]) == (None, None, None) and rate["true"] > 0.3
+    assert metrics["warnings"][0].startswith("99 pairs are too few for verdicts: ")
+    assert (run.folder / "issues.csv").read_text().count("\n") == 1
+    opened = pairsift.open_run(run.folder, progress=False).audit()
+    assert opened["mismatch_score"].to_pylist() == pytest.approx(scores, abs=1e-6)
+    assert main(["audit", str(run.folder)]) == 0
+    out = capsys.readouterr().out
+    assert "estimated share of mismatched training pairs: there are too few pairs to tell" in out
+    assert "warning: 99 pairs are too few for verdicts" in out
+
+
+@pytest.mark.parametrize("alike", ["captions", "images"])
+def test_pairs_that_nothing_tells_apart_end_no_run(source, alike):
+    folder = source.parent / alike
+    folder.mkdir()
+    with (source / "captions.csv").open(newline="") as stream:
+        records = list(csv.DictReader(stream))[:150:5]
+    lines = ["image,caption,split"]
+    for number, record in enumerate(records):
+        shown = records[0] if alike == "images" else record
+        shutil.copy(source / "images" / shown["image"], folder / f"{number}.jpg")
+        caption = "a thing" if alike == "captions" else record["caption"]
+        lines.append(f'{number}.jpg,"{caption}",{("train", "dev", "test")[number % 3]}')
+    (folder / "mine.csv").write_text("\n".join(lines))
+    run = fit(folder / "mine.csv", options(source, f"{alike}-run", **SHORT), progress=False)
+    scores = run.issues()["mismatch_score"].to_pylist()
+    assert len(scores) == 30 and all(0 <= score <= 1 for score in scores)

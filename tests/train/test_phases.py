@@ -82,6 +82,8 @@ def warmed_up(folder, name: str, **options):
     step, steps = job.method.step, []
 
     def stepped(networks, k, batches, phase):
+        if phase.name == "train":  # plain training has an epoch of it at least
+            return step(networks, k, batches, phase)
         (batch,) = batches.values()
         colder = step(networks, k, batches, replace(phase, warm=False, observe=True))
         terms = step(networks, k, batches, phase)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pairsift.trust.mixture import Mixture, fit_beside, fit_mixture
+from pairsift.trust.mixture import Mixture, fit_mixture
 
 
 def planted(n: int = 4000, share: float = 0.7, seed: int = 0) -> NDArray[np.float64]:
@@ -184,20 +184,3 @@ def test_one_outlier_is_alone_in_its_component() -> None:
 def test_values_that_are_not_finite_are_refused(bad: float) -> None:
     with pytest.raises(ValueError, match="finite"):
         fit_mixture(np.append(planted(20), bad), 0)
-
-
-@pytest.mark.parametrize(("share", "tolerance"), [(0.0, 0.03), (0.1, 0.03), (0.5, 0.03)])
-def test_the_share_beside_a_known_component_is_found(share, tolerance):
-    rng = np.random.default_rng(2)
-    known = rng.normal(5, 1, 4000)
-    wrong = rng.random(4000) < share
-    values = np.where(wrong, rng.normal(5, 1, 4000), rng.normal(0, 1.5, 4000))
-    mixture = fit_beside(values, known)
-    assert mixture.weights[1] == pytest.approx(share, abs=tolerance)
-    assert (mixture.low(values) < 0.5).mean() == pytest.approx(share, abs=0.04)
-
-
-def test_nothing_below_the_known_component_is_not_made_up():
-    rng = np.random.default_rng(2)
-    mixture = fit_beside(rng.normal(9, 1, 500), rng.normal(5, 1, 500))
-    assert not mixture.found and (mixture.low(np.array([1.0, 9.0])) == 1).all()

@@ -74,6 +74,7 @@ class Believer:
             fold = make_folds(self.judged.group_of, FOLDS, self.seed)
             for number in range(FOLDS):
                 self._network(number, fold, options)
+            shutil.rmtree(self.folder / "folds", ignore_errors=True)
         return self._believe(fold)
 
     def again(self) -> Belief:
@@ -105,7 +106,7 @@ class Believer:
         return belief
 
     def _kept_folds(self) -> Ints:
-        """The fold of each judged pair: that of its near-duplicates when the run was made, else one drawn anew.
+        """The fold of each judged pair: that of the run, else that of its image or its near-duplicates, else a new one.
 
         Raises:
             InputError: The file that tells it is missing or damaged.
@@ -117,12 +118,13 @@ class Believer:
             raise InputError(
                 f"{path}: cannot be read ({error}); take it from a copy of the run, or fit again"
             ) from error
-        pairs, folds = (table[name].to_numpy() for name in ("pair", "fold"))
-        still = np.isin(pairs, self.ids)
-        of_group = np.full(int(self.judged.group_of.max()) + 1, -1)
-        of_group[self.judged.group_of[np.searchsorted(self.ids, pairs[still])]] = folds[still]
-        kept, drawn = of_group[self.judged.group_of], make_folds(self.judged.group_of, FOLDS, self.seed)
-        return np.where(kept >= 0, kept, drawn)
+        kept = np.full(max(len(self.pairs), max(table["pair"].to_pylist(), default=-1) + 1), -1, np.int64)
+        kept[table["pair"].to_numpy()] = table["fold"].to_numpy()
+        own, group = kept[self.ids], self.judged.group_of
+        of_group = np.full(int(group.max(initial=-1)) + 1, -1, np.int64)
+        of_group[group[own >= 0]] = own[own >= 0]
+        drawn = make_folds(group, FOLDS, self.seed)
+        return np.where(own >= 0, own, np.where(of_group[group] >= 0, of_group[group], drawn))
 
     def _weights(self, number: int) -> Path:
         return self.folder / "model" / f"fold_{number}.safetensors"
@@ -158,7 +160,6 @@ class Believer:
         trainer = Trainer(job)
         trainer.run(resume=True)
         write_tensors(self._weights(number), trainer.networks[0].matcher.state_dict())
-        shutil.rmtree(place, ignore_errors=True)
 
     def _without(self, ids: Ints) -> Pairs:
         split = self.pairs.split.astype("<U7")

@@ -165,7 +165,9 @@ class Config:
         method = options["method"]
         if options["epochs"] is not None:
             _refuse_phases(arguments, method)
-            options[method] = {**options[method], **scaled(method, options[method], options["epochs"])}
+            left_open = {name: n for name, n in METHODS[method].open_epochs.items() if not options[method][name]}
+            usual = {**options[method], **left_open}
+            options[method] = {**usual, **scaled(method, usual, options["epochs"])}
         own = options.get(options["matcher"]) or {}
         if "checkpoint" in own and Path(own["checkpoint"]).expanduser().is_dir():  # else an id on the hub
             own["checkpoint"] = str(Path(own["checkpoint"]).expanduser().resolve())

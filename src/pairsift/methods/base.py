@@ -170,6 +170,7 @@ class Method(ABC):
         citation: The paper.
         needs_truth: Whether it can only run where the true correspondences are known.
         presets: Default options by preset name, keyed as on the command line.
+        open_epochs: Options of phases whose length 0 leaves open, and the length that `--epochs` scales them from.
         reads_given: Whether steps read the own captions of pairs that train with others.
         networks: How many networks train side by side.
         state: The named arrays.
@@ -180,6 +181,7 @@ class Method(ABC):
     citation: ClassVar[str] = ""
     needs_truth: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+    open_epochs: ClassVar[Mapping[str, int]] = {}
     reads_given: ClassVar[bool] = False
     networks: int = 2
     state: dict[str, Array]

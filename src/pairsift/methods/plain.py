@@ -66,6 +66,8 @@ class Plain(Method):
         "clip": {**CLIP, "plain.warmup_epochs": 0, "plain.epochs": 5},
     }
 
+    open_epochs: ClassVar[Mapping[str, int]] = {"epochs": 7}
+
     def __init__(self, warmup_epochs: int = 5, epochs: int = 40, networks: int = 2) -> None:
         self.warmup_epochs, self.epochs, self.networks = warmup_epochs, epochs, networks
         demand(self, 0, inf, "warmup_epochs", "epochs")

@@ -82,32 +82,3 @@ def fit_mixture(values: NDArray[np.floating], seed: int) -> Mixture:
     deviations = np.sqrt(model.covariances_[order, 0, 0])
     found = bool(means[1] - means[0] > 1e-3 and shares.min() > 1e-4)
     return Mixture(means * span + low, deviations * span, shares, found)
-
-
-def fit_beside(values: NDArray[np.floating], known: NDArray[np.floating]) -> Mixture:
-    """Fit the low component and the shares by EM, with the high component given by values known to belong to it.
-
-    Args:
-        values: One finite number per pair, (n,).
-        known: Such numbers of pairs that are certainly mismatched, at least 2.
-
-    Returns:
-        The mixture. Where no low component lies below the known one, `found` is False.
-    """
-    x, other = np.asarray(values, np.float64), np.asarray(known, np.float64)
-    mean, deviation = float(other.mean()), float(other.std()) + 1e-6
-    density = np.exp(-(((x - mean) / deviation) ** 2) / 2) / deviation
-    share, low, width = 0.5, float(np.quantile(x, 0.25)), deviation
-    for _ in range(200):
-        mine = share * np.exp(-(((x - low) / width) ** 2) / 2) / width
-        posterior = mine / np.maximum(mine + (1 - share) * density, 1e-300)
-        before, share = share, float(posterior.mean())
-        if share < 1e-4:
-            break
-        low = float((posterior * x).sum() / posterior.sum())
-        width = float(np.sqrt((posterior * (x - low) ** 2).sum() / posterior.sum())) + 1e-6
-        if abs(share - before) < 1e-5:
-            break
-    found = share >= 1e-4 and low < mean
-    shares = np.clip([share, 1 - share], 1e-4, 1 - 1e-4)
-    return Mixture(np.array([low, mean]), np.array([width, deviation]), shares, found)

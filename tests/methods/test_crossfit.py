@@ -1,0 +1,74 @@
+"""What held-out evidence does to training: the weights of `crossfit`, the room of a division, schedules left open."""
+
+import numpy as np
+import pytest
+import torch
+from method_helpers import FEATURES, IMAGE_OF, SETTING, Tiny, batch_of, make_networks
+
+from pairsift.loss.ranking import InfoNCE
+from pairsift.methods import METHODS, Crossfit, Plain
+from pairsift.methods.base import Prior, Setting, not_negatives
+from pairsift.methods.plain import epochs_for
+from pairsift.train.batches import Gatherer, Likeness
+
+PROBABILITY = np.linspace(0, 1, 12).astype(np.float32)
+
+
+def settled(method, rate, most=1.0):
+    prior = Prior(PROBABILITY, rate, most)
+    method.begin(Setting(np.arange(10), IMAGE_OF, 6, None, InfoNCE(base=1.0), 0, prior))
+    return method
+
+
+def values(method, ids):
+    torch.manual_seed(0)
+    (term,) = method.step(make_networks(method, Tiny), 0, {"all": batch_of(ids)}, method.phases()[1])
+    return term.values.detach().numpy()
+
+
+def test_pairs_weigh_as_far_as_they_are_believed():
+    ids = [0, 3, 6, 9]
+    plain = Plain()
+    plain.begin(SETTING(InfoNCE(base=1.0)))
+    whole = values(plain, ids)
+    assert values(settled(Crossfit(), 0.3), ids) == pytest.approx(PROBABILITY[ids] * whole, abs=1e-6)
+    assert values(settled(Crossfit(), 0.005), ids) == pytest.approx(whole)  # hardly any mismatches: all count
+    without = Crossfit()
+    without.begin(SETTING(InfoNCE(base=1.0)))
+    assert values(without, ids) == pytest.approx(whole)
+
+
+@pytest.mark.parametrize("name", ["ncr", "pc2"])
+def test_a_division_leaves_no_more_pairs_noisy_than_the_evidence_has_room_for(name):
+    method = settled(METHODS[name](), 0.1, most=0.2)
+    method.state["clean_probability"][:, :8] = np.linspace(0, 0.4, 8)
+    assert method.subset("noisy", 0).tolist() == [0, 1]  # of eight that a threshold of 0.5 names
+    assert method.subset("clean", 0).tolist() == list(range(2, 10))
+    wide = settled(METHODS[name](), 0.9, most=1.0)
+    wide.state["clean_probability"][:, :8] = np.linspace(0, 0.4, 8)
+    assert len(wide.subset("noisy", 0)) == 8
+
+
+@pytest.mark.parametrize(("pairs", "batch_size", "epochs"), [(10, 2, 60), (1600, 128, 32), (30_000, 512, 8)])
+def test_epochs_left_open_make_about_400_steps(pairs, batch_size, epochs):
+    assert epochs_for(pairs, batch_size) == epochs
+    for name in ("crossfit", "plain", "oracle"):
+        method = METHODS[name](warmup_epochs=1, epochs=0)
+        method.settle(pairs, batch_size)
+        assert [phase.epochs for phase in method.phases()] == [1, epochs - 1]
+        chosen = METHODS[name](warmup_epochs=1, epochs=5)
+        chosen.settle(pairs, batch_size)
+        assert [phase.epochs for phase in chosen.phases()] == [1, 5]
+
+
+def test_near_duplicates_and_equal_captions_are_no_negatives_of_each_other():
+    images, texts = np.array([0, 1, 1, 3, 4, 5]), np.arange(12)
+    texts[9] = texts[0]
+    gather = Gatherer(FEATURES, IMAGE_OF, torch.device("cpu"), Likeness(images, texts))
+    batch = gather(np.array([0, 2, 4, 9]))  # of the images 0, 1, 2 and 4
+    related = np.eye(4, dtype=bool)
+    related[1, 2] = related[2, 1] = True  # images 1 and 2 are near-duplicates
+    related[0, 3] = related[3, 0] = True  # captions 0 and 9 read alike
+    assert not_negatives(batch).numpy().tolist() == related.tolist()
+    assert torch.equal(batch.images.values, FEATURES.images.batch(np.array([0, 1, 2, 4])).values)
+    assert not_negatives(batch_of([0, 2, 4, 9])).numpy().tolist() == np.eye(4, dtype=bool).tolist()
