@@ -41,11 +41,11 @@ def test_pairs_weigh_as_far_as_they_are_believed():
 @pytest.mark.parametrize("name", ["ncr", "pc2"])
 def test_a_division_leaves_no_more_pairs_noisy_than_the_evidence_has_room_for(name):
     method = settled(METHODS[name](), 0.1, most=0.2)
-    method.state["clean_probability"][:, :8] = np.linspace(0, 0.4, 8)
+    method.state["clean_probability"][:] = [*np.linspace(0, 0.4, 8), 0.9, 0.9, 0.9, 0.9]
     assert method.subset("noisy", 0).tolist() == [0, 1]  # of eight that a threshold of 0.5 names
     assert method.subset("clean", 0).tolist() == list(range(2, 10))
     wide = settled(METHODS[name](), 0.9, most=1.0)
-    wide.state["clean_probability"][:, :8] = np.linspace(0, 0.4, 8)
+    wide.state["clean_probability"][:] = method.state["clean_probability"]
     assert len(wide.subset("noisy", 0)) == 8
 
 

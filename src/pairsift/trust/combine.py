@@ -23,9 +23,9 @@ def combine(fit: CrossFit, kinds: Sequence[Evidence]) -> Evidence:
 
     Args:
         fit: The pairs, their folds and the decoys.
-        kinds: At least one kind of evidence.
+        kinds: At least one kind of evidence; the first alone counts where there are no decoys.
     """
-    if len(kinds) == 1:
+    if len(kinds) == 1 or not len(fit.decoy_images):
         return kinds[0]
     pairs, decoys = (np.stack([getattr(kind, side) for kind in kinds], 1) for side in ("pairs", "decoys"))
     mean, spread = decoys.mean(0), decoys.std(0) + 1e-9
