@@ -12,6 +12,7 @@ from report_helpers import HOSTILE, Page, log, make, metrics, recalls, write
 
 from pairsift.audit import issue_table, write_report
 from pairsift.audit.report_parts import LONGEST, interval, lookup, middle_cut, number, percent, text
+from pairsift.errors import WriteError
 from pairsift.pairs.pairs import Skip
 
 
@@ -145,7 +146,7 @@ def test_a_failed_write_leaves_the_old_report(tmp_path, folder, monkeypatch):
     pairs, table = make(folder, 20)
     before = write(tmp_path, pairs, table)
     monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(WriteError, match="disk full"):
         write_report(tmp_path / "report.html", pairs, table, {}, [], {"other": 1})
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == before
     assert len(list(tmp_path.iterdir())) == 1
