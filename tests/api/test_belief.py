@@ -97,7 +97,7 @@ def test_scores_are_match_probabilities_of_held_out_evidence(folded, run):
         assert scores(one.issues()) == dict(zip(known["pair"], known["match_probability"], strict=True))
     assert sorted(path.name for path in (folded[0].folder / "model").glob("fold_*")) == FOLDS
     assert not list((run.folder / "model").glob("fold_*"))  # fewer pairs than networks on folds are worth
-    assert folded[0].metrics["detection"]["auroc"] > 0.85
+    assert folded[0].metrics["detection"]["auroc"] > 0.8
 
 
 def test_networks_on_folds_that_are_there_are_not_trained_again(place, scenes, options, folded, monkeypatch):
