@@ -50,8 +50,7 @@ def canonical_codes(fit: CrossFit, images: Vectors, captions: Vectors) -> Codes:
     """Return what gives a fold's pairs their canonical variates, as `contrast` takes it."""
     x, y = torch.from_numpy(images), torch.from_numpy(captions)
     moments = [_moments(x[members], y[members]) for members in map(torch.from_numpy, fit.members())]
-    whole = [torch.stack(parts).sum(0) for parts in zip(*moments, strict=True)]
-    models = [_canonical([total - part for total, part in zip(whole, parts, strict=True)]) for parts in moments]
+    models = [_canonical(_total(moments, fold)) for fold in range(len(moments))]
 
     def codes(fold: int, members: np.ndarray) -> tuple[Tensor, Tensor]:
         mean_x, mean_y, left, right = models[fold]
@@ -64,6 +63,12 @@ def _moments(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
     """Count, sums and products of some pairs."""
     x, y = x.double(), y.double()
     return torch.tensor(float(len(x)), dtype=torch.float64), x.sum(0), y.sum(0), x.T @ x, y.T @ y, x.T @ y
+
+
+def _total(moments: list[tuple[Tensor, ...]], without: int) -> list[Tensor]:
+    """Moments over all folds but one; summed, since a difference would keep the rounding of what it takes away."""
+    others = moments[:without] + moments[without + 1 :]
+    return [sum((part[kind] for part in others), torch.zeros_like(moments[without][kind])) for kind in range(6)]
 
 
 def _canonical(moments: list[Tensor]) -> tuple[Tensor, ...]:

@@ -42,7 +42,7 @@ def neighbour_evidence(fit: CrossFit, images: Vectors, captions: Vectors, seed: 
 
 
 def _keys(fit: CrossFit, fold: int, seed: int) -> Ints:
-    """Pairs of the other folds, or of the fold itself where there are no others."""
+    """Pairs of the other folds, in an order drawn for each fold."""
     others = np.flatnonzero(fit.fold != fold)
     return np.random.default_rng((seed, 10, fold)).permutation(others)[:KEYS].astype(np.int64)
 

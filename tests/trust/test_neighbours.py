@@ -1,0 +1,104 @@
+"""What near images and near captions foretell, and what the other captions of an image say."""
+
+import math
+
+import numpy as np
+import pytest
+from trust_helpers import centred, naive_evidence, permuted, small, unit
+
+from pairsift.trust import neighbours as module
+from pairsift.trust.contrast import Evidence
+from pairsift.trust.neighbours import neighbour_evidence, sibling_evidence
+
+
+def naive_foretold(fit, queries, values, most=30):
+    """Unit means of the values of the nearest pairs of other folds, weighted by exp(20 cos)."""
+    out = []
+    for i in range(len(fit)):
+        others = [j for j in range(len(fit)) if fit.fold[j] != fit.fold[i]]
+        nearest = sorted(others, key=lambda j: -float(queries[i] @ queries[j]))[:most]
+        total = sum(math.exp(20 * float(queries[i] @ queries[j])) * values[j] for j in nearest)
+        out.append(unit(total))
+    return np.array(out)
+
+
+def fewer(fit, most=250):
+    return type(fit)(fit.image_of, fit.group_of, fit.fold, fit.decoy_images[:most], fit.decoy_captions[:most])
+
+
+@pytest.mark.parametrize("most", [30, 4])
+def test_both_kinds_match_plain_loops(monkeypatch, most):
+    monkeypatch.setattr(module, "NEIGHBOURS", most)
+    fit, images, captions = small(36, 1, 3)  # an image of one pair: no ties among the nearest
+    fit, x, y = fewer(fit), centred(images), centred(captions)
+    by_images, by_captions = neighbour_evidence(fit, images, captions, 0)
+    for evidence, codes in (
+        (by_images, (naive_foretold(fit, x, y, most), y)),
+        (by_captions, (x, naive_foretold(fit, y, x, most))),
+    ):
+        pairs, decoys = naive_evidence(fit, codes)
+        assert evidence.pairs == pytest.approx(pairs, abs=1e-4)
+        assert evidence.decoys == pytest.approx(decoys, abs=1e-4)
+
+
+def test_links_of_a_fold_do_not_move_what_its_images_foretell():
+    fit, images, captions = small(60, 1, 3)
+    x, y, fit = centred(images), centred(captions), fewer(fit, 0)
+    before, foretold = neighbour_evidence(fit, images, captions, 0)[0], naive_foretold(fit, x, y)
+    for members in fit.members():
+        exchanged, moved = captions.copy(), y.copy()
+        exchanged[members], moved[members] = captions[np.roll(members, 1)], y[np.roll(members, 1)]
+        after = neighbour_evidence(fit, images, exchanged, 0)[0]
+        own = np.isin(np.arange(len(fit)), members)[:, None]
+        expected, _ = naive_evidence(fit, (np.where(own, foretold, x @ np.ones((7, 5))), moved))
+        assert after.pairs[members] == pytest.approx(expected[members], abs=1e-4)
+        assert np.abs(after.pairs - before.pairs)[members].max() > 0.01
+
+
+def test_few_keys_are_drawn_once_for_each_fold(monkeypatch):
+    fit, images, captions = small(40, 1, 2)
+    whole = neighbour_evidence(fit, images, captions, 0)[0]
+    monkeypatch.setattr(module, "KEYS", 6)
+    part = neighbour_evidence(fit, images, captions, 0)[0]
+    keys = [np.random.default_rng((0, 10, fold)).permutation(np.flatnonzero(fit.fold != fold))[:6] for fold in range(2)]
+    x, y = centred(images), centred(captions)
+    told = [unit(sum(math.exp(20 * x[i] @ x[j]) * y[j] for j in keys[fit.fold[i]])) for i in range(len(fit))]
+    pairs, _ = naive_evidence(fewer(fit, 0), (np.array(told), y))
+    assert part.pairs == pytest.approx(pairs, abs=1e-4)
+    assert np.abs(part.pairs - whole.pairs).max() > 0.01
+
+
+def test_order_and_scale_do_not_matter():
+    fit, images, captions = small(40, 1, 3)
+    order = np.random.default_rng(4).permutation(len(fit))
+    again = neighbour_evidence(permuted(fit, order), 5 * images[order] + 3, captions[order] / 4, 0)
+    for evidence, other in zip(neighbour_evidence(fit, images, captions, 0), again, strict=True):
+        assert other.pairs == pytest.approx(evidence.pairs[order], abs=1e-3)
+        assert other.decoys == pytest.approx(evidence.decoys, abs=1e-3)
+
+
+def naive_agreement(fit, vectors, probability, left, right):
+    siblings = [s for s in range(len(fit)) if fit.image_of[s] == fit.image_of[left] and s != left]
+    agreed = sum(probability[s] * float(vectors[right] @ vectors[s]) for s in siblings)
+    return agreed / (1 + sum(probability[s] for s in siblings))
+
+
+def test_siblings_match_plain_loops():
+    fit, _, captions = small(20, 3, 2)
+    probability = np.random.default_rng(5).random(len(fit))
+    evidence = sibling_evidence(fit, captions, probability)
+    vectors = centred(captions)
+    pairs = [naive_agreement(fit, vectors, probability, i, i) for i in range(len(fit))]
+    places = list(zip(fit.decoy_images, fit.decoy_captions, strict=True))[:300]
+    decoys = [naive_agreement(fit, vectors, probability, i, j) for i, j in places]
+    assert evidence.pairs == pytest.approx(np.array(pairs), abs=1e-5)
+    assert evidence.decoys[:300] == pytest.approx(np.array(decoys), abs=1e-5)
+
+
+def test_doubted_siblings_and_lone_captions_say_nothing():
+    fit, _, captions = small(12, 3, 2)
+    silent = sibling_evidence(fit, captions, np.zeros(len(fit)))
+    assert not silent.pairs.any() and not silent.decoys.any()
+    lone, _, captions = small(12, 1, 2)
+    assert sibling_evidence(lone, captions, np.ones(12)).pairs == pytest.approx(0, abs=1e-6)
+    assert isinstance(silent, Evidence)
