@@ -23,10 +23,15 @@ def combine(fit: CrossFit, kinds: Sequence[Evidence]) -> Evidence:
 
     Args:
         fit: The pairs, their folds and the decoys.
-        kinds: At least one kind of evidence; the first alone counts where there are no decoys.
+        kinds: At least one kind of evidence.
+
+    Returns:
+        The weighed evidence; zeros where there are no decoys, which leave nothing to compare with.
     """
-    if len(kinds) == 1 or not len(fit.decoy_images):
+    if len(kinds) == 1:
         return kinds[0]
+    if not len(fit.decoy_images):
+        return Evidence(np.zeros(len(fit)), np.zeros(0))
     pairs, decoys = (np.stack([getattr(kind, side) for kind in kinds], 1) for side in ("pairs", "decoys"))
     mean, spread = decoys.mean(0), decoys.std(0) + 1e-9
     pairs, decoys = (pairs - mean) / spread, (decoys - mean) / spread

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +92,7 @@ def believe(judged: Judged, seed: int, fold: Ints | None = None, networks: Netwo
         fold: Fold of each pair, (n,), where it is settled; ten folds, or five from 1,000 pairs on, otherwise.
         networks: Evidence of networks of which each was trained without a fold.
     """
+    judged = replace(judged, images=_finite(judged.images), captions=_finite(judged.captions))
     times = 1 if fold is not None else int(np.clip(round(STEADY / max(1, len(judged))), 1, 5))
     beliefs = []
     for time in range(times):
@@ -103,6 +104,15 @@ def believe(judged: Judged, seed: int, fold: Ints | None = None, networks: Netwo
     rate, low, high, auroc = np.mean([(one.rate, one.low, one.high, one.auroc) for one in beliefs], axis=0).tolist()
     probability = np.mean([one.probability for one in beliefs], axis=0)
     return Belief(probability, rate, low, high, auroc, beliefs[0].fold, beliefs[0].others, _leaked(judged))
+
+
+def _finite(vectors: Vectors) -> Vectors:
+    """Put the mean of the others, which says nothing, for vectors with values that are not finite."""
+    known = np.isfinite(vectors).all(1)
+    if known.all():
+        return vectors
+    mean = vectors[known].mean(0) if known.any() else np.zeros(vectors.shape[1])
+    return np.where(known[:, None], vectors, mean).astype(np.float32)
 
 
 def _believe(judged: Judged, fold: Ints, seed: int, resamples: int, networks: Networks | None) -> Belief:

@@ -53,16 +53,22 @@ def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -
     1 - rate / f(u). Of many pairs a rising density without a form is known better than the beta's, so the posterior by
     isotonic regression of pairs against decoys counts by n / (n + 1000), the beta's by the rest.
 
+    Where there are no decoys, or their evidence is all the same, nothing is known: every pair is believed, and the
+    interval of a rate is [0, 1].
+
     Args:
         evidence: Of the pairs, (n,), and of decoys.
         group: Group of each pair, 0 and up, (n,); rates differ between groups, the model does not.
         seed: Seed of the resampling.
         resamples: Number of resampled collections for the intervals; with 0 they hold the rates alone.
     """
+    groups = int(group.max(initial=0)) + 1
+    if not len(evidence.decoys) or np.ptp(evidence.decoys) == 0:
+        return Calibration(np.zeros(groups), np.zeros(groups), np.ones(groups), np.ones(len(group)), 0.5)
     u = decoy_quantile(evidence)
     centres = (np.arange(BINS) + 0.5) / BINS
     bins = np.minimum((u * BINS).astype(np.int64), BINS - 1)
-    counts = np.stack([np.bincount(bins[group == one], minlength=BINS) for one in range(int(group.max(initial=0)) + 1)])
+    counts = np.stack([np.bincount(bins[group == one], minlength=BINS) for one in range(groups)])
     shape = _shape(counts.sum(0), centres)
     rates = np.array([_rate(count, centres, shape) for count in counts])
     rng, drawn = np.random.default_rng((seed, 11)), np.tile(rates, (max(1, resamples), 1))
