@@ -10,6 +10,8 @@ from trust_helpers import naive_evidence, permuted, small, unit
 from pairsift.trust import contrast as module
 from pairsift.trust.contrast import contrast
 
+pytestmark = pytest.mark.usefixtures("own_references")
+
 
 def codes_of(fit, seed=0, dim=4):
     rng = np.random.default_rng(seed)
@@ -82,3 +84,14 @@ def test_without_references_the_cosine_is_left():
     evidence = contrast(fit, given((images, captions)), 0)
     assert evidence.pairs == pytest.approx((images * captions).sum(1), abs=1e-6)
     assert len(evidence.decoys) == 0
+
+
+def test_pairs_of_a_small_fold_are_compared_with_those_of_all(monkeypatch):
+    fit, _, _ = small(12, 1, 3)
+    images, captions = codes_of(fit)
+    monkeypatch.setattr(module, "FEWEST", len(fit))
+    before = contrast(fit, given((images, captions)), 0)
+    other = int(np.flatnonzero(fit.fold != fit.fold[0])[0])
+    captions[other] = images[0]  # a reference that reaches the first pair's image exactly
+    after = contrast(fit, given((images, captions)), 0)
+    assert after.pairs[0] < before.pairs[0]

@@ -9,6 +9,8 @@ from pairsift.trust import linear
 from pairsift.trust.crossfit import make_folds
 from pairsift.trust.linear import canonical_codes, linear_evidence, principal
 
+pytestmark = pytest.mark.usefixtures("own_references")
+
 
 def inverse_root(covariance):
     values, vectors = np.linalg.eigh(covariance)

@@ -10,6 +10,8 @@ from pairsift.trust import neighbours as module
 from pairsift.trust.contrast import Evidence
 from pairsift.trust.neighbours import neighbour_evidence, sibling_evidence
 
+pytestmark = pytest.mark.usefixtures("own_references")
+
 
 def naive_foretold(fit, queries, values, most=30):
     """Unit means of the values of the nearest pairs of other folds, weighted by exp(20 cos)."""

@@ -108,7 +108,7 @@ def believe(judged: Judged, seed: int, fold: Ints | None = None, networks: Netwo
 
 def _finite(vectors: Vectors) -> Vectors:
     """Put the mean of the others, which says nothing, for vectors with values that are not finite."""
-    known = np.isfinite(vectors).all(1)
+    known: NDArray[np.bool_] = np.asarray(np.isfinite(vectors).all(axis=1), np.bool_)
     if known.all():
         return vectors
     mean = vectors[known].mean(0) if known.any() else np.zeros(vectors.shape[1])
