@@ -33,7 +33,7 @@ def make_job(
     folder: Path, method: str = "pc2", noise: float = 0.4, minutes: float = 10.0, n_images: int = 240, **options
 ) -> Job:
     pairs, features = make_pairs(n_images, noise=noise)
-    phases = {"epochs": 3} if method in ("npc", "gsc", "plain") else {"clean_epochs": 1, "all_epochs": 2}
+    phases = {"epochs": 3} if method in ("npc", "gsc", "plain", "crossfit") else {"clean_epochs": 1, "all_epochs": 2}
     chosen = {"networks": 2, "warmup_epochs": 1, **phases, **MORE.get(method, {}), **options}
     (folder / "model").mkdir(parents=True, exist_ok=True)
     return Job(

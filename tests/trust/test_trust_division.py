@@ -75,6 +75,30 @@ def test_very_few_pairs(values: list[float], expected: list[bool]) -> None:
     assert divide(floats(*values)).tolist() == expected
 
 
+@given(
+    values=st.lists(st.floats(0, 1, width=32), min_size=1, max_size=30),
+    most=st.floats(0, 1),
+    threshold=st.sampled_from([0.2, 0.5, 0.9]),
+)
+@settings(max_examples=100, deadline=None)
+def test_at_most_so_many_are_noisy_and_those_are_the_least_probable(
+    values: list[float], most: float, threshold: float
+) -> None:
+    p = floats(*values)
+    free, clean = divide(p, threshold), divide(p, threshold, most=most)
+    noisy = [i for i in sorted(range(len(p)), key=lambda i: (p[i], i)) if not free[i]]
+    kept = noisy[: math.floor(most * len(p))]
+    assert np.flatnonzero(~clean).tolist() == sorted(kept)
+
+
+def test_at_most_none_believes_all_and_at_most_all_changes_nothing() -> None:
+    p = floats(0.0, 0.9, 0.1, 0.4, 0.6)
+    assert divide(p, most=0).all()
+    assert divide(p, most=1).tolist() == divide(p).tolist() == [False, True, False, False, True]
+    assert divide(p, most=0.4).tolist() == [False, True, False, True, True]
+    assert divide(floats(0.3, 0.3, 0.3, 0.9), most=0.25).tolist() == [False, True, True, True]
+
+
 def test_division_leaves_its_input_alone() -> None:
     p = np.ones(4, np.float32)
     divide(p)
