@@ -19,6 +19,7 @@ from pairsift.trust.rate import Calibration, calibrate
 FEWEST = 100  # pairs from which on verdicts are given
 GROUP = 100  # pairs that a group needs for a rate of its own
 RESAMPLES = 60  # of the pairs, for the interval of the rate, over all divisions into folds
+TOGETHER = 0.5  # correlation of siblings' probabilities from which on mismatches come by whole images
 STEADY = 3000  # pairs from which on one division into folds is enough
 Networks = Callable[[CrossFit], Evidence]
 
@@ -83,8 +84,9 @@ def believe(judged: Judged, seed: int, fold: Ints | None = None, networks: Netwo
     """Judge every pair by evidence from models that did not see it.
 
     Evidence is that of ridge canonical correlation, of nearest images and captions, of networks where there are any,
-    and of the other captions of the image; `combine` weighs them. Where there are fewer than 3,000 pairs and no folds
-    are given, up to five divisions into folds are averaged.
+    and of the other captions of the image; `combine` weighs them. The captions of an image do not vouch for each other
+    where mismatches come by whole images: where their probabilities correlate by 0.5 or more. Where there are fewer
+    than 3,000 pairs and no folds are given, up to five divisions into folds are averaged.
 
     Args:
         judged: The pairs.
@@ -124,11 +126,28 @@ def _believe(judged: Judged, fold: Ints, seed: int, resamples: int, networks: Ne
     whole = combine(fit, kinds)
     if len(np.unique(judged.image_of)) < len(judged):
         first = calibrate(whole, np.zeros(len(judged), np.int64), seed, 0).probability
-        whole = combine(fit, [*kinds, sibling_evidence(fit, judged.captions, first)])
+        if agreement_within(judged.image_of, first) < TOGETHER:
+            whole = combine(fit, [*kinds, sibling_evidence(fit, judged.captions, first)])
     calibration, group = _calibrated(whole, judged.seen, seed, resamples)
     rate, low, high = (float(ends[group]) for ends in (calibration.rates, calibration.low, calibration.high))
     others = float(calibration.rates[0]) if group else None
     return Belief(calibration.probability, rate, low, high, calibration.auroc, fold, others)
+
+
+def agreement_within(image_of: Ints, probability: Reals) -> float:
+    """Return the correlation of each pair's probability with the mean of the others of its image; 0 without spread.
+
+    Args:
+        image_of: Image of each pair, (n,).
+        probability: (n,).
+    """
+    image = np.unique(image_of, return_inverse=True)[1]
+    others = np.bincount(image)[image] - 1
+    rest = (np.bincount(image, probability)[image] - probability)[others > 0] / others[others > 0]
+    own = probability[others > 0]
+    if len(own) < 2 or min(own.std(), rest.std()) < 1e-6:
+        return 0.0
+    return float(np.corrcoef(own, rest)[0, 1])
 
 
 def _leaked(judged: Judged) -> float:

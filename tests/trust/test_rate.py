@@ -1,0 +1,162 @@
+"""Rates of mismatches and probabilities of matches, from evidence beside that of decoys."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.metrics import roc_auc_score
+from trust_helpers import drawn_evidence
+
+from pairsift.trust.contrast import Evidence
+from pairsift.trust.rate import (
+    BINS,
+    _density,
+    _posterior,
+    _rising,
+    calibrate,
+    decoy_quantile,
+    largest_rate,
+)
+
+
+def one_group(evidence):
+    return np.zeros(len(evidence.pairs), np.int64)
+
+
+def test_the_quantile_is_the_share_of_decoys_no_higher():
+    rng = np.random.default_rng(0)
+    evidence = Evidence(rng.integers(0, 9, 50) / 2, rng.integers(0, 9, 70) / 2)
+    expected = [(sum(d <= e for d in evidence.decoys) + 0.5) / 71 for e in evidence.pairs]
+    assert decoy_quantile(evidence) == pytest.approx(np.array(expected))
+
+
+def test_the_density_is_a_beta_with_a_tail_that_rises_and_sums_to_one():
+    u = (np.arange(200_000) + 0.5) / 200_000
+    for a, b in ((1.5, 0.9), (5.5, 0.5), (30.0, 0.8)):
+        found = _density(u, np.array([a, b]))
+        assert found == pytest.approx(0.95 * stats.beta.pdf(u, a, b) + 0.1 * u, rel=1e-6)
+        assert (np.diff(found) >= 0).all() and found.mean() == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_largest_rate_is_what_the_small_quantiles_leave_room_for(seed):
+    rng = np.random.default_rng(seed)
+    u = np.concatenate([rng.random(300), rng.beta(6, 0.5, 700)])
+    counts = np.bincount(np.minimum((u * BINS).astype(int), BINS - 1), minlength=BINS)
+    bounds = []
+    for q in [0.1 + 0.05 * k for k in range(11)]:
+        share = sum(int(v * BINS) < round(q * BINS) for v in u) / len(u)
+        bounds.append((share + (share * (1 - share) / len(u)) ** 0.5) / q)
+    assert largest_rate(counts) == pytest.approx(min(1.0, *bounds))
+    assert 0.25 < largest_rate(counts) < 0.4
+
+
+def test_the_largest_rate_of_uniform_values_is_one_and_of_none_zero():
+    assert largest_rate(np.full(BINS, 50)) == 1.0
+    assert largest_rate(np.zeros(BINS, np.int64)) == 0.0
+    assert largest_rate(np.repeat([0, 10], [300, 100])) == 0.0
+
+
+def naive_isotonic(values, label, weight):
+    """Rising means by merging neighbours that fall, after equal values are merged."""
+    blocks = []
+    for v in sorted(set(values.tolist())):
+        rows = [i for i in range(len(values)) if values[i] == v]
+        blocks.append([sum(label[i] * weight[i] for i in rows), sum(weight[i] for i in rows), rows])
+        while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] >= blocks[-1][0] / blocks[-1][1]:
+            last = blocks.pop()
+            blocks[-1] = [blocks[-1][k] + last[k] for k in range(3)]
+    out = np.empty(len(values))
+    for total, size, rows in blocks:
+        out[rows] = total / size
+    return out
+
+
+def test_the_free_density_is_isotonic_regression_less_the_mismatches():
+    rng = np.random.default_rng(1)
+    evidence = Evidence(np.round(rng.normal(1, 1, 60), 1), np.round(rng.normal(0, 1, 150), 1))
+    values = np.concatenate([evidence.pairs, evidence.decoys])
+    label, weight = np.repeat([1, 0], [60, 150]), np.repeat([1 / 60, 1 / 150], [60, 150])
+    share = naive_isotonic(values, label, weight)[:60]
+    ratio = share / np.maximum(1 - share, 1e-6)
+    found = _rising(evidence, 0.2)
+    assert found == pytest.approx(np.maximum(ratio - 0.2, 0) / 0.8, rel=1e-6)
+    assert (np.diff(found[np.argsort(evidence.pairs)]) >= -1e-12).all()
+
+
+def test_the_posterior_is_bayes():
+    for density in (0.0, 0.3, 4.0):
+        for rate in (0.01, 0.4, 1.0):
+            f = rate + (1 - rate) * density
+            assert _posterior(np.array([density]), rate)[0] == pytest.approx(1 - rate / f)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.3, 0.6, 0.9])
+def test_drawn_rates_are_found_and_probabilities_are_calibrated(rate):
+    evidence, group, matched = drawn_evidence([rate], 3000)
+    found = calibrate(evidence, group, 0)
+    assert found.rates[0] == pytest.approx(1 - matched.mean(), abs=0.05)
+    assert found.low[0] <= found.rates[0] <= found.high[0] <= found.low[0] + 0.15
+    p = found.probability
+    assert ((p >= 0) & (p <= 1)).all() and p.mean() == pytest.approx(matched.mean(), abs=0.05)
+    cell = np.minimum((p * 5).astype(int), 4)
+    error = sum(abs(matched[cell == one].sum() - p[cell == one].sum()) for one in range(5)) / len(p)
+    assert error < 0.05
+    if rate:
+        assert roc_auc_score(matched, p) == pytest.approx(found.auroc, abs=0.05)
+        assert roc_auc_score(matched, p) == pytest.approx(roc_auc_score(matched, evidence.pairs), abs=0.005)
+
+
+def test_groups_have_rates_of_their_own():
+    evidence, group, matched = drawn_evidence([0.1, 0.6], 1500)
+    found = calibrate(evidence, group, 0)
+    for one in range(2):
+        assert found.rates[one] == pytest.approx(1 - matched[group == one].mean(), abs=0.04)
+        assert found.probability[group == one].mean() == pytest.approx(matched[group == one].mean(), abs=0.05)
+    assert found.high[0] < found.low[1]
+    middle = np.abs(evidence.pairs - 1.5) < 0.3
+    assert found.probability[middle & (group == 0)].mean() > found.probability[middle & (group == 1)].mean() + 0.2
+
+
+@pytest.mark.parametrize("rates", [[0.3], [0.1, 0.5]])
+def test_probabilities_never_fall_with_the_evidence_in_a_group(rates):
+    evidence, group, _ = drawn_evidence(rates, 600, apart=1.5)
+    found = calibrate(evidence, group, 0)
+    for one in range(len(rates)):
+        own = group == one
+        ordered = found.probability[own][np.argsort(evidence.pairs[own])]
+        assert (np.diff(ordered) >= -1e-12).all() and np.ptp(ordered) > 0.3
+
+
+def test_only_the_order_of_the_evidence_counts():
+    evidence, group, _ = drawn_evidence([0.2, 0.4], 300, seed=2)
+    found = calibrate(evidence, group, 0)
+    order = np.random.default_rng(0).permutation(len(group))
+    for pairs, decoys in (
+        (evidence.pairs + 5, evidence.decoys + 5),
+        (evidence.pairs * 8, evidence.decoys * 8),
+        (np.exp(evidence.pairs), np.exp(evidence.decoys)),
+    ):
+        again = calibrate(Evidence(pairs[order], decoys), group[order], 0)
+        assert again.rates == pytest.approx(found.rates) and again.high == pytest.approx(found.high)
+        assert again.probability == pytest.approx(found.probability[order])
+
+
+def test_the_interval_is_wider_where_there_are_fewer_pairs():
+    widths = []
+    for each in (100, 3000):
+        evidence, group, _ = drawn_evidence([0.4], each)
+        found = calibrate(evidence, group, 0)
+        widths.append(found.high[0] - found.low[0])
+    assert widths[0] > 2 * widths[1] > 0
+
+
+@pytest.mark.parametrize("decoys", [np.zeros(0), np.full(50, 0.3)])
+def test_without_decoys_that_differ_every_pair_is_believed_and_every_rate_possible(decoys):
+    found = calibrate(Evidence(np.linspace(0, 1, 20), decoys), np.repeat([0, 1], 10), 0)
+    assert (found.probability == 1).all() and found.auroc == 0.5
+    assert found.rates.tolist() == found.low.tolist() == [0, 0] and found.high.tolist() == [1, 1]
+
+
+def test_no_pairs_give_no_probabilities():
+    found = calibrate(Evidence(np.zeros(0), np.arange(9.0)), np.zeros(0, np.int64), 0)
+    assert len(found.probability) == 0 and found.rates.tolist() == [0.0]
