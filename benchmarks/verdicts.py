@@ -4,7 +4,7 @@ A collection is read as a user's table without splits; Flickr8k with five captio
 the captions is permuted among themselves. `verdicts` rows judge all pairs by held-out evidence and train no networks
 but those of the folds; `recall` rows are whole fits. Beside the AUROC of the match probability stand those of two
 detectors, written here anew: the cosine of 5-fold ridge-CCA, and agreement with the captions of the ten nearest images.
-`flagged` counts pairs with a match probability below one half, none below 100 pairs; the calibration error has 15 bins
+`flagged` counts pairs with a match probability below one half, where verdicts are given; the calibration error has 15 bins
 of equal mass; rSum is that on the truly matching test pairs.
 """
 
@@ -33,7 +33,6 @@ from pairsift.api.prepare import Prepared, prepare
 from pairsift.pairs import write_scenes
 from pairsift.retrieve.codes import evaluate
 from pairsift.train.options import TrainOptions
-from pairsift.trust.heldout import FEWEST
 
 Row = dict[str, Any]
 Record = tuple[str, str, str]  # image file, caption, split or nothing
@@ -167,11 +166,17 @@ def verdicts(config: Config, folder: Path, wrong: np.ndarray) -> Row:
     believer = Believer(prepared, folder, config["seed"], Path(cache) if cache else None, False)
     belief = believer.train(config.group(TrainOptions))
     took = round(time.monotonic() - began, 1)
-    ends = {"estimate": belief.rate, "low": belief.low, "high": belief.high, "expected_auroc": belief.auroc}
+    ends = {
+        "estimate": belief.rate,
+        "low": belief.low,
+        "high": belief.high,
+        "expected_auroc": belief.auroc,
+        "verdicts": belief.verdicts,
+    }
     truth = wrong[believer.ids]
     beside = {"cca": cca_score(prepared, believer), "knn": knn_score(prepared, believer)} if truth.any() else {}
     others = {f"auroc_{name}": round(float(roc_auc_score(truth, -score)), 4) for name, score in beside.items()}
-    return {**quality(belief.probability, truth), **others, **ends, "evidence_seconds": took}
+    return {**quality(belief.probability, truth, belief.verdicts), **others, **ends, "evidence_seconds": took}
 
 
 def recall(source: Path, options: Row, wrong: np.ndarray) -> Row:
@@ -185,12 +190,16 @@ def recall(source: Path, options: Row, wrong: np.ndarray) -> Row:
     ids = judged["pair"].to_numpy()
     own = {"rsum": test["ensemble"]["rsum"], "train_seconds": run.metrics["seconds"]["train"]}
     own["estimate"] = run.metrics["noise_rate"]["estimated"]
-    return {**quality(judged["mismatch_score"].to_numpy(), wrong[ids]), **own, "warnings": run.metrics["warnings"]}
+    return {
+        **quality(judged["mismatch_score"].to_numpy(), wrong[ids], run.metrics["verdicts_given"]),
+        **own,
+        "warnings": run.metrics["warnings"],
+    }
 
 
-def quality(probability: np.ndarray, wrong: np.ndarray) -> Row:
-    """How good probabilities of a match are."""
-    flagged = (probability < 0.5) & (len(probability) >= FEWEST)
+def quality(probability: np.ndarray, wrong: np.ndarray, given: bool) -> Row:
+    """How good probabilities of a match are; pairs are flagged where verdicts are given."""
+    flagged = (probability < 0.5) & given
     found: Row = {"flagged": float(flagged.mean()), "calibration": calibration(probability, ~wrong)}
     if wrong.any():
         found["auroc"] = float(roc_auc_score(wrong, -probability))
@@ -309,7 +318,7 @@ def summary(rows: list[Row]) -> str:
         for noise in noises:
             group = cells.get(noise, [])
             error = max((abs(row["estimate"] - row["wrong"]) for row in group), default=0)
-            if not group or group[0]["pairs"] < FEWEST:
+            if not any(row["verdicts"] for row in group):
                 line.append("no verdicts" if group else "")
             elif noise:
                 line.append(f"{mean(group, 'estimate', '.0%')} ({error:.1%}), {mean(group, 'auroc', '.3f')}")

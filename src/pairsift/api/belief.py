@@ -90,8 +90,10 @@ class Believer:
         return Likeness(images, np.unique(texts, return_inverse=True)[1].astype(np.int64))
 
     def prior(self, belief: Belief) -> Prior:
-        """Return what the methods are told of the pairs."""
+        """Return what the methods are told of the pairs; where there are no verdicts, that all match."""
         probability = np.ones(len(self.pairs), np.float32)
+        if not belief.verdicts:
+            return Prior(probability, 0.0, 1.0)
         probability[self.ids] = belief.probability
         return Prior(probability, belief.rate, min(1.0, belief.high + MARGIN))
 

@@ -39,6 +39,11 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
             f"{judged} pairs are too few for verdicts: they are ranked, the most doubtful first, and none is flagged. "
             f"From {FEWEST} pairs on each gets a verdict."
         )
+    elif not belief.verdicts:
+        found.append(
+            "The evidence is too weak for verdicts: a mismatched pair is expected to rank below a matching one in only "
+            f"{belief.auroc:.0%} of cases. The pairs are ranked, the most doubtful first, and none is flagged."
+        )
     elif belief.auroc < WEAK or belief.high - belief.low > WIDE:
         found.append(
             f"The evidence is weak: between {belief.low:.0%} and {belief.high:.0%} of the pairs may be mismatched, and "

@@ -41,7 +41,7 @@ from pairsift.retrieve.codes import Gallery, evaluate
 from pairsift.train.checkpoint import read_tensors, under
 from pairsift.train.loop import mixed, pick_device
 from pairsift.train.options import TrainOptions
-from pairsift.trust.heldout import FEWEST, Belief
+from pairsift.trust.heldout import Belief
 
 
 class Run:
@@ -148,7 +148,7 @@ class Run:
         if belief is None:
             cache = cache_of(self.config)
             belief = Believer(self.prepared, self.folder, int(self.config["seed"]), cache, self.progress).again()
-        given = len(ids) >= FEWEST
+        given = belief.verdicts
         flagged = (belief.probability < 0.5) & given
         words = worded(ids, flagged, self.folder, given)
         suggested = self._suggested(belief, flagged)

@@ -17,6 +17,7 @@ from pairsift.trust.neighbours import neighbour_evidence, sibling_evidence
 from pairsift.trust.rate import Calibration, calibrate
 
 FEWEST = 100  # pairs from which on verdicts are given
+TELLING = 0.8  # expected AUROC from which on verdicts are given
 GROUP = 100  # pairs that a group needs for a rate of its own
 RESAMPLES = 60  # of the pairs, for the interval of the rate, over all divisions into folds
 TOGETHER = 0.5  # correlation of siblings' probabilities from which on mismatches come by whole images
@@ -78,6 +79,11 @@ class Belief:
     fold: Ints
     others: float | None = None
     leaked: float = 0.0
+
+    @property
+    def verdicts(self) -> bool:
+        """Whether there is enough to give verdicts: 100 pairs, and evidence that tells more than a ranking."""
+        return len(self.probability) >= FEWEST and self.auroc >= TELLING
 
 
 def believe(judged: Judged, seed: int, fold: Ints | None = None, networks: Networks | None = None) -> Belief:
