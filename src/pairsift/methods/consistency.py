@@ -20,7 +20,6 @@ from pairsift.trust.consistency import (
     target_utilisation,
     utilisation,
 )
-from pairsift.trust.division import divide
 
 
 class ConsistencyMethod(CaptioningMethod):
@@ -70,7 +69,7 @@ class ConsistencyMethod(CaptioningMethod):
     def _move(self, k: int, done: float) -> None:
         """tau of network k, by the noisy pairs of its own division (Eq. 4 to 6)."""
         ids = self.setting.ids
-        noisy = ids[~divide(self.state["clean_probability"][k, ids], self.threshold)]
+        noisy = ids[~self.divided(self.state["clean_probability"][k, ids])]
         score = self.state["consistency"][k, self.setting.image_of[noisy]]
         target, tau = target_utilisation(self.least_use, self.most_use, done), float(self.state["tau"][k])
         if np.isnan(tau):
@@ -93,7 +92,7 @@ class ConsistencyMethod(CaptioningMethod):
         ids = self.setting.ids
         if np.isnan(self.state["tau"]).any():
             return None
-        clean = divide(self.state["clean_probability"][:, ids].mean(0), self.threshold)
+        clean = self.divided(self.state["clean_probability"][:, ids].mean(0))
         lead = self.state["consistency"][:, self.setting.image_of[ids]] - self.state["tau"][:, None]
         words: list[str] = np.where(clean, "clean", np.where(lead.mean(0) >= 0, "refinable", "ambiguous")).tolist()
         return words

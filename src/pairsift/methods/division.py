@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pairsift.methods.base import Array, Method, Phase, Setting
 from pairsift.pairs.pairs import Ints
@@ -54,15 +55,21 @@ class DividingMethod(Method):
         array: Array = self.state[name][peer(network, self.networks)]
         return array
 
-    def subset(self, name: str, network: int) -> Ints:
-        """`clean` and `noisy` by the peer's division; `all`.
+    def divided(self, clean_probability: Array) -> NDArray[np.bool_]:
+        """Return which pairs are clean, (n,).
 
         Where held-out evidence is known, no more pairs are noisy than it leaves room for.
+
+        Args:
+            clean_probability: (n,), in [0, 1].
         """
+        most = 1.0 if self.setting.prior is None else self.setting.prior.most
+        return divide(np.asarray(clean_probability, np.float32), self.threshold, most=most)
+
+    def subset(self, name: str, network: int) -> Ints:
+        """`clean` and `noisy` by the peer's division; `all`."""
         ids = self.setting.ids
         if name not in ("clean", "noisy"):
             return super().subset(name, network)
-        most = 1.0 if self.setting.prior is None else self.setting.prior.most
-        believed = np.asarray(self.believed("clean_probability", network)[ids], np.float32)
-        clean = divide(believed, self.threshold, most=most)
+        clean = self.divided(self.believed("clean_probability", network)[ids])
         return ids[clean] if name == "clean" else ids[~clean]
