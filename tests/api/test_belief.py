@@ -19,6 +19,8 @@ from pairsift.errors import InputError
 from pairsift.match import TwoTower
 from pairsift.train.loop import Trainer
 
+pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
+
 SHORT = {"method": "crossfit", "crossfit.networks": 1, "crossfit.epochs": 1, "noise": 0.4, "noise_seed": 1}
 FOLDS = ["fold_0.safetensors", "fold_1.safetensors", "fold_2.safetensors"]
 

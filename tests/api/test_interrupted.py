@@ -10,6 +10,8 @@ from pairsift.errors import WriteError
 from pairsift.train import checkpoint
 from pairsift.train.loop import Trainer
 
+pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
+
 MOMENTS = {
     "reading": "pairsift.api.prepare.read_source",
     "encoding": "pairsift.encode.cache._image_chunk",

@@ -10,6 +10,8 @@ from pairsift.pairs import write_scenes
 from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
 
+pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
+
 MARGINS = {"pc2": 10.0, "gsc": 20.0}  # of dev rSum, on average over three seeds
 SEEDS = (1, 2, 3)
 EPOCHS = {"plain": {"plain.epochs": 7}}  # as many in all as the others have

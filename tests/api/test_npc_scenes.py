@@ -11,6 +11,8 @@ from pairsift.pairs import write_scenes
 from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
 
+pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
+
 SHARED = {
     "noise": 0.6,
     "batch_size": 64,

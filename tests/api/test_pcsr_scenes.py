@@ -14,6 +14,8 @@ from pairsift.audit.table import worded, write_division
 from pairsift.cli import main
 from pairsift.pairs import write_scenes
 
+pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
+
 MARGIN = 20.0  # of test rSum, in the mean over the seeds; half of it for each of them
 SMALL = {"batch_size": 64, "two_tower.dim": 128, "two_tower.hidden": 128, "device": "cpu", "threads": 1}
 

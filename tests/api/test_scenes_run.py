@@ -11,6 +11,8 @@ from pairsift.api.fit import fit
 from pairsift.cli import main
 from pairsift.pairs import write_scenes
 
+pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
+
 SHORT = {"crossfit.networks": 1, "crossfit.epochs": 2, "device": "cpu"}
 
 
