@@ -281,7 +281,7 @@ def _summary(folder: Path, metrics: Mapping[str, object]) -> None:
 def _rate(rate: Mapping[str, float | None]) -> str:
     """An estimate with its interval, and the truth where it is known."""
     if rate["estimated"] is None:
-        return "there are too few pairs to tell"
+        return "there are too few pairs, or too little evidence, to tell"
     ends = f" ({rate['low']:.0%} to {rate['high']:.0%})" if rate.get("low") is not None else ""
     known = f", true: {rate['true']:.1%}" if rate.get("true") is not None else ""
     return f"{rate['estimated']:.1%}{ends}{known}"

@@ -18,10 +18,10 @@ LEAKED = 0.05  # share of dev and test images with a near-duplicate in train fro
 CHANCE = 3.0  # times the recall of chance below which recall is called near chance
 
 
-def rate_of(belief: Belief, given: bool) -> dict[str, float | None]:
-    """Return the estimated noise rate and its interval; None where there are too few pairs for one."""
-    names = {"estimated": belief.rate, "low": belief.low, "high": belief.high}
-    return {name: value if given else None for name, value in names.items()}
+def rate_of(belief: Belief) -> dict[str, float | None]:
+    """Return the estimated noise rate and its interval; None where there are no verdicts."""
+    ends = {"estimated": belief.rate, "low": belief.low, "high": belief.high}
+    return {name: value if belief.verdicts else None for name, value in ends.items()}
 
 
 def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) -> list[str]:

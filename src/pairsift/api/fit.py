@@ -164,6 +164,8 @@ def begin(folder: Path, config: Config, progress: bool) -> tuple[Config, Prepare
         if _open_texts(config, prepared) and ngrams_help(prepared, int(config["seed"])):
             config = config.having("text_encoder", JOINED)
             write_text(folder / CONFIG, config.text())
+            if progress:
+                print(f"text encoder: {JOINED}, which tells held-out pairs apart better", file=sys.stderr)
             prepared = prepare(config, folder, False)
     except WriteError:
         raise

@@ -153,7 +153,7 @@ class Run:
         words = worded(ids, flagged, self.folder, given)
         suggested = self._suggested(belief, flagged)
         table = issue_table(pairs, ids, belief.probability, flagged, words, suggested)
-        metrics = {**self.metrics, "verdicts_given": given, "noise_rate": rate_of(belief, given)}
+        metrics = {**self.metrics, "verdicts_given": given, "noise_rate": rate_of(belief)}
         metrics["warnings"] = warnings_of(self.prepared, belief, metrics)
         if pairs.noise is not None:
             metrics["noise_rate"]["true"] = pairs.noise.rate
