@@ -327,3 +327,17 @@ def test_threads_keep_order_bounds_and_torch_as_it_was():
     assert seen == [before]
     with pytest.raises(ZeroDivisionError):
         list(ordered(lambda at: 1 // at, [1, 0, 1]))
+
+
+@pytest.mark.parametrize("writing", [False, True])
+def test_what_a_writer_killed_at_its_end_left_behind_is_removed(tmp_path, writing):
+    pairs = make_pairs(tmp_path / "data", 6)
+    run(pairs, tmp_path / "cache", TinyImages(regions=True), TinyTexts("tokens"), 2)
+    (entry,) = (path for path in (tmp_path / "cache").glob("images-*.npy") if "offsets" not in path.name)
+    left = [entry.with_suffix(".partial.lengths"), entry.with_suffix(".partial.json")]
+    for path in left:
+        path.write_bytes(b"")
+    if writing:  # another process fills the entry anew
+        entry.with_suffix(".partial").write_bytes(b"")
+    run(pairs, tmp_path / "cache", TinyImages(regions=True), TinyTexts("tokens"), 2)
+    assert [path.exists() for path in left] == [writing, writing]

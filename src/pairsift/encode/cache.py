@@ -139,6 +139,7 @@ def _open_or_fill(
     """Open the entry, or make it first; `bar` names the progress bar (None: no bar)."""
     found = entry.load(layout, wanted)
     if found is not None:
+        entry.tidy()
         return found
     try:
         entry.values.parent.mkdir(parents=True, exist_ok=True)

@@ -101,6 +101,16 @@ class Entry:
             return None
         return Table(values, offsets), meta.failures
 
+    def tidy(self) -> None:
+        """Remove what a writer leaves behind that was killed once its entry was finished."""
+        left = [path for path in (self.journal, self.partial_lengths) if path.exists()]
+        if not left or self.partial.exists():
+            return
+        with suppress(OSError), self.lock():  # a cache that is open for reading only can be used too
+            if not self.partial.exists():
+                for path in left:
+                    path.unlink(missing_ok=True)
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold this entry alone; a second process waits here until the first is done or dead."""
