@@ -55,13 +55,40 @@ def test_folds_that_are_settled_are_used_once_and_networks_are_asked():
     judged, _ = planted(120, 1, 0.3)
     fold, asked = make_folds(judged.group_of, 3, 1), []
 
-    def networks(fit):
-        asked.append(fit)
+    def networks(fit, trust):
+        asked.append((fit, trust))
         return heldout.linear_evidence(fit, judged.images, judged.captions, 0)
 
     belief = believe(judged, 0, fold, networks)
-    assert (belief.fold == fold).all() and len(asked) == 1 and (asked[0].fold == fold).all()
+    assert (belief.fold == fold).all() and len(asked) == 1 and (asked[0][0].fold == fold).all()
+    assert asked[0][1].shape == (3, 120)
     assert (belief.probability == believe(judged, 0, fold, networks).probability).all()
+
+
+def test_what_a_fold_s_models_are_told_comes_from_the_others_alone():
+    judged, matched = planted(200, 1, 0.5)
+    fold = make_folds(judged.group_of, 3, 1)
+    trust = heldout._trust(judged, fold, 0)
+    captions = judged.captions.copy()
+    captions[fold == 1] = np.roll(captions[fold == 1], 1, 0)
+    again = heldout._trust(replace(judged, captions=captions), fold, 0)
+    assert (again[1] == trust[1]).all() and (again[0] != trust[0]).any()
+    for one in range(3):
+        assert (trust[one, fold == one] == 1).all()
+        assert roc_auc_score(matched[fold != one], trust[one, fold != one]) > 0.85
+
+
+def test_being_told_whom_to_believe_helps_where_most_pairs_are_mismatched():
+    told, alone = [], []
+    for seed in range(3):
+        judged, matched = planted(300, 1, 0.6, seed=seed)
+        rng = np.random.default_rng(seed)
+        judged = replace(judged, captions=(judged.captions + 4 * rng.normal(size=(300, 30))).astype(np.float32))
+        fold = make_folds(judged.group_of, 5, seed)
+        trust = heldout._trust(judged, fold, seed)
+        for found, known in ((told, trust), (alone, None)):
+            found.append(roc_auc_score(matched, heldout._believe(judged, fold, seed, 0, known).probability))
+    assert np.mean(told) > np.mean(alone) + 0.01
 
 
 def test_near_duplicates_are_judged_in_one_fold():
@@ -73,6 +100,7 @@ def test_near_duplicates_are_judged_in_one_fold():
 
 def test_few_pairs_are_divided_several_times(monkeypatch):
     divided, believed = [], heldout._believe
+    monkeypatch.setattr(heldout, "_trust", lambda judged, fold, seed: None)
     monkeypatch.setattr(heldout, "_believe", lambda *a: divided.append(believed(*a)) or divided[-1])
     judged, _ = planted(150, 1, 0.3)
     belief = believe(judged, 0)

@@ -17,29 +17,33 @@ def inverse_root(covariance):
     return vectors @ np.diag((values + 0.1 * values.max()) ** -0.5) @ vectors.T
 
 
-def naive_codes(fit, images, captions, fold, directions=128):
+def naive_codes(fit, images, captions, fold, directions=128, trust=None):
     """Codes of a fold's pairs by the covariances that numpy finds over the other folds."""
     own = fit.fold == fold
     x, y = images.astype(float), captions.astype(float)
     d = x.shape[1]
-    whole = np.cov(x[~own], y[~own], rowvar=False, bias=True)
+    weight = np.ones(len(fit)) if trust is None else trust[fold]
+    whole = np.cov(x[~own], y[~own], rowvar=False, bias=True, aweights=weight[~own])
     left, right = inverse_root(whole[:d, :d]), inverse_root(whole[d:, d:])
     u, s, v = np.linalg.svd(left @ whole[:d, d:] @ right)
     k = min(directions, len(s))
+    means = (np.average(side[~own], axis=0, weights=weight[~own]) for side in (x, y))
     return (
-        unit((x[own] - x[~own].mean(0)) @ left @ u[:, :k] * s[:k]),
-        unit((y[own] - y[~own].mean(0)) @ right @ v[:k].T * s[:k]),
+        unit((x[own] - next(means)) @ left @ u[:, :k] * s[:k]),
+        unit((y[own] - next(means)) @ right @ v[:k].T * s[:k]),
     )
 
 
-@pytest.mark.parametrize("directions", [128, 2])
-def test_codes_match_numpy_on_the_other_folds(monkeypatch, directions):
+@pytest.mark.parametrize(("directions", "told", "rows"), [(128, False, 64), (2, False, 64), (128, True, 7)])
+def test_codes_match_numpy_on_the_other_folds(monkeypatch, directions, told, rows):
     monkeypatch.setattr(linear, "DIRECTIONS", directions)
+    monkeypatch.setattr(linear, "ROWS", rows)
     fit, images, captions = small(30, 2, 3)
-    codes = canonical_codes(fit, images, captions)
+    trust = np.random.default_rng(3).random((3, len(fit))) if told else None
+    codes = canonical_codes(fit, images, captions, trust)
     for fold, members in enumerate(fit.members()):
         left, right = (side.numpy() for side in codes(fold, members))
-        expected = naive_codes(fit, images, captions, fold, directions)
+        expected = naive_codes(fit, images, captions, fold, directions, trust)
         for got, wanted in ((left, expected[0]), (right, expected[1])):
             assert got @ got.T == pytest.approx(wanted @ wanted.T, abs=1e-4)  # signs of directions are free
         assert left @ right.T == pytest.approx(expected[0] @ expected[1].T, abs=1e-4)

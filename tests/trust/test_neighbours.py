@@ -13,13 +13,14 @@ from pairsift.trust.neighbours import neighbour_evidence, sibling_evidence
 pytestmark = pytest.mark.usefixtures("own_references")
 
 
-def naive_foretold(fit, queries, values, most=30):
-    """Unit means of the values of the nearest pairs of other folds, weighted by exp(20 cos)."""
+def naive_foretold(fit, queries, values, most=30, trust=None):
+    """Unit means of the values of the nearest pairs of other folds, weighted by exp(5 cos) and how far believed."""
     out = []
     for i in range(len(fit)):
         others = [j for j in range(len(fit)) if fit.fold[j] != fit.fold[i]]
         nearest = sorted(others, key=lambda j: -float(queries[i] @ queries[j]))[:most]
-        total = sum(math.exp(20 * float(queries[i] @ queries[j])) * values[j] for j in nearest)
+        believed = np.ones(len(fit)) if trust is None else trust[fit.fold[i]]
+        total = sum(believed[j] * math.exp(5 * float(queries[i] @ queries[j])) * values[j] for j in nearest)
         out.append(unit(total))
     return np.array(out)
 
@@ -28,15 +29,16 @@ def fewer(fit, most=250):
     return type(fit)(fit.image_of, fit.group_of, fit.fold, fit.decoy_images[:most], fit.decoy_captions[:most])
 
 
-@pytest.mark.parametrize("most", [30, 4])
-def test_both_kinds_match_plain_loops(monkeypatch, most):
+@pytest.mark.parametrize(("most", "told"), [(30, False), (4, False), (4, True)])
+def test_both_kinds_match_plain_loops(monkeypatch, most, told):
     monkeypatch.setattr(module, "NEIGHBOURS", most)
     fit, images, captions = small(36, 1, 3)  # an image of one pair: no ties among the nearest
     fit, x, y = fewer(fit), centred(images), centred(captions)
-    by_images, by_captions = neighbour_evidence(fit, images, captions, 0)
+    trust = np.random.default_rng(3).random((3, len(fit))) if told else None
+    by_images, by_captions = neighbour_evidence(fit, images, captions, 0, trust)
     for evidence, codes in (
-        (by_images, (naive_foretold(fit, x, y, most), y)),
-        (by_captions, (x, naive_foretold(fit, y, x, most))),
+        (by_images, (naive_foretold(fit, x, y, most, trust), y)),
+        (by_captions, (x, naive_foretold(fit, y, x, most, trust))),
     ):
         pairs, decoys = naive_evidence(fit, codes)
         assert evidence.pairs == pytest.approx(pairs, abs=1e-4)
@@ -64,7 +66,7 @@ def test_few_keys_are_drawn_once_for_each_fold(monkeypatch):
     part = neighbour_evidence(fit, images, captions, 0)[0]
     keys = [np.random.default_rng((0, 10, fold)).permutation(np.flatnonzero(fit.fold != fold))[:6] for fold in range(2)]
     x, y = centred(images), centred(captions)
-    told = [unit(sum(math.exp(20 * x[i] @ x[j]) * y[j] for j in keys[fit.fold[i]])) for i in range(len(fit))]
+    told = [unit(sum(math.exp(5 * x[i] @ x[j]) * y[j] for j in keys[fit.fold[i]])) for i in range(len(fit))]
     pairs, _ = naive_evidence(fewer(fit, 0), (np.array(told), y))
     assert part.pairs == pytest.approx(pairs, abs=1e-4)
     assert np.abs(part.pairs - whole.pairs).max() > 0.01

@@ -28,8 +28,8 @@ from pairsift.train.checkpoint import read_tensors, write_tensors
 from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
 from pairsift.trust.contrast import Codes, Evidence, contrast
-from pairsift.trust.crossfit import CrossFit, make_folds, near_duplicates
-from pairsift.trust.heldout import Belief, Judged, believe
+from pairsift.trust.crossfit import CrossFit, Reals, make_folds, near_duplicates
+from pairsift.trust.heldout import Belief, Judged, Networks, believe
 from pairsift.trust.linear import principal
 
 NETWORKS_FROM = 10_000  # training pairs; networks told less than linear evidence at 800 pairs, and more at 30,000
@@ -68,18 +68,23 @@ class Believer:
         )
 
     def train(self, options: TrainOptions) -> Belief:
-        """Train networks on folds where there are many pairs, judge all pairs, and keep the folds."""
-        fold = None
-        if int(self.judged.seen.sum()) >= NETWORKS_FROM:
-            fold = make_folds(self.judged.group_of, FOLDS, self.seed)
+        """Judge all pairs, with networks that are trained on folds where there are many pairs, and keep the folds."""
+        if int(self.judged.seen.sum()) < NETWORKS_FROM:
+            return self._believe(None, None)
+
+        def networks(fit: CrossFit, trust: Reals) -> Evidence:
             for number in range(FOLDS):
-                self._network(number, fold, options)
+                self._network(number, fit.fold, trust[number], options)
             shutil.rmtree(self.folder / "folds", ignore_errors=True)
-        return self._believe(fold)
+            return self._evidence(fit, trust)
+
+        return self._believe(make_folds(self.judged.group_of, FOLDS, self.seed), networks)
 
     def again(self) -> Belief:
         """Judge the pairs of a finished run, also changed and new ones, by the folds and the networks that it keeps."""
-        return self._believe(self._kept_folds() if self._weights(0).exists() else None)
+        if self._weights(0).exists():
+            return self._believe(self._kept_folds(), self._evidence)
+        return self._believe(None, None)
 
     def likeness(self) -> Likeness:
         """Return which images and captions are too much alike to be each other's negatives."""
@@ -97,8 +102,8 @@ class Believer:
         probability[self.ids] = belief.probability
         return Prior(probability, belief.rate, min(1.0, belief.high + MARGIN))
 
-    def _believe(self, fold: Ints | None) -> Belief:
-        belief = believe(self.judged, self.seed, fold, None if fold is None else self._evidence)
+    def _believe(self, fold: Ints | None, networks: Networks | None) -> Belief:
+        belief = believe(self.judged, self.seed, fold, networks)
         path = self.folder / TRUST
         part = path.with_name(f".{path.name}.part")
         table = pa.table({"pair": self.ids, "fold": belief.fold, "match_probability": belief.probability})
@@ -134,16 +139,15 @@ class Believer:
     def _matcher(self) -> TwoTower:
         return TwoTower(self.vectors.images.dim, self.vectors.captions.dim)
 
-    def _network(self, number: int, fold: Ints, options: TrainOptions) -> None:
-        """Train the network that does not see a fold, on what linear evidence without that fold believes."""
+    def _network(self, number: int, fold: Ints, trust: Reals, options: TrainOptions) -> None:
+        """Train the network that does not see a fold, on what evidence without that fold believes."""
         if self._weights(number).exists():
             return
         if self.progress:
             print(f"held-out evidence: network {number + 1} of {FOLDS}", file=sys.stderr, flush=True)
         learn = np.flatnonzero((fold != number) & self.judged.seen).astype(np.int64)
-        belief = believe(self.judged.only(learn), self.seed)
         probability = np.ones(len(self.pairs), np.float32)
-        probability[self.ids[learn]] = belief.probability
+        probability[self.ids[learn]] = trust[learn]
         place = self.folder / "folds" / str(number)
         with writing(place):
             (place / "model").mkdir(parents=True, exist_ok=True)
@@ -156,7 +160,7 @@ class Believer:
             TrainOptions(seed=options.seed, device=options.device, precision=options.precision),
             place,
             False,
-            Prior(probability, belief.rate, 1.0),
+            Prior(probability, float(1 - trust[learn].mean()), 1.0),
             self.likeness(),
         )
         trainer = Trainer(job)
@@ -168,7 +172,7 @@ class Believer:
         split[ids] = UNUSED
         return replace(self.pairs, split=split)
 
-    def _evidence(self, fit: CrossFit) -> Evidence:
+    def _evidence(self, fit: CrossFit, trust: Reals) -> Evidence:
         """Contrast pairs by the networks that did not see their fold."""
         matchers = []
         for number in range(FOLDS):

@@ -22,7 +22,8 @@ GROUP = 100  # pairs that a group needs for a rate of its own
 RESAMPLES = 60  # of the pairs, for the interval of the rate, over all divisions into folds
 TOGETHER = 0.5  # correlation of siblings' probabilities from which on mismatches come by whole images
 STEADY = 3000  # pairs from which on one division into folds is enough
-Networks = Callable[[CrossFit], Evidence]
+INNER = 3  # folds of the pairs that a fold's models learn from
+Networks = Callable[[CrossFit, Reals], Evidence]
 
 
 @dataclass(frozen=True)
@@ -90,15 +91,18 @@ def believe(judged: Judged, seed: int, fold: Ints | None = None, networks: Netwo
     """Judge every pair by evidence from models that did not see it.
 
     Evidence is that of ridge canonical correlation, of nearest images and captions, of networks where there are any,
-    and of the other captions of the image; `combine` weighs them. The captions of an image do not vouch for each other
-    where mismatches come by whole images: where their probabilities correlate by 0.5 or more. Where there are fewer
-    than 3,000 pairs and no folds are given, up to five divisions into folds are averaged.
+    and of the other captions of the image; `combine` weighs them. What judges a fold learns from the other pairs as far
+    as they are believed by evidence of the same kinds, without networks, that saw nothing of the fold. The captions of
+    an image do not vouch for each other where mismatches come by whole images: where their probabilities correlate by
+    0.5 or more. Where there are fewer than 3,000 pairs and no folds are given, up to five divisions into folds are
+    averaged.
 
     Args:
         judged: The pairs.
         seed: Seed of folds, decoys and resampling.
         fold: Fold of each pair, (n,), where it is settled; ten folds, or five from 1,000 pairs on, otherwise.
-        networks: Evidence of networks of which each was trained without a fold.
+        networks: Returns the evidence of networks of which each was trained without a fold, given the folds and how
+            far each pair is believed by what did not see each fold, (folds, n).
     """
     judged = replace(judged, images=_finite(judged.images), captions=_finite(judged.captions))
     times = 1 if fold is not None else int(np.clip(round(STEADY / max(1, len(judged))), 1, 5))
@@ -108,7 +112,8 @@ def believe(judged: Judged, seed: int, fold: Ints | None = None, networks: Netwo
         if chosen is None:
             folds = min(5 if len(judged) >= 1000 else 10, len(np.unique(judged.group_of)))
             chosen = make_folds(judged.group_of, folds, seed + 7919 * time)
-        beliefs.append(_believe(judged, chosen, seed + time, RESAMPLES // times, networks))
+        trust = _trust(judged, chosen, seed + time)
+        beliefs.append(_believe(judged, chosen, seed + time, RESAMPLES // times, trust, networks))
     rate, low, high, auroc = np.mean([(one.rate, one.low, one.high, one.auroc) for one in beliefs], axis=0).tolist()
     probability = np.mean([one.probability for one in beliefs], axis=0)
     return Belief(probability, rate, low, high, auroc, beliefs[0].fold, beliefs[0].others, _leaked(judged))
@@ -123,12 +128,31 @@ def _finite(vectors: Vectors) -> Vectors:
     return np.where(known[:, None], vectors, mean).astype(np.float32)
 
 
-def _believe(judged: Judged, fold: Ints, seed: int, resamples: int, networks: Networks | None) -> Belief:
+def _trust(judged: Judged, fold: Ints, seed: int) -> Reals:
+    """How far each pair is believed by what did not see each of the folds, nor the pair itself, (folds, n)."""
+    trust = np.ones((int(fold.max()) + 1, len(judged)))
+    for one in range(len(trust)):
+        rest = np.flatnonzero(fold != one).astype(np.int64)
+        groups = len(np.unique(judged.group_of[rest]))
+        if groups >= 2:
+            inner = make_folds(judged.group_of[rest], min(INNER, groups), seed + 1)
+            trust[one, rest] = _believe(judged.only(rest), inner, seed, 0).probability
+    return trust
+
+
+def _believe(
+    judged: Judged,
+    fold: Ints,
+    seed: int,
+    resamples: int,
+    trust: Reals | None = None,
+    networks: Networks | None = None,
+) -> Belief:
     fit = CrossFit.make(judged.image_of, judged.group_of, judged.texts, fold, seed)
-    kinds = [linear_evidence(fit, judged.images, judged.captions, seed)]
-    kinds += neighbour_evidence(fit, judged.images, judged.captions, seed)
-    if networks is not None:
-        kinds.append(networks(fit))
+    kinds = [linear_evidence(fit, judged.images, judged.captions, seed, trust)]
+    kinds += neighbour_evidence(fit, judged.images, judged.captions, seed, trust)
+    if networks is not None and trust is not None:
+        kinds.append(networks(fit, trust))
     whole = combine(fit, kinds)
     if len(np.unique(judged.image_of)) < len(judged):
         first = calibrate(whole, np.zeros(len(judged), np.int64), seed, 0).probability

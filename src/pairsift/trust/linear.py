@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from pairsift.trust.contrast import Codes, Evidence, contrast
-from pairsift.trust.crossfit import CrossFit, Vectors
+from pairsift.trust.crossfit import CrossFit, Reals, Vectors
 
 DIRECTIONS = 128
 RIDGE = 0.1  # share of the largest eigenvalue that is added to all
 WIDEST = 320  # features are first reduced to this many principal components
+ROWS = 65_536
 
 
 def principal(vectors: Vectors, width: int = WIDEST, most: int = 50_000) -> Vectors:
@@ -30,27 +31,32 @@ def principal(vectors: Vectors, width: int = WIDEST, most: int = 50_000) -> Vect
     return np.asarray((vectors - mean) @ basis[:, np.argsort(-values)[:width]].astype(np.float32), np.float32)
 
 
-def linear_evidence(fit: CrossFit, images: Vectors, captions: Vectors, seed: int) -> Evidence:
+def linear_evidence(
+    fit: CrossFit, images: Vectors, captions: Vectors, seed: int, trust: Reals | None = None
+) -> Evidence:
     """Contrast pairs by the cosine of canonical variates that were fitted without their fold.
 
     With covariances C over the other folds and ridges r, the singular vectors of
     (C_xx + r I)^-1/2 C_xy (C_yy + r I)^-1/2 give at most 128 directions for either side; every direction counts by its
-    canonical correlation.
+    canonical correlation. Pairs count in C as far as they are believed.
 
     Args:
         fit: The pairs, their folds and the decoys.
         images: Features of each pair's image, (n, d).
         captions: Features of each pair's caption, (n, e).
         seed: Seed of the references.
+        trust: How far each pair is believed, [0, 1], by what did not see each of the folds, (folds, n); None: wholly.
     """
-    return contrast(fit, canonical_codes(fit, images, captions), seed)
+    return contrast(fit, canonical_codes(fit, images, captions, trust), seed)
 
 
-def canonical_codes(fit: CrossFit, images: Vectors, captions: Vectors) -> Codes:
+def canonical_codes(fit: CrossFit, images: Vectors, captions: Vectors, trust: Reals | None = None) -> Codes:
     """Return what gives a fold's pairs their canonical variates, as `contrast` takes it."""
     x, y = torch.from_numpy(images), torch.from_numpy(captions)
-    moments = [_moments(x[members], y[members]) for members in map(torch.from_numpy, fit.members())]
-    models = [_canonical(_total(moments, fold)) for fold in range(len(moments))]
+    parts = [torch.from_numpy(members) for members in fit.members()]
+    weights = torch.from_numpy(np.ones((1, len(fit))) if trust is None else trust)
+    moments = [[_moments(x, y, weight, part) for part in parts] for weight in weights]
+    models = [_canonical(_total(moments[fold % len(moments)], fold)) for fold in range(len(parts))]
 
     def codes(fold: int, members: np.ndarray) -> tuple[Tensor, Tensor]:
         mean_x, mean_y, left, right = models[fold]
@@ -59,10 +65,16 @@ def canonical_codes(fit: CrossFit, images: Vectors, captions: Vectors) -> Codes:
     return codes
 
 
-def _moments(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-    """Count, sums and products of some pairs."""
-    x, y = x.double(), y.double()
-    return torch.tensor(float(len(x)), dtype=torch.float64), x.sum(0), y.sum(0), x.T @ x, y.T @ y, x.T @ y
+def _moments(x: Tensor, y: Tensor, weight: Tensor, members: Tensor) -> tuple[Tensor, ...]:
+    """Weight, weighted sums and weighted products of some pairs."""
+    found: tuple[Tensor, ...] = ()
+    for start in range(0, max(1, len(members)), ROWS):
+        rows = members[start : start + ROWS]
+        left, right, counts = x[rows].double(), y[rows].double(), weight[rows, None]
+        one = (counts * left, counts * right)
+        now = (counts.sum(), one[0].sum(0), one[1].sum(0), one[0].T @ left, one[1].T @ right, one[0].T @ right)
+        found = tuple(map(torch.add, found, now)) if found else now
+    return found
 
 
 def _total(moments: list[tuple[Tensor, ...]], without: int) -> list[Tensor]:
@@ -74,7 +86,7 @@ def _total(moments: list[tuple[Tensor, ...]], without: int) -> list[Tensor]:
 def _canonical(moments: list[Tensor]) -> tuple[Tensor, ...]:
     """Means and projections of both sides from the moments of the pairs to learn from."""
     count, sum_x, sum_y, xx, yy, xy = moments
-    count = count.clamp(min=1)
+    count = count.clamp(min=1e-9)
     mean_x, mean_y = sum_x / count, sum_y / count
     left = _inverse_root(xx / count - torch.outer(mean_x, mean_x))
     right = _inverse_root(yy / count - torch.outer(mean_y, mean_y))

@@ -11,32 +11,41 @@ from pairsift.trust.contrast import Evidence, contrast
 from pairsift.trust.crossfit import CrossFit, Reals, Vectors, unit_rows
 
 NEIGHBOURS = 30
-SHARPNESS = 20.0  # inverse temperature of the neighbours' weights
+SHARPNESS = 5.0  # inverse temperature of the neighbours' weights
 KEYS = 20_000  # pairs, drawn once for each fold, among which neighbours are sought at most
 
 
-def neighbour_evidence(fit: CrossFit, images: Vectors, captions: Vectors, seed: int) -> tuple[Evidence, Evidence]:
+def neighbour_evidence(
+    fit: CrossFit, images: Vectors, captions: Vectors, seed: int, trust: Reals | None = None
+) -> tuple[Evidence, Evidence]:
     """Contrast pairs by what the nearest pairs of other folds foretell.
 
-    The captions of the 30 nearest images, weighted by exp(20 cos), foretell the caption of an image; the images of the
-    30 nearest captions foretell the image of a caption. Cosines are those of centred features.
+    The captions of the 30 nearest images, weighted by exp(5 cos), foretell the caption of an image; the images of the
+    30 nearest captions foretell the image of a caption. Cosines are those of centred features. Pairs count as far as
+    they are believed.
 
     Args:
         fit: The pairs, their folds and the decoys.
         images: Features of each pair's image, (n, d).
         captions: Features of each pair's caption, (n, e).
         seed: Seed of the references and of the keys.
+        trust: How far each pair is believed, [0, 1], by what did not see each of the folds, (folds, n); None: wholly.
 
     Returns:
         The evidence by foretold captions, and by foretold images.
     """
     x, y = (torch.from_numpy(unit_rows(one - one.mean(0))) for one in (images, captions))
 
+    weights = torch.ones(1, len(fit)) if trust is None else torch.from_numpy(trust).float()
+
+    def foretold(queries: Tensor, values: Tensor, fold: int, members: Ints) -> Tensor:
+        return _foretold(queries, values, weights[fold % len(weights)], members, _keys(fit, fold, seed))
+
     def by_images(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
-        return _foretold(x, y, members, _keys(fit, fold, seed)), y[members]
+        return foretold(x, y, fold, members), y[members]
 
     def by_captions(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
-        return x[members], _foretold(y, x, members, _keys(fit, fold, seed))
+        return x[members], foretold(y, x, fold, members)
 
     return contrast(fit, by_images, seed), contrast(fit, by_captions, seed)
 
@@ -47,12 +56,12 @@ def _keys(fit: CrossFit, fold: int, seed: int) -> Ints:
     return np.random.default_rng((seed, 10, fold)).permutation(others)[:KEYS].astype(np.int64)
 
 
-def _foretold(queries: Tensor, values: Tensor, members: Ints, keys: Ints) -> Tensor:
+def _foretold(queries: Tensor, values: Tensor, weights: Tensor, members: Ints, keys: Ints) -> Tensor:
     """Weighted means of the values of each member's nearest keys, as unit vectors, (len(members), e)."""
     found = []
     for start in range(0, len(members), 1024):
         cosine, place = (queries[members[start : start + 1024]] @ queries[keys].T).topk(min(NEIGHBOURS, len(keys)), 1)
-        weight = (SHARPNESS * cosine).softmax(1)
+        weight = (SHARPNESS * cosine).softmax(1) * weights[keys][place]
         mean = torch.einsum("nk,nkd->nd", weight, values[keys][place])
         found.append(mean / mean.norm(dim=1, keepdim=True).clamp(min=1e-9))
     return torch.cat(found)

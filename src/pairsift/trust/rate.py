@@ -110,16 +110,16 @@ def _density(u: Reals, shape: Reals) -> Reals:
 
 
 def _shape(counts: NDArray[np.int64], centres: Reals, near: Reals | None = None) -> Reals:
-    """a and b of greatest likelihood, with a weak prior at a = 5.5 and b = 0.5, (2,)."""
+    """a and b of greatest likelihood, with a weak prior at a = 2.6 and b = 0.5, (2,)."""
 
     def loss(theta: Reals) -> float:
         density = _density(centres, _shaped(theta))
         rate = expit(theta[0])
-        prior = (theta[1] - 1.5) ** 2 / 2 + (theta[2] / 1.5) ** 2 / 2
+        prior = (theta[1] - 0.5) ** 2 / 2 + (theta[2] / 1.5) ** 2 / 2
         return float(prior - (counts * np.log(rate + (1 - rate) * density)).sum())
 
     if near is None:
-        starts = [np.array([start, 1.5, 0.0]) for start in (-3.0, -0.5, 1.0)]
+        starts = [np.array([start, 0.5, 0.0]) for start in (-3.0, -0.5, 1.0)]
     else:
         a, b = np.clip(near[0] - 1, 1e-3, 100), np.clip(near[1], 1e-3, 0.999)
         starts = [np.array([-1.0, np.log(a), np.log(b / (1 - b))])]
