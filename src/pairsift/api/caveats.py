@@ -10,7 +10,7 @@ import numpy as np
 from pairsift.api.prepare import Prepared
 from pairsift.encode import unknown_language
 from pairsift.pairs import Pairs
-from pairsift.trust.heldout import FEWEST, Belief
+from pairsift.trust.heldout import FEWEST, TELLING, Belief
 
 WEAK = 0.85  # expected AUROC below which evidence is called weak
 WIDE = 0.2  # width of an interval from which on it is named
@@ -39,10 +39,16 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
             f"{judged} pairs are too few for verdicts: they are ranked, the most doubtful first, and none is flagged. "
             f"From {FEWEST} pairs on each gets a verdict."
         )
-    elif not belief.verdicts:
+    elif belief.auroc < TELLING:
         found.append(
             "The evidence is too weak for verdicts: a mismatched pair is expected to rank below a matching one in only "
             f"{belief.auroc:.0%} of cases. The pairs are ranked, the most doubtful first, and none is flagged."
+        )
+    elif not belief.verdicts:
+        found.append(
+            f"Up to {belief.high:.0%} of the pairs look like random ones: either hardly a caption belongs to its image "
+            "or the encoders do not understand these images or captions. No pair is flagged; look at the pairs at both "
+            "ends of the ranking, and try another text encoder."
         )
     elif belief.auroc < WEAK or belief.high - belief.low > WIDE:
         found.append(

@@ -18,6 +18,7 @@ from pairsift.trust.rate import Calibration, calibrate
 
 FEWEST = 100  # pairs from which on verdicts are given
 TELLING = 0.8  # expected AUROC from which on verdicts are given
+MOST = 0.9  # upper end of the rate's interval from which on no verdicts are given
 GROUP = 100  # pairs that a group needs for a rate of its own
 RESAMPLES = 60  # of the pairs, for the interval of the rate, over all divisions into folds
 TOGETHER = 0.5  # correlation of siblings' probabilities from which on mismatches come by whole images
@@ -83,8 +84,12 @@ class Belief:
 
     @property
     def verdicts(self) -> bool:
-        """Whether there is enough to give verdicts: 100 pairs, and evidence that tells more than a ranking."""
-        return len(self.probability) >= FEWEST and self.auroc >= TELLING
+        """Whether there is enough to give verdicts.
+
+        That takes 100 pairs, evidence that tells more than a ranking, and a rate that is surely under 90%: where hardly
+        a pair can be told from a random one, the encoders may not understand the collection.
+        """
+        return len(self.probability) >= FEWEST and self.auroc >= TELLING and self.high < MOST
 
 
 def believe(judged: Judged, seed: int, fold: Ints | None = None, networks: Networks | None = None) -> Belief:

@@ -1,0 +1,53 @@
+"""What a run says that it cannot know."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pairsift.api.caveats import rate_of, warnings_of
+from pairsift.trust.heldout import Belief
+
+PAIRS = SimpleNamespace(captions=["a red coat"], taken="as given", noise=None, images=lambda split: range(100))
+PREPARED = SimpleNamespace(pairs=PAIRS, texts=None)
+
+
+def belief(pairs=500, rate=0.3, low=0.25, high=0.35, auroc=0.95, **more):
+    return Belief(np.full(pairs, 0.7), rate, low, high, auroc, np.zeros(pairs, np.int64), **more)
+
+
+def recall(r10):
+    return {"dev": {"ensemble": {"i2t_r10": r10, "t2i_r10": r10}}}
+
+
+@pytest.mark.parametrize(
+    ("found", "given", "start"),
+    [
+        (belief(), True, None),
+        (belief(99), False, "99 pairs are too few for verdicts: "),
+        (belief(auroc=0.79), False, "The evidence is too weak for verdicts: "),
+        (belief(rate=0.88, low=0.8, high=0.92, auroc=0.91), False, "Up to 92% of the pairs look like random ones: "),
+        (belief(rate=0.0, low=0.0, high=1.0, auroc=0.5), False, "The evidence is too weak for verdicts: "),
+        (belief(low=0.1, high=0.4), True, "The evidence is weak: between 10% and 40% of the pairs may be mismatched"),
+        (belief(auroc=0.82), True, "The evidence is weak: "),
+        (belief(leaked=0.3), True, "30% of the dev and test images have a near-duplicate in train: "),
+    ],
+)
+def test_verdicts_are_withheld_and_doubts_are_said(found, given, start):
+    assert found.verdicts is given
+    assert (rate_of(found)["estimated"] is None) is not given
+    said = warnings_of(PREPARED, found, {})
+    assert len(said) == (start is not None)
+    assert start is None or said[0].startswith(start)
+
+
+def test_recall_near_chance_is_said():
+    assert warnings_of(PREPARED, belief(), recall(60.0)) == []
+    [said] = warnings_of(PREPARED, belief(), recall(20.0))
+    assert said.startswith("Recall on dev is near chance: R@10 is 20% where chance gives 10%.")
+
+
+def test_rates_that_differ_between_drawn_splits_are_said():
+    drawn = SimpleNamespace(**{**vars(PAIRS), "taken": "splits drawn by image"})
+    [said] = warnings_of(SimpleNamespace(pairs=drawn, texts=None), belief(others=0.02), {})
+    assert said.startswith("30% of the training pairs are estimated to be mismatched, and 2% of the others")
