@@ -139,11 +139,7 @@ def measure(wanted: Row, data: Path, cache: str | None) -> Row:
         place = Path(name)
         true = records(wanted["collection"], data.resolve(), wanted["seed"], place)
         given, wrong = shuffled(true, wanted["noise"], wanted["seed"], wanted["where"])
-        source, splits = place / "pairs.csv", any(split for _, _, split in given)
-        with source.open("w", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream)
-            writer.writerow(("image", "caption", "split")[: 2 + splits])
-            writer.writerows(record[: 2 + splits] for record in given)
+        source = write(given, place)
         options: Row = {"out": str(place / "run"), "seed": wanted["seed"], "cache": cache}
         began = time.monotonic()
         if wanted["kind"] == "recall":
@@ -155,6 +151,16 @@ def measure(wanted: Row, data: Path, cache: str | None) -> Row:
     facts = {"seconds": seconds, "pairs": len(given), "wrong": round(float(wrong.mean()), 4)}
     versions = {name: version(name) for name in packages} | {"python": platform.python_version()}
     return {**wanted, **facts, **numbers, "versions": versions, "machine": platform.machine()}
+
+
+def write(given: list[Record], place: Path) -> Path:
+    """A user's table of the pairs, with splits where there are any."""
+    source, splits = place / "pairs.csv", any(split for _, _, split in given)
+    with source.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(("image", "caption", "split")[: 2 + splits])
+        writer.writerows(record[: 2 + splits] for record in given)
+    return source
 
 
 def verdicts(config: Config, folder: Path, wrong: np.ndarray) -> Row:

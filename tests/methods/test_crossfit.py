@@ -8,7 +8,9 @@ from method_helpers import FEATURES, IMAGE_OF, SETTING, Tiny, batch_of, make_net
 from pairsift.loss.ranking import InfoNCE
 from pairsift.methods import METHODS, Crossfit, Plain
 from pairsift.methods.base import Prior, Setting, not_negatives
+from pairsift.methods.captioning import CleanBatch
 from pairsift.methods.plain import epochs_for
+from pairsift.methods.siamese import encode, pairings
 from pairsift.train.batches import Gatherer, Likeness
 
 PROBABILITY = np.linspace(0, 1, 12).astype(np.float32)
@@ -72,3 +74,37 @@ def test_near_duplicates_and_equal_captions_are_no_negatives_of_each_other():
     assert not_negatives(batch).numpy().tolist() == related.tolist()
     assert torch.equal(batch.images.values, FEATURES.images.batch(np.array([0, 1, 2, 4])).values)
     assert not_negatives(batch_of([0, 2, 4, 9])).numpy().tolist() == np.eye(4, dtype=bool).tolist()
+
+
+@pytest.mark.parametrize("search", ["batch", "epoch"])
+def test_captions_that_read_alike_are_no_negatives_where_they_come_with_other_images(search):
+    method = METHODS["pc2"](classes=3, search=search)
+    networks = make_networks(method)
+    method.begin(SETTING(InfoNCE()))
+    texts = np.array([0, 1, 2, 3, 4, 5, 6, 5, 8, 9, 10, 11])  # the captions of pairs 5 and 7 read alike
+    gather = Gatherer(FEATURES, IMAGE_OF, torch.device("cpu"), Likeness(np.arange(6), texts))
+    found = np.array([5, 3, 7])
+    noisy, clean = gather(np.array([0, 2, 9]), found if search == "epoch" else None), gather(found)
+    coded = [networks[0].encode(batch) for batch in (noisy, clean)]
+    logits = networks[0].logits(coded[1][0])
+    pairing, _ = method.rematch(networks[0], 0, noisy, coded[0][0], CleanBatch(clean, *coded[1], logits))
+    read = texts[found]
+    if search == "batch":
+        similarity = networks[0].logits(coded[0][0]).softmax(1), logits.softmax(1)
+        left, right = (part / part.norm(dim=1, keepdim=True) for part in similarity)
+        read = texts[found[(left @ right.T).argmax(1).numpy()]]
+    alike = read[:, None] == read[None, :]
+    assert alike.sum() > 3 and pairing.exclude.numpy()[alike].all()
+    assert pairing.exclude.numpy().sum() < 9 or search == "batch"
+
+
+def test_views_of_pairs_from_several_batches_know_captions_that_read_alike():
+    texts = np.arange(12)
+    texts[9] = texts[0]
+    gather = Gatherer(FEATURES, IMAGE_OF, torch.device("cpu"), Likeness(np.arange(6), texts))
+    network = make_networks(METHODS["plain"]())[0]
+    batches = [gather(np.array([0, 4])), gather(np.array([7, 9]))]
+    places = [torch.tensor([0, 1, 3]), torch.tensor([1, 2])]
+    first, second = pairings(batches, encode(network, batches, 0), places)
+    assert first.exclude.tolist() == [[True, False, True], [False, True, False], [True, False, True]]
+    assert second.exclude.tolist() == [[True, False], [False, True]]

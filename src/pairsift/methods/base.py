@@ -279,29 +279,26 @@ class Pairing:
 
 
 def not_negatives(batch: Batch) -> Tensor:
-    """Return where image i and caption j of a batch are not each other's negatives, (B, B).
-
-    That is where they are `related`, or caption j reads like caption i.
-    """
-    exclude = related(batch.image_rows, batch.caption_images)
-    if batch.caption_texts is None:
-        return exclude
-    return exclude | (batch.caption_texts[:, None] == batch.caption_texts[None, :])
+    """Return where image i and caption j of a batch are not each other's negatives, (B, B): where they are related."""
+    return related(batch.image_rows, batch.caption_images, batch.caption_texts)
 
 
-def related(image_rows: Tensor, caption_images: Tensor) -> Tensor:
-    """True where image i and caption j must not push each other apart, (B, B).
+def related(image_rows: Tensor, caption_images: Tensor, texts: Tensor | None = None) -> Tensor:
+    """Return where image i and caption j must not push each other apart, (B, B).
 
     That is where the caption is given with that very image, or is paired here with the same image, or is a sibling (or
-    the same) of the caption that the image is paired with here.
+    the same) of the caption that the image is paired with here, or reads like that one.
 
     Args:
         image_rows: Row of the image in each pair, (B,).
         caption_images: Row of the image that each pair's caption is given with, (B,).
+        texts: Number of each pair's caption text, the same for equal texts, (B,); None where they are not compared.
     """
-    same_image = image_rows[:, None] == image_rows[None, :]
-    siblings = caption_images[:, None] == caption_images[None, :]
-    return same_image | siblings | (image_rows[:, None] == caption_images[None, :])
+    found = (image_rows[:, None] == image_rows[None, :]) | (image_rows[:, None] == caption_images[None, :])
+    for captions in (caption_images, texts):
+        if captions is not None:
+            found = found | (captions[:, None] == captions[None, :])
+    return found
 
 
 def demand(method: Method, least: float, most: float, *names: str) -> None:

@@ -137,7 +137,7 @@ class CaptioningMethod(DividingMethod):
             The pairing, and S^p, the cosine of the two images' predictions or embeddings, without gradient, (B,).
         """
         if self.search == "epoch":
-            texts, owners = own.matcher.encode_texts(noisy.texts), noisy.caption_images
+            texts, owners, read = own.matcher.encode_texts(noisy.texts), noisy.caption_images, noisy.caption_texts
             rows = noisy.image_rows, owners
             alike = [unit(correspond(self._bank(k), row.numpy(force=True), clean.logits)) for row in rows]
             y = (alike[0] * alike[1]).sum(1)
@@ -147,8 +147,9 @@ class CaptioningMethod(DividingMethod):
             else:
                 query, keys = (unit(logits.detach().softmax(1)) for logits in (own.logits(images), clean.logits))
             y, j = products(query, keys).max(1)
-            texts, owners = clean.texts.rows(j), clean.batch.caption_images[j]
-        return Pairing(images, texts, related(noisy.image_rows, owners)), y
+            texts, owners, read = clean.texts.rows(j), clean.batch.caption_images[j], clean.batch.caption_texts
+            read = None if read is None else read[j]
+        return Pairing(images, texts, related(noisy.image_rows, owners, read)), y
 
 
 def _unit(x: Array) -> Array:

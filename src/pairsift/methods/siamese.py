@@ -41,7 +41,10 @@ def pairings(batches: Sequence[Batch], coded: Sequence[Coded], places: Sequence[
     """Pairs of encoded batches, each chosen by its places in all of them one after the other, (B,)."""
     images, texts = (Codes.join(side) for side in zip(*coded, strict=True))
     rows, owners = (torch.cat([getattr(b, name) for b in batches]) for name in ("image_rows", "caption_images"))
-    return [Pairing(images.rows(at), texts.rows(at), related(rows[at], owners[at])) for at in places]
+    known = [batch.caption_texts for batch in batches if batch.caption_texts is not None]
+    read = torch.cat(known) if len(known) == len(batches) else None
+    exclude = [related(rows[at], owners[at], None if read is None else read[at]) for at in places]
+    return [Pairing(images.rows(at), texts.rows(at), one) for at, one in zip(places, exclude, strict=True)]
 
 
 def view(network: Network, pair: Pairing) -> View:

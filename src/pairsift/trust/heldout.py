@@ -121,7 +121,9 @@ def believe(judged: Judged, seed: int, fold: Ints | None = None, networks: Netwo
         beliefs.append(_believe(judged, chosen, seed + time, RESAMPLES // times, trust, networks))
     rate, low, high, auroc = np.mean([(one.rate, one.low, one.high, one.auroc) for one in beliefs], axis=0).tolist()
     probability = np.mean([one.probability for one in beliefs], axis=0)
-    return Belief(probability, rate, low, high, auroc, beliefs[0].fold, beliefs[0].others, _leaked(judged))
+    apart = [one.others for one in beliefs if one.others is not None]
+    others = float(np.mean(apart)) if len(apart) == times else None
+    return Belief(probability, rate, low, high, auroc, beliefs[0].fold, others, _leaked(judged))
 
 
 def _finite(vectors: Vectors) -> Vectors:

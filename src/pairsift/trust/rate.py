@@ -17,6 +17,7 @@ from pairsift.trust.crossfit import Reals
 BINS = 400
 LOWEST, HIGHEST = 0.1, 0.6  # quantiles of the decoys between which the largest rate is sought
 MANY = 1000  # number of pairs of which the two estimates of the density weigh the same
+STEEPNESS = 0.5  # log(a - 1) that is likeliest beforehand, where a is the first number of the beta density
 TAIL = 0.05  # share of the matching pairs whose evidence is hardly better than that of mismatched ones
 
 
@@ -115,11 +116,11 @@ def _shape(counts: NDArray[np.int64], centres: Reals, near: Reals | None = None)
     def loss(theta: Reals) -> float:
         density = _density(centres, _shaped(theta))
         rate = expit(theta[0])
-        prior = (theta[1] - 0.5) ** 2 / 2 + (theta[2] / 1.5) ** 2 / 2
+        prior = (theta[1] - STEEPNESS) ** 2 / 2 + (theta[2] / 1.5) ** 2 / 2
         return float(prior - (counts * np.log(rate + (1 - rate) * density)).sum())
 
     if near is None:
-        starts = [np.array([start, 0.5, 0.0]) for start in (-3.0, -0.5, 1.0)]
+        starts = [np.array([start, STEEPNESS, 0.0]) for start in (-3.0, -0.5, 1.0)]
     else:
         a, b = np.clip(near[0] - 1, 1e-3, 100), np.clip(near[1], 1e-3, 0.999)
         starts = [np.array([-1.0, np.log(a), np.log(b / (1 - b))])]

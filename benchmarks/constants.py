@@ -1,0 +1,122 @@
+"""Constants of held-out evidence, each chosen on two kinds of collections and reported on the third.
+
+The kinds are photographs with one caption (Flickr8k), small pictures with names and keywords (emoji) and drawn scenes,
+at two sizes each, with 0, 10, 30 and 60% of the captions shuffled. One constant is moved at a time. A value costs one
+less the AUROC, and the error of the estimated rate; means over the collections and ratios of a kind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+
+import verdicts as bench
+from pairsift.api.belief import Believer
+from pairsift.api.config import Config
+from pairsift.api.prepare import prepare
+from pairsift.trust.crossfit import make_folds
+from pairsift.trust.heldout import Judged, _believe
+
+KINDS = {
+    "photographs": ("flickr-200", "flickr-800"),
+    "emoji": ("emoji-200", "emoji-800"),
+    "scenes": ("scenes-60", "scenes-200"),
+}
+NOISE = (0.0, 0.1, 0.3, 0.6)
+GRID: dict[str, tuple[float, ...]] = {
+    "neighbours.NEIGHBOURS": (10, 30, 60),
+    "neighbours.SHARPNESS": (0.0, 5.0, 10.0, 20.0),
+    "linear.RIDGE": (0.03, 0.1, 0.3),
+    "linear.DIRECTIONS": (64, 128, 256),
+    "contrast.SCALE": (10.0, 20.0, 40.0),
+    "rate.STEEPNESS": (0.0, 0.5, 1.5),
+    "rate.TAIL": (0.02, 0.05, 0.1),
+}
+Row = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("../shared"), help="folder of flickr8k and emoji")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
+    parser.add_argument("--cache", default=None, help="folder of the feature cache")
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/constants.json"))
+    chosen = parser.parse_args()
+    rows: list[Row] = []
+    for kind, collections in KINDS.items():
+        for collection in collections:
+            for noise in NOISE:
+                for seed in chosen.seeds:
+                    rows += measure(kind, collection, noise, seed, chosen.data.resolve(), chosen.cache)
+                    print(kind, collection, noise, seed, flush=True)
+                    chosen.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    chosen.json.with_suffix(".md").write_text(page(rows))
+
+
+def measure(kind: str, collection: str, noise: float, seed: int, data: Path, cache: str | None) -> list[Row]:
+    """A row for every value of every constant."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        given, wrong = bench.shuffled(bench.records(collection, data, seed, place), noise, seed, "all")
+        source = bench.write(given, place)
+        config = Config.resolve({"source": str(source), "out": str(place / "run"), "seed": seed, "cache": cache})
+        (place / "run" / "model").mkdir(parents=True)
+        prepared = prepare(config, place / "run", progress=False)
+        believer = Believer(prepared, place / "run", seed, Path(cache) if cache else None, False)
+        truth = wrong[believer.ids]
+        found = []
+        for constant, values in GRID.items():
+            module, _, attribute = constant.partition(".")
+            home = import_module(f"pairsift.trust.{module}")
+            usual = getattr(home, attribute)
+            for value in values:
+                setattr(home, attribute, value)
+                cost = costs(believer.judged, truth, seed)
+                found.append({"constant": constant, "value": value, "usual": usual, "kind": kind, **cost})
+                found[-1] |= {"collection": collection, "noise": noise, "seed": seed}
+            setattr(home, attribute, usual)
+        return found
+
+
+def costs(judged: Judged, wrong: np.ndarray, seed: int) -> Row:
+    """One less the AUROC, and the error of the rate, by one division into five folds."""
+    belief = _believe(judged, make_folds(judged.group_of, 5, seed), seed, 0)
+    auroc = float(roc_auc_score(wrong, -belief.probability)) if wrong.any() else None
+    return {"missed": auroc and 1 - auroc, "error": abs(belief.rate - float(wrong.mean()))}
+
+
+def page(rows: list[Row]) -> str:
+    """For each constant and kind: the value that the other kinds choose, and what it and others cost on this one."""
+    title, _, rest = (__doc__ or "").strip().partition("\n\n")
+    heads = ("constant", "kind left out", "the others choose", "1 - AUROC + error with it", "with ours", "at best")
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for constant in GRID:
+        own = [row for row in rows if row["constant"] == constant]
+        for kind in KINDS:
+            there = [row for row in own if row["kind"] == kind]
+            elsewhere = [row for row in own if row["kind"] != kind]
+            values = sorted({row["value"] for row in own})
+            chosen = min(values, key=lambda value: cost(elsewhere, value))
+            cells = [f"`{constant}`", kind, f"{chosen:g}", f"{cost(there, chosen):.3f}"]
+            cells += [f"{cost(there, own[0]['usual']):.3f} ({own[0]['usual']:g})"]
+            cells += [f"{min(cost(there, value) for value in values):.3f}"]
+            lines.append("| " + " | ".join(cells) + " |")
+    return f"# {title}\n\n{rest}\n\n" + "\n".join(lines) + "\n"
+
+
+def cost(rows: list[Row], value: float) -> float:
+    """Mean miss and mean error of the rows with a value, summed."""
+    own = [row for row in rows if row["value"] == value]
+    missed = [row["missed"] for row in own if row["missed"] is not None]
+    return float(np.mean(missed) + np.mean([row["error"] for row in own]))
+
+
+if __name__ == "__main__":
+    main()
