@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from encode_helpers import TinyImages, TinyTexts, make_pairs
+from PIL import Image
 
 from pairsift.encode import cache as cache_module
 from pairsift.encode import default_cache, encode_pairs, open_image, store
@@ -91,14 +92,52 @@ def test_weights_images_and_captions_change_the_key(tmp_path):
     heavier = TinyImages(weight=2.0)
     run(pairs, cache, heavier)
     assert heavier.prepared == pairs.n_images
-    os.utime(pairs.paths[2], ns=(1, 1))
-    touched = TinyImages()
-    run(pairs, cache, touched)
-    assert touched.prepared == pairs.n_images
+    pairs.paths[2].write_bytes(pairs.paths[3].read_bytes() + b"more")
+    changed = TinyImages()
+    features, _ = run(pairs, cache, changed)
+    assert changed.prepared == 1
+    assert (features.images.values[2] == features.images.values[3]).all()
     pairs.captions[1] = "another"
     texts = TinyTexts()
     run(pairs, cache, texts=texts)
     assert texts.seen == len(pairs)
+
+
+@pytest.mark.parametrize("regions", [False, True])
+def test_moved_images_are_not_encoded_again_and_new_ones_are(tmp_path, regions):
+    pairs, cache = make_pairs(tmp_path / "data"), tmp_path / "cache"
+    before, _ = run(pairs, cache, TinyImages(regions=regions))
+    (tmp_path / "data").rename(tmp_path / "moved")
+    new = tmp_path / "moved" / "new.png"
+    Image.new("RGB", (12, 10), (1, 2, 3)).save(new)
+    rows = [5, 1, 4, 6]
+    paths = [*(tmp_path / "moved" / pairs.paths[row].name for row in rows), new]
+    moved = replace(pairs, names=[path.name for path in paths], paths=paths, image_of=np.arange(14) % 5)
+    encoder = TinyImages(regions=regions)
+    after, failures = run(moved, cache, encoder)
+    assert encoder.prepared == 1 and not failures
+    assert (after.images.values[:4] == before.images.values[rows]).all()
+    fresh, _ = run(moved, tmp_path / "other", TinyImages(regions=regions))
+    np.testing.assert_allclose(after.images.values, fresh.images.values, rtol=1e-3)
+
+
+def test_what_failed_or_was_damaged_is_not_taken_from_earlier_calls(tmp_path):
+    pairs, cache = make_pairs(tmp_path / "data"), tmp_path / "cache"
+    pairs.paths[1].write_bytes(b"nothing")
+    run(pairs, cache)
+    os.utime(pairs.paths[2], ns=(1, 1))
+    encoder = TinyImages()
+    assert list(run(pairs, cache, encoder)[1]) == [1]
+    assert encoder.prepared == 0
+    for path in cache.glob("images-*.npy"):
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+    for path in list(cache.glob("images-*.marks"))[:1]:
+        path.write_bytes(b"no array")
+    os.utime(pairs.paths[2], ns=(2, 2))
+    run(pairs, cache, encoder)
+    assert encoder.prepared == pairs.n_images - 1
 
 
 def test_bad_images_are_listed_and_zero(tmp_path):

@@ -18,6 +18,7 @@ from pairsift.encode.encoder import ImageEncoder, TextEncoder, digest
 from pairsift.encode.features import Features, Table
 from pairsift.encode.parallel import ordered
 from pairsift.encode.progress import progress
+from pairsift.encode.reuse import MARK, Earlier, mark_of, write_marks
 from pairsift.encode.store import Entry, Layout, Writer
 from pairsift.errors import InputError, WriteError
 from pairsift.pairs.pairs import SKIPPED, Ints, Pairs
@@ -48,8 +49,9 @@ def encode_pairs(
 
     The arrays are memory-mapped .npy files: float32 for vectors, float16 for regions and tokens (which take many times
     the room), int32 for ids. They are keyed by the encoder (weights and preprocessing) and by the images' paths, sizes
-    and modification times or the captions' text; neither splits nor injected noise matter. A killed call goes on where
-    it stopped. Two calls at once on the same data do the work once.
+    and modification times or the captions' text; neither splits nor injected noise matter. An image whose file has the
+    same content as one of an earlier call is not encoded again. A killed call goes on where it stopped. Two calls at
+    once on the same data do the work once.
 
     Args:
         pairs: The pairs. An image is encoded where a pair that is not skipped points at it.
@@ -84,13 +86,32 @@ def _images(
     vector = encoder.kind == "vector"
     item = (encoder.dim,) if vector else (encoder.regions, encoder.dim)
     layout = Layout(pairs.n_images, item, "<f4" if vector else "<f2", ragged=False)
-    entry = Entry(folder, f"images-{digest(['images', encoder.key(), *_stamps(pairs.paths)])}")
+    prefix = f"images-{digest(['images', encoder.key()])[:12]}-"
+    entry = Entry(folder, f"{prefix}{digest(_stamps(pairs.paths))[:20]}")
+    marks = np.zeros((layout.rows, MARK), np.uint8)
+
+    def marked(rows: Ints) -> dict[int, bytes]:
+        found = {row: mark_of(pairs.paths[row]) for row in rows[wanted[rows]].tolist()}
+        for row, mark in found.items():
+            marks[row] = np.frombuffer(mark, np.uint8)
+        return found
 
     def chunks(start: int) -> Iterator[_Chunk]:
-        batches = (np.arange(at, min(at + batch_size, layout.rows)) for at in range(start, layout.rows, batch_size))
-        return ordered(lambda rows: _image_chunk(rows, pairs.paths, wanted, encoder, layout), batches)
+        earlier = Earlier(folder, prefix)
+        marked(np.arange(start))
 
-    table, failures = _open_or_fill(entry, layout, wanted, chunks, "images" if progress else None)
+        def chunk(rows: Ints) -> _Chunk:
+            known = {row: earlier.find(mark) for row, mark in marked(rows).items()}
+            return _image_chunk(rows, pairs.paths, wanted, known, encoder, layout)
+
+        batches = (np.arange(at, min(at + batch_size, layout.rows)) for at in range(start, layout.rows, batch_size))
+        return ordered(chunk, batches)
+
+    def finished(failures: dict[int, str]) -> None:
+        marks[list(failures)] = 0
+        write_marks(entry, marks)
+
+    table, failures = _open_or_fill(entry, layout, wanted, chunks, "images" if progress else None, finished)
     return table, {row: reason for row, reason in failures.items() if wanted[row]}
 
 
@@ -134,9 +155,14 @@ def _stamps(paths: list[Path]) -> Iterator[str]:
 
 
 def _open_or_fill(
-    entry: Entry, layout: Layout, wanted: Bools, chunks: Callable[[int], Iterator[_Chunk]], bar: str | None
+    entry: Entry,
+    layout: Layout,
+    wanted: Bools,
+    chunks: Callable[[int], Iterator[_Chunk]],
+    bar: str | None,
+    finished: Callable[[dict[int, str]], None] = lambda failures: None,
 ) -> tuple[Table, dict[int, str]]:
-    """Open the entry, or make it first; `bar` names the progress bar (None: no bar)."""
+    """Open the entry, or make it first; `bar` names the progress bar (None: no bar), `finished` gets the failures."""
     found = entry.load(layout, wanted)
     if found is not None:
         entry.tidy()
@@ -148,6 +174,8 @@ def _open_or_fill(
             if found is None:
                 _fill(Writer(entry, layout, wanted), chunks, bar)
                 found = entry.load(layout, wanted)
+                if found is not None:
+                    finished(found[1])
     except OSError as error:
         reason, file = error.strerror or str(error), error.filename or entry.partial
         raise WriteError(
@@ -172,15 +200,29 @@ def _fill(writer: Writer, chunks: Callable[[int], Iterator[_Chunk]], bar: str | 
         writer.close()
 
 
-def _image_chunk(rows: Ints, paths: list[Path], wanted: Bools, encoder: ImageEncoder, layout: Layout) -> _Chunk:
+def _image_chunk(
+    rows: Ints,
+    paths: list[Path],
+    wanted: Bools,
+    known: dict[int, NDArray[np.generic] | None],
+    encoder: ImageEncoder,
+    layout: Layout,
+) -> _Chunk:
     values = np.zeros((len(rows), *layout.item), np.float32)
-    decoded = {at: _decode(paths[rows[at]], encoder) for at in np.flatnonzero(wanted[rows]).tolist()}
+    new = []
+    for at in np.flatnonzero(wanted[rows]).tolist():
+        found = known[int(rows[at])]
+        if found is None:
+            new.append(at)
+        else:
+            values[at] = found
+    decoded = {at: _decode(paths[rows[at]], encoder) for at in new}
     failures = {int(rows[at]): one for at, one in decoded.items() if isinstance(one, str)}
     good = [at for at, one in decoded.items() if not isinstance(one, str)]
     if good:
         batch = torch.stack([one for one in decoded.values() if not isinstance(one, str)])
         values[good] = encoder.encode(batch).float().numpy()
-    for at in np.flatnonzero(~np.isfinite(values.reshape(len(rows), -1)).all(1)):
+    for at in np.flatnonzero(~np.isfinite(values.reshape(len(rows), -1)).all(1)).tolist():
         failures[int(rows[at])] = f"{encoder.name} gives values for it that are not finite"
         values[at] = 0
     return _Chunk(_stored(values, layout), failures=failures)

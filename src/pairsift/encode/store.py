@@ -85,6 +85,17 @@ class Entry:
         meta = _read(self.meta)
         if meta is None or meta.layout != layout or wanted[meta.left_out].any():
             return None
+        table = self._checked(meta)
+        return None if table is None else (Table(*table), meta.failures)
+
+    def opened(self) -> NDArray[np.generic] | None:
+        """Return the values of a whole array that is not ragged, of whatever layout; None where it is none."""
+        meta = _read(self.meta)
+        table = None if meta is None or meta.layout.ragged else self._checked(meta)
+        return None if table is None else table[0]
+
+    def _checked(self, meta: Progress) -> tuple[NDArray[np.generic], Ints | None] | None:
+        layout = meta.layout
         try:
             values = _map(self.values)
             offsets = _map(self.offsets).astype(np.int64) if layout.ragged else None
@@ -99,7 +110,7 @@ class Entry:
             or zlib.crc32(lengths) != meta.lengths[1]
         ):
             return None
-        return Table(values, offsets), meta.failures
+        return values, offsets
 
     def tidy(self) -> None:
         """Remove what a writer leaves behind that was killed once its entry was finished."""

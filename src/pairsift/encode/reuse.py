@@ -1,0 +1,67 @@
+"""Features of images that an earlier call encoded, wherever their files lie now."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairsift.encode.store import Entry
+
+MARK = 16  # bytes that tell the content of one file from that of another
+
+
+def mark_of(path: Path) -> bytes:
+    """Return what tells a file's content from that of others; zeros where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            hasher = hashlib.blake2b(digest_size=MARK)
+            while block := file.read(1 << 20):
+                hasher.update(block)
+    except (OSError, ValueError):
+        return bytes(MARK)
+    return hasher.digest()
+
+
+class Earlier:
+    """The images that entries of the feature cache hold, by the content of their files.
+
+    Beside `<stem>.npy` an entry of images keeps `<stem>.marks`, 16 bytes for each row, zeros for one without
+    features. A data set that was moved, or lost or won some images, is then encoded only where it is new.
+
+    Args:
+        folder: The feature cache.
+        prefix: With which the stems of one encoder's entries begin.
+    """
+
+    def __init__(self, folder: Path, prefix: str) -> None:
+        self._places: dict[bytes, tuple[NDArray[np.generic], int]] = {}
+        for path in sorted(folder.glob(f"{prefix}*.marks")):
+            try:
+                marks = np.load(path, allow_pickle=False)
+            except (OSError, ValueError, EOFError):
+                continue
+            entry = Entry(folder, path.name.removesuffix(".marks"))
+            values = entry.opened()
+            if marks.dtype == np.uint8 and values is not None and marks.shape == (len(values), MARK):
+                self._places |= {marks[row].tobytes(): (values, row) for row in np.flatnonzero(marks.any(1)).tolist()}
+
+    def find(self, mark: bytes) -> NDArray[np.generic] | None:
+        """Return the features of the file with this content, or None where it is new."""
+        place = self._places.get(mark)
+        return None if place is None else place[0][place[1]]
+
+
+def write_marks(entry: Entry, marks: NDArray[np.uint8]) -> None:
+    """Keep the marks of an entry's rows beside it, (n, 16)."""
+    path = entry.values.with_suffix(".marks")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            np.save(file, marks)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
