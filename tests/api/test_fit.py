@@ -61,6 +61,10 @@ def test_detection_is_that_of_the_table(run):
     auroc = roc_auc_score(wrong, [1 - row["mismatch_score"] for row in rows])
     assert run.metrics["detection"]["auroc"] == pytest.approx(auroc)
     assert auroc > 0.8
+    kept = pyarrow.parquet.read_table(run.folder / "trust.parquet").to_pydict()
+    own = dict(zip(kept["pair"], kept["linear"], strict=True))
+    linear = run.metrics["detectors"]["linear"]
+    assert linear["auroc"] == pytest.approx(roc_auc_score(wrong, [-own[row["pair"]] for row in rows]))
     assert sum(wrong) / len(rows) == pytest.approx(run.metrics["noise_rate"]["true"])
 
 

@@ -98,7 +98,10 @@ def test_hostile_text_stays_text(tmp_path, folder):
     assert page.texts.count(HOSTILE) >= 40
 
 
-@pytest.mark.parametrize("part", ["test", "dev", "detection", "noise_rate", "pairs", "best", "seconds", "versions"])
+PARTS = ["test", "dev", "detection", "detectors", "noise_rate", "pairs", "best", "seconds", "versions"]
+
+
+@pytest.mark.parametrize("part", PARTS)
 def test_any_part_may_be_missing(tmp_path, folder, part):
     pairs, table = make(folder, 20)
     numbers = metrics(table)
@@ -106,6 +109,16 @@ def test_any_part_may_be_missing(tmp_path, folder, part):
     whole, without = (write(tmp_path, pairs, table, known, page=1) for known in (metrics(table), numbers))
     assert without != whole and without == write(tmp_path, pairs, table, {**numbers, part: None}, page=1)
     Page(without)
+
+
+def test_detectors_show_their_auroc_or_else_their_separation(tmp_path, folder):
+    pairs, table = make(folder, 20)
+    known = metrics(table)
+    source = write(tmp_path, pairs, table, known)
+    assert "AUROC of each kind of evidence alone" in source and "<dd>0.931</dd>" in source
+    known["detectors"] = {name: {"separation": one["separation"]} for name, one in known["detectors"].items()}
+    source = write(tmp_path, pairs, table, known)
+    assert "by evidence" in source and "<dd>0.810</dd>" in source and "0.931" not in source
 
 
 def test_with_nothing_known(tmp_path, folder):

@@ -102,11 +102,15 @@ def test_few_pairs_are_divided_several_times(monkeypatch):
     divided, believed = [], heldout._believe
     monkeypatch.setattr(heldout, "_trust", lambda judged, fold, seed: None)
     monkeypatch.setattr(heldout, "_believe", lambda *a: divided.append(believed(*a)) or divided[-1])
-    judged, _ = planted(150, 1, 0.3)
+    judged, matched = planted(150, 1, 0.3)
     belief = believe(judged, 0)
     assert len(divided) == 5 and (divided[0].fold != divided[1].fold).any()
     assert belief.probability == pytest.approx(np.mean([one.probability for one in divided], 0))
     assert belief.rate == pytest.approx(np.mean([one.rate for one in divided]))
+    assert list(belief.detectors) == ["linear", "near_images", "near_captions"]
+    for name, values in belief.detectors.items():
+        assert values == pytest.approx(np.mean([one.detectors[name] for one in divided], 0))
+        assert roc_auc_score(matched, values) > 0.8
 
 
 def test_pairs_that_no_network_trains_on_may_have_another_rate():

@@ -106,7 +106,8 @@ class Believer:
         belief = believe(self.judged, self.seed, fold, networks)
         path = self.folder / TRUST
         part = path.with_name(f".{path.name}.part")
-        table = pa.table({"pair": self.ids, "fold": belief.fold, "match_probability": belief.probability})
+        columns = {"pair": self.ids, "fold": belief.fold, "match_probability": belief.probability}
+        table = pa.table({**columns, **belief.detectors})
         with writing(path):
             pq.write_table(table, part)
             part.replace(path)

@@ -2,6 +2,7 @@
 
 from pairsift.audit.report import write_report
 from pairsift.audit.table import (
+    compared,
     detection,
     drop_same_text,
     issue_table,
@@ -12,6 +13,7 @@ from pairsift.audit.table import (
 )
 
 __all__ = [
+    "compared",
     "detection",
     "drop_same_text",
     "issue_table",

@@ -13,6 +13,13 @@ from pairsift.audit.report_findings import Findings
 from pairsift.audit.report_parts import lookup, number
 
 THRESHOLD = 0.5  # a pair with a lower score is flagged
+DETECTORS = {
+    "linear": "Ridge canonical correlation",
+    "near_images": "Captions of like images",
+    "near_captions": "Images of like captions",
+    "networks": "Networks",
+    "siblings": "Other captions of the image",
+}
 TOO_FEW = "There are too few pairs for verdicts, so the scores are a ranking alone and no pair is flagged."
 
 
@@ -49,11 +56,21 @@ def scores(findings: Findings) -> str:
         if (value := lookup(findings.metrics, "detection", name)) is not None
     ]
     right.append(f"<h3>Detection of planted noise</h3>{parts.facts(found)}" if found else "")
+    right.append(_detectors(findings))
     beside = f'<div class="card">{"".join(right)}</div>' if any(right) else ""
     content = f'<div class="grid"><div class="card"><h3>Distribution</h3>{plot}</div>{beside}</div>'
     rule = f"A pair below {THRESHOLD} is flagged." if given else TOO_FEW
     note = f"A pair with a score near 1 fits, one with a score near 0 does not. {rule}"
     return parts.section("Mismatch scores", note, content)
+
+
+def _detectors(findings: Findings) -> str:
+    """List what each kind of evidence tells by itself: the AUROC where the truth is known, the separation elsewhere."""
+    known = lookup(findings.metrics, "detectors") or {}
+    key = "auroc" if any("auroc" in one for one in known.values()) else "separation"
+    found = [(DETECTORS.get(name, name), number(lookup(one, key), 3)) for name, one in known.items()]
+    title = "AUROC of each kind of evidence alone" if key == "auroc" else "Given pairs above random ones, by evidence"
+    return f"<h3>{title}</h3>{parts.facts(found)}" if found else ""
 
 
 def _rates(findings: Findings) -> list[tuple[str, float, str, str]]:

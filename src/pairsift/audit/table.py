@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +168,33 @@ def detection(table: pa.Table) -> dict[str, float | int | None]:
         found["precision"] = float(truth[flag].mean())
     if truth.any() and UNKNOWN not in train["verdict"].to_pylist():
         found["recall"] = float(flag[truth].mean())
+    return found
+
+
+def compared(table: pa.Table, detectors: Mapping[str, NDArray[np.float64]], ids: Ints) -> dict[str, dict[str, float]]:
+    """Measure what each detector tells by itself, over the rows of split `train`.
+
+    Args:
+        table: The judged pairs.
+        detectors: By name the share of known mismatches that have no more evidence than each pair, (n,).
+        ids: The pair of each of these values, (n,).
+
+    Returns:
+        By name `separation`, their mean: how often a pair as given has more evidence than a known mismatch (mismatched
+        pairs lower it); and `auroc` against `truly_mismatched`, where the truth is known and of both kinds.
+    """
+    train = table.filter(pa.compute.equal(table["split"], "train"))
+    place = np.full(int(ids.max(initial=-1)) + 1, -1)
+    place[ids] = np.arange(len(ids))
+    rows = place[train["pair"].to_numpy()]
+    truth = _booleans(train, "truly_mismatched") if "truly_mismatched" in table.column_names else np.zeros(0, np.bool_)
+    found: dict[str, dict[str, float]] = {}
+    for name, values in detectors.items() if len(rows) else ():
+        found[name] = {"separation": float(values[rows].mean())}
+        if truth.any() and not truth.all():
+            from sklearn.metrics import roc_auc_score
+
+            found[name]["auroc"] = float(roc_auc_score(truth, -values[rows]))
     return found
 
 

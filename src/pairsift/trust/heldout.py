@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from pairsift.trust.contrast import Evidence
 from pairsift.trust.crossfit import CrossFit, Reals, Vectors, make_folds
 from pairsift.trust.linear import linear_evidence
 from pairsift.trust.neighbours import neighbour_evidence, sibling_evidence
-from pairsift.trust.rate import Calibration, calibrate
+from pairsift.trust.rate import Calibration, calibrate, decoy_quantile
 
 FEWEST = 100  # pairs from which on verdicts are given
 TELLING = 0.8  # expected AUROC from which on verdicts are given
@@ -71,6 +71,8 @@ class Belief:
         fold: Fold of each pair, (n,).
         others: Share of mismatched pairs among the others, where it differs beyond chance; else None.
         leaked: Share of the others' images that have a near-duplicate among the training images, [0, 1].
+        detectors: By kind of evidence the share of decoys that have no more of it than each pair, (0, 1), (n,):
+            `linear`, `near_images`, `near_captions`, and where they are used `networks` and `siblings`.
     """
 
     probability: Reals
@@ -81,6 +83,7 @@ class Belief:
     fold: Ints
     others: float | None = None
     leaked: float = 0.0
+    detectors: Mapping[str, Reals] = field(default_factory=dict)
 
     @property
     def verdicts(self) -> bool:
@@ -123,7 +126,11 @@ def believe(judged: Judged, seed: int, fold: Ints | None = None, networks: Netwo
     probability = np.mean([one.probability for one in beliefs], axis=0)
     apart = [one.others for one in beliefs if one.others is not None]
     others = float(np.mean(apart)) if len(apart) == times else None
-    return Belief(probability, rate, low, high, auroc, beliefs[0].fold, others, _leaked(judged))
+    names = dict.fromkeys(name for one in beliefs for name in one.detectors)
+    detectors = {
+        name: np.mean([one.detectors[name] for one in beliefs if name in one.detectors], axis=0) for name in names
+    }
+    return Belief(probability, rate, low, high, auroc, beliefs[0].fold, others, _leaked(judged), detectors)
 
 
 def _finite(vectors: Vectors) -> Vectors:
@@ -156,19 +163,22 @@ def _believe(
     networks: Networks | None = None,
 ) -> Belief:
     fit = CrossFit.make(judged.image_of, judged.group_of, judged.texts, fold, seed)
-    kinds = [linear_evidence(fit, judged.images, judged.captions, seed, trust)]
-    kinds += neighbour_evidence(fit, judged.images, judged.captions, seed, trust)
+    near = neighbour_evidence(fit, judged.images, judged.captions, seed, trust)
+    kinds = {"linear": linear_evidence(fit, judged.images, judged.captions, seed, trust)}
+    kinds |= {"near_images": near[0], "near_captions": near[1]}
     if networks is not None and trust is not None:
-        kinds.append(networks(fit, trust))
-    whole = combine(fit, kinds)
+        kinds["networks"] = networks(fit, trust)
+    whole = combine(fit, list(kinds.values()))
     if len(np.unique(judged.image_of)) < len(judged):
         first = calibrate(whole, np.zeros(len(judged), np.int64), seed, 0).probability
         if agreement_within(judged.image_of, first) < TOGETHER:
-            whole = combine(fit, [*kinds, sibling_evidence(fit, judged.captions, first)])
+            kinds["siblings"] = sibling_evidence(fit, judged.captions, first)
+            whole = combine(fit, list(kinds.values()))
     calibration, group = _calibrated(whole, judged.seen, seed, resamples)
     rate, low, high = (float(ends[group]) for ends in (calibration.rates, calibration.low, calibration.high))
     others = float(calibration.rates[0]) if group else None
-    return Belief(calibration.probability, rate, low, high, calibration.auroc, fold, others)
+    detectors = {name: decoy_quantile(kind) for name, kind in kinds.items()}
+    return Belief(calibration.probability, rate, low, high, calibration.auroc, fold, others, detectors=detectors)
 
 
 def agreement_within(image_of: Ints, probability: Reals) -> float:
