@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
 import tempfile
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +58,14 @@ def main() -> None:
                 for seed in chosen.seeds:
                     rows += measure(kind, collection, noise, seed, chosen.data.resolve(), chosen.cache)
                     print(kind, collection, noise, seed, flush=True)
-                    chosen.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+                    chosen.json.write_text(json.dumps({"versions": versions(), "rows": rows}) + "\n")
     chosen.json.with_suffix(".md").write_text(page(rows))
+
+
+def versions() -> Row:
+    """Of what the numbers depend on."""
+    packages = ("pairsift", "torch", "numpy", "scikit-learn", "scipy")
+    return {name: version(name) for name in packages} | {"python": platform.python_version()}
 
 
 def measure(kind: str, collection: str, noise: float, seed: int, data: Path, cache: str | None) -> list[Row]:
