@@ -51,6 +51,23 @@ def test_captions_of_an_exchanged_image_do_not_vouch_for_each_other():
     assert belief.probability[matched].mean() > 0.8
 
 
+@pytest.mark.parametrize(("whole", "least", "most"), [(True, 0.8, 1.0), (False, -0.2, 0.2)])
+def test_siblings_agree_where_mismatches_come_by_whole_images_and_not_where_splits_differ(whole, least, most):
+    rng = np.random.default_rng(0)
+    image_of, seen = np.repeat(np.arange(400), 5), np.repeat(np.arange(400) < 300, 5)
+    wrong = seen & np.repeat(rng.random(400) < 0.6, 5) if whole else seen & (rng.random(2000) < 0.6)
+    probability = np.where(wrong, 0.1, 0.9) + 0.05 * rng.normal(size=2000)
+    assert least <= heldout.agreement_within(image_of, probability, seen) <= most
+    naive = []
+    for part in (seen, ~seen):
+        rows = np.flatnonzero(part)
+        rest = [probability[(image_of == image_of[row]) & (np.arange(2000) != row)].mean() for row in rows]
+        naive.append(np.stack([probability[rows] - probability[rows].mean(), np.array(rest) - np.mean(rest)]))
+    expected = np.corrcoef(np.concatenate(naive, axis=1))[0, 1]
+    assert heldout.agreement_within(image_of, probability, seen) == pytest.approx(expected)
+    assert heldout.agreement_within(np.arange(2000), probability, seen) == 0
+
+
 def test_folds_that_are_settled_are_used_once_and_networks_are_asked():
     judged, _ = planted(120, 1, 0.3)
     fold, asked = make_folds(judged.group_of, 3, 1), []

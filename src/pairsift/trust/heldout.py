@@ -171,7 +171,7 @@ def _believe(
     whole = combine(fit, list(kinds.values()))
     if len(np.unique(judged.image_of)) < len(judged):
         first = calibrate(whole, np.zeros(len(judged), np.int64), seed, 0).probability
-        if agreement_within(judged.image_of, first) < TOGETHER:
+        if agreement_within(judged.image_of, first, judged.seen) < TOGETHER:
             kinds["siblings"] = sibling_evidence(fit, judged.captions, first)
             whole = combine(fit, list(kinds.values()))
     calibration, group = _calibrated(whole, judged.seen, seed, resamples)
@@ -181,17 +181,21 @@ def _believe(
     return Belief(calibration.probability, rate, low, high, calibration.auroc, fold, others, detectors=detectors)
 
 
-def agreement_within(image_of: Ints, probability: Reals) -> float:
+def agreement_within(image_of: Ints, probability: Reals, seen: NDArray[np.bool_]) -> float:
     """Return the correlation of each pair's probability with the mean of the others of its image; 0 without spread.
+
+    Means over the training pairs and over the other pairs are taken away first, since their rates may differ.
 
     Args:
         image_of: Image of each pair, (n,).
         probability: (n,).
+        seen: Whether each is a training pair, (n,).
     """
     image = np.unique(image_of, return_inverse=True)[1]
     others = np.bincount(image)[image] - 1
-    rest = (np.bincount(image, probability)[image] - probability)[others > 0] / others[others > 0]
-    own = probability[others > 0]
+    both = np.stack([probability, (np.bincount(image, probability)[image] - probability) / np.maximum(others, 1)])
+    parts = [both[:, (others > 0) & side] for side in (seen, ~seen)]
+    own, rest = np.concatenate([part - part.mean(1, keepdims=True) for part in parts if part.shape[1]] or parts, axis=1)
     if len(own) < 2 or min(own.std(), rest.std()) < 1e-6:
         return 0.0
     return float(np.corrcoef(own, rest)[0, 1])
