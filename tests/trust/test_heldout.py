@@ -143,6 +143,22 @@ def test_pairs_that_no_network_trains_on_may_have_another_rate():
     assert belief.probability[~seen].mean() > 0.9
 
 
+def test_siblings_are_weighed_apart_where_training_pairs_alone_are_mismatched():
+    dirty, first = planted(240, 5, 0.7, seed=2)
+    clean, second = planted(240, 5, 0.0, seed=2)
+    seen = dirty.image_of < 180
+    rng = np.random.default_rng(0)
+    captions = np.where(seen[:, None], dirty.captions, clean.captions) + 3 * rng.normal(size=dirty.captions.shape)
+    images = np.where(seen[:, None], dirty.images, clean.images)
+    judged = replace(dirty, images=images, captions=captions.astype(np.float32), seen=seen)
+    matched = np.where(seen, first, second)
+    belief = heldout._believe(judged, make_folds(judged.group_of, 5, 0), 0, 8)
+    assert belief.rate == pytest.approx(1 - matched[seen].mean(), abs=0.08)
+    assert belief.others is not None and belief.others < 0.05
+    found = roc_auc_score(matched[seen], belief.probability[seen])
+    assert found > max(roc_auc_score(matched[seen], one[seen]) for one in belief.detectors.values()) - 0.02
+
+
 def test_only_keeps_rows():
     judged, _ = planted(10, 2)
     rows = np.array([3, 4, 11])

@@ -21,6 +21,7 @@ TELLING = 0.8  # expected AUROC from which on verdicts are given
 MOST = 0.9  # upper end of the rate's interval from which on no verdicts are given
 GROUP = 100  # pairs that a group needs for a rate of its own
 RESAMPLES = 60  # of the pairs, for the interval of the rate, over all divisions into folds
+FEW = 10  # resamples that tell whether training pairs and others have different rates
 TOGETHER = 0.5  # correlation of siblings' probabilities from which on mismatches come by whole images
 STEADY = 3000  # pairs from which on one division into folds is enough
 INNER = 3  # folds of the pairs that a fold's models learn from
@@ -170,15 +171,37 @@ def _believe(
         kinds["networks"] = networks(fit, trust)
     whole = combine(fit, list(kinds.values()))
     if len(np.unique(judged.image_of)) < len(judged):
-        first = calibrate(whole, np.zeros(len(judged), np.int64), seed, 0).probability
+        sides = min(judged.seen.sum(), (~judged.seen).sum()) >= GROUP
+        calibration, group = _calibrated(whole, judged.seen, seed, FEW if sides else 0)
+        first = calibration.probability
         if agreement_within(judged.image_of, first, judged.seen) < TOGETHER:
             kinds["siblings"] = sibling_evidence(fit, judged.captions, first)
-            whole = combine(fit, list(kinds.values()))
+            whole = _apart(fit, list(kinds.values()), judged.seen) if group else combine(fit, list(kinds.values()))
     calibration, group = _calibrated(whole, judged.seen, seed, resamples)
     rate, low, high = (float(ends[group]) for ends in (calibration.rates, calibration.low, calibration.high))
     others = float(calibration.rates[0]) if group else None
     detectors = {name: decoy_quantile(kind) for name, kind in kinds.items()}
     return Belief(calibration.probability, rate, low, high, calibration.auroc, fold, others, detectors=detectors)
+
+
+def _apart(fit: CrossFit, kinds: list[Evidence], seen: NDArray[np.bool_]) -> Evidence:
+    """Weigh the evidence of training pairs and of the others by weights of their own, fitted on them alone.
+
+    Where rates differ, so does what the other captions of an image are worth. Evidence is in units of known mismatches
+    of the same side, so that both sides can be calibrated together; decoys across the sides are left out.
+    """
+    pairs, decoys, kept = np.zeros(len(fit)), np.zeros(len(fit.decoy_images)), np.zeros(len(fit.decoy_images), np.bool_)
+    for side in (seen, ~seen):
+        rows, place = np.flatnonzero(side), np.cumsum(side) - 1
+        own = side[fit.decoy_images] & side[fit.decoy_captions]
+        left, right = place[fit.decoy_images[own]], place[fit.decoy_captions[own]]
+        part = CrossFit(fit.image_of[rows], fit.group_of[rows], fit.fold[rows], left, right)
+        found = combine(part, [Evidence(kind.pairs[rows], kind.decoys[own]) for kind in kinds])
+        spread = found.decoys.std() + 1e-9
+        pairs[rows] = (found.pairs - found.decoys.mean()) / spread
+        decoys[own] = (found.decoys - found.decoys.mean()) / spread
+        kept |= own
+    return Evidence(pairs, decoys[kept])
 
 
 def agreement_within(image_of: Ints, probability: Reals, seen: NDArray[np.bool_]) -> float:
