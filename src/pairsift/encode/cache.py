@@ -18,7 +18,7 @@ from pairsift.encode.encoder import ImageEncoder, TextEncoder, digest
 from pairsift.encode.features import Features, Table
 from pairsift.encode.parallel import ordered
 from pairsift.encode.progress import progress
-from pairsift.encode.reuse import MARK, Earlier, mark_of, write_marks
+from pairsift.encode.reuse import MARK, KnownImages, mark_of, write_marks
 from pairsift.encode.store import Entry, Layout, Writer
 from pairsift.errors import InputError, WriteError
 from pairsift.pairs.pairs import SKIPPED, Ints, Pairs
@@ -97,7 +97,7 @@ def _images(
         return found
 
     def chunks(start: int) -> Iterator[_Chunk]:
-        earlier = Earlier(folder, prefix)
+        earlier = KnownImages(folder, prefix)
         marked(np.arange(start))
 
         def chunk(rows: Ints) -> _Chunk:

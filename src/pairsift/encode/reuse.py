@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +27,12 @@ def mark_of(path: Path) -> bytes:
     return hasher.digest()
 
 
-class Earlier:
+class KnownImages:
     """The images that entries of the feature cache hold, by the content of their files.
 
-    Beside `<stem>.npy` an entry of images keeps `<stem>.marks`, 16 bytes for each row, zeros for one without
-    features. A data set that was moved, or lost or won some images, is then encoded only where it is new.
+    Beside `<stem>.npy` an entry of images keeps `<stem>.marks`, 16 bytes for each row, zeros for one without features.
+    A data set that was moved, or lost or won some images, is then encoded only where it is new. An entry is opened and
+    checked once one of its images is asked for.
 
     Args:
         folder: The feature cache.
@@ -38,21 +40,28 @@ class Earlier:
     """
 
     def __init__(self, folder: Path, prefix: str) -> None:
-        self._places: dict[bytes, tuple[NDArray[np.generic], int]] = {}
+        self._places: dict[bytes, tuple[Path, int]] = {}
+        self._values: dict[Path, NDArray[np.generic] | None] = {}
+        self._lock = Lock()
         for path in sorted(folder.glob(f"{prefix}*.marks")):
             try:
                 marks = np.load(path, allow_pickle=False)
             except (OSError, ValueError, EOFError):
                 continue
-            entry = Entry(folder, path.name.removesuffix(".marks"))
-            values = entry.opened()
-            if marks.dtype == np.uint8 and values is not None and marks.shape == (len(values), MARK):
-                self._places |= {marks[row].tobytes(): (values, row) for row in np.flatnonzero(marks.any(1)).tolist()}
+            if marks.dtype == np.uint8 and marks.ndim == 2 and marks.shape[1] == MARK:
+                self._places |= {marks[row].tobytes(): (path, row) for row in np.flatnonzero(marks.any(1)).tolist()}
 
     def find(self, mark: bytes) -> NDArray[np.generic] | None:
         """Return the features of the file with this content, or None where it is new."""
         place = self._places.get(mark)
-        return None if place is None else place[0][place[1]]
+        if place is None:
+            return None
+        path, row = place
+        with self._lock:
+            if path not in self._values:
+                self._values[path] = Entry(path.parent, path.stem).read_values()
+        values = self._values[path]
+        return None if values is None or row >= len(values) else values[row]
 
 
 def write_marks(entry: Entry, marks: NDArray[np.uint8]) -> None:

@@ -85,16 +85,16 @@ class Entry:
         meta = _read(self.meta)
         if meta is None or meta.layout != layout or wanted[meta.left_out].any():
             return None
-        table = self._checked(meta)
+        table = self._read_checked(meta)
         return None if table is None else (Table(*table), meta.failures)
 
-    def opened(self) -> NDArray[np.generic] | None:
+    def read_values(self) -> NDArray[np.generic] | None:
         """Return the values of a whole array that is not ragged, of whatever layout; None where it is none."""
         meta = _read(self.meta)
-        table = None if meta is None or meta.layout.ragged else self._checked(meta)
+        table = None if meta is None or meta.layout.ragged else self._read_checked(meta)
         return None if table is None else table[0]
 
-    def _checked(self, meta: Progress) -> tuple[NDArray[np.generic], Ints | None] | None:
+    def _read_checked(self, meta: Progress) -> tuple[NDArray[np.generic], Ints | None] | None:
         layout = meta.layout
         try:
             values = _map(self.values)
