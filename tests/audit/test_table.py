@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from pairsift.audit import compared, detection, drop_same_text, issue_table, worded, write_division, write_issues
+from pairsift.audit import detection, detector_scores, drop_same_text, issue_table, worded, write_division, write_issues
 from pairsift.audit.spreadsheet import harmless
 from pairsift.errors import WriteError
 from pairsift.pairs.pairs import Pairs
@@ -247,7 +247,7 @@ def test_detectors_are_measured_over_training_pairs_by_hand():
     ids = np.array([7, 5, 3, 1, 0, 2, 4, 6])
     values = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])
     known = issue_table(given, ids, values, np.zeros(8, bool), ["clean"] * 8, np.full(8, -1))
-    found = compared(known, {"linear": values, "networks": 1 - values}, ids)
+    found = detector_scores(known, {"linear": values, "networks": 1 - values}, ids)
     own = {int(pair): float(value) for pair, value in zip(ids, values, strict=True)}
     score = [own[pair] for pair in range(6)]
     truth = given.mismatched()[:6].tolist()
@@ -256,8 +256,8 @@ def test_detectors_are_measured_over_training_pairs_by_hand():
     assert found["linear"]["auroc"] == pytest.approx(auroc(score, truth))
     assert found["networks"]["auroc"] == pytest.approx(1 - found["linear"]["auroc"])
     blind = replace(given, true_image_of=None)
-    unknown = compared(
+    unknown = detector_scores(
         issue_table(blind, ids, values, np.zeros(8, bool), ["clean"] * 8, np.full(8, -1)), {"linear": values}, ids
     )
     assert set(unknown["linear"]) == {"separation"}
-    assert compared(table(pairs(), []), {"linear": np.zeros(0)}, np.zeros(0, np.int64)) == {}
+    assert detector_scores(table(pairs(), []), {"linear": np.zeros(0)}, np.zeros(0, np.int64)) == {}

@@ -30,7 +30,16 @@ from pairsift.api.prepare import (
     write_skipped,
 )
 from pairsift.api.search import Search, make_index
-from pairsift.audit import compared, detection, drop_same_text, issue_table, kinds, worded, write_issues, write_report
+from pairsift.audit import (
+    detection,
+    detector_scores,
+    drop_same_text,
+    issue_table,
+    kinds,
+    worded,
+    write_issues,
+    write_report,
+)
 from pairsift.audit.suggest import suggest
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError, WriteError
@@ -158,7 +167,7 @@ class Run:
         if pairs.noise is not None:
             metrics["noise_rate"]["true"] = pairs.noise.rate
             metrics["detection"] = detection(table)
-        metrics["detectors"] = compared(table, belief.detectors, ids)
+        metrics["detectors"] = detector_scores(table, belief.detectors, ids)
         if found := kinds(table):
             metrics["verdicts"] = found
         write_issues(table, self.folder)

@@ -2,8 +2,8 @@
 
 from pairsift.audit.report import write_report
 from pairsift.audit.table import (
-    compared,
     detection,
+    detector_scores,
     drop_same_text,
     issue_table,
     kinds,
@@ -13,8 +13,8 @@ from pairsift.audit.table import (
 )
 
 __all__ = [
-    "compared",
     "detection",
+    "detector_scores",
     "drop_same_text",
     "issue_table",
     "kinds",

@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 
 from pairsift.audit import report_parts as parts
-from pairsift.audit.report_charts import THRESHOLD, TOO_FEW
+from pairsift.audit.report_charts import NO_VERDICTS, THRESHOLD
 from pairsift.audit.report_findings import Findings
 from pairsift.audit.report_images import address, thumbnail
 from pairsift.audit.report_parts import LONGEST, Tree, section, text
@@ -32,7 +32,7 @@ def pair_sections(findings: Findings, page: int) -> str:
     n, flagged, legend = len(findings.table), np.flatnonzero(findings.flag), _legend(findings)
     if not findings.verdicts_given:
         which = "all pairs" if n <= page else f"the {page:,} lowest scores"
-        note = f"{TOO_FEW} These are {which}, worst first.{legend}"
+        note = f"{NO_VERDICTS} These are {which}, worst first.{legend}"
         return section("Ranking", note, _list(_cards(findings, np.arange(min(page, n)))))
     if not len(flagged):
         note = f"No pair is flagged. These are the {min(FEW, n)} lowest scores.{legend}"

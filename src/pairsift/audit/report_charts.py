@@ -20,7 +20,7 @@ DETECTORS = {
     "networks": "Networks",
     "siblings": "Other captions of the image",
 }
-TOO_FEW = "There are too few pairs for verdicts, so the scores are a ranking alone and no pair is flagged."
+NO_VERDICTS = "No verdicts are given, so the scores are a ranking alone and no pair is flagged."
 
 
 def retrieval(findings: Findings) -> str:
@@ -59,7 +59,7 @@ def scores(findings: Findings) -> str:
     right.append(_detectors(findings))
     beside = f'<div class="card">{"".join(right)}</div>' if any(right) else ""
     content = f'<div class="grid"><div class="card"><h3>Distribution</h3>{plot}</div>{beside}</div>'
-    rule = f"A pair below {THRESHOLD} is flagged." if given else TOO_FEW
+    rule = f"A pair below {THRESHOLD} is flagged." if given else NO_VERDICTS
     note = f"A pair with a score near 1 fits, one with a score near 0 does not. {rule}"
     return parts.section("Mismatch scores", note, content)
 

@@ -171,7 +171,9 @@ def detection(table: pa.Table) -> dict[str, float | int | None]:
     return found
 
 
-def compared(table: pa.Table, detectors: Mapping[str, NDArray[np.float64]], ids: Ints) -> dict[str, dict[str, float]]:
+def detector_scores(
+    table: pa.Table, detectors: Mapping[str, NDArray[np.float64]], ids: Ints
+) -> dict[str, dict[str, float]]:
     """Measure what each detector tells by itself, over the rows of split `train`.
 
     Args:
