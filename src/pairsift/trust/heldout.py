@@ -18,10 +18,10 @@ from pairsift.trust.rate import Calibration, calibrate, decoy_quantile
 
 FEWEST = 100  # pairs from which on verdicts are given
 TELLING = 0.8  # expected AUROC from which on verdicts are given
-MOST = 0.9  # upper end of the rate's interval from which on no verdicts are given
+LARGEST_RATE = 0.9  # upper end of the rate's interval from which on no verdicts are given
 GROUP = 100  # pairs that a group needs for a rate of its own
 RESAMPLES = 60  # of the pairs, for the interval of the rate, over all divisions into folds
-FEW = 10  # resamples that tell whether training pairs and others have different rates
+FEWEST_RESAMPLES = 10  # that tell whether training pairs and others have different rates
 TOGETHER = 0.5  # correlation of siblings' probabilities from which on mismatches come by whole images
 STEADY = 3000  # pairs from which on one division into folds is enough
 INNER = 3  # folds of the pairs that a fold's models learn from
@@ -93,7 +93,7 @@ class Belief:
         That takes 100 pairs, evidence that tells more than a ranking, and a rate that is surely under 90%: where hardly
         a pair can be told from a random one, the encoders may not understand the collection.
         """
-        return len(self.probability) >= FEWEST and self.auroc >= TELLING and self.high < MOST
+        return len(self.probability) >= FEWEST and self.auroc >= TELLING and self.high < LARGEST_RATE
 
 
 def believe(judged: Judged, seed: int, fold: Ints | None = None, networks: Networks | None = None) -> Belief:
@@ -171,12 +171,12 @@ def _believe(
         kinds["networks"] = networks(fit, trust)
     whole = combine(fit, list(kinds.values()))
     if len(np.unique(judged.image_of)) < len(judged):
-        sides = min(judged.seen.sum(), (~judged.seen).sum()) >= GROUP
-        calibration, group = _calibrated(whole, judged.seen, seed, FEW if sides else 0)
+        calibration, group = _calibrated(whole, judged.seen, seed, 0)
         first = calibration.probability
         if agreement_within(judged.image_of, first, judged.seen) < TOGETHER:
             kinds["siblings"] = sibling_evidence(fit, judged.captions, first)
-            whole = _apart(fit, list(kinds.values()), judged.seen) if group else combine(fit, list(kinds.values()))
+            every = list(kinds.values())
+            whole = _combine_by_split(fit, every, judged.seen) if group else combine(fit, every)
     calibration, group = _calibrated(whole, judged.seen, seed, resamples)
     rate, low, high = (float(ends[group]) for ends in (calibration.rates, calibration.low, calibration.high))
     others = float(calibration.rates[0]) if group else None
@@ -184,7 +184,7 @@ def _believe(
     return Belief(calibration.probability, rate, low, high, calibration.auroc, fold, others, detectors=detectors)
 
 
-def _apart(fit: CrossFit, kinds: list[Evidence], seen: NDArray[np.bool_]) -> Evidence:
+def _combine_by_split(fit: CrossFit, kinds: list[Evidence], seen: NDArray[np.bool_]) -> Evidence:
     """Weigh the evidence of training pairs and of the others by weights of their own, fitted on them alone.
 
     Where rates differ, so does what the other captions of an image are worth. Evidence is in units of known mismatches
@@ -217,8 +217,11 @@ def agreement_within(image_of: Ints, probability: Reals, seen: NDArray[np.bool_]
     image = np.unique(image_of, return_inverse=True)[1]
     others = np.bincount(image)[image] - 1
     both = np.stack([probability, (np.bincount(image, probability)[image] - probability) / np.maximum(others, 1)])
-    parts = [both[:, (others > 0) & side] for side in (seen, ~seen)]
-    own, rest = np.concatenate([part - part.mean(1, keepdims=True) for part in parts if part.shape[1]] or parts, axis=1)
+    for side in (seen, ~seen):
+        rows = side & (others > 0)
+        if rows.any():
+            both[:, rows] -= both[:, rows].mean(1, keepdims=True)
+    own, rest = both[:, others > 0]
     if len(own) < 2 or min(own.std(), rest.std()) < 1e-6:
         return 0.0
     return float(np.corrcoef(own, rest)[0, 1])
@@ -235,7 +238,7 @@ def _calibrated(evidence: Evidence, seen: NDArray[np.bool_], seed: int, resample
     one = np.zeros(len(seen), np.int64)
     if min(seen.sum(), (~seen).sum()) < GROUP:
         return calibrate(evidence, one, seed, resamples), 0
-    apart = calibrate(evidence, seen.astype(np.int64), seed, resamples)
+    apart = calibrate(evidence, seen.astype(np.int64), seed, max(resamples, FEWEST_RESAMPLES))
     if apart.low[0] <= apart.high[1] and apart.low[1] <= apart.high[0]:
         return calibrate(evidence, one, seed, resamples), 0
     return apart, 1

@@ -12,7 +12,7 @@ from pairsift.trust.crossfit import CrossFit, Reals, Vectors
 DIRECTIONS = 128
 RIDGE = 0.1  # share of the largest eigenvalue that is added to all
 WIDEST = 320  # features are first reduced to this many principal components
-ROWS = 65_536
+ROWS = 65_536  # whose products are summed at once
 
 
 def principal(vectors: Vectors, width: int = WIDEST, most: int = 50_000) -> Vectors:
@@ -54,7 +54,7 @@ def canonical_codes(fit: CrossFit, images: Vectors, captions: Vectors, trust: Re
     """Return what gives a fold's pairs their canonical variates, as `contrast` takes it."""
     x, y = torch.from_numpy(images), torch.from_numpy(captions)
     parts = [torch.from_numpy(members) for members in fit.members()]
-    weights = torch.from_numpy(np.ones((1, len(fit))) if trust is None else trust)
+    weights = torch.from_numpy(np.ones((1, len(fit))) if trust is None else trust)  # one row holds for all folds
     moments = [[_moments(x, y, weight, part) for part in parts] for weight in weights]
     models = [_canonical(_total(moments[fold % len(moments)], fold)) for fold in range(len(parts))]
 

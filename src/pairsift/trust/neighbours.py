@@ -35,8 +35,7 @@ def neighbour_evidence(
         The evidence by foretold captions, and by foretold images.
     """
     x, y = (torch.from_numpy(unit_rows(one - one.mean(0))) for one in (images, captions))
-
-    weights = torch.ones(1, len(fit)) if trust is None else torch.from_numpy(trust).float()
+    weights = torch.ones(1, len(fit)) if trust is None else torch.from_numpy(trust).float()  # one row: for all folds
 
     def foretold(queries: Tensor, values: Tensor, fold: int, members: Ints) -> Tensor:
         return _foretold(queries, values, weights[fold % len(weights)], members, _keys(fit, fold, seed))
