@@ -63,13 +63,13 @@ def main() -> None:
 
 
 def versions() -> Row:
-    """Of what the numbers depend on."""
+    """Return those of what the numbers depend on."""
     packages = ("pairsift", "torch", "numpy", "scikit-learn", "scipy")
     return {name: version(name) for name in packages} | {"python": platform.python_version()}
 
 
 def measure(kind: str, collection: str, noise: float, seed: int, data: Path, cache: str | None) -> list[Row]:
-    """A row for every value of every constant."""
+    """Measure a row for every value of every constant."""
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         given, wrong = bench.shuffled(bench.records(collection, data, seed, place), noise, seed, "all")
@@ -94,14 +94,14 @@ def measure(kind: str, collection: str, noise: float, seed: int, data: Path, cac
 
 
 def costs(judged: Judged, wrong: np.ndarray, seed: int) -> Row:
-    """One less the AUROC, and the error of the rate, by one division into five folds."""
+    """Return 1 - AUROC and the error of the rate, by one division into five folds."""
     belief = _believe(judged, make_folds(judged.group_of, 5, seed), seed, 0)
     auroc = float(roc_auc_score(wrong, -belief.probability)) if wrong.any() else None
     return {"missed": auroc and 1 - auroc, "error": abs(belief.rate - float(wrong.mean()))}
 
 
 def page(rows: list[Row]) -> str:
-    """For each constant and kind: the value that the other kinds choose, and what it and others cost on this one."""
+    """Write, for each constant and kind, the value that the other kinds choose and what it costs on this one."""
     title, _, rest = (__doc__ or "").strip().partition("\n\n")
     heads = ("constant", "kind left out", "the others choose", "1 - AUROC + error with it", "with ours", "at best")
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
@@ -120,7 +120,7 @@ def page(rows: list[Row]) -> str:
 
 
 def cost(rows: list[Row], value: float) -> float:
-    """Mean miss and mean error of the rows with a value, summed."""
+    """Sum the mean miss and the mean error of the rows with a value."""
     own = [row for row in rows if row["value"] == value]
     missed = [row["missed"] for row in own if row["missed"] is not None]
     return float(np.mean(missed) + np.mean([row["error"] for row in own]))

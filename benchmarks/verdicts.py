@@ -154,7 +154,7 @@ def measure(wanted: Row, data: Path, cache: str | None) -> Row:
 
 
 def write(given: list[Record], place: Path) -> Path:
-    """A user's table of the pairs, with splits where there are any."""
+    """Write a user's table of the pairs, with splits where there are any."""
     source, splits = place / "pairs.csv", any(split for _, _, split in given)
     with source.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
@@ -305,7 +305,7 @@ def page(rows: list[Row]) -> str:
             cells = [key["collection"], noise, key["method"], mean(group, "rsum", ".1f")]
             fits.append("| " + " | ".join([*cells, mean(group, "train_seconds", ".0f"), str(len(group))]) + " |")
             continue
-        error = max(abs(row["estimate"] - aimed(row)) for row in group)
+        error = max(abs(row["estimate"] - training_rate(row)) for row in group)
         cells = [key["collection"], str(group[0]["pairs"]), noise, mean(group, "flagged", ".1%")]
         cells += [mean(group, "estimate", ".1%"), f"{error:.1%}"]
         cells += [mean(group, name, ".3f") for name in ("auroc", "auroc_train", "auroc_cca", "auroc_knn")]
@@ -314,8 +314,8 @@ def page(rows: list[Row]) -> str:
     return f"# {title}\n\n{rest[:1].upper()}{rest[1:]}\n\n" + "\n".join(lines) + "\n\n" + "\n".join(fits) + "\n"
 
 
-def aimed(row: Row) -> float:
-    """The share of mismatched training pairs."""
+def training_rate(row: Row) -> float:
+    """Return the share of mismatched training pairs."""
     return float(row["noise"] if row["where"] == "train" else row["wrong"])
 
 
