@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.optimize import approx_fprime
 from sklearn.metrics import roc_auc_score
 from trust_helpers import drawn_evidence
 
@@ -10,6 +11,7 @@ from pairsift.trust.contrast import Evidence
 from pairsift.trust.rate import (
     BINS,
     _density,
+    _misfit,
     _posterior,
     _rising,
     calibrate,
@@ -35,6 +37,23 @@ def test_the_density_is_a_beta_with_a_tail_that_rises_and_sums_to_one():
         found = _density(u, np.array([a, b]))
         assert found == pytest.approx(0.95 * stats.beta.pdf(u, a, b) + 0.1 * u, rel=1e-6)
         assert (np.diff(found) >= 0).all() and found.mean() == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_misfit_is_the_posterior_with_its_slope(seed):
+    rng = np.random.default_rng(seed)
+    counts, theta, centres = rng.integers(0, 5, BINS), rng.normal(size=3), (np.arange(BINS) + 0.5) / BINS
+
+    def naive(theta):
+        rate, a, b = 1 / (1 + np.exp(-theta[0])), 1 + np.exp(theta[1]), 1 / (1 + np.exp(-theta[2]))
+        prior = stats.norm.logpdf(theta[1], 0.5, 1) + stats.norm.logpdf(theta[2], 0, 1.5)
+        return -prior - sum(
+            c * np.log(rate + (1 - rate) * _density(u, np.array([a, b]))) for c, u in zip(counts, centres, strict=True)
+        )
+
+    value, slope = _misfit(theta, counts, centres)
+    assert value - _misfit(np.zeros(3), counts, centres)[0] == pytest.approx(naive(theta) - naive(np.zeros(3)))
+    assert slope == pytest.approx(approx_fprime(theta, naive, 1e-6), rel=1e-3, abs=1e-2)
 
 
 @pytest.mark.parametrize("seed", range(3))

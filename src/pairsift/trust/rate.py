@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import betaln, expit
+from scipy.special import betaln, digamma, expit
 from sklearn.isotonic import isotonic_regression
 
 from pairsift.pairs.pairs import Ints
@@ -18,6 +18,7 @@ BINS = 400
 LOWEST, HIGHEST = 0.1, 0.6  # quantiles of the decoys between which the largest rate is sought
 MANY = 1000  # number of pairs of which the two estimates of the density weigh the same
 STEEPNESS = 0.5  # log(a - 1) that is likeliest beforehand, where a is the first number of the beta density
+WIDTH = 1.5  # deviation of the logit of b beforehand
 TAIL = 0.05  # share of the matching pairs whose evidence is hardly better than that of mismatched ones
 
 
@@ -112,21 +113,27 @@ def _density(u: Reals, shape: Reals) -> Reals:
 
 def _shape(counts: NDArray[np.int64], centres: Reals, near: Reals | None = None) -> Reals:
     """a and b of greatest likelihood, with a weak prior at a = 2.6 and b = 0.5, (2,)."""
-
-    def loss(theta: Reals) -> float:
-        density = _density(centres, _shaped(theta))
-        rate = expit(theta[0])
-        prior = (theta[1] - STEEPNESS) ** 2 / 2 + (theta[2] / 1.5) ** 2 / 2
-        return float(prior - (counts * np.log(rate + (1 - rate) * density)).sum())
-
     if near is None:
         starts = [np.array([start, STEEPNESS, 0.0]) for start in (-3.0, -0.5, 1.0)]
     else:
         a, b = np.clip(near[0] - 1, 1e-3, 100), np.clip(near[1], 1e-3, 0.999)
         starts = [np.array([-1.0, np.log(a), np.log(b / (1 - b))])]
     bounds = [(-8.0, 8.0), (-3.0, 5.0), (-6.0, 6.0)]
-    found = [minimize(loss, start, method="L-BFGS-B", bounds=bounds) for start in starts]
+    found = [minimize(_misfit, start, (counts, centres), "L-BFGS-B", jac=True, bounds=bounds) for start in starts]
     return _shaped(min(found, key=lambda one: float(one.fun)).x)
+
+
+def _misfit(theta: Reals, counts: NDArray[np.int64], centres: Reals) -> tuple[float, Reals]:
+    """Negative logarithm of likelihood and prior of the logit of the rate, log(a - 1) and the logit of b; its slope."""
+    rate, (a, b), log_u, log_v = expit(theta[0]), _shaped(theta), np.log(centres), np.log1p(-centres)
+    density = _density(centres, np.array([a, b]))
+    whole = rate + (1 - rate) * density
+    weight, beta = counts / whole, (1 - rate) * (density - TAIL * 2 * centres)
+    by_a, by_b = (beta * (log_u + digamma(a + b) - digamma(a)), beta * (log_v + digamma(a + b) - digamma(b)))
+    slope = [rate * (1 - rate) * (1 - density) @ weight, (a - 1) * by_a @ weight, b * (1 - b) * by_b @ weight]
+    prior = np.array([0.0, theta[1] - STEEPNESS, theta[2] / WIDTH**2])
+    value = (theta[1] - STEEPNESS) ** 2 / 2 + (theta[2] / WIDTH) ** 2 / 2 - (counts * np.log(whole)).sum()
+    return float(value), prior - np.array(slope)
 
 
 def _shaped(theta: Reals) -> Reals:
