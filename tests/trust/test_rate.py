@@ -13,7 +13,9 @@ from pairsift.trust.rate import (
     _density,
     _misfit,
     _posterior,
+    _profile,
     _rising,
+    _shape,
     calibrate,
     decoy_quantile,
     largest_rate,
@@ -54,6 +56,32 @@ def test_the_misfit_is_the_posterior_with_its_slope(seed):
     value, slope = _misfit(theta, counts, centres)
     assert value - _misfit(np.zeros(3), counts, centres)[0] == pytest.approx(naive(theta) - naive(np.zeros(3)))
     assert slope == pytest.approx(approx_fprime(theta, naive, 1e-6), rel=1e-3, abs=1e-2)
+
+
+def test_the_profile_holds_the_rates_that_some_shape_makes_likely():
+    rng, centres = np.random.default_rng(0), (np.arange(BINS) + 0.5) / BINS
+    u = np.concatenate([rng.random(40), rng.beta(4, 0.5, 160)])
+    counts = np.bincount(np.minimum((u * BINS).astype(int), BINS - 1), minlength=BINS)
+    grid = [(theta, tau) for theta in np.linspace(-1, 4, 21) for tau in np.linspace(-3, 3, 21)]
+    rates = np.arange(0.01, 0.5, 0.02)
+    best = np.array(
+        [min(_misfit(np.array([np.log(rate / (1 - rate)), *at]), counts, centres)[0] for at in grid) for rate in rates]
+    )
+    likely = rates[best <= best.min() + 1.353]
+    low, high = _profile(counts, centres, _shape(counts, centres), 0.2)
+    assert low == pytest.approx(likely[0], abs=0.03)
+    assert high == pytest.approx(min(likely[-1], largest_rate(counts, 1.645, 1.0)), abs=0.03)
+    assert 0 < low < 0.2 < high < 0.6
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.06, 0.3])
+def test_the_interval_holds_the_rate_of_small_collections(rate):
+    held = []
+    for seed in range(12):
+        evidence, group, matched = drawn_evidence([rate], 120, apart=2.0, seed=seed)
+        found = calibrate(evidence, group, seed, 20)
+        held.append(found.low[0] - 1e-9 <= 1 - matched.mean() <= found.high[0])
+    assert sum(held) >= 10
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -114,7 +142,7 @@ def test_drawn_rates_are_found_and_probabilities_are_calibrated(rate):
     evidence, group, matched = drawn_evidence([rate], 3000)
     found = calibrate(evidence, group, 0)
     assert found.rates[0] == pytest.approx(1 - matched.mean(), abs=0.05)
-    assert found.low[0] <= found.rates[0] <= found.high[0] <= found.low[0] + 0.2
+    assert found.low[0] <= found.rates[0] <= found.high[0] <= found.low[0] + 0.25
     p = found.probability
     assert ((p >= 0) & (p <= 1)).all() and p.mean() == pytest.approx(matched.mean(), abs=0.05)
     cell = np.minimum((p * 5).astype(int), 4)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import betaln, digamma, expit
+from scipy.special import betaln, digamma, expit, logit
 from sklearn.isotonic import isotonic_regression
 
 from pairsift.pairs.pairs import Ints
@@ -19,6 +19,10 @@ LOWEST, HIGHEST = 0.1, 0.6  # quantiles of the decoys between which the largest 
 MANY = 1000  # number of pairs of which the two estimates of the density weigh the same
 STEEPNESS = 0.5  # log(a - 1) that is likeliest beforehand, where a is the first number of the beta density
 WIDTH = 1.5  # deviation of the logit of b beforehand
+BOUNDS = ((-8.0, 8.0), (-3.0, 5.0), (-6.0, 6.0))  # of the logit of the rate, log(a - 1) and the logit of b
+DROP = 1.353  # of the logarithm of the likelihood, at which a profile's interval holds nine of ten
+ERRORS = 1.645  # standard errors that one of twenty counts exceeds
+HALVINGS = 12
 TAIL = 0.05  # share of the matching pairs whose evidence is hardly better than that of mismatched ones
 
 
@@ -28,8 +32,8 @@ class Calibration:
 
     Attributes:
         rates: Share of mismatched pairs in each group, [0, 1], (groups,).
-        low: Lower end of each rate's interval: the 5% quantile over resampled pairs, (groups,).
-        high: Upper end: the 95% quantile, (groups,).
+        low: Lower end of each rate's interval, (groups,).
+        high: Upper end, (groups,).
         probability: Probability that each pair matches, [0, 1], (n,), never falling with the evidence in a group.
         auroc: At which, by this model, the evidence tells matching from mismatched pairs, [0.5, 1].
     """
@@ -55,6 +59,11 @@ def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -
     1 - rate / f(u). Of many pairs a rising density without a form is known better than the beta's, so the posterior by
     isotonic regression of pairs against decoys counts by n / (n + 1000), the beta's by the rest.
 
+    The interval of a rate holds the quantiles from 5% to 95% over resampled pairs, and every rate whose likelihood at
+    its best shape is at most exp(1.35) times smaller than the greatest (a profile likelihood, 90%) and that the small u
+    leave room for, within 1.645 standard errors. Resampling tells nothing where no pair looks mismatched; the
+    likelihood then still tells how many could have been missed.
+
     Where there are no decoys, or their evidence is all the same, nothing is known: every pair is believed, and the
     interval of a rate is [0, 1].
 
@@ -62,7 +71,8 @@ def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -
         evidence: Of the pairs, (n,), and of decoys.
         group: Group of each pair, 0 and up, (n,); rates differ between groups, the model does not.
         seed: Seed of the resampling.
-        resamples: Number of resampled collections for the intervals; with 0 they hold the rates alone.
+        resamples: Number of resampled collections for the intervals; with 0 there are none, and they hold the rates
+            alone.
     """
     groups = int(group.max(initial=0)) + 1
     if not len(evidence.decoys) or np.ptp(evidence.decoys) == 0:
@@ -79,6 +89,9 @@ def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -
         moved = _shape(again.sum(0), centres, shape)
         drawn[sample] = [_rate(count, centres, moved) for count in again]
     low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
+    if resamples:
+        ends = np.array([_profile(count, centres, shape, rate) for count, rate in zip(counts, rates, strict=True)])
+        low, high = np.minimum(low, ends[:, 0]), np.maximum(high, ends[:, 1])
     density = _density(np.clip(u, 0.5 / BINS, 1 - 0.5 / BINS), shape)
     free = _rising(evidence, float(rates[group].mean()) if len(u) else 0.0)
     share, own = len(u) / (len(u) + MANY), np.maximum(rates, 0.1 / max(1, len(u)))[group]
@@ -92,17 +105,19 @@ def decoy_quantile(evidence: Evidence) -> Reals:
     return np.asarray((np.searchsorted(known, evidence.pairs, side="right") + 0.5) / (len(known) + 1))
 
 
-def largest_rate(counts: NDArray[np.int64]) -> float:
+def largest_rate(counts: NDArray[np.int64], errors: float = 1.0, more: float = 0.0) -> float:
     """Return the largest share of uniform values that these counts leave room for, [0, 1].
 
     Args:
         counts: Values in equal bins of [0, 1], (bins,).
+        errors: Number of standard errors that are added.
+        more: Added to the variance of a count; with 1 also counts of 0 leave some room.
     """
     total = max(1, int(counts.sum()))
     edges = np.arange(int(LOWEST * len(counts)), int(HIGHEST * len(counts)) + 1, max(1, len(counts) // 20))
-    below = np.cumsum(counts)[edges - 1] / total
-    error = np.sqrt(below * (1 - below) / total)
-    return float(np.clip(((below + error) * len(counts) / edges).min(), 0, 1))
+    below = np.cumsum(counts)[edges - 1]
+    error = np.sqrt(below * (1 - below / total) + more)
+    return float(np.clip(((below + errors * error) / total * len(counts) / edges).min(), 0, 1))
 
 
 def _density(u: Reals, shape: Reals) -> Reals:
@@ -116,10 +131,8 @@ def _shape(counts: NDArray[np.int64], centres: Reals, near: Reals | None = None)
     if near is None:
         starts = [np.array([start, STEEPNESS, 0.0]) for start in (-3.0, -0.5, 1.0)]
     else:
-        a, b = np.clip(near[0] - 1, 1e-3, 100), np.clip(near[1], 1e-3, 0.999)
-        starts = [np.array([-1.0, np.log(a), np.log(b / (1 - b))])]
-    bounds = [(-8.0, 8.0), (-3.0, 5.0), (-6.0, 6.0)]
-    found = [minimize(_misfit, start, (counts, centres), "L-BFGS-B", jac=True, bounds=bounds) for start in starts]
+        starts = [_theta(0.27, near)]
+    found = [minimize(_misfit, start, (counts, centres), "L-BFGS-B", jac=True, bounds=BOUNDS) for start in starts]
     return _shaped(min(found, key=lambda one: float(one.fun)).x)
 
 
@@ -134,6 +147,34 @@ def _misfit(theta: Reals, counts: NDArray[np.int64], centres: Reals) -> tuple[fl
     prior = np.array([0.0, theta[1] - STEEPNESS, theta[2] / WIDTH**2])
     value = (theta[1] - STEEPNESS) ** 2 / 2 + (theta[2] / WIDTH) ** 2 / 2 - (counts * np.log(whole)).sum()
     return float(value), prior - np.array(slope)
+
+
+def _profile(counts: NDArray[np.int64], centres: Reals, shape: Reals, rate: float) -> tuple[float, float]:
+    """Ends of the rates whose likelihood at their best shape is near the greatest, and that have room."""
+    start = _theta(rate, shape)
+
+    def misfit(place: float) -> float:
+        def at(theta: Reals) -> tuple[float, Reals]:
+            value, slope = _misfit(np.array([place, *theta]), counts, centres)
+            return value, slope[1:]
+
+        return float(minimize(at, start[1:], jac=True, method="L-BFGS-B", bounds=BOUNDS[1:]).fun)
+
+    best = minimize(_misfit, start, (counts, centres), "L-BFGS-B", jac=True, bounds=BOUNDS)
+    ends = []
+    for end in BOUNDS[0]:
+        inside, outside = float(best.x[0]), end
+        for _ in range(HALVINGS if misfit(end) > best.fun + DROP else 0):
+            middle = (inside + outside) / 2
+            inside, outside = (inside, middle) if misfit(middle) > best.fun + DROP else (middle, outside)
+        ends.append(float(expit(outside)))
+    return ends[0], min(ends[1], largest_rate(counts, ERRORS, 1.0))
+
+
+def _theta(rate: float, shape: Reals) -> Reals:
+    """Logit of the rate, log(a - 1) and logit of b, within their bounds, (3,)."""
+    theta = np.array([logit(rate), np.log(max(shape[0] - 1, 1e-9)), logit(shape[1])])
+    return np.asarray(np.clip(theta, *np.transpose(BOUNDS)))
 
 
 def _shaped(theta: Reals) -> Reals:
