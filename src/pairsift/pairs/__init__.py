@@ -1,6 +1,7 @@
 """What the user brings: readers for every format, splits, and injected noise."""
 
-from pairsift.pairs.kept import Changes, merge, read_kept, unchanged, write_kept
+from pairsift.pairs.kept import read_kept, write_kept
+from pairsift.pairs.merge import Changes, merge, unchanged
 from pairsift.pairs.noise import inject, read_index, write_index
 from pairsift.pairs.pairs import SPLITS, Noise, Pairs, Skip
 from pairsift.pairs.precomputed import Precomputed, open_rows

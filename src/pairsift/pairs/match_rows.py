@@ -7,15 +7,12 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pairsift.pairs.kept import Kept
 from pairsift.pairs.pairs import Ints, Pairs
-
-if TYPE_CHECKING:
-    from pairsift.pairs.kept import Kept
 
 Bools = NDArray[np.bool_]
 
