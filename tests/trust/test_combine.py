@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import approx_fprime, minimize
 from sklearn.linear_model import LogisticRegression
 from trust_helpers import permuted, small
 
-from pairsift.trust.combine import combine, logistic
+from pairsift.trust.combine import combine, odds_weights
 from pairsift.trust.contrast import Evidence
 from pairsift.trust.crossfit import CrossFit
 
@@ -31,33 +32,64 @@ def test_weights_are_those_of_sklearn_where_all_are_positive():
     given, decoys = rng.normal(size=(400, 3)) + USEFUL, rng.normal(size=(900, 3))
     expected = sklearn_weights(given, decoys)
     assert expected.min() > 0.1
-    assert logistic(given, decoys) == pytest.approx(expected, abs=2e-3)
+    assert odds_weights(given, decoys) == pytest.approx(expected, abs=2e-3)
 
 
 def test_kinds_that_would_count_against_a_pair_weigh_nothing():
     rng = np.random.default_rng(2)
     given, decoys = rng.normal(size=(400, 3)) + np.array([1.5, -1.0, 0.5]), rng.normal(size=(900, 3))
     assert sklearn_weights(given, decoys)[1] < -0.1
-    weights = logistic(given, decoys)
+    weights = odds_weights(given, decoys)
     assert weights[1] == 0
     assert weights[[0, 2]] == pytest.approx(sklearn_weights(given[:, [0, 2]], decoys[:, [0, 2]]), abs=2e-3)
 
 
 def test_weights_of_kinds_that_all_speak_against_pairs_are_small_and_equal():
     rng = np.random.default_rng(3)
-    weights = logistic(rng.normal(size=(300, 2)) - 2, rng.normal(size=(300, 2)))
+    weights = odds_weights(rng.normal(size=(300, 2)) - 2, rng.normal(size=(300, 2)))
     assert weights.tolist() == [1e-3, 1e-3]
 
 
 def test_repeating_all_decoys_changes_nothing():
     rng = np.random.default_rng(4)
     given, decoys = rng.normal(size=(200, 2)) + 1, rng.normal(size=(300, 2))
-    assert logistic(given, np.tile(decoys, (3, 1))) == pytest.approx(logistic(given, decoys), abs=1e-3)
+    assert odds_weights(given, np.tile(decoys, (3, 1))) == pytest.approx(odds_weights(given, decoys), abs=1e-3)
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.8])
+def test_weights_are_those_of_matching_pairs_whatever_share_is_mismatched(rate):
+    rng = np.random.default_rng(5)
+    size = 20_000
+    matched = rng.random(size) >= rate
+    given, decoys = rng.normal(size=(size, 3)) + USEFUL * matched[:, None], rng.normal(size=(size, 3))
+    assert odds_weights(given, decoys, rate) == pytest.approx(USEFUL, abs=0.12)  # log odds of N(m, 1) to N(0, 1)
+    assert odds_weights(given, decoys).max() < 0.8 * USEFUL.max()
+
+
+def test_weights_are_where_the_naive_loss_is_least():
+    rng = np.random.default_rng(6)
+    rate, matched = 0.4, rng.random(80) >= 0.4
+    given, decoys = rng.normal(size=(80, 2)) + np.array([2.0, 1.0]) * matched[:, None], rng.normal(size=(120, 2))
+
+    def naive(theta):
+        loss = sum(w * w for w in theta[:2]) / 2
+        for x in given:
+            odds = rate + (1 - rate) * np.exp(x @ theta[:2] + theta[2])
+            loss -= np.log(odds / (1 + odds)) / 2
+        for x in decoys:
+            odds = rate + (1 - rate) * np.exp(x @ theta[:2] + theta[2])
+            loss -= np.log(1 / (1 + odds)) / 2 * len(given) / len(decoys)
+        return loss
+
+    found = odds_weights(given, decoys, rate)
+    best = minimize(naive, np.append(found, -1.0), method="Nelder-Mead", options={"xatol": 1e-5, "fatol": 1e-9})
+    assert found == pytest.approx(best.x[:2], abs=5e-3)
+    assert approx_fprime(best.x, naive, 1e-6) == pytest.approx(np.zeros(3), abs=1e-2)
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
 def test_without_pairs_or_decoys_all_kinds_weigh_the_same(shape):
-    assert logistic(np.ones((shape[0], 2)), np.ones((shape[1], 2))).tolist() == [1.0, 1.0]
+    assert odds_weights(np.ones((shape[0], 2)), np.ones((shape[1], 2))).tolist() == [1.0, 1.0]
 
 
 def test_every_fold_is_weighed_by_the_others():

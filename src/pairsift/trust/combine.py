@@ -14,16 +14,22 @@ from pairsift.trust.crossfit import CrossFit, Reals
 MOST = 40_000  # decoys that weights are fitted on at most
 
 
-def combine(fit: CrossFit, kinds: Sequence[Evidence]) -> Evidence:
-    """Weigh kinds of evidence by a logistic regression of given pairs against decoys, fitted without each pair's fold.
+def combine(fit: CrossFit, kinds: Sequence[Evidence], rate: float = 0.0) -> Evidence:
+    """Weigh kinds of evidence by a regression of given pairs against decoys, fitted without each pair's fold.
 
-    The odds of a given pair against a decoy rise with those of a matching against a mismatched one, so decoys stand in
-    for labels. Weights are at least 0: no kind counts against a pair. Half a squared weight is added to the loss, which
+    Decoys stand in for labels. Where a share of the given pairs is mismatched, their evidence x is that of decoys with
+    this share and that of matching pairs with the rest, so that the odds of a given pair against a decoy are
+
+        o(x) = rate + (1 - rate) exp(w x + c),
+
+    and w x is the logarithm of the odds of a matching against a mismatched pair. With a rate of 0 this is logistic
+    regression. Weights are at least 0: no kind counts against a pair. Half a squared weight is added to the loss, which
     sums over the given pairs and, with the same total weight, over the decoys.
 
     Args:
         fit: The pairs, their folds and the decoys.
         kinds: At least one kind of evidence.
+        rate: Share of mismatched pairs, as far as it is known, [0, 1).
 
     Returns:
         The weighed evidence; zeros where there are no decoys, which leave nothing to compare with.
@@ -40,29 +46,31 @@ def combine(fit: CrossFit, kinds: Sequence[Evidence]) -> Evidence:
     for fold in range(fit.folds):
         own, theirs = fit.fold == fold, decoy_fold == fold
         known = decoys[~theirs]
-        weights = logistic(pairs[~own], known[:: max(1, len(known) // MOST)])
+        weights = odds_weights(pairs[~own], known[:: max(1, len(known) // MOST)], rate)
         found.pairs[own], found.decoys[theirs] = pairs[own] @ weights, decoys[theirs] @ weights
     return found
 
 
-def logistic(given: Reals, decoys: Reals) -> Reals:
-    """Return non-negative weights that tell given pairs from decoys, (k,).
+def odds_weights(given: Reals, decoys: Reals, rate: float = 0.0) -> Reals:
+    """Return non-negative weights that tell matching pairs from decoys, (k,).
 
     Args:
         given: Evidence of given pairs in units of the decoys' deviations, (n, k).
         decoys: Evidence of decoys, (m, k).
+        rate: Share of mismatched pairs among the given ones, [0, 1).
     """
     if not len(given) or not len(decoys):
         return np.ones(given.shape[1])
-    rows = np.concatenate([given, -decoys])
-    sign = np.concatenate([np.ones(len(given)), -np.ones(len(decoys))])
-    weight = np.concatenate([np.ones(len(given)), np.full(len(decoys), len(given) / len(decoys))]) / 2
+    rows = np.concatenate([given, decoys])
+    own = np.arange(len(rows)) < len(given)
+    weight = np.where(own, 0.5, 0.5 * len(given) / len(decoys))
 
     def loss(theta: Reals) -> tuple[float, Reals]:
-        score = rows @ theta[:-1] + sign * theta[-1]
-        pull = -weight * expit(-score)
-        value = float((weight * np.logaddexp(0, -score)).sum() + (theta[:-1] ** 2).sum() / 2)
-        return value, np.concatenate([rows.T @ pull + theta[:-1], [(sign * pull).sum()]])
+        log_matching = np.log1p(-rate) + rows @ theta[:-1] + theta[-1]
+        log_odds = np.logaddexp(np.log(rate), log_matching) if rate else log_matching
+        pull = weight * (expit(log_odds) - own) * np.exp(log_matching - log_odds)
+        value = float((weight * (np.logaddexp(0, log_odds) - own * log_odds)).sum() + (theta[:-1] ** 2).sum() / 2)
+        return value, np.append(pull @ rows + theta[:-1], pull.sum())
 
     bounds = [(0.0, None)] * given.shape[1] + [(None, None)]
     start = np.append(np.full(given.shape[1], 0.1), 0.0)

@@ -169,14 +169,12 @@ def _believe(
     kinds |= {"near_images": near[0], "near_captions": near[1]}
     if networks is not None and trust is not None:
         kinds["networks"] = networks(fit, trust)
-    whole = combine(fit, list(kinds.values()))
+    whole = _weighed(fit, kinds, judged.seen, seed)
     if len(np.unique(judged.image_of)) < len(judged):
-        calibration, group = _calibrated(whole, judged.seen, seed, 0)
-        first = calibration.probability
+        first = _calibrated(whole, judged.seen, seed, 0)[0].probability
         if agreement_within(judged.image_of, first, judged.seen) < TOGETHER:
             kinds["siblings"] = sibling_evidence(fit, judged.captions, first)
-            every = list(kinds.values())
-            whole = _combine_by_split(fit, every, judged.seen) if group else combine(fit, every)
+            whole = _weighed(fit, kinds, judged.seen, seed)
     calibration, group = _calibrated(whole, judged.seen, seed, resamples)
     rate, low, high = (float(ends[group]) for ends in (calibration.rates, calibration.low, calibration.high))
     others = float(calibration.rates[0]) if group else None
@@ -184,19 +182,27 @@ def _believe(
     return Belief(calibration.probability, rate, low, high, calibration.auroc, fold, others, detectors=detectors)
 
 
-def _combine_by_split(fit: CrossFit, kinds: list[Evidence], seen: NDArray[np.bool_]) -> Evidence:
+def _weighed(fit: CrossFit, kinds: Mapping[str, Evidence], seen: NDArray[np.bool_], seed: int) -> Evidence:
+    """Kinds of evidence as one: weighed as if no pair were mismatched, and once more with the rate that this shows."""
+    every = list(kinds.values())
+    calibration, group = _calibrated(combine(fit, every), seen, seed, 0)
+    rates = np.minimum(calibration.rates, LARGEST_RATE)
+    return _combine_by_split(fit, every, seen, rates) if group else combine(fit, every, float(rates[0]))
+
+
+def _combine_by_split(fit: CrossFit, kinds: list[Evidence], seen: NDArray[np.bool_], rates: Reals) -> Evidence:
     """Weigh the evidence of training pairs and of the others by weights of their own, fitted on them alone.
 
     Where rates differ, so does what the other captions of an image are worth. Evidence is in units of known mismatches
     of the same side, so that both sides can be calibrated together; decoys across the sides are left out.
     """
     pairs, decoys, kept = np.zeros(len(fit)), np.zeros(len(fit.decoy_images)), np.zeros(len(fit.decoy_images), np.bool_)
-    for side in (seen, ~seen):
+    for side, rate in ((~seen, float(rates[0])), (seen, float(rates[1]))):
         rows, place = np.flatnonzero(side), np.cumsum(side) - 1
         own = side[fit.decoy_images] & side[fit.decoy_captions]
         left, right = place[fit.decoy_images[own]], place[fit.decoy_captions[own]]
         part = CrossFit(fit.image_of[rows], fit.group_of[rows], fit.fold[rows], left, right)
-        found = combine(part, [Evidence(kind.pairs[rows], kind.decoys[own]) for kind in kinds])
+        found = combine(part, [Evidence(kind.pairs[rows], kind.decoys[own]) for kind in kinds], rate)
         spread = found.decoys.std() + 1e-9
         pairs[rows] = (found.pairs - found.decoys.mean()) / spread
         decoys[own] = (found.decoys - found.decoys.mean()) / spread
