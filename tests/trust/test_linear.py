@@ -12,9 +12,9 @@ from pairsift.trust.linear import canonical_codes, linear_evidence, principal
 pytestmark = pytest.mark.usefixtures("own_references")
 
 
-def inverse_root(covariance):
+def inverse_root(covariance, ridge):
     values, vectors = np.linalg.eigh(covariance)
-    return vectors @ np.diag((values + 0.1 * values.max()) ** -0.5) @ vectors.T
+    return vectors @ np.diag((values + ridge * values.max()) ** -0.5) @ vectors.T
 
 
 def naive_codes(fit, images, captions, fold, directions=128, trust=None):
@@ -24,7 +24,8 @@ def naive_codes(fit, images, captions, fold, directions=128, trust=None):
     d = x.shape[1]
     weight = np.ones(len(fit)) if trust is None else trust[fold]
     whole = np.cov(x[~own], y[~own], rowvar=False, bias=True, aweights=weight[~own])
-    left, right = inverse_root(whole[:d, :d]), inverse_root(whole[d:, d:])
+    ridge = 0.1 * min(1.0, (2000 / weight[~own].sum()) ** 0.5)
+    left, right = inverse_root(whole[:d, :d], ridge), inverse_root(whole[d:, d:], ridge)
     u, s, v = np.linalg.svd(left @ whole[:d, d:] @ right)
     k = min(directions, len(s))
     means = (np.average(side[~own], axis=0, weights=weight[~own]) for side in (x, y))
@@ -34,12 +35,14 @@ def naive_codes(fit, images, captions, fold, directions=128, trust=None):
     )
 
 
-@pytest.mark.parametrize(("directions", "told", "rows"), [(128, False, 64), (2, False, 64), (128, True, 7)])
+@pytest.mark.parametrize(
+    ("directions", "told", "rows"), [(128, 0, 64), (2, 0, 64), (128, 1, 7), (128, 800, 64)]
+)  # weights up to 800 stand for many pairs
 def test_codes_match_numpy_on_the_other_folds(monkeypatch, directions, told, rows):
     monkeypatch.setattr(linear, "DIRECTIONS", directions)
     monkeypatch.setattr(linear, "ROWS", rows)
     fit, images, captions = small(30, 2, 3)
-    trust = np.random.default_rng(3).random((3, len(fit))) if told else None
+    trust = told * np.random.default_rng(3).random((3, len(fit))) if told else None
     codes = canonical_codes(fit, images, captions, trust)
     for fold, members in enumerate(fit.members()):
         left, right = (side.numpy() for side in codes(fold, members))

@@ -11,6 +11,7 @@ from pairsift.trust.crossfit import CrossFit, Reals, Vectors
 
 DIRECTIONS = 128
 RIDGE = 0.1  # share of the largest eigenvalue that is added to all
+FALLING = 2000  # total weight of the pairs from which on the ridge falls with its root
 WIDEST = 320  # features are first reduced to this many principal components
 ROWS = 65_536  # whose products are summed at once
 
@@ -36,9 +37,9 @@ def linear_evidence(
 ) -> Evidence:
     """Contrast pairs by the cosine of canonical variates that were fitted without their fold.
 
-    With covariances C over the other folds and ridges r, the singular vectors of
-    (C_xx + r I)^-1/2 C_xy (C_yy + r I)^-1/2 give at most 128 directions for either side; every direction counts by its
-    canonical correlation. Pairs count in C as far as they are believed.
+    With covariances C over the other folds and ridges r, a tenth of the largest eigenvalue and of many pairs less, the
+    singular vectors of (C_xx + r I)^-1/2 C_xy (C_yy + r I)^-1/2 give at most 128 directions for either side; every
+    direction counts by its canonical correlation. Pairs count in C as far as they are believed.
 
     Args:
         fit: The pairs, their folds and the decoys.
@@ -88,19 +89,19 @@ def _canonical(moments: list[Tensor]) -> tuple[Tensor, ...]:
     count, sum_x, sum_y, xx, yy, xy = moments
     count = count.clamp(min=1e-9)
     mean_x, mean_y = sum_x / count, sum_y / count
-    left = _inverse_root(xx / count - torch.outer(mean_x, mean_x))
-    right = _inverse_root(yy / count - torch.outer(mean_y, mean_y))
+    ridge = float(RIDGE * (FALLING / count.clamp(min=FALLING)).sqrt())
+    left = _inverse_root(xx / count - torch.outer(mean_x, mean_x), ridge)
+    right = _inverse_root(yy / count - torch.outer(mean_y, mean_y), ridge)
     u, correlation, v = torch.linalg.svd(left @ (xy / count - torch.outer(mean_x, mean_y)) @ right, full_matrices=False)
     kept = correlation[:DIRECTIONS]
     projections = left @ u[:, : len(kept)] * kept, right @ v[: len(kept)].T * kept
     return tuple(part.float() for part in (mean_x, mean_y, *projections))
 
 
-def _inverse_root(covariance: Tensor) -> Tensor:
-    """(C + r I)^-1/2 with r a tenth of the largest eigenvalue of C."""
+def _inverse_root(covariance: Tensor, ridge: float) -> Tensor:
+    """(C + r I)^-1/2 with r this share of the largest eigenvalue of C."""
     values, vectors = torch.linalg.eigh(covariance)
-    ridge = RIDGE * values[-1].clamp(min=1e-12)
-    root: Tensor = (vectors / (values.clamp(min=0) + ridge).sqrt()) @ vectors.T
+    root: Tensor = (vectors / (values.clamp(min=0) + ridge * values[-1].clamp(min=1e-12)).sqrt()) @ vectors.T
     return root
 
 
