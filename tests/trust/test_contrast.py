@@ -9,6 +9,7 @@ from trust_helpers import naive_evidence, permuted, small, unit
 
 from pairsift.trust import contrast as module
 from pairsift.trust.contrast import contrast
+from pairsift.trust.crossfit import CrossFit, make_folds
 
 pytestmark = pytest.mark.usefixtures("own_references")
 
@@ -34,12 +35,14 @@ def test_evidence_matches_plain_loops():
     assert evidence.decoys == pytest.approx(decoys, abs=1e-6)
 
 
-def test_captions_of_a_pairs_own_image_are_no_references():
-    fit, _, _ = small(10, 2, 2)
+def test_captions_of_an_image_and_of_its_near_duplicates_are_no_references():
+    fit, _, _ = small(20, 1, 2)
+    group = fit.image_of // 2  # images 0 and 1 are near-duplicates
+    fit = CrossFit.make(fit.image_of, group, [f"caption {i}" for i in range(20)], make_folds(group, 2, 0), 0)
     images, captions = codes_of(fit)
     before = contrast(fit, given((images, captions)), 0)
     moved = captions.copy()
-    moved[0] = -moved[0]  # pair 1 has the same image
+    moved[0] = -moved[0]
     after = contrast(fit, given((images, moved)), 0)
     assert after.pairs[1] == before.pairs[1]
     same_fold = [i for i in range(2, len(fit)) if fit.fold[i] == fit.fold[0]]

@@ -70,7 +70,7 @@ def naive_contrast(fit, images, captions, left, right):
     scale, members = 20.0, [i for i in range(len(fit)) if fit.fold[i] == fit.fold[left]]
 
     def reach(own, query, references):
-        others = [j for j in members if fit.image_of[j] != fit.image_of[own]]
+        others = [j for j in members if fit.group_of[j] != fit.group_of[own]]
         if not others:
             return 0.0
         return math.log(sum(math.exp(scale * float(query @ references[j])) for j in others) / len(others)) / scale

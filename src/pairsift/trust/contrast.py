@@ -38,8 +38,10 @@ def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
         e(I, T) = cos(I, T) - 1/2s log mean_T' exp(s cos(I, T')) - 1/2s log mean_I' exp(s cos(I', T)),    s = 20
 
     The references are at most 1,024 pairs of the same fold, or of all folds where one has fewer than 50 pairs, without
-    those of the same image. What an image is given with does not count among its own references, so that evidence of
-    mismatched pairs and of decoys is distributed alike.
+    those of the same group of near-duplicate images. What an image is given with does not count among its own
+    references, nor does an image that a caption would fit as well as its own: all of these are in the fold of the pair
+    whose caption a decoy has, and hardly ever in the fold of a mismatched pair. So evidence of mismatched pairs and of
+    decoys is distributed alike.
 
     Args:
         fit: The pairs, their folds and the decoys.
@@ -57,7 +59,7 @@ def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
         place[members] = np.arange(len(members))
         pool = members if len(members) >= FEWEST else np.arange(len(fit))
         chosen = np.random.default_rng((seed, 9, fold)).permutation(pool)[:REFERENCES]
-        owners, theirs = (torch.from_numpy(fit.image_of[some]) for some in (members, chosen))
+        owners, theirs = (torch.from_numpy(fit.group_of[some]) for some in (members, chosen))
         other_images, other_captions = codes(fold, chosen)
         rows = _references(images, other_captions, owners, theirs)
         columns = _references(captions, other_images, owners, theirs)
@@ -71,7 +73,7 @@ def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
 
 
 def _references(queries: Tensor, references: Tensor, owners: Tensor, theirs: Tensor) -> Tensor:
-    """Log-mean-exp over the references that are not of the query's own image, divided by the scale, (n,)."""
+    """Log-mean-exp over the references that are not of the query's own group, divided by the scale, (n,)."""
     found = []
     for start in range(0, len(queries), 4096):
         part = slice(start, start + 4096)
