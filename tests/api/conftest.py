@@ -1,9 +1,12 @@
 """Scenes, drawn once, and one finished run on them."""
 
+from contextlib import contextmanager
+
 import pytest
 
 from pairsift.api.fit import fit
 from pairsift.pairs import write_scenes
+from pairsift.trust import heldout
 
 QUICK = {
     "batch_size": 64,
@@ -15,6 +18,20 @@ QUICK = {
     "pc2.clean_epochs": 2,
     "pc2.all_epochs": 1,
 }
+
+
+@contextmanager
+def divided_once():
+    """Divide few pairs into folds once and not five times: these tests are about runs, not about evidence."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(heldout, "STEADY", 1)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_evidence():
+    with divided_once():
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -35,4 +52,5 @@ def quick(place):
 
 @pytest.fixture(scope="session")
 def run(place, scenes, quick):
-    return fit(scenes, {**quick, "out": str(place / "run")}, progress=False)
+    with divided_once():
+        return fit(scenes, {**quick, "out": str(place / "run")}, progress=False)

@@ -67,7 +67,7 @@ def test_under_a_hundred_pairs_are_ranked_and_not_judged(source, capsys):
     assert len(table) == 99 and {row["verdict"] for row in table} == {"unknown"}
     assert not any(row["is_mismatch"] or row["suggested_caption"] for row in table)
     scores = [row["mismatch_score"] for row in table]
-    assert scores == sorted(scores) and len(set(scores)) > 50
+    assert scores == sorted(scores) and len(set(scores)) > 30
     metrics = json.loads((run.folder / "metrics.json").read_text())
     assert metrics["verdicts_given"] is False and metrics["detection"]["flagged"] == 0
     rate = metrics["noise_rate"]
