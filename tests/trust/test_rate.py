@@ -36,7 +36,7 @@ def test_the_quantile_is_the_share_of_decoys_no_higher():
 def test_the_density_is_a_beta_with_a_tail_that_rises_and_sums_to_one():
     u = (np.arange(200_000) + 0.5) / 200_000
     for a, b in ((1.5, 0.9), (5.5, 0.5), (30.0, 0.8)):
-        found = _density(u, np.array([a, b]))
+        found = _density(u, np.array([a, b, 0.05]))
         assert found == pytest.approx(0.95 * stats.beta.pdf(u, a, b) + 0.1 * u, rel=1e-6)
         assert (np.diff(found) >= 0).all() and found.mean() == pytest.approx(1, abs=0.01)
 
@@ -44,17 +44,22 @@ def test_the_density_is_a_beta_with_a_tail_that_rises_and_sums_to_one():
 @pytest.mark.parametrize("seed", range(3))
 def test_the_misfit_is_the_posterior_with_its_slope(seed):
     rng = np.random.default_rng(seed)
-    counts, theta, centres = rng.integers(0, 5, BINS), rng.normal(size=3), (np.arange(BINS) + 0.5) / BINS
+    counts, theta, centres = (
+        rng.integers(0, 5, BINS),
+        np.append(rng.normal(size=3), 0.02),
+        (np.arange(BINS) + 0.5) / BINS,
+    )
 
     def naive(theta):
         rate, a, b = 1 / (1 + np.exp(-theta[0])), 1 + np.exp(theta[1]), 1 / (1 + np.exp(-theta[2]))
-        prior = stats.norm.logpdf(theta[1], 0.5, 1) + stats.norm.logpdf(theta[2], 0, 1.5)
+        shape = np.array([a, b, theta[3]])
+        prior = stats.norm.logpdf(theta[1], 0.5, 1) + stats.norm.logpdf(theta[2], 0, 1.5) + 40 * theta[3]
         return -prior - sum(
-            c * np.log(rate + (1 - rate) * _density(u, np.array([a, b]))) for c, u in zip(counts, centres, strict=True)
+            c * np.log(rate + (1 - rate) * _density(u, shape)) for c, u in zip(counts, centres, strict=True)
         )
 
     value, slope = _misfit(theta, counts, centres)
-    assert value - _misfit(np.zeros(3), counts, centres)[0] == pytest.approx(naive(theta) - naive(np.zeros(3)))
+    assert value - _misfit(np.zeros(4), counts, centres)[0] == pytest.approx(naive(theta) - naive(np.zeros(4)))
     assert slope == pytest.approx(approx_fprime(theta, naive, 1e-6), rel=1e-3, abs=1e-2)
 
 
@@ -62,7 +67,8 @@ def test_the_profile_holds_the_rates_that_some_shape_makes_likely():
     rng, centres = np.random.default_rng(0), (np.arange(BINS) + 0.5) / BINS
     u = np.concatenate([rng.random(40), rng.beta(4, 0.5, 160)])
     counts = np.bincount(np.minimum((u * BINS).astype(int), BINS - 1), minlength=BINS)
-    grid = [(theta, tau) for theta in np.linspace(-1, 4, 21) for tau in np.linspace(-3, 3, 21)]
+    places = np.meshgrid(np.linspace(-1, 4, 19), np.linspace(-3, 3, 19), [0.0, 0.025, 0.05])
+    grid = np.stack([place.ravel() for place in places], 1)
     rates = np.arange(0.01, 0.5, 0.02)
     best = np.array(
         [min(_misfit(np.array([np.log(rate / (1 - rate)), *at]), counts, centres)[0] for at in grid) for rate in rates]
@@ -72,6 +78,18 @@ def test_the_profile_holds_the_rates_that_some_shape_makes_likely():
     assert low == pytest.approx(likely[0], abs=0.03)
     assert high == pytest.approx(min(likely[-1], largest_rate(counts, 1.645, 1.0)), abs=0.03)
     assert 0 < low < 0.2 < high < 0.6
+
+
+def test_few_mismatches_among_pairs_that_evidence_tells_apart_are_not_taken_for_a_tail():
+    rng = np.random.default_rng(0)
+    evidence, group, matched = drawn_evidence([0.05], 8000, apart=6.0)
+    found = calibrate(evidence, group, 0, 5)
+    assert found.rates[0] == pytest.approx(1 - matched.mean(), abs=0.008)
+    assert (found.probability[~matched] < 0.5).mean() > 0.8
+    tailed = Evidence(
+        np.where(rng.random(8000) < 0.05, 6 * rng.random(8000) - 2, evidence.pairs[matched][0] + 1), evidence.decoys
+    )
+    assert calibrate(tailed, group, 0, 5).rates[0] < 0.04
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.06, 0.3])

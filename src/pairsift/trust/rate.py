@@ -19,11 +19,12 @@ LOWEST, HIGHEST = 0.1, 0.6  # quantiles of the decoys between which the largest 
 MANY = 1000  # number of pairs of which the two estimates of the density weigh the same
 STEEPNESS = 0.5  # log(a - 1) that is likeliest beforehand, where a is the first number of the beta density
 WIDTH = 1.5  # deviation of the logit of b beforehand
-BOUNDS = ((-8.0, 8.0), (-3.0, 5.0), (-6.0, 6.0))  # of the logit of the rate, log(a - 1) and the logit of b
 DROP = 1.353  # of the logarithm of the likelihood, at which a profile's interval holds nine of ten
 ERRORS = 1.645  # standard errors that one of twenty counts exceeds
 HALVINGS = 12
-TAIL = 0.05  # share of the matching pairs whose evidence is hardly better than that of mismatched ones
+TAIL = 0.05  # largest share of the matching pairs whose evidence is hardly better than that of mismatched ones
+TAILED = 2.0  # logarithm of how much likelier the largest tail is beforehand than none
+BOUNDS = ((-8.0, 8.0), (-3.0, 5.0), (-6.0, 6.0), (0.0, TAIL))  # of rate's logit, log(a - 1), b's logit, and tail
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,14 @@ def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -
     Evidence becomes u, the share of decoys below it. Mismatched pairs then have u uniform on [0, 1], as p-values have
     under the null hypothesis. u of matching pairs is modelled by a rising density (a beta-uniform mixture with a tail):
 
-        f(u) = rate + (1 - rate) h(u),    h(u) = 0.95 Beta(u; a, b) + 0.05 * 2u,    a >= 1 >= b.
+        f(u) = rate + (1 - rate) h(u),    h(u) = (1 - t) Beta(u; a, b) + t * 2u,    a >= 1 >= b,    t <= 0.05.
 
-    a and b are those of greatest likelihood over all pairs. A group's rate is that of greatest likelihood too, or less:
-    at most the smallest, over q from 0.1 to 0.6, of (share of the group's pairs with u < q and one standard error) / q,
-    which is the largest share of mismatches that the small u leave room for. The probability is the posterior
-    1 - rate / f(u). Of many pairs a rising density without a form is known better than the beta's, so the posterior by
-    isotonic regression of pairs against decoys counts by n / (n + 1000), the beta's by the rest.
+    a, b and t are those of greatest likelihood over all pairs; t is 0.05 where nothing speaks against it. A group's
+    rate is that of greatest likelihood too, or less: at most the smallest, over q from 0.1 to 0.6, of (share of the
+    group's pairs with u < q and one standard error) / q, which is the largest share of mismatches that the small u
+    leave room for. The probability is the posterior 1 - rate / f(u). Of many pairs a rising density without a form is
+    known better than this one, so the posterior by isotonic regression of pairs against decoys counts by
+    n / (n + 1000), this one's by the rest.
 
     The interval of a rate holds the quantiles from 5% to 95% over resampled pairs, and every rate whose likelihood at
     its best shape is at most exp(1.35) times smaller than the greatest (a profile likelihood, 90%) and that the small u
@@ -122,14 +124,14 @@ def largest_rate(counts: NDArray[np.int64], errors: float = 1.0, more: float = 0
 
 def _density(u: Reals, shape: Reals) -> Reals:
     """h(u)."""
-    a, b = shape
-    return np.asarray((1 - TAIL) * np.exp((a - 1) * np.log(u) + (b - 1) * np.log1p(-u) - betaln(a, b)) + TAIL * 2 * u)
+    a, b, tail = shape
+    return np.asarray((1 - tail) * np.exp((a - 1) * np.log(u) + (b - 1) * np.log1p(-u) - betaln(a, b)) + tail * 2 * u)
 
 
 def _shape(counts: NDArray[np.int64], centres: Reals, near: Reals | None = None) -> Reals:
-    """a and b of greatest likelihood, with a weak prior at a = 2.6 and b = 0.5, (2,)."""
+    """a, b and t of greatest likelihood, with a weak prior at a = 2.6, b = 0.5 and the largest t, (3,)."""
     if near is None:
-        starts = [np.array([start, STEEPNESS, 0.0]) for start in (-3.0, -0.5, 1.0)]
+        starts = [np.array([start, STEEPNESS, 0.0, TAIL]) for start in (-3.0, -0.5, 1.0)]
     else:
         starts = [_theta(0.27, near)]
     found = [minimize(_misfit, start, (counts, centres), "L-BFGS-B", jac=True, bounds=BOUNDS) for start in starts]
@@ -137,16 +139,23 @@ def _shape(counts: NDArray[np.int64], centres: Reals, near: Reals | None = None)
 
 
 def _misfit(theta: Reals, counts: NDArray[np.int64], centres: Reals) -> tuple[float, Reals]:
-    """Negative logarithm of likelihood and prior of the logit of the rate, log(a - 1) and the logit of b; its slope."""
-    rate, (a, b), log_u, log_v = expit(theta[0]), _shaped(theta), np.log(centres), np.log1p(-centres)
-    density = _density(centres, np.array([a, b]))
+    """Negative logarithm of likelihood and prior, and its slope, in the four numbers that `BOUNDS` holds."""
+    rate, shape, log_u, log_v = expit(theta[0]), _shaped(theta), np.log(centres), np.log1p(-centres)
+    a, b, tail = shape
+    density = _density(centres, shape)
+    beta = _density(centres, np.array([a, b, 0.0]))
     whole = rate + (1 - rate) * density
-    weight, beta = counts / whole, (1 - rate) * (density - TAIL * 2 * centres)
-    by_a, by_b = (beta * (log_u + digamma(a + b) - digamma(a)), beta * (log_v + digamma(a + b) - digamma(b)))
-    slope = [rate * (1 - rate) * (1 - density) @ weight, (a - 1) * by_a @ weight, b * (1 - b) * by_b @ weight]
-    prior = np.array([0.0, theta[1] - STEEPNESS, theta[2] / WIDTH**2])
-    value = (theta[1] - STEEPNESS) ** 2 / 2 + (theta[2] / WIDTH) ** 2 / 2 - (counts * np.log(whole)).sum()
-    return float(value), prior - np.array(slope)
+    weight = counts / whole
+    by_a, by_b = log_u + digamma(a + b) - digamma(a), log_v + digamma(a + b) - digamma(b)
+    slope = [
+        rate * (1 - rate) * (1 - density) @ weight,
+        (1 - rate) * (1 - tail) * (a - 1) * (beta * by_a) @ weight,
+        (1 - rate) * (1 - tail) * b * (1 - b) * (beta * by_b) @ weight,
+        (1 - rate) * (2 * centres - beta) @ weight,
+    ]
+    prior = np.array([0.0, theta[1] - STEEPNESS, theta[2] / WIDTH**2, -TAILED / TAIL])
+    value = (theta[1] - STEEPNESS) ** 2 / 2 + (theta[2] / WIDTH) ** 2 / 2 - TAILED * tail / TAIL
+    return float(value - (counts * np.log(whole)).sum()), prior - np.array(slope)
 
 
 def _profile(counts: NDArray[np.int64], centres: Reals, shape: Reals, rate: float) -> tuple[float, float]:
@@ -172,13 +181,13 @@ def _profile(counts: NDArray[np.int64], centres: Reals, shape: Reals, rate: floa
 
 
 def _theta(rate: float, shape: Reals) -> Reals:
-    """Logit of the rate, log(a - 1) and logit of b, within their bounds, (3,)."""
-    theta = np.array([logit(rate), np.log(max(shape[0] - 1, 1e-9)), logit(shape[1])])
+    """Logit of the rate, log(a - 1), logit of b and tail, within their bounds, (4,)."""
+    theta = np.array([logit(rate), np.log(max(shape[0] - 1, 1e-9)), logit(shape[1]), shape[2]])
     return np.asarray(np.clip(theta, *np.transpose(BOUNDS)))
 
 
 def _shaped(theta: Reals) -> Reals:
-    return np.array([1 + np.exp(theta[1]), expit(theta[2])])
+    return np.array([1 + np.exp(theta[1]), expit(theta[2]), theta[3]])
 
 
 def _rate(counts: NDArray[np.int64], centres: Reals, shape: Reals, steps: int = 300) -> float:
@@ -212,4 +221,5 @@ def _posterior(ratio: Reals, rate: Reals) -> Reals:
 
 def _auroc(shape: Reals) -> float:
     """Mean of h: the probability that a matching pair's u exceeds a uniform one."""
-    return float((1 - TAIL) * shape[0] / shape.sum() + TAIL * 2 / 3)
+    a, b, tail = shape
+    return float((1 - tail) * a / (a + b) + tail * 2 / 3)
