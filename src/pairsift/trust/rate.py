@@ -21,7 +21,7 @@ STEEPNESS = 0.5  # log(a - 1) that is likeliest beforehand, where a is the first
 WIDTH = 1.5  # deviation of the logit of b beforehand
 DROP = 1.353  # of the logarithm of the likelihood, at which a profile's interval holds nine of ten
 ERRORS = 1.645  # standard errors that one of twenty counts exceeds
-HALVINGS = 12
+HALVINGS = 12  # of the range in which an end of a profile's interval lies
 TAIL = 0.05  # largest share of the matching pairs whose evidence is hardly better than that of mismatched ones
 TAILED = 2.0  # logarithm of how much likelier the largest tail is beforehand than none
 BOUNDS = ((-8.0, 8.0), (-3.0, 5.0), (-6.0, 6.0), (0.0, TAIL))  # of rate's logit, log(a - 1), b's logit, and tail
@@ -85,20 +85,12 @@ def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -
     counts = np.stack([np.bincount(bins[group == one], minlength=BINS) for one in range(groups)])
     shape = _shape(counts.sum(0), centres)
     rates = np.array([_rate(count, centres, shape) for count in counts])
-    rng, drawn = np.random.default_rng((seed, 11)), np.tile(rates, (max(1, resamples), 1))
-    for sample in range(resamples):
-        again = np.stack([rng.multinomial(count.sum(), count / max(1, count.sum())) for count in counts])
-        moved = _shape(again.sum(0), centres, shape)
-        drawn[sample] = [_rate(count, centres, moved) for count in again]
-    low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
-    if resamples:
-        ends = np.array([_profile(count, centres, shape, rate) for count, rate in zip(counts, rates, strict=True)])
-        low, high = np.minimum(low, ends[:, 0]), np.maximum(high, ends[:, 1])
+    low, high = _interval(counts, centres, shape, rates, np.random.default_rng((seed, 11)), resamples)
     density = _density(np.clip(u, 0.5 / BINS, 1 - 0.5 / BINS), shape)
     free = _rising(evidence, float(rates[group].mean()) if len(u) else 0.0)
     share, own = len(u) / (len(u) + MANY), np.maximum(rates, 0.1 / max(1, len(u)))[group]
     probability = share * _posterior(free, own) + (1 - share) * _posterior(density, own)
-    return Calibration(rates, np.minimum(low, rates), np.maximum(high, rates), probability, _auroc(shape))
+    return Calibration(rates, low, high, probability, _auroc(shape))
 
 
 def decoy_quantile(evidence: Evidence) -> Reals:
@@ -133,7 +125,7 @@ def _shape(counts: NDArray[np.int64], centres: Reals, near: Reals | None = None)
     if near is None:
         starts = [np.array([start, STEEPNESS, 0.0, TAIL]) for start in (-3.0, -0.5, 1.0)]
     else:
-        starts = [_theta(0.27, near)]
+        starts = [_theta(expit(-1.0), near)]
     found = [minimize(_misfit, start, (counts, centres), "L-BFGS-B", jac=True, bounds=BOUNDS) for start in starts]
     return _shaped(min(found, key=lambda one: float(one.fun)).x)
 
@@ -156,6 +148,27 @@ def _misfit(theta: Reals, counts: NDArray[np.int64], centres: Reals) -> tuple[fl
     prior = np.array([0.0, theta[1] - STEEPNESS, theta[2] / WIDTH**2, -TAILED / TAIL])
     value = (theta[1] - STEEPNESS) ** 2 / 2 + (theta[2] / WIDTH) ** 2 / 2 - TAILED * tail / TAIL
     return float(value - (counts * np.log(whole)).sum()), prior - np.array(slope)
+
+
+def _interval(
+    counts: NDArray[np.int64],
+    centres: Reals,
+    shape: Reals,
+    rates: Reals,
+    rng: np.random.Generator,
+    resamples: int,
+) -> tuple[Reals, Reals]:
+    """Ends of the rates that resampled pairs have, and of those that are likely; the rates alone without resamples."""
+    if not resamples:
+        return rates, rates
+    drawn = np.empty((resamples, len(rates)))
+    for sample in range(resamples):
+        again = np.stack([rng.multinomial(count.sum(), count / max(1, count.sum())) for count in counts])
+        moved = _shape(again.sum(0), centres, shape)
+        drawn[sample] = [_rate(count, centres, moved) for count in again]
+    low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
+    likely = np.array([_profile(count, centres, shape, rate) for count, rate in zip(counts, rates, strict=True)])
+    return np.minimum(rates, np.minimum(low, likely[:, 0])), np.maximum(rates, np.maximum(high, likely[:, 1]))
 
 
 def _profile(counts: NDArray[np.int64], centres: Reals, shape: Reals, rate: float) -> tuple[float, float]:
