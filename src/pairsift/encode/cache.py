@@ -97,11 +97,11 @@ def _images(
         return found
 
     def chunks(start: int) -> Iterator[_Chunk]:
-        earlier = KnownImages(folder, prefix)
+        known_images = KnownImages(folder, prefix)
         marked(np.arange(start))
 
         def chunk(rows: Ints) -> _Chunk:
-            known = {row: earlier.find(mark) for row, mark in marked(rows).items()}
+            known = {row: known_images.find(mark) for row, mark in marked(rows).items()}
             return _image_chunk(rows, pairs.paths, wanted, known, encoder, layout)
 
         batches = (np.arange(at, min(at + batch_size, layout.rows)) for at in range(start, layout.rows, batch_size))
