@@ -38,10 +38,9 @@ def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
         e(I, T) = cos(I, T) - 1/2s log mean_T' exp(s cos(I, T')) - 1/2s log mean_I' exp(s cos(I', T)),    s = 20
 
     The references are at most 1,024 pairs of the same fold, or of all folds where one has fewer than 50 pairs, without
-    those of the same group of near-duplicate images. What an image is given with does not count among its own
-    references, nor does an image that a caption would fit as well as its own: all of these are in the fold of the pair
-    whose caption a decoy has, and hardly ever in the fold of a mismatched pair. So evidence of mismatched pairs and of
-    decoys is distributed alike.
+    those of the same group of near-duplicate images. Without that, evidence of mismatched pairs and of decoys would be
+    distributed differently: a decoy's caption comes from the same fold, with all near-duplicates of its true image; the
+    true image of a mismatched pair's caption mostly lies in another fold.
 
     Args:
         fit: The pairs, their folds and the decoys.

@@ -169,12 +169,12 @@ def _believe(
     kinds |= {"near_images": near[0], "near_captions": near[1]}
     if networks is not None and trust is not None:
         kinds["networks"] = networks(fit, trust)
-    whole = _weighed(fit, kinds, judged.seen, seed)
+    whole = _weigh(fit, kinds, judged.seen, seed)
     if len(np.unique(judged.image_of)) < len(judged):
         first = _calibrated(whole, judged.seen, seed, 0)[0].probability
         if agreement_within(judged.image_of, first, judged.seen) < TOGETHER:
             kinds["siblings"] = sibling_evidence(fit, judged.captions, first)
-            whole = _weighed(fit, kinds, judged.seen, seed)
+            whole = _weigh(fit, kinds, judged.seen, seed)
     calibration, group = _calibrated(whole, judged.seen, seed, resamples)
     rate, low, high = (float(ends[group]) for ends in (calibration.rates, calibration.low, calibration.high))
     others = float(calibration.rates[0]) if group else None
@@ -182,8 +182,8 @@ def _believe(
     return Belief(calibration.probability, rate, low, high, calibration.auroc, fold, others, detectors=detectors)
 
 
-def _weighed(fit: CrossFit, kinds: Mapping[str, Evidence], seen: NDArray[np.bool_], seed: int) -> Evidence:
-    """Kinds of evidence as one: weighed as if no pair were mismatched, and once more with the rate that this shows."""
+def _weigh(fit: CrossFit, kinds: Mapping[str, Evidence], seen: NDArray[np.bool_], seed: int) -> Evidence:
+    """Combine kinds of evidence as if no pair were mismatched, and once more with the rate that this shows."""
     every = list(kinds.values())
     calibration, group = _calibrated(combine(fit, every), seen, seed, 0)
     rates = np.minimum(calibration.rates, LARGEST_RATE)

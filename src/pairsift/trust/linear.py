@@ -11,7 +11,7 @@ from pairsift.trust.crossfit import CrossFit, Reals, Vectors
 
 DIRECTIONS = 128
 RIDGE = 0.1  # share of the largest eigenvalue that is added to all
-FALLING = 2000  # total weight of the pairs from which on the ridge falls with its root
+FULL_RIDGE = 2000  # total weight of the pairs from which on the ridge falls with its root
 WIDEST = 320  # features are first reduced to this many principal components
 ROWS = 65_536  # whose products are summed at once
 
@@ -89,7 +89,7 @@ def _canonical(moments: list[Tensor]) -> tuple[Tensor, ...]:
     count, sum_x, sum_y, xx, yy, xy = moments
     count = count.clamp(min=1e-9)
     mean_x, mean_y = sum_x / count, sum_y / count
-    ridge = float(RIDGE * (FALLING / count.clamp(min=FALLING)).sqrt())
+    ridge = float(RIDGE * (FULL_RIDGE / count.clamp(min=FULL_RIDGE)).sqrt())
     left = _inverse_root(xx / count - torch.outer(mean_x, mean_x), ridge)
     right = _inverse_root(yy / count - torch.outer(mean_y, mean_y), ridge)
     u, correlation, v = torch.linalg.svd(left @ (xy / count - torch.outer(mean_x, mean_y)) @ right, full_matrices=False)

@@ -23,7 +23,7 @@ DROP = 1.353  # of the logarithm of the likelihood, at which a profile's interva
 ERRORS = 1.645  # standard errors that one of twenty counts exceeds
 HALVINGS = 12  # of the range in which an end of a profile's interval lies
 TAIL = 0.05  # largest share of the matching pairs whose evidence is hardly better than that of mismatched ones
-TAILED = 2.0  # logarithm of how much likelier the largest tail is beforehand than none
+TAIL_PRIOR = 2.0  # logarithm of how much likelier the largest tail is beforehand than none
 BOUNDS = ((-8.0, 8.0), (-3.0, 5.0), (-6.0, 6.0), (0.0, TAIL))  # of rate's logit, log(a - 1), b's logit, and tail
 
 
@@ -99,18 +99,18 @@ def decoy_quantile(evidence: Evidence) -> Reals:
     return np.asarray((np.searchsorted(known, evidence.pairs, side="right") + 0.5) / (len(known) + 1))
 
 
-def largest_rate(counts: NDArray[np.int64], errors: float = 1.0, more: float = 0.0) -> float:
+def largest_rate(counts: NDArray[np.int64], errors: float = 1.0, variance: float = 0.0) -> float:
     """Return the largest share of uniform values that these counts leave room for, [0, 1].
 
     Args:
         counts: Values in equal bins of [0, 1], (bins,).
         errors: Number of standard errors that are added.
-        more: Added to the variance of a count; with 1 also counts of 0 leave some room.
+        variance: Added to that of a count; with 1 also counts of 0 leave some room.
     """
     total = max(1, int(counts.sum()))
     edges = np.arange(int(LOWEST * len(counts)), int(HIGHEST * len(counts)) + 1, max(1, len(counts) // 20))
     below = np.cumsum(counts)[edges - 1]
-    error = np.sqrt(below * (1 - below / total) + more)
+    error = np.sqrt(below * (1 - below / total) + variance)
     return float(np.clip(((below + errors * error) / total * len(counts) / edges).min(), 0, 1))
 
 
@@ -145,8 +145,8 @@ def _misfit(theta: Reals, counts: NDArray[np.int64], centres: Reals) -> tuple[fl
         (1 - rate) * (1 - tail) * b * (1 - b) * (beta * by_b) @ weight,
         (1 - rate) * (2 * centres - beta) @ weight,
     ]
-    prior = np.array([0.0, theta[1] - STEEPNESS, theta[2] / WIDTH**2, -TAILED / TAIL])
-    value = (theta[1] - STEEPNESS) ** 2 / 2 + (theta[2] / WIDTH) ** 2 / 2 - TAILED * tail / TAIL
+    prior = np.array([0.0, theta[1] - STEEPNESS, theta[2] / WIDTH**2, -TAIL_PRIOR / TAIL])
+    value = (theta[1] - STEEPNESS) ** 2 / 2 + (theta[2] / WIDTH) ** 2 / 2 - TAIL_PRIOR * tail / TAIL
     return float(value - (counts * np.log(whole)).sum()), prior - np.array(slope)
 
 
