@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-from sklearn.preprocessing import normalize
 
 from pairsift.encode.encoder import Array, TextEncoder, digest
 
@@ -33,4 +32,6 @@ class JoinedEncoder:
         """Encode captions, -> (n, dim) float32."""
         if not captions:
             return np.zeros((0, self.dim), np.float32)
+        from sklearn.preprocessing import normalize
+
         return np.concatenate([normalize(np.asarray(part.encode(captions))) for part in self.parts], 1)

@@ -6,19 +6,19 @@ import os
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import save_file
-from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
-from sklearn.preprocessing import normalize
-from sklearn.utils.extmath import randomized_svd
 
 from pairsift.encode.encoder import Array, digest, readable
 from pairsift.errors import InputError
+
+if TYPE_CHECKING:
+    from sklearn.feature_extraction.text import HashingVectorizer
 
 LENGTHS = (1, 4)  # of n-grams, in characters
 BUCKETS = 2**15
@@ -59,6 +59,9 @@ class NgramEncoder:
         Args:
             captions: The captions. The vectors have at most 256 values, and fewer where there are fewer captions.
         """
+        from sklearn.feature_extraction.text import TfidfTransformer
+        from sklearn.utils.extmath import randomized_svd
+
         if len(captions) > SAMPLE:
             rows = np.sort(np.random.default_rng(SEED).choice(len(captions), SAMPLE, replace=False))
             captions = [captions[row] for row in rows]
@@ -79,6 +82,8 @@ class NgramEncoder:
         """Encode captions, -> (n, dim) float32."""
         if not captions:
             return np.zeros((0, self.dim), np.float32)
+        from sklearn.preprocessing import normalize
+
         counts = _damped(self._counter.transform(readable(captions)))
         return np.asarray(normalize(counts @ self._projection), np.float32)
 
@@ -109,6 +114,8 @@ class NgramEncoder:
 
 
 def _counter(buckets: int, lengths: tuple[int, int]) -> HashingVectorizer:
+    from sklearn.feature_extraction.text import HashingVectorizer  # a second or two: for those who use it
+
     return HashingVectorizer(
         analyzer="char_wb",
         ngram_range=lengths,
