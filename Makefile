@@ -1,5 +1,6 @@
 PYTHON ?= python3
 VENV := .venv
+WORKERS ?= 2
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
@@ -15,8 +16,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## Make captioned scenes, plant mismatches, train, and find them.
 	$(BIN)/pairsift demo
 
-test: $(STAMP)  ## Run the tests.
-	$(BIN)/python -m pytest
+test: $(STAMP)  ## Run the tests in WORKERS processes of one thread each.
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 lint: $(STAMP)  ## Format, lint, types, import rules.
 	$(BIN)/ruff format --check .

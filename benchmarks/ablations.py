@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from flickr8k import measure, page, write
+from option_names import present
 
 IMAGES = 2000
 Row = dict[str, Any]
@@ -52,13 +53,13 @@ class Study:
 
 
 WHOLE: dict[str, list[str]] = {"whole": []}
-PC2 = ("pc2.search=batch",)
+PC2 = ("pc2.captions.search=batch",)
 PCSR = (
-    "pcsr.threshold=0.5",
-    "pcsr.search=batch",
-    "pcsr.clean_epochs=2",
-    "pcsr.refine_epochs=1",
-    "pcsr.all_epochs=3",
+    "pcsr.division.threshold=0.5",
+    "pcsr.captions.search=batch",
+    "pcsr.epochs.clean=2",
+    "pcsr.epochs.refine=1",
+    "pcsr.epochs.all=3",
 )
 STUDIES: dict[str, Study] = {
     "pc2_components": Study(
@@ -67,29 +68,37 @@ STUDIES: dict[str, Study] = {
         (0.4,),
         WHOLE
         | {
-            "no rectification": ["pc2.rectify=false"],
-            "no pseudo-captions": ["pc2.noisy_weight=0"],
-            "pseudo-classification alone": ["pc2.rectify=false", "pc2.noisy_weight=0"],
+            "no rectification": ["pc2.stability.rectify=false"],
+            "no pseudo-captions": ["pc2.weights.noisy=0"],
+            "pseudo-classification alone": ["pc2.stability.rectify=false", "pc2.weights.noisy=0"],
             "pseudo-captions by embeddings": [
-                "pc2.rectify=false",
-                "pc2.alike=embedding",
-                "pc2.pseudo_weight=0",
-                "pc2.entropy_weight=0",
+                "pc2.stability.rectify=false",
+                "pc2.captions.compare=embedding",
+                "pc2.weights.pseudo=0",
+                "pc2.weights.entropy=0",
             ],
-            "PC2* (supplement, Table 3)": ["pc2.mismatch_threshold=0.5"],
-            "search among all clean pairs (not in the paper)": ["pc2.search=epoch"],
+            "PC2* (supplement, Table 3)": ["pc2.captions.mismatch_threshold=0.5"],
+            "search among all clean pairs (not in the paper)": ["pc2.captions.search=epoch"],
         },
         PC2,
     ),
     "pc2_classes": Study(
-        "pc2", "Table 4", (0.4,), WHOLE | {f"K = {k}": [f"pc2.classes={k}"] for k in (32, 512, 2048, 8192)}, PC2
+        "pc2",
+        "Table 4",
+        (0.4,),
+        WHOLE | {f"K = {k}": [f"pc2.classifier.classes={k}"] for k in (32, 512, 2048, 8192)},
+        PC2,
     ),
     "pc2_curve": Study(
         "pc2", "Figure 5", (0.4,), WHOLE | {f"m = {m}": [f"infonce.base={m}"] for m in (1.5, 5, 20, 50)}, PC2
     ),
     "pc2_networks": Study("pc2", "(none)", (0.4,), WHOLE | {"one network": ["pc2.networks=1"]}, PC2),
     "pcsr_classes": Study(
-        "pcsr", "Table 3", (0.6,), WHOLE | {f"K = {k}": [f"pcsr.classes={k}"] for k in (32, 64, 128, 512)}, PCSR
+        "pcsr",
+        "Table 3",
+        (0.6,),
+        WHOLE | {f"K = {k}": [f"pcsr.classifier.classes={k}"] for k in (32, 64, 128, 512)},
+        PCSR,
     ),
     "pcsr_subsets": Study(
         "pcsr",
@@ -97,10 +106,10 @@ STUDIES: dict[str, Study] = {
         (0.6,),
         WHOLE
         | {
-            "clean and refinable": ["pcsr.noisy=refinable"],
-            "clean and ambiguous": ["pcsr.noisy=ambiguous"],
-            "clean": ["pcsr.noisy=none"],
-            "search among all clean pairs (not in the paper)": ["pcsr.search=epoch"],
+            "clean and refinable": ["pcsr.noisy.train=refinable"],
+            "clean and ambiguous": ["pcsr.noisy.train=ambiguous"],
+            "clean": ["pcsr.noisy.train=none"],
+            "search among all clean pairs (not in the paper)": ["pcsr.captions.search=epoch"],
         },
         PCSR,
     ),
@@ -109,7 +118,7 @@ STUDIES: dict[str, Study] = {
         "Table 5; its last row is PC2",
         (0.6,),
         WHOLE
-        | {"all noisy as refinable": ["pcsr.noisy_loss=refinable"], "all as ambiguous": ["pcsr.noisy_loss=ambiguous"]},
+        | {"all noisy as refinable": ["pcsr.noisy.loss=refinable"], "all as ambiguous": ["pcsr.noisy.loss=ambiguous"]},
         PCSR,
     ),
     "pcsr_without_division": Study("pc2", "PCSR's Table 5, last row", (0.6,), WHOLE, PC2),
@@ -119,11 +128,16 @@ STUDIES: dict[str, Study] = {
         (0.4,),
         WHOLE
         | {
-            "no averages": ["gsc.beta1=1", "gsc.beta2=1", "gsc.warmup_epochs=2", "gsc.epochs=6"],
+            "no averages": [
+                "gsc.indicators.beta1=1",
+                "gsc.indicators.beta2=1",
+                "gsc.epochs.warmup=2",
+                "gsc.epochs.train=6",
+            ],
             "one network": ["gsc.networks=1"],
-            "no intra-modal loss": ["gsc.gamma=0"],
-            "cross-modal indicator alone": ["gsc.indicators=cross_modal"],
-            "intra-modal indicator alone": ["gsc.indicators=intra_modal"],
+            "no intra-modal loss": ["gsc.intra_modal.gamma=0"],
+            "cross-modal indicator alone": ["gsc.indicators.use=cross_modal"],
+            "intra-modal indicator alone": ["gsc.indicators.use=intra_modal"],
         },
     ),
     "gsc_weights": Study(
@@ -131,15 +145,16 @@ STUDIES: dict[str, Study] = {
         "Figure 4",
         (0.4,),
         WHOLE
-        | {f"gamma = {g}": [f"gsc.gamma={g}"] for g in (0.001, 0.1, 1)}
-        | {f"beta_{k} = {b}": [f"gsc.beta{k}={b}"] for k in (1, 2) for b in (0.5, 0.9)}
-        | {f"both betas = {b}": [f"gsc.beta1={b}", f"gsc.beta2={b}"] for b in (0.5, 0.9)},
+        | {f"gamma = {g}": [f"gsc.intra_modal.gamma={g}"] for g in (0.001, 0.1, 1)}
+        | {f"beta_{k} = {b}": [f"gsc.indicators.beta{k}={b}"] for k in (1, 2) for b in (0.5, 0.9)}
+        | {f"both betas = {b}": [f"gsc.indicators.beta1={b}", f"gsc.indicators.beta2={b}"] for b in (0.5, 0.9)},
     ),
     "gsc_batch": Study(
         "gsc",
         "Table 6; B of the losses and of y_CM, S_IM stays with 1,024",
         (0.4,),
-        {"B = 512, y_CM by 32": []} | {f"B = {b}": [f"batch_size={b}", f"gsc.block={b}"] for b in (32, 64, 128, 192)},
+        {"B = 512, y_CM by 32": []}
+        | {f"B = {b}": [f"batch_size={b}", f"gsc.indicators.block={b}"] for b in (32, 64, 128, 192)},
     ),
     "npc_components": Study(
         "npc",
@@ -147,16 +162,16 @@ STUDIES: dict[str, Study] = {
         (0.2, 0.4, 0.6),
         WHOLE
         | {
-            "weights alone": ["npc.bank_weight=0"],
-            "bank's loss alone": ["npc.weigh=false"],
-            "neither": ["npc.weigh=false", "npc.bank_weight=0"],
+            "weights alone": ["npc.bank.weight=0"],
+            "bank's loss alone": ["npc.impact.weigh=false"],
+            "neither": ["npc.impact.weigh=false", "npc.bank.weight=0"],
         },
     ),
     "npc_threshold": Study(
         "npc",
         "Table 5; 0.8 is the preset",
         (0.0, 0.6),
-        {"tau = 0.8": []} | {f"tau = {t}": [f"npc.threshold={t}"] for t in (0.5, 0.7, 0.99)},
+        {"tau = 0.8": []} | {f"tau = {t}": [f"npc.bank.threshold={t}"] for t in (0.5, 0.7, 0.99)},
     ),
 }
 
@@ -190,7 +205,8 @@ def main() -> None:
 
 
 def key(row: Row) -> tuple[object, ...]:
-    return (row["method"], row["noise"], row["seed"], row["images"], *row["options"])
+    """What a row is looked up by, its options by their names of today: older rows have others."""
+    return (row["method"], row["noise"], row["seed"], row["images"], *map(present, row["options"]))
 
 
 def tables(rows: list[Row]) -> str:

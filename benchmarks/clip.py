@@ -25,6 +25,7 @@ import torch
 from pairsift.encode.features import Items
 from pairsift.loss.ranking import InfoNCE
 from pairsift.match import Clip
+from pairsift.match.clip import ClipOptions
 
 TOKENS, SIDE, VOCABULARY = 24, 224, 49408
 Row = dict[str, Any]
@@ -87,7 +88,8 @@ def measure(folder: str, setting: Row, chosen: Row) -> Row:
     torch.manual_seed(0)
     torch.set_num_threads(chosen["threads"])
     device, batch = torch.device(chosen["device"]), chosen["batch"]
-    matcher = Clip(folder, setting["freeze"], setting["micro_batch"]).to(device).train()
+    options = ClipOptions(checkpoint=folder, freeze=setting["freeze"], micro_batch=setting["micro_batch"])
+    matcher = Clip(options).to(device).train()
     optimizer = torch.optim.AdamW(matcher.parameters(), 1e-6, fused=True)
     pixels = Items(torch.randint(0, 256, (batch, 3, SIDE, SIDE), dtype=torch.uint8)).to(device)
     ids = torch.randint(600, VOCABULARY - 2, (batch, TOKENS))

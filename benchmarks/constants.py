@@ -21,8 +21,10 @@ from sklearn.metrics import roc_auc_score
 
 import verdicts as bench
 from pairsift.api.belief import Believer
-from pairsift.api.config import Config
+from pairsift.api.config import configure
+from pairsift.api.options import EncodeOptions
 from pairsift.api.prepare import prepare
+from pairsift.train.options import TrainOptions
 from pairsift.trust.crossfit import make_folds
 from pairsift.trust.heldout import Judged, _believe
 
@@ -74,10 +76,10 @@ def measure(kind: str, collection: str, noise: float, seed: int, data: Path, cac
         place = Path(name)
         given, wrong = bench.shuffled(bench.records(collection, data, seed, place), noise, seed, "all")
         source = bench.write(given, place)
-        config = Config.resolve({"source": str(source), "out": str(place / "run"), "seed": seed, "cache": cache})
+        config = configure(source, encode=EncodeOptions(cache=cache), train=TrainOptions(seed=seed))
         (place / "run" / "model").mkdir(parents=True)
         prepared = prepare(config, place / "run", progress=False)
-        believer = Believer(prepared, place / "run", seed, Path(cache) if cache else None, False)
+        believer = Believer(prepared, place / "run", seed, config.cache, False)
         truth = wrong[believer.ids]
         found = []
         for constant, values in GRID.items():

@@ -23,7 +23,6 @@ from pairsift.cores import BLAS_CHOICES, OPENMP_CHOICES, usable_cores
 from pairsift.pairs import write_scenes
 
 WAITING = {"sleep": {}, "spin": {"GOMP_SPINCOUNT": "300000", "KMP_BLOCKTIME": "200", "OPENBLAS_THREAD_TIMEOUT": "26"}}
-SHORT = ("--method=plain", "--plain.warmup_epochs=0", "--plain.networks=1")
 
 
 def main() -> None:
@@ -57,8 +56,8 @@ def main() -> None:
 def together(folder: Path, count: int, variables: dict[str, str], epochs: int) -> tuple[float, float]:
     """Wall and processor seconds of a fit, means of as many at once."""
     clean = {name: value for name, value in os.environ.items() if name not in OPENMP_CHOICES + BLAS_CHOICES}
-    shared = ["--overwrite", f"--cache={folder / 'cache'}", *SHORT, f"--plain.epochs={epochs}"]
-    command = [sys.executable, "-m", "pairsift.cli", "fit", str(folder / "scenes"), *shared]
+    fit = [sys.executable, "-m", "pairsift.cli", "fit", str(folder / "scenes"), "--overwrite"]
+    command = [*fit, *options(folder / "cache", epochs)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     began = time.monotonic()
     fits = [
@@ -73,6 +72,12 @@ def together(folder: Path, count: int, variables: dict[str, str], epochs: int) -
         if status:
             raise SystemExit(f"a fit ended with {os.waitstatus_to_exitcode(status)}: {' '.join(command)}")
     return statistics.mean(walls), processor / count
+
+
+def options(cache: Path, epochs: int) -> list[str]:
+    """One network without protection, for so many epochs."""
+    phases = ["--plain.epochs.warmup=0", f"--plain.epochs.train={epochs}"]
+    return ["--method=plain", *phases, "--plain.networks=1", f"--cache={cache}"]
 
 
 def table(rows: list[dict[str, object]]) -> str:

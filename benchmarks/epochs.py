@@ -14,17 +14,18 @@ import json
 import os
 import platform
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from flickr8k import page
-from pairsift.api.config import Config
+from option_names import tree
+from pairsift.api.config import Config, from_tree
 from pairsift.api.prepare import Prepared, matcher_factory, prepare
 from pairsift.methods import METHODS
 from pairsift.train.loop import Job, Trainer
-from pairsift.train.options import TrainOptions
 
 PLAIN = ("plain", "oracle", "crossfit")  # steps of which are those of plain training
 
@@ -39,7 +40,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/epochs.json"))
     chosen = parser.parse_args()
     shared = {"source": str(chosen.data), "matcher": chosen.matcher, "noise": chosen.noise}
-    shared |= dict(option.split("=", 1) for option in chosen.options)
+    shared |= tree(chosen.options)
     rows = []
     with tempfile.TemporaryDirectory() as place:
         configs = {name: short(shared | {"method": name}) for name in ("plain", *chosen.methods)}
@@ -69,33 +70,37 @@ def main() -> None:
 
 def epochs(config: Config, prepared: Prepared) -> dict[str, float]:
     """Seconds per network of one epoch of each phase."""
-    options = config.group(TrainOptions)
-    method = config.method()
+    method = config.method
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         (folder / "model").mkdir()
         factory = matcher_factory(config, prepared)
-        job = Job(prepared.pairs, prepared.features, factory, method, config.ranking(), options, folder, False)
+        job = Job(prepared.pairs, prepared.features, factory, method, config.loss, config.train, folder, False)
         trainer = Trainer(job)
         trainer.run()
     return {str(line["phase"]): float(str(line["seconds"])) / method.networks for line in trainer.log}
 
 
-def short(given: dict[str, object]) -> Config:
-    """The options with one epoch of each phase, by the method's own options: its stages may follow from them."""
-    config = Config.resolve(given)
-    name = config["method"]
-    chosen: dict[str, object] = {}
-    for option, value in config[name].items():
-        if option.endswith("epochs") and (value or option in METHODS[name].open_epochs):
-            one = Config.resolve({**given, f"{name}.{option}": 1})
-            chosen[f"{name}.{option}"] = 1 if phases(one) == phases(config) else 2  # an option may count two phases
-    return Config.resolve(given | chosen)
+def short(given: dict[str, Any]) -> Config:
+    """The options with one epoch of each phase."""
+    config = from_tree(given)
+    chosen: dict[str, int] = {}
+    for name, length in config.method.epochs.model_dump().items():
+        if length != 0:  # None is a length that is left open
+            one = having(config, {name: 1})
+            chosen[name] = 1 if phases(one) == phases(config) else 2  # a length may be that of two phases
+    return having(config, chosen)
+
+
+def having(config: Config, lengths: dict[str, int]) -> Config:
+    """The options with other lengths of the method's phases."""
+    method = config.method
+    return replace(config, method=method.replaced(epochs=method.epochs.replaced(**lengths)))
 
 
 def phases(config: Config) -> list[str]:
     """Names of the phases that have epochs."""
-    return [phase.name for phase in config.method().phases() if phase.epochs]
+    return [phase.name for phase in config.method.phases() if phase.epochs]
 
 
 def table(runs: list[dict[str, Any]]) -> str:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import csv
 import hashlib
-import inspect
 import json
 import os
 import platform
@@ -28,12 +27,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from option_names import flag, present
 from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
 
 Row = dict[str, Any]
 KEY = ("matcher", "method", "loss", "text_encoder", "noise", "seed", "images")
-VARIANTS = {"pc2*": ("pc2", ["pc2.mismatch_threshold=0.5"])}  # rows of the papers' tables that are a method's options
+# Rows of the papers' tables that are a method's options.
+VARIANTS = {"pc2*": ("pc2", ["pc2.captions.mismatch_threshold=0.5"])}
 END = "<!-- end -->"  # of a table in a page that --pages names; what each begins with is in PAGE
 # What token-level matchers run with on two cores: fewer images, smaller codes, fewer epochs, and the mean of all
 # negatives, since from so few pairs the hardest make all similarities alike. A GPU takes the paper's.
@@ -46,37 +47,37 @@ REDUCED = {
     "lr": 1e-3,
     "schedule": "one_cycle",
     "hinge.negatives": "mean",
-    "crossfit.warmup_epochs": 0,
-    "crossfit.epochs": 10,
-    "plain.warmup_epochs": 3,
-    "plain.epochs": 7,
-    "ncr.warmup_epochs": 2,
-    "ncr.clean_epochs": 4,
-    "ncr.all_epochs": 4,
-    "pc2.warmup_epochs": 2,
-    "pc2.clean_epochs": 4,
-    "pc2.all_epochs": 4,
-    "pcsr.warmup_epochs": 2,
-    "pcsr.clean_epochs": 4,
-    "pcsr.refine_epochs": 2,
-    "pcsr.all_epochs": 2,
-    "gsc.warmup_epochs": 1,
-    "gsc.epochs": 9,
-    "npc.warmup_epochs": 2,
-    "npc.epochs": 8,
+    "crossfit.epochs.warmup": 0,
+    "crossfit.epochs.train": 10,
+    "plain.epochs.warmup": 3,
+    "plain.epochs.train": 7,
+    "ncr.epochs.warmup": 2,
+    "ncr.epochs.clean": 4,
+    "ncr.epochs.all": 4,
+    "pc2.epochs.warmup": 2,
+    "pc2.epochs.clean": 4,
+    "pc2.epochs.all": 4,
+    "pcsr.epochs.warmup": 2,
+    "pcsr.epochs.clean": 4,
+    "pcsr.epochs.refine": 2,
+    "pcsr.epochs.all": 2,
+    "gsc.epochs.warmup": 1,
+    "gsc.epochs.train": 9,
+    "npc.epochs.warmup": 2,
+    "npc.epochs.train": 8,
 }
 # SGR under InfoNCE starts to tell pairs apart in its third or fourth epoch: no method can divide them before.
 SLOW = {
-    "ncr.warmup_epochs": 4,
-    "ncr.clean_epochs": 3,
-    "ncr.all_epochs": 3,
-    "pc2.warmup_epochs": 4,
-    "pc2.clean_epochs": 3,
-    "pc2.all_epochs": 3,
-    "pcsr.warmup_epochs": 4,
-    "pcsr.clean_epochs": 2,
-    "gsc.warmup_epochs": 4,
-    "gsc.epochs": 6,
+    "ncr.epochs.warmup": 4,
+    "ncr.epochs.clean": 3,
+    "ncr.epochs.all": 3,
+    "pc2.epochs.warmup": 4,
+    "pc2.epochs.clean": 3,
+    "pc2.epochs.all": 3,
+    "pcsr.epochs.warmup": 4,
+    "pcsr.epochs.clean": 2,
+    "gsc.epochs.warmup": 4,
+    "gsc.epochs.train": 6,
 }
 
 
@@ -89,7 +90,7 @@ def main() -> None:
     parser.add_argument("--noise", nargs="+", type=float, default=[0.0, 0.2, 0.4, 0.6, 0.8])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--text-encoder", default="wordllama", help="minilm:<folder> for the second column")
-    parser.add_argument("--options", nargs="*", default=[], help="further options of fit, such as lr=0.001")
+    parser.add_argument("--options", nargs="*", default=[], help="further options of fit: pc2.captions.search=batch")
     parser.add_argument("--reduced", action="store_true", help=f"{REDUCED_IMAGES} training images, small codes")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/flickr8k.json"))
     parser.add_argument("--pages", nargs="*", type=Path, default=[], help="pages whose tables are written anew")
@@ -127,9 +128,10 @@ def key(row: Row) -> tuple[Any, ...]:
 
 
 def own_options(row: Row) -> list[str]:
-    """Options that set a row apart from the benchmark's as it is now; the precision does not."""
+    """Options, by their names of today, that set a row apart from the benchmark as it is; the precision does not."""
     usual = reduced(row["matcher"], row["method"], row["loss"]) if row.get("images") else []
-    return [option for option in row["options"] if option not in usual and not option.startswith("precision=")]
+    options = [present(option) for option in row["options"]]
+    return [option for option in options if option not in usual and not option.startswith("precision=")]
 
 
 def reduced(matcher: str, method: str, loss: str) -> list[str]:
@@ -144,7 +146,7 @@ def reduced(matcher: str, method: str, loss: str) -> list[str]:
             found.append(f"{method if head == phases else head}.{tail}={value}")
         elif not tail and name in ("batch_size", "lr", "schedule"):
             found.append(f"{name}={value}")
-        elif not tail and name in inspect.signature(MATCHERS[matcher]).parameters:
+        elif not tail and name in MATCHERS[matcher].options.model_fields:
             found.append(f"{matcher}.{name}={value}")
     return found
 
@@ -178,7 +180,7 @@ def measure(data: Path, wanted: Row, text_encoder: str, options: list[str]) -> R
         command += [f"--noise-seed={wanted['seed']}", f"--seed={wanted['seed']}"]
         if text_encoder:
             command.append(f"--text-encoder={text_encoder}")
-        command += [f"--{option}" for option in (*more, *options)]
+        command += [flag(option) for option in (*more, *options)]
         began = time.monotonic()
         said = subprocess.run(command, check=False, capture_output=True, text=True)
         seconds = time.monotonic() - began

@@ -27,6 +27,7 @@ from clip import VOCABULARY as WORDS_OF_CLIP
 from clip import save_random
 from pairsift.encode.features import Items
 from pairsift.match import MATCHERS, Clip, Codes, Matcher
+from pairsift.match.clip import ClipOptions
 
 REGIONS, WIDTH, WORDS, VOCABULARY, BLOCK = 36, 2048, 14, 8481, 16
 SIZES = {"image_dim": WIDTH, "vocabulary_size": VOCABULARY, "regions": REGIONS}
@@ -54,7 +55,7 @@ def make(name: str) -> Matcher:
     if MATCHERS[name].image_kind == "pixels":
         with tempfile.TemporaryDirectory() as folder:
             save_random(Path(folder), weights=False)
-            return Clip(folder, pretrained=False)
+            return Clip(ClipOptions(checkpoint=folder), pretrained=False)
     wanted = inspect.signature(MATCHERS[name]).parameters
     sizes = SIZES if "vocabulary_size" in wanted else {"image_dim": 1280, "text_dim": 256}
     return MATCHERS[name](**{key: value for key, value in sizes.items() if key in wanted})

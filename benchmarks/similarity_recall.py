@@ -10,6 +10,7 @@ import torch
 from pairsift.encode.features import Items
 from pairsift.loss.hinge import hinge
 from pairsift.match import Sgr
+from pairsift.match.sgraf import SgrOptions
 from pairsift.retrieve.ranks import ranks, recall
 
 CONCEPTS, REGIONS, WIDTH, WORDS = 60, 12, 64, 6
@@ -18,7 +19,7 @@ CONCEPTS, REGIONS, WIDTH, WORDS = 60, 12, 64, 6
 def recall_in_half(count: int = 1000, steps: int = 250) -> dict[str, Any]:
     """rSum in percent over `count` held-out pairs in single precision, and by how much half precision changes it."""
     torch.manual_seed(0)
-    matcher = Sgr(WIDTH, CONCEPTS, REGIONS, dim=128, similarity_dim=64, dropout=0.0)
+    matcher = Sgr(WIDTH, CONCEPTS, REGIONS, SgrOptions(dim=128, similarity_dim=64, dropout=0.0))
     looks = torch.randn(CONCEPTS, WIDTH)
     optimizer = torch.optim.Adam(matcher.parameters(), 5e-3)
     exclude = torch.eye(64, dtype=torch.bool)

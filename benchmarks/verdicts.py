@@ -27,15 +27,16 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from pairsift.api.belief import Believer
-from pairsift.api.config import Config
+from pairsift.api.config import Config, configure
 from pairsift.api.fit import fit
+from pairsift.api.options import EncodeOptions
 from pairsift.api.prepare import Prepared, prepare
 from pairsift.pairs import write_scenes
 from pairsift.retrieve.codes import evaluate
 from pairsift.train.options import TrainOptions
 
 Row = dict[str, Any]
-Record = tuple[str, str, str]  # image file, caption, split or nothing
+Record = tuple[str, str, str]  # image file, absolute or from the table's folder; caption; split or nothing
 SIZES = (30, 100, 200, 400, 800, 1600, 6000)
 COLLECTIONS = (
     *(f"flickr-{size}" for size in SIZES),
@@ -85,15 +86,16 @@ def main() -> None:
 
 
 def records(collection: str, data: Path, seed: int, place: Path) -> list[Record]:
-    """The collection's true pairs; its sample is drawn by the seed."""
+    """The collection's true pairs; its sample is drawn by the seed.
+
+    Splits are drawn by the images' paths as the table has them. Those of scenes, which are drawn into the folder of the
+    table, start from there, so that rows of one seed have the same splits.
+    """
     name, _, size = collection.partition("-")
     rng = np.random.default_rng((seed, 21))
     if name == "scenes":
         write_scenes(place / "scenes", int(size), seed)
-        found = [
-            (str(place / "scenes" / "images" / row["image"]), row["caption"], "") for row in table(place / "scenes")
-        ]
-        return found
+        return [(f"scenes/images/{row['image']}", row["caption"], "") for row in table(place / "scenes")]
     if name == "emoji":
         rows = table(data / "emoji")
         if size == "languages":
@@ -140,12 +142,13 @@ def measure(wanted: Row, data: Path, cache: str | None) -> Row:
         true = records(wanted["collection"], data.resolve(), wanted["seed"], place)
         given, wrong = shuffled(true, wanted["noise"], wanted["seed"], wanted["where"])
         source = write(given, place)
-        options: Row = {"out": str(place / "run"), "seed": wanted["seed"], "cache": cache}
+        shared: Row = {"out": place / "run", "train": TrainOptions(seed=wanted["seed"])}
+        shared["encode"] = EncodeOptions(cache=cache)
         began = time.monotonic()
         if wanted["kind"] == "recall":
-            numbers = recall(source, {**options, "method": wanted["method"]}, wrong)
+            numbers = recall(source, {**shared, "method": wanted["method"]}, wrong)
         else:
-            numbers = verdicts(Config.resolve({"source": str(source), **options}), place / "run", wrong)
+            numbers = verdicts(configure(source, **shared), wrong)
         seconds = round(time.monotonic() - began, 1)
     packages = ("pairsift", "torch", "numpy", "scikit-learn", "scipy")
     facts = {"seconds": seconds, "pairs": len(given), "wrong": round(float(wrong.mean()), 4)}
@@ -163,14 +166,14 @@ def write(given: list[Record], place: Path) -> Path:
     return source
 
 
-def verdicts(config: Config, folder: Path, wrong: np.ndarray) -> Row:
+def verdicts(config: Config, wrong: np.ndarray) -> Row:
     """Judge all pairs by held-out evidence."""
+    folder = config.folder
     (folder / "model").mkdir(parents=True)
     prepared = prepare(config, folder, progress=False)
-    cache = config["cache"]
     began = time.monotonic()
-    believer = Believer(prepared, folder, config["seed"], Path(cache) if cache else None, False)
-    belief = believer.train(config.group(TrainOptions))
+    believer = Believer(prepared, folder, config.train.seed, config.cache, False)
+    belief = believer.train(config.train)
     took = round(time.monotonic() - began, 1)
     ends = {
         "estimate": belief.rate,
@@ -190,7 +193,7 @@ def verdicts(config: Config, folder: Path, wrong: np.ndarray) -> Row:
 
 def recall(source: Path, options: Row, wrong: np.ndarray) -> Row:
     """A whole fit, and its rSum on the truly matching pairs of test."""
-    run = fit(source, options, progress=False)
+    run = fit(source, **options, progress=False)
     pairs = run.pairs
     split = pairs.split.astype("<U7")
     split[wrong & (split == "test")] = "unused"

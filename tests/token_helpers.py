@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from pairsift.encode.features import Features, Table
-from pairsift.match import Codes, Matcher, blocks, unit
+from pairsift.match import Codes, Matcher, blocks
+from pairsift.match.base import unit
 from pairsift.match.states import mask_of
 
 

@@ -1,34 +1,37 @@
 """Train image-text retrieval that survives mismatched captions, and find those captions."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from pairsift.cores import let_threads_sleep
-from pairsift.errors import InputError
+from pairsift.registry import exported
 
 let_threads_sleep()  # before anything imports torch, numpy or scikit-learn
 
 if TYPE_CHECKING:
-    from pairsift.api.fit import fit
-    from pairsift.api.run import Run as open_run
-    from pairsift.pairs import load
+    from pairsift.api.fit import fit as fit
+    from pairsift.api.options import DataOptions as DataOptions
+    from pairsift.api.options import EncodeOptions as EncodeOptions
+    from pairsift.api.register import register as register
+    from pairsift.api.run import Run as Run
+    from pairsift.api.run import open_run as open_run
+    from pairsift.errors import InputError as InputError
+    from pairsift.pairs.readers import load as load
+    from pairsift.train.options import TrainOptions as TrainOptions
 
-__all__ = ["InputError", "fit", "load", "open_run"]
+_MODULES = {
+    "DataOptions": "api.options",
+    "EncodeOptions": "api.options",
+    "InputError": "errors",
+    "Run": "api.run",
+    "TrainOptions": "train.options",
+    "fit": "api.fit",
+    "load": "pairs.readers",
+    "open_run": "api.run",
+    "register": "api.register",
+}
+__all__ = list(_MODULES)
+__getattr__ = exported(__name__, _MODULES)
 
 
-def __getattr__(name: str) -> object:
-    """Load the rooms behind `fit`, `load` and `open_run` when they are first asked for."""
-    if name == "load":
-        from pairsift.pairs import load
-
-        return load
-    if name == "fit":
-        from pairsift.api.fit import fit
-
-        return fit
-    if name == "open_run":
-        from pairsift.api.run import Run
-
-        return Run
-    raise AttributeError(f"module 'pairsift' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted(_MODULES)

@@ -3,8 +3,8 @@
 from contextlib import contextmanager
 
 import pytest
+from flat_options import fit
 
-from pairsift.api.fit import fit
 from pairsift.pairs import write_scenes
 from pairsift.trust import heldout
 
@@ -14,9 +14,9 @@ QUICK = {
     "noise": 0.4,
     "noise_seed": 1,
     "method": "pc2",
-    "pc2.warmup_epochs": 1,
-    "pc2.clean_epochs": 2,
-    "pc2.all_epochs": 1,
+    "pc2.epochs.warmup": 1,
+    "pc2.epochs.clean": 2,
+    "pc2.epochs.all": 1,
 }
 
 

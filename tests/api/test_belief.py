@@ -9,19 +9,19 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import torch
+from flat_options import fit
 
 import pairsift
 from pairsift.api import belief as module
 from pairsift.api.belief import Believer
-from pairsift.api.fit import fit
 from pairsift.encode.features import Items, Table
 from pairsift.errors import InputError
-from pairsift.match import TwoTower
+from pairsift.match.two_tower import TwoTower, TwoTowerOptions
 from pairsift.train.loop import Trainer
 
 pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
 
-SHORT = {"method": "crossfit", "crossfit.networks": 1, "crossfit.epochs": 1, "noise": 0.4, "noise_seed": 1}
+SHORT = {"method": "crossfit", "crossfit.networks": 1, "crossfit.epochs.train": 1, "noise": 0.4, "noise_seed": 1}
 FOLDS = ["fold_0.safetensors", "fold_1.safetensors", "fold_2.safetensors"]
 
 
@@ -79,7 +79,7 @@ def test_no_pair_is_judged_by_a_network_that_learned_from_it(folded):
 def test_codes_of_a_fold_are_those_of_its_own_network():
     rng = np.random.default_rng(0)
     images, captions = (Table(rng.normal(size=(6, 5)).astype(np.float32)) for _ in range(2))
-    matchers = [TwoTower(5, 5, dim=4, hidden=4).eval() for _ in range(3)]
+    matchers = [TwoTower(5, 5, TwoTowerOptions(dim=4, hidden=4)).eval() for _ in range(3)]
     judged = SimpleNamespace(image_of=np.array([3, 0, 1, 5]))
     told = SimpleNamespace(vectors=SimpleNamespace(images=images, captions=captions), judged=judged)
     told.ids = np.array([0, 2, 3, 5])

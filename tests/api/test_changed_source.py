@@ -9,6 +9,7 @@ import pytest
 
 import pairsift
 from pairsift.api.prepare import reopen
+from pairsift.api.run import Run
 from pairsift.cli import main
 from pairsift.errors import InputError
 
@@ -103,7 +104,7 @@ def test_search_needs_neither_source_nor_images_nor_cache(run, moved, capsys, mo
 
 
 def test_what_was_searched_before_it_was_kept_is_found_again(run):
-    fresh = pairsift.open_run(run.folder, run.prepared)
+    fresh = Run(run.folder, run.prepared)
     made = fresh._indexed().find("two blue things", 10)
     kept = pairsift.open_run(run.folder).search("two blue things", 10)
     assert made == [(path, pytest.approx(score, abs=1e-6)) for path, score in kept]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from pairsift.cli import KEYS, _summary, main
+from pairsift.cli import main
+from pairsift.cli.summary import KEYS, print_summary
 
 
 def refused(capsys, *words: str) -> str:
@@ -21,25 +22,28 @@ def refused(capsys, *words: str) -> str:
         (["fit", "SCENES", "--method", "foo"], "no method 'foo'; choose from crossfit, plain, oracle, ncr, pc2"),
         (["fit", "SCENES", "--matcher", "foo"], "no matcher 'foo'"),
         (["fit", "SCENES", "--loss", "foo"], "no loss 'foo'"),
-        (["fit", "SCENES", "--preset", "foo"], "crossfit has no preset 'foo'; choose from paper"),
+        (["fit", "SCENES", "--preset", "foo"], "crossfit has no preset 'foo'; it has: paper"),
         (["fit", "SCENES", "--nois", "0.4"], "--nois"),
         (["fit", "SCENES", "--metod", "ncr"], "there is no option --metod: did you mean --method?"),
-        (["fit", "SCENES", "--zz=1"], "there is no option --zz: see `pairsift fit --help`"),
+        (["fit", "SCENES", "--zz=1"], "there is no option --zz: see `pairsift fit --help-all`"),
         (
             ["fit", "SCENES", "--method=pc2", "--pc2.klasses=1"],
-            "there is no option --pc2.klasses: did you mean --pc2.classes?",
+            "there is no option --pc2.klasses: did you mean --pc2.classifier.classes?",
         ),
         (["fit", "SCENES", "OTHER"], "one source is taken, and 'OTHER' comes after it"),
-        (["fit", "SCENES", "--method", "ncr", "--pc2.classes", "3"], "--pc2.classes is an option of --method pc2"),
+        (
+            ["fit", "SCENES", "--method", "ncr", "--pc2.classifier.classes", "3"],
+            "--pc2.classifier.classes is an option of --method pc2",
+        ),
         (["fit", "SCENES", "--hinge.margin", "3"], "--hinge.margin is an option of --loss hinge"),
-        (["fit", "SCENES", "--noise", "lots"], "--noise is 'lots'; it takes a number"),
-        (["fit", "SCENES", "--min-count", "few"], "--min-count is 'few'; it takes a whole number\n"),
+        (["fit", "SCENES", "--noise", "lots"], "--noise is 'lots'; it must be a number from 0 to 1"),
+        (["fit", "SCENES", "--min-count", "few"], "--min-count is 'few'; it must be a whole number, at least 1\n"),
         (["fit", "SCENES", "--splitter", "foo"], "--splitter is 'foo'; choose from plain, treebank, jieba\n"),
         (["fit", "SCENES", "--precision", "fp16"], "--precision is 'fp16'; choose from auto, fp32, bf16\n"),
-        (["fit", "SCENES", "--seed=-1"], "seed is -1"),
-        (["fit", "SCENES", "--seed", "4294967296"], "seed is 4294967296"),
+        (["fit", "SCENES", "--seed=-1"], "--seed is '-1'; it must be a whole number from 0 to 4294967295"),
+        (["fit", "SCENES", "--seed", "4294967296"], "--seed is '4294967296'"),
         (["fit", "SCENES", "--noise", "1.5"], "1.5"),
-        (["fit", "SCENES", "--method", "pc2", "--pc2.search", "web"], "--pc2.search"),
+        (["fit", "SCENES", "--method", "pc2", "--pc2.captions.search", "web"], "--pc2.captions.search"),
         (["fit", "SCENES", "--method", "oracle"], "needs to know the truth"),
         (["fit", "SCENES", "--noise", "0.2", "--noise-index", "x.npy"], "exclude each other"),
         (["fit", "SCENES", "--noise-index", "x.npy"], "x.npy"),
@@ -47,20 +51,23 @@ def refused(capsys, *words: str) -> str:
         (["fit", "SCENES", "--image-encoder", "foo"], "no image encoder"),
         (["fit", "SCENES", "--text-encoder", "words"], "two_tower"),
         (["fit", "SCENES", "--matcher", "vse", "--text-encoder", "wordllama"], "vse"),
-        (["fit", "SCENES", "--batch-size", "1"], "batch_size is 1"),
+        (["fit", "SCENES", "--batch-size", "1"], "--batch-size is '1'; it must be a whole number, at least 2"),
         (["fit", "SCENES", "--device", "cuda:77"], "cuda:77"),
         (["fit", "SCENES", "--resume"], "no run to resume"),
         (["fit", "SCENES", "--config", "nowhere.yaml"], "nowhere.yaml"),
-        (["fit", "SCENES", "--method", "pc2", "--pc2.classes", "1"], "classes"),
-        (["fit", "SCENES", "--infonce.base", "1e400"], "infonce.base is inf"),
-        (["fit", "SCENES", "--method", "pcsr", "--pcsr.start", "half"], "it takes a number or choose from quantile"),
-        (["fit", "SCENES", "--method", "pcsr", "--pcsr.start=-1"], "pcsr.start is -1"),
-        (["fit", "SCENES", "--method", "pcsr", "--pcsr.noisy", "some"], "--pcsr.noisy"),
+        (["fit", "SCENES", "--method", "pc2", "--pc2.classifier.classes", "1"], "classes"),
+        (["fit", "SCENES", "--infonce.base", "1e400"], "--infonce.base is '1e400'; it must be a number, at least 1"),
+        (["fit", "SCENES", "--method", "pcsr", "--pcsr.consistency.start", "half"], "choose from quantile or a number"),
+        (["fit", "SCENES", "--method", "pcsr", "--pcsr.consistency.start=-1"], "--pcsr.consistency.start is '-1'"),
+        (
+            ["fit", "SCENES", "--method", "pcsr", "--pcsr.noisy.train", "some"],
+            "--pcsr.noisy.train is 'some'; choose from all",
+        ),
         (["evaluate", "nowhere"], "holds no run"),
         (["search", "nowhere", "a dog"], "holds no run"),
         (["audit"], "run"),
         (["demo", "--images", "3"], "3"),
-        (["demo", "--noise", "1.5"], "--noise is 1.5; it must lie in 0 to 1"),
+        (["demo", "--noise", "1.5"], "'--noise': 1.5 is not in the range"),
     ],
 )
 def test_one_line_and_code_2(capsys, scenes, place, words, says, quick):
@@ -117,17 +124,22 @@ def test_help_tells_the_verbs_and_a_methods_options(capsys):
     assert main([]) == 0
     out = capsys.readouterr().out
     assert all(verb in out for verb in ("demo", "fit", "evaluate", "audit", "search", "list"))
-    with pytest.raises(SystemExit) as end:
-        main(["fit", "--method", "ncr", "--help"])
-    assert end.value.code == 0
+    assert main(["fit", "--help"]) == 0
     out = capsys.readouterr().out
-    assert "--ncr.threshold" in out and "Clean probability above which a pair is clean" in out
-    assert "--pc2" not in out
+    assert "--noise" in out and "--help-all shows" in out and "--crossfit" not in out and "--decay-factor" not in out
+    assert main(["fit", "--method", "ncr", "--help-all"]) == 0
+    out = capsys.readouterr().out
+    assert (
+        "--decay-factor" in out
+        and "--ncr.division.threshold" in out
+        and "Clean probability above which a pair is clean" in out
+    )
+    assert "--pc2" not in out and "_" not in " ".join(word for word in out.split() if word.startswith("--"))
 
 
 def test_a_summary_without_flagged_pairs_can_be_printed(capsys, tmp_path):
     recall = {key: 1.0 for key in KEYS}
     found = {"auroc": 0.7, "average_precision": 0.6, "precision": None, "recall": 0.0, "flagged": 0}
     metrics = {"test": {"ensemble": recall}, "noise_rate": {"estimated": 0.01, "true": 0.4}, "detection": found}
-    _summary(tmp_path, metrics)
+    print_summary(tmp_path, metrics)
     assert "mismatched training pairs: 0 flagged, AUROC 0.7000\n" in capsys.readouterr().out

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from flat_options import configured, fit
 from safetensors.numpy import load_file
 
 import pairsift
 from clip_helpers import save_clip
-from pairsift.api.config import Config
-from pairsift.api.fit import fit
 from pairsift.cli import main
 from pairsift.methods import METHODS
 from pairsift.pairs import write_scenes
@@ -43,10 +42,10 @@ def test_it_goes_the_whole_way_and_opens_without_its_checkpoint(place, few, opti
     broken = next((place / "clip-scenes" / "images").iterdir())
     broken.write_bytes(broken.read_bytes()[:200])
     chosen = {**options, "out": str(place / "clip"), "clip.checkpoint": str(place / "lent"), "method": "ncr"}
-    chosen |= {f"ncr.{phase}_epochs": 1 for phase in ("warmup", "clean", "all")}
+    chosen |= {f"ncr.epochs.{phase}": 1 for phase in ("warmup", "clean", "all")}
     run = fit(place / "clip-scenes", chosen, progress=False)
     shutil.rmtree(place / "lent")
-    assert run.config["loss"] == "infonce" and run.config["weight_decay"] == 0.2
+    assert run.config.loss.name == "infonce" and run.config.train.weight_decay == 0.2
     assert run.metrics["versions"]["transformers"]
     assert broken.name in (run.folder / "skipped.csv").read_text()
     recall = run.metrics["test"]["ensemble"]
@@ -64,7 +63,7 @@ def test_it_goes_the_whole_way_and_opens_without_its_checkpoint(place, few, opti
 
 
 def test_it_learns_what_the_images_show(place, scenes, options):
-    more = {"out": str(place / "learns"), "method": "plain", "noise": 0.0, "plain.networks": 1, "plain.epochs": 4}
+    more = {"out": str(place / "learns"), "method": "plain", "noise": 0.0, "plain.networks": 1, "plain.epochs.train": 4}
     more["precision"] = "bf16"
     run = fit(scenes, {**options, **more}, progress=False)
     lines = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
@@ -76,7 +75,7 @@ def test_it_learns_what_the_images_show(place, scenes, options):
 def test_a_frozen_tower_is_the_checkpoints_to_the_bit_after_training_with_decay(
     place, few, options, checkpoint, freeze, held
 ):
-    more = {"method": "plain", "plain.networks": 1, "plain.epochs": 1, "clip.freeze": freeze, "weight_decay": 0.5}
+    more = {"method": "plain", "plain.networks": 1, "plain.epochs.train": 1, "clip.freeze": freeze, "weight_decay": 0.5}
     run = fit(few, {**options, **more, "out": str(place / f"frozen-{freeze}")}, progress=False)
     before, after = load_file(checkpoint / "model.safetensors"), load_file(run.weights(0))
     found = {name.partition("model.")[2]: value for name, value in after.items()}
@@ -88,13 +87,13 @@ def test_a_frozen_tower_is_the_checkpoints_to_the_bit_after_training_with_decay(
 @pytest.mark.parametrize(
     ("method", "phases", "trains"),
     [
-        ("npc", {"warmup_epochs": 1, "epochs": 2}, {"by_image", "by_text", "weight"}),
-        ("gsc", {"warmup_epochs": 0, "epochs": 2}, {"cross_modal", "intra_modal"}),
-        ("pcsr", dict.fromkeys(("warmup_epochs", "clean_epochs", "refine_epochs", "all_epochs"), 1), {"clean"}),
+        ("npc", {"warmup": 1, "train": 2}, {"by_image", "by_text", "weight"}),
+        ("gsc", {"warmup": 0, "train": 2}, {"cross_modal", "intra_modal"}),
+        ("pcsr", dict.fromkeys(("warmup", "clean", "refine", "all"), 1), {"clean"}),
     ],
 )
 def test_every_papers_method_trains_it_in_half_precision(place, few, options, method, phases, trains):
-    more = {f"{method}.{name}": value for name, value in phases.items()} | {"precision": "bf16"}
+    more = {f"{method}.epochs.{name}": value for name, value in phases.items()} | {"precision": "bf16"}
     run = fit(few, {**options, **more, "method": method, "out": str(place / f"clip-{method}")}, progress=False)
     lines = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
     assert len(lines) == sum(phases.values())
@@ -103,7 +102,7 @@ def test_every_papers_method_trains_it_in_half_precision(place, few, options, me
 
 
 def test_a_run_that_stopped_goes_on_to_the_same_weights(place, few, options, monkeypatch):
-    more = {f"pc2.{phase}_epochs": 1 for phase in ("warmup", "clean", "all")} | {"clip.freeze": "image"}
+    more = {f"pc2.epochs.{phase}": 1 for phase in ("warmup", "clean", "all")} | {"clip.freeze": "image"}
     straight = fit(few, {**options, **more, "out": str(place / "straight-clip")}, progress=False)
     finish, out = Trainer._finish, {"out": str(place / "stopped-clip")}
 
@@ -124,11 +123,11 @@ def test_the_preset_suits_fine_tuning_and_every_part_of_it_exists(scenes, checkp
     for name, method in METHODS.items():
         if "clip" not in method.presets:
             continue
-        config = Config.resolve(
+        config = configured(
             {"source": str(scenes), "matcher": "clip", "method": name, "clip.checkpoint": str(checkpoint)}
         )
-        assert config["loss"] == "infonce" and config["lr"] < 1e-4
-        assert sum(phase.epochs for phase in config.method().phases()) <= 10
+        assert config.loss.name == "infonce" and config.train.lr < 1e-4
+        assert sum(phase.epochs for phase in config.method.phases()) <= 10
 
 
 @pytest.mark.parametrize(
@@ -142,7 +141,7 @@ def test_the_preset_suits_fine_tuning_and_every_part_of_it_exists(scenes, checkp
         (["--text-encoder", "words"], "leave --text-encoder out"),
         (["--splitter", "plain"], "of no use to the text encoder clip"),
         (["--clip.freeze", "all"], "--clip.freeze"),
-        (["--clip.micro-batch", "-1"], "micro_batch is -1"),
+        (["--clip.micro-batch", "-1"], "--clip.micro-batch is '-1'"),
         (["--clip.pretrained", "false"], "--clip.pretrained"),
     ],
 )

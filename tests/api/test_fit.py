@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 import yaml
+from flat_options import configured, fit
 from safetensors.numpy import load_file
 from sklearn.metrics import roc_auc_score
 
 import pairsift
-from pairsift.api.config import Config
-from pairsift.api.fit import fit
+from pairsift.api.config import read_config
 from pairsift.cli import main
 from pairsift.errors import InputError
 
@@ -102,18 +102,20 @@ def test_an_opened_run_gives_the_same_numbers(run):
 def test_a_run_opens_from_another_folder(run, tmp_path, monkeypatch, place):
     monkeypatch.chdir(place)
     options = yaml.safe_load((run.folder / "config.yaml").read_text())
-    relative = Config.resolve({**options, "source": "scenes"})
-    assert relative["source"] == str((place / "scenes").resolve())
+    relative = configured({**options, "source": "scenes"})
+    assert relative.source == str((place / "scenes").resolve())
     monkeypatch.chdir(tmp_path)
-    assert Config.parse([f"--config={run.folder / 'config.yaml'}"])["source"] == relative["source"]
+    assert read_config(run.folder / "config.yaml").source == relative.source
 
 
 def test_the_folder_of_images_becomes_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert Config.resolve({"source": "x.csv", "image_folder": "pics"})["image_folder"] == str(tmp_path / "pics")
-    home = Config.parse(["x.csv", "--image-folder=~/pics"])["image_folder"]
-    assert home == str(tmp_path / "home" / "pics")
+    assert configured({"source": "x.csv", "image_folder": "pics"}).data.image_folder == str(tmp_path / "pics")
+    home = configured({"source": "~/x.csv", "image_folder": "~/pics", "cache": "~/c"})
+    assert home.source == str(tmp_path / "home" / "x.csv")
+    assert home.data.image_folder == str(tmp_path / "home" / "pics")
+    assert home.encode.cache == str(tmp_path / "home" / "c")
 
 
 def test_search_ranks_by_the_mean_of_the_networks(run):
@@ -150,7 +152,7 @@ def test_a_source_of_ones_own_needs_no_noise_option(place, scenes, quick, run):
 
 def test_a_killed_fit_resumes_to_the_same_weights(place, scenes, quick, run):
     out = place / "killed"
-    options = [f"--{name}={value}" for name, value in {**quick, "out": out, "threads": 1}.items()]
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in {**quick, "out": out, "threads": 1}.items()]
     command = [sys.executable, "-m", "pairsift.cli", "fit", str(scenes), *options]
     straight = place / "straight"
     subprocess.run([*command, f"--out={straight}"], check=True, capture_output=True)
@@ -179,8 +181,8 @@ def test_another_choice_than_the_runs_is_named_when_it_is_resumed(place, scenes,
     options = {**quick, "out": str(begun), "resume": True}
     with pytest.raises(InputError, match=r"begun with --noise-seed 1, not --noise-seed 2: resume with the same"):
         fit(scenes, {**options, "noise_seed": 2}, progress=False)
-    with pytest.raises(InputError, match=r"begun with --pc2.classes 128, not --pc2.classes 64"):
-        fit(scenes, {**options, "pc2.classes": 64}, progress=False)
+    with pytest.raises(InputError, match=r"begun with --pc2.classifier.classes 128, not --pc2.classifier.classes 64"):
+        fit(scenes, {**options, "pc2.classifier.classes": 64}, progress=False)
     others = {name: value for name, value in options.items() if not name.startswith("pc2")}
     with pytest.raises(InputError, match=r"begun with --method pc2, not --method ncr"):
         fit(scenes, {**others, "method": "ncr", "seed": 7}, progress=False)
@@ -198,9 +200,9 @@ def test_the_saved_configuration_makes_the_same_run(place, scenes, run):
 @pytest.mark.parametrize("matcher", ["vse"])
 def test_other_matchers_go_the_whole_way(place, scenes, quick, matcher):
     options = {"out": str(place / matcher), "matcher": matcher, "vse.dim": 32, "vse.word_dim": 16, "min_count": 1}
-    options |= {"method": "ncr", "ncr.warmup_epochs": 1, "ncr.clean_epochs": 1, "ncr.all_epochs": 1}
+    options |= {"method": "ncr", "ncr.epochs.warmup": 1, "ncr.epochs.clean": 1, "ncr.epochs.all": 1}
     quick = {name: value for name, value in quick.items() if not name.startswith("pc2")}
     run = fit(scenes, {**quick, **options}, progress=False)
-    assert run.config["loss"] == "hinge" and run.config["batch_size"] == 64
+    assert run.config.loss.name == "hinge" and run.config.train.batch_size == 64
     assert (run.folder / "vocabulary.json").exists()
     assert len(pairsift.open_run(run.folder, progress=False).search("a tree zzz", 3)) == 3

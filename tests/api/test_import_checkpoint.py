@@ -30,7 +30,9 @@ def made(source, tmp_path):
 
     def run_of(*files, **options):
         options = {"cache": str(source[0].parent / "cache"), **options}
-        return import_checkpoint(files, source[0], tmp_path / "run", options, progress=False)
+        return import_checkpoint(
+            files, source[0], tmp_path / "run", options, options.pop("overwrite", False), progress=False
+        )
 
     return run_of
 
@@ -82,7 +84,7 @@ def test_two_networks_are_averaged_and_what_follows_the_encoders_is_not_read(sou
 def test_sgr_and_saf_make_sgraf(source, made, tmp_path):
     sgr, saf = [Net("SGR", 1), Net("SGR", 2)], [Net("SAF", 3), Net("SAF", 4)]
     run = made(save(tmp_path / "saf.tar", *saf), save(tmp_path / "sgr.tar", *sgr))
-    assert run.config["matcher"] == "sgraf"
+    assert run.config.matcher.name == "sgraf"
     expected = sum(net.scores(*source[1]["test"]) for net in sgr + saf) / 4
     np.testing.assert_allclose(scores_of(run), expected, atol=1e-6)
 
@@ -114,7 +116,7 @@ def test_the_verbs_and_what_the_folder_says(source, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "model.tar: sgr (epoch 17, best rSum 480.5, as it says itself)" in out and "1 network of sgr" in out
     kept, metrics = yaml.safe_load((run / "config.yaml").read_text()), json.loads((run / "metrics.json").read_text())
-    assert kept["plain"] == {"warmup_epochs": 0, "epochs": 0, "networks": 1} and kept["sgr"]["steps"] == 2
+    assert kept["plain"] == {"networks": 1, "epochs": {"warmup": 0, "train": 0}} and kept["sgr"]["steps"] == 2
     assert metrics["data"]["hash"] == pairsift.load(folder).hash() and "test" not in metrics
     assert len(metrics["imported"][0]["sha256"]) == 64
     with pytest.raises(pairsift.InputError, match="pairsift audit"):

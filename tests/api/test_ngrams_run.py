@@ -5,10 +5,9 @@ import shutil
 
 import numpy as np
 import pytest
+from flat_options import configured, fit
 
 import pairsift
-from pairsift.api.config import Config
-from pairsift.api.fit import fit
 from pairsift.api.prepare import _encoded, prepare, read_source
 from pairsift.cli import main
 from pairsift.encode import NgramEncoder
@@ -63,14 +62,14 @@ def test_a_new_run_warns_of_captions_that_wordllama_does_not_know(place, scenes,
     lines = [f"{scenes / 'images' / image},красный мяч и синий дом {n}" for n, image in enumerate(images)]
     (place / "russian.csv").write_text("\n".join(["image,caption", *lines]), encoding="utf-8")
     for name, warnings in (("wordllama", 1), ("ngrams", 0)):
-        config = Config.resolve({"source": str(place / "russian.csv"), "cache": quick["cache"], "text_encoder": name})
+        config = configured({"source": str(place / "russian.csv"), "cache": quick["cache"], "text_encoder": name})
         caplog.clear()
         prepare(config, place / f"none-{name}", progress=False)
         told = [record.message for record in caplog.records if "does not know" in record.message]
         assert len(told) == warnings
         assert all("russian.csv: all captions" in line and "(Cyrillic)" in line for line in told)
     caplog.clear()
-    wordllama = Config.resolve({"source": str(place / "russian.csv"), "cache": quick["cache"]})
+    wordllama = configured({"source": str(place / "russian.csv"), "cache": quick["cache"]})
     read = read_source(wordllama)
     _encoded(wordllama, place / "none", read, read.hash(), opened=True, progress=False)
     assert not caplog.records

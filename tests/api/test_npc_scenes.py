@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from flat_options import configured
 
-from pairsift.api.config import Config
 from pairsift.api.prepare import Prepared, matcher_factory, prepare
 from pairsift.pairs import write_scenes
 from pairsift.train.loop import Job, Trainer
-from pairsift.train.options import TrainOptions
 
 pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
 
@@ -23,8 +22,8 @@ SHARED = {
     "threads": 1,
 }
 METHODS = {
-    "plain": {"plain.networks": 1, "plain.warmup_epochs": 2, "plain.epochs": 3},
-    "npc": {"npc.networks": 1, "npc.warmup_epochs": 2, "npc.epochs": 3},
+    "plain": {"plain.networks": 1, "plain.epochs.warmup": 2, "plain.epochs.train": 3},
+    "npc": {"npc.networks": 1, "npc.epochs.warmup": 2, "npc.epochs.train": 3},
 }
 
 
@@ -40,10 +39,10 @@ def best(place: Path, method: str, seed: int) -> float:
     folder = place / f"{method}{seed}"
     (folder / "model").mkdir(parents=True)
     given = {"source": str(place / "scenes"), "cache": str(place / "cache"), "method": method}
-    config = Config.resolve(given | SHARED | METHODS[method] | {"seed": seed, "noise_seed": seed})
+    config = configured(given | SHARED | METHODS[method] | {"seed": seed, "noise_seed": seed})
     made: Prepared = prepare(config, folder, progress=False)
-    parts = made.pairs, made.features, matcher_factory(config, made), config.method(), config.ranking()
-    trainer = Trainer(Job(*parts, config.group(TrainOptions), folder, progress=False))
+    parts = made.pairs, made.features, matcher_factory(config, made), config.method, config.loss
+    trainer = Trainer(Job(*parts, config.train, folder, progress=False))
     trainer.run()
     return trainer.at.best_rsum
 

@@ -7,9 +7,9 @@ import statistics
 import numpy as np
 import pyarrow.parquet
 import pytest
+from flat_options import fit
 
 import pairsift
-from pairsift.api.fit import fit
 from pairsift.audit.table import worded, write_division
 from pairsift.cli import main
 from pairsift.pairs import write_scenes
@@ -29,7 +29,7 @@ def runs(tmp_path_factory):
     for seed in (1, 2, 3):
         for method in ("plain", "pcsr"):
             options = {"method": method, "noise": 0.6, "noise_seed": seed, "seed": seed, "cache": str(place / "cache")}
-            options |= {"plain.warmup_epochs": 1, "plain.epochs": 7} if method == "plain" else {}
+            options |= {"plain.epochs.warmup": 1, "plain.epochs.train": 7} if method == "plain" else {}
             out = {"out": str(place / f"{method}{seed}")}
             found[method, seed] = fit(place / "scenes", {**SMALL, **options, **out}, progress=False)
     return found

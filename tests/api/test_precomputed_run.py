@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from flat_options import fit
 
 import pairsift
-from pairsift.api.fit import fit
 from pairsift.cli import main
 from pairsift.encode import BytePairs, GivenIds, Vocabulary, read_numbering
 
@@ -19,8 +19,8 @@ WORDS = ("<pad>", "<start>", "<end>", "<unk>", "a", "the", ".", *COLOURS, *THING
 PLAIN = {
     "matcher": "vse",
     "method": "plain",
-    "plain.warmup_epochs": 0,
-    "plain.epochs": 4,
+    "plain.epochs.warmup": 0,
+    "plain.epochs.train": 4,
     "plain.networks": 1,
     "vse.dim": 16,
     "vse.word_dim": 8,
@@ -139,7 +139,7 @@ def test_vectors_are_means_over_regions(source):
     ],
 )
 def test_other_ways_to_number_words(source, more, kind):
-    run = fit(source, options(source.parent / kind, **{"plain.epochs": 1}, **more), progress=False)
+    run = fit(source, options(source.parent / kind, **{"plain.epochs.train": 1}, **more), progress=False)
     saved = read_numbering((run.folder / "vocabulary.json").read_text())
     if kind == "bpe":
         assert isinstance(saved, BytePairs) and len(saved) == 290
@@ -158,7 +158,7 @@ def test_captions_that_are_token_ids(tmp_path, capsys):
     (tmp_path / "now100k_precomp_vocab_jieba.json").write_text(
         json.dumps({"word2idx": {"<start>": 1, "<end>": 2, "<unk>": 30}})
     )
-    run = fit(folder, options(tmp_path / "run", **{"plain.epochs": 1}), progress=False)
+    run = fit(folder, options(tmp_path / "run", **{"plain.epochs.train": 1}), progress=False)
     saved = read_numbering((run.folder / "vocabulary.json").read_text())
     assert saved == GivenIds(31, 1, 2)
     assert run.issues()["given_caption"][0].as_py().replace(" ", "").isdigit()

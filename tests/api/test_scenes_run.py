@@ -5,15 +5,15 @@ import json
 import shutil
 
 import pytest
+from flat_options import fit
 
 import pairsift
-from pairsift.api.fit import fit
 from pairsift.cli import main
 from pairsift.pairs import write_scenes
 
 pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
 
-SHORT = {"crossfit.networks": 1, "crossfit.epochs": 2, "device": "cpu"}
+SHORT = {"crossfit.networks": 1, "crossfit.epochs.train": 2, "device": "cpu"}
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def options(source, out, **more):
 
 def test_planted_mismatches_among_scenes_are_found(source):
     run = fit(source, options(source, "run", noise=0.4), progress=False)
-    assert run.config["method"] == "crossfit"
+    assert run.config.method.name == "crossfit"
     found, rate = run.metrics["detection"], run.metrics["noise_rate"]
     assert found["auroc"] > 0.9
     assert found["precision"] > 0.75 and found["recall"] > 0.6

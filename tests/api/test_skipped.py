@@ -4,8 +4,8 @@ import csv
 from pathlib import Path
 
 import numpy as np
+from flat_options import fit
 
-from pairsift.api.fit import fit
 from pairsift.api.prepare import skipped_line, write_skipped
 from pairsift.pairs import Pairs, Skip
 

@@ -2,19 +2,19 @@
 
 import numpy as np
 import pytest
+from flat_options import fit
 
 import pairsift
-from pairsift.api.fit import fit
 from pairsift.cli import main
 from pairsift.match import MATCHERS
 from token_helpers import Late
 
 
 def test_a_matcher_of_tokens_goes_the_whole_way(place, scenes, quick, monkeypatch, capsys):
-    monkeypatch.setitem(MATCHERS, "late", Late)
+    monkeypatch.setitem(MATCHERS._loaded, "late", Late)
     chosen = {name: value for name, value in quick.items() if not name.startswith("pc2")}
     chosen |= {"out": str(place / "late"), "matcher": "late", "method": "ncr", "min_count": 1, "lr": 0.003}
-    chosen |= {f"ncr.{phase}_epochs": 1 for phase in ("warmup", "clean", "all")}
+    chosen |= {f"ncr.epochs.{phase}": 1 for phase in ("warmup", "clean", "all")}
     run = fit(scenes, chosen, progress=False)
     recall = run.metrics["test"]["ensemble"]
     assert main(["evaluate", str(run.folder)]) == 0

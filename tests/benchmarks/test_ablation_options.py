@@ -1,31 +1,47 @@
 """Every row of the ablations is options that `fit` takes."""
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
+from typed_options import typed
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import ablations
-from pairsift.api.config import Config
+from option_names import flag, present
+from pairsift.api.config import flattened
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
 @pytest.mark.parametrize("name", sorted(ablations.STUDIES))
 def test_rows_are_options_of_their_method(name: str) -> None:
     study = ablations.STUDIES[name]
     for options in map(study.options, study.rows):
-        config = Config.parse(["x", f"--method={study.method}", *(f"--{option}" for option in options)])
-        assert config.method().name == study.method
+        config = typed([f"--method={study.method}", *map(flag, options)])
+        assert config.method.name == study.method
+        found = flattened(config.tree())
         for option, value in (one.split("=") for one in options):
-            head, _, tail = option.rpartition(".")
-            found = config[head][tail] if head else config[tail]
-            assert str(found).lower() in (value, f"{value}.0"), option
+            assert str(found[option]).lower() in (value, f"{value}.0"), option
+
+
+def test_committed_rows_are_rows_of_a_study() -> None:
+    rows = json.loads((RESULTS / "ablations.json").read_text())["rows"]
+    known = {
+        (study.method, noise, ablations.IMAGES, *study.options(label))
+        for study in ablations.STUDIES.values()
+        for noise in study.noise
+        for label in study.rows
+    }
+    assert {(method, noise, *rest) for method, noise, _, *rest in map(ablations.key, rows)} <= known
+    assert all(option == present(option) for _, _, _, *options in known for option in options)
 
 
 def test_studies_without_rows_have_no_table() -> None:
     assert ablations.tables([]) == ""
-    row = {"method": "npc", "noise": 0.6, "seed": 1, "images": ablations.IMAGES, "options": ["npc.threshold=0.5"]}
+    row = {"method": "npc", "noise": 0.6, "seed": 1, "images": ablations.IMAGES, "options": ["npc.bank.threshold=0.5"]}
     rows = [
         row | {"seed": seed, "rsum": rsum, "rsum_single": 2.0, "auroc": 0.5} for seed, rsum in enumerate((1.0, 4.0))
     ]

@@ -3,9 +3,17 @@
 import sys
 from pathlib import Path
 
+from typed_options import typed
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import crowded
+
+
+def test_a_fit_trains_one_network_for_the_epochs_asked_for():
+    config = typed(crowded.options(Path("cache"), 4))
+    assert [(phase.name, phase.epochs) for phase in config.method.phases()] == [("warm-up", 0), ("train", 4)]
+    assert (config.method.name, config.method.networks, config.cache) == ("plain", 1, Path("cache").resolve())
 
 
 def test_repeats_are_summed_up_by_others_and_waiting():

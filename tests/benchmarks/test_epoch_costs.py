@@ -9,30 +9,30 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import epochs
-from pairsift.api.config import Config
+from pairsift.api.config import from_tree
 from pairsift.loss.ranking import InfoNCE
 from pairsift.methods import METHODS
-from pairsift.methods.base import Setting
+from pairsift.steps import Setting
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_every_phase_of_the_preset_has_one_epoch(name):
     given = {"source": ".", "method": name, "noise": 0.4}
-    whole = [phase.name for phase in Config.resolve(given).method().phases() if phase.epochs]
-    phases = [phase for phase in epochs.short(given).method().phases() if phase.epochs]
+    whole = [phase.name for phase in from_tree(given).method.phases() if phase.epochs]
+    phases = [phase for phase in epochs.short(given).method.phases() if phase.epochs]
     assert [phase.name for phase in phases] == whole
     assert {phase.epochs for phase in phases} == {1}
 
 
 def test_pcsr_has_refinable_pairs_when_its_second_stage_begins():
-    method = epochs.short({"source": ".", "method": "pcsr", "noise": 0.4}).method()
+    method = epochs.short({"source": ".", "method": "pcsr", "noise": 0.4}).method
     ids, rng = np.arange(60), np.random.default_rng(0)
     method.begin(Setting(ids, ids, 60, None, InfoNCE(), 0))
     names = [phase.name for phase in method.phases()]
-    predictions = rng.dirichlet(np.full(method.classes, 0.1), 60).astype(np.float32)
+    predictions = rng.dirichlet(np.full(method.classifier.classes, 0.1), 60).astype(np.float32)
     for epoch in range(1, names.index("refine") + 1):
         loss = np.where(ids < 30, 0.1, 0.9) + 0.05 * rng.random(60)
-        method.update([{"loss": loss, "predictions": predictions, "label": predictions.argmax(1)}] * 2, epoch)
+        method.update([{"loss": loss, "predictions": predictions}] * 2, epoch)
     assert len(method.subset("noisy", 0)) == 30
     assert 0 < len(method.subset("refinable", 0)) <= 30
 

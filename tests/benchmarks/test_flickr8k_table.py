@@ -1,15 +1,15 @@
 """The benchmark's arithmetic: recovery and means over seeds."""
 
-import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
+from typed_options import typed
 
-PATH = Path(__file__).parents[2] / "benchmarks" / "flickr8k.py"
-spec = importlib.util.spec_from_file_location("flickr8k", PATH)
-assert spec is not None and spec.loader is not None
-flickr8k = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(flickr8k)
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import flickr8k
+from option_names import flag
 
 
 def row(method: str, seed: int, rsum: float, noise: float = 0.4) -> dict:
@@ -58,8 +58,35 @@ def test_the_table_holds_means_and_spreads():
     assert "240.0 (0.0; 2 seeds)" in line and "| 0.78 |" in line  # (40 + 30) / (50 + 40)
     plain = next(line for line in table.splitlines() if "| plain |" in line)
     assert "205.0 (10.0; 2 seeds)" in plain and "| 200.0 | 206.0 |" in plain
-    other = flickr8k.table([row("pc2", 1, 240) | {"options": ["pc2.classes=64"]}])
-    assert "two_tower, wordllama, pc2.classes=64" in other
+    other = flickr8k.table([row("pc2", 1, 240) | {"options": ["pc2.classifier.classes=64"]}])
+    assert "two_tower, wordllama, pc2.classifier.classes=64" in other
+
+
+@pytest.mark.parametrize("matcher", ["vse", "sgr"])
+@pytest.mark.parametrize("loss", ["infonce", "hinge"])
+def test_reduced_options_are_options_of_a_fit(matcher, loss):
+    for method in (*flickr8k.METHODS, *flickr8k.VARIANTS):
+        name, more = flickr8k.VARIANTS.get(method, (method, []))
+        options = flickr8k.reduced(matcher, method, loss)
+        words = [f"--matcher={matcher}", f"--method={name}", f"--loss={loss}", *map(flag, [*more, *options])]
+        config = typed(words)
+        assert config.matcher_options.dim == 128 and config.train.batch_size == 64
+        assert sum(phase.epochs for phase in config.method.phases()) == 10
+        assert (
+            flickr8k.own_options(
+                row(method, 1, 200) | {"matcher": matcher, "loss": loss, "images": 1000, "options": options}
+            )
+            == []
+        )
+
+
+def test_rows_from_before_options_had_groups_are_rows_of_today():
+    few = {"matcher": "vse", "images": flickr8k.REDUCED_IMAGES}
+    old = ["vse.dim=128", "vse.word_dim=64", "batch_size=64", "lr=0.001", "schedule=one_cycle"]
+    phases = ["ncr.warmup_epochs=2", "ncr.clean_epochs=4", "ncr.all_epochs=4"]
+    assert flickr8k.own_options(row("ncr", 1, 200) | few | {"options": [*old, *phases]}) == []
+    other = row("oracle", 1, 200) | few | {"options": [*old, "oracle.warmup_epochs=1", "oracle.epochs=7"]}
+    assert flickr8k.own_options(other) == ["oracle.epochs.warmup=1"]
 
 
 def test_the_summary_has_a_row_for_each_method_and_a_column_for_each_noise():

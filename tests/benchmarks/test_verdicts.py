@@ -8,6 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import verdicts
+from pairsift.pairs import load
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +26,19 @@ def test_clean_scenes_stay_clean_and_shuffled_ones_are_found(rows):
     assert noisy["estimate"] == pytest.approx(noisy["wrong"], abs=0.1)
     assert noisy["auroc"] >= max(noisy["auroc_cca"], noisy["auroc_knn"]) - 0.01
     assert noisy["calibration"] < 0.1
+
+
+def test_rows_of_one_seed_have_the_same_splits_wherever_scenes_are_drawn(tmp_path):
+    found = []
+    for folder, noise in (("a", 0.0), ("b/c", 0.3)):
+        place = tmp_path / folder
+        place.mkdir(parents=True)
+        true = verdicts.records("scenes-60", Path("nowhere"), 1, place)
+        given, _ = verdicts.shuffled(true, noise, 1, "all")
+        found.append(load(verdicts.write(given, place)))
+    assert found[0].split.tolist() == found[1].split.tolist() and set(found[0].split) == {"train", "dev", "test"}
+    assert found[0].names == found[1].names and not found[0].skipped
+    assert (found[0].image_of == found[1].image_of).all() and found[0].captions != found[1].captions
 
 
 def test_the_tables_name_every_collection(rows):

@@ -3,8 +3,9 @@ import pytest
 import torch
 from PIL import Image
 
-from pairsift.encode import image_encoder, image_encoders
+from pairsift.encode import image_encoder
 from pairsift.encode.efficientnet import SIZES, EfficientNetLite, load_model
+from pairsift.encode.names import IMAGE_ENCODERS
 from pairsift.errors import InputError
 
 
@@ -78,7 +79,7 @@ def test_unknown_missing_and_broken_say_what_to_do(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="efficientnet-lite0") as caught:
         image_encoder("resnet")
     assert "\n" not in str(caught.value)
-    assert all(name in str(caught.value) for name in image_encoders())
+    assert all(name in str(caught.value) for name in IMAGE_ENCODERS)
     (tmp_path / "a.pth").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"a\.pth"):
         EfficientNetLite(weights=tmp_path / "a.pth")

@@ -15,8 +15,9 @@ import torch
 from encode_helpers import TinyImages, TinyTexts, make_pairs
 from PIL import Image
 
+from pairsift.cache_folder import default_cache
 from pairsift.encode import cache as cache_module
-from pairsift.encode import default_cache, encode_pairs, open_image, store
+from pairsift.encode import encode_pairs, open_image, store
 from pairsift.encode.parallel import ordered
 from pairsift.errors import InputError
 from pairsift.pairs.pairs import Noise

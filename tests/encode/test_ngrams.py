@@ -123,7 +123,7 @@ def test_a_plus_in_a_folder_is_no_seam():
         ("ngrams", True, "none for its tokens"),
         ("wordllama+ngrams", True, "none for its tokens"),
         ("wordllama+words", False, "`words` in the text encoder `wordllama+words` numbers words"),
-        ("wordllama+gpt", False, "no text encoder `wordllama+gpt`"),
+        ("wordllama+gpt", False, "there is no text encoder 'wordllama+gpt'"),
     ],
 )
 def test_what_cannot_be_had_is_one_line(spec, tokens, says):

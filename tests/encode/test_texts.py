@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairsift.encode import IdsEncoder, Vocabulary, text_encoder, text_encoders
+from pairsift.encode import IdsEncoder, Vocabulary, text_encoder
+from pairsift.encode.names import TEXT_ENCODERS
 from pairsift.encode.splitters import split_words
 from pairsift.encode.words import SPECIAL
 from pairsift.errors import InputError
@@ -106,7 +107,7 @@ def test_what_is_no_vocabulary_is_refused(text):
 def test_unknown_and_incomplete_say_what_to_do():
     with pytest.raises(InputError) as caught:
         text_encoder("gpt")
-    assert all(name in str(caught.value) for name in text_encoders())
+    assert all(name in str(caught.value) for name in TEXT_ENCODERS)
     with pytest.raises(InputError, match="vocabulary"):
         text_encoder("words")
     encoder = text_encoder("words", vocabulary=Vocabulary(("dog",)))

@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 
 from pairsift.errors import InputError
+from pairsift.loss import RANKING_LOSSES
 from pairsift.loss.hinge import hinge
 from pairsift.loss.infonce import infonce
 from pairsift.loss.margin import strength
-from pairsift.loss.ranking import RANKING_LOSSES, Hinge, InfoNCE
+from pairsift.loss.ranking import Hinge, InfoNCE
 
 N = 5
 ONE = torch.ones((), dtype=torch.float64)
+HARDEST = "choose from mean, hardest or a whole number, at least 1"
 
 
 @pytest.fixture
@@ -91,16 +93,16 @@ def test_ranking_losses_by_name_in_extremes(name: str, similarity: Tensor, exclu
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Hinge(negatives="worst"), "negatives is 'worst'"),
-        (lambda: Hinge(negatives=0), "negatives is 0"),
-        (lambda: Hinge(margin=-0.1), "margin is -0.1"),
-        (lambda: Hinge(base=0.9), "hinge.base is 0.9"),
-        (lambda: InfoNCE(base=0.5), "infonce.base is 0.5"),
-        (lambda: Hinge(reduction="max"), "hinge.reduction is 'max'"),  # type: ignore[arg-type]
-        (lambda: InfoNCE(reduction="max"), "infonce.reduction is 'max'"),  # type: ignore[arg-type]
+        (lambda: Hinge(negatives="worst"), f"negatives is 'worst'; {HARDEST}"),  # type: ignore[arg-type]
+        (lambda: Hinge(negatives=0), f"negatives is 0; {HARDEST}"),
+        (lambda: Hinge(margin=-0.1), "margin is -0.1; it must be a number, at least 0"),
+        (lambda: Hinge(base=0.9), "base is 0.9; it must be a number, at least 1"),
+        (lambda: InfoNCE(base=0.5), "base is 0.5; it must be a number, at least 1"),
+        (lambda: Hinge(reduction="max"), "reduction is 'max'; choose from mean, sum"),  # type: ignore[arg-type]
+        (lambda: InfoNCE(reduction="max"), "reduction is 'max'; choose from mean, sum"),  # type: ignore[arg-type]
     ],
 )
 def test_options_that_make_no_sense_are_refused(make: Callable[[], object], said: str) -> None:
     with pytest.raises(InputError) as caught:
         make()
-    assert said in str(caught.value)
+    assert str(caught.value) == said

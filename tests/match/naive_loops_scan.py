@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pairsift.match import Codes, Imram, Scan, unit
+from pairsift.match import Codes, Imram, Scan
+from pairsift.match.base import unit
 
 
 def scan_similarity(matcher: Scan, images: Codes, texts: Codes) -> Tensor:

@@ -2,6 +2,7 @@
 
 import math
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from pairsift.encode.front import Front
 from pairsift.errors import InputError
 from pairsift.loss.infonce import infonce
 from pairsift.match import Clip
+from pairsift.match.clip import ClipOptions
 
 CAPTIONS = [
     "a red ball",
@@ -40,6 +42,11 @@ def images(n: int = 6) -> Items:
     return Items(torch.from_numpy(np.random.default_rng(n).integers(0, 256, (n, 3, SIDE, SIDE), np.uint8)))
 
 
+def clip(checkpoint: str, pretrained: bool = True, **options: Any) -> Clip:
+    """The matcher of a checkpoint, with more options."""
+    return Clip(ClipOptions(checkpoint=checkpoint, **options), pretrained)
+
+
 def texts(checkpoint: str, captions: list[str] = CAPTIONS) -> Items:
     return Table.of(Front(checkpoint).encode(captions)).batch(np.arange(len(captions)))
 
@@ -57,7 +64,7 @@ def test_codes_and_logits_are_those_of_transformers(any_checkpoint):
 
     own = transformers.CLIPModel.from_pretrained(any_checkpoint).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(any_checkpoint)
-    front, matcher = Front(any_checkpoint), Clip(any_checkpoint).eval()
+    front, matcher = Front(any_checkpoint), clip(any_checkpoint).eval()
     mean, std = (torch.tensor(part)[:, None, None] for part in (front.mean, front.std))
     with torch.no_grad():
         wanted = own(
@@ -72,7 +79,7 @@ def test_codes_and_logits_are_those_of_transformers(any_checkpoint):
 
 
 def test_order_and_padding_change_nothing(checkpoint):
-    matcher, order = Clip(checkpoint).double().eval(), torch.tensor([3, 0, 5, 1, 4, 2])
+    matcher, order = clip(checkpoint).double().eval(), torch.tensor([3, 0, 5, 1, 4, 2])
     left, right = both(matcher, checkpoint)
     moved = matcher.encode_images(pick(images(), order)), matcher.encode_texts(pick(texts(checkpoint), order))
     torch.testing.assert_close(moved[0].vectors, left.vectors[order])
@@ -90,7 +97,7 @@ def loss_and_gradients(matcher: Clip, checkpoint: str) -> tuple[float, dict[str,
 
 @pytest.mark.parametrize("size", [1, 4])
 def test_parts_give_the_codes_the_loss_and_the_gradients_of_the_whole(checkpoint, size):
-    whole, parts = (Clip(checkpoint, micro_batch=n).double().train() for n in (0, size))
+    whole, parts = (clip(checkpoint, micro_batch=n).double().train() for n in (0, size))
     for one, other in zip(both(whole, checkpoint), both(parts, checkpoint), strict=True):
         torch.testing.assert_close(one.vectors, other.vectors)
     loss, gradients = loss_and_gradients(whole, checkpoint)
@@ -105,7 +112,7 @@ def test_parts_give_the_codes_the_loss_and_the_gradients_of_the_whole(checkpoint
 def test_parts_give_the_gradients_of_the_whole_in_mixed_precision_too(checkpoint):
     found = []
     for size in (0, 3):
-        matcher = Clip(checkpoint, micro_batch=size).train()
+        matcher = clip(checkpoint, micro_batch=size).train()
         with torch.autocast("cpu", torch.bfloat16):
             left, right = both(matcher, checkpoint)
             assert left.vectors.dtype == torch.float32
@@ -164,7 +171,7 @@ def peak_bytes(matcher: Clip, n: int = 24) -> int:
 
 
 def test_parts_hold_a_fraction_of_what_the_whole_holds_at_a_time(checkpoint):
-    whole, parts = (Clip(checkpoint, micro_batch=size).train() for size in (0, 2))
+    whole, parts = (clip(checkpoint, micro_batch=size).train() for size in (0, 2))
     assert kept_bytes(parts) < kept_bytes(whole) / 20
     assert peak_bytes(parts) < peak_bytes(whole) / 4
     assert peak_bytes(parts, 48) < 1.2 * peak_bytes(parts, 24) and peak_bytes(whole, 48) > 1.8 * peak_bytes(whole, 24)
@@ -172,7 +179,7 @@ def test_parts_hold_a_fraction_of_what_the_whole_holds_at_a_time(checkpoint):
 
 @pytest.mark.parametrize("freeze", ["none", "image", "text", "towers"])
 def test_frozen_towers_stay_as_they_are_and_the_rest_learns(checkpoint, freeze):
-    matcher = Clip(checkpoint, freeze=freeze, micro_batch=4).train()
+    matcher = clip(checkpoint, freeze=freeze, micro_batch=4).train()
     held = {"none": [], "image": ["vision_model."], "text": ["text_model."], "towers": ["vision_model.", "text_model."]}
     _, gradients = loss_and_gradients(matcher, checkpoint)
     for name, one in matcher.named_parameters():
@@ -188,14 +195,14 @@ def test_frozen_towers_stay_as_they_are_and_the_rest_learns(checkpoint, freeze):
 
 
 def test_a_frozen_tower_gives_the_codes_of_a_free_one_and_keeps_nothing(checkpoint):
-    free, frozen = (Clip(checkpoint, freeze=freeze, micro_batch=4).train() for freeze in ("none", "towers"))
+    free, frozen = (clip(checkpoint, freeze=freeze, micro_batch=4).train() for freeze in ("none", "towers"))
     for one, other in zip(both(free, checkpoint), both(frozen, checkpoint), strict=True):
         torch.testing.assert_close(one.vectors, other.vectors)
-    assert kept_bytes(frozen) < kept_bytes(Clip(checkpoint, micro_batch=0)) / 20
+    assert kept_bytes(frozen) < kept_bytes(clip(checkpoint, micro_batch=0)) / 20
 
 
 def test_temperature_starts_at_the_checkpoints_and_stops_at_100(checkpoint):
-    matcher = Clip(checkpoint)
+    matcher = clip(checkpoint)
     assert matcher.scale().item() == pytest.approx(math.exp(2.6592), rel=1e-5)
     with torch.no_grad():
         matcher.model.logit_scale.fill_(5.0)
@@ -204,7 +211,7 @@ def test_temperature_starts_at_the_checkpoints_and_stops_at_100(checkpoint):
 
 
 def test_without_its_weights_it_is_the_same_once_they_are_loaded(checkpoint):
-    trained, other = Clip(checkpoint).eval(), Clip(checkpoint, pretrained=False).eval()
+    trained, other = clip(checkpoint).eval(), clip(checkpoint, pretrained=False).eval()
     assert not torch.equal(other.model.visual_projection.weight, trained.model.visual_projection.weight)
     other.load_state_dict(trained.state_dict())
     assert torch.equal(other.encode_images(images()).vectors, trained.encode_images(images()).vectors)
@@ -213,7 +220,7 @@ def test_without_its_weights_it_is_the_same_once_they_are_loaded(checkpoint):
 @pytest.mark.parametrize(("option", "said"), [({"freeze": "all"}, "freeze is 'all'"), ({"micro_batch": -1}, "is -1")])
 def test_impossible_options_are_refused(checkpoint, option, said):
     with pytest.raises(InputError, match=said):
-        Clip(checkpoint, **option)
+        clip(checkpoint, **option)
 
 
 def test_vit_b_32_has_its_published_size(tmp_path):
@@ -229,7 +236,7 @@ def test_vit_b_32_has_its_published_size(tmp_path):
     size = {"height": 224, "width": 224}
     transformers.CLIPImageProcessorPil(size={"shortest_edge": 224}, crop_size=size).save_pretrained(tmp_path)
     with torch.device("meta"):
-        matcher = Clip(str(tmp_path), pretrained=False)
+        matcher = clip(str(tmp_path), pretrained=False)
     assert sum(one.numel() for one in matcher.parameters()) == 151_277_313 and matcher.dim == 512
     assert all(one.is_meta for one in matcher.parameters())
     pixels = Items(torch.zeros(2, 3, 224, 224, dtype=torch.uint8, device="meta"))

@@ -12,7 +12,9 @@ from torch.nn import functional
 
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
-from pairsift.match import Codes, Imram, imram, sparing, unit
+from pairsift.match import Codes, Imram, imram, sparing
+from pairsift.match.base import unit
+from pairsift.match.imram import ImramOptions
 
 DOUBLE = torch.float64
 Direction = Literal["text", "image", "full"]
@@ -22,7 +24,8 @@ rounds = pytest.mark.parametrize("steps", [1, 2, 3, 4])
 
 def make(direction: Direction = "full", steps: int = 3, dim: int = 5, **options: Any) -> Imram:
     torch.manual_seed(2)
-    matcher = Imram(6, 20, dim=dim, word_dim=3, direction=direction, steps=steps, **options).double()
+    chosen = ImramOptions(dim=dim, word_dim=3, direction=direction, steps=steps, **options)
+    matcher = Imram(6, 20, chosen).double()
     for parameter in matcher.gates.parameters():
         torch.nn.init.normal_(parameter, std=2 / dim**0.5)
     return matcher
@@ -228,7 +231,7 @@ def test_empty_images_and_captions_are_scored() -> None:
 @pytest.mark.parametrize(("direction", "millions"), [("text", 17.0), ("image", 17.0), ("full", 21.2)])
 def test_size_with_the_flickr30k_vocabulary(direction: Direction, millions: float) -> None:
     with torch.device("meta"):
-        matcher = Imram(2048, 8481, direction=direction)
+        matcher = Imram(2048, 8481, ImramOptions(direction=direction))
     assert round(sum(parameter.numel() for parameter in matcher.parameters()) / 1e6, 1) == millions
     assert (matcher.dim, matcher.steps, matcher.sharpness) == (1024, 3, 9.0)
     assert (Imram.factorises, Imram.has_tokens, Imram.preset) == (False, True, "paper")
@@ -239,4 +242,4 @@ def test_size_with_the_flickr30k_vocabulary(direction: Direction, millions: floa
 )
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Imram(4, 4, **options)
+        ImramOptions(**options)

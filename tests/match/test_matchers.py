@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from pairsift.encode.features import Items
-from pairsift.match import MATCHERS, Codes, Imram, Matcher, Saf, Scan, Sgr, Sgraf, TwoTower, Vse, Vsrn, unit
+from pairsift.match import MATCHERS, Codes, Matcher, TwoTower, Vse
+from pairsift.match.base import unit
 
-KINDS = ["two_tower", "vse-mean", "vse-gpo", "vsrn", "scan", "imram", "saf", "sgr", "sgraf"]
+SIZES = {"dim": 4, "word_dim": 3}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "two_tower": {"dim": 4, "hidden": 7, "depth": 2},
+    "vse-mean": SIZES | {"pooling": "mean"},
+    "vse-gpo": SIZES | {"pooling": "gpo"},
+    "vsrn": SIZES | {"graphs": 2},
+    "scan": SIZES | {"direction": "both"},
+    "imram": SIZES,
+    "saf": SIZES | {"similarity_dim": 16},
+    "sgr": SIZES | {"similarity_dim": 16},
+    "sgraf": SIZES | {"similarity_dim": 16},
+}
+KINDS = list(OPTIONS)
 
 
 @pytest.fixture(params=KINDS)
@@ -19,18 +34,9 @@ def matcher(request: pytest.FixtureRequest) -> Matcher:
 def make(kind: str) -> Matcher:
     """A small matcher in float64 and evaluation mode whose every parameter is random."""
     torch.manual_seed(3)
-    if kind == "two_tower":
-        made: Matcher = TwoTower(6, 5, dim=4, hidden=7, depth=2)
-    elif kind == "scan":
-        made = Scan(6, 11, dim=4, word_dim=3, direction="both")
-    elif kind == "imram":
-        made = Imram(6, 11, dim=4, word_dim=3)
-    elif kind in ("saf", "sgr", "sgraf"):
-        made = {"saf": Saf, "sgr": Sgr, "sgraf": Sgraf}[kind](6, 11, dim=4, word_dim=3, similarity_dim=16)
-    elif kind == "vsrn":
-        made = Vsrn(6, 11, dim=4, word_dim=3, graphs=2)
-    else:
-        made = Vse(6, 11, dim=4, word_dim=3, pooling="gpo" if kind.endswith("gpo") else "mean")
+    matcher = MATCHERS[kind.partition("-")[0]]
+    width = 5 if matcher.text_kind == "vector" else 11
+    made = matcher(6, width, options=matcher.options(**OPTIONS[kind]))
     for parameter in made.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return made.double().eval()

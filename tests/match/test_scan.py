@@ -12,7 +12,9 @@ from torch.nn import functional
 
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
-from pairsift.match import Codes, Scan, attend, blocks, unit
+from pairsift.match import Codes, Scan, attend, blocks
+from pairsift.match.base import unit
+from pairsift.match.scan import ScanOptions
 
 DOUBLE = torch.float64
 Direction = Literal["t2i", "i2t", "both"]
@@ -23,7 +25,8 @@ poolings = pytest.mark.parametrize("pooling", ["mean", "lse"])
 
 def make(direction: Direction = "t2i", pooling: Pooling = "mean", **options: Any) -> Scan:
     torch.manual_seed(2)
-    return Scan(6, 20, dim=5, word_dim=3, direction=direction, pooling=pooling, **options).double()
+    chosen = ScanOptions(dim=5, word_dim=3, direction=direction, pooling=pooling, **options)
+    return Scan(6, 20, chosen).double()
 
 
 def codes(*counts: int, dim: int = 5, seed: int = 0) -> Codes:
@@ -213,9 +216,9 @@ def test_size_and_options_with_the_flickr30k_vocabulary() -> None:
     [
         ({"direction": "up"}, "direction is 'up'"),
         ({"pooling": "max"}, "pooling is 'max'"),
-        ({"pooling": "lse", "lse_t2i": 0.0}, "must be above 0"),
+        ({"pooling": "lse", "lse_t2i": 0.0}, r"lse_t2i is 0\.0; .*above 0"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Scan(4, 4, **options)
+        ScanOptions(**options)

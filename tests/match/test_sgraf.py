@@ -15,17 +15,20 @@ from pairsift.errors import InputError
 from pairsift.match import Codes, Saf, Sgr, Sgraf, sgraf
 from pairsift.match.aligned import aligned
 from pairsift.match.reasoning import reason
+from pairsift.match.sgraf import SgrOptions, SimilaritySizes
 
 DOUBLE = torch.float64
 LOOPS: dict[str, Callable[..., Tensor]] = {"sgr": sgr_loop, "saf": saf_loop}
 parts = pytest.mark.parametrize("kind", ["sgr", "saf"])
+KINDS = {"sgr": (Sgr, SgrOptions), "saf": (Saf, SimilaritySizes), "sgraf": (Sgraf, SgrOptions)}
 every = pytest.mark.parametrize("kind", ["sgr", "saf", "sgraf"])
 
 
 def make(kind: str, regions: int | None = 5) -> Sgr | Saf | Sgraf:
     """A small float64 matcher in evaluation mode whose parameters and statistics are all random."""
     torch.manual_seed(4)
-    matcher = {"sgr": Sgr, "saf": Saf, "sgraf": Sgraf}[kind](6, 20, regions, dim=8, word_dim=3, similarity_dim=5)
+    matcher_of, options_of = KINDS[kind]
+    matcher = matcher_of(6, 20, regions, options_of(dim=8, word_dim=3, similarity_dim=5))
     for parameter in matcher.parameters():
         nn.init.normal_(parameter, std=0.5)
     for name, buffer in matcher.named_buffers():
@@ -268,7 +271,8 @@ def test_sgraf_is_the_mean_of_its_parts() -> None:
 @every
 def test_half_precision_stays_close(kind: str) -> None:
     torch.manual_seed(0)
-    matcher = {"sgr": Sgr, "saf": Saf, "sgraf": Sgraf}[kind](64, 50, 9, dim=64, similarity_dim=32).eval()
+    matcher_of, options_of = KINDS[kind]
+    matcher = matcher_of(64, 50, 9, options_of(dim=64, similarity_dim=32)).eval()
     items = Items(torch.randn(8, 9, 64)), Items(torch.randint(1, 50, (8, 12)))
     with torch.no_grad():
         codes = matcher.encode_images(items[0]), matcher.encode_texts(items[1])
@@ -302,8 +306,8 @@ def test_empty_regions_and_zero_codes_have_finite_gradients(kind: str) -> None:
 
 def test_wrong_options_are_told_in_one_line() -> None:
     with pytest.raises(InputError, match="steps"):
-        Sgr(6, 20, 5, steps=0)
+        SgrOptions(steps=0)
     with pytest.raises(InputError, match="same number of regions"):
-        Sgr(6, 20, None, region_norm="slot")
+        Sgr(6, 20, None, SgrOptions(region_norm="slot"))
     with pytest.raises(InputError, match="36 regions"):
-        Saf(6, 20, 36, dim=8).encode_images(Items(torch.randn(2, 5, 6)))
+        Saf(6, 20, 36, SimilaritySizes(dim=8)).encode_images(Items(torch.randn(2, 5, 6)))

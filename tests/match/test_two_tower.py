@@ -9,6 +9,7 @@ import torch
 
 from pairsift.encode.features import Items
 from pairsift.match import TwoTower
+from pairsift.match.two_tower import TwoTowerOptions
 
 Vector = list[float]
 
@@ -41,7 +42,7 @@ def by_hand(x: Vector, head: torch.nn.Module) -> Vector:
 @pytest.mark.parametrize("depth", [0, 1, 3])
 def test_heads_match_plain_loops(depth: int) -> None:
     torch.manual_seed(depth)
-    matcher = TwoTower(5, 4, dim=3, hidden=6, depth=depth).double().eval()
+    matcher = TwoTower(5, 4, TwoTowerOptions(dim=3, hidden=6, depth=depth)).double().eval()
     for parameter in matcher.parameters():
         torch.nn.init.normal_(parameter)
     left, right = torch.randn(3, 5, dtype=torch.float64), torch.randn(2, 4, dtype=torch.float64)
@@ -52,7 +53,7 @@ def test_heads_match_plain_loops(depth: int) -> None:
 
 
 def test_training_starts_from_the_linear_projection() -> None:
-    matcher = TwoTower(5, 4, dim=3, hidden=6, depth=2).eval()
+    matcher = TwoTower(5, 4, TwoTowerOptions(dim=3, hidden=6, depth=2)).eval()
     x = torch.randn(7, 5)
     plain = matcher.image_head.project(x)
     torch.testing.assert_close(matcher.image_head(x), plain)
@@ -60,7 +61,7 @@ def test_training_starts_from_the_linear_projection() -> None:
 
 def test_dropout_acts_in_training_only() -> None:
     torch.manual_seed(0)
-    matcher, items = TwoTower(50, 40, dim=8, dropout=0.5), Items(torch.randn(4, 50))
+    matcher, items = TwoTower(50, 40, TwoTowerOptions(dim=8, dropout=0.5)), Items(torch.randn(4, 50))
     assert not torch.equal(matcher.encode_images(items).vectors, matcher.encode_images(items).vectors)
     matcher.eval()
     assert torch.equal(matcher.encode_images(items).vectors, matcher.encode_images(items).vectors)
@@ -68,12 +69,13 @@ def test_dropout_acts_in_training_only() -> None:
 
 @pytest.mark.parametrize(("temperature", "scale"), [(0.07, 1 / 0.07), (1.0, 1.0), (0.01, 100.0), (0.001, 100.0)])
 def test_scale_is_the_inverse_temperature_and_at_most_100(temperature: float, scale: float) -> None:
-    assert TwoTower(2, 2, temperature=temperature).scale().item() == pytest.approx(scale, rel=1e-5)
+    matcher = TwoTower(2, 2, TwoTowerOptions(temperature=temperature))
+    assert matcher.scale().item() == pytest.approx(scale, rel=1e-5)
 
 
 @pytest.mark.parametrize("temperature", [0.07, 0.001])
 def test_temperature_keeps_a_gradient_even_at_the_limit(temperature: float) -> None:
-    matcher = TwoTower(2, 2, temperature=temperature)
+    matcher = TwoTower(2, 2, TwoTowerOptions(temperature=temperature))
     matcher.scale().backward()
     assert matcher.log_scale.grad is not None
     assert float(matcher.log_scale.grad) == pytest.approx(float(matcher.scale().detach()), rel=1e-5)

@@ -14,6 +14,7 @@ from pairsift.encode.features import Items
 from pairsift.errors import InputError
 from pairsift.match import Vse
 from pairsift.match.gpo import GeneralizedPool, positions
+from pairsift.match.vse import VseOptions
 
 Pooling = Literal["mean", "gpo"]
 DOUBLE = torch.float64
@@ -24,7 +25,7 @@ either_mode = pytest.mark.parametrize("training", [False, True])
 def make(pooling: Pooling, training: bool = False) -> Vse:
     """A small float64 matcher whose parameters and statistics are all random."""
     torch.manual_seed(5)
-    matcher = Vse(6, 20, dim=5, word_dim=3, pooling=pooling).double()
+    matcher = Vse(6, 20, VseOptions(dim=5, word_dim=3, pooling=pooling)).double()
     for parameter in matcher.parameters():
         nn.init.normal_(parameter, std=0.6)
     for name, buffer in matcher.named_buffers():
@@ -277,14 +278,14 @@ def test_position_encodings() -> None:
 @pytest.mark.parametrize(("pooling", "millions"), [("mean", 12.8), ("gpo", 14.4)])
 def test_size_with_the_flickr30k_vocabulary(pooling: Pooling, millions: float) -> None:
     with torch.device("meta"):
-        matcher = Vse(2048, 8481, pooling=pooling)
+        matcher = Vse(2048, 8481, VseOptions(pooling=pooling))
     assert round(sum(parameter.numel() for parameter in matcher.parameters()) / 1e6, 1) == millions
     assert matcher.dim == 1024
 
 
 def test_initial_values() -> None:
     torch.manual_seed(0)
-    matcher = Vse(30, 100, dim=10, word_dim=8)
+    matcher = Vse(30, 100, VseOptions(dim=10, word_dim=8))
     words, project = matcher.words.vectors.weight, matcher.regions.project
     assert 0.09 < float(words.detach().abs().max()) <= 0.1
     bound = math.sqrt(6 / 40)
@@ -294,4 +295,4 @@ def test_initial_values() -> None:
 
 def test_unknown_pooling_is_refused() -> None:
     with pytest.raises(InputError, match="pooling is 'max'"):
-        Vse(4, 4, pooling="max")  # type: ignore[arg-type]
+        VseOptions(pooling="max")  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from torch.nn import functional
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
 from pairsift.match import Vsrn
+from pairsift.match.vsrn import VsrnOptions
 
 DOUBLE = torch.float64
 either_mode = pytest.mark.parametrize("training", [False, True])
@@ -20,7 +21,7 @@ either_mode = pytest.mark.parametrize("training", [False, True])
 def make(training: bool = False) -> Vsrn:
     """A small float64 matcher whose parameters and statistics are all random."""
     torch.manual_seed(6)
-    matcher = Vsrn(6, 20, dim=5, word_dim=3, graphs=3).double()
+    matcher = Vsrn(6, 20, VsrnOptions(dim=5, word_dim=3, graphs=3)).double()
     for parameter in matcher.parameters():
         nn.init.normal_(parameter, std=0.6)
     for name, buffer in matcher.named_buffers():
@@ -169,14 +170,15 @@ def test_images_without_regions_and_empty_captions_harm_nobody(training: bool) -
 
 def test_graphs_start_as_the_identity() -> None:
     torch.manual_seed(0)
-    matcher, items = Vsrn(6, 20, dim=5), Items(torch.randn(2, 3, 6))
+    matcher, items = Vsrn(6, 20, VsrnOptions(dim=5)), Items(torch.randn(2, 3, 6))
     plain = functional.normalize(matcher.project(items.values), dim=-1)
     torch.testing.assert_close(matcher.encode_images(items).tokens, plain)
 
 
 def test_half_precision_stays_close() -> None:
     torch.manual_seed(0)
-    matcher, items, right = Vsrn(32, 50, dim=64).eval(), Items(torch.randn(8, 9, 32)), captions(5, 9, 1)
+    matcher = Vsrn(32, 50, VsrnOptions(dim=64)).eval()
+    items, right = Items(torch.randn(8, 9, 32)), captions(5, 9, 1)
     exact = matcher.similarity(matcher.encode_images(items), matcher.encode_texts(right))
     with torch.autocast("cpu", torch.bfloat16):
         half = matcher.similarity(matcher.encode_images(items), matcher.encode_texts(right))
@@ -190,5 +192,5 @@ def test_size_with_the_flickr30k_vocabulary() -> None:
 
 
 def test_without_graphs_it_is_refused() -> None:
-    with pytest.raises(InputError, match=r"vsrn\.graphs is 0"):
-        Vsrn(4, 4, graphs=0)
+    with pytest.raises(InputError, match="graphs is 0"):
+        VsrnOptions(graphs=0)

@@ -8,7 +8,7 @@ from torch import nn
 
 from pairsift.encode.features import Features, Items, Table
 from pairsift.match.base import Codes, Matcher, unit
-from pairsift.methods.base import Batch, Network, Setting
+from pairsift.steps import Batch, Network, Request, Setting
 from pairsift.train.batches import Gatherer
 
 IMAGE_OF = np.array([0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5])
@@ -18,8 +18,8 @@ FEATURES = Features(
 )
 
 
-def SETTING(ranking, matched=None):
-    return Setting(np.arange(10), IMAGE_OF, 6, matched, ranking, 0)
+def SETTING(ranking, matched=None, networks=2, **more):
+    return Setting(np.arange(10), IMAGE_OF, 6, matched, ranking, 0, networks, **more)
 
 
 class Tiny(Matcher):
@@ -61,7 +61,7 @@ def make_networks(method, kind=Tiny, sharp=1.0):
 
 
 def batch_of(ids) -> Batch:
-    return Gatherer(FEATURES, IMAGE_OF, torch.device("cpu"))(np.array(ids))
+    return Gatherer(FEATURES, IMAGE_OF, torch.device("cpu"))(Request(np.array(ids)))
 
 
 def curve(y: float, base: float = 10.0) -> float:

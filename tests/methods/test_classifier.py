@@ -9,8 +9,8 @@ from pairsift.loss.ranking import Hinge
 from pairsift.match import TwoTower, Vse
 from pairsift.match.base import Codes, unit
 from pairsift.methods import PC2, PCSR
-from pairsift.methods.base import Phase
-from pairsift.methods.classifier import SHARPNESS, DirectionClassifier, FlatClassifier, GlobalClassifier, stretch
+from pairsift.steps import Phase
+from pairsift.trust.classifier import SHARPNESS, DirectionClassifier, FlatClassifier, GlobalClassifier, stretch
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 36])
@@ -39,7 +39,7 @@ def test_as_many_tokens_as_rows_stay_as_they_are_and_padding_does_not_matter():
 
 
 def test_the_flat_form_runs_where_there_are_tokens_and_is_refused_elsewhere():
-    method = PC2(classes=5, classifier="flat")
+    method = PC2(classifier={"classes": 5, "reads": "flat"})
     method.check(Vse)
     with pytest.raises(InputError, match="two_tower"):
         method.check(TwoTower)
@@ -61,4 +61,4 @@ def test_directions_are_cosines_and_spread_the_classes_at_once():
         assert logits[i, k].item() == pytest.approx(SHARPNESS * float(vectors[i] @ direction), abs=1e-5)
     spread, merged = (len(c(Codes(vectors)).argmax(1).unique()) for c in (classifier, GlobalClassifier(32, 16)))
     assert spread > merged
-    assert isinstance(PCSR(classifier="directions").head(32), DirectionClassifier)
+    assert isinstance(PCSR(classifier={"reads": "directions"}).head(32), DirectionClassifier)

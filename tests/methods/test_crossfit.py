@@ -7,18 +7,17 @@ from method_helpers import FEATURES, IMAGE_OF, SETTING, Tiny, batch_of, make_net
 
 from pairsift.loss.ranking import InfoNCE
 from pairsift.methods import METHODS, Crossfit, Plain
-from pairsift.methods.base import Prior, Setting, not_negatives
-from pairsift.methods.captioning import CleanBatch
 from pairsift.methods.plain import epochs_for
-from pairsift.methods.siamese import encode, pairings
+from pairsift.steps import Prior, Request, Setting, not_negatives
 from pairsift.train.batches import Gatherer, Likeness
+from pairsift.trust.captions import CleanBatch
+from pairsift.trust.impact import encode, pairings
 
 PROBABILITY = np.linspace(0, 1, 12).astype(np.float32)
 
 
 def settled(method, rate, most=1.0):
-    prior = Prior(PROBABILITY, rate, most)
-    method.begin(Setting(np.arange(10), IMAGE_OF, 6, None, InfoNCE(base=1.0), 0, prior))
+    method.begin(SETTING(InfoNCE(base=1.0), prior=Prior(PROBABILITY, rate, most)))
     return method
 
 
@@ -55,19 +54,17 @@ def test_a_division_leaves_no_more_pairs_noisy_than_the_evidence_has_room_for(na
 def test_epochs_left_open_make_about_400_steps(pairs, batch_size, epochs):
     assert epochs_for(pairs, batch_size) == epochs
     for name in ("crossfit", "plain", "oracle"):
-        method = METHODS[name](warmup_epochs=1, epochs=0)
-        method.settle(pairs, batch_size)
-        assert [phase.epochs for phase in method.phases()] == [1, epochs - 1]
-        chosen = METHODS[name](warmup_epochs=1, epochs=5)
-        chosen.settle(pairs, batch_size)
-        assert [phase.epochs for phase in chosen.phases()] == [1, 5]
+        for given, expected in ((None, epochs - 1), (5, 5)):
+            method, ids = METHODS[name](epochs={"warmup": 1, "train": given}), np.arange(pairs)
+            method.begin(Setting(ids, ids, pairs, None, InfoNCE(), 0, batch_size=batch_size))
+            assert [phase.epochs for phase in method.phases()] == [1, expected]
 
 
 def test_near_duplicates_and_equal_captions_are_no_negatives_of_each_other():
     images, texts = np.array([0, 1, 1, 3, 4, 5]), np.arange(12)
     texts[9] = texts[0]
     gather = Gatherer(FEATURES, IMAGE_OF, torch.device("cpu"), Likeness(images, texts))
-    batch = gather(np.array([0, 2, 4, 9]))  # of the images 0, 1, 2 and 4
+    batch = gather(Request(np.array([0, 2, 4, 9])))  # of the images 0, 1, 2 and 4
     related = np.eye(4, dtype=bool)
     related[1, 2] = related[2, 1] = True  # images 1 and 2 are near-duplicates
     related[0, 3] = related[3, 0] = True  # captions 0 and 9 read alike
@@ -78,16 +75,17 @@ def test_near_duplicates_and_equal_captions_are_no_negatives_of_each_other():
 
 @pytest.mark.parametrize("search", ["batch", "epoch"])
 def test_captions_that_read_alike_are_no_negatives_where_they_come_with_other_images(search):
-    method = METHODS["pc2"](classes=3, search=search)
+    method = METHODS["pc2"](classifier={"classes": 3}, captions={"search": search})
     networks = make_networks(method)
     method.begin(SETTING(InfoNCE()))
     texts = np.array([0, 1, 2, 3, 4, 5, 6, 5, 8, 9, 10, 11])  # the captions of pairs 5 and 7 read alike
     gather = Gatherer(FEATURES, IMAGE_OF, torch.device("cpu"), Likeness(np.arange(6), texts))
     found = np.array([5, 3, 7])
-    noisy, clean = gather(np.array([0, 2, 9]), found if search == "epoch" else None), gather(found)
+    noisy = gather(Request(np.array([0, 2, 9]), found if search == "epoch" else None))
+    clean = gather(Request(found))
     coded = [networks[0].encode(batch) for batch in (noisy, clean)]
     logits = networks[0].logits(coded[1][0])
-    pairing, _ = method.rematch(networks[0], 0, noisy, coded[0][0], CleanBatch(clean, *coded[1], logits))
+    pairing, _ = method.captions.rematch(networks[0], 0, noisy, coded[0][0], CleanBatch(clean, *coded[1], logits))
     read = texts[found]
     if search == "batch":
         similarity = networks[0].logits(coded[0][0]).softmax(1), logits.softmax(1)
@@ -103,7 +101,7 @@ def test_views_of_pairs_from_several_batches_know_captions_that_read_alike():
     texts[9] = texts[0]
     gather = Gatherer(FEATURES, IMAGE_OF, torch.device("cpu"), Likeness(np.arange(6), texts))
     network = make_networks(METHODS["plain"]())[0]
-    batches = [gather(np.array([0, 4])), gather(np.array([7, 9]))]
+    batches = [gather(Request(np.array([0, 4]))), gather(Request(np.array([7, 9])))]
     places = [torch.tensor([0, 1, 3]), torch.tensor([1, 2])]
     first, second = pairings(batches, encode(network, batches, 0), places)
     assert first.exclude.tolist() == [[True, False, True], [False, True, False], [True, False, True]]

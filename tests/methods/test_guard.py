@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from method_helpers import IMAGE_OF
+from method_helpers import SETTING
 
 from pairsift.loss.ranking import Hinge
 from pairsift.methods import NCR, NPC, PC2, PCSR
-from pairsift.methods.base import Prior, Setting
+from pairsift.steps import Prior
 
 IDS = np.arange(10)
 W = np.array([0.1, 0.9, 0.3, 0.2, 0.8, 0.05, 0.4, 0.7, 0.45, 0.15])
@@ -15,13 +15,12 @@ W = np.array([0.1, 0.9, 0.3, 0.2, 0.8, 0.05, 0.4, 0.7, 0.45, 0.15])
 def begun(kind, most):
     prior = None if most is None else Prior(np.ones(12, np.float32), 0.2, most)
     method = kind(networks=2)
-    method.begin(Setting(IDS, IMAGE_OF, 6, None, Hinge(), 0, prior))
-    method.threshold = 0.5
+    method.begin(SETTING(Hinge(), prior=prior))
     method.state["clean_probability"][:, IDS] = W, W[::-1]
     return method
 
 
-@pytest.mark.parametrize("kind", [NCR, PC2, PCSR, NPC])
+@pytest.mark.parametrize("kind", [NCR, PC2, PCSR])
 @pytest.mark.parametrize("most", [None, 1.0, 0.7, 0.35, 0.1, 0.0])
 def test_at_most_so_many_of_the_least_probable_pairs_are_noisy(kind, most):
     method = begun(kind, most)
@@ -38,3 +37,11 @@ def test_at_zero_everyone_is_believed():
     method.state["clean_probability"][:] = 0
     assert [method.subset("clean", k).tolist() for k in range(2)] == [IDS.tolist()] * 2
     assert [len(method.subset("noisy", k)) for k in range(2)] == [0, 0]
+
+
+@pytest.mark.parametrize("name", ["clean", "noisy"])
+def test_a_method_that_divides_no_pairs_has_no_such_subset(name):
+    method = begun(NPC, 0.35)
+    assert method.subset("all", 0).tolist() == IDS.tolist()
+    with pytest.raises(KeyError, match=f"npc has no subset '{name}'"):
+        method.subset(name, 0)

@@ -2,22 +2,22 @@
 
 import copy
 import math
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from method_helpers import IMAGE_OF, SETTING, batch_of, make_networks
 
+from pairsift.api.config import flattened
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
 from pairsift.loss.ranking import Hinge, InfoNCE
-from pairsift.match import TwoTower
+from pairsift.match.two_tower import TwoTower, TwoTowerOptions
 from pairsift.methods import NPC
-from pairsift.methods.base import Batch, Network, Pairing, Phase, Setting, Term, not_negatives
-from pairsift.methods.siamese import View, encode, view, views_at
+from pairsift.steps import Batch, Network, Pairing, Phase, Setting, Term, not_negatives
 from pairsift.train.lookahead import after_step
 from pairsift.train.loop import decayed
+from pairsift.trust.impact import NegativeImpact, View, encode, view, views_at
 
 TRAIN = Phase("train", 1)
 IDS, NEAR_IMAGE, NEAR_TEXT = [0, 3, 5, 6, 4], [1, 3, 7, 7, 8], [0, 8, 7, 2, 4]  # 4 and 5 show one image
@@ -34,15 +34,21 @@ def stepped(method: NPC, network: Network, gather=double) -> list[Term]:
     """The terms of a step on the pairs IDS with these bank pairs."""
     for side, ids in SIDES.items():
         method.state[side][0, IDS] = ids
-    more = method.companions({"all": np.array(IDS)}, 0)
-    batches = {"all": gather(IDS), **{name: gather(ids) for name, ids in more.items()}}
-    return method.step([network], 0, batches, TRAIN)
+    requests = method.requests({"all": np.array(IDS)}, 0)
+    return method.step([network], 0, {name: gather(request.ids) for name, request in requests.items()}, TRAIN)
 
 
-def ready(network: Network, rate: float, clip: float = 0.0, steps: int = 2) -> torch.optim.Optimizer:
-    """An optimizer with a past, and the network told of it."""
+def wanted(method: NPC, ids, network: int = 0) -> dict[str, list[int]]:
+    """What a step on these pairs reads."""
+    requests = method.requests({"all": np.array(ids)}, network)
+    assert all(request.captions is None and not request.given_texts for request in requests.values())
+    return {name: request.ids.tolist() for name, request in requests.items()}
+
+
+def begun(method: NPC, network: Network, rate: float, clip: float = 0.0, ranking=None) -> torch.optim.Optimizer:
+    """Begin the method, told of the network's optimizer, which has a past."""
     optimizer = torch.optim.AdamW(decayed(network, 0.1), 0.05)
-    for _ in range(steps):
+    for _ in range(2):
         optimizer.zero_grad()
         for parameter in network.parameters():
             parameter.grad = torch.randn_like(parameter)
@@ -50,7 +56,12 @@ def ready(network: Network, rate: float, clip: float = 0.0, steps: int = 2) -> t
     optimizer.zero_grad()
     for group in optimizer.param_groups:
         group["lr"] = rate
-    network.after = partial(after_step, network, optimizer, clip)
+
+    def after(k, gradients, momentum):
+        assert k == 0
+        return after_step(network, optimizer, clip, gradients, momentum)
+
+    method.begin(SETTING(ranking or InfoNCE(), networks=1, after_step=after))
     return optimizer
 
 
@@ -92,10 +103,9 @@ def mean_hinges(network: Network, ids: list[int]) -> tuple[list[float], list[flo
 )
 def test_a_step_is_equations_6_to_11(ranking, losses, share, clip, momentum):
     torch.manual_seed(0)
-    method = NPC(bank_weight=0.7, momentum=momentum)
-    method.begin(SETTING(ranking))
+    method = NPC(bank={"weight": 0.7}, impact={"momentum": momentum})
     network = make_networks(method)[0].double()
-    optimizer = ready(network, rate=0.02, clip=clip)
+    optimizer = begun(method, network, 0.02, clip, ranking)
     twin = copy.deepcopy(network)  # A', a real copy with a real optimizer
     theirs = torch.optim.AdamW(decayed(twin, 0.1), 0.02)
     theirs.load_state_dict(copy.deepcopy(optimizer.state_dict()))  # which would share the moments
@@ -135,9 +145,8 @@ def test_a_step_is_equations_6_to_11(ranking, losses, share, clip, momentum):
 def test_gradients_are_those_of_the_weighted_loss_and_of_the_bank():
     torch.manual_seed(1)
     method = NPC()
-    method.begin(SETTING(InfoNCE()))
     network = make_networks(method)[0].double()
-    ready(network, rate=0.05)
+    begun(method, network, rate=0.05)
     terms = {term.name: term for term in stepped(method, network)}
     w = terms["weight"].values
     assert not w.requires_grad
@@ -154,10 +163,9 @@ def test_gradients_are_those_of_the_weighted_loss_and_of_the_bank():
 @pytest.mark.parametrize("weigh", [True, False])
 @pytest.mark.parametrize("bank_weight", [0.0, 1.0])
 def test_each_part_can_be_left_out(weigh, bank_weight):
-    method = NPC(weigh=weigh, bank_weight=bank_weight)
-    method.begin(SETTING(InfoNCE()))
+    method = NPC(impact={"weigh": weigh}, bank={"weight": bank_weight})
     network = make_networks(method)[0]
-    ready(network, rate=0.05)
+    begun(method, network, rate=0.05)
     gathered = []
     names = [term.name for term in stepped(method, network, lambda ids: gathered.append(list(ids)) or batch_of(ids))]
     bank = ["by_image", "by_text"] if bank_weight else []
@@ -167,22 +175,21 @@ def test_each_part_can_be_left_out(weigh, bank_weight):
 
 def test_pairs_of_the_batch_are_not_gathered_again():
     method = NPC()
-    method.begin(SETTING(InfoNCE()))
-    method.state["by_image"][0, IDS] = method.state["by_text"][0, IDS] = IDS
-    assert method.companions({"all": np.array(IDS)}, 0) == {}
     network = make_networks(method)[0]
-    ready(network, rate=0.05)
+    begun(method, network, rate=0.05)
+    method.state["by_image"][0, IDS] = method.state["by_text"][0, IDS] = IDS
+    assert wanted(method, IDS) == {"all": IDS}
     terms = method.step([network], 0, {"all": batch_of(IDS)}, TRAIN)
     torch.testing.assert_close(terms[1].values, terms[2].values)  # its own bank on both sides
     method.state["by_image"][0, 3] = 8
-    assert method.companions({"all": np.array(IDS)}, 0)["bank"].tolist() == [8, 0]  # one alone has no batch statistics
+    assert wanted(method, IDS) == {"all": IDS, "bank": [8, 0]}  # one alone has no batch statistics
 
 
 class Rough(TwoTower):
     """Dropout, and a batch norm."""
 
     def __init__(self):
-        super().__init__(8, 6, dim=8, hidden=8, dropout=0.5)
+        super().__init__(8, 6, TwoTowerOptions(dim=8, hidden=8, dropout=0.5))
         self.norm = torch.nn.BatchNorm1d(8)
 
     def encode_images(self, items):
@@ -191,10 +198,8 @@ class Rough(TwoTower):
 
 def rough(rate):
     torch.manual_seed(3)
-    network = Network(Rough(), None).train()
-    ready(network, rate)
-    method = NPC()
-    method.begin(SETTING(InfoNCE()))
+    network, method = Network(Rough(), None).train(), NPC()
+    begun(method, network, rate)
     return network, method
 
 
@@ -235,11 +240,11 @@ def test_looking_ahead_leaves_statistics_and_the_generator_alone():
     assert not torch.equal(seen[0].similarity, views_at(network, weights, batches, places, 6)[0].similarity)
 
 
-def test_mixed_precision_reads_the_change_in_full():
+def test_mixed_precision_reads_the_change_in_full(monkeypatch):
     network, method = rough(rate=1e-7)  # bf16 has no number so near to another
     seen = []
-    losses = method._losses
-    method._losses = lambda views: seen.append(losses(views)) or losses(views)
+    losses = NegativeImpact._losses
+    monkeypatch.setattr(NegativeImpact, "_losses", lambda *views: seen.append(losses(*views)) or losses(*views))
     with torch.autocast("cpu", torch.bfloat16):
         terms = stepped(method, network, batch_of)
     (before, after) = seen
@@ -264,10 +269,10 @@ def observed(seed: int, noisy: int = 30) -> dict[str, np.ndarray]:
 
 
 def banked(seen: list[dict[str, np.ndarray]], **options) -> NPC:
-    method = NPC(networks=len(seen), **options)
+    method = NPC(networks=len(seen), bank=options)
     ids = np.arange(N) + 5  # ids are not rows
-    method.begin(Setting(ids, np.concatenate([np.zeros(5, int), OWNER]), IMAGES, None, InfoNCE(), 0))
-    assert method.companions({"all": ids[:4]}, 0) == {}
+    method.begin(Setting(ids, np.concatenate([np.zeros(5, int), OWNER]), IMAGES, None, InfoNCE(), 0, len(seen)))
+    assert set(wanted(method, ids[:4])) == {"all"}
     method.update(seen, 0)
     return method
 
@@ -310,7 +315,7 @@ def test_where_nothing_reaches_the_threshold_the_cleanest_share_does():
     strict = banked([observed(0)]).facts()
     assert strict["bank_share"] == strict["reach_threshold"] > 0.3
     without = NPC()
-    without.begin(SETTING(InfoNCE()))
+    without.begin(SETTING(InfoNCE(), networks=1))
     assert set(without.facts()) == {"noise_rate"}
 
 
@@ -318,27 +323,29 @@ def test_two_networks_use_each_others_bank_and_one_its_own():
     method = banked([observed(0), observed(1)])
     ids = np.array([5, 17, 40])
     for network in (0, 1):
-        found = method.companions({"all": ids}, network)["bank"]
+        found = wanted(method, ids, network)["bank"]
         bank = {pair for side in SIDES for pair in method.state[side][1 - network, ids].tolist()}
-        assert set(found.tolist()) - set(ids.tolist()) == bank - set(ids.tolist())
+        assert set(found) - set(ids.tolist()) == bank - set(ids.tolist())
     assert not np.array_equal(method.state["by_text"][0], method.state["by_text"][1])
     single = banked([observed(0)])
     bank = {pair for side in SIDES for pair in single.state[side][0, ids].tolist()}
-    assert set(single.companions({"all": ids}, 0)["bank"].tolist()) == bank - set(ids.tolist())
+    assert set(wanted(single, ids)["bank"]) == bank - set(ids.tolist())
 
 
 def test_the_phases_make_the_bank_once_or_every_epoch():
-    named = [(p.name, p.epochs, p.warm, p.observe) for p in NPC(warmup_epochs=2, epochs=4).phases()]
+    named = [(p.name, p.epochs, p.warm, p.observe) for p in NPC(epochs={"warmup": 2, "train": 4}).phases()]
     assert named == [("warm-up", 2, True, False), ("bank", 1, False, True), ("train", 3, False, False)]
-    assert [p.observe for p in NPC(epochs=4, refresh=True).phases()] == [False, True, True]
-    assert sum(p.epochs for p in NPC(epochs=0).phases()) == 0
+    assert [p.observe for p in NPC(epochs={"train": 4}, bank={"refresh": True}).phases()] == [False, True, True]
+    assert sum(p.epochs for p in NPC(epochs={"train": 0}).phases()) == 0
 
 
 def test_what_cannot_be_is_told_in_one_line():
-    for bad in ({"threshold": 1.1}, {"least": -0.1}, {"bank_weight": -1.0}, {"networks": 3}, {"epochs": -1}):
-        with pytest.raises(InputError, match=next(iter(bad))):
+    bank = {"threshold": 1.1}, {"least": -0.1}, {"weight": -1.0}
+    for bad in (*({"bank": one} for one in bank), {"networks": 3}, {"epochs": {"train": -1}}):
+        ((path, value),) = flattened(bad).items()
+        with pytest.raises(InputError, match=f"^{path} is {value}; it must be .*[0-9]$"):
             NPC(**bad)
     with pytest.raises(InputError, match="two_tower starts untrained: take --preset scratch"):
         NPC().check(TwoTower)
-    NPC(warmup_epochs=1).check(TwoTower)
+    NPC(epochs={"warmup": 1}).check(TwoTower)
     NPC().check(type("Trained", (TwoTower,), {"starts_trained": True}))

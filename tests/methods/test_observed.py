@@ -12,9 +12,9 @@ BATCH = [0, 1, 4, 6, 7, 9]  # 0 and 1 show one image, 6 and 7 another
 
 def observed(method):
     network = make_networks(method, sharp=SHARP)[1].eval()
-    method.begin(SETTING(Hinge()))
+    method.begin(SETTING(Hinge(), networks=method.networks))
     with torch.no_grad():
-        return network, method.observe(network, batch_of(BATCH))
+        return network, method.observe(network, 1, batch_of(BATCH))
 
 
 @pytest.mark.parametrize("kind", [NCR, PC2, PCSR, NPC])
@@ -31,9 +31,9 @@ def test_the_loss_that_divides_is_the_mean_over_all_true_negatives(kind):
         assert max(abs(a - b) for a, b in zip(expected, other, strict=True)) > 0.01  # hardest, or siblings too
 
 
-@pytest.mark.parametrize(("kind", "search"), [(PC2, "batch"), (PC2, "epoch"), (PCSR, "epoch")])
+@pytest.mark.parametrize(("kind", "search"), [(PC2, "batch"), (PC2, "epoch"), (PCSR, "batch"), (PCSR, "epoch")])
 def test_predictions_are_noted_as_probabilities_of_the_image(kind, search):
-    network, notes = observed(kind(classes=5, search=search))
+    network, notes = observed(kind(classifier={"classes": 5}, captions={"search": search}))
     expected = predictions(network, network.encode(batch_of(BATCH))[0])
     assert notes["predictions"].numpy() == pytest.approx(expected, abs=1e-5)
     assert expected.max(1).min() < 0.9 and len(set(expected.argmax(1))) > 1

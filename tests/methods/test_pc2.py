@@ -21,14 +21,14 @@ from method_helpers import (
 
 from pairsift.loss.ranking import Hinge
 from pairsift.methods import PC2
-from pairsift.methods.base import Phase, related
+from pairsift.steps import Phase, related
 from pairsift.trust.mixture import fit_mixture
 
 CLEAN, NOISY = [11, 1, 6, 7], [2, 4, 8, 10]  # 6 and 7 show one image, and so do 10 and 11
 
 
 def begun(ranking=None, **options):
-    method = PC2(**{"classes": 5, **options})
+    method = PC2(classifier={"classes": 5}, **options)
     method.begin(SETTING(ranking or Hinge()))
     method.state["clean_probability"] = np.random.default_rng(1).random((2, 12)).astype(np.float32) / 2
     method.state["stability"][:, CLEAN] = [[0.95, 0.55, 0.65, 0.2], [0.6, 0.9, 0.7, 0.3]]
@@ -76,23 +76,22 @@ def test_pc2_is_equations_2_to_10(k, reduction):
 
 
 def test_pc2_star_leaves_out_captions_below_its_threshold_and_no_others():
-    method, networks = begun()
-    _, alike, values = rematched(networks[0], batch_of(NOISY), batch_of(CLEAN))
+    _, alike, values = rematched(begun()[1][0], batch_of(NOISY), batch_of(CLEAN))
     low, high = sorted(alike)[1:3]
     assert low < 0.2 and high > 0.7 and min(values) > 0
     for threshold in (0.0, (low + high) / 2, high - 0.01, high + 0.01):
-        method.mismatch_threshold = threshold
+        method, networks = begun(captions={"mismatch_threshold": threshold})
         expected = [v if s >= threshold else 0.0 for v, s in zip(values, alike, strict=True)]
         assert stepped(method, networks)["noisy"].values.tolist() == pytest.approx(expected, abs=1e-5)
 
 
 def test_pc2_rectifies_from_its_threshold_on_or_not_at_all():
     clean = batch_of(CLEAN)
-    method, _ = begun(threshold=0.8)
+    method, _ = begun(division={"threshold": 0.8})
     w, o = method.state["clean_probability"][1], method.state["stability"][1]
     y = [w[i] + (1 - w[i]) * (o[i] if o[i] >= 0.8 else 0.0) for i in CLEAN]
     assert method.correspondence(0, clean).tolist() == pytest.approx(y)
-    plain, networks = begun(rectify=False)
+    plain, networks = begun(stability={"rectify": False})
     margins = [0.2 * curve(w[i]) for i in CLEAN]
     expected = naive_hinge(similarities(networks[0], clean), margins, excluded(clean), True)
     assert stepped(plain, networks)["clean"].values.tolist() == pytest.approx(expected, abs=1e-5)
@@ -100,13 +99,13 @@ def test_pc2_rectifies_from_its_threshold_on_or_not_at_all():
 
 
 def test_pc2_weights_reach_their_terms():
-    method, networks = begun(noisy_weight=0.3, pseudo_weight=0.4, entropy_weight=5.0)
+    method, networks = begun(weights={"noisy": 0.3, "pseudo": 0.4, "entropy": 5.0})
     weights = {name: term.weight for name, term in stepped(method, networks).items()}
     assert weights == {"clean": 1.0, "pseudo": 0.4, "entropy": 5.0, "noisy": 0.3}
 
 
 def test_pc2_stability_is_equation_7_in_each_networks_own_history():
-    method = PC2(classes=3)
+    method = PC2(classifier={"classes": 3})
     method.begin(SETTING(Hinge()))
     ids, rows = SETTING(Hinge()).ids, SETTING(Hinge()).image_of
     rng = np.random.default_rng(6)
@@ -129,7 +128,7 @@ def test_pc2_stability_is_equation_7_in_each_networks_own_history():
 
 
 def test_pc2_margins_send_no_gradient_into_the_classifier():
-    method = PC2(classes=5)
+    method = PC2(classifier={"classes": 5})
     networks = make_networks(method)
     method.begin(SETTING(Hinge()))
     terms = method.step(networks, 0, {"clean": batch_of([0, 3, 6, 7]), "noisy": batch_of([2, 4, 9])}, Phase("all", 1))
@@ -139,9 +138,9 @@ def test_pc2_margins_send_no_gradient_into_the_classifier():
     assert any(p.grad is not None and p.grad.any() for p in networks[0].matcher.parameters())
 
 
-@pytest.mark.parametrize("alike", ["class", "embedding"])
-def test_pc2_epoch_search_takes_the_nearest_clean_image_by_the_networks_own_bank(alike):
-    method = PC2(classes=4, search="epoch", alike=alike)
+@pytest.mark.parametrize("compare", ["class", "embedding"])
+def test_pc2_epoch_search_takes_the_nearest_clean_image_by_the_networks_own_bank(compare):
+    method = PC2(classifier={"classes": 4}, captions={"search": "epoch", "compare": compare})
     method.begin(SETTING(Hinge()))
     ids = SETTING(Hinge()).ids
     rng = np.random.default_rng(2)
@@ -150,26 +149,33 @@ def test_pc2_epoch_search_takes_the_nearest_clean_image_by_the_networks_own_bank
         loss = np.where(ids < 6, 0.1, 0.9) + rng.normal(0, 0.01, len(ids))
         images = softmax(rng.normal(0, 2, (6, 4)))
         seen.append({"loss": loss, "predictions": images[SETTING(Hinge()).image_of[ids]].astype(np.float32)})
-        if alike == "embedding":
+        if compare == "embedding":
             seen[-1]["embeddings"] = rng.normal(size=(6, 7))[SETTING(Hinge()).image_of[ids]].astype(np.float32)
     method.update(seen, 0)
     for k in range(2):
         clean, noisy = method.subset("clean", k), method.subset("noisy", k)
         assert set(clean) == set(range(6))
         assert set(noisy) == {6, 7, 8, 9}
-        bank = method.state["predictions" if alike == "class" else "embeddings"][k]
-        for i, found in zip(noisy, method.captions("noisy", k, noisy), strict=True):
+        bank = method.state["predictions" if compare == "class" else "embeddings"][k]
+        requests = method.requests({"clean": clean, "noisy": noisy}, k)
+        for i, found in zip(noisy, requests["noisy"].captions, strict=True):
             a = bank[SETTING(Hinge()).image_of[i]]
             scores = []
             for c in clean:
                 b = bank[SETTING(Hinge()).image_of[c]]
                 scores.append(float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)))
             assert scores[clean.tolist().index(found)] == pytest.approx(max(scores), abs=1e-6)
-        assert method.captions("clean", k, clean).tolist() == clean.tolist()
+        assert requests["clean"].captions is None  # each its own
+        assert [requests[name].ids.tolist() for name in ("clean", "noisy")] == [clean.tolist(), noisy.tolist()]
 
 
 def test_pc2_batch_search_by_embeddings_takes_the_caption_of_the_most_similar_image():
-    method = PC2(classes=5, alike="embedding", pseudo_weight=0.0, entropy_weight=0.0, rectify=False)
+    method = PC2(
+        classifier={"classes": 5},
+        captions={"compare": "embedding"},
+        weights={"pseudo": 0.0, "entropy": 0.0},
+        stability={"rectify": False},
+    )
     networks = make_networks(method)
     method.begin(SETTING(Hinge()))
     clean, noisy = batch_of([0, 3, 6, 7]), batch_of([2, 4, 9])
@@ -190,7 +196,7 @@ def test_pc2_batch_search_by_embeddings_takes_the_caption_of_the_most_similar_im
 
 
 def test_pc2_oscillation_compares_adjacent_passes():
-    method = PC2(classes=3)
+    method = PC2(classifier={"classes": 3})
     method.begin(SETTING(Hinge()))
     ids, rows = SETTING(Hinge()).ids, SETTING(Hinge()).image_of
     steady = np.tile(np.array([0.8, 0.1, 0.1], np.float32), (len(ids), 1))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from method_helpers import (
+    FEATURES,
     SETTING,
     SHARP,
     Tiny,
@@ -26,16 +27,17 @@ from pairsift.errors import InputError
 from pairsift.loss.ranking import Hinge
 from pairsift.match import TwoTower
 from pairsift.methods import PC2, PCSR
-from pairsift.methods.base import Batch, Phase
+from pairsift.methods.base import Sorting
+from pairsift.steps import Batch, Phase
 from pairsift.train.batches import Gatherer
 
 IDS, ROWS = SETTING(Hinge()).ids, SETTING(Hinge()).image_of
 
 
 def begun(networks: int = 2, **options) -> tuple[PCSR, list]:
-    method = PCSR(networks=networks, **{"classes": 5, **options})
+    method = PCSR(networks=networks, classifier={"classes": 5}, **options)
     made = make_networks(method, Tiny, SHARP)
-    method.begin(SETTING(Hinge()))
+    method.begin(SETTING(Hinge(), networks=networks))
     method.state["clean_probability"] = np.random.default_rng(0).random((networks, 12)).astype(np.float32)
     return method, made
 
@@ -81,7 +83,7 @@ def test_a_step_of_the_third_stage_is_equations_1_to_13(k):
 
 
 def test_every_weight_reaches_its_term():
-    method, networks = begun(ranking_weight=2, pseudo_weight=3, robust_weight=4, entropy_weight=5, gamma=0.3)
+    method, networks = begun(weights={"ranking": 2, "pseudo": 3, "robust": 4, "entropy": 5}, noisy={"gamma": 0.3})
     batches = {"clean": batch_of([0, 3, 6]), "refinable": batch_of([2, 4]), "ambiguous": batch_of([1, 5])}
     terms = {term.name: term for term in method.step(networks, 0, batches, Phase("all", 1))}
     assert {name: term.weight for name, term in terms.items()} == {
@@ -109,7 +111,7 @@ def test_the_warm_up_trains_all_pairs_without_the_classifier():
 
 
 def test_soft_clean_takes_the_peers_probability():
-    method, networks = begun(soft_clean=True)
+    method, networks = begun(weights={"soft_clean": True})
     batch = batch_of([0, 3, 6, 7, 8])
     terms = method.step(networks, 0, {"clean": batch}, Phase("clean", 1))
     w = method.state["clean_probability"][1]
@@ -120,7 +122,7 @@ def test_soft_clean_takes_the_peers_probability():
 
 def test_margins_and_searches_send_no_gradient_into_the_classifier_but_the_robust_loss_does():
     for text in ("rematched", "own"):
-        method, networks = begun(ambiguous_text=text)
+        method, networks = begun(noisy={"ambiguous_text": text})
         batches = {"clean": batch_of([0, 3, 6, 7]), "refinable": batch_of([2, 4, 9]), "ambiguous": batch_of([1, 5])}
         terms = {term.name: term for term in method.step(networks, 0, batches, Phase("all", 1))}
         head = list(networks[0].head.parameters())
@@ -132,7 +134,7 @@ def test_margins_and_searches_send_no_gradient_into_the_classifier_but_the_robus
 
 
 def test_ambiguous_pairs_may_keep_their_own_captions():
-    method, networks = begun(ambiguous_text="own")
+    method, networks = begun(noisy={"ambiguous_text": "own"})
     clean, ambiguous = batch_of([0, 3, 6, 7]), batch_of([1, 5, 8, 9])
     terms = {t.name: t for t in method.step(networks, 0, {"clean": clean, "ambiguous": ambiguous}, Phase("all", 1))}
     images, texts = networks[0].encode(ambiguous)
@@ -147,7 +149,7 @@ def test_ambiguous_pairs_may_keep_their_own_captions():
     [("own", 1, 3), ("refinable", 1, 1), ("ambiguous", 3, 3)],
 )
 def test_table_5_trains_both_kinds_by_one_loss(way, refinable, ambiguous):
-    method, networks = begun(noisy_loss=way)
+    method, networks = begun(noisy={"loss": way})
     batches = {"clean": batch_of([0, 3, 6]), "refinable": batch_of([2, 4]), "ambiguous": batch_of([1, 5])}
     names = [term.name for term in method.step(networks, 0, batches, Phase("all", 1))][3:]
     every = ["", " robust", " entropy"]
@@ -164,15 +166,14 @@ def test_table_5_trains_both_kinds_by_one_loss(way, refinable, ambiguous):
     ],
 )
 def test_table_4_chooses_the_subsets_of_the_stages(noisy, second, third):
-    phases = PCSR(noisy=noisy).phases()
+    phases = PCSR(noisy={"train": noisy}).phases()
     assert [p.subsets for p in phases] == [("all",), ("clean",), second, third]
     assert [(p.warm, p.observe) for p in phases] == [(True, False)] + [(False, True)] * 3
 
 
 def test_presets_resolve_the_overlap_of_the_stages():
     def stages(name):
-        given = {k.removeprefix("pcsr."): v for k, v in PCSR.presets[name].items() if k.startswith("pcsr.")}
-        return [phase.epochs for phase in PCSR(**given).phases()]
+        return [phase.epochs for phase in PCSR(**PCSR.presets[name].method).phases()]
 
     assert stages("paper") == [5, 25, 15, 10]
     assert stages("paper_early") == [5, 19, 21, 10]
@@ -180,10 +181,10 @@ def test_presets_resolve_the_overlap_of_the_stages():
     assert sum(stages("two_tower")) == 8 and stages("two_tower")[0] == 2
 
 
-def notes(loss, label_of_image, classes=5, **more):
-    labels = np.asarray(label_of_image)[ROWS[IDS]]
-    given = {"loss": np.asarray(loss, np.float32), "label": labels.astype(np.float32)}
-    return given | {name: value[ROWS[IDS]].astype(np.float32) for name, value in more.items()}
+def notes(loss, label_of_image, predictions=None):
+    """What a pass over the training pairs notes, with an image's class, or with its predictions."""
+    bank = np.eye(5)[label_of_image] if predictions is None else predictions
+    return {"loss": np.asarray(loss, np.float32), "predictions": bank[ROWS[IDS]].astype(np.float32)}
 
 
 LOSS = np.where(IDS < 4, 0.1, 0.9) + np.linspace(0, 0.05, 10)  # pairs 4 to 9, of images 2 to 4, are noisy
@@ -227,7 +228,7 @@ def naive_division(passes, tau, done, options):
 def test_the_division_is_equations_3_to_6(given):
     options = {"least_use": 0.4, "most_use": 0.9, "sensitivity": 0.2, "rate": 0.7, "start": "quantile"}
     options |= {"score": "share", "counted_from": 2} | given
-    method, _ = begun(warmup_epochs=3, clean_epochs=2, refine_epochs=2, all_epochs=2, **options)
+    method, _ = begun(epochs={"warmup": 3, "clean": 2, "refine": 2, "all": 2}, consistency=options)
     tau = None
     for number, labels in enumerate(HISTORY, 1):
         method.update([notes(LOSS, labels), notes(LOSS, [0] * 5)], 2 + number)
@@ -249,7 +250,7 @@ def test_the_division_is_equations_3_to_6(given):
 
 
 def test_images_count_once_however_many_captions_they_have_and_the_first_pass_does_not():
-    method, _ = begun(warmup_epochs=1)
+    method, _ = begun(epochs={"warmup": 1})
     for epoch in (1, 2, 3):
         method.update([notes(LOSS, HISTORY[epoch])] * 2, epoch)
     counts = method.state["counts"]
@@ -275,27 +276,36 @@ def test_verdicts_are_those_of_both_networks_together():
     method.state["tau"][:] = 0.6, 0.5  # 0.3 - 0.4 for image 2, 0.3 + 0 for image 3
     words = ["clean"] * 5 + ["ambiguous"] + ["refinable"] * 2 + ["ambiguous"] * 2
     assert method.verdicts() == words
-    assert PC2().verdicts() is None
+    assert isinstance(method, Sorting) and not isinstance(PC2(), Sorting)
 
 
 @pytest.mark.parametrize("text", ["rematched", "own"])
 def test_epoch_search_finds_captions_and_leaves_own_ones_beside_them(text):
-    method, networks = begun(search="epoch", clean_epochs=0, warmup_epochs=0, counted_from=1, ambiguous_text=text)
+    method, networks = begun(
+        captions={"search": "epoch"},
+        epochs={"warmup": 0, "clean": 0},
+        consistency={"counted_from": 1},
+        noisy={"ambiguous_text": text},
+    )
     rng = np.random.default_rng(2)
     banks = [softmax(rng.normal(0, 2, (6, 5))) for _ in range(2)]
-    method.update([notes(LOSS, bank[:5].argmax(1), predictions=bank) for bank in banks], 0)
+    method.update([notes(LOSS, None, bank) for bank in banks], 0)
     noisy = method.subset("noisy", 0)
-    found = method.captions("refinable", 0, noisy)
+    requests = method.requests({"clean": IDS, "refinable": noisy, "ambiguous": noisy[:3]}, 0)
+    found = requests["refinable"].captions
     for i, other in zip(noisy, found, strict=True):
         alike = [cosine(banks[0][ROWS[i]], banks[0][ROWS[c]]) for c in range(4)]
         assert alike[other] == pytest.approx(max(alike), abs=1e-6)
-    expected = noisy if text == "own" else found
-    assert method.captions("ambiguous", 0, noisy).tolist() == expected.tolist()
-    assert method.captions("clean", 0, IDS).tolist() == IDS.tolist()
+    assert requests["clean"].captions is None and requests["clean"].ids.tolist() == IDS.tolist()
+    assert [request.given_texts for request in requests.values()] == [False, False, text == "rematched"]
+    if text == "own":
+        assert requests["ambiguous"].captions is None
+    else:
+        assert requests["ambiguous"].captions.tolist() == found[:3].tolist()
 
-    features = Gatherer(*gathered())
-    batch = features(noisy[:3], method.captions("ambiguous", 0, noisy[:3]), given=method.reads_given)
-    assert (batch.given is None) == (text == "own")
+    batch = Gatherer(FEATURES, ROWS, torch.device("cpu"))(requests["ambiguous"])
+    assert batch.ids.tolist() == noisy[:3].tolist()
+    assert (batch.given_texts is None) == (text == "own")
     batches = {"clean": batch_of([0, 1, 2, 3]), "ambiguous": batch}
     terms = {term.name: term for term in method.step(networks, 0, batches, Phase("all", 1))}
     images, texts = networks[0].encode(batch_of(noisy[:3]))
@@ -311,42 +321,43 @@ def test_epoch_search_finds_captions_and_leaves_own_ones_beside_them(text):
         assert terms["ambiguous"].values.tolist() == pytest.approx(values, abs=1e-5)
 
 
-def gathered():
-    from method_helpers import FEATURES, IMAGE_OF
-
-    return FEATURES, IMAGE_OF, torch.device("cpu")
-
-
-def test_a_pass_notes_an_images_class_and_predictions_only_where_they_are_searched():
-    for search in ("batch", "epoch"):
-        method, networks = begun(search=search)
-        batch: Batch = batch_of([0, 1, 4, 6])
-        with torch.no_grad():
-            seen = method.observe(networks[0].eval(), batch)
-        p = predictions(networks[0], networks[0].matcher.encode_images(batch.images))
-        assert seen["label"].tolist() == p.argmax(1).tolist() and seen["loss"].shape == (4,)
-        assert ("predictions" in seen) == ("predictions" in method.state) == (search == "epoch")
+@pytest.mark.parametrize("search", ["batch", "epoch"])
+@pytest.mark.parametrize("compare", ["class", "embedding"])
+def test_a_pass_notes_an_images_predictions_and_embeddings_only_where_they_are_searched(search, compare):
+    method, networks = begun(captions={"search": search, "compare": compare}, consistency={"counted_from": 1})
+    batch: Batch = batch_of(IDS)
+    with torch.no_grad():
+        seen = method.observe(networks[0].eval(), 0, batch)
+    p = predictions(networks[0], networks[0].matcher.encode_images(batch.images))
+    assert seen["predictions"].numpy() == pytest.approx(p, abs=1e-5) and seen["loss"].shape == (10,)
+    assert ("embeddings" in seen) == (search == "epoch" and compare == "embedding")
+    method.update([{name: value.numpy() for name, value in seen.items()}] * 2, 5)  # the first after the warm-up
+    assert ("embeddings" in method.state) == ("embeddings" in seen)
+    assert ("pseudo_caption" in method.state) == (search == "epoch")
+    expected = np.zeros((6, 5))
+    expected[ROWS[IDS], p.argmax(1)] = 1
+    assert method.state["counts"].tolist() == [expected.tolist()] * 2
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"classes": 1}, "pcsr.classes is 1; it must be at least 2"),
-        ({"gamma": 0.0}, "pcsr.gamma is 0.0; it must be between 0.001 and 1"),
-        ({"networks": 3}, "pcsr.networks is 3"),
-        ({"most_use": 1.2}, "pcsr.most_use is 1.2"),
-        ({"start": -0.5}, "pcsr.start is -0.5; it must be at least 0"),
-        ({"counted_from": 0}, "pcsr.counted_from is 0"),
-        ({"refine_epochs": -1}, "pcsr.refine_epochs is -1"),
-        ({"rate": 2.0}, "pcsr.rate is 2.0"),
+        ({"classifier": {"classes": 1}}, "classifier.classes is 1; it must be a whole number, at least 2"),
+        ({"noisy": {"gamma": 0.0}}, "noisy.gamma is 0.0; it must be a number from 0.001 to 1"),
+        ({"networks": 3}, "networks is 3; it must be a whole number from 1 to 2"),
+        ({"consistency": {"most_use": 1.2}}, "consistency.most_use is 1.2; it must be a number from 0 to 1"),
+        ({"consistency": {"start": -0.5}}, "consistency.start is -0.5; choose from quantile or a number, at least 0"),
+        ({"consistency": {"counted_from": 0}}, "consistency.counted_from is 0; it must be a whole number, at least 1"),
+        ({"epochs": {"refine": -1}}, "epochs.refine is -1; it must be a whole number, at least 0"),
+        ({"consistency": {"rate": 2.0}}, "consistency.rate is 2.0; it must be a number from 0 to 1"),
     ],
 )
 def test_bad_options_give_one_line(options, says):
     with pytest.raises(InputError) as error:
         PCSR(**options)
-    assert says in str(error.value) and "\n" not in str(error.value)
+    assert str(error.value) == says
 
 
 def test_the_flat_classifier_is_refused_where_there_are_no_tokens():
-    with pytest.raises(InputError, match=r"pcsr\.classifier flat needs tokens, two_tower has none"):
-        PCSR(classifier="flat").check(TwoTower)
+    with pytest.raises(InputError, match=r"pcsr\.classifier\.reads flat needs tokens, two_tower has none"):
+        PCSR(classifier={"reads": "flat"}).check(TwoTower)

@@ -7,7 +7,7 @@ from method_helpers import SETTING, Tiny, batch_of, curve, excluded, make_networ
 
 from pairsift.loss.ranking import Hinge, InfoNCE
 from pairsift.methods import METHODS, NCR, Oracle, Plain
-from pairsift.methods.base import Phase, related
+from pairsift.steps import Phase, related
 
 
 @pytest.mark.parametrize("warm", [True, False])
@@ -83,7 +83,7 @@ def test_trust_comes_from_the_peer(name):
     assert method.subset("noisy", 1).tolist() == [5, 6, 7, 8, 9]
     assert method.subset("clean", 0).tolist() == [3, 4, 5, 6, 7, 8, 9]
     alone = METHODS[name](networks=1)
-    alone.begin(SETTING(InfoNCE()))
+    alone.begin(SETTING(InfoNCE(), networks=1))
     alone.state["clean_probability"][0, :5] = 0.1
     assert alone.subset("clean", 0).tolist() == [5, 6, 7, 8, 9]
 
@@ -92,7 +92,7 @@ def test_trust_comes_from_the_peer(name):
 @pytest.mark.parametrize("method", [m() for m in METHODS.values()], ids=list(METHODS))
 def test_every_method_runs_with_either_loss_and_gives_one_value_per_pair(method, ranking):
     networks = make_networks(method, Tiny)
-    method.begin(SETTING(ranking, matched=np.ones(12, bool)))
+    method.begin(SETTING(ranking, np.ones(12, bool), method.networks))
     for phase in method.phases():
         batches = {name: batch_of([0, 3, 6, 7] if n == 0 else [2, 4, 9]) for n, name in enumerate(phase.subsets)}
         terms = method.step(networks, 0, batches, phase)

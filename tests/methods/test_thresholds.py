@@ -12,29 +12,35 @@ HEAPS = np.array([0.04, 0.42, 0.6, 0.83, 1.0, 1.28, 1.33, 1.61, 1.73, 2.15])  # 
 
 
 def begun(method):
-    method.begin(SETTING(Hinge()))
+    method.begin(SETTING(Hinge(), networks=method.networks))
     return method
 
 
 @pytest.mark.parametrize("kind", [NCR, PC2, PCSR])
 def test_pairs_are_clean_above_the_threshold_given(kind):
-    method = begun(kind(threshold=0.8))
+    method = begun(kind(division={"threshold": 0.8}))
     method.state["clean_probability"][:, IDS] = [np.linspace(0.05, 0.95, 10), np.linspace(1, 0.1, 10)]
     assert method.subset("clean", 1).tolist() == [8, 9] and method.subset("noisy", 1).tolist() == list(range(8))
     assert method.subset("clean", 0).tolist() == [0, 1] and method.subset("noisy", 0).tolist() == list(range(2, 10))
 
 
-def notes(loss, labels, **more):
-    given = {"loss": np.asarray(loss, np.float32), "label": np.asarray(labels, np.float32)[ROWS[IDS]]}
-    return given | {name: value[ROWS[IDS]].astype(np.float32) for name, value in more.items()}
+def notes(loss, predictions):
+    """What a pass over the training pairs notes, with the predictions of the images."""
+    return {"loss": np.asarray(loss, np.float32), "predictions": predictions[ROWS[IDS]].astype(np.float32)}
 
 
 @pytest.mark.parametrize("threshold", [0.2, 0.5, 0.8])
 def test_tau_moves_by_the_noisy_pairs_of_its_own_network_at_the_threshold_given(threshold):
-    method = begun(PCSR(0, 0, 2, 2, classes=3, threshold=threshold, start=0.4, counted_from=1))
+    method = PCSR(
+        epochs={"warmup": 0, "clean": 0, "refine": 2, "all": 2},
+        classifier={"classes": 3},
+        division={"threshold": threshold},
+        consistency={"start": 0.4, "counted_from": 1},
+    )
+    begun(method)
     method.state["counts"][:, :5] = [[6, 0, 0], [4, 2, 0], [5, 1, 0], [3, 3, 0], [3, 3, 0]]
     orders = np.arange(10), np.array([4, 8, 1, 9, 0, 6, 2, 7, 5, 3])
-    method.update([notes(HEAPS[order], [2] * 5) for order in orders], 0)
+    method.update([notes(HEAPS[order], np.eye(3)[[2] * 5]) for order in orders], 0)
     scores = [5 / 7, 2 / 7, 4 / 7, 0.0, 0.0]
     w, different = method.state["clean_probability"], set()
     for k in range(2):
@@ -49,7 +55,7 @@ def test_tau_moves_by_the_noisy_pairs_of_its_own_network_at_the_threshold_given(
 
 
 def test_verdicts_hold_for_clean_what_the_threshold_given_does():
-    method = begun(PCSR(threshold=0.8))
+    method = begun(PCSR(division={"threshold": 0.8}))
     method.state["clean_probability"][:, IDS] = np.linspace(0.05, 0.95, 10)
     method.state["tau"][:] = 0.0
     assert method.verdicts() == ["refinable"] * 8 + ["clean"] * 2
@@ -57,15 +63,17 @@ def test_verdicts_hold_for_clean_what_the_threshold_given_does():
 
 @pytest.mark.parametrize("decay", [0.0, 0.5, 1.0])
 def test_earlier_passes_count_less_by_the_decay(decay):
-    method = begun(PCSR(0, 9, 0, 0, classes=4, counted_from=1, count_decay=decay))
+    lengths = {"warmup": 0, "clean": 9, "refine": 0, "all": 0}
+    counted = {"counted_from": 1, "count_decay": decay}
+    method = begun(PCSR(epochs=lengths, classifier={"classes": 4}, consistency=counted))
     rng, counts = np.random.default_rng(4), np.zeros((2, 5, 4))
     for number in range(4):
-        seen = [notes(HEAPS, rng.integers(0, 4, 5)) for _ in range(2)]
-        method.update(seen, number)
+        labels = rng.integers(0, 4, (2, 5))
+        method.update([notes(HEAPS, np.eye(4)[own]) for own in labels], number)
         for k in range(2):
             for image in range(5):
                 counts[k, image] *= decay
-                counts[k, image, int(seen[k]["label"][2 * image])] += 1
+                counts[k, image, labels[k, image]] += 1
     assert method.state["counts"][:, :5].tolist() == counts.tolist()
     top = np.sort(counts, 2)
     expected = (top[..., 3] - top[..., 2]) / counts.sum(2)
@@ -74,18 +82,15 @@ def test_earlier_passes_count_less_by_the_decay(decay):
 
 @pytest.mark.parametrize("kind", [PC2, PCSR])
 def test_captions_are_sought_for_the_noisy_pairs_among_the_clean_ones_that_a_network_trains_on(kind):
-    method, rng = begun(kind(classes=5, search="epoch")), np.random.default_rng(5)
+    method, rng = begun(kind(classifier={"classes": 5}, captions={"search": "epoch"})), np.random.default_rng(5)
     banks = softmax(rng.normal(0, 2, (12, 5))).reshape(2, 6, 5)
     losses = np.where(IDS < 6, 0.1, 0.9), np.where(IDS < 4, 0.9, 0.1)
-    seen = [
-        notes(loss + rng.normal(0, 0.01, 10), bank[:5].argmax(1), predictions=bank)
-        for loss, bank in zip(losses, banks, strict=True)
-    ]
+    seen = [notes(loss + rng.normal(0, 0.01, 10), bank) for loss, bank in zip(losses, banks, strict=True)]
     method.update(seen, 0)
     for k, clean in ((0, range(4, 10)), (1, range(6))):  # each by the other's division
         noisy = [i for i in IDS if i not in clean]
         assert method.subset("clean", k).tolist() == list(clean) and method.subset("noisy", k).tolist() == noisy
-        for i, found in zip(noisy, method.captions("noisy", k, np.array(noisy)), strict=True):
+        for i, found in zip(noisy, method.captions.captions(k, np.array(noisy)), strict=True):
             alike = {c: cosine(banks[k, ROWS[i]], banks[k, ROWS[c]]) for c in clean}
             assert found in alike and alike[found] == pytest.approx(max(alike.values()), abs=1e-6)
 
@@ -96,7 +101,7 @@ def test_the_bank_takes_pairs_from_its_own_threshold_on():
         {"loss": HEAPS.astype(np.float32), "by_image": rng.normal(size=(10, 4)), "by_text": rng.normal(size=(10, 4))}
     ]
     for threshold in (0.2, 0.8):
-        method = begun(NPC(threshold=threshold, least=0.0))
+        method = begun(NPC(bank={"threshold": threshold, "least": 0.0}))
         method.update(seen, 0)
         w = method.state["clean_probability"][0, IDS]
         clean = [i for i in IDS if w[i] >= threshold]

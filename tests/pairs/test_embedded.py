@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from pair_sources import reasons, refused, touch
 from PIL import Image
 
-from pairsift.encode import default_cache, open_image
+from pairsift.cache_folder import default_cache
+from pairsift.encode import open_image
 from pairsift.pairs import load
 from pairsift.pairs.embedded import MODIFIED, Store
 

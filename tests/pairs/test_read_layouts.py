@@ -149,3 +149,4 @@ def test_karpathy(tmp_path, filepath):
 
 def test_registry_names():
     assert list(READERS) == ["table", "folder", "flickr8k", "coco", "karpathy", "precomp", "now"]
+    assert all(callable(reader) for reader in READERS.values())

@@ -10,6 +10,7 @@ import torch
 
 import pairsift
 from pairsift.match import TwoTower
+from pairsift.match.two_tower import TwoTowerOptions
 from pairsift.pairs import Pairs
 from pairsift.retrieve import bank as bank_module
 from pairsift.retrieve import codes as module
@@ -89,7 +90,7 @@ def test_similarities_are_computed_in_evaluation_mode_and_the_mode_comes_back():
 
 def test_a_matcher_that_factorises_keeps_vectors_alone():
     images, _, features = make_features(4, 5)
-    two_tower = TwoTower(6, 30, dim=8, hidden=8)
+    two_tower = TwoTower(6, 30, TwoTowerOptions(dim=8, hidden=8))
     table = type(features.images)(np.stack(images)[:, 0])
     codes = Bank.encoded(two_tower, table, np.array([3, 0]), False, 0).at(np.array([1, 0, 1]))
     with torch.no_grad():

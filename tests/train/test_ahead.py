@@ -4,9 +4,10 @@ import threading
 from dataclasses import replace
 
 import pytest
-from train_helpers import make_job
+from train_helpers import make_job, put
 
 from pairsift.match import TwoTower
+from pairsift.match.two_tower import TwoTowerOptions
 from pairsift.train.loop import Trainer
 
 PATIENCE = 20.0  # seconds until a batch that is not being gathered counts as missing
@@ -20,19 +21,20 @@ class Costly(TwoTower):
 
 @pytest.mark.parametrize("work", ["observe", "step"])
 def test_the_next_batch_is_gathered_while_one_is_worked_on(tmp_path, work):
-    job = make_job(tmp_path, "ncr", n_images=100, networks=1, warmup_epochs=0, all_epochs=0)
-    trainer = Trainer(replace(job, matcher=lambda: Costly(20, 16, dim=16, hidden=16)))
+    job = make_job(tmp_path, "ncr", n_images=100, networks=1, epochs={"warmup": 0, "all": 0})
+    sizes = TwoTowerOptions(dim=16, hidden=16)
+    trainer = Trainer(replace(job, matcher=lambda: Costly(20, 16, sizes)))
     gather, do, news = trainer.gather, getattr(job.method, work), threading.Condition()
     gathered, waited = [], []
 
-    def gathering(ids, *more):
+    def gathering(request):
         with news:
-            gathered.append((tuple(ids), threading.current_thread()))
+            gathered.append((tuple(request.ids), threading.current_thread()))
             news.notify_all()
-        return gather(ids, *more)
+        return gather(request)
 
     def working(*given):
-        batch = given[1] if work == "observe" else given[2]["clean"]
+        batch = given[2] if work == "observe" else given[2]["clean"]
         with news:
             at = [ids for ids, _ in gathered].index(tuple(batch.ids))
             if len(waited) < batches - 1:
@@ -41,14 +43,14 @@ def test_the_next_batch_is_gathered_while_one_is_worked_on(tmp_path, work):
             waited.append(at)
         return do(*given)
 
-    setattr(job.method, work, working)
+    put(job.method, **{work: working})
     trainer.gather = gathering
     batches = 5
     if work == "observe":
         trainer._observe(0)
     else:
         clean = job.method.setting.ids
-        job.method.subset = lambda name, network: clean
+        put(job.method, subset=lambda name, network: clean)
         trainer.at.sums = [{}]
         trainer._train(0, 0, trainer.phases[0])
     assert waited == list(range(batches))

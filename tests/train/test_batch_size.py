@@ -28,7 +28,8 @@ def test_a_batch_of_one_pair_is_refused():
 
 def test_a_trainer_settles_both(tmp_path):
     job = make_job(tmp_path, "plain", n_images=40)  # 32 images with two training captions each
-    job = replace(job, options=TrainOptions(seed=1, device="cpu", threads=1), method=Crossfit(0, 0, networks=1))
+    method = Crossfit(epochs={"warmup": 0, "train": None}, networks=1)
+    job = replace(job, options=TrainOptions(seed=1, device="cpu", threads=1), method=method)
     trainer = Trainer(job)
     assert trainer.job.options.batch_size == 16
     assert len(trainer.phases) == 60

@@ -7,7 +7,7 @@ import pytest
 import torch
 from train_helpers import make_job
 
-from pairsift.methods.base import Term
+from pairsift.steps import Term
 from pairsift.train.loop import Trainer
 
 PART = "matcher.image_head.project.2.weight"
@@ -16,7 +16,7 @@ WEIGHTS = {"summed": (0.5, "sum"), "averaged": (3.0, "mean"), "shown": (0.0, "me
 
 def trainer_of(folder, max_norm: float) -> Trainer:
     job = make_job(folder, "npc", n_images=20)
-    trainer = Trainer(replace(job, options=replace(job.options, max_norm=max_norm)))
+    trainer = Trainer(replace(job, options=job.options.replaced(max_norm=max_norm)))
     trainer.at.sums = [{}, {}]
     return trainer
 
@@ -81,12 +81,12 @@ def test_a_network_foresees_the_step_that_the_loop_takes(tmp_path, max_norm):
             trainer._descend(k, terms_of(trainer, k, factors(10 * k + seed)))
     for group in trainer.optimizers[1].param_groups:
         group["lr"] = 0.01
-    network, terms = trainer.networks[1], terms_of(trainer, 1, factors(20))
-    parameters = dict(network.named_parameters())
+    terms = terms_of(trainer, 1, factors(20))
+    parameters = dict(trainer.networks[1].named_parameters())
     before = parameters[PART].detach().clone()
     loss = sum(term.weight * term.reduced() for term in terms)
     (gradient,) = torch.autograd.grad(loss, [parameters[PART]], retain_graph=True)
-    foreseen = network.after({PART: gradient}, True)
+    foreseen = trainer.job.method.setting.after_step(1, {PART: gradient}, True)
     trainer._descend(1, terms)
     assert foreseen.keys() == parameters.keys()
     for name, parameter in parameters.items():

@@ -1,7 +1,6 @@
 """Every matcher that reads words trains with every method, and token-level ones learn."""
 
 import copy
-import inspect
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +9,16 @@ import torch
 
 from pairsift.encode.features import Features, Table
 from pairsift.loss.ranking import Hinge
-from pairsift.match import MATCHERS
+from pairsift.match import MATCHERS, Matcher
 from pairsift.methods import METHODS
-from pairsift.methods.base import Network
-from pairsift.methods.siamese import encode, pairings, view, views_at
 from pairsift.pairs import Pairs, inject
+from pairsift.steps import Network, Request
 from pairsift.train.batches import Gatherer
 from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
+from pairsift.trust.impact import encode, pairings, view, views_at
 
 CONCEPTS, REGIONS, WIDTH = 12, 4, 6
-SIZES = {"image_dim": WIDTH, "vocabulary_size": CONCEPTS + 4, "dim": 16, "word_dim": 8}
 READERS = sorted(name for name, matcher in MATCHERS.items() if matcher.text_kind == "ids")
 
 
@@ -42,20 +40,26 @@ def concepts(n_images: int, noise: float) -> tuple[Pairs, Features]:
     return (inject(pairs, noise, 1) if noise else pairs), features
 
 
+def make(name: str, similarity_dim: int = 24) -> Matcher:
+    """A small matcher."""
+    matcher, sizes = MATCHERS[name], {"dim": 16, "word_dim": 8}
+    if name in ("saf", "sgr", "sgraf"):
+        options = matcher.options(**sizes, similarity_dim=similarity_dim)
+        return matcher(WIDTH, CONCEPTS + 4, regions=REGIONS, options=options)
+    return matcher(WIDTH, CONCEPTS + 4, options=matcher.options(**sizes))
+
+
 def job(
     folder: Path, matcher: str, method: str, epochs: int, noise: float, precision: str = "fp32", n_images: int = 50
 ) -> Job:
     (folder / "model").mkdir(parents=True, exist_ok=True)
     pairs, features = concepts(n_images, noise)
-    kind = MATCHERS[matcher]
-    more = {"regions": REGIONS, "similarity_dim": 24} if matcher in ("saf", "sgr", "sgraf") else {}
-    options = inspect.signature(METHODS[method]).parameters
-    phases = {name: epochs for name in options if name.endswith("epochs") and name != "warmup_epochs"}
+    phases = dict.fromkeys(METHODS[method].model_fields["epochs"].annotation.model_fields, epochs)
     return Job(
         pairs,
         features,
-        lambda: kind(**SIZES, **more),
-        METHODS[method](warmup_epochs=1, networks=1 if n_images > 50 else 2, **phases),
+        lambda: make(matcher),
+        METHODS[method](epochs={**phases, "warmup": 1}, networks=1 if n_images > 50 else 2),
         Hinge(negatives="mean", reduction="sum"),
         TrainOptions(batch_size=20, lr=5e-3, seed=5, device="cpu", threads=1, precision=precision, weight_decay=0.0),
         folder,
@@ -81,9 +85,8 @@ def test_every_matcher_trains_with_every_method(tmp_path: Path, matcher: str, me
 def test_every_matcher_can_be_looked_at_with_other_weights(matcher: str) -> None:
     torch.manual_seed(0)
     pairs, features = concepts(20, 0.0)
-    more = {"regions": REGIONS, "similarity_dim": 8} if matcher in ("saf", "sgr", "sgraf") else {}
-    network = Network(MATCHERS[matcher](**SIZES, **more), None).train()
-    batch = Gatherer(features, pairs.image_of, torch.device("cpu"))(pairs.ids("train")[::3])
+    network = Network(make(matcher, similarity_dim=8), None).train()
+    batch = Gatherer(features, pairs.image_of, torch.device("cpu"))(Request(pairs.ids("train")[::3]))
     parameters = {name: value for name, value in network.named_parameters() if value.requires_grad}
     everything = [torch.arange(len(batch))]
 
@@ -125,8 +128,8 @@ def test_mixed_precision_trains_on_a_cpu_too(tmp_path: Path, matcher: str, metho
 def test_every_weight_has_a_gradient_in_mixed_precision_after_a_prediction() -> None:
     torch.manual_seed(0)  # torch up to 2.9 would give the weights as `predict` cast them to the pass that trains
     pairs, features = concepts(20, 0.0)
-    network = Network(MATCHERS["vse"](**SIZES), None).train()
-    batch = Gatherer(features, pairs.image_of, torch.device("cpu"))(pairs.ids("train"))
+    network = Network(make("vse"), None).train()
+    batch = Gatherer(features, pairs.image_of, torch.device("cpu"))(Request(pairs.ids("train")))
     method = METHODS["ncr"]()
     with torch.autocast("cpu", torch.bfloat16):
         method.predict(network, batch)

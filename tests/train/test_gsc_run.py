@@ -2,7 +2,8 @@
 
 import numpy as np
 import torch
-from train_helpers import make_pairs
+from pydantic import PrivateAttr
+from train_helpers import SIZES, make_pairs
 
 from pairsift.loss.ranking import InfoNCE
 from pairsift.match import TwoTower
@@ -18,7 +19,7 @@ def job(folder, method):
     return Job(
         pairs,
         features,
-        lambda: TwoTower(20, 16, dim=16, hidden=16, dropout=0.3),
+        lambda: TwoTower(20, 16, SIZES),
         method,
         InfoNCE(base=1.0),
         options,
@@ -30,34 +31,32 @@ def job(folder, method):
 class Watched(GSC):
     """Notes what happens in which order, and the labels of every step."""
 
-    def __init__(self, **options):
-        super().__init__(**options)
-        self.told = []
+    _told: list = PrivateAttr(default_factory=list)
 
-    def observe(self, network, batch):
-        self.told.append("observe")
-        return super().observe(network, batch)
+    def observe(self, network, k, batch):
+        self._told.append("observe")
+        return super().observe(network, k, batch)
 
     def update(self, seen, epoch):
         before = {name: array.copy() for name, array in self.state.items()}
         super().update(seen, epoch)
-        self.told.append(("update", epoch, before, {name: array.copy() for name, array in self.state.items()}))
+        self._told.append(("update", epoch, before, {name: array.copy() for name, array in self.state.items()}))
 
     def step(self, networks, k, batches, phase):
         (name,) = batches
-        y = self.labels(k, batches[name].ids, torch.device("cpu"))
-        self.told.append(("step", name, k, batches[name].ids, y.numpy()))
+        y = self.indicators.labels(k, batches[name].ids, torch.device("cpu"))
+        self._told.append(("step", name, k, batches[name].ids, y.numpy()))
         return super().step(networks, k, batches, phase)
 
 
 def test_all_pairs_train_by_the_peers_labels_which_epoch_after_epoch_find_the_mismatched(tmp_path):
-    method = Watched(warmup_epochs=1, epochs=3)
+    method = Watched(epochs={"warmup": 1, "train": 3})
     trainer = Trainer(job(tmp_path, method))
     trainer.run()
     ids, wrong = method.setting.ids, trainer.job.pairs.mismatched()
     state, epoch, seen = None, 0, {0: [], 1: []}
     gaps = []
-    for event in [*method.told, ("update", 4, {}, {})]:
+    for event in [*method._told, ("update", 4, {}, {})]:
         if event[0] == "update":
             for k in range(2):  # each network has trained on every pair once since the last pass
                 assert sorted(np.concatenate(seen[k]).tolist()) == ids.tolist()
@@ -72,7 +71,7 @@ def test_all_pairs_train_by_the_peers_labels_which_epoch_after_epoch_find_the_mi
             expected = 1.0 if state is None else np.minimum(state["cross_modal"], state["intra_modal"])[1 - k, batch]
             assert (y == expected).all()
             seen[k].append(batch)
-    assert epoch == 4 and "observe" not in method.told[: 2 * len(ids) // 32]
+    assert epoch == 4 and "observe" not in method._told[: 2 * len(ids) // 32]
     assert 0 < gaps[0] < gaps[1] < gaps[2] and gaps[2] > 0.05
     assert [line["phase"] for line in trainer.log] == ["first", "train", "train", "train"]
     assert set(trainer.log[-1]["loss"]["network_0"]) == {"cross_modal", "intra_modal"}

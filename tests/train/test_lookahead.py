@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from pairsift.methods.base import Network
+from pairsift.steps import Network
 from pairsift.train.lookahead import after_step
 from pairsift.train.loop import decayed
 

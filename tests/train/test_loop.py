@@ -7,20 +7,22 @@ import random
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from train_helpers import make_job, make_pairs
+from train_helpers import make_job, make_method, make_pairs
 
 from pairsift.encode.parallel import prefetched
 from pairsift.errors import InputError
+from pairsift.loss.ranking import InfoNCE
 from pairsift.match import TwoTower
+from pairsift.match.two_tower import TwoTowerOptions
 from pairsift.methods import METHODS
 from pairsift.retrieve.codes import Gallery, evaluate
+from pairsift.steps import Request, Setting
 from pairsift.train.batches import Gatherer, cut, steps
 from pairsift.train.checkpoint import read_tensors, write_tensors
 from pairsift.train.loop import CHECKPOINT, Trainer, decayed, pick_device
@@ -41,7 +43,7 @@ def whole(folder: Path, **options) -> tuple[Trainer, dict[str, torch.Tensor]]:
 NPC = {"method": "npc", "networks": 1}
 
 
-RUNS = [(0, {}), (1, {}), (2, {}), (3, NPC), (4, NPC | {"refresh": True}), (5, {"method": "gsc"})]
+RUNS = [(0, {}), (1, {}), (2, {}), (3, NPC), (4, NPC | {"bank": {"refresh": True}}), (5, {"method": "gsc"})]
 
 
 @pytest.mark.parametrize(("seed", "options"), RUNS)
@@ -82,7 +84,7 @@ def test_each_phase_trains_its_subsets(tmp_path):
             return super().step(networks, k, batches, phase)
 
     job = make_job(tmp_path)
-    object.__setattr__(job, "method", Watched(1, 1, 2))
+    object.__setattr__(job, "method", Watched(epochs={"warmup": 1, "clean": 1, "all": 2}))
     Trainer(job).run()
     assert {s for s in seen if s[0] == "warm-up"} == {("warm-up", 0, ("all",)), ("warm-up", 1, ("all",))}
     assert {s for s in seen if s[0] == "clean"} == {("clean", 0, ("clean",)), ("clean", 1, ("clean",))}
@@ -109,7 +111,7 @@ def test_bank_pairs_come_along_once_there_is_a_bank(tmp_path, refresh):
             return terms
 
     job = make_job(tmp_path)
-    object.__setattr__(job, "method", Watched(warmup_epochs=1, epochs=3, refresh=refresh, networks=2))
+    object.__setattr__(job, "method", Watched(epochs={"warmup": 1, "train": 3}, bank={"refresh": refresh}, networks=2))
     trainer = Trainer(job)
     trainer.run()
     sides = ("by_image", "by_text")
@@ -129,17 +131,17 @@ def test_pairs_are_observed_in_small_blocks_where_a_similarity_costs_much(tmp_pa
     sizes = []
 
     class Watched(METHODS["ncr"]):
-        def observe(self, network, batch):
+        def observe(self, network, k, batch):
             sizes.append(len(batch))
-            return super().observe(network, batch)
+            return super().observe(network, k, batch)
 
     class Costly(TwoTower):
         pass
 
     Costly.factorises = factorises
     job = make_job(tmp_path)
-    object.__setattr__(job, "method", Watched(0, 1, 0))
-    object.__setattr__(job, "matcher", lambda: Costly(20, 16, dim=16, hidden=16))
+    object.__setattr__(job, "method", Watched(epochs={"warmup": 0, "clean": 1, "all": 0}))
+    object.__setattr__(job, "matcher", lambda: Costly(20, 16, TwoTowerOptions(dim=16, hidden=16)))
     Trainer(job).run()
     assert sum(sizes) == 2 * 384 and max(sizes) <= most and (factorises or min(sizes) >= 32)
 
@@ -173,10 +175,7 @@ def test_the_ensemble_is_the_mean_of_the_networks_similarities(tmp_path):
 
 def test_steps_cover_the_driver_once_and_cycle_the_rest():
     pairs, _ = make_pairs()
-    method = METHODS["ncr"](warmup_epochs=0, clean_epochs=0, all_epochs=1)
-    from pairsift.loss.ranking import InfoNCE
-    from pairsift.methods.base import Setting
-
+    method = make_method("ncr", epochs={"warmup": 0, "clean": 0, "all": 1})
     method.begin(Setting(pairs.ids("train"), pairs.image_of, pairs.n_images, None, InfoNCE(), 0))
     ids = pairs.ids("train")
     method.state["clean_probability"][:, ids[:40]] = 0.0
@@ -249,7 +248,7 @@ def test_a_rise_that_is_over_stays_over_where_later_epochs_have_fewer_steps(tmp_
     monkeypatch.setattr("pairsift.train.loop.learning_rate", lambda *a: rates.append(learning_rate(*a)) or rates[-1])
     job = make_job(tmp_path)
     a_whole_epoch = len(cut(job.pairs.ids("train"), 32))
-    object.__setattr__(job, "options", replace(job.options, warmup_steps=a_whole_epoch))
+    object.__setattr__(job, "options", job.options.replaced(warmup_steps=a_whole_epoch))
     trainer = Trainer(job)
     trainer.run()
     first = rates[:a_whole_epoch]
@@ -262,7 +261,7 @@ def test_a_rise_that_is_over_stays_over_where_later_epochs_have_fewer_steps(tmp_
 
 def test_a_run_that_diverges_says_where(tmp_path):
     job = make_job(tmp_path)
-    object.__setattr__(job, "options", replace(job.options, lr=1e30))
+    object.__setattr__(job, "options", job.options.replaced(lr=1e30))
     with pytest.raises(
         InputError, match=r"diverged: the loss clean is nan in step \d+ of epoch 1, network 0; lr is 1e\+30"
     ):
@@ -284,14 +283,15 @@ def test_tensors_and_facts_come_back_and_broken_files_are_named(tmp_path):
 def test_rematched_captions_travel_with_their_owner():
     pairs, features = make_pairs()
     gather = Gatherer(features, pairs.image_of, torch.device("cpu"))
-    batch = gather(np.array([0, 5]), np.array([9, 2]))
+    batch = gather(Request(np.array([0, 5]), np.array([9, 2])))
     assert batch.image_rows.tolist() == pairs.image_of[[0, 5]].tolist()
     assert batch.caption_images.tolist() == pairs.image_of[[9, 2]].tolist()
     assert np.allclose(batch.texts.values.numpy(), features.texts.values[[9, 2]])
-    assert batch.given is None
-    both = gather(np.array([0, 5]), np.array([9, 2]), given=True)
-    assert np.allclose(both.given.values.numpy(), features.texts.values[[0, 5]])
-    assert gather(np.array([0, 5]), np.array([0, 5]), given=True).given is None
+    assert batch.given_texts is None
+    both = gather(Request(np.array([0, 5]), np.array([9, 2]), given_texts=True))
+    assert np.allclose(both.given_texts.values.numpy(), features.texts.values[[0, 5]])
+    own = gather(Request(np.array([0, 5]), np.array([0, 5]), given_texts=True))
+    assert own.given_texts is None
 
 
 def test_options_and_devices_that_cannot_be():

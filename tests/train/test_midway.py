@@ -11,6 +11,8 @@ from train_helpers import make_job
 from pairsift.train.checkpoint import read_tensors
 from pairsift.train.loop import CHECKPOINT, Trainer
 
+BATCH, EPOCH = ({"captions": {"search": search}} for search in ("batch", "epoch"))
+
 
 class CutShortError(Exception):
     pass
@@ -20,8 +22,8 @@ class Mortal(Trainer):
     """Dies in the step that it is told, before the gradients; its last checkpoint lacks one more step."""
 
     def __init__(self, folder: Path, name: str, options: dict, dies_at: int | None = None) -> None:
-        job = make_job(folder, name, n_images=100, **{"all_epochs": 1, **options})
-        super().__init__(replace(job, options=replace(job.options, batch_size=16)))
+        job = make_job(folder, name, n_images=100, epochs={"all": 1}, **options)
+        super().__init__(replace(job, options=job.options.replaced(batch_size=16)))
         self.taken, self.dies_at = [], dies_at
 
     def _descend(self, k, terms):
@@ -32,7 +34,7 @@ class Mortal(Trainer):
         self._saved = float("-inf") if len(self.taken) + 1 == self.dies_at else self._saved
 
 
-@pytest.mark.parametrize(("name", "options"), [("ncr", {}), ("pc2", {"search": "batch"}), ("pc2", {"search": "epoch"})])
+@pytest.mark.parametrize(("name", "options"), [("ncr", {}), ("pc2", BATCH), ("pc2", EPOCH)])
 def test_a_run_cut_short_inside_a_phase_ends_with_the_same_weights_and_trust(tmp_path, name, options):
     straight = Mortal(tmp_path / "straight", name, options)
     straight.run()

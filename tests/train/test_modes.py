@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from train_helpers import make_job
+from train_helpers import make_job, put
 
 from pairsift.train.loop import Trainer, mixed
 from pairsift.train.options import TrainOptions
@@ -13,7 +13,7 @@ from pairsift.train.options import TrainOptions
 def watched(folder, monkeypatch, precision: str = "fp32") -> dict[str, list]:
     """What held in each of a run's passes, steps and evaluations: autocast, its type, gradients, training mode."""
     job = make_job(folder, "ncr", n_images=40)
-    trainer, held = Trainer(replace(job, options=replace(job.options, precision=precision))), {}
+    trainer, held = Trainer(replace(job, options=job.options.replaced(precision=precision))), {}
     observe, step, encode = job.method.observe, job.method.step, type(trainer.networks[0].matcher).encode_images
     busy = []
 
@@ -22,10 +22,10 @@ def watched(folder, monkeypatch, precision: str = "fp32") -> dict[str, list]:
         modes = {module.training for module in network.modules()}
         held.setdefault(name, []).append((kind, torch.is_grad_enabled(), modes))
 
-    def observed(network, batch):
+    def observed(network, k, batch):
         busy.append("observe")
         note("observe", network)
-        found = observe(network, batch)
+        found = observe(network, k, batch)
         busy.pop()
         return found
 
@@ -42,7 +42,7 @@ def watched(folder, monkeypatch, precision: str = "fp32") -> dict[str, list]:
             note("evaluate", matcher)
         return encode(matcher, items)
 
-    job.method.observe, job.method.step = observed, stepped
+    put(job.method, observe=observed, step=stepped)
     monkeypatch.setattr(type(trainer.networks[0].matcher), "encode_images", encoded)
     trainer.run()
     assert set(held) == {"observe", "step", "evaluate"}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from train_helpers import make_job
+from train_helpers import make_job, put
 
 from pairsift.methods import PCSR
 from pairsift.train.batches import steps
@@ -27,7 +27,7 @@ def watched(folder: Path, **options) -> tuple[Trainer, list]:
         seen.append((phase.name, k, {name: batch.ids for name, batch in batches.items()}, batches))
         return step(networks, k, batches, phase)
 
-    method.step = watch
+    put(method, step=watch)
     return trainer, seen
 
 
@@ -44,7 +44,7 @@ def test_stages_train_their_subsets_by_the_peers_division(tmp_path):
         captions = method.state["pseudo_caption"].copy()
         parts.append([(set(ids.tolist()) - noisy[k], steady[k], noisy[k] - steady[k], captions[k]) for k in range(2)])
 
-    method.update = updated
+    put(method, update=updated)
     trainer.run()
     subsets = {"warm-up": ["all"], "clean": ["clean"], "refine": ["clean", "refinable"]}
     subsets["all"] = ["clean", "refinable", "ambiguous"]
@@ -99,7 +99,12 @@ def test_a_class_without_pairs_is_left_out_of_the_steps(tmp_path, score, left):
 
 
 @pytest.mark.parametrize(
-    "options", [{"start": 1.0, "sensitivity": 0.0}, {"networks": 1, "search": "batch"}, {"noisy": "none"}]
+    "options",
+    [
+        {"consistency": {"start": 1.0, "sensitivity": 0.0}},
+        {"networks": 1, "captions": {"search": "batch"}},
+        {"noisy": {"train": "none"}},
+    ],
 )
 def test_switches_run_to_the_end(tmp_path, options):
     trainer, _ = watched(tmp_path, **options)

@@ -3,23 +3,30 @@
 import numpy as np
 import pytest
 import torch
-from train_helpers import make_job
+from train_helpers import make_job, over, put
 
 from pairsift.loss.ranking import InfoNCE
+from pairsift.loss.structure import structure_agreement
 from pairsift.methods import METHODS
-from pairsift.methods.base import Setting, not_negatives
+from pairsift.steps import Request, Setting, not_negatives
 from pairsift.train.loop import Trainer
 
-OPTIONS = {"ncr": {}, "pc2": {"classes": 4}, "pcsr": {"classes": 4, "warmup_epochs": 0}, "npc": {}, "gsc": {}}
-OPTIONS["pcsr"] |= {"clean_epochs": 0, "counted_from": 1}
+CLASSES = {"classifier": {"classes": 4}}
+OPTIONS = {
+    "ncr": {},
+    "pc2": CLASSES,
+    "pcsr": {**CLASSES, "epochs": {"warmup": 0, "clean": 0}, "consistency": {"counted_from": 1}},
+    "npc": {},
+    "gsc": {},
+}
 IMAGE_OF = np.repeat(np.arange(20), 2)
 IDS = np.arange(4, 40)
 LOW = [IDS < 24, IDS >= 16]  # where each network's losses are small
 
 
 def begun(name: str, **options):
-    method = METHODS[name](**{"networks": 2, **OPTIONS[name], **options})
-    method.begin(Setting(IDS, IMAGE_OF, 20, None, InfoNCE(), 0))
+    method = METHODS[name](**over({"networks": 2, **OPTIONS[name]}, options))
+    method.begin(Setting(IDS, IMAGE_OF, 20, None, InfoNCE(), 0, method.networks))
     return method
 
 
@@ -30,11 +37,10 @@ def notes_of(k: int, epoch: int) -> dict[str, np.ndarray]:
     return {
         "loss": np.where(LOW[k], 0.1, 0.9) + 0.05 * rng.random(len(IDS)),
         "predictions": predictions,
-        "label": predictions.argmax(1),
         "by_image": rng.normal(size=(20, 5))[IMAGE_OF[IDS]],
         "by_text": rng.normal(size=(len(IDS), 5)),
         "probability": rng.random(len(IDS)),
-        "agreement": np.tile(rng.random((len(IDS), 1)), 2),
+        "agreement": rng.random(len(IDS)),
     }
 
 
@@ -47,23 +53,24 @@ def test_each_network_is_observed_with_its_own_weights(tmp_path, name):
     for network, mark in zip(trainer.networks, marks, strict=True):
         network.matcher.log_scale.data.fill_(mark)
 
-    def marked(network, batch):
-        return {**observe(network, batch), "mark": network.matcher.log_scale.expand(len(batch))}
+    def marked(network, k, batch):
+        number, mark = torch.full((len(batch),), k), network.matcher.log_scale.expand(len(batch))
+        return {**observe(network, k, batch), "number": number, "mark": mark}
 
-    job.method.observe, job.method.update = marked, lambda seen, epoch: passes.append((seen, epoch))
+    put(job.method, observe=marked, update=lambda seen, epoch: passes.append((seen, epoch)))
     trainer._observe(1)
     ((seen, epoch),) = passes
     assert epoch == 1 and len(seen) == 2
-    every = trainer.gather(job.method.setting.ids)
-    for notes, network, mark in zip(seen, trainer.networks, marks, strict=True):
-        assert (notes["mark"] == mark).all()
+    every = trainer.gather(Request(job.method.setting.ids))
+    for k, (notes, network, mark) in enumerate(zip(seen, trainer.networks, marks, strict=True)):
+        assert (notes["mark"] == mark).all() and (notes["number"] == k).all()
         with torch.no_grad():
             own = job.ranking.observe(*network.eval()(every), not_negatives(every))
         if "loss" in notes:  # all training pairs fit into one block
             assert notes["loss"] == pytest.approx(own.numpy(), rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["ncr", "pc2", "pcsr", "npc"])
+@pytest.mark.parametrize("name", ["ncr", "pc2", "pcsr"])
 def test_small_losses_of_one_network_are_clean_pairs_of_the_other(name):
     method = begun(name)
     method.update([notes_of(0, 0), notes_of(1, 0)], 0)
@@ -72,6 +79,16 @@ def test_small_losses_of_one_network_are_clean_pairs_of_the_other(name):
         assert w[IDS[LOW[k]]].min() > 0.9 and w[IDS[~LOW[k]]].max() < 0.1
         assert method.subset("clean", k).tolist() == IDS[LOW[1 - k]].tolist()
         assert method.subset("noisy", k).tolist() == IDS[~LOW[1 - k]].tolist()
+
+
+def test_small_losses_of_one_network_make_the_bank_of_the_other():
+    method = begun("npc")
+    method.update([notes_of(0, 0), notes_of(1, 0)], 0)
+    for k in range(2):
+        w = method.state["clean_probability"][k]
+        assert w[IDS[LOW[k]]].min() > 0.9 and w[IDS[~LOW[k]]].max() < 0.1
+        for side in ("by_image", "by_text"):
+            assert set(method.bank.pairs(side, IDS, k)) <= set(IDS[LOW[1 - k]])
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -89,33 +106,62 @@ def test_a_networks_state_is_that_of_a_lone_network_with_its_observations(name):
         assert not np.array_equal(*arrays), entry
 
 
+def requested(method, k: int, noisy: np.ndarray) -> np.ndarray:
+    """Ids of the pairs whose captions network k trains noisy pairs with."""
+    if method.name == "pc2":
+        return method.requests({"noisy": noisy}, k)["noisy"].captions
+    found = [method.requests({name: noisy}, k)[name].captions for name in ("refinable", "ambiguous")]
+    np.testing.assert_array_equal(*found)
+    return found[0]
+
+
 @pytest.mark.parametrize("name", ["pc2", "pcsr"])
 def test_a_networks_own_predictions_find_captions_among_its_peers_clean_pairs(name):
-    method = begun(name, search="epoch")
+    method = begun(name, captions={"search": "epoch"})
     classes = [np.arange(20) % 4, np.arange(20) // 5]
     seen = [{**notes_of(k, 0), "predictions": np.eye(4)[classes[k][IMAGE_OF[IDS]]]} for k in range(2)]
     method.update(seen, 0)
     for k in range(2):
         noisy = IDS[~LOW[1 - k]]
-        found = method.captions("noisy", k, noisy)
+        found = requested(method, k, noisy)
         clean = IDS[LOW[1 - k]]
         assert set(found) <= set(clean)
         same = classes[k][IMAGE_OF[found]] == classes[k][IMAGE_OF[noisy]]
         assert same.tolist() == np.isin(classes[k][IMAGE_OF[noisy]], classes[k][IMAGE_OF[clean]]).tolist()
 
 
-def test_an_estimate_of_gsc_takes_the_agreement_by_the_labels_that_its_network_trains_by():
-    method = begun("gsc", beta2=1.0)
-    columns = np.stack([np.where(LOW[0], 0.9, 0.1), np.where(LOW[1], 0.9, 0.1)], 1)
-    method.update([{**notes_of(k, 0), "agreement": columns} for k in range(2)], 0)
+def test_an_estimate_of_gsc_takes_the_agreement_by_the_labels_that_its_network_trains_by(tmp_path):
+    trainer = Trainer(make_job(tmp_path, "gsc", n_images=60))
+    method, rng = trainer.job.method, np.random.default_rng(0)
+    for name in ("cross_modal", "intra_modal"):
+        method.state[name][:] = rng.random(method.state[name].shape)
+    labels = torch.from_numpy(np.minimum(method.state["cross_modal"], method.state["intra_modal"]))
+    batch = trainer.gather(Request(method.setting.ids))
+    for k, network in enumerate(trainer.networks):
+        with torch.no_grad():
+            found = method.observe(network.eval(), k, batch)["agreement"]
+            within = [network.matcher.intra_similarity(codes) for codes in network.encode(batch)]
+        by = [structure_agreement(*within, labels[other, batch.ids]) for other in (1 - k, k)]
+        torch.testing.assert_close(found, by[0])
+        assert (found - by[1]).abs().max() > 0.01
+
+
+def test_an_estimate_of_gsc_is_that_of_the_network_that_noted_it():
+    method = begun("gsc", indicators={"beta2": 1.0})
+    method.update([{**notes_of(k, 0), "agreement": np.where(LOW[k], 0.9, 0.1)} for k in range(2)], 0)
     for k in range(2):
         assert (method.state["intra_modal"][k, IDS] > 0.5).tolist() == LOW[k].tolist()
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [("ncr", {}), ("pc2", {"search": "batch"}), ("pc2", {"search": "epoch", "threshold": 0.6})]
+    ("name", "threshold", "options"),
+    [
+        ("ncr", 0.5, {}),
+        ("pc2", 0.5, {"captions": {"search": "batch"}}),
+        ("pc2", 0.6, {"captions": {"search": "epoch"}, "division": {"threshold": 0.6}}),
+    ],
 )
-def test_pairs_train_as_the_peer_divides_them_and_every_clean_one_once_an_epoch(tmp_path, name, options):
+def test_pairs_train_as_the_peer_divides_them_and_every_clean_one_once_an_epoch(tmp_path, name, threshold, options):
     job = make_job(tmp_path, name, n_images=160, **options)
     method, believed, trained = job.method, {}, {}
     update, step = method.update, method.step
@@ -130,13 +176,13 @@ def test_pairs_train_as_the_peer_divides_them_and_every_clean_one_once_an_epoch(
             trained.setdefault((trainer.at.epoch, k, subset), []).extend(batch.ids.tolist())
         return step(networks, k, batches, phase)
 
-    method.update, method.step = updated, stepped
+    put(method, update=updated, step=stepped)
     trainer.run()
     ids = job.pairs.ids("train")
     expected = {(0, k, "all"): ids.tolist() for k in range(2)}
     for epoch, w in believed.items():
         for k in range(2):
-            clean = w[1 - k, ids] > options.get("threshold", 0.5)
+            clean = w[1 - k, ids] > threshold
             assert 0.1 < clean.mean() < 0.9
             expected[epoch, k, "clean"] = ids[clean].tolist()
             if epoch > 1:

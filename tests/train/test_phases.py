@@ -6,35 +6,36 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional
-from train_helpers import make_job
+from train_helpers import make_job, put
 
 from pairsift.loss.ranking import Hinge
 from pairsift.match import TwoTower
+from pairsift.match.two_tower import TwoTowerOptions
 from pairsift.methods import METHODS
 from pairsift.train.loop import Trainer
 
 WARM, OBSERVED = (True, False), (False, True)
 DIVIDED = [("warm-up", 2, ("all",), *WARM), ("clean", 3, ("clean",), *OBSERVED)]
 STAGES = [*DIVIDED, ("refine", 4, ("clean", "refinable"), *OBSERVED)]
-EPOCHS = {"warmup_epochs": 2, "clean_epochs": 3, "all_epochs": 5}
-THREE = {**EPOCHS, "refine_epochs": 4}
+EPOCHS = {"warmup": 2, "clean": 3, "all": 5}
+TRAIN = {"epochs": {"warmup": 2, "train": 5}}
 BANK = [("warm-up", 2, ("all",), *WARM), ("bank", 1, ("all",), *OBSERVED)]
 
 
 @pytest.mark.parametrize(
     ("name", "options", "expected"),
     [
-        ("plain", {"warmup_epochs": 2, "epochs": 5}, [DIVIDED[0], ("train", 5, ("all",), False, False)]),
-        ("ncr", EPOCHS, [*DIVIDED, ("all", 5, ("clean", "noisy"), *OBSERVED)]),
-        ("pc2", EPOCHS, [*DIVIDED, ("all", 5, ("clean", "noisy"), *OBSERVED)]),
-        ("pcsr", THREE, [*STAGES, ("all", 5, ("clean", "refinable", "ambiguous"), *OBSERVED)]),
-        ("npc", {"warmup_epochs": 2, "epochs": 5}, [*BANK, ("train", 4, ("all",), False, False)]),
-        ("npc", {"warmup_epochs": 2, "epochs": 5, "refresh": True}, [*BANK, ("train", 4, ("all",), *OBSERVED)]),
+        ("plain", TRAIN, [DIVIDED[0], ("train", 5, ("all",), False, False)]),
+        ("ncr", {"epochs": EPOCHS}, [*DIVIDED, ("all", 5, ("clean", "noisy"), *OBSERVED)]),
+        ("pc2", {"epochs": EPOCHS}, [*DIVIDED, ("all", 5, ("clean", "noisy"), *OBSERVED)]),
         (
-            "gsc",
-            {"warmup_epochs": 2, "epochs": 5},
-            [("first", 2, ("all",), False, False), ("train", 5, ("all",), *OBSERVED)],
+            "pcsr",
+            {"epochs": {**EPOCHS, "refine": 4}},
+            [*STAGES, ("all", 5, ("clean", "refinable", "ambiguous"), *OBSERVED)],
         ),
+        ("npc", TRAIN, [*BANK, ("train", 4, ("all",), False, False)]),
+        ("npc", {**TRAIN, "bank": {"refresh": True}}, [*BANK, ("train", 4, ("all",), *OBSERVED)]),
+        ("gsc", TRAIN, [("first", 2, ("all",), False, False), ("train", 5, ("all",), *OBSERVED)]),
     ],
 )
 def test_phases_have_their_epochs_subsets_warmth_and_passes(name, options, expected):
@@ -45,15 +46,15 @@ def test_phases_have_their_epochs_subsets_warmth_and_passes(name, options, expec
     ("name", "options", "names", "passes"),
     [
         ("ncr", {}, ["warm-up", "clean", "all", "all"], [1, 2, 3]),
-        ("pc2", {"all_epochs": 1}, ["warm-up", "clean", "all"], [1, 2]),
+        ("pc2", {"epochs": {"all": 1}}, ["warm-up", "clean", "all"], [1, 2]),
         ("npc", {}, ["warm-up", "bank", "train", "train"], [1]),
-        ("gsc", {"epochs": 2}, ["first", "train", "train"], [1, 2]),
+        ("gsc", {"epochs": {"train": 2}}, ["first", "train", "train"], [1, 2]),
     ],
 )
 def test_a_pass_precedes_every_epoch_of_a_phase_that_has_one_and_no_other(tmp_path, name, options, names, passes):
     job = make_job(tmp_path, name, n_images=40, **options)
     update, epochs = job.method.update, []
-    job.method.update = lambda seen, epoch: epochs.append(epoch) or update(seen, epoch)
+    put(job.method, update=lambda seen, epoch: epochs.append(epoch) or update(seen, epoch))
     trainer = Trainer(job)
     trainer.run()
     assert [line["phase"] for line in trainer.log] == names
@@ -73,12 +74,11 @@ def hinges(similarity: np.ndarray, excluded: np.ndarray, of_several) -> list[flo
 
 def warmed_up(folder, name: str, **options):
     """A trainer after an epoch of warm-up, and what its steps made of their pairs, with the phase and without it."""
-    none = {name: 0 for name in ("clean_epochs", "refine_epochs", "all_epochs", "epochs")}
-    known = METHODS[name].__init__.__annotations__
-    job = make_job(folder, name, n_images=40, **{k: v for k, v in none.items() if k in known}, **options)
-    trainer = Trainer(
-        replace(job, ranking=Hinge(negatives="hardest"), matcher=lambda: TwoTower(20, 16, 16, 16, dropout=0.0))
-    )
+    lengths = METHODS[name].model_fields["epochs"].annotation.model_fields
+    later = dict.fromkeys(set(lengths) - {"warmup"}, 1 if name == "plain" else 0)
+    job = make_job(folder, name, n_images=40, epochs=later, **options)
+    sizes = TwoTowerOptions(dim=16, hidden=16, dropout=0.0)
+    trainer = Trainer(replace(job, ranking=Hinge(negatives="hardest"), matcher=lambda: TwoTower(20, 16, sizes)))
     step, steps = job.method.step, []
 
     def stepped(networks, k, batches, phase):
@@ -94,7 +94,7 @@ def warmed_up(folder, name: str, **options):
         steps.append((terms, colder, similarity, rows[:, None] == rows[None, :], logits))
         return terms
 
-    job.method.step = stepped
+    put(job.method, step=stepped)
     head = None if trainer.networks[0].head is None else [p.clone() for p in trainer.networks[0].head.parameters()]
     trainer.run()
     assert len(steps) == 4
@@ -112,7 +112,7 @@ def test_warming_up_takes_the_mean_of_the_negatives_and_later_the_hardest(tmp_pa
 
 
 def test_the_classifier_of_pc2_learns_in_its_warm_up(tmp_path):
-    trainer, steps, head = warmed_up(tmp_path, "pc2", entropy_weight=7.0, pseudo_weight=2.0)
+    trainer, steps, head = warmed_up(tmp_path, "pc2", weights={"entropy": 7.0, "pseudo": 2.0})
     for terms, _, _, _, (images, texts) in steps:
         assert [(t.name, t.weight) for t in terms] == [("clean", 1.0), ("pseudo", 2.0), ("entropy", 7.0)]
         expected = functional.cross_entropy(images, texts.argmax(1))

@@ -1,18 +1,31 @@
 """A tiny job: planted structure, some of it mismatched, trained in a second."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pairsift.encode.features import Features, Table
 from pairsift.loss.ranking import InfoNCE
 from pairsift.match import TwoTower
+from pairsift.match.two_tower import TwoTowerOptions
 from pairsift.methods import METHODS
+from pairsift.methods.base import Method
 from pairsift.pairs import Pairs, inject
 from pairsift.train.loop import Job
 from pairsift.train.options import TrainOptions
 
-MORE = {"pcsr": {"refine_epochs": 1, "all_epochs": 1, "classes": 8, "classifier": "directions", "search": "epoch"}}
+Options = dict[str, Any]
+SIZES = TwoTowerOptions(dim=16, hidden=16, dropout=0.3)
+THROUGHOUT: Options = {"epochs": {"warmup": 1, "train": 3}}
+DIVIDED: Options = {"epochs": {"warmup": 1, "clean": 1, "all": 2}}
+PCSR: Options = {
+    "epochs": {"warmup": 1, "clean": 1, "refine": 1, "all": 1},
+    "classifier": {"classes": 8, "reads": "directions"},
+    "captions": {"search": "epoch"},
+}
+USUAL = {"ncr": DIVIDED, "pc2": DIVIDED, "pcsr": PCSR}
 
 
 def make_pairs(n_images: int = 240, per: int = 2, noise: float = 0.4) -> tuple[Pairs, Features]:
@@ -29,18 +42,36 @@ def make_pairs(n_images: int = 240, per: int = 2, noise: float = 0.4) -> tuple[P
     return (inject(pairs, noise, 1) if noise else pairs), features
 
 
+def over(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> Options:
+    """Options over defaults, those of a group one by one."""
+    groups = {
+        name: {**defaults[name], **value}
+        for name, value in options.items()
+        if isinstance(value, dict) and name in defaults
+    }
+    return {**defaults, **options, **groups}
+
+
+def make_method(name: str, **options: Any) -> Method:
+    """A method with few epochs; the options are its own, groups being mappings."""
+    return METHODS[name](**over({"networks": 2, **USUAL.get(name, THROUGHOUT)}, options))
+
+
+def put(method: Method, **functions: Callable[..., Any]) -> None:
+    """Put functions in the place of a method's own."""
+    vars(method).update(functions)
+
+
 def make_job(
-    folder: Path, method: str = "pc2", noise: float = 0.4, minutes: float = 10.0, n_images: int = 240, **options
+    folder: Path, method: str = "pc2", noise: float = 0.4, minutes: float = 10.0, n_images: int = 240, **options: Any
 ) -> Job:
     pairs, features = make_pairs(n_images, noise=noise)
-    phases = {"epochs": 3} if method in ("npc", "gsc", "plain", "crossfit") else {"clean_epochs": 1, "all_epochs": 2}
-    chosen = {"networks": 2, "warmup_epochs": 1, **phases, **MORE.get(method, {}), **options}
     (folder / "model").mkdir(parents=True, exist_ok=True)
     return Job(
         pairs,
         features,
-        lambda: TwoTower(20, 16, dim=16, hidden=16, dropout=0.3),
-        METHODS[method](**chosen),
+        lambda: TwoTower(20, 16, SIZES),
+        make_method(method, **options),
         InfoNCE(),
         TrainOptions(batch_size=32, lr=3e-3, seed=5, device="cpu", checkpoint_minutes=minutes, threads=1),
         folder,

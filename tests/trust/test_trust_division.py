@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairsift.trust.division import divide, oscillation, peer
-from pairsift.trust.mixture import Floats
+from pairsift.arrays import Floats
+from pairsift.trust.division import divide
+from pairsift.trust.part import peer
+from pairsift.trust.stability import oscillation
 
 
 def floats(*values: float) -> Floats:

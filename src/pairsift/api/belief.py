@@ -19,10 +19,11 @@ from pairsift.api.vectors import beside, evidence_vectors, rows_of
 from pairsift.encode import Features, Items
 from pairsift.errors import InputError, writing
 from pairsift.loss.ranking import InfoNCE
-from pairsift.match import TwoTower
-from pairsift.methods import Crossfit
-from pairsift.methods.base import Prior
+from pairsift.match.two_tower import TwoTower
+from pairsift.methods.crossfit import Crossfit
+from pairsift.methods.plain import TrainEpochs
 from pairsift.pairs.pairs import UNUSED, Ints, Pairs
+from pairsift.steps import Prior
 from pairsift.train.batches import Likeness
 from pairsift.train.checkpoint import read_tensors, write_tensors
 from pairsift.train.loop import Job, Trainer
@@ -156,7 +157,7 @@ class Believer:
             self._without(self.ids[self.judged.seen & (fold == number)]),
             Features(self.vectors.images, self.vectors.captions),
             self._matcher,
-            Crossfit(warmup_epochs=0, epochs=0, networks=1),
+            Crossfit(epochs=TrainEpochs(warmup=0, train=None), networks=1),
             InfoNCE(base=1.0),
             TrainOptions(seed=options.seed, device=options.device, precision=options.precision),
             place,

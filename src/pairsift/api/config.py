@@ -1,248 +1,218 @@
-"""A run's options: the same names on the command line, in YAML and in Python."""
+"""A run's options as objects, made of names and values or of objects, the same way for Python, YAML and the shell."""
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
 import yaml
-from jsonargparse import ArgumentParser
 
-from pairsift.api.epochs import is_phase, scaled
 from pairsift.api.options import DataOptions, EncodeOptions
-from pairsift.api.wording import plainly
 from pairsift.errors import InputError
-from pairsift.loss.ranking import RANKING_LOSSES, RankingLoss
+from pairsift.loss import RANKING_LOSSES
+from pairsift.loss.ranking import Hinge, InfoNCE
 from pairsift.match import MATCHERS
-from pairsift.methods import METHODS, Method
+from pairsift.match.base import Matcher
+from pairsift.methods import METHODS
+from pairsift.methods.base import Epochs, Method
+from pairsift.methods.presets import Preset
+from pairsift.options import OptionError, Options, made, similar
 from pairsift.train.options import TrainOptions
 
-T = TypeVar("T")
-G = TypeVar("G", "DataOptions", "EncodeOptions", TrainOptions)
+METHOD, MATCHER = "crossfit", "two_tower"
+GROUPS: dict[str, type[Options]] = {"data": DataOptions, "encode": EncodeOptions, "train": TrainOptions}
 CHOICES = ("method", "matcher", "loss", "preset")
-FROM_DATA = ("image_dim", "text_dim", "vocabulary_size", "regions", "pretrained")  # what a matcher is told by the run
-PATHS = ("source", "image_folder", "noise_index", "cache", "vocabulary")  # made absolute, a run opens from anywhere
-FLAGS = ("resume", "overwrite", "quiet")
-UNKEPT = ("config", "epochs", *FLAGS)  # what a run's configuration does not tell: its phases say the epochs
-FIT = "Train on image-caption pairs of which some may be mismatched, and say which."
+PATHS = {"data": ("image_folder", "noise_index"), "encode": ("cache", "vocabulary")}  # made absolute
 
-
-class Parser(ArgumentParser):
-    """A parser whose errors are one line that ends the program with code 2."""
-
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Raise what `main` prints."""
-        raise InputError(plainly(str(message), self._option_string_actions, _belongs)) from ex
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The parts of a run that have options of their own: their names, and the preset that sets their defaults."""
-
-    method: str = "crossfit"
-    matcher: str = "two_tower"
-    loss: str | None = None
-    preset: str | None = None
-
-    def preset_options(self) -> dict[str, object]:
-        """Defaults that the method's preset for this matcher sets.
-
-        Raises:
-            InputError: A name is unknown.
-        """
-        method, matcher = _known("method", self.method, METHODS), _known("matcher", self.matcher, MATCHERS)
-        name = self.preset or matcher.preset
-        if name not in method.presets:
-            raise InputError(f"{self.method} has no preset {name!r}; choose from {', '.join(method.presets)}")
-        return dict(method.presets[name])
-
-    def ranking(self) -> str:
-        """Name of the ranking loss: the one given, or the preset's, or InfoNCE."""
-        name = self.loss or str(self.preset_options().get("loss", "infonce"))
-        _known("loss", name, RANKING_LOSSES)
-        return name
-
-
-def _belongs(part: str) -> str | None:
-    """The choice that gives a run the options of this part; None where there is no such part."""
-    for kind, table in (("method", METHODS), ("matcher", MATCHERS), ("loss", RANKING_LOSSES)):
-        if part in table:
-            return f"--{kind} {part}"
-    return None
-
-
-def _known(kind: str, name: str, table: Mapping[str, T]) -> T:
-    if name not in table:
-        raise InputError(f"there is no {kind} {name!r}; choose from {', '.join(table)}")
-    return table[name]
-
-
-def make_parser(choice: Choice) -> Parser:
-    """The parser of `fit` for this choice, with the preset's values as defaults."""
-    preset, loss = choice.preset_options(), choice.ranking()
-    parser = Parser(prog="pairsift fit", usage="pairsift fit SOURCE [--OPTION VALUE ...]", description=FIT)
-    parser.add_argument("source", help="what to read: a CSV, TSV, JSON, JSON-lines or Parquet file, or a folder")
-    parser.add_argument("--out", type=str, help="the run's folder; by default runs/<source>-<method>")
-    parser.add_argument("--config", action="config", help="a YAML file of these options, such as a run's config.yaml")
-    parser.add_argument("--resume", action="store_true", help="go on with an unfinished run in the folder")
-    parser.add_argument("--overwrite", action="store_true", help="replace a run in the folder")
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    parser.add_argument(
-        "--epochs", type=int | None, help="epochs in all: scales the method's phases, each of which keeps at least one"
-    )
-    parser.add_argument("--method", default=choice.method, help=", ".join(METHODS))
-    parser.add_argument("--matcher", default=choice.matcher, help=", ".join(MATCHERS))
-    parser.add_argument("--loss", default=loss, help=", ".join(RANKING_LOSSES))
-    presets = ", ".join(METHODS[choice.method].presets)
-    parser.add_argument(
-        "--preset", type=str | None, default=choice.preset, help=f"{presets}; the matcher's own unless given"
-    )
-    for options in (DataOptions, EncodeOptions, TrainOptions):
-        parser.add_class_arguments(options)
-    parser.add_class_arguments(METHODS[choice.method], choice.method)
-    matcher = MATCHERS[choice.matcher]
-    from_data = {name for name in inspect.signature(matcher).parameters if name in FROM_DATA}
-    parser.add_class_arguments(matcher, choice.matcher, skip=from_data)
-    parser.add_class_arguments(RANKING_LOSSES[loss], loss)
-    parser.set_defaults({name: value for name, value in preset.items() if name != "loss" and _fits(name, loss)})
-    return parser
-
-
-def _fits(name: str, loss: str) -> bool:
-    """Whether a preset's option exists: options of the ranking loss that was not chosen do not."""
-    head = name.partition(".")[0]
-    return head == loss or head not in RANKING_LOSSES
-
-
-def choose(given: Mapping[str, object]) -> Choice:
-    """The choice that some options make; the rest are defaults."""
-    picked = {name: str(given[name]) for name in CHOICES if given.get(name) is not None}
-    return Choice(**picked)
+Values = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Config:
-    """All options of a run, resolved.
+    """All options of a run, as objects.
 
     Attributes:
-        options: Every option by name; a part's own options are a mapping under the part's name.
+        source: What is read, an absolute path.
+        method: What to do with pairs of little trust.
+        matcher: The kind of matcher.
+        matcher_options: Its options.
+        loss: The ranking loss.
+        data: What is read, and what noise is planted.
+        encode: The frozen encoders.
+        train: The loop.
+        preset: Name of the preset that was asked for; None for the matcher's own.
+        out: The run's folder; None for runs/<source>-<method>.
     """
 
-    options: Mapping[str, Any]
+    source: str
+    method: Method
+    matcher: type[Matcher]
+    matcher_options: Options
+    loss: InfoNCE | Hinge
+    data: DataOptions
+    encode: EncodeOptions
+    train: TrainOptions
+    preset: str | None = None
+    out: str | None = None
 
-    @staticmethod
-    def resolve(given: Mapping[str, object]) -> Config:
-        """Check options given by name (`noise`, `pc2.classes`, ...) and fill in the others' defaults.
+    @property
+    def folder(self) -> Path:
+        """The run's folder: `out`, or runs/<source>-<method>."""
+        return Path(self.out or Path("runs") / f"{Path(self.source).stem}-{self.method.name}")
 
-        Raises:
-            InputError: A name or a value is not known.
-        """
-        flat = {name: value for name, value in flattened(given).items() if value is not None}
-        arguments = [str(flat.pop("source"))] if "source" in flat else []
-        for name, value in flat.items():
-            if name in FLAGS:
-                arguments += [f"--{name}"] if value else []
-            else:
-                arguments.append(f"--{name}={value}")
-        return Config.parse(arguments)
-
-    @staticmethod
-    def parse(arguments: Sequence[str]) -> Config:
-        """Resolve a command line (without the verb).
-
-        Raises:
-            InputError: A name or a value is not known.
-        """
-        arguments = [_underscored(argument) for argument in arguments]
-        parser = make_parser(choose(_peek(arguments)))
-        options = parser.parse_args(list(arguments)).as_dict()
-        method = options["method"]
-        if options["epochs"] is not None:
-            _refuse_phases(arguments, method)
-            left_open = {name: n for name, n in METHODS[method].open_epochs.items() if not options[method][name]}
-            usual = {**options[method], **left_open}
-            options[method] = {**usual, **scaled(method, usual, options["epochs"])}
-        own = options.get(options["matcher"]) or {}
-        if "checkpoint" in own and Path(own["checkpoint"]).expanduser().is_dir():  # else an id on the hub
-            own["checkpoint"] = str(Path(own["checkpoint"]).expanduser().resolve())
-        paths = {name: Path(os.path.expanduser(options[name])).resolve() for name in PATHS if options[name]}
-        return Config(options | {name: str(path) for name, path in paths.items()})
+    @property
+    def cache(self) -> Path | None:
+        """Folder of the feature cache; None for the usual one."""
+        return None if self.encode.cache is None else Path(self.encode.cache)
 
     def with_source(self, source: str | Path) -> Config:
         """Return the same options for a source in another place."""
-        return self.having("source", str(Path(source).resolve()))
+        return replace(self, source=absolute(source))
 
-    def having(self, name: str, value: object) -> Config:
-        """Return the same options with another value of one of them."""
-        return Config({**self.options, name: value})
+    def with_text_encoder(self, name: str) -> Config:
+        """Return the same options with another text encoder."""
+        return replace(self, encode=self.encode.replaced(text_encoder=name))
+
+    def tree(self) -> dict[str, Any]:
+        """Return every option by name, as YAML and the command line have them: those of parts under the part's name."""
+        tree: dict[str, Any] = {"source": self.source, "out": self.out, "method": METHODS.spec(type(self.method))}
+        tree |= {"matcher": MATCHERS.spec(self.matcher), "loss": self.loss.name, "preset": self.preset}
+        for group in (self.data, self.encode, self.train):
+            tree |= group.model_dump()
+        parts = (self.method.name, self.method), (self.matcher.name, self.matcher_options), (self.loss.name, self.loss)
+        return tree | {name: options.model_dump() for name, options in parts}
 
     def text(self) -> str:
-        """YAML that `--config` takes."""
-        kept = {name: value for name, value in self.options.items() if name not in UNKEPT}
-        return str(yaml.safe_dump(kept, sort_keys=False))
-
-    def __getitem__(self, name: str) -> Any:
-        return self.options[name]
-
-    def group(self, kind: type[G]) -> G:
-        """The options of one group as its dataclass."""
-        return kind(**{part.name: self.options[part.name] for part in dataclasses.fields(kind)})
-
-    def method(self) -> Method:
-        """The chosen method."""
-        return METHODS[self["method"]](**self[self["method"]])
-
-    def ranking(self) -> RankingLoss:
-        """The chosen ranking loss."""
-        return RANKING_LOSSES[self["loss"]](**self[self["loss"]])
+        """Return YAML that `--config` takes."""
+        return str(yaml.safe_dump(self.tree(), sort_keys=False))
 
 
-def flattened(given: Mapping[str, object], under: str = "") -> dict[str, object]:
-    """Options of parts under their names on the command line, such as `pc2.classes`."""
-    flat: dict[str, object] = {}
-    for name, value in given.items():
-        flat |= flattened(value, f"{under}{name}.") if isinstance(value, Mapping) else {f"{under}{name}": value}
-    return flat
+@dataclass(frozen=True)
+class Choices:
+    """The kinds of method, matcher and loss of a run, and the preset that sets their defaults."""
+
+    method: type[Method]
+    matcher: type[Matcher]
+    loss: type[InfoNCE] | type[Hinge]
+    preset: Preset
+
+    @staticmethod
+    def make(method: str | type[Method], matcher: str | type[Matcher], loss: str | None, preset: str | None) -> Choices:
+        """Find what has these names.
+
+        Raises:
+            InputError: A name is unknown.
+        """
+        kind = METHODS.find(method) if isinstance(method, str) else method
+        reader = MATCHERS.find(matcher) if isinstance(matcher, str) else matcher
+        defaults = preset_of(kind, reader, preset)
+        return Choices(kind, reader, RANKING_LOSSES.find(loss or defaults.loss), defaults)
 
 
-def _underscored(argument: str) -> str:
-    """`--noise-seed=1` as `--noise_seed=1`: both ways of writing an option are taken."""
-    name, sign, value = argument.partition("=")
-    return name[:2] + name[2:].replace("-", "_") + sign + value if name.startswith("--") else argument
+def preset_of(method: type[Method], matcher: type[Matcher], name: str | None) -> Preset:
+    """Return the method's preset of this name, or the one that suits the matcher.
+
+    A method without a preset for the matcher has that of `plain` for the loop and the losses.
+
+    Raises:
+        InputError: There is no preset of this name.
+    """
+    presets = method.presets
+    if name is None and matcher.preset not in presets:
+        return replace(METHODS["plain"].presets[matcher.preset], method={})
+    wanted = name or matcher.preset
+    if wanted not in presets:
+        known = ", ".join(presets) or "none"
+        raise InputError(f"{method.name} has no preset {wanted!r}; it has: {known}")
+    return presets[wanted]
 
 
-def _refuse_phases(arguments: Sequence[str], method: str) -> None:
-    """Refuse the length of a phase beside the length of all."""
-    for name, _, option in (argument.partition("=")[0].partition(".") for argument in arguments):
-        if name == f"--{method}" and is_phase(option):
-            typed = f"{name}.{option.replace('_', '-')}"
-            raise InputError(f"--epochs scales all phases, and {typed} sets one: give one of the two")
+def configure(  # noqa: PLR0913
+    source: str | Path,
+    *,
+    method: str | Method | type[Method] = METHOD,
+    matcher: str | type[Matcher] | Options = MATCHER,
+    loss: str | InfoNCE | Hinge | None = None,
+    data: DataOptions | None = None,
+    encode: EncodeOptions | None = None,
+    train: TrainOptions | None = None,
+    out: str | Path | None = None,
+    preset: str | None = None,
+    epochs: int | None = None,
+) -> Config:
+    """Resolve names and objects. What an object was given stands; what it was not given follows the preset.
+
+    Args:
+        source: What is read.
+        method: A method, its class, or its name.
+        matcher: The options of a matcher, its class, or its name.
+        loss: A ranking loss, or its name; by default the preset's.
+        data: What is read of the source, and what noise is planted.
+        encode: The frozen encoders.
+        train: The loop.
+        out: The run's folder; by default runs/<source>-<method>.
+        preset: Name of the preset; by default the matcher's own.
+        epochs: Epochs in all; scales the method's phases.
+
+    Raises:
+        InputError: A name is unknown, or a value cannot be used.
+    """
+    reader = matcher_of(matcher) if isinstance(matcher, Options) else matcher
+    wanted = type(method) if isinstance(method, Method) else method
+    chosen = Choices.make(wanted, reader, loss if isinstance(loss, str | None) else loss.name, preset)
+    given: dict[str, Options | Values] = {
+        "method": method if isinstance(method, Method) else {},
+        "matcher": matcher if isinstance(matcher, Options) else {},
+        "loss": {} if isinstance(loss, str | None) else loss,
+        "data": data or {},
+        "encode": encode or {},
+        "train": train or {},
+    }
+    return _assembled(source, chosen, given, None if out is None else str(out), preset, epochs)
 
 
-def _peek(arguments: Sequence[str]) -> dict[str, object]:
-    """The choices on a command line, those of its configuration file beneath them."""
-    found: dict[str, object] = {}
-    words = [part for argument in arguments for part in _split(argument)]
-    for name, value in pairwise(words):
-        if name == "--config":
-            found = {**_read_yaml(Path(value)), **found}
-        elif name.removeprefix("--") in CHOICES and name.startswith("--"):
-            found[name[2:]] = value
-    return found
+def from_tree(tree: Values) -> Config:
+    """Resolve options by their names on the command line, those of parts under the part's name; None is not given.
+
+    Raises:
+        InputError: A name is unknown, or a value cannot be used.
+    """
+    given = {name: value for name, value in tree.items() if value is not None}
+    if "source" not in given:
+        raise InputError("give a source: a file or a folder of image-caption pairs")
+    method, matcher = str(given.pop("method", METHOD)), str(given.pop("matcher", MATCHER))
+    preset, loss = given.pop("preset", None), given.pop("loss", None)
+    chosen = Choices.make(method, matcher, None if loss is None else str(loss), preset)
+    source, out, epochs = given.pop("source"), given.pop("out", None), given.pop("epochs", None)
+    groups: dict[str, Options | Values] = {
+        "method": given.pop(chosen.method.name, {}),
+        "matcher": given.pop(chosen.matcher.name, {}),
+        "loss": given.pop(chosen.loss.name, {}),
+    }
+    for group, kind in GROUPS.items():
+        groups[group] = {name: given.pop(name) for name in kind.model_fields if name in given}
+    for name in given:
+        raise InputError(unknown_option(str(name), chosen))
+    return _assembled(str(source), chosen, groups, None if out is None else str(out), preset, epochs)
 
 
-def _split(argument: str) -> list[str]:
-    name, sign, value = argument.partition("=")
-    return [name, value] if sign and name.startswith("--") else [argument]
+def read_config(path: Path) -> Config:
+    """Read what `Config.text` wrote.
+
+    Raises:
+        InputError: It cannot be read or used.
+    """
+    return from_tree(read_yaml(path))
 
 
-def _read_yaml(path: Path) -> dict[str, object]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a file of options.
+
+    Raises:
+        InputError: There is none, or it holds no options.
+    """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -252,3 +222,117 @@ def _read_yaml(path: Path) -> dict[str, object]:
     if not isinstance(content, dict):
         raise InputError(f"{path} holds no options: expected lines such as `method: pc2`")
     return content
+
+
+def unknown_option(name: str, chosen: Choices) -> str:
+    """Return what to say of an option that a run with these choices does not have."""
+    part = name.partition(".")[0]
+    for kind, registry in (("method", METHODS), ("matcher", MATCHERS), ("loss", RANKING_LOSSES)):
+        if part in registry:
+            return f"{dashed(name)} is an option of --{kind} {part}, which this run does not have"
+    groups = [*GROUPS.values(), chosen.method, chosen.matcher.options, chosen.loss]
+    known = [option for group in groups for option in group.model_fields]
+    hint = similar(name, [*known, *CHOICES, "out", "epochs"], "see --help-all", 0.75)
+    return f"there is no option {dashed(name)}: {hint}"
+
+
+def dashed(name: str) -> str:
+    """Return an option as it is typed."""
+    return "--" + name.lstrip("-").replace("_", "-")
+
+
+def flattened(tree: Values, under: str = "") -> dict[str, Any]:
+    """Return options of parts under their names on the command line, such as `pc2.epochs.warmup`."""
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        flat |= flattened(value, f"{under}{name}.") if isinstance(value, Mapping) else {f"{under}{name}": value}
+    return flat
+
+
+def typed(name: str, value: object) -> str:
+    """Return an option with its value as it is typed: `--noise-seed 1`."""
+    return f"without {dashed(name)}" if value is None else f"{dashed(name)} {value}"
+
+
+def matcher_of(options: Options) -> type[Matcher]:
+    """Return the matcher that these options are of.
+
+    Raises:
+        InputError: There is none.
+    """
+    for matcher in MATCHERS.values():
+        if matcher.options is type(options):
+            return matcher
+    raise InputError(f"{type(options).__name__} are the options of no matcher: give a matcher's own")
+
+
+def absolute(path: str | Path) -> str:
+    """Return a path from the root, `~` being the user's home."""
+    return str(Path(path).expanduser().resolve())
+
+
+def _assembled(
+    source: str | Path,
+    chosen: Choices,
+    given: Mapping[str, Options | Values],
+    out: str | None,
+    preset: str | None,
+    epochs: Any,
+) -> Config:
+    method = _filled("method", chosen.method, given["method"], chosen.preset.method)
+    matcher = _filled("matcher", chosen.matcher.options, given["matcher"], {}, chosen.matcher.name)
+    loss_defaults = chosen.preset.losses.get(chosen.loss.name, {})
+    loss = _filled("loss", chosen.loss, given["loss"], loss_defaults)
+    train = _filled("train", TrainOptions, given["train"], chosen.preset.train)
+    parts = {group: _filled(group, kind, given[group], {}) for group, kind in GROUPS.items() if group != "train"}
+    if epochs is not None:
+        method = _scaled(method, given["method"], epochs)
+    checkpoint = getattr(matcher, "checkpoint", None)
+    if checkpoint is not None and Path(checkpoint).expanduser().is_dir():  # else an id on the hub
+        matcher = matcher.replaced(checkpoint=absolute(checkpoint))
+    for group, names in PATHS.items():
+        paths = {name: absolute(getattr(parts[group], name)) for name in names if getattr(parts[group], name)}
+        parts[group] = parts[group].replaced(**paths)
+    return Config(absolute(source), method, chosen.matcher, matcher, loss, train=train, preset=preset, out=out, **parts)
+
+
+def _filled(group: str, kind: type[Any], given: Options | Values, defaults: Values, name: str | None = None) -> Any:
+    """Make options of what was given and a preset's defaults; an error names the option as it is typed."""
+    prefix: tuple[str, ...] = () if group in GROUPS else (str(name or getattr(kind, "name", group)),)
+    if not isinstance(given, Options | Mapping):  # a file may hold anything
+        raise InputError(f"{dashed(prefix[0])} is {given!r}; it must be options by name")
+    try:
+        if isinstance(given, Options):
+            return given.filled(defaults)
+        return made(kind, put_over(defaults, given))
+    except OptionError as error:
+        raise error.under(prefix) from None
+
+
+def put_over(defaults: Values, given: Values) -> dict[str, Any]:
+    """Put given values over defaults, group by group."""
+    merged = dict(defaults)
+    for name, value in given.items():
+        default = merged.get(name)
+        if isinstance(value, Mapping) and isinstance(default, Mapping):
+            merged[str(name)] = put_over(default, value)
+        else:
+            merged[str(name)] = value
+    return merged
+
+
+def _scaled(method: Method, given: Options | Values, epochs: Any) -> Method:
+    """Scale the method's phases to a number of epochs in all."""
+    length = getattr(method, "epochs", None)
+    if isinstance(given, Options) and "epochs" in given.model_fields_set:
+        raise InputError(f"epochs scales all phases, and the epochs of {method.name} are given: give one of the two")
+    if not isinstance(length, Epochs):
+        raise InputError(f"--epochs scales a method's phases, and {method.name} has none to scale: leave it out")
+    try:
+        total = int(epochs)
+    except ValueError:
+        raise InputError(f"--epochs is {epochs!r}; it must be a whole number") from None
+    try:
+        return method.replaced(epochs=length.scaled(total))
+    except InputError as error:
+        raise InputError(f"--epochs is {total}; {method.name} {error}") from None

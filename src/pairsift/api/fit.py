@@ -7,7 +7,6 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +17,7 @@ import torch
 
 from pairsift.api.belief import Believer
 from pairsift.api.choice import JOINED, ngrams_help
-from pairsift.api.config import CHOICES, UNKEPT, Config, flattened
+from pairsift.api.config import CHOICES, MATCHER, METHOD, Config, configure, flattened, read_config, typed
 from pairsift.api.folder import (
     CHECKPOINT,
     CONFIG,
@@ -31,9 +30,9 @@ from pairsift.api.folder import (
     finished,
     weights,
 )
+from pairsift.api.options import DataOptions, EncodeOptions
 from pairsift.api.prepare import (
     Prepared,
-    cache_of,
     check,
     matcher_factory,
     prepare,
@@ -43,39 +42,74 @@ from pairsift.api.prepare import (
     write_text,
 )
 from pairsift.api.run import Run
-from pairsift.api.wording import typed
 from pairsift.audit import write_division
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError, WriteError, writing
+from pairsift.loss.ranking import Hinge, InfoNCE
+from pairsift.match.base import Matcher
+from pairsift.methods.base import Method, Sorting
+from pairsift.options import Options
 from pairsift.pairs import write_kept
 from pairsift.retrieve.codes import evaluate
 from pairsift.train.checkpoint import write_tensors
 from pairsift.train.loop import Job, Trainer, mixed
 from pairsift.train.options import TrainOptions
 
-MAY_DIFFER = ("out", *UNKEPT, "device", "threads", "checkpoint_minutes", "cache")
+MAY_DIFFER = ("out", "device", "threads", "checkpoint_minutes", "cache")
 
 
-def fit(source: str | Path, options: Mapping[str, object] | None = None, progress: bool = True) -> Run:
+def fit(  # noqa: PLR0913
+    source: str | Path,
+    *,
+    method: str | Method | type[Method] = METHOD,
+    matcher: str | type[Matcher] | Options = MATCHER,
+    loss: str | InfoNCE | Hinge | None = None,
+    data: DataOptions | None = None,
+    encode: EncodeOptions | None = None,
+    train: TrainOptions | None = None,
+    out: str | Path | None = None,
+    preset: str | None = None,
+    epochs: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> Run:
     """Train on image-caption pairs, judge them, and leave a run's folder.
+
+    Method, matcher and loss are names or objects: `method="pc2"`, or `method=PC2(weights=PC2Weights(entropy=1))`. What
+    an object was given stands; what it was not given follows the method's preset for the matcher.
 
     Args:
         source: A CSV, TSV, JSON, JSON-lines or Parquet file, or a folder.
-        options: Options by their names on the command line: `{"out": "runs/a", "method": "pc2", "noise": 0.4}`.
+        method: What to do with pairs of little trust.
+        matcher: A matcher's name, class or options.
+        loss: The ranking loss; by default the preset's.
+        data: What is read of the source, and what noise is planted.
+        encode: The frozen encoders.
+        train: The loop.
+        out: The run's folder; by default runs/<source>-<method>.
+        preset: Name of the preset; by default the matcher's own.
+        epochs: Epochs in all; scales the method's phases, each of which keeps at least one.
+        resume: Whether to go on with an unfinished run in the folder.
+        overwrite: Whether to replace a run in the folder.
         progress: Whether to show progress bars.
+
+    Returns:
+        The finished run.
 
     Raises:
         InputError: The source or an option cannot be used.
     """
-    return fit_config(Config.resolve({"source": str(source), **(options or {})}), progress)
+    parts: dict[str, Any] = {"method": method, "matcher": matcher, "loss": loss, "data": data, "encode": encode}
+    config = configure(source, train=train, out=out, preset=preset, epochs=epochs, **parts)
+    return fit_config(config, resume, overwrite, progress)
 
 
-def fit_config(config: Config, progress: bool = True) -> Run:
-    """`fit` for resolved options."""
+def fit_config(config: Config, resume: bool = False, overwrite: bool = False, progress: bool = True) -> Run:
+    """Run `fit` with resolved options."""
     check(config)
-    options = config.group(TrainOptions)
-    folder = out_folder(config)
-    claim(folder, config)
+    options, folder = config.train, config.folder
+    claim(folder, config, resume, overwrite)
     limit_threads(options.threads)
     began = time.monotonic()
     config, prepared = begin(folder, config, progress)
@@ -83,18 +117,14 @@ def fit_config(config: Config, progress: bool = True) -> Run:
         print(line, file=sys.stderr)
     encoded = time.monotonic()
     factory = matcher_factory(config, prepared)
-    believer = Believer(prepared, folder, options.seed, cache_of(config), progress)
+    believer = Believer(prepared, folder, options.seed, config.cache, progress)
     belief = believer.train(options)
     judged = time.monotonic()
     known = believer.prior(belief), believer.likeness()
-    parts = config.method(), config.ranking(), options, folder, progress
-    job = Job(prepared.pairs, prepared.features, factory, *parts, *known)
-    trainer = Trainer(job)
-    trainer.run(resume=bool(config["resume"]))
-    for k, network in enumerate(trainer.networks):
-        write_tensors(weights(folder, k), network.state_dict())
-    if (verdicts := job.method.verdicts()) is not None:
-        write_division(job.method.setting.ids, verdicts, folder)
+    parts = config.method, config.loss, options, folder, progress
+    trainer = Trainer(Job(prepared.pairs, prepared.features, factory, *parts, *known))
+    trainer.run(resume=resume)
+    _write_trained(trainer, folder)
     matchers = [network.matcher for network in trainer.networks]
     with mixed(trainer.device, options):
         recall = {name: evaluate(matchers, prepared.features, prepared.pairs, name) for name in ("test", "dev")}
@@ -110,34 +140,51 @@ def fit_config(config: Config, progress: bool = True) -> Run:
     return run
 
 
-def out_folder(config: Config) -> Path:
-    """The run's folder: `out`, or runs/<source>-<method>."""
-    return Path(config["out"] or Path("runs") / f"{Path(config['source']).resolve().stem}-{config['method']}")
+def _write_trained(trainer: Trainer, folder: Path) -> None:
+    """Write the networks, and the kinds that the method sorts pairs into."""
+    for k, network in enumerate(trainer.networks):
+        write_tensors(weights(folder, k), network.state_dict())
+    method = trainer.job.method
+    if isinstance(method, Sorting) and (verdicts := method.verdicts()) is not None:
+        write_division(method.setting.ids, verdicts, folder)
 
 
-def claim(folder: Path, config: Config) -> None:
-    """Make sure that the folder is free, or holds the unfinished run to go on with."""
+def claim(folder: Path, config: Config, resume: bool, overwrite: bool) -> None:
+    """Make sure that the folder is free, or holds the unfinished run to go on with.
+
+    Raises:
+        InputError: It is not, or that run has other options.
+    """
     old = folder / CONFIG
-    if config["resume"]:
+    if resume:
         if not old.exists():
             raise InputError(f"{folder} holds no run to resume: leave --resume out")
-        before, now = flattened(Config.parse([f"--config={old}"]).options), flattened(config.options)
-        for name in dict.fromkeys(("source", *CHOICES, *before)):  # what decides about other options comes first
-            chosen = name == "text_encoder" and now.get(name) is None and before.get(name) == JOINED
-            if name not in MAY_DIFFER and now.get(name) != before.get(name) and not chosen:
-                raise InputError(
-                    f"{folder} was begun with {typed(name, before.get(name))}, not {typed(name, now.get(name))}: "
-                    "resume with the same options"
-                )
+        _demand_same(folder, read_config(old), config)
         if finished(folder):
             raise InputError(f"{folder} holds a finished run: there is nothing to resume")
-    elif old.exists() and not config["overwrite"]:
+    elif old.exists() and not overwrite:
         raise InputError(f"{folder} holds a run already: give --resume, --overwrite or another --out")
     elif old.exists():
         with writing(folder):
             shutil.rmtree(folder)
     elif folder.is_file() or (folder.is_dir() and any(file.name != f".{CONFIG}.part" for file in folder.iterdir())):
         raise InputError(f"{folder} holds other things: give another --out")
+
+
+def _demand_same(folder: Path, begun: Config, config: Config) -> None:
+    """Refuse to go on with a run that was begun with other options.
+
+    Raises:
+        InputError: It was.
+    """
+    before, now = flattened(begun.tree()), flattened(config.tree())
+    for name in dict.fromkeys(("source", *CHOICES, *before)):  # what decides about other options comes first
+        automatic = name == "text_encoder" and now.get(name) is None and before.get(name) == JOINED
+        if name not in MAY_DIFFER and now.get(name) != before.get(name) and not automatic:
+            raise InputError(
+                f"{folder} was begun with {typed(name, before.get(name))}, not {typed(name, now.get(name))}: "
+                "resume with the same options"
+            )
 
 
 def begin(folder: Path, config: Config, progress: bool) -> tuple[Config, Prepared]:
@@ -161,8 +208,8 @@ def begin(folder: Path, config: Config, progress: bool) -> tuple[Config, Prepare
         (folder / "model").mkdir(exist_ok=True)
     try:
         prepared = prepare(config, folder, progress)
-        if _open_texts(config, prepared) and ngrams_help(prepared, int(config["seed"])):
-            config = config.having("text_encoder", JOINED)
+        if _open_texts(config, prepared) and ngrams_help(prepared, config.train.seed):
+            config = config.with_text_encoder(JOINED)
             write_text(folder / CONFIG, config.text())
             if progress:
                 print(f"text encoder: {JOINED}, which tells held-out pairs apart better", file=sys.stderr)
@@ -189,7 +236,9 @@ def begin(folder: Path, config: Config, progress: bool) -> tuple[Config, Prepare
 def _open_texts(config: Config, prepared: Prepared) -> bool:
     """Whether the captions may decide about the text encoder."""
     vectors = prepared.features.images.values, prepared.features.texts.values
-    return config["text_encoder"] is None and prepared.texts.name == "wordllama" and all(v.ndim == 2 for v in vectors)
+    return (
+        config.encode.text_encoder is None and prepared.texts.name == "wordllama" and all(v.ndim == 2 for v in vectors)
+    )
 
 
 def facts_of(config: Config, prepared: Prepared) -> dict[str, Any]:
@@ -202,7 +251,7 @@ def facts_of(config: Config, prepared: Prepared) -> dict[str, Any]:
         "pairs": dict(zip(names.tolist(), counts.tolist(), strict=True)),
         "data": {"source": pairs.source, "hash": prepared.hash, "taken": pairs.taken, "skipped": len(pairs.skipped)},
         "noise": None if pairs.noise is None else asdict(pairs.noise),
-        "seed": config["seed"],
+        "seed": config.train.seed,
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         "machine": {"processor": platform.machine(), "threads": torch.get_num_threads()},
     }

@@ -10,18 +10,17 @@ from typing import Any
 
 from torch import Tensor
 
-from pairsift.api.config import Config
+from pairsift.api.config import Config, from_tree
 from pairsift.api.fit import begin, claim, facts_of
 from pairsift.api.folder import LOG, METRICS, VOCABULARY, weights
 from pairsift.api.numbering import check_numbering, run_numbering
-from pairsift.api.options import DataOptions, EncodeOptions
 from pairsift.api.prepare import text_name, write_json, write_text
 from pairsift.api.run import Run
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError
 from pairsift.pairs import load
 from pairsift.train.checkpoint import write_tensors
-from pairsift.train.published import Published, read_published
+from pairsift.train.published import DATA_SIZES, Published, read_published
 
 METHOD = "plain"  # which asks nothing of a network beside its matcher
 
@@ -31,6 +30,7 @@ def import_checkpoint(
     data: str | Path,
     out: str | Path,
     options: Mapping[str, object] | None = None,
+    overwrite: bool = False,
     progress: bool = True,
 ) -> Run:
     """Make a run of published checkpoints of the SGRAF family, which evaluates, audits and searches as any other.
@@ -42,8 +42,8 @@ def import_checkpoint(
         files: The checkpoints, at least one.
         data: The folder of precomputed features that goes with them.
         out: The run's folder.
-        options: Options of `fit` by name: `vocabulary`, where none lies with the data; `noise_index`, `cache`,
-            `overwrite`.
+        options: Options of `fit` by name: `vocabulary`, where none lies with the data; `noise_index`, `cache`.
+        overwrite: Whether to replace a run in the folder.
         progress: Whether to show progress bars.
 
     Raises:
@@ -51,12 +51,12 @@ def import_checkpoint(
     """
     published = [read_published(Path(file)) for file in files]
     matcher, sizes, networks = _joined(published)
-    shapes = {name: size for name, size in sizes.items() if name not in ("image_dim", "vocabulary_size", "regions")}
+    shapes = {name: size for name, size in sizes.items() if name not in DATA_SIZES}
     given = {"source": str(data), "out": str(out), "matcher": matcher, "method": METHOD, matcher: shapes}
-    epochs = {"networks": len(networks), "warmup_epochs": 0, "epochs": 0}  # the folder says that none was run
-    config = Config.resolve({**(options or {}), **given, METHOD: epochs})
+    none_run = {"networks": len(networks), "epochs": {"warmup": 0, "train": 0}}
+    config = from_tree({**(options or {}), **given, METHOD: none_run})
     folder = Path(out)
-    claim(folder, config)
+    claim(folder, config, False, overwrite)
     _check(config, sizes, folder / VOCABULARY)
     limit_threads()
     config, prepared = begin(folder, config, progress)
@@ -97,21 +97,21 @@ def _check(config: Config, sizes: Mapping[str, int], saved: Path) -> None:
     Raises:
         InputError: They were not.
     """
-    options, encode = config.group(DataOptions), config.group(EncodeOptions)
-    if not Path(config["source"]).exists():
-        raise InputError(f"there is nothing at {config['source']}: give the folder of precomputed features")
+    options, encode = config.data, config.encode
+    if not Path(config.source).exists():
+        raise InputError(f"there is nothing at {config.source}: give the folder of precomputed features")
     check_numbering(encode, text_name(config))
     columns: dict[str, Any] = {"image_column": options.image_column, "caption_column": options.caption_column}
-    pairs = load(config["source"], options.reader, options.split_seed, **columns)
+    pairs = load(config.source, options.reader, options.split_seed, **columns)
     if pairs.features is None:
-        raise InputError(f"{config['source']}: has no precomputed features, which the networks were trained on")
+        raise InputError(f"{config.source}: has no precomputed features, which the networks were trained on")
     wanted = sizes["regions"], sizes["image_dim"]
     if pairs.features.shape != wanted:
         found = " x ".join(map(str, pairs.features.shape))
-        raise InputError(f"{config['source']}: a row is {found}; the networks take {wanted[0]} x {wanted[1]}")
+        raise InputError(f"{config.source}: a row is {found}; the networks take {wanted[0]} x {wanted[1]}")
     file = encode.vocabulary or pairs.features.vocabulary
     if file is None:
-        raise InputError(f"{config['source']}: no vocabulary lies there; give the published one with --vocabulary")
+        raise InputError(f"{config.source}: no vocabulary lies there; give the published one with --vocabulary")
     numbering = run_numbering(pairs, text_name(config, pairs), encode, saved)
     if numbering is None or len(numbering) != sizes["vocabulary_size"]:
         size = 0 if numbering is None else len(numbering)

@@ -21,7 +21,7 @@ from pairsift.api.early import demand_source
 from pairsift.api.fitted_texts import run_ngrams
 from pairsift.api.folder import FRONT, NGRAMS, SOURCE, VOCABULARY
 from pairsift.api.numbering import check_numbering, run_numbering
-from pairsift.api.options import DataOptions, EncodeOptions
+from pairsift.api.options import DataOptions
 from pairsift.audit.spreadsheet import harmless
 from pairsift.encode import (
     LEARNED,
@@ -40,11 +40,11 @@ from pairsift.encode.encoder import TextEncoder
 from pairsift.encode.front import Front
 from pairsift.errors import InputError, writing
 from pairsift.match import MATCHERS, Matcher
+from pairsift.options import Options
 from pairsift.pairs import Changes, Noise, Pairs, inject, load, merge, read_index, read_kept, unchanged
 from pairsift.pairs.records import one_line
 from pairsift.train.board import demand_board
 from pairsift.train.loop import pick_device
-from pairsift.train.options import TrainOptions
 
 IMAGE_ENCODER = "efficientnet-lite0"
 
@@ -84,20 +84,17 @@ def check(config: Config) -> None:
     Raises:
         InputError: The combination is impossible.
     """
-    data = config.group(DataOptions)
-    matcher, method = MATCHERS[config["matcher"]], config.method()
-    demand_source(Path(config["source"]))
+    data, matcher, method = config.data, config.matcher, config.method
+    demand_source(Path(config.source))
     if method.needs_truth and not (data.noise or data.noise_index):
         raise InputError(f"{method.name} needs to know the truth: give --noise or --noise-index, or another method")
     if data.noise and data.noise_index:
         raise InputError("--noise and --noise-index exclude each other: give one of them")
     _check_encoders(config)
-    matcher.check(config[matcher.name])
+    matcher.check(config.matcher_options)
     method.check(matcher)
-    config.ranking()
-    options = config.group(TrainOptions)
-    pick_device(options.device)
-    if options.tensorboard:
+    pick_device(config.train.device)
+    if config.train.tensorboard:
         demand_board()
     if not sum(phase.epochs for phase in method.phases()):
         raise InputError(f"{method.name} has no epochs: give at least one phase an epoch")
@@ -105,7 +102,7 @@ def check(config: Config) -> None:
 
 def _check_encoders(config: Config) -> None:
     """Refuse encoders that the matcher cannot read."""
-    encode, matcher = config.group(EncodeOptions), MATCHERS[config["matcher"]]
+    encode, matcher = config.encode, config.matcher
     if matcher.image_kind == "pixels":
         for name in ("image_encoder", "text_encoder"):
             if getattr(encode, name) is not None:
@@ -127,7 +124,7 @@ def text_name(config: Config, pairs: Pairs | None = None) -> str:
     Raises:
         InputError: The pairs' captions are token ids, and the matcher or the text encoder given cannot read them.
     """
-    matcher, given = MATCHERS[config["matcher"]], config.group(EncodeOptions).text_encoder
+    matcher, given = config.matcher, config.encode.text_encoder
     if pairs is None or pairs.features is None or not pairs.features.ids:
         return given or {"ids": "words", "text": matcher.name}.get(matcher.text_kind, "wordllama")
     if matcher.text_kind != "ids":
@@ -151,18 +148,17 @@ def prepare(config: Config, folder: Path, progress: bool = True) -> Prepared:
     Raises:
         InputError: The source or an option cannot be used.
     """
-    data = config.group(DataOptions)
     read = read_source(config)
-    _noisy(read, data)  # what is wrong with the noise is told before the encoders run
+    _noisy(read, config.data)  # what is wrong with the noise is told before the encoders run
     prepared = _encoded(config, folder, read, read.hash(), False, progress)
     pairs = prepared.pairs
     for split, least in (("train", 4), ("dev", 1), ("test", 1)):
         if len(pairs.ids(split)) < least:
             raise InputError(
-                f"{config['source']} has {len(pairs.ids(split))} usable {split} pairs, {least} are needed: "
+                f"{config.source} has {len(pairs.ids(split))} usable {split} pairs, {least} are needed: "
                 f"{pairs.taken}; {len(pairs.skipped)} records were skipped"
             )
-    return replace(prepared, pairs=_noisy(pairs, data))
+    return replace(prepared, pairs=_noisy(pairs, config.data))
 
 
 def reopen(config: Config, folder: Path, facts: Mapping[str, Any], progress: bool = True) -> Prepared:
@@ -177,8 +173,8 @@ def reopen(config: Config, folder: Path, facts: Mapping[str, Any], progress: boo
     Raises:
         InputError: The source is gone or is another one, or it has changed and the folder does not say what it was.
     """
-    if not Path(config["source"]).exists():
-        raise InputError(f"there is nothing at {config['source']}, which {folder} was made of: say where with --source")
+    if not Path(config.source).exists():
+        raise InputError(f"there is nothing at {config.source}, which {folder} was made of: say where with --source")
     read, kept = read_source(config), read_kept(folder / SOURCE)
     noise = None if facts["noise"] is None else Noise(**facts["noise"])
     if kept is None:
@@ -187,29 +183,29 @@ def reopen(config: Config, folder: Path, facts: Mapping[str, Any], progress: boo
     if read.hash() != facts["data"]["hash"]:
         pairs, changes = merge(kept, read, noise)
         if progress:
-            print(f"{config['source']} has changed since {folder} was made: {changes}", file=sys.stderr)
+            print(f"{config.source} has changed since {folder} was made: {changes}", file=sys.stderr)
     return replace(_encoded(config, folder, pairs, read.hash(), True, progress), changes=changes)
 
 
 def read_source(config: Config) -> Pairs:
     """Read the pairs of a run's source, without noise."""
-    data = config.group(DataOptions)
+    data = config.data
     columns: dict[str, Any] = {"image_column": data.image_column, "caption_column": data.caption_column}
-    places: dict[str, Any] = {"image_folder": data.image_folder, "cache": config.group(EncodeOptions).cache}
-    return load(config["source"], data.reader, data.split_seed, **columns, **places)
+    places: dict[str, Any] = {"image_folder": data.image_folder, "cache": config.encode.cache}
+    return load(config.source, data.reader, data.split_seed, **columns, **places)
 
 
 def _encoded(config: Config, folder: Path, pairs: Pairs, digest: str, opened: bool, progress: bool) -> Prepared:
     """Encode pairs and leave out the images that cannot be read."""
     name = text_name(config, pairs)
-    vocabulary = run_numbering(pairs, name, config.group(EncodeOptions), folder / VOCABULARY)
-    tokens = MATCHERS[config["matcher"]].text_kind == "tokens"
+    vocabulary = run_numbering(pairs, name, config.encode, folder / VOCABULARY)
+    tokens = config.matcher.text_kind == "tokens"
     front = _front(config, folder, opened)
     ngrams = run_ngrams(pairs, name, folder / NGRAMS, opened)
     texts = front or text_encoder(name, tokens=tokens, vocabulary=vocabulary, ngrams=ngrams)
     finding = None if opened else unknown_language(pairs.captions, texts)
     if finding is not None:
-        log.warning("%s: %s", config["source"], finding.sentence)
+        log.warning("%s: %s", config.source, finding.sentence)
     features, failures = _features(config, pairs, texts, progress)
     usable = pairs.skip_images(failures)
     return Prepared(usable, features, texts, vocabulary, digest, pairs.split, front, ngrams=ngrams)
@@ -217,26 +213,28 @@ def _encoded(config: Config, folder: Path, pairs: Pairs, digest: str, opened: bo
 
 def _front(config: Config, folder: Path, opened: bool) -> Front | None:
     """What stands before a matcher of pixels and text: the user's checkpoint, or what an opened run kept of it."""
-    if MATCHERS[config["matcher"]].image_kind != "pixels":
+    if config.matcher.image_kind != "pixels":
         return None
-    return Front(str(folder / FRONT), pretrained=False) if opened else Front(config[config["matcher"]]["checkpoint"])
+    if opened:
+        return Front(str(folder / FRONT), pretrained=False)
+    return Front(str(getattr(config.matcher_options, "checkpoint", "")))
 
 
 def _features(config: Config, pairs: Pairs, texts: TextEncoder, progress: bool) -> tuple[Features, dict[int, str]]:
     """Encode images and captions, or the captions alone where images are decoded later or their features are there."""
-    encode, kind = config.group(EncodeOptions), MATCHERS[config["matcher"]].image_kind
+    encode, kind = config.encode, config.matcher.image_kind
     if pairs.features is not None and encode.image_encoder is not None:
         raise InputError(
             f"{pairs.source} has features and no images for {encode.image_encoder}: leave --image-encoder out"
         )
     if pairs.features is not None and kind == "pixels":
-        raise InputError(f"{pairs.source} has features and no images for matcher {config['matcher']}: choose another")
+        raise InputError(f"{pairs.source} has features and no images for matcher {config.matcher.name}: choose another")
     images = None
     if pairs.features is None and kind != "pixels":
         images = image_encoder(encode.image_encoder or IMAGE_ENCODER, regions=kind == "regions")
     if progress:
         print(f"{pairs.taken}: {len(pairs)} pairs, {pairs.n_images} images", file=sys.stderr)
-    cache = cache_of(config)
+    cache = config.cache
     if isinstance(texts, Front):
         return texts.features(pairs, cache, progress)
     if images is not None:
@@ -246,12 +244,6 @@ def _features(config: Config, pairs: Pairs, texts: TextEncoder, progress: bool) 
     return Features(table, encode_captions(pairs, texts, cache, progress)), {}
 
 
-def cache_of(config: Config) -> Path | None:
-    """Return the folder of the feature cache that the options name; None for the usual one."""
-    named = config.group(EncodeOptions).cache
-    return Path(named) if named else None
-
-
 def _noisy(pairs: Pairs, data: DataOptions) -> Pairs:
     if data.noise_index:
         return read_index(pairs, data.noise_index)
@@ -259,18 +251,17 @@ def _noisy(pairs: Pairs, data: DataOptions) -> Pairs:
 
 
 def matcher_factory(config: Config, prepared: Prepared) -> Callable[[], Matcher]:
-    """Makes a fresh matcher of the chosen kind for these features."""
-    matcher, options = MATCHERS[config["matcher"]], dict(config[config["matcher"]])
+    """Return what makes a fresh matcher of the chosen kind for these features."""
+    matcher, options, sizes = config.matcher, config.matcher_options, matcher_sizes(config, prepared)
     if prepared.front is not None:
-        return partial(
-            matcher, **options | {"checkpoint": prepared.front.place, "pretrained": prepared.front.pretrained}
-        )
-    return partial(matcher, **options, **matcher_sizes(config, prepared))
+        options = options.replaced(checkpoint=prepared.front.place)
+        return partial(matcher, options=options, pretrained=prepared.front.pretrained)
+    return partial(matcher, **sizes) if matcher.options is Options else partial(matcher, **sizes, options=options)
 
 
 def matcher_sizes(config: Config, prepared: Prepared) -> dict[str, int | None]:
     """Return what the matcher's constructor takes of the features; nothing where it reads images and text itself."""
-    matcher, features = MATCHERS[config["matcher"]], prepared.features
+    matcher, features = config.matcher, prepared.features
     if prepared.front is not None:
         return {}
     sizes: dict[str, int | None] = {"image_dim": features.images.dim}

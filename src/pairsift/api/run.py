@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from pairsift.api.belief import Believer
 from pairsift.api.caveats import rate_of, warnings_of
-from pairsift.api.config import Config
+from pairsift.api.config import read_config
 from pairsift.api.folder import CONFIG, LOG, METRICS, PAIRS_FILE, REPORT, SKIPPED, demand_finished, weights
 from pairsift.api.prepare import (
     Prepared,
-    cache_of,
     matcher_factory,
     matcher_sizes,
     reopen,
@@ -49,8 +48,21 @@ from pairsift.pairs.pairs import Ints
 from pairsift.retrieve.codes import Gallery, evaluate
 from pairsift.train.checkpoint import read_tensors, under
 from pairsift.train.loop import mixed, pick_device
-from pairsift.train.options import TrainOptions
 from pairsift.trust.heldout import Belief
+
+
+def open_run(folder: str | Path, source: str | Path | None = None, progress: bool = True) -> Run:
+    """Open a finished run: to evaluate it, to search in it, to read and renew its audit.
+
+    Args:
+        folder: The run's folder.
+        source: Where the run's data lies now, if it has moved.
+        progress: Whether slow steps show progress, and what has changed is said.
+
+    Raises:
+        InputError: The folder holds no finished run.
+    """
+    return Run(folder, source=source, progress=progress)
 
 
 class Run:
@@ -77,7 +89,7 @@ class Run:
         self.folder, self.progress = Path(folder), progress
         if prepared is None:
             demand_finished(self.folder)
-        self.config = Config.parse([f"--config={self.folder / CONFIG}"])
+        self.config = read_config(self.folder / CONFIG)
         if source is not None:
             self.config = self.config.with_source(source)
         if prepared is not None:
@@ -111,17 +123,17 @@ class Run:
     def matchers(self) -> list[Matcher]:
         """The trained matchers, in evaluation mode."""
         make, matchers, device = matcher_factory(self.config, self.prepared), [], self._device()
-        for k in range(int(self.config.method().networks)):
+        for k in range(self.config.method.networks):
             matcher = make()
             matcher.load_state_dict(under(read_tensors(weights(self.folder, k))[0], "matcher."))
             matchers.append(matcher.to(device).eval())
         return matchers
 
     def _device(self) -> torch.device:
-        return pick_device(self.config.group(TrainOptions).device)
+        return pick_device(self.config.train.device)
 
     def _mixed(self) -> torch.autocast:
-        return mixed(self._device(), self.config.group(TrainOptions))
+        return mixed(self._device(), self.config.train)
 
     def evaluate(self, split: str = "test", folds: int = 1) -> dict[str, dict[str, float]]:
         """Recall in percent on a split, for `ensemble` and each network.
@@ -155,8 +167,8 @@ class Run:
         """
         pairs, ids = self.pairs, self.pairs.ids()
         if belief is None:
-            cache = cache_of(self.config)
-            belief = Believer(self.prepared, self.folder, int(self.config["seed"]), cache, self.progress).again()
+            cache = self.config.cache
+            belief = Believer(self.prepared, self.folder, self.config.train.seed, cache, self.progress).again()
         given = belief.verdicts
         flagged = (belief.probability < 0.5) & given
         words = worded(ids, flagged, self.folder, given)
@@ -191,7 +203,7 @@ class Run:
         if (believed & ~pairs.trained[ids]).any():
             believed &= ~pairs.trained[ids]
         with self._mixed():
-            found = suggest(gallery, owner, flagged, believed, int(self.config["seed"]))
+            found = suggest(gallery, owner, flagged, believed, self.config.train.seed)
         return drop_same_text(pairs, ids, np.where(found >= 0, ids[found], -1))
 
     def report(self, table: pa.Table) -> Path:
@@ -199,7 +211,7 @@ class Run:
         log = (self.folder / LOG).read_text(encoding="utf-8").splitlines()
         path = self.folder / REPORT
         lines = [json.loads(line) for line in log]
-        write_report(path, self.pairs, table, self.metrics, lines, dict(self.config.options))
+        write_report(path, self.pairs, table, self.metrics, lines, self.config.tree())
         return path
 
     def search(self, query: str, k: int = 10) -> list[tuple[str, float]]:
@@ -220,7 +232,7 @@ class Run:
     @cached_property
     def _search(self) -> Search:
         """The run's images as its folder keeps them, or made anew from the source."""
-        kept = Search.open(self.folder, self.config["source"])
+        kept = Search.open(self.folder, self.config.source)
         if kept is not None:
             return kept
         made = self._indexed()
@@ -234,4 +246,4 @@ class Run:
         facts = {"sizes": matcher_sizes(self.config, prepared), "text_encoder": text_name(self.config, prepared.pairs)}
         index = make_index(self.matchers, prepared.pairs, prepared.features, facts)
         features = None if self.matchers[0].factorises else prepared.features.images
-        return Search(prepared.texts, self.matchers, index, self.config["source"], features)
+        return Search(prepared.texts, self.matchers, index, self.config.source, features)

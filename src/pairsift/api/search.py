@@ -22,6 +22,7 @@ from pairsift.encode.encoder import TextEncoder
 from pairsift.encode.front import Front
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS, Codes, Matcher
+from pairsift.options import Options, made
 from pairsift.pairs.kept import folder_of, within
 from pairsift.pairs.pairs import JUDGED, UNUSED, Ints, Pairs
 from pairsift.retrieve.bank import Bank
@@ -133,23 +134,22 @@ class Search:
         """
         if not (folder / INDEX).exists():
             return None
-        options = yaml.load(
-            (folder / CONFIG).read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        )
-        if source is not None:
-            options["source"] = str(Path(source).resolve())
+        tree = yaml.load((folder / CONFIG).read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        place = tree["source"] if source is None else str(Path(source).expanduser().resolve())
+        matcher_type = MATCHERS.find(tree["matcher"])
         index, features = Index.read(folder), None
-        if not MATCHERS[options["matcher"]].factorises:
+        if not matcher_type.factorises:
             features = _cached(index)
             if features is None:
                 return None
-        texts, make = query_side(folder, options, index.facts)
-        device = "cuda" if options["device"] != "cpu" and torch.cuda.is_available() else "cpu"
+        options = made(matcher_type.options, tree[matcher_type.name])
+        texts, make = query_side(folder, matcher_type, options, index.facts)
+        device = "cuda" if tree["device"] != "cpu" and torch.cuda.is_available() else "cpu"
         matchers = [make() for _ in index.vectors]
         for k, matcher in enumerate(matchers):
             matcher.load_state_dict(under(read_tensors(weights(folder, k))[0], "matcher."))
             matcher.to(device).eval()
-        return Search(texts, matchers, index, options["source"], features)
+        return Search(texts, matchers, index, place, features)
 
     def find(self, query: str, k: int) -> list[tuple[str, float]]:
         """Find images by a text, best first; see `Run.search`.
@@ -168,24 +168,23 @@ class Search:
 
 
 def query_side(
-    folder: Path, options: Mapping[str, Any], facts: Mapping[str, Any]
+    folder: Path, matcher: type[Matcher], options: Options, facts: Mapping[str, Any]
 ) -> tuple[TextEncoder, Callable[[], Matcher]]:
     """Return the text encoder of a run and what makes its matcher, from what the folder keeps.
 
     Raises:
         InputError: The vocabulary is damaged, or a package is missing.
     """
-    matcher = MATCHERS[options["matcher"]]
-    given = dict(options[options["matcher"]])
     if matcher.image_kind == "pixels":
         front = Front(str(folder / FRONT), pretrained=False)
-        return front, partial(matcher, **given | {"checkpoint": front.place, "pretrained": False})
+        return front, partial(matcher, options=options.replaced(checkpoint=front.place), pretrained=False)
     file = folder / VOCABULARY
     numbering = read_numbering(file.read_text(encoding="utf-8")) if file.exists() else None
     name = facts["text_encoder"]
     ngrams = NgramEncoder.load(folder / NGRAMS) if "ngrams" in text_parts(name) else None
     texts = text_encoder(name, tokens=matcher.text_kind == "tokens", vocabulary=numbering, ngrams=ngrams)
-    return texts, partial(matcher, **given, **facts["sizes"])
+    known = facts["sizes"] if matcher.options is Options else {**facts["sizes"], "options": options}
+    return texts, partial(matcher, **known)
 
 
 def _encoder(matcher: Matcher, features: Table, rows: Ints) -> Callable[[Ints], Codes]:

@@ -1,4 +1,4 @@
-"""The report's sections of cards: suspects on folded pages, the least certain pairs, the lowest scores."""
+"""The card sections of the report: suspects on folded pages, the least certain pairs, the lowest scores."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def pair_sections(findings: Findings, page: int) -> str:
     """Write the cards: suspects and the least certain pairs, or the lowest scores where no pair is flagged.
 
     Args:
-        findings: The run's table.
-        page: Cards on a page.
+        findings: Table and metrics of the run.
+        page: Number of cards per page.
     """
     n, flagged, legend = len(findings.table), np.flatnonzero(findings.flag), _legend(findings)
     if not findings.verdicts_given:
@@ -43,7 +43,7 @@ def pair_sections(findings: Findings, page: int) -> str:
 
 
 def _suspects(findings: Findings, flagged: Ints, page: int) -> str:
-    """Write the flagged pairs, worst first: the first page open, the others folded, the rest named."""
+    """Write the flagged pairs, worst first: the first page open, further pages folded, and the number of the rest."""
     cards = _cards(findings, flagged[:SUSPECTS])
     shown = sum(size <= BYTES for size in accumulate(len(card.encode()) for card in cards))
     cards = cards[:shown]
@@ -66,7 +66,7 @@ def _suspects(findings: Findings, flagged: Ints, page: int) -> str:
 
 
 def _legend(findings: Findings) -> str:
-    """Say what the marks on cards mean, where the truth is known."""
+    """Explain the marks on the cards, where the truth is known."""
     if findings.truth is None:
         return ""
     return " Planted: re-pointed on purpose. ✓ and ✗ say whether a suggestion truly is one of the image's captions."
@@ -77,7 +77,7 @@ def _list(cards: list[str]) -> str:
 
 
 def _cards(findings: Findings, rows: Ints) -> list[str]:
-    """Write a card for each of these rows of the table."""
+    """Write one card for each of these rows of the table."""
     pairs, shown = findings.pairs, findings.table.take(rows).to_pylist()
     images = sorted({int(pairs.image_of[row["pair"]]) for row in shown} - {-1})
     pictures: dict[int, str | None] = {}
@@ -89,7 +89,7 @@ def _cards(findings: Findings, rows: Ints) -> list[str]:
 
 
 def _card(findings: Findings, row: Tree, picture: str | None) -> str:
-    """Write one pair of the table; `picture` is a data URI, or None where the image cannot be shown."""
+    """Write the card of one pair; `picture` is a data URI, or None where the image cannot be shown."""
     image = int(findings.pairs.image_of[row["pair"]])
     no_file = findings.pairs.features is not None or image < 0
     path = None if no_file else findings.pairs.paths[image].absolute()
@@ -112,7 +112,7 @@ def _no_picture(findings: Findings, row: Tree) -> str:
 
 
 def _better(findings: Findings, row: Tree, image: int) -> str:
-    """Write the suggested caption, and whether it truly is one of the image's where that is known."""
+    """Write the suggested caption and, where the truth is known, whether it belongs to the image."""
     if row["suggested_caption"] is None:
         return ""
     true, mark = findings.pairs.true_image_of, ""
@@ -126,7 +126,7 @@ def _better(findings: Findings, row: Tree, image: int) -> str:
 
 
 def _judged(findings: Findings, row: Tree) -> str:
-    """Write the verdict, and what it is worth where the truth is known."""
+    """Write the verdict and, where the truth is known, whether it is correct."""
     planted, flagged, verdict = row.get("truly_mismatched"), row["is_mismatch"], row["verdict"]
     if not findings.verdicts_given:
         return '<span class="mark">planted</span>' if planted else ""

@@ -1,4 +1,4 @@
-"""What the report's sections speak of: the table of a run beside its pairs and numbers."""
+"""The input of the report sections: the table of a run, its pairs and its metrics."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pairsift.retrieve.ranks import FloatArray
 
 @dataclass(frozen=True)
 class Findings:
-    """A run's table, and what belongs to it.
+    """The table of a run, with its pairs, metrics and log.
 
     Attributes:
         pairs: All pairs.
-        table: From `issue_table`.
-        metrics: The run's numbers.
-        log: The run's events.
-        folder: Absolute path of the report's folder, from where links go.
+        table: Table of `issue_table`.
+        metrics: Metrics of the run.
+        log: Events of the run.
+        folder: Absolute path of the folder of the report, the base of relative links.
     """
 
     pairs: Pairs
@@ -42,23 +42,23 @@ class Findings:
 
     @cached_property
     def verdicts_given(self) -> bool:
-        """Whether there were enough pairs for verdicts; the scores are a ranking alone elsewhere."""
+        """A bool: whether there were enough pairs for verdicts; if False, the scores are only a ranking."""
         return lookup(self.metrics, "verdicts_given") is not False
 
     @cached_property
     def flag(self) -> NDArray[np.bool_]:
-        """Whether each row is flagged, (n,); none is where no verdicts are given."""
+        """The flag of each row, (n,); all False where there are no verdicts."""
         found: NDArray[np.bool_] = self.table["is_mismatch"].to_numpy().astype(np.bool_) & self.verdicts_given
         return found
 
     @cached_property
     def truth(self) -> NDArray[np.bool_] | None:
-        """Whether each row was re-pointed on purpose, (n,); None where no noise was planted."""
+        """The truth of each row, True where it was re-pointed on purpose, (n,); None where no noise was planted."""
         if "truly_mismatched" not in self.table.column_names:
             return None
         found: NDArray[np.bool_] = self.table["truly_mismatched"].to_numpy().astype(np.bool_)
         return found
 
     def held(self, *splits: str) -> NDArray[np.bool_]:
-        """Whether each row is of one of these splits, (n,)."""
+        """Return whether each row belongs to one of these splits, (n,)."""
         return np.array([split in splits for split in self.table["split"].to_pylist()], np.bool_)

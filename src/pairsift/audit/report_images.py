@@ -1,4 +1,4 @@
-"""Images as the report shows them: thumbnails as data URIs, and addresses of the files."""
+"""The images of the report: thumbnails as data URIs, and links to the files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEAR = 2  # folders that a relative address may go up, as from runs/mine to a so
 
 
 def thumbnail(path: Path) -> str | None:
-    """Make a small JPEG of an image, upright, transparency on white, as a data URI; None where it cannot be read."""
+    """Return a small upright JPEG of an image as a data URI, with transparency on white; None if it cannot be read."""
     from PIL import Image
 
     try:
@@ -30,11 +30,11 @@ def thumbnail(path: Path) -> str | None:
 
 
 def address(path: Path, folder: Path) -> str:
-    """Return a file's address for a link on a page: relative where the file lies near, else with `file://`.
+    """Return the address of a file for a link on a page: relative where the file is near, else with `file://`.
 
     Args:
-        path: The file, absolute.
-        folder: The page's folder, absolute.
+        path: Absolute path of the file.
+        folder: Absolute path of the folder of the page.
     """
     relative = os.path.relpath(path, folder)
     if relative.split(os.sep).count(os.pardir) > NEAR:

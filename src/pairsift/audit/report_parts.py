@@ -1,4 +1,4 @@
-"""The report's pieces of HTML. Everything that comes from data passes through `text`."""
+"""The HTML elements of the report. Everything that comes from data passes through `text`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SUM = ' class="sum"'
 
 
 def text(value: object, longest: int | None = None) -> str:
-    """Write anything as escaped text, cut with an ellipsis after `longest` characters."""
+    """Write a value as escaped text; text of more than `longest` characters is cut and ends with an ellipsis."""
     whole = str(value)
     if longest is not None and len(whole) > longest:
         whole = whole[: longest - 1].rstrip() + "…"
@@ -30,7 +30,7 @@ def text(value: object, longest: int | None = None) -> str:
 
 
 def middle_cut(value: object, longest: int) -> str:
-    """Cut a path or a name of more than `longest` characters in the middle, where it tells least."""
+    """Cut a path or a name of more than `longest` characters in the middle, which matters least."""
     whole = str(value)
     if len(whole) <= longest:
         return whole
@@ -39,39 +39,39 @@ def middle_cut(value: object, longest: int) -> str:
 
 
 def titled(value: object, longest: int) -> str:
-    """Write a path or a name, cut in the middle where it is long; the whole one shows under the pointer."""
+    """Write a path or a name, cut in the middle where it is long; the tooltip shows the whole text."""
     whole, shown = str(value), middle_cut(value, longest)
     return text(shown) if shown == whole else f'<span title="{text(whole)}">{text(shown)}</span>'
 
 
 def section(title: str, note: str, content: str) -> str:
-    """Write a section with a heading and a note, both HTML; nothing where there is no content."""
+    """Write a section with a heading and a note, both HTML; without content, return an empty string."""
     about = f'<p class="note">{note}</p>' if note else ""
     return f"<section><h2>{title}</h2>{about}{content}</section>" if content else ""
 
 
 def lookup(tree: Any, *keys: str) -> Any:
-    """Return what lies at these keys of nested mappings, or None."""
+    """Return the value at these keys of nested mappings, or None."""
     for key in keys:
         tree = tree.get(key) if isinstance(tree, Mapping) else None
     return tree
 
 
 def number(value: Any, digits: int = 1, scale: float = 1.0) -> str:
-    """Write a number with so many decimals and thousands set apart, or a dash where it is none."""
+    """Write a number with `digits` decimals and thousands separators, or a dash if the value is not a number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return DASH
     return f"{value * scale:,.{digits}f}"
 
 
 def percent(value: Any, digits: int = 1) -> str:
-    """Write a share in percent, or a dash."""
+    """Write a share in percent, or a dash if the value is not a number."""
     shown = number(value, digits, 100)
     return shown if shown == DASH else f"{shown}%"
 
 
 def interval(noise: Any) -> str:
-    """Write the bounds of a noise rate as "(26 to 33%)"; nothing where they are not known."""
+    """Write the bounds of a noise rate as "(26 to 33%)"; return an empty string where they are not known."""
     low, high = (lookup(noise, name) for name in ("low", "high"))
     digits = 0 if number(high) == DASH or high >= 0.1 else 1
     if DASH in (shown := [number(value, digits, 100) for value in (low, high)]):
@@ -80,7 +80,7 @@ def interval(noise: Any) -> str:
 
 
 def tiles(items: list[tuple[str, str, str, str]]) -> str:
-    """Write headline numbers: name, value, what stands small beside it, a line below."""
+    """Write headline numbers; each item is a name, a value, a small text beside it, and a line below."""
     cells = (
         f'<div class="card tile"><dt>{text(name)}</dt>'
         f'<dd class="value">{text(value)}{f" <small>{text(beside)}</small>" if beside else ""}</dd>'
@@ -91,13 +91,13 @@ def tiles(items: list[tuple[str, str, str, str]]) -> str:
 
 
 def facts(items: list[tuple[str, str]]) -> str:
-    """Write small numbers with their names."""
+    """Write small numbers; each item is a name and a value."""
     cells = "".join(f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in items)
     return f'<dl class="facts">{cells}</dl>'
 
 
 def bars(items: list[tuple[str, float, str, str]]) -> str:
-    """Write shares in [0, 1] as horizontal bars: name, share, tone, what stands beside the number."""
+    """Write shares in [0, 1] as horizontal bars; each item is a name, a share, a tone, and a text beside the number."""
     rows = (
         f'<span>{text(name)}</span><div class="track"><div class="fill" '
         f'style="--tone: var(--{tone}); width: {100 * min(max(share, 0.0), 1.0):.2f}%"></div></div>'
@@ -108,7 +108,7 @@ def bars(items: list[tuple[str, float, str, str]]) -> str:
 
 
 def recall_table(metrics: Tree) -> str:
-    """Write the recall of each network on test and dev; nothing where neither was measured."""
+    """Write the recall of each network on test and dev; return an empty string where neither was measured."""
     body = []
     for split in ("test", "dev"):
         found = lookup(metrics, split)
@@ -133,7 +133,7 @@ def recall_table(metrics: Tree) -> str:
 
 
 def warnings(sentences: Any) -> str:
-    """Write what the reader must know before all else as a box; nothing where there is nothing."""
+    """Write a box with the warnings; return an empty string where there are none."""
     known = [sentence for sentence in sentences if sentence] if isinstance(sentences, (list, tuple)) else []
     if not known:
         return ""
@@ -142,7 +142,10 @@ def warnings(sentences: Any) -> str:
 
 
 def skipped_line(pairs: Pairs, first: int = 3) -> str:
-    """Write how many records and images were skipped, and the most frequent reasons; nothing where none was."""
+    """Write the number of skipped records and images, and the most frequent reasons.
+
+    Return an empty string where none was skipped.
+    """
     if not pairs.skipped:
         return ""
     images = sum(skip.pair < 0 for skip in pairs.skipped)
@@ -161,7 +164,10 @@ def skipped_line(pairs: Pairs, first: int = 3) -> str:
 
 
 def _reasons(pairs: Pairs) -> list[tuple[str, int]]:
-    """Count the skipped by reason, the most frequent first; reasons that differ in paths, words or numbers are one."""
+    """Count the skipped records and images by reason, the most frequent first.
+
+    Reasons that differ only in paths, quoted words or numbers count as the same.
+    """
     wordings: dict[str, list[str]] = {}
     for skip in pairs.skipped:
         kind = re.sub(r" \(.*\)$|(?: at| in| from|:)? \S*[/\\]\S.*$", "", skip.reason)
@@ -172,7 +178,10 @@ def _reasons(pairs: Pairs) -> list[tuple[str, int]]:
 
 
 def skipped(pairs: Pairs, first: int = 50) -> str:
-    """Write what was left out: how many for each reason, and the first of them; nothing where nothing was."""
+    """Write the section of skipped records and images: the number for each reason, and the first of them.
+
+    Return an empty string where none was skipped.
+    """
     if not pairs.skipped:
         return ""
     reasons = "".join(
@@ -192,7 +201,7 @@ def skipped(pairs: Pairs, first: int = 50) -> str:
 
 
 def provenance(parts: dict[str, Any]) -> str:
-    """Write what the run can be repeated from, folded away: title to anything that JSON can show."""
+    """Write the data needed to repeat the run, folded; `parts` maps titles to values that JSON can represent."""
     blocks = "".join(
         f"<h3>{text(title)}</h3><pre>{text(_plain(value))}</pre>" for title, value in parts.items() if value
     )

@@ -1,4 +1,4 @@
-"""The report's plots: inline SVG that takes its colours and its font from the page."""
+"""The plots of the report: inline SVG with the colours and the font of the page."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def histogram(score: FloatArray, bad: NDArray[np.bool_] | None, threshold: float
     """Draw the distribution of scores in [0, 1], (n,).
 
     Args:
-        score: One per pair.
-        bad: Pairs drawn in the second colour, (n,), or None for a single colour.
-        threshold: Below it pairs are flagged; None where none are.
+        score: Score of each pair, (n,).
+        bad: True for pairs drawn in the second colour, (n,), or None for a single colour.
+        threshold: Pairs below it are flagged; None where no pairs are flagged.
     """
     figure, axes = _canvas()
     edges = np.linspace(0, 1, BINS + 1)
@@ -53,15 +53,15 @@ def histogram(score: FloatArray, bad: NDArray[np.bool_] | None, threshold: float
 def curves(
     name: str, ylabel: str, epochs: list[int], lines: dict[str, list[float]], phases: list[str], best: int | None
 ) -> str:
-    """Draw values per epoch as lines, phases as bands.
+    """Draw values per epoch as lines, and phases as bands.
 
     Args:
-        name: Tells the plots of one page apart.
-        ylabel: What is drawn.
-        epochs: Ascending, at least one.
-        lines: One value per epoch under each name; not a number leaves a gap. Drawn in the order of `TONES`.
-        phases: One per epoch.
-        best: Epoch to mark on the first line, or None.
+        name: Unique name of the plot on its page.
+        ylabel: Label of the y axis.
+        epochs: Epochs in ascending order, at least one.
+        lines: Name to one value per epoch; NaN leaves a gap. The lines take the colours of `TONES` in order.
+        phases: Phase of each epoch.
+        best: Epoch to mark on the first line, or None for no mark.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -91,7 +91,7 @@ def curves(
 
 
 def legend(names: list[str], tones: list[str] | None = None) -> str:
-    """Write coloured squares with names, in HTML."""
+    """Write a legend of coloured squares and names in HTML."""
     parts = (
         f'<span><i style="--tone: var(--{tone})"></i>{html.escape(name)}</span>'
         for name, tone in zip(names, tones or _cycle(len(names)), strict=True)
@@ -104,7 +104,7 @@ def _cycle(n: int) -> list[str]:
 
 
 def _bands(axes: Axes, epochs: list[int], phases: list[str]) -> None:
-    """A tint behind every second phase, and each phase's name where it first begins."""
+    """Draw a tint behind every second phase, and the name of each phase at its first epoch."""
     starts = [row for row in range(len(epochs)) if row == 0 or phases[row] != phases[row - 1]]
     seen: set[str] = set()
     for count, (row, after) in enumerate(zip(starts, [*starts[1:], len(epochs)], strict=True)):
@@ -118,7 +118,7 @@ def _bands(axes: Axes, epochs: list[int], phases: list[str]) -> None:
 
 
 def _say(axes: Axes, words: str, x: float, shift: float, side: Literal["left", "right"]) -> None:
-    """Words at the top of a plot, beside `x`."""
+    """Write words at the top of a plot, beside `x`."""
     axes.annotate(
         words,
         (x, 1),
@@ -149,7 +149,10 @@ def _canvas() -> tuple[Figure, Axes]:
 
 
 def _svg(figure: Figure, name: str, label: str) -> str:
-    """The figure as an `svg` element: same bytes from the same data, ids of its own, the page's colours and font."""
+    """Return the figure as an `svg` element with the colours and the font of the page.
+
+    The same data give the same bytes. All ids start with `name`, so that plots on one page do not share ids.
+    """
     import matplotlib
     from matplotlib.text import Text
 

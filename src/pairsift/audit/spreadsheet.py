@@ -1,4 +1,4 @@
-"""Text for CSV files that people open in a spreadsheet."""
+"""Safe text for CSV files that are opened in a spreadsheet."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def harmless(text: str) -> str:
-    """Return text that a spreadsheet takes for text: an apostrophe goes before what it would run as a formula.
+    """Put an apostrophe before text that a spreadsheet would run as a formula.
 
-    As OWASP recommends against CSV injection, that is text which starts with =, +, -, @, a tab or a carriage return.
-    Plain numbers, such as -3.5, stay as they are.
+    Following the OWASP recommendation against CSV injection, this is text that starts with =, +, -, @, a tab or a
+    carriage return. Plain numbers, such as -3.5, stay unchanged.
     """
     return f"'{text}" if FORMULA.match(text) and not NUMBER.fullmatch(text) else text
 
 
 def harmless_table(table: pa.Table) -> pa.Table:
-    """Return a table with every text and every column's name made harmless; other columns stay as they are."""
+    """Apply `harmless` to all texts and column names of a table; other values stay unchanged."""
     columns = [
         pa.array([None if one is None else harmless(one) for one in column.to_pylist()], pa.string())
         if pa.types.is_string(column.type)

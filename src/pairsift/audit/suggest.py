@@ -1,4 +1,4 @@
-"""Which caption would fit an image better than the one that it is given with."""
+"""Suggestions of captions that fit an image better than its given caption."""
 
 from __future__ import annotations
 
@@ -25,25 +25,27 @@ def suggest(
     seed: int,
     sizes: tuple[int, int] = (128, 32),
 ) -> Ints:
-    """Return for every flagged pair the caption that fits its image best, -1 where none fits, (n_texts,).
+    """Return the caption that fits the image best for every flagged pair, -1 where none fits, (n_texts,).
 
-    It is the caption of another image with the largest s/tau - log sum_I' exp(s(I', T)/tau), so that captions which lie
-    close to every image do not win everywhere. It fits where its symmetric InfoNCE over all captions T' and images I',
+    It is the caption of another image with the largest s/tau - log sum_I' exp(s(I', T)/tau). The second term prevents
+    captions that are close to all images from being suggested everywhere. A suggestion is accepted if its symmetric
+    InfoNCE evidence over all captions T' and images I',
 
         e = s/tau - 1/2 log sum_T' exp(s(I, T')/tau) - 1/2 log sum_I' exp(s(I', T)/tau),
 
-    is at least the 10% quantile of that of the believed pairs. Where the matcher does not factorise, the sums run over
-    a sample of images and captions, drawn once, and only those captions are compared for which the same expression over
-    the inner products of global vectors is largest.
+    is at least the 10% quantile of the evidence of the believed pairs. Where the matcher does not factorise, the sums
+    run over a sample of images and captions, drawn once. Only a shortlist of captions is then compared with an image:
+    those for which the first expression, computed from inner products of global vectors, is largest.
 
     Args:
-        gallery: The images and captions.
-        owner: Which of the gallery's images each caption is given with, (n_texts,).
-        flagged: Pairs to find a caption for, (n_texts,).
-        believed: Pairs that match, best such as the networks were not trained on, (n_texts,).
+        gallery: Codes of the images and captions.
+        owner: Index of the image of each caption in the gallery, (n_texts,).
+        flagged: True for pairs that need a suggestion, (n_texts,).
+        believed: True for pairs that are assumed to match, (n_texts,). Preferably the networks were not trained on
+            them.
         seed: Seed of the sample.
-        sizes: Where the matcher does not factorise, how many images, and captions, are sampled, and how many captions
-            are compared with an image.
+        sizes: Used where the matcher does not factorise: the number of sampled images, which is also the number of
+            sampled captions, and the number of captions on the shortlist of an image.
     """
     found = np.full(len(owner), -1, np.int64)
     if not flagged.any() or not believed.any():
@@ -66,14 +68,14 @@ def suggest(
 
 @dataclass(frozen=True)
 class _Sums:
-    """What evidence is made of.
+    """The terms of the evidence.
 
     Attributes:
         pairs: s(I, T)/tau of every caption with its image, (n_texts,).
-        rows: log sum_T' exp(s(I, T')/tau) over T and the reference captions that are not given with I, (n_texts,).
-        others: The same without T, (n_images,).
+        rows: log sum_T' exp(s(I, T')/tau) over T and the reference captions of other images than I, (n_texts,).
+        others: The same sum without T, (n_images,).
         columns: log sum_I' exp(s(I', T)/tau) over the reference images and I, (n_texts,).
-        coarse: The sum over the reference images by the global vectors, (n_texts,).
+        coarse: log sum_I' exp(s(I', T)/tau) over the reference images, with s from the global vectors, (n_texts,).
     """
 
     pairs: Floats
@@ -83,12 +85,12 @@ class _Sums:
     coarse: Floats
 
     def evidence(self) -> Floats:
-        """Evidence of every caption with its image, (n_texts,)."""
+        """Return the evidence of every caption with its image, (n_texts,)."""
         return self.pairs - (self.rows + self.columns) / 2
 
 
 def _whole(gallery: Gallery, owner: Ints) -> tuple[_Sums, Ints]:
-    """The sums over the whole gallery, and each image's best caption that is not given with it, -1 for none."""
+    """Compute the sums over the whole gallery, and the best caption of another image for each image, -1 for none."""
     scale, n_images = gallery.scale(), len(gallery.images[0])
     pairs, columns = np.zeros(len(owner)), np.zeros(len(owner))
     rows, top = torch.full((2, n_images), -torch.inf, dtype=torch.float64)
@@ -108,7 +110,7 @@ def _whole(gallery: Gallery, owner: Ints) -> tuple[_Sums, Ints]:
 
 
 def _sampled(gallery: Gallery, owner: Ints, images: Ints, captions: Ints) -> _Sums:
-    """The sums over these reference images and captions."""
+    """Compute the sums over these reference images and captions."""
     scale, everything = gallery.scale(), np.arange(len(owner))
     pairs = gallery.pairs(owner, everything).astype(np.float64) * scale
     columns = _columns(gallery.block, images, scale)
@@ -124,13 +126,13 @@ def _sampled(gallery: Gallery, owner: Ints, images: Ints, captions: Ints) -> _Su
 
 
 def _columns(block: Callable[[Ints], Block], images: Ints, scale: float) -> Floats:
-    """Each caption's log-sum over these images, (n_texts,)."""
+    """Return the log-sum-exp over these images for each caption, (n_texts,)."""
     parts = [(torch.from_numpy(block(chunk)) * scale).logsumexp(0).double().numpy() for chunk in _chunks(images)]
     return np.asarray(np.logaddexp.reduce(parts), np.float64)
 
 
 def _suggest(gallery: Gallery, owner: Ints, sums: _Sums, images: Ints, shortlist: int) -> Ints:
-    """For these images the best caption that is not given with them, -1 where there is none, (n_images,)."""
+    """Return the best caption of another image for each of these images, -1 where there is none, (n_images,)."""
     best = np.full(len(gallery.images[0]), -1, np.int64)
     captions, scale, size = _by_image(owner, len(best)), gallery.scale(), min(shortlist, len(owner))
     for chunk in _chunks(images):
@@ -147,7 +149,7 @@ def _suggest(gallery: Gallery, owner: Ints, sums: _Sums, images: Ints, shortlist
 
 
 def _by_image(owner: Ints, n_images: int) -> list[Ints]:
-    """The captions that each image is given with."""
+    """List the captions of each image."""
     order = np.argsort(owner, kind="stable")
     return np.split(order, np.searchsorted(owner[order], np.arange(1, n_images)))
 

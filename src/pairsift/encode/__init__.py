@@ -1,44 +1,61 @@
-"""Frozen encoders and the feature cache: pixels and words to arrays."""
+"""Frozen encoders and the feature cache: from pixels and words to arrays."""
 
-from pairsift.cache_folder import default_cache
-from pairsift.encode.bytepairs import BytePairs
-from pairsift.encode.cache import encode_captions, encode_pairs
-from pairsift.encode.decode import BadImage, open_image
-from pairsift.encode.encoder import ImageEncoder, TextEncoder
-from pairsift.encode.features import Features, Items, Table
-from pairsift.encode.languages import Finding, unknown_language
-from pairsift.encode.ngrams import NgramEncoder
-from pairsift.encode.numbering import GivenIds, IdsEncoder, Numbering, read_numbering
-from pairsift.encode.registry import LEARNED, image_encoder, image_encoders, text_encoder, text_encoders, text_parts
-from pairsift.encode.stacked import Stacked, open_stacked
-from pairsift.encode.words import Vocabulary
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "LEARNED",
-    "BadImage",
-    "BytePairs",
-    "Features",
-    "Finding",
-    "GivenIds",
-    "IdsEncoder",
-    "ImageEncoder",
-    "Items",
-    "NgramEncoder",
-    "Numbering",
-    "Stacked",
-    "Table",
-    "TextEncoder",
-    "Vocabulary",
-    "default_cache",
-    "encode_captions",
-    "encode_pairs",
-    "image_encoder",
-    "image_encoders",
-    "open_image",
-    "open_stacked",
-    "read_numbering",
-    "text_encoder",
-    "text_encoders",
-    "text_parts",
-    "unknown_language",
-]
+from pairsift.registry import exported
+
+if TYPE_CHECKING:
+    from pairsift.cache_folder import default_cache as default_cache
+    from pairsift.encode.bytepairs import BytePairs as BytePairs
+    from pairsift.encode.cache import encode_captions as encode_captions
+    from pairsift.encode.cache import encode_pairs as encode_pairs
+    from pairsift.encode.decode import BadImage as BadImage
+    from pairsift.encode.decode import open_image as open_image
+    from pairsift.encode.encoder import ImageEncoder as ImageEncoder
+    from pairsift.encode.encoder import TextEncoder as TextEncoder
+    from pairsift.encode.features import Features as Features
+    from pairsift.encode.features import Items as Items
+    from pairsift.encode.features import Table as Table
+    from pairsift.encode.languages import Finding as Finding
+    from pairsift.encode.languages import unknown_language as unknown_language
+    from pairsift.encode.ngrams import NgramEncoder as NgramEncoder
+    from pairsift.encode.numbering import GivenIds as GivenIds
+    from pairsift.encode.numbering import IdsEncoder as IdsEncoder
+    from pairsift.encode.numbering import Numbering as Numbering
+    from pairsift.encode.numbering import read_numbering as read_numbering
+    from pairsift.encode.registry import LEARNED as LEARNED
+    from pairsift.encode.registry import image_encoder as image_encoder
+    from pairsift.encode.registry import text_encoder as text_encoder
+    from pairsift.encode.registry import text_parts as text_parts
+    from pairsift.encode.stacked import Stacked as Stacked
+    from pairsift.encode.stacked import open_stacked as open_stacked
+    from pairsift.encode.words import Vocabulary as Vocabulary
+
+_MODULES = {
+    "BadImage": "decode",
+    "BytePairs": "bytepairs",
+    "Features": "features",
+    "Finding": "languages",
+    "GivenIds": "numbering",
+    "IdsEncoder": "numbering",
+    "ImageEncoder": "encoder",
+    "Items": "features",
+    "LEARNED": "registry",
+    "NgramEncoder": "ngrams",
+    "Numbering": "numbering",
+    "Stacked": "stacked",
+    "Table": "features",
+    "TextEncoder": "encoder",
+    "Vocabulary": "words",
+    "encode_captions": "cache",
+    "encode_pairs": "cache",
+    "image_encoder": "registry",
+    "open_image": "decode",
+    "open_stacked": "stacked",
+    "read_numbering": "numbering",
+    "text_encoder": "registry",
+    "text_parts": "registry",
+    "unknown_language": "languages",
+}
+__all__ = list(_MODULES)
+__getattr__ = exported(__name__, _MODULES)

@@ -1,4 +1,4 @@
-"""Byte pairs: pieces of words learned from the captions, for any language and without unknown words."""
+"""Byte-pair encoding, learned from the captions, for any language and without unknown words."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from pairsift.encode.encoder import MAX_TOKENS, digest, readable
 from pairsift.encode.words import SPECIAL, START
 from pairsift.errors import InputError
 
-FEWEST = len(SPECIAL) + 256  # the special ones and every byte
+FEWEST = len(SPECIAL) + 256  # the special ids and every byte
 
 
 class BytePairs:
-    """A byte-level BPE over lower-cased captions; 0 padding, 1 start, 2 end where it was learned here.
+    """A byte-level BPE over lower-cased captions.
+
+    In a tokenizer that was learned here, 0 is padding, 1 is start and 2 is end.
 
     Args:
-        tokenizer: It knows `<start>` and `<end>`.
+        tokenizer: A tokenizer that knows `<start>` and `<end>`.
 
     Raises:
-        InputError: It does not.
+        InputError: The tokenizer does not know `<start>` or `<end>`.
     """
 
     name: ClassVar[str] = "bpe"
@@ -35,19 +37,19 @@ class BytePairs:
         self._start, self._end = ends
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        tokenizer.encode_special_tokens = True  # a caption that spells `<end>` has not ended
+        tokenizer.encode_special_tokens = True  # the text `<end>` in a caption is not the special token
         self._tokenizer = tokenizer
 
     @classmethod
     def build(cls, captions: Iterable[str], size: int = 10_000) -> BytePairs:
-        """Learn pieces from captions.
+        """Learn byte pairs from captions.
 
         Args:
             captions: The captions.
-            size: Number of ids at most, the four special ones and 256 bytes included.
+            size: Maximum number of ids, including the four special ids and 256 bytes.
 
         Raises:
-            InputError: The size has no room for these.
+            InputError: The size is too small for these ids.
         """
         if size < FEWEST:
             raise InputError(f"bpe_size is {size}: it must be at least {FEWEST}, for every byte and 4 special ids")
@@ -64,28 +66,28 @@ class BytePairs:
         return cls(tokenizer)
 
     def __len__(self) -> int:
-        """Number of ids."""
+        """Return the number of ids."""
         return int(self._tokenizer.get_vocab_size())
 
     def ids(self, caption: str) -> NDArray[np.int32]:
-        """Ids of start, the caption's pieces and end, (length,), at least 2 and at most 512 long."""
+        """Return the ids of start, the caption's pieces and end, (length,), at least 2 and at most 512 long."""
         pieces = self._tokenizer.encode(caption, add_special_tokens=False).ids[: MAX_TOKENS - 2]
         return np.array([self._start, *pieces, self._end], np.int32)
 
     def key(self) -> str:
-        """Hexadecimal digest over the pieces."""
+        """Return a hexadecimal digest over the tokenizer."""
         return digest(["bpe", str(MAX_TOKENS), self.to_json()])
 
     def to_json(self) -> str:
-        """The tokenizer as JSON, in the format of the package tokenizers."""
+        """Return the tokenizer as JSON, in the format of the package tokenizers."""
         return str(self._tokenizer.to_str())
 
     @classmethod
     def from_json(cls, text: str) -> BytePairs:
-        """The reverse of `to_json`.
+        """Read what `to_json` returned.
 
         Raises:
-            InputError: The text is no tokenizer.
+            InputError: The text is not a tokenizer, or its tokenizer does not know `<start>` or `<end>`.
         """
         try:
             tokenizer = Tokenizer.from_str(text)

@@ -1,4 +1,4 @@
-"""From pairs to features, computed once and kept on disk."""
+"""The features of pairs, computed once and stored on disk."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Features of some consecutive rows, and why rows among them failed."""
+    """The features of some consecutive rows, and the reasons for rows that failed."""
 
     values: NDArray[np.generic]
     lengths: Ints | None = None
@@ -45,28 +45,30 @@ def encode_pairs(
     batch_size: int = 32,
     progress: bool = True,
 ) -> tuple[Features, dict[int, str]]:
-    """Encode all images and captions, or open what an earlier call made of the same data with the same encoders.
+    """Encode all images and captions, or open the result of an earlier call with the same data and encoders.
 
     The arrays are memory-mapped .npy files: float32 for vectors, float16 for regions and tokens (which take many times
-    the room), int32 for ids. They are keyed by the encoder (weights and preprocessing) and by the images' paths, sizes
-    and modification times or the captions' text; neither splits nor injected noise matter. An image whose file has the
-    same content as one of an earlier call is not encoded again. A killed call goes on where it stopped. Two calls at
-    once on the same data do the work once.
+    the space), int32 for ids. Their keys are the encoder (weights and preprocessing) and the images' paths, sizes and
+    modification times, or the captions' text. Neither splits nor injected noise matter. An image file with the same
+    content as in an earlier call is not encoded again. A call that was killed continues where it stopped. Two
+    simultaneous calls on the same data do the work once.
 
     Args:
-        pairs: The pairs. An image is encoded where a pair that is not skipped points at it.
-        image_encoder: From `image_encoder(...)`.
-        text_encoder: From `text_encoder(...)`.
+        pairs: The pairs. An image is encoded if a pair that is not skipped points at it.
+        image_encoder: Encoder from `image_encoder(...)`.
+        text_encoder: Encoder from `text_encoder(...)`.
         cache: Folder for the arrays; None takes `$XDG_CACHE_HOME/pairsift` or `~/.cache/pairsift`.
-        batch_size: Images decoded and encoded together, at least 1.
+        batch_size: Number of images decoded and encoded together, at least 1.
         progress: Whether to show progress bars.
 
     Returns:
         The features, row i of `images` for image i and row i of `texts` for pair i, and the images that could not be
-        read: row to reason. Rows without an encoding hold zeros, or nothing where rows are ragged.
+        read, as a dict from row to reason. Rows without an encoding contain zeros, or are empty where rows are ragged.
 
     Raises:
-        InputError: The cache folder cannot be written.
+        WriteError: The cache folder cannot be written.
+        InputError: An array does not read back as it was written.
+        ValueError: `batch_size` is below 1.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}: it must be at least 1")
@@ -78,7 +80,7 @@ def encode_pairs(
 def _images(
     pairs: Pairs, encoder: ImageEncoder, folder: Path, batch_size: int, progress: bool
 ) -> tuple[Table, dict[int, str]]:
-    # Noise may leave an image without a caption for now: what the source says decides.
+    # Noise may leave an image without a caption, so the true pairs of the source decide.
     truth = pairs.image_of if pairs.true_image_of is None else pairs.true_image_of
     used = truth[(pairs.split != SKIPPED) & (truth >= 0)]
     wanted = np.zeros(pairs.n_images, np.bool_)
@@ -116,19 +118,20 @@ def _images(
 
 
 def encode_captions(pairs: Pairs, encoder: TextEncoder, cache: Path | None = None, progress: bool = True) -> Table:
-    """The captions' half of `encode_pairs`, for images that need no encoder.
+    """Encode all captions, as `encode_pairs` does, for images that need no encoder.
 
     Args:
         pairs: The pairs.
-        encoder: From `text_encoder(...)`.
+        encoder: Encoder from `text_encoder(...)`.
         cache: Folder for the arrays; None takes `$XDG_CACHE_HOME/pairsift` or `~/.cache/pairsift`.
         progress: Whether to show a progress bar.
 
     Returns:
-        Row i for pair i.
+        The features, row i for pair i.
 
     Raises:
-        InputError: The cache folder cannot be written.
+        WriteError: The cache folder cannot be written.
+        InputError: An array does not read back as it was written.
     """
     folder = default_cache() if cache is None else Path(cache)
     wanted = np.array([bool(caption.strip()) for caption in pairs.captions], np.bool_)
@@ -145,7 +148,7 @@ def encode_captions(pairs: Pairs, encoder: TextEncoder, cache: Path | None = Non
 
 
 def _stamps(paths: list[Path]) -> Iterator[str]:
-    """What tells one state of the image files from another."""
+    """Yield a text for each image file that changes when the file changes."""
     for path in paths:
         try:
             status = os.stat(path)
@@ -162,7 +165,16 @@ def _open_or_fill(
     bar: str | None,
     finished: Callable[[dict[int, str]], None] = lambda failures: None,
 ) -> tuple[Table, dict[int, str]]:
-    """Open the entry, or make it first; `bar` names the progress bar (None: no bar), `finished` gets the failures."""
+    """Open the entry, or create it first.
+
+    Args:
+        entry: The entry.
+        layout: Layout of the array.
+        wanted: Rows that must be encoded.
+        chunks: Function from the first missing row to the chunks from this row on.
+        bar: Unit of the progress bar, or None for no bar.
+        finished: Function that receives the failures of a new entry.
+    """
     found = entry.load(layout, wanted)
     if found is not None:
         entry.tidy()
@@ -229,12 +241,12 @@ def _image_chunk(
 
 
 def _decode(path: Path, encoder: ImageEncoder) -> Tensor | str:
-    """One prepared image, or why there is none."""
+    """Return one prepared image, or the reason why it cannot be prepared."""
     try:
         return encoder.prepare(open_image(path, smallest=2 * encoder.size))
     except BadImage as error:
         return error.reason
-    except Exception as error:  # one image never ends a run
+    except Exception as error:  # a single image must not end a run
         return " ".join(f"the image cannot be prepared ({error})".split())
 
 
@@ -253,7 +265,7 @@ def _text_chunk(captions: list[str], wanted: Bools, encoder: TextEncoder, layout
 
 
 def _stored(values: NDArray[np.generic], layout: Layout) -> NDArray[np.generic]:
-    """As it goes to disk; float16 is cut at its largest number."""
+    """Convert values to the type on disk; float16 is limited to its largest number."""
     if layout.dtype == "<f2":
         values = np.clip(values.astype(np.float32, copy=False), -65504, 65504)
     return values.astype(layout.dtype, copy=False)

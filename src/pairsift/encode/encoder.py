@@ -1,4 +1,4 @@
-"""What an image encoder and a text encoder are: frozen models that turn pixels and words into arrays."""
+"""The interfaces of image and text encoders: frozen models that turn pixels and words into arrays."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from torch import Tensor
 
 Array = NDArray[np.generic]
 
-MAX_TOKENS = 512  # longer captions are cut where every token is kept
+MAX_TOKENS = 512  # longer captions are cut if one vector or id per token is kept
 
 
 class ImageEncoder(Protocol):
     """A frozen model of images.
 
     Attributes:
-        name: What it is asked for by, such as `efficientnet-lite0`.
-        kind: `vector` for one vector per image, `regions` for a fixed number of them.
+        name: Name that selects the encoder, such as `efficientnet-lite0`.
+        kind: `vector` for one vector per image, `regions` for a fixed number of vectors per image.
         dim: Size of one vector.
-        regions: Vectors per image; 1 where `kind` is `vector`.
-        size: Side of the square that the model sees, in pixels. Much larger JPEGs are decoded at a reduced scale.
+        regions: Number of vectors per image; 1 if `kind` is `vector`.
+        size: Side of the square input of the model, in pixels. Much larger JPEGs are decoded at a reduced scale.
     """
 
     name: str
@@ -35,11 +35,14 @@ class ImageEncoder(Protocol):
     size: int
 
     def key(self) -> str:
-        """Hexadecimal digest over weights and preprocessing: equal keys mean equal features."""
+        """Return a hexadecimal digest over weights and preprocessing: equal keys mean equal features."""
         ...
 
     def prepare(self, image: Image.Image) -> Tensor:
-        """Make one RGB image into what `encode` stacks; called in several threads at once."""
+        """Convert one RGB image to a tensor; `encode` takes a stack of them.
+
+        Several threads call this method at the same time.
+        """
         ...
 
     def encode(self, batch: Tensor) -> Tensor:
@@ -51,8 +54,8 @@ class TextEncoder(Protocol):
     """A frozen model of captions, or the vocabulary that numbers their words.
 
     Attributes:
-        name: What it is asked for by, such as `wordllama`.
-        kind: `vector` for one vector per caption, `tokens` for one per token, `ids` for one number per word.
+        name: Name that selects the encoder, such as `wordllama`.
+        kind: `vector` for one vector per caption, `tokens` for one vector per token, `ids` for one number per word.
         dim: Size of one vector; 1 for ids.
     """
 
@@ -61,7 +64,7 @@ class TextEncoder(Protocol):
     dim: int
 
     def key(self) -> str:
-        """Hexadecimal digest over weights and tokeniser: equal keys mean equal features."""
+        """Return a hexadecimal digest over weights and tokenizer: equal keys mean equal features."""
         ...
 
     def encode(self, captions: list[str]) -> Array | list[Array]:
@@ -75,7 +78,7 @@ class TextEncoder(Protocol):
 
 
 def digest(parts: Iterable[str], weights: Mapping[str, Tensor] | None = None) -> str:
-    """32 hexadecimal digits over some text and some tensors (names, shapes, types and values)."""
+    """Return 32 hexadecimal digits over texts and tensors (names, shapes, types and values)."""
     hasher = hashlib.sha256()
     for part in parts:
         hasher.update(part.encode("utf-8", "surrogatepass") + b"\0")
@@ -87,10 +90,10 @@ def digest(parts: Iterable[str], weights: Mapping[str, Tensor] | None = None) ->
 
 
 def readable(captions: list[str]) -> list[str]:
-    """The captions with half characters (lone surrogates), which no tokeniser takes, replaced by `?`."""
+    """Replace lone surrogates in captions by `?`, because tokenizers do not accept them."""
     return [caption.encode("utf-8", "replace").decode("utf-8") for caption in captions]
 
 
 def default_device() -> torch.device:
-    """The first GPU where there is one, else the CPU."""
+    """Return the first GPU if there is one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

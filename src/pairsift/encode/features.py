@@ -21,27 +21,28 @@ class Items:
     Attributes:
         values: (n, d) vectors, (n, length, d) regions or token vectors, (n, length) token ids, or (n, 3, height, width)
             pixels as bytes; padding is 0.
-        mask: True at real tokens, (n, length), or None where every entry is real.
+        mask: True at real tokens, (n, length), or None if every entry is real.
     """
 
     values: Tensor
     mask: Tensor | None = None
 
     def to(self, device: torch.device) -> Items:
-        """The same batch on another device."""
+        """Return the same batch on another device."""
         mask = None if self.mask is None else self.mask.to(device, non_blocking=True)
         return Items(self.values.to(device, non_blocking=True), mask)
 
 
 @dataclass(frozen=True)
 class Table:
-    """Features of many items, usually memory-mapped.
+    """The features of many items, usually memory-mapped.
 
     Attributes:
-        values: One row per item, (n, d) or (n, regions, d); or, with `offsets`, all items' tokens one after the other,
-            (total, d) vectors or (total,) ids. `Stacked` where the source came with features in several files, `Pixels`
-            where images are decoded when they are gathered.
-        offsets: Item i owns `values[offsets[i]:offsets[i + 1]]`, (n + 1,); None where items have one row each.
+        values: One row per item, (n, d) or (n, regions, d). With `offsets`, the tokens of all items one after the
+            other, (total, d) vectors or (total,) ids. `Stacked` if the features came with the source, `Pixels` if
+            images are decoded when they are gathered.
+        offsets: Positions of the items in `values`, (n + 1,): item i is `values[offsets[i]:offsets[i + 1]]`. None if
+            each item has one row.
     """
 
     values: NDArray[np.generic] | Stacked | Pixels
@@ -49,7 +50,7 @@ class Table:
 
     @staticmethod
     def of(encoded: NDArray[np.generic] | list[NDArray[np.generic]]) -> Table:
-        """The table of what a text encoder returns: (n, d), or a list of n arrays (length, ...)."""
+        """Convert the output of a text encoder to a table: (n, d), or a list of n arrays (length, ...)."""
         if not isinstance(encoded, list):
             return Table(encoded)
         lengths = np.array([len(one) for one in encoded], np.int64)
@@ -60,13 +61,13 @@ class Table:
 
     @property
     def dim(self) -> int:
-        """Size of one vector (1 for token ids)."""
+        """The size of one vector (1 for token ids)."""
         ids = self.offsets is not None and self.values.ndim == 1
         return 1 if ids else int(self.values.shape[-1])
 
     @property
     def lengths(self) -> Ints:
-        """Number of tokens of each item, 1 for a vector, (n,)."""
+        """The number of tokens of each item, 1 for a vector, (n,)."""
         if self.offsets is not None:
             return np.diff(self.offsets)
         if isinstance(self.values, Pixels):
@@ -87,14 +88,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Features:
-    """What matchers see of the pairs: row i of `images` is image i, row i of `texts` is pair i's caption."""
+    """The features of the pairs: row i of `images` belongs to image i, row i of `texts` to the caption of pair i."""
 
     images: Table
     texts: Table
 
 
 def _standard(values: NDArray[np.generic]) -> NDArray[np.generic]:
-    """float32 or int64, whichever fits: what matchers compute in; bytes stay bytes."""
+    """Convert values to float32 or int64, the types in which matchers compute; bytes stay bytes."""
     if values.dtype == np.uint8:
         return values
     return np.ascontiguousarray(values, dtype=np.int64 if values.dtype.kind in "iu" else np.float32)

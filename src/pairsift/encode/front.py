@@ -1,4 +1,4 @@
-"""What stands before a CLIP: pixels and token ids as its checkpoint wants them, and the model itself."""
+"""The input of a CLIP model: pixels and token ids as its checkpoint requires them, and the model itself."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 
 class Front:
-    """The tokenizer and the image processor of a CLIP.
+    """The tokenizer and the image processor of a CLIP model.
 
-    To the cache it is a text encoder of token ids.
+    For the cache, it is a text encoder of token ids.
 
     Args:
         checkpoint: A folder, or an id on the hub.
-        pretrained: Whether the checkpoint has weights that count; a finished run's own folder keeps them elsewhere.
+        pretrained: Whether to use the weights of the checkpoint. The folder of a finished run stores its weights
+            elsewhere.
 
     Attributes:
         size: Shape of an image's pixels, (3, height, width).
-        factor: What a byte is multiplied by before `mean` is taken away and `std` divides.
-        mean: Of each channel, (3,).
-        std: Of each channel, (3,).
+        factor: Factor of a byte, before `mean` is subtracted and the result is divided by `std`.
+        mean: Mean of each channel, (3,).
+        std: Standard deviation of each channel, (3,).
 
     Raises:
         InputError: transformers is missing, or there is no CLIP whose parts fit together.
@@ -59,7 +60,7 @@ class Front:
         with using(self._library, self.name):
             self._tokenizer = tokenizer(self._library, self.place)
             self._processor = image_processor(self._library, self.place)
-        self._tokenizing = threading.Lock()  # tokenizers change their own state when called
+        self._tokenizing = threading.Lock()  # a call changes the state of a tokenizer
         own: dict[str, Any] = self._processor.to_dict()
         self.factor = float(own["rescale_factor"]) if own.get("do_rescale") else 1.0
         scales = bool(own.get("do_normalize"))
@@ -68,25 +69,25 @@ class Front:
         self._check()
 
     def _check(self) -> None:
-        """Refuse parts of different models."""
+        """Raise InputError if the parts belong to different models."""
         height, width = self.crop(Image.new("RGB", (64, 48))).shape[1:]
         self.size = (3, int(height), int(width))
         wanted = self.config.vision_config.image_size
         if self.size[1:] != (wanted, wanted):
             raise InputError(f"{self.name}: its processor makes {width} x {height} pixels, its model takes {wanted}")
         text, ids = self.config.text_config, self._ids(["a"])[0]
-        end = max(ids) if text.eos_token_id == 2 else text.eos_token_id  # 2: old configurations, and the model knows it
+        end = max(ids) if text.eos_token_id == 2 else text.eos_token_id  # 2: old configurations; the model handles it
         if max(ids) >= text.vocab_size or end not in ids or ids.index(end) != len(ids) - 1:
             raise InputError(f"{self.name}: its tokenizer is not that of its model")
 
     def key(self) -> str:
-        """Hexadecimal digest over the tokenizer."""
+        """Return a hexadecimal digest over the tokenizer."""
         told = [f"{word} {at}" for word, at in sorted(self._tokenizer.get_vocab().items())]
         sample = self._ids(["A Dog's naïve, ROUGH-haired friend: 12.5 % of them!\tÉtude 狗"])
         return digest(["front", type(self._tokenizer).__name__, str(self._limit), str(sample), *told])
 
     def encode(self, captions: list[str]) -> Array | list[Array]:
-        """Number the tokens of captions, cut at the model's length, -> n arrays (length,)."""
+        """Convert captions to token ids, cut at the model's length, -> n arrays (length,)."""
         return [np.asarray(one, np.int32) for one in self._ids(readable(captions))]
 
     @property
@@ -105,7 +106,7 @@ class Front:
         return np.asarray(made, np.uint8)
 
     def model(self) -> nn.Module:
-        """The model, float32: with the checkpoint's weights, or random ones for weights that come later.
+        """Return the model in float32, with the checkpoint's weights, or with random weights that are replaced later.
 
         Raises:
             InputError: The weights cannot be read, or some are missing.
@@ -124,16 +125,16 @@ class Front:
         return made.float()
 
     def save(self, folder: Path) -> None:
-        """Write all but the weights, so that a run needs the checkpoint no more."""
+        """Write everything except the weights, so that a run no longer needs the checkpoint."""
         for part in (self.config, self._tokenizer, self._processor):
             part.save_pretrained(folder)
 
     def features(
         self, pairs: Pairs, cache: Path | None = None, progress: bool = True
     ) -> tuple[Features, dict[int, str]]:
-        """Pixels that are decoded when gathered, and the captions' ids.
+        """Return pixels that are decoded when they are gathered, and the ids of the captions.
 
-        Every image is decoded once beforehand, which the cache remembers, so that broken ones are known.
+        Every image is decoded once beforehand to detect broken images. The cache stores the result.
 
         Args:
             pairs: The pairs.
@@ -141,7 +142,7 @@ class Front:
             progress: Whether to show progress bars.
 
         Returns:
-            The features, and the images that cannot be decoded: row to reason.
+            The features, and the images that cannot be decoded, as a dict from row to reason.
         """
         checked, failures = encode_pairs(pairs, _Readable(self), self, cache, progress=progress)
         pixels = Pixels(pairs.paths, self.crop, self.size, failures)
@@ -149,7 +150,7 @@ class Front:
 
 
 class _Readable:
-    """To the cache an image encoder, of which only the failures count."""
+    """An image encoder for the cache, which only detects the images that fail."""
 
     name, dim, regions = "pixels", 1, 1
     kind: Literal["vector", "regions"] = "vector"

@@ -1,4 +1,4 @@
-"""Loading models with transformers, from a local folder or the Hugging Face hub."""
+"""The loading of models with transformers, from a local folder or the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pairsift.errors import InputError
 
 @dataclass(frozen=True)
 class Loaded:
-    """A pretrained model with what goes before it.
+    """A pretrained model with its tokenizer or image processor.
 
     Attributes:
         model: The network, float32, in evaluation mode.
-        front: Its tokenizer or image processor.
-        made_up: Names of weights that were not in the file and so are random.
+        front: The tokenizer or the image processor of the network.
+        made_up: Names of weights that were not in the file and are therefore random.
     """
 
     model: Any
@@ -35,11 +35,11 @@ class Loaded:
 
     @property
     def two_sided(self) -> bool:
-        """Whether this is a model of images and texts with a common space, as CLIP is."""
+        """A bool: whether this is a model of images and texts with a common space, as CLIP is."""
         return hasattr(self.model, "get_image_features") and hasattr(self.model, "get_text_features")
 
     def key(self, *steps: str) -> str:
-        """Digest over weights, architecture, and what `steps` says of the processing."""
+        """Return a digest over the weights, the architecture, and `steps`, which describe the processing."""
         config = {
             name: value
             for name, value in self.model.config.to_dict().items()
@@ -51,15 +51,17 @@ class Loaded:
 
 
 def load(name: str, source: str, front: str) -> Loaded:
-    """Load a model with its tokenizer or image processor; only safetensors are read and no foreign code is run.
+    """Load a model with its tokenizer or image processor.
+
+    Only safetensors files are read, and no remote code is run.
 
     Args:
-        name: What the user asked for, for messages.
+        name: Name that the user requested, for messages.
         source: A folder, or an id on the hub.
         front: `tokenizer` or `processor`.
 
     Raises:
-        InputError: transformers is missing, or the model cannot be found, reached or read, or lacks weights.
+        InputError: transformers is missing, or the model cannot be located, reached or read, or lacks weights.
     """
     library, place = transformers(), find(name, source)
     with using(library, name):
@@ -75,10 +77,10 @@ def load(name: str, source: str, front: str) -> Loaded:
 
 
 def transformers() -> ModuleType:
-    """The library.
+    """Import and return the library transformers.
 
     Raises:
-        InputError: It is not installed.
+        InputError: The library is not installed.
     """
     try:
         return importlib.import_module("transformers")
@@ -87,10 +89,10 @@ def transformers() -> ModuleType:
 
 
 def find(name: str, source: str) -> str:
-    """Where transformers is to look: a folder, or an id on the hub.
+    """Return the place for transformers to load from: a folder, or an id on the hub.
 
     Raises:
-        InputError: What can only be a folder is none.
+        InputError: The source is empty, or it can only be a folder and the folder does not exist.
     """
     path = Path(source).expanduser()
     if not source or (source.startswith(("/", ".", "~")) and not path.is_dir()):
@@ -99,12 +101,15 @@ def find(name: str, source: str) -> str:
 
 
 def tokenizer(library: ModuleType, place: str) -> Any:
-    """The tokenizer there."""
+    """Load the tokenizer at this place."""
     return library.AutoTokenizer.from_pretrained(place, trust_remote_code=False)
 
 
 def image_processor(library: ModuleType, place: str) -> Any:
-    """The processor there that computes with PIL, which every version has and which needs no torchvision."""
+    """Load the image processor at this place that uses PIL.
+
+    Every version of transformers has such a processor, and it does not need torchvision.
+    """
     if int(library.__version__.split(".")[0]) >= 5:
         return library.AutoImageProcessor.from_pretrained(place, trust_remote_code=False, backend="pil")
     return library.AutoImageProcessor.from_pretrained(place, trust_remote_code=False, use_fast=False)
@@ -112,10 +117,10 @@ def image_processor(library: ModuleType, place: str) -> Any:
 
 @contextmanager
 def using(library: ModuleType, name: str) -> Iterator[None]:
-    """Hold back what transformers prints, and make one line of what it raises.
+    """Suppress the output of transformers, and convert its exceptions to an error of one line.
 
     Raises:
-        InputError: Something else was raised.
+        InputError: The body raised an exception.
     """
     talk, hub = library.utils.logging, logging.getLogger("huggingface_hub")
     level, bar, hub_level = talk.get_verbosity(), talk.is_progress_bar_enabled(), hub.level
@@ -124,7 +129,7 @@ def using(library: ModuleType, name: str) -> Iterator[None]:
     hub.setLevel(logging.ERROR)
     try:
         yield
-    except Exception as error:  # hub, file and configuration errors come as many types
+    except Exception as error:  # hub, file and configuration errors have many types
         said = " ".join(str(error).split())
         if len(said) > 200:
             said = said[: said.rfind(". ", 0, 200)] if ". " in said[:200] else said[:200]
@@ -139,6 +144,9 @@ def using(library: ModuleType, name: str) -> Iterator[None]:
 
 
 def pooled(output: Any) -> Tensor:
-    """The vectors in what `get_image_features` or `get_text_features` gives, which differs between versions."""
+    """Return the vectors in the output of `get_image_features` or `get_text_features`, float32 on the CPU.
+
+    The type of the output differs between versions of transformers.
+    """
     vectors = output if isinstance(output, torch.Tensor) else output.pooler_output
     return vectors.float().cpu()

@@ -14,14 +14,14 @@ from torch import Tensor
 from pairsift.encode.encoder import default_device
 from pairsift.encode.hub import load, pooled
 
-_CHUNK = {"cpu": 8, "cuda": 128}  # images at once
+_CHUNK = {"cpu": 8, "cuda": 128}  # images per batch
 
 
 class HubImageEncoder:
     """A vision model of transformers, or the image side of a model like CLIP.
 
-    Vectors are the projected ones of a CLIP-like model, else the class token, else the average over the image. Regions
-    are the patches of the last layer without class and register tokens, row by row from the top left.
+    The vector of an image is the projected vector of a CLIP-like model, else the class token, else the average over the
+    image. Regions are the patches of the last layer without class and register tokens, row by row from the top left.
 
     Args:
         source: Folder or hub id.
@@ -48,7 +48,7 @@ class HubImageEncoder:
         self.dim = int(shape[-1])
 
     def key(self) -> str:
-        """Hexadecimal digest over weights and preprocessing."""
+        """Return a hexadecimal digest over weights and preprocessing."""
         if self._key is None:
             processing = self._loaded.front.to_dict()
             processing = {name: value for name, value in processing.items() if not name.endswith("_class")}
@@ -56,7 +56,7 @@ class HubImageEncoder:
         return self._key
 
     def prepare(self, image: Image.Image) -> Tensor:
-        """Resize, crop and scale as the model's own processor does, -> (3, height, width) float32."""
+        """Resize, crop and scale as the model's processor does, -> (3, height, width) float32."""
         values = self._loaded.front(image, return_tensors="np")["pixel_values"][0]
         return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
 
@@ -72,7 +72,7 @@ class HubImageEncoder:
         hidden: Any = self._tower(pixel_values=pixels).last_hidden_state
         if hidden.ndim == 4:  # (n, channels, height, width) of a convolutional network
             hidden, extra = hidden.flatten(2).transpose(1, 2), 0
-        else:  # patches form a square; what comes before them are class and register tokens
+        else:  # patches form a square; class and register tokens come before them
             extra = hidden.shape[1] - isqrt(hidden.shape[1]) ** 2
         if self.kind == "vector":
             hidden = hidden[:, :1] if extra else hidden

@@ -17,20 +17,22 @@ from pairsift.encode.hub import load, pooled
 from pairsift.pairs.pairs import Ints
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-_MINILM_TOKENS = 256  # what this model was made for
+_MINILM_TOKENS = 256  # the length that this model was made for
 _TOKENS_AT_ONCE = {"cpu": 1024, "cuda": 65536}
 
 
 class HubTextEncoder:
     """A language model of transformers, or the text side of a model like CLIP.
 
-    Vectors are the projected ones of a CLIP-like model, else the average of the last layer over a caption's tokens.
-    Tokens are the rows of the last layer. Captions are cut at the model's own limit, at most 512 tokens.
+    The vector of a caption is the projected vector of a CLIP-like model, else the average of the last layer over the
+    caption's tokens. Tokens are the rows of the last layer. Captions are cut at the limit of the model, at most 512
+    tokens.
 
     Args:
         source: Folder or hub id.
         tokens: Whether to keep one vector per token.
-        minilm: Whether the source is MiniLM as sentence-transformers uses it: cut at 256 tokens, vectors of length 1.
+        minilm: Whether to use the source as sentence-transformers uses MiniLM: captions are cut at 256 tokens, vectors
+            have length 1.
 
     Raises:
         InputError: The model cannot be loaded.
@@ -49,14 +51,14 @@ class HubTextEncoder:
         limits = (getattr(config, "max_position_embeddings", None), self._tokenizer.model_max_length)
         self._limit = min(limit for limit in (*limits, _MINILM_TOKENS if minilm else MAX_TOKENS) if limit)
         self._pad = int(self._tokenizer.pad_token_id or 0)
-        self._pads_fully = str(self._model.config.model_type).startswith("siglip")  # as it was trained
+        self._pads_fully = str(self._model.config.model_type).startswith("siglip")  # as in its training
         self._normalised = minilm
-        self._tokenizing = threading.Lock()  # tokenizers change their own state when called
+        self._tokenizing = threading.Lock()  # a call changes the state of a tokenizer
         self._key: str | None = None
         self.dim = int(self._run([self._ids(["a"])[0]])[1].shape[-1])
 
     def key(self) -> str:
-        """Hexadecimal digest over weights and tokenizer."""
+        """Return a hexadecimal digest over weights and tokenizer."""
         if self._key is None:
             words = sorted(self._tokenizer.get_vocab().items())
             sample = self._ids(["A Dog's naïve, ROUGH-haired friend: 12.5 % of them!\tÉtude 狗"])
@@ -87,7 +89,10 @@ class HubTextEncoder:
         return found
 
     def _batches(self, ids: list[list[int]]) -> Iterator[Ints]:
-        """Rows of captions of like length, so that little is padded; captions without any token are left out."""
+        """Yield rows of captions of similar length, which need little padding.
+
+        Captions without any token are left out.
+        """
         lengths = np.array([len(one) for one in ids], np.int64)
         order = np.argsort(lengths, kind="stable")
         order = order[lengths[order] > 0]
@@ -97,7 +102,7 @@ class HubTextEncoder:
             order = order[:-count]
 
     def _run(self, ids: list[list[int]]) -> tuple[Tensor, Tensor]:
-        """One batch, -> mask of real tokens (n, length) and (n, dim) vectors or (n, length, dim) tokens, on the CPU."""
+        """Encode one batch, -> mask of real tokens (n, length), (n, dim) vectors or (n, length, dim) tokens, on CPU."""
         length = self._limit if self._pads_fully else max(map(len, ids))
         padded = np.full((len(ids), length), self._pad, np.int64)
         mask: NDArray[np.bool_] = np.arange(length) < np.array([len(one) for one in ids])[:, None]

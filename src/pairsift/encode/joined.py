@@ -1,4 +1,4 @@
-"""Several text encoders side by side: their vectors, one after the other."""
+"""A text encoder that concatenates the vectors of several text encoders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pairsift.encode.encoder import Array, TextEncoder, digest
 
 
 class JoinedEncoder:
-    """Vectors of several text encoders, each brought to length 1 and then put one after the other.
+    """An encoder whose vectors are those of several text encoders, each scaled to length 1 and then concatenated.
 
     Args:
         parts: The encoders, at least one, all of kind `vector`.
@@ -25,7 +25,7 @@ class JoinedEncoder:
         self.dim = sum(part.dim for part in parts)
 
     def key(self) -> str:
-        """Hexadecimal digest over the parts' keys."""
+        """Return a hexadecimal digest over the keys of the parts."""
         return digest(["joined", *(part.key() for part in self.parts)])
 
     def encode(self, captions: list[str]) -> Array:

@@ -1,4 +1,7 @@
-"""Whether a text encoder knows the scripts and languages of captions, told from the pieces that it cuts words into."""
+"""The detection of captions in scripts and languages that a text encoder does not know.
+
+The main evidence is the number of pieces that the encoder cuts words into.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ import numpy as np
 from pairsift.encode.encoder import TextEncoder
 from pairsift.encode.wordvectors import WordLlamaEncoder
 
-SAMPLE = 5_000  # captions that are looked at, at most
-FEWEST = 50  # captions in Latin script below which nothing is said of their language
-PIECES = 1.2  # times the pieces of English words; English captions lie at 0.8 to 1.0, German at 1.3, Russian at 1.5
-SIGNS = 0.3  # share of captions with a sign of another language; English ones have up to 0.2, others 0.6 and more
-NOTABLE = 0.05  # share of all captions below which nothing is said
-FREQUENT = 0.1  # share of captions; an accented word in more of them is a brand such as Pokémon
+SAMPLE = 5_000  # maximum number of captions that are checked
+FEWEST = 50  # captions in Latin script; with fewer, no statement about their language is made
+PIECES = 1.2  # limit relative to English words; English captions have 0.8 to 1.0, German 1.3, Russian 1.5
+SIGNS = 0.3  # share of captions with a sign of another language; up to 0.2 in English, 0.6 and more in others
+NOTABLE = 0.05  # share of all captions; below it, nothing is reported
+FREQUENT = 0.1  # share of captions; an accented word in more captions is a brand such as Pokémon
 PUNCTUATION = ".,;:!?…\"'()[]«»“”„‘’"
 SEED = 0
 ADVICE = (
@@ -27,7 +30,7 @@ ADVICE = (
     "hf:sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
 )
 LATIN, FOREIGN = "Latin", "languages other than English in Latin script"
-# English has few words of two letters (units among them); most other languages have common ones that are not these.
+# The words of two letters in English, including units. Most other languages have other common words of two letters.
 _TWO_LETTERS = """
 ad ah am an as at be by cm do ex ft go ha he hi id if in is it kg km lb me ml mm my no of oh ok on or ox oz pc pi so to
 tv uk up us vs we yo
@@ -38,13 +41,13 @@ _NAMES = {"CJK": "Chinese characters", "HIRAGANA": "Japanese", "HALFWIDTH": "Jap
 
 @dataclass(frozen=True)
 class Finding:
-    """Captions that a text encoder does not know.
+    """The captions that a text encoder does not know, in numbers.
 
     Attributes:
-        judged: Number of captions looked at that have letters.
-        unknown: Number of those whose script or language the encoder does not know.
-        kinds: The same by script, most frequent first.
-        sentence: What to tell the user.
+        judged: Number of checked captions that have letters.
+        unknown: Number of these captions whose script or language the encoder does not know.
+        kinds: Number of unknown captions by script, most frequent first.
+        sentence: Message for the user.
     """
 
     judged: int
@@ -56,18 +59,18 @@ class Finding:
 def unknown_language(captions: Sequence[str], encoder: TextEncoder) -> Finding | None:
     """Look for captions in scripts and languages that a text encoder does not know.
 
-    A script is unknown where the encoder's tokenizer cuts its words into more pieces than English words of that length.
-    In Latin script a caption shows signs of another language where its words are cut like that, where it has letters
-    with accents, or words of two letters that English lacks. The signs miss some captions and are seen in some English
-    ones, so they count only where at least 30% of the captions in Latin script show them. Names of files, numbers and
-    captions without letters do not count.
+    A script is unknown if the encoder's tokenizer cuts its words into more pieces than English words of that length. In
+    Latin script, a caption shows signs of another language if its words are cut like that, if it has letters with
+    accents, or if it has words of two letters that English lacks. The signs miss some captions and appear in some
+    English captions. Therefore they count only if at least 30% of the captions in Latin script show them. File names,
+    numbers and captions without letters do not count.
 
     Args:
-        captions: The captions; of more than 5,000 a random sample is looked at.
-        encoder: The text encoder. Of others than `wordllama` nothing is known.
+        captions: The captions. If there are more than 5,000, a random sample is checked.
+        encoder: The text encoder. The check is possible for `wordllama` only.
 
     Returns:
-        None where the encoder knows the captions, or nothing can be said.
+        The result, or None if the encoder knows the captions or no statement is possible.
     """
     if not isinstance(encoder, WordLlamaEncoder):
         return None
@@ -99,7 +102,10 @@ def _sentence(judged: int, unknown: int, kinds: list[str], name: str) -> str:
 
 
 def _words(caption: str) -> list[str]:
-    """Runs of letters with their marks, but none in Latin letters of a file's name or a number with its unit."""
+    """Return the runs of letters with their marks.
+
+    ASCII runs that belong to a file name or to a number with its unit are left out.
+    """
     words = []
     for chunk in caption.split():
         runs = ["".join(run) for kind, run in groupby(chunk, _kind) if kind == "letter"]
@@ -116,17 +122,17 @@ def _kind(character: str) -> str:
 
 
 def _script(words: list[str]) -> str | None:
-    """The script of most letters; None where there are none."""
+    """Return the script of most letters, or None if there are no letters."""
     counts = Counter(_script_of(letter) for word in words for letter in word)
     counts.pop("", None)
-    if "Japanese" in counts:  # which writes Chinese characters as well
+    if "Japanese" in counts:  # Japanese is also written with Chinese characters
         counts["Japanese"] += counts.pop("Chinese characters", 0)
     return counts.most_common(1)[0][0] if counts else None
 
 
 @cache
 def _script_of(letter: str) -> str:
-    """Name of a letter's script, or nothing for marks, which go with every script."""
+    """Return the name of a letter's script, or an empty string for marks, which occur with every script."""
     name = unicodedata.name(letter, "")
     if unicodedata.category(letter)[0] != "L" or not name:
         return ""
@@ -135,19 +141,24 @@ def _script_of(letter: str) -> str:
 
 
 def _pieces(words: list[str], encoder: WordLlamaEncoder) -> dict[str, int]:
-    """Number of pieces of each distinct word, lower-cased."""
+    """Return the number of pieces of each distinct word, in lower case."""
     distinct = sorted({word.lower() for word in words})
     return dict(zip(distinct, encoder.pieces(distinct), strict=True))
 
 
 def _broken(words: Iterable[str], pieces: Mapping[str, int]) -> bool:
-    """Whether words are cut into many more pieces than English words of as many letters."""
+    """Return whether words are cut into many more pieces than English words with the same number of letters."""
     found = [(pieces[word.lower()], max(1.0, 0.65 + 0.19 * len(word))) for word in words]
     return sum(cut for cut, _ in found) > PIECES * sum(expected for _, expected in found)
 
 
 def _signs(captions: list[list[str]], pieces: Mapping[str, int]) -> list[bool]:
-    """Which captions in Latin script, given as words, show signs of another language than English."""
+    """Return whether each caption in Latin script shows signs of a language other than English.
+
+    Args:
+        captions: The words of each caption.
+        pieces: Number of pieces of each word in lower case.
+    """
     frequency = Counter(word for words in captions for word in set(words))
     accented = {word for word, n in frequency.items() if not word.isascii() and n <= FREQUENT * len(captions)}
     short = {word for word in frequency if len(word) == 2 and word.isascii() and word.islower()} - SHORT

@@ -1,4 +1,4 @@
-"""Character n-grams as the captions have them: vectors for any language, without pretrained weights."""
+"""Vectors from the character n-grams of the captions, for any language and without pretrained weights."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ if TYPE_CHECKING:
 
 LENGTHS = (1, 4)  # of n-grams, in characters
 BUCKETS = 2**15
-SAMPLE = 50_000  # captions that are fitted to, at most
+SAMPLE = 50_000  # maximum number of captions for the fit
 MAX_DIM = 256
-NEGLIGIBLE = 1e-4  # of the largest singular value
+NEGLIGIBLE = 1e-4  # relative to the largest singular value
 SEED = 0
 
 Matrix = NDArray[np.float16]
 
 
 class NgramEncoder:
-    """Hashed character n-grams, weighted by tf-idf and reduced by a truncated SVD; vectors of length 1.
+    """An encoder with hashed character n-grams, weighted by tf-idf and reduced by a truncated SVD.
 
-    N-grams lie within words, which blanks part. Letters are lower-cased and in the normal form NFKC. A caption of
-    nothing but blanks, or of n-grams that no fitted caption has, becomes a vector of zeros.
+    The vectors have length 1. N-grams lie within words, which are separated by spaces. Letters are in lower case and in
+    the normal form NFKC. A caption of only spaces, or only of n-grams that no fitted caption has, becomes a vector of
+    zeros.
 
     Args:
-        projection: What an n-gram of each hash bucket adds to a vector, its idf included, (buckets, dim).
+        projection: Contribution of an n-gram of each hash bucket to a vector, including its idf, (buckets, dim).
         lengths: Shortest and longest n-gram, in characters.
     """
 
@@ -54,10 +55,12 @@ class NgramEncoder:
 
     @classmethod
     def build(cls, captions: Sequence[str]) -> NgramEncoder:
-        """Fit to captions, or to a random sample of 50,000 where there are more; the same ones give the same encoder.
+        """Fit an encoder to captions, or to a random sample of 50,000 captions if there are more.
+
+        The same captions give the same encoder.
 
         Args:
-            captions: The captions. The vectors have at most 256 values, and fewer where there are fewer captions.
+            captions: The captions. The vectors have at most 256 values, and fewer if there are fewer captions.
         """
         from sklearn.feature_extraction.text import TfidfTransformer
         from sklearn.utils.extmath import randomized_svd
@@ -75,7 +78,7 @@ class NgramEncoder:
         return cls((directions[kept] * weights.idf_).T.astype(np.float16, order="C"))
 
     def key(self) -> str:
-        """Hexadecimal digest over the projection and the n-grams' lengths."""
+        """Return a hexadecimal digest over the projection and the lengths of the n-grams."""
         return self._key
 
     def encode(self, captions: list[str]) -> Array:
@@ -88,7 +91,7 @@ class NgramEncoder:
         return np.asarray(normalize(counts @ self._projection), np.float32)
 
     def save(self, path: Path) -> None:
-        """Write what was fitted, so that a reader sees the old file or the new one."""
+        """Write the fitted encoder atomically: a reader sees either the old file or the new file."""
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         facts = {"format": "pairsift ngrams", "shortest": str(self.lengths[0]), "longest": str(self.lengths[1])}
         save_file({"projection": torch.from_numpy(self._stored)}, part, facts)
@@ -99,7 +102,7 @@ class NgramEncoder:
         """Read what `save` wrote.
 
         Raises:
-            InputError: The file is missing or is no such file.
+            InputError: The file is missing, or it was not written by `save`.
         """
         try:
             with safe_open(path, "np") as file:
@@ -108,13 +111,13 @@ class NgramEncoder:
                 return cls(np.asarray(file.get_tensor("projection"), np.float16), lengths)
         except FileNotFoundError:
             raise InputError(f"{path} is missing, and it encodes the captions and queries: fit again") from None
-        except Exception as error:  # the package raises plain exceptions of its own
+        except Exception as error:  # the package raises exceptions of its own class
             said = " ".join(str(error).split())
             raise InputError(f"{path}: holds no fitted n-grams ({said}); fit again") from None
 
 
 def _counter(buckets: int, lengths: tuple[int, int]) -> HashingVectorizer:
-    from sklearn.feature_extraction.text import HashingVectorizer  # a second or two: for those who use it
+    from sklearn.feature_extraction.text import HashingVectorizer  # takes a second or two, so only on use
 
     return HashingVectorizer(
         analyzer="char_wb",
@@ -128,7 +131,7 @@ def _counter(buckets: int, lengths: tuple[int, int]) -> HashingVectorizer:
 
 
 def _damped(counts: Any) -> Any:
-    """A sparse matrix of counts with 1 + log(count) in place of every count."""
+    """Replace every count in a sparse matrix by 1 + log(count), in place."""
     counts.data = 1 + np.log(counts.data)
     return counts
 

@@ -1,4 +1,4 @@
-"""From captions to token ids: by a vocabulary of words, by byte pairs, or as the source gives them."""
+"""The conversion of captions to token ids: by a vocabulary of words, by byte pairs, or as the source contains them."""
 
 from __future__ import annotations
 
@@ -18,38 +18,41 @@ from pairsift.pairs.readers.caption_lines import is_id
 
 
 class Numbering(Protocol):
-    """What gives a caption its token ids; `to_json` and `read_numbering` keep it in a run's folder."""
+    """A rule that gives a caption its token ids.
+
+    `to_json` and `read_numbering` store it in the folder of a run and read it again.
+    """
 
     @property
     def name(self) -> str:
-        """Name of the text encoder that it belongs to: `words`, `bpe` or `ids`."""
+        """The name of the text encoder that it belongs to: `words`, `bpe` or `ids`."""
         ...
 
     def __len__(self) -> int:
-        """One more than the largest id."""
+        """Return one more than the largest id."""
         ...
 
     def ids(self, caption: str) -> NDArray[np.int32]:
-        """A caption's ids, (length,), at least 1 and at most 512 long."""
+        """Return the ids of a caption, (length,), at least 1 and at most 512 long."""
         ...
 
     def key(self) -> str:
-        """Hexadecimal digest: equal keys mean equal ids."""
+        """Return a hexadecimal digest: equal keys mean equal ids."""
         ...
 
     def to_json(self) -> str:
-        """This as JSON."""
+        """Return this numbering as JSON."""
         ...
 
 
 @dataclass(frozen=True)
 class GivenIds:
-    """Captions that are token ids already, set apart by blanks or commas.
+    """A numbering for captions that are token ids already, separated by spaces or commas.
 
     Attributes:
         size: One more than the largest id.
-        start: Id put before every caption, or None.
-        end: Id put after every caption, or None.
+        start: Id before every caption, or None.
+        end: Id after every caption, or None.
     """
 
     size: int
@@ -60,10 +63,10 @@ class GivenIds:
 
     @classmethod
     def of(cls, captions: Iterable[str], vocabulary: Vocabulary | None = None) -> GivenIds:
-        """Fit the size to the captions and to the vocabulary that their ids come from, which has start and end.
+        """Fit the size to the captions and to the vocabulary of their ids, which also defines start and end.
 
         Raises:
-            InputError: A caption is no list of ids.
+            InputError: A caption is not a list of ids.
         """
         size = max((max(_numbers(caption), default=0) + 1 for caption in captions), default=1)
         if vocabulary is None:
@@ -74,10 +77,10 @@ class GivenIds:
         return self.size
 
     def ids(self, caption: str) -> NDArray[np.int32]:
-        """The caption's ids between start and end, (length,), at most 512 long; a single 0 where there are none.
+        """Return the caption's ids between start and end, (length,), at most 512 long; a single 0 if there are no ids.
 
         Raises:
-            InputError: The caption is no list of ids below `size`.
+            InputError: The caption is not a list of ids below `size`.
         """
         numbers = _numbers(caption)
         if max(numbers, default=0) >= self.size:
@@ -86,19 +89,19 @@ class GivenIds:
         return np.array([*ends[0], *numbers[: MAX_TOKENS - 2], *ends[1]] or [0], np.int32)
 
     def key(self) -> str:
-        """Hexadecimal digest over the start and the end."""
+        """Return a hexadecimal digest over the start and the end."""
         return digest(["ids", str(MAX_TOKENS), str(self.start), str(self.end)])
 
     def to_json(self) -> str:
-        """This as JSON."""
+        """Return this numbering as JSON."""
         return json.dumps({"ids": self.size, "start": self.start, "end": self.end})
 
 
 class IdsEncoder:
-    """Captions as token ids.
+    """A text encoder that returns the token ids of captions.
 
     Args:
-        numbering: What gives them their ids.
+        numbering: The numbering that gives the captions their ids.
     """
 
     dim = 1
@@ -108,19 +111,21 @@ class IdsEncoder:
         self.name, self.numbering = numbering.name, numbering
 
     def key(self) -> str:
-        """Hexadecimal digest over the numbering."""
+        """Return a hexadecimal digest over the numbering."""
         return self.numbering.key()
 
     def encode(self, captions: list[str]) -> list[Array]:
-        """Number the captions' tokens, -> a list of n int32 arrays (length,), length at least 1."""
+        """Convert captions to token ids, -> a list of n int32 arrays (length,), length at least 1."""
         return [self.numbering.ids(caption) for caption in readable(captions)]
 
 
 def read_numbering(text: str) -> Numbering:
-    """What `to_json` wrote, or a vocabulary of the SCAN family (`word2idx`) or a tokenizer of the package tokenizers.
+    """Read a numbering from `to_json`, a vocabulary of the SCAN family, or a tokenizer of the package tokenizers.
+
+    A vocabulary of the SCAN family has the key `word2idx`.
 
     Raises:
-        InputError: It is none of these.
+        InputError: The text is none of these.
     """
     try:
         raw = json.loads(text)

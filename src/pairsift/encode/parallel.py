@@ -1,4 +1,4 @@
-"""Work spread over threads, in order and with bounded memory."""
+"""Work in several threads, in order and with bounded memory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ _Out = TypeVar("_Out")
 
 
 def ordered(work: Callable[[_In], _Out], tasks: Iterable[_In], ahead: int = 2) -> Iterator[_Out]:
-    """Yield `work(task)` for each task in order, worked on by as many threads as torch uses.
+    """Yield `work(task)` for each task in order, computed by as many threads as torch uses.
 
-    Each thread computes on one core. That is faster than to share every operation among all cores, and far faster where
-    other programs need the cores too: no core ever waits for another in the middle of an operation.
+    Each thread computes on one core. This is faster than sharing every operation among all cores. It is far faster if
+    other programs need the cores too, because no core waits for another in the middle of an operation.
 
     Args:
-        work: Called in several threads at once.
-        tasks: Taken one by one, at most `ahead` more than there are threads before a result is asked for.
+        work: Function that is called in several threads at the same time.
+        tasks: Tasks, taken one by one. Before a result is requested, at most `ahead` more tasks are taken than there
+            are threads.
         ahead: See `tasks`.
     """
     count = torch.get_num_threads()
@@ -38,7 +39,10 @@ def ordered(work: Callable[[_In], _Out], tasks: Iterable[_In], ahead: int = 2) -
 
 
 def prefetched(make: Callable[[_In], _Out], tasks: Iterable[_In], depth: int = 2) -> Iterator[_Out]:
-    """Yield `make(task)` for each task in order; a thread makes up to `depth` of them ahead of the one in use."""
+    """Yield `make(task)` for each task in order.
+
+    A thread computes up to `depth` results ahead of the result in use.
+    """
     waiting: deque[Future[_Out]] = deque()
     with ThreadPoolExecutor(1, "prefetch") as thread:
         for task in tasks:
@@ -51,17 +55,17 @@ def prefetched(make: Callable[[_In], _Out], tasks: Iterable[_In], depth: int = 2
 
 @contextmanager
 def _pool(count: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads in which torch uses one core each.
+    """Provide a pool of threads in which torch uses one core each.
 
-    `torch.set_num_threads` holds for the thread that calls it and for threads that start later. So every thread of the
-    pool is started and set here, and then this thread sets again what held before.
+    `torch.set_num_threads` applies to the thread that calls it and to threads that start later. Therefore every thread
+    of the pool is started and set here. After that, this thread restores the previous number.
     """
     before = torch.get_num_threads()
     pool = ThreadPoolExecutor(count, "encode")
     together = threading.Barrier(count)
 
     def settle() -> None:
-        torch.get_num_threads()  # a thread takes over the common number on its first use of torch: let that pass
+        torch.get_num_threads()  # the first use of torch in a thread applies the common number, so it comes first
         torch.set_num_threads(1)
         together.wait(60)  # keeps each thread busy until all have started
 

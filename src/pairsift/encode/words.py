@@ -1,4 +1,4 @@
-"""Words and their ids, for matchers that learn their own word vectors."""
+"""The words and their ids, for matchers that learn word vectors."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ PAD, START, END, UNKNOWN = range(4)
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words and their ids: 0 padding, 1 start, 2 end, 3 unknown, then `words` from 4 on, unless a file decides.
+    """A vocabulary of words and their ids.
+
+    The ids are 0 padding, 1 start, 2 end, 3 unknown, and `words` from 4 on, unless a file defines other ids.
 
     Attributes:
-        words: Known words without the four special ones; most frequent first where they were counted here.
-        splitter: How captions are cut into words: `plain`, `treebank` or `jieba`.
-        numbers: Ids of the four special ones and then of `words`, as a file has them; empty for 0, 1, 2 and so on.
+        words: Known words without the four special words; most frequent first if they were counted here.
+        splitter: Name of the splitter that cuts captions into words: `plain`, `treebank` or `jieba`.
+        numbers: Ids of the four special words and then of `words`, as a file defines them; empty for 0, 1, 2 and so on.
     """
 
     words: tuple[str, ...]
@@ -38,7 +40,9 @@ class Vocabulary:
 
     @classmethod
     def build(cls, captions: Iterable[str], minimum: int = 4, splitter_name: str = "plain") -> Vocabulary:
-        """Keep the words that occur at least `minimum` times; ties in frequency are ordered by spelling.
+        """Build a vocabulary of the words that occur at least `minimum` times.
+
+        Words of equal frequency are ordered by spelling.
 
         Raises:
             InputError: The splitter is unknown or its package is missing.
@@ -49,31 +53,31 @@ class Vocabulary:
         return cls(tuple(sorted(kept, key=lambda word: (-counts[word], word))), splitter_name)
 
     def __len__(self) -> int:
-        """One more than the largest id."""
+        """Return one more than the largest id."""
         return max(self.numbers) + 1 if self.numbers else len(SPECIAL) + len(self.words)
 
     @property
     def ends(self) -> tuple[int, int]:
-        """Ids of start and end."""
+        """The ids of start and end."""
         return (self.numbers[START], self.numbers[END]) if self.numbers else (START, END)
 
     def ids(self, caption: str) -> NDArray[np.int32]:
-        """Ids of start, the caption's words and end, (length,), at least 2 and at most 512 long."""
+        """Return the ids of start, the caption's words and end, (length,), at least 2 and at most 512 long."""
         (start, end), unknown = self.ends, self.numbers[UNKNOWN] if self.numbers else UNKNOWN
         words = splitter(self.splitter).split(caption)[: MAX_TOKENS - 2]
         return np.array([start, *(self._id_of.get(word, unknown) for word in words), end], np.int32)
 
     def key(self) -> str:
-        """Hexadecimal digest over the words and how captions are split."""
+        """Return a hexadecimal digest over the words and the splitter."""
         return digest(["words", splitter(self.splitter).version, str(MAX_TOKENS), self.to_json()])
 
     def to_json(self) -> str:
-        """This vocabulary as JSON."""
+        """Return this vocabulary as JSON."""
         return json.dumps({"special": SPECIAL, "words": self.words, "splitter": self.splitter, "numbers": self.numbers})
 
     @classmethod
     def from_json(cls, text: str) -> Vocabulary:
-        """The reverse of `to_json`.
+        """Read what `to_json` returned.
 
         Raises:
             InputError: The text is not a vocabulary.
@@ -92,11 +96,13 @@ class Vocabulary:
 
     @classmethod
     def from_scan(cls, raw: dict[str, Any], splitter_name: str = "treebank") -> Vocabulary:
-        """A vocabulary as SCAN and its kin store it: `word2idx`, words to ids, which are kept as they are.
+        """Build a vocabulary from the format of SCAN and related methods; the ids stay as they are.
+
+        In this format, `word2idx` maps words to ids.
 
         Args:
-            raw: The file's JSON.
-            splitter_name: How captions are cut into words.
+            raw: Content of the JSON file.
+            splitter_name: Name of the splitter that cuts captions into words.
 
         Raises:
             InputError: `word2idx` is not such a mapping, two words share an id, or start, end or unknown are missing.

@@ -1,4 +1,4 @@
-"""Static word vectors of the package wordllama, whose weights come in its wheel."""
+"""Static word vectors of the package wordllama, whose weights are part of its wheel."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pairsift.errors import InputError
 
 
 class WordLlamaEncoder:
-    """WordLlama's 256-d vectors, averaged over a caption's tokens or kept one per token.
+    """An encoder with WordLlama's 256-d vectors, averaged over the tokens of a caption or kept one per token.
 
-    A caption without any token becomes a vector of zeros (one such token where tokens are kept). Where tokens are kept,
-    a caption is cut after 512 of them.
+    A caption without any token becomes a vector of zeros (one such token if tokens are kept). If tokens are kept, a
+    caption is cut after 512 tokens.
 
     Args:
         tokens: Whether to keep one vector per token.
@@ -47,7 +47,7 @@ class WordLlamaEncoder:
         self._key = digest([steps, self._tokenizer.to_str()], {"embedding": torch.from_numpy(self._vectors)})
 
     def key(self) -> str:
-        """Hexadecimal digest over vectors and tokeniser."""
+        """Return a hexadecimal digest over vectors and tokenizer."""
         return self._key
 
     def encode(self, captions: list[str]) -> Array | list[Array]:
@@ -63,7 +63,7 @@ class WordLlamaEncoder:
         return pooled
 
     def pieces(self, words: list[str]) -> list[int]:
-        """Count the tokens that the tokeniser cuts each word into."""
+        """Return the number of tokens that the tokenizer cuts each word into."""
         return [len(one.ids) for one in self._tokenizer.encode_batch(readable(words), add_special_tokens=False)]
 
     def _nothing(self, rows: int) -> Array:
@@ -71,7 +71,7 @@ class WordLlamaEncoder:
 
 
 def _import_quietly() -> ModuleType:
-    """Import wordllama without letting it set up the program's logging, which it does on import."""
+    """Import wordllama, and undo the setup of the program's logging that the import makes."""
     root = logging.getLogger()
     level, handlers = root.level, list(root.handlers)
     try:

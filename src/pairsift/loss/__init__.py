@@ -1,1 +1,22 @@
-"""Losses as pure functions: one value per pair, nothing reduced."""
+"""Losses as pure functions. Each returns one value per pair and reduces nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pairsift.registry import Entry, Registry
+
+if TYPE_CHECKING:
+    from pairsift.loss.ranking import Hinge, InfoNCE
+
+RANKING_LOSSES: Registry[type[InfoNCE] | type[Hinge]] = Registry(
+    "loss",
+    {
+        "infonce": Entry(
+            "pairsift.loss.ranking:InfoNCE", "symmetric InfoNCE, each pair weighed by its correspondence; the default"
+        ),
+        "hinge": Entry(
+            "pairsift.loss.ranking:Hinge", "triplet hinge whose margin is set by the correspondence (NCR, PC2, PCSR)"
+        ),
+    },
+)

@@ -1,4 +1,4 @@
-"""Losses on the predictions of a pseudo-classifier."""
+"""The losses on the predictions of a pseudo-classifier."""
 
 import math
 
@@ -7,11 +7,13 @@ from torch import Tensor
 
 
 def pseudo_label_loss(image_logits: Tensor, text_logits: Tensor) -> Tensor:
-    """Cross-entropy of each image's prediction against the class its caption chooses (PC2 Eq. 2).
+    """Return the cross-entropy of each image's prediction against the class of its caption (PC2 Eq. 2).
+
+    The class of a caption is the argmax of its logits.
 
     Args:
         image_logits: (B, K).
-        text_logits: (B, K); only its argmax is used, so no gradient reaches it.
+        text_logits: (B, K). Only the argmax is used, so no gradient reaches them.
 
     Returns:
         (B,), at least 0.
@@ -20,11 +22,12 @@ def pseudo_label_loss(image_logits: Tensor, text_logits: Tensor) -> Tensor:
 
 
 def batch_entropy(logits: Tensor) -> Tensor:
-    """Each row's share of -H(mean prediction), so that the mean over the batch is -H (PC2 Eq. 3).
+    """Return one term per row of the negative entropy of the mean prediction (PC2 Eq. 3).
 
         value_i = sum_k p_ik log( (1/B) sum_j p_jk )
 
-    Minimising its mean spreads the classes over the batch, without asking that a single prediction be uncertain.
+    The mean of the values over the batch is -H(mean prediction). Minimising it spreads the predictions over the
+    classes; a single prediction may still be certain.
 
     Args:
         logits: (B, K).
@@ -38,16 +41,19 @@ def batch_entropy(logits: Tensor) -> Tensor:
 
 
 def generalised_cross_entropy(image_logits: Tensor, text_logits: Tensor, gamma: float = 0.7) -> Tensor:
-    """Generalised cross-entropy of each side's prediction against the class that the other side chooses (PCSR Eq. 12).
+    """Return the generalised cross-entropy between the predictions of image and caption (PCSR Eq. 12).
+
+    Each side's prediction is compared with the most likely class of the other side:
 
         (1 - p_i(q^_i)^gamma) / gamma  +  (1 - q_i(p^_i)^gamma) / gamma
 
-    with p of the image, q of the caption and ^ for the most likely class. It goes from the cross-entropy (gamma to 0)
-    to 1 - p (gamma = 1), so that a label which the prediction thinks unlikely pulls less.
+    Here p is the prediction of the image, q the prediction of the caption, and ^ marks the most likely class. Each term
+    tends to the cross-entropy as gamma tends to 0 and equals 1 - p at gamma = 1. With a larger gamma, a label that the
+    prediction considers unlikely has a smaller gradient.
 
     Args:
         image_logits: (B, K).
-        text_logits: (B, K). Both sides have a gradient; the chosen classes have none.
+        text_logits: (B, K). Both predictions have a gradient; the most likely classes have none.
         gamma: In (0, 1].
 
     Returns:

@@ -1,39 +1,39 @@
-"""The two ranking losses that every method can run with."""
+"""The two ranking losses that every method can use."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import inf
-from typing import ClassVar, Literal, Protocol
+from typing import Annotated, ClassVar, Literal, Protocol
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from pairsift.errors import InputError
-from pairsift.loss.hinge import Negatives, hinge, hinge_directions
+from pairsift.loss.hinge import hinge, hinge_directions
 from pairsift.loss.infonce import infonce, infonce_directions
 from pairsift.loss.margin import strength
+from pairsift.options import Options
 
 Reduction = Literal["mean", "sum"]
 
 
 class RankingLoss(Protocol):
-    """A block's similarities and every pair's correspondence in, one loss per pair out."""
+    """A loss that maps the similarities of a block and the correspondence of every pair to one value per pair."""
 
     @property
     def reduction(self) -> Reduction:
-        """How the loop reduces the loss over the pairs."""
+        """The way in which the training loop reduces the loss over the pairs."""
         ...
 
     def __call__(self, similarity: Tensor, scale: Tensor, y: Tensor, exclude: Tensor, warm: bool = False) -> Tensor:
-        """Loss of every pair.
+        """Return the loss of every pair.
 
         Args:
             similarity: (B, B), images in rows, pairs on the diagonal.
             scale: The matcher's inverse temperature, scalar.
             y: Correspondence of every pair in [0, 1], (B,).
-            exclude: True where a row and a column are not each other's negatives, (B, B).
-            warm: Whether the method is warming up (the papers' hinge then takes the mean of all negatives).
+            exclude: True where row i and column j are not negatives of each other, (B, B).
+            warm: Whether the method is in its warm-up. The hinge then takes the mean over all negatives, as in the
+                papers.
 
         Returns:
             (B,), at least 0.
@@ -41,89 +41,60 @@ class RankingLoss(Protocol):
         ...
 
     def observe(self, similarity: Tensor, scale: Tensor, exclude: Tensor) -> Tensor:
-        """The loss by which pairs are divided into clean and noisy, (B,)."""
+        """Return the loss that divides the pairs into clean and noisy, (B,)."""
         ...
 
     def directions(self, similarity: Tensor, scale: Tensor, exclude: Tensor) -> tuple[Tensor, Tensor]:
-        """That loss before its directions meet: image to text, and text to image, (B,) each."""
+        """Return the two directions of the loss of `observe`: image to text and text to image, (B,) each."""
         ...
 
 
-@dataclass(frozen=True)
-class Hinge:
-    """Triplet hinge whose margin is set by the correspondence: margin * (base^y - 1) / (base - 1) (NCR, PC2, PCSR).
-
-    Args:
-        margin: The margin at y = 1, in units of the similarity.
-        negatives: `hardest`, `mean`, or how many of the hardest count, once the warm-up is over.
-        base: Base m of the curve, at least 1; with 1 the margin is proportional to y.
-        reduction: `mean` over the batch, or the papers' `sum`.
-    """
+class Hinge(Options):
+    """The triplet hinge with the margin margin * (base^y - 1) / (base - 1), y the correspondence (NCR, PC2, PCSR)."""
 
     name: ClassVar[str] = "hinge"
-    margin: float = 0.2
-    negatives: Negatives = "hardest"
-    base: float = 10.0
-    reduction: Reduction = "mean"
-
-    def __post_init__(self) -> None:
-        if isinstance(self.negatives, str) and self.negatives not in ("mean", "hardest"):
-            raise InputError(f"hinge.negatives is {self.negatives!r}; it must be mean, hardest or a number from 1")
-        if not isinstance(self.negatives, str) and self.negatives < 1:
-            raise InputError(f"hinge.negatives is {self.negatives}; it must be mean, hardest or a number from 1")
-        if not 0 <= self.margin < inf:
-            raise InputError(f"hinge.margin is {self.margin}; it must be at least 0, and finite")
-        _check(self)
+    margin: float = Field(default=0.2, ge=0, description="The margin at y = 1, in units of the similarity.")
+    negatives: Annotated[int, Field(ge=1)] | Literal["mean", "hardest"] = Field(
+        default="hardest", description="Which negatives count once the warm-up is over, or how many of the hardest."
+    )
+    base: float = Field(
+        default=10.0, ge=1, description="Base m of the curve; with 1 the margin is proportional to the correspondence."
+    )
+    reduction: Reduction = Field(
+        default="mean", description="How the loss is reduced over the batch; the papers' is sum."
+    )
 
     def __call__(self, similarity: Tensor, scale: Tensor, y: Tensor, exclude: Tensor, warm: bool = False) -> Tensor:
-        """See `RankingLoss`; the temperature is not used."""
+        """Return the loss of every pair, as in `RankingLoss`; `scale` is not used."""
         return hinge(similarity, self.margin * strength(y, self.base), "mean" if warm else self.negatives, exclude)
 
     def observe(self, similarity: Tensor, scale: Tensor, exclude: Tensor) -> Tensor:
-        """Mean hinge over all negatives at the full margin."""
+        """Return the hinge at the full margin, averaged over all negatives, (B,)."""
         captions, images = self.directions(similarity, scale, exclude)
         return captions + images
 
     def directions(self, similarity: Tensor, scale: Tensor, exclude: Tensor) -> tuple[Tensor, Tensor]:
-        """`observe` is their sum."""
+        """Return the two directions of `observe`, (B,) each; `observe` is their sum."""
         return hinge_directions(similarity, torch.full_like(similarity.diagonal(), self.margin), "mean", exclude)
 
 
-@dataclass(frozen=True)
-class InfoNCE:
-    """Symmetric InfoNCE at the matcher's temperature; the correspondence weights the pair by the same curve.
-
-    Args:
-        base: Base m of the curve (base^y - 1) / (base - 1); with 1 the weight is y itself.
-        reduction: `mean` over the batch, or `sum`.
-    """
+class InfoNCE(Options):
+    """The symmetric InfoNCE at the matcher's temperature; each pair is weighted by `strength` of its correspondence."""
 
     name: ClassVar[str] = "infonce"
-    base: float = 10.0
-    reduction: Reduction = "mean"
-
-    def __post_init__(self) -> None:
-        _check(self)
+    base: float = Field(
+        default=10.0, ge=1, description="Base m of the curve; with 1 the weight is the correspondence itself."
+    )
+    reduction: Reduction = Field(default="mean", description="How the loss is reduced over the batch.")
 
     def __call__(self, similarity: Tensor, scale: Tensor, y: Tensor, exclude: Tensor, warm: bool = False) -> Tensor:
-        """See `RankingLoss`."""
+        """Return the loss of every pair, as in `RankingLoss`; `warm` is not used."""
         return strength(y, self.base) * infonce(similarity * scale, exclude)
 
     def observe(self, similarity: Tensor, scale: Tensor, exclude: Tensor) -> Tensor:
-        """Unweighted InfoNCE."""
+        """Return the unweighted InfoNCE, (B,)."""
         return infonce(similarity * scale, exclude)
 
     def directions(self, similarity: Tensor, scale: Tensor, exclude: Tensor) -> tuple[Tensor, Tensor]:
-        """`observe` is their mean."""
+        """Return the two directions of `observe`, (B,) each; `observe` is their mean."""
         return infonce_directions(similarity * scale, exclude)
-
-
-def _check(loss: Hinge | InfoNCE) -> None:
-    """Refuse what no ranking loss can run with."""
-    if not 1 <= loss.base < inf:
-        raise InputError(f"{loss.name}.base is {loss.base}; it must be at least 1, and finite")
-    if loss.reduction not in ("mean", "sum"):
-        raise InputError(f"{loss.name}.reduction is {loss.reduction!r}; it must be mean or sum")
-
-
-RANKING_LOSSES: dict[str, type[Hinge] | type[InfoNCE]] = {"infonce": InfoNCE, "hinge": Hinge}

@@ -1,4 +1,4 @@
-"""The similarity vectors of SGR and SAF, without keeping a single attended vector."""
+"""The similarity vectors of SGR and SAF, computed without keeping the attended vectors."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from torch import Tensor
 
 from pairsift.match.kernels import accumulate, blocks, live, mapped
 
-TINY = 1e-6  # length below which a vector is not scaled up further
+TINY = 1e-6  # lower limit of the length that a vector is divided by
 
 
 def aligned(weights: Tensor, context: Tensor, words: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Similarity vectors of attended vectors with words (Diao et al., AAAI 2021, Eq. 1 and 6).
+    """Return the similarity vectors of attended vectors with words (Diao et al., AAAI 2021, Eq. 1 and 6).
 
         s_ij = unit( W (c_ij - t_j)^2 + b ),    c_ij = sum_r weights_ijr v_ir
 
-    The difference is one product with the words as its start, squared in place and multiplied by W while it lies in the
-    cache: dim floats for each image and word are written and read once. The backward pass makes them again from the
-    weights, which costs R / (S + R) of the forward pass, instead of keeping them, and leaves out the pairs without a
-    gradient where they are many.
+    One matrix product, accumulated onto the words, gives the difference. It is squared in place and multiplied by W
+    while it is in the cache, so the dim floats of each image and word are written and read once. They are not kept: the
+    backward pass computes them again from the weights, which costs R / (S + R) of the forward pass. Where many pairs
+    have no gradient, the backward pass skips them.
 
     Args:
-        weights: (n, m, L, R); the length of c_ij is theirs, so whoever wants it 1 divides by it beforehand.
+        weights: (n, m, L, R). They determine the length of c_ij; for unit length, divide them by it beforehand.
         context: v, (n, R, dim).
-        words: t, (1, m, L, dim), the same for all contexts, or (n, m, L, dim), each context's own.
-        weight: W, (S, dim), in any precision; products run in that of `context`.
+        words: t, (1, m, L, dim) if all contexts share them, or (n, m, L, dim) with separate words for each context.
+        weight: W, (S, dim), in any precision. Products run in the precision of `context`.
         bias: b, (S,).
 
     Returns:
-        (n, m, L, S), unit length, in the precision of `context`.
+        (n, m, L, S), of unit length, in the precision of `context`.
     """
     result: Tensor = _Aligned.apply(weights, context, words, weight, bias)  # type: ignore[no-untyped-call]
     return result
@@ -74,7 +74,7 @@ class _Aligned(torch.autograd.Function):
 def _gradients(
     gradient: Tensor, weights: Tensor, context: Tensor, words: Tensor, weight: Tensor, out: Tensor, inverse: Tensor
 ) -> tuple[Tensor, ...]:
-    """Gradients of all that `aligned` takes, from that of its result, (n, m, L, S)."""
+    """Compute the gradients of all inputs of `aligned` from the gradient of its result, (n, m, L, S)."""
     w, shared = weight.to(context.dtype), len(words) == 1
     of_weights, of_context = torch.empty_like(weights), torch.empty_like(context)
     of_words, of_weight, of_bias = (torch.zeros_like(one) for one in (words, weight, weight[:, 0]))
@@ -95,7 +95,7 @@ def _gradients(
 
 
 def _difference(weights: Tensor, context: Tensor, words: Tensor) -> Tensor:
-    """c - t, (n, q, dim)."""
+    """Return c - t, (n, q, dim)."""
     return torch.baddbmm(words.expand(len(weights), -1, -1), weights, context, beta=-1)
 
 

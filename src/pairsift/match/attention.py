@@ -1,4 +1,4 @@
-"""Self-attention that makes one global vector of an item's tokens (Diao et al., AAAI 2021)."""
+"""The self-attention that computes one global vector from the tokens of an item (Diao et al., AAAI 2021)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ RegionNorm = Literal["slot", "feature"]
 
 
 class TextAttention(nn.Module):
-    """Words weighted by how they go with their mean.
+    """A self-attention over words, with weights from each word and the mean of all words.
 
         t = unit( sum_l a_l t_l ),    a = softmax_l( w . [ tanh(W_l t_l + b_l) * tanh(W_g mean(t) + b_g) ] + b )
 
     Args:
         dim: Length of a token.
-        dropout: Probability of dropping an entry behind a tanh, [0, 1).
+        dropout: Probability of dropping an entry after a tanh, [0, 1).
     """
 
     def __init__(self, dim: int, dropout: float) -> None:
@@ -31,11 +31,11 @@ class TextAttention(nn.Module):
         self.mean = MeanPool()
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Global vectors, unit length.
+        """Return the global vectors, of unit length.
 
         Args:
             tokens: (n, length, dim), 0 at padding.
-            mask: True at real tokens, at least one each, (n, length).
+            mask: True at real tokens, at least one per item, (n, length).
 
         Returns:
             (n, dim).
@@ -46,28 +46,29 @@ class TextAttention(nn.Module):
         return unit((weights[:, None].to(tokens.dtype) @ tokens).squeeze(1))
 
     def norm_local(self, x: Tensor, mask: Tensor) -> Tensor:
-        """What stands before the tanh of the tokens, (n, length, dim); nothing for texts."""
+        """Normalise the tokens before their tanh, (n, length, dim); for texts, return them unchanged."""
         return x
 
     def norm_whole(self, x: Tensor) -> Tensor:
-        """What stands before the tanh of their mean, (n, dim); nothing for texts."""
+        """Normalise the mean of the tokens before its tanh, (n, dim); for texts, return it unchanged."""
         return x
 
 
 class ImageAttention(TextAttention):
-    """The same over regions, with batch norms before each tanh.
+    """A self-attention over regions, as `TextAttention` but with a batch norm before each tanh.
 
-    The paper's norm of the regions takes a region's place for the channel (`slot`), which fixes their number and gives
-    their order a meaning. `feature` normalises each entry over all real regions instead.
+    The batch norm of the paper uses the position of a region as the channel (`slot`). This needs the same number of
+    regions in every image, and it gives the order of the regions a meaning. `feature` normalises each entry over all
+    real regions instead.
 
     Args:
         dim: Length of a token.
-        dropout: Probability of dropping an entry behind a tanh, [0, 1).
-        regions: Regions of every image; None where they differ.
-        norm: The norm of the regions; None takes `slot` where `regions` is known.
+        dropout: Probability of dropping an entry after a tanh, [0, 1).
+        regions: Number of regions of every image; None where the number differs.
+        norm: Batch norm of the regions; None selects `slot` where `regions` is known, else `feature`.
 
     Raises:
-        InputError: `slot` without a fixed number of regions, or no such norm.
+        InputError: `norm` is `slot` without a fixed number of regions, or there is no such norm.
     """
 
     def __init__(self, dim: int, dropout: float, regions: int | None, norm: RegionNorm | None) -> None:
@@ -81,7 +82,11 @@ class ImageAttention(TextAttention):
         self.whole_norm = RowNorm(dim)
 
     def norm_local(self, x: Tensor, mask: Tensor) -> Tensor:
-        """The regions' batch norm, (n, length, dim); with `feature` 0 at padding."""
+        """Apply the batch norm of the regions, (n, length, dim); with `feature` padding becomes 0.
+
+        Raises:
+            InputError: The norm is `slot`, and the images do not have the expected number of regions.
+        """
         if self.slots:
             if x.shape[1] != self.slots or not bool(mask.all()):
                 raise InputError(f"these images do not have {self.slots} regions each; use region_norm feature")
@@ -92,6 +97,6 @@ class ImageAttention(TextAttention):
         return out
 
     def norm_whole(self, x: Tensor) -> Tensor:
-        """The mean's batch norm, (n, dim)."""
+        """Apply the batch norm of the mean, (n, dim)."""
         whole: Tensor = self.whole_norm(x)
         return whole

@@ -1,18 +1,19 @@
-"""What every matcher offers, and the codes it works on."""
+"""The interface of all matchers, and the codes that they compute."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from pairsift.encode.features import Items
+from pairsift.options import Options
 
 ImageKind = Literal["vector", "regions", "pixels"]
 TextKind = Literal["vector", "tokens", "ids", "text"]
@@ -20,14 +21,14 @@ TextKind = Literal["vector", "tokens", "ids", "text"]
 
 @dataclass(frozen=True)
 class Codes:
-    """What a matcher's encoder made of a batch of images or of texts.
+    """The codes of a batch of images or of texts, computed by the encoder of a matcher.
 
     Attributes:
         vectors: Global vectors of unit length, (n, d).
         tokens: Region or word codes, (n, length, d); None where the matcher needs only the vectors.
         mask: True at real tokens, (n, length).
-        grams: Inner products of each item's tokens with each other, (n, length, length), where a similarity has made
-            them for all its blocks.
+        grams: Gram matrix of the tokens of each item, (n, length, length); None unless a similarity has computed them
+            for all its blocks.
     """
 
     vectors: Tensor
@@ -39,13 +40,13 @@ class Codes:
         return len(self.vectors)
 
     def rows(self, index: Tensor | slice) -> Codes:
-        """The codes of these items, in this order."""
+        """Return the codes of these items, in this order."""
         pick = [None if part is None else part[index] for part in (self.tokens, self.mask, self.grams)]
         return Codes(self.vectors[index], *pick)
 
     @staticmethod
     def join(parts: Sequence[Codes]) -> Codes:
-        """Put batches one after the other, padding tokens to the longest."""
+        """Concatenate batches, and pad tokens to the longest item."""
         if len(parts) == 1:
             return parts[0]
         if parts[0].tokens is None:
@@ -62,21 +63,23 @@ class Codes:
 
 
 class Matcher(nn.Module, ABC):
-    """Two encoders and a similarity.
+    """The base class of matchers: two encoders and a similarity.
 
     Attributes:
-        name: What the command line calls it.
-        image_kind: The features of an image that it takes, or `pixels`.
-        text_kind: The features of a text that it takes, or `text`, which it numbers itself.
-        factorises: Whether the similarity is the inner product of the global vectors; then search uses an index.
-        has_tokens: Whether codes carry tokens beside the global vector.
-        starts_trained: Whether its similarities mean something before any training here.
-        preset: Name of the methods' preset that suits it.
-        head_speed: How many times as fast as the matcher a method's own trainable part learns.
-        dim: Length of a global vector, and of a token where there are tokens.
+        name: Name of the matcher on the command line.
+        options: Type of the options that the constructor takes; `Options` itself where it takes none.
+        image_kind: Kind of image features that the matcher takes, or `pixels`.
+        text_kind: Kind of text features that the matcher takes, or `text` where the matcher brings a tokenizer.
+        factorises: Whether the similarity is the inner product of the global vectors. If so, search uses an index.
+        has_tokens: Whether the codes contain tokens in addition to the global vector.
+        starts_trained: Whether the similarities are useful before any training with pairsift.
+        preset: Name of the method preset for this matcher.
+        head_speed: Learning rate of the trainable part of a method, as a multiple of that of the matcher.
+        dim: Length of a global vector, and of a token where the codes contain tokens.
     """
 
     name: ClassVar[str]
+    options: ClassVar[type[Options]] = Options
     image_kind: ClassVar[ImageKind]
     text_kind: ClassVar[TextKind]
     factorises: ClassVar[bool] = True
@@ -87,60 +90,60 @@ class Matcher(nn.Module, ABC):
     dim: int
 
     @classmethod
-    def check(cls, options: Mapping[str, Any]) -> None:
-        """Refuse options of the constructor that cannot be used, before any work.
+    def check(cls, options: Options) -> None:
+        """Raise an error if the options cannot be used, before any work is done.
 
         Raises:
-            InputError: One cannot.
+            InputError: An option cannot be used.
         """
         return None
 
     @abstractmethod
     def encode_images(self, items: Items) -> Codes:
-        """Codes of a batch of images, (n, ...)."""
+        """Return the codes of a batch of images, (n, ...)."""
 
     @abstractmethod
     def encode_texts(self, items: Items) -> Codes:
-        """Codes of a batch of texts, (n, ...)."""
+        """Return the codes of a batch of texts, (n, ...)."""
 
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
-        """Similarity of every image with every text, (n_images, n_texts), float32 at least."""
+        """Return the similarity of every image with every text, (n_images, n_texts), at least float32."""
         return products(images.vectors, texts.vectors)
 
     def pair_similarity(self, images: Codes, texts: Codes) -> Tensor:
-        """Similarity of every image with the text in the same place, (n,)."""
+        """Return the similarity of every image with the text at the same position, (n,)."""
         return (full(images.vectors) * full(texts.vectors)).sum(1)
 
     def logits(self, images: Codes, texts: Codes) -> Tensor:
-        """Scores of every image with every text before they are squashed, (n_images, n_texts), any real number."""
+        """Return the unbounded scores of every image with every text, before any sigmoid, (n_images, n_texts)."""
         return self.similarity(images, texts) * self.scale()
 
     def intra_similarity(self, codes: Codes) -> Tensor:
-        """Similarity of every item with every item of the same kind, (n, n)."""
+        """Return the similarity of every item with every item of the same kind, (n, n)."""
         return products(codes.vectors, codes.vectors)
 
     def scale(self) -> Tensor:
-        """Inverse temperature for losses with a softmax, scalar; a constant 1 / 0.07 unless the matcher learns it."""
+        """Return the inverse temperature for losses with a softmax, a scalar: 1 / 0.07 unless the matcher learns it."""
         return torch.full((), 1 / 0.07, device=next(self.parameters()).device)
 
 
 def products(left: Tensor, right: Tensor) -> Tensor:
-    """Inner products of rows, in float32 at least: in half precision many would be the same."""
+    """Return the inner products of rows, in float32 at least, because in half precision many would be equal."""
     with torch.autocast(left.device.type, enabled=False):
         return full(left) @ full(right).T
 
 
 def inverse_temperature(logarithm: Tensor) -> Tensor:
-    """exp of a learned logarithm, at most 100; at the limit the gradient still passes, so that it can come back."""
+    """Return exp of a learned logarithm, limited to 100; the gradient is not cut off at the limit."""
     beyond = (logarithm - math.log(100.0)).clamp(min=0)
     return (logarithm - beyond.detach()).exp()
 
 
 def full(x: Tensor) -> Tensor:
-    """x in float32 where it has less precision."""
+    """Return x in float32 where its precision is lower, else unchanged."""
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
 def unit(x: Tensor) -> Tensor:
-    """x scaled to unit length along its last axis; an all-zero row stays zero, with a gradient that is finite."""
+    """Scale x to unit length along its last axis; an all-zero row stays zero and has a finite gradient."""
     return x / (x.square().sum(-1, keepdim=True) + 1e-12).sqrt()

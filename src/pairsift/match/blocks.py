@@ -1,4 +1,4 @@
-"""Similarities that need both sides' tokens, block by block and without computing any padding."""
+"""Similarities that need the tokens of both sides, computed block by block and without padding."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ CompareProducts = Callable[[attend.Products], Tensor]
 def cross(compare: Compare, images: Codes, texts: Codes, cells: int = 2**20, finish: Finish | None = None) -> Tensor:
     """Compare every image with every text.
 
-    The texts are grouped by length, so that `compare` sees no padded word, and cut so that a block has about `cells`
-    pairs of an image and a word.
+    The texts are grouped by length, so `compare` gets no padded words. A block has about `cells` pairs of an image and
+    a word.
 
     Args:
-        compare: Takes n images and m texts whose tokens (1, m, length, d) have no mask; returns (n, m, ...).
+        compare: Function of n images and of m texts whose tokens (1, m, length, d) have no mask; it returns
+            (n, m, ...).
         images: n_images codes with tokens.
-        texts: n_texts codes with tokens; the real ones of a text come first.
-        cells: Size of a block.
-        finish: Where given, turns what `compare` returned for all the blocks, (n, m, ...) each, into what is wanted.
+        texts: n_texts codes with tokens; the real tokens of a text come first.
+        cells: Size of a block, in pairs of an image and a word.
+        finish: Optional function of the list of all results of `compare`, (n, m, ...) each; it returns a list with one
+            result in place of each.
 
     Returns:
         (n_images, n_texts, ...).
@@ -53,12 +55,12 @@ def cross(compare: Compare, images: Codes, texts: Codes, cells: int = 2**20, fin
 
 
 def paired(compare: Compare, images: Codes, texts: Codes, cells: int = 2**20, finish: Finish | None = None) -> Tensor:
-    """Compare every image with the text in the same place.
+    """Compare every image with the text at the same position.
 
     Args:
-        compare: As in `cross`; here its texts' tokens are (m, 1, length, d), one text for each of its images.
+        compare: As in `cross`, but the tokens of the texts are (m, 1, length, d), one text per image.
         images: n codes with tokens.
-        texts: n codes with tokens; the real ones of a text come first.
+        texts: n codes with tokens; the real tokens of a text come first.
         cells: Size of a block, in pairs of an image and a word.
         finish: As in `cross`.
 
@@ -80,13 +82,14 @@ def paired(compare: Compare, images: Codes, texts: Codes, cells: int = 2**20, fi
 def cross_products(compare: CompareProducts, images: Codes, texts: Codes, cells: int = 2**20) -> Tensor:
     """Compare every image with every text by the inner products of their tokens.
 
-    As `cross`, but all the affinities of a block come from one multiplication: one for each length would read and write
-    the images' tokens and their gradients as often as there are lengths, which takes about three times as long.
+    This works like `cross`, but one matrix product gives all affinities of a block. A product for each length would
+    read and write the tokens of the images and their gradients once per length, which takes about three times as long.
 
     Args:
-        compare: Takes the products of n images (contexts) and m texts of one length (queries); returns (n, m, ...).
-        images: n_images codes with tokens; padded ones are 0.
-        texts: n_texts codes with tokens; the real ones of a text come first.
+        compare: Function of the products of n images (contexts) and m texts of equal length (queries); it returns
+            (n, m, ...).
+        images: n_images codes with tokens; padded tokens are 0.
+        texts: n_texts codes with tokens; the real tokens of a text come first.
         cells: Size of a block, in pairs of an image and a word.
 
     Returns:
@@ -120,12 +123,12 @@ def cross_products(compare: CompareProducts, images: Codes, texts: Codes, cells:
 
 
 def paired_products(compare: CompareProducts, images: Codes, texts: Codes, cells: int = 2**20) -> Tensor:
-    """Compare every image with the text in the same place by the inner products of their tokens.
+    """Compare every image with the text at the same position by the inner products of their tokens.
 
     Args:
-        compare: As in `cross_products`; its products are of n images with one text each.
-        images: n codes with tokens; padded ones are 0.
-        texts: n codes with tokens; the real ones of a text come first.
+        compare: As in `cross_products`, but for the products of n images with one text each.
+        images: n codes with tokens; padded tokens are 0.
+        texts: n codes with tokens; the real tokens of a text come first.
         cells: Size of a block, in pairs of an image and a word.
 
     Returns:
@@ -142,7 +145,7 @@ def paired_products(compare: CompareProducts, images: Codes, texts: Codes, cells
 
 
 def by_length(texts: Codes) -> Iterator[tuple[Tensor, Codes]]:
-    """Groups of texts of equal length, shortest first: their places, (m,), and their codes without a mask."""
+    """Yield groups of texts of equal length, shortest first: their places, (m,), and their codes without a mask."""
     assert texts.tokens is not None
     if texts.mask is None:
         yield torch.arange(len(texts), device=texts.vectors.device), texts
@@ -157,7 +160,7 @@ def by_length(texts: Codes) -> Iterator[tuple[Tensor, Codes]]:
 
 
 def front(codes: Codes) -> Codes:
-    """The codes with each item's real tokens first and zeros behind them, and no mask where all are real."""
+    """Move the real tokens of each item to the front and set the others to 0; drop the mask where all are real."""
     if codes.tokens is None or codes.mask is None or bool(codes.mask.all()):
         return Codes(codes.vectors, codes.tokens)
     order = (~codes.mask).sort(dim=1, stable=True).indices
@@ -167,7 +170,7 @@ def front(codes: Codes) -> Codes:
 
 
 def split(codes: Codes, size: int) -> list[Codes]:
-    """The codes in parts of at most `size` items."""
+    """Cut the codes into parts of at most `size` items."""
     if len(codes) <= size:
         return [codes]
     vectors = torch.split(codes.vectors, size)
@@ -177,12 +180,12 @@ def split(codes: Codes, size: int) -> list[Codes]:
 
 
 def _first(codes: Codes, axis: int) -> Codes:
-    """The codes with an axis of length 1 put before (0) or behind (1) their own."""
+    """Insert an axis of length 1 before (0) or after (1) the axis of the items."""
     assert codes.tokens is not None
     return Codes(codes.vectors.unsqueeze(axis), codes.tokens.unsqueeze(axis))
 
 
 def in_order(parts: list[Tensor], places: Tensor, axis: int) -> Tensor:
-    """The parts side by side along an axis, each entry back in its place."""
+    """Concatenate the parts along an axis and move each entry to its place in `places`."""
     whole = torch.cat(parts, axis)
     return whole.index_select(axis, places.argsort())

@@ -1,89 +1,100 @@
-"""CLIP, fine-tuned from pixels and text."""
+"""The CLIP matcher, fine-tuned on pixels and text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as recomputed
 
 from pairsift.encode.features import Items
 from pairsift.encode.front import Front
-from pairsift.errors import InputError
 from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, inverse_temperature, unit
+from pairsift.options import Options
 
 Freeze = Literal["none", "image", "text", "towers"]
 Tower = Callable[[Tensor], Tensor]
 
-AT_ONCE = 64  # items that go through a tower together where no gradient is wanted
+AT_ONCE = 64  # items per pass through a tower without gradients, where `micro_batch` is 0
+
+
+class ClipOptions(Options):
+    """The options of `Clip`."""
+
+    checkpoint: str = Field(
+        default="openai/clip-vit-base-patch32",
+        description="A folder in transformers' layout, or an id on the Hugging Face hub, of a CLIP.",
+    )
+    freeze: Freeze = Field(
+        default="none",
+        description="Which towers stay as they are; the projections and the temperature learn in any case.",
+    )
+    micro_batch: int = Field(
+        default=64,
+        ge=0,
+        description="Images, or captions, that go through a tower together where there is a gradient; 0 for the whole "
+        "batch. In the backward pass each part is computed again, so that only one part's activations are in memory, "
+        "for up to half as much time again; the loss sees the whole batch in any case.",
+    )
 
 
 class Clip(Matcher):
-    """A pretrained transformer on pixels and one on text, a projection each, cosine, learned temperature: CLIP.
+    """The CLIP model: pretrained transformers for pixels and text, projections, cosine and learned temperature.
 
-    Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021. It learns the
-    weights of a checkpoint further. Two networks of one run start alike and differ by the order of their batches.
+    Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021. Training continues
+    from the weights of a checkpoint. The two networks of a run start with equal weights and differ only by the order of
+    their batches.
 
     Args:
-        checkpoint: A folder in transformers' layout, or an id on the Hugging Face hub, of a CLIP.
-        freeze: Which towers stay as they are: `none`, `image`, `text` or both `towers`. The projections and the
-            temperature learn in any case.
-        micro_batch: Images, or captions, that go through a tower together where there is a gradient; 0 for the whole
-            batch. In the backward pass each part is computed again, so that only one part's activations are in memory,
-            for up to half as much time again; the loss sees the whole batch in any case.
-        pretrained: Whether the checkpoint's weights are read.
+        options: See `ClipOptions`.
+        pretrained: Whether to read the weights of the checkpoint.
 
     Raises:
-        InputError: There is no such checkpoint, or an option is not possible.
+        InputError: There is no such checkpoint.
     """
 
     name: ClassVar[str] = "clip"
+    options: ClassVar[type[Options]] = ClipOptions
     image_kind: ClassVar[ImageKind] = "pixels"
     text_kind: ClassVar[TextKind] = "text"
     preset: ClassVar[str] = "clip"
     starts_trained: ClassVar[bool] = True
-    head_speed: ClassVar[float] = 1000.0  # a head starts from nothing, the towers from weights that are nearly right
+    head_speed: ClassVar[float] = 1000.0  # a head starts untrained, the towers start pretrained
     model: Any
     mean: Tensor
     std: Tensor
 
-    def __init__(
-        self,
-        checkpoint: str = "openai/clip-vit-base-patch32",
-        freeze: Freeze = "none",
-        micro_batch: int = 64,
-        pretrained: bool = True,
-    ) -> None:
+    def __init__(self, options: ClipOptions = ClipOptions(), pretrained: bool = True) -> None:
         super().__init__()
-        _demand(freeze, micro_batch)
-        front = Front(checkpoint, pretrained)
+        front = Front(options.checkpoint, pretrained)
         self.model = front.model()
         self.dim = int(front.config.projection_dim)
-        self.micro_batch = micro_batch
+        self.micro_batch = options.micro_batch
         self.register_buffer("mean", torch.tensor(front.mean).view(3, 1, 1) / front.factor, persistent=False)
         self.register_buffer("std", torch.tensor(front.std).view(3, 1, 1) / front.factor, persistent=False)
         towers = {"image": self.model.vision_model, "text": self.model.text_model}
-        self._frozen: list[nn.Module] = [tower for side, tower in towers.items() if freeze in (side, "towers")]
+        self._frozen: list[nn.Module] = [tower for side, tower in towers.items() if options.freeze in (side, "towers")]
         for tower in self._frozen:
             tower.requires_grad_(False)
 
     @classmethod
-    def check(cls, options: Mapping[str, Any]) -> None:
-        """Look at the options and at all of the checkpoint but its weights."""
-        _demand(options["freeze"], options["micro_batch"])
-        Front(options["checkpoint"])
+    def check(cls, options: Options) -> None:
+        """Check the checkpoint, except for the values of its weights."""
+        assert isinstance(options, ClipOptions)
+        Front(options.checkpoint)
 
     def train(self, mode: bool = True) -> Clip:
-        """Training mode for all but the frozen towers."""
+        """Set training or evaluation mode; frozen towers stay in evaluation mode."""
         super().train(mode)
         for tower in self._frozen:
             tower.eval()
         return self
 
     def encode_images(self, items: Items) -> Codes:
-        """Unit vectors of images, (n, 3, height, width) bytes -> (n, dim)."""
+        """Return unit vectors of images, (n, 3, height, width) bytes to (n, dim)."""
 
         def tower(pixels: Tensor) -> Tensor:
             scaled = (pixels.to(self.mean.dtype) - self.mean) / self.std
@@ -94,9 +105,9 @@ class Clip(Matcher):
         return Codes(unit(full(self.model.visual_projection(pooled))))
 
     def encode_texts(self, items: Items) -> Codes:
-        """Unit vectors of captions, (n, length) token ids -> (n, dim).
+        """Return unit vectors of captions, (n, length) token ids to (n, dim).
 
-        Attention looks back only and the last token is read, so that padding needs no mask.
+        Padding needs no mask, because attention is causal and the vector is read at the last real token.
         """
 
         def tower(ids: Tensor) -> Tensor:
@@ -107,7 +118,7 @@ class Clip(Matcher):
         return Codes(unit(full(self.model.text_projection(pooled))))
 
     def _in_parts(self, tower: Tower, values: Tensor, module: nn.Module) -> Tensor:
-        """What a tower pools of each item, (n, width), part after part."""
+        """Return the pooled output of a tower for each item, (n, width), computed in parts."""
         if module in self._frozen or not torch.is_grad_enabled():
             with torch.no_grad():
                 return torch.cat([tower(part) for part in torch.split(values, self.micro_batch or AT_ONCE)])
@@ -117,12 +128,5 @@ class Clip(Matcher):
         return torch.cat([recomputed(tower, part, use_reentrant=False) for part in parts])
 
     def scale(self) -> Tensor:
-        """The learned inverse temperature, at most 100 as in the paper."""
+        """Return the learned inverse temperature, at most 100 as in the paper."""
         return inverse_temperature(self.model.logit_scale)
-
-
-def _demand(freeze: str, micro_batch: int) -> None:
-    if freeze not in ("none", "image", "text", "towers"):
-        raise InputError(f"clip.freeze is {freeze!r}; it must be none, image, text or towers")
-    if micro_batch < 0:
-        raise InputError(f"clip.micro_batch is {micro_batch}; it must be at least 0")

@@ -1,4 +1,4 @@
-"""Pooling that learns how much the highest, the second highest, ... value of every channel counts."""
+"""A pooling with learned weights for the highest, the second highest, ... value of every channel."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-WIDTH = 32  # of the position encodings and of the GRU over them
+WIDTH = 32  # width of the position encodings and of the GRU over them
 TEMPERATURE = 0.1
 
 
 class GeneralizedPool(nn.Module):
     """The generalized pooling operator (Chen et al., Learning the Best Pooling Strategy for VSE, CVPR 2021).
 
-    Every channel is sorted over an item's tokens by itself, and the k-th highest value of each is weighted by theta_k:
+    Each channel is sorted separately over the tokens of an item, and its k-th highest value is weighted by theta_k:
 
         v_c = sum_k theta_k max_k(x_1c, ..., x_Lc),    theta = softmax_k( score(GRU(p_1, ..., p_L))_k / 0.1 )
 
-    p_k is a sinusoidal encoding of the position k. theta depends on L alone: mean and maximum are two special cases.
+    p_k is a sinusoidal encoding of the position k. theta depends only on L. Mean and maximum are special cases.
     """
 
     def __init__(self) -> None:
@@ -28,11 +28,11 @@ class GeneralizedPool(nn.Module):
         self.score = nn.Linear(WIDTH, 1, bias=False)
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Pool each item's tokens into one vector.
+        """Pool the tokens of each item into one vector.
 
         Args:
             tokens: (n, length, d).
-            mask: True at real tokens, wherever they stand, (n, length).
+            mask: True at real tokens, at any positions, (n, length).
 
         Returns:
             (n, d); 0 for an item without tokens.
@@ -46,14 +46,14 @@ class GeneralizedPool(nn.Module):
         return (ordered @ theta[..., None].to(ordered.dtype)).squeeze(-1)
 
     def weights(self, lengths: Tensor, width: int) -> Tensor:
-        """theta for items of these lengths.
+        """Return theta for items of these lengths.
 
         Args:
             lengths: Each from 1 to `width`, (m,).
             width: Length of a row of the result.
 
         Returns:
-            (m, width); a row sums to 1 over its length and is 0 beyond.
+            (m, width). A row sums to 1 over its length and is 0 beyond it.
         """
         encoded = positions(width).to(self.score.weight).expand(len(lengths), -1, -1)
         packed = pack_padded_sequence(encoded, lengths.cpu(), batch_first=True, enforce_sorted=False)
@@ -64,7 +64,7 @@ class GeneralizedPool(nn.Module):
 
 
 def positions(length: int) -> Tensor:
-    """Sinusoidal encodings of the positions 0, 1, ...: sine and cosine in turn, (length, 32), float64."""
+    """Return sinusoidal encodings of the positions 0, 1, ..., with sine and cosine in turn, (length, 32), float64."""
     rate = torch.exp(torch.arange(0, WIDTH, 2, dtype=torch.float64) * (-math.log(10000.0) / WIDTH))
     angle = torch.arange(length, dtype=torch.float64)[:, None] * rate
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)

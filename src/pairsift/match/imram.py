@@ -1,4 +1,4 @@
-"""Cross attention in several rounds, whose queries remember what they saw: IMRAM."""
+"""Iterative cross attention with queries that are updated in each round: IMRAM."""
 
 from __future__ import annotations
 
@@ -6,76 +6,76 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from pairsift.errors import InputError
 from pairsift.match import attend, blocks, sparing
 from pairsift.match.base import Codes, full
-from pairsift.match.states import Linear, RegionsAndWords, Words
+from pairsift.match.states import Linear, RegionsAndWords, Words, WordSizes
+from pairsift.options import Options
 
-CELLS = {"cpu": 2048}  # pairs of a context and a query token in a block: on a CPU, its gates should stay in the cache
+CELLS = {"cpu": 2048}  # pairs of a context and a query token per block; on a CPU its gates should fit the cache
 OTHERWISE = 32768
 
 
-class Imram(RegionsAndWords):
-    """IMRAM (Chen et al., Iterative Matching with Recurrent Attention Memory, CVPR 2020).
+class ImramOptions(WordSizes):
+    """The options of `Imram`."""
 
-    In the `text` direction the words query the regions, in the `image` direction the regions query the words; `full`
-    adds both. A query token q_1 looks K times at its context, each time changed by what it saw:
+    direction: Literal["text", "image", "full"] = Field(
+        default="full", description="Words query the regions (text), regions query the words (image), or both (full)."
+    )
+    steps: int = Field(default=3, ge=1, description="Rounds K.")
+    sharpness: float = Field(
+        default=9.0, description="lambda of the attention; the paper takes 9 on Flickr30K and 11 on COCO."
+    )
+    memory: float = Field(
+        default=8.0,
+        ge=0,
+        description="Gigabytes that a training step may keep so as not to compute W_q q_k twice; full at a batch of "
+        "128 captions of 12 words fills 6.5.",
+    )
+
+
+class Imram(RegionsAndWords):
+    """The IMRAM matcher (Chen et al., Iterative Matching with Recurrent Attention Memory, CVPR 2020).
+
+    In the `text` direction the words query the regions. In the `image` direction the regions query the words. `full`
+    adds both. A query token q_1 attends to its context in K rounds, and each round updates it by the attended vector:
 
         x_k     = sum_c alpha_c v_c,   alpha as in SCAN with the query q_k (`attend.focus`)
         s_k     = mean over the tokens of cos(q_1, x_k)
         q_(k+1) = g q_k + (1 - g) tanh(W_m [q_k; x_k] + b_m),   g = sigmoid(W_g [q_k; x_k] + b_g)
 
-    and the similarity is sum_k s_k, in [-K, K], or [-2K, 2K] for `full`. Queries are not normalised again.
+    The similarity is sum_k s_k, in [-K, K], or in [-2K, 2K] for `full`. Queries are not normalised again.
 
-    One matrix product for each image, caption, token and round makes the published loop slow. Of W [q; x] = W_q q +
-    W_x x, with W for both gates, the second part is linear in the attention, W_x x = sum_c alpha_c (W_x v_c), so that
-    W_x v_c is computed once per token; so is W_q q_1; and the memory after the last round, which nobody reads, is left
-    out. K = 3 keeps one such product of three, W_q q_2, and K = 2 none. All this is exact.
+    The published loop is slow, because it needs one matrix product for each image, caption, token and round. This
+    implementation splits W [q; x] = W_q q + W_x x, with W for both gates. The second part is linear in the attention,
+    W_x x = sum_c alpha_c (W_x v_c), so W_x v_c is computed once per token, and so is W_q q_1. The update after the last
+    round is not used and therefore left out. For K = 3 one product of three remains, W_q q_2; for K = 2 none remains.
+    The result is exact.
 
     Args:
         image_dim: Length of a region's feature vector.
         vocabulary_size: Number of token ids; ids are 0 to `vocabulary_size - 1`.
-        dim: Length of the common vectors.
-        word_dim: Length of a word vector.
-        direction: `text`, `image` or `full`.
-        steps: Rounds K, at least 1.
-        sharpness: lambda of the attention; the paper takes 9 on Flickr30K and 11 on COCO.
-        memory: Gigabytes that a training step may keep so as not to compute W_q q_k twice; `full` at a batch of 128
-            captions of 12 words fills 6.5.
-
-    Raises:
-        InputError: No such direction, or less than one round.
+        options: See `ImramOptions`.
     """
 
     name: ClassVar[str] = "imram"
+    options: ClassVar[type[Options]] = ImramOptions
 
-    def __init__(
-        self,
-        image_dim: int,
-        vocabulary_size: int,
-        dim: int = 1024,
-        word_dim: int = 300,
-        direction: Literal["text", "image", "full"] = "full",
-        steps: int = 3,
-        sharpness: float = 9.0,
-        memory: float = 8.0,
-    ) -> None:
+    def __init__(self, image_dim: int, vocabulary_size: int, options: ImramOptions = ImramOptions()) -> None:
         super().__init__()
-        if direction not in ("text", "image", "full"):
-            raise InputError(f"imram.direction is {direction!r}; it must be text, image or full")
-        if steps < 1:
-            raise InputError(f"imram.steps is {steps}; it must be at least 1")
-        self.dim, self.steps, self.sharpness, self.memory = dim, steps, sharpness, memory
-        self.regions = Linear(image_dim, dim)
-        self.words = Words(vocabulary_size, word_dim, dim)
+        self.dim, self.steps = options.dim, options.steps
+        self.sharpness, self.memory = options.sharpness, options.memory
+        self.regions = Linear(image_dim, self.dim)
+        self.words = Words(vocabulary_size, options.word_dim, self.dim)
+        sides = [side for side in ("text", "image") if options.direction in (side, "full")]
         self.gates = nn.ModuleDict(
-            {name: nn.Linear(2 * dim, 2 * dim) for name in ("text", "image") if direction in (name, "full")}
-        )  # W_g above W_m; the columns of q before those of x
+            {side: nn.Linear(2 * self.dim, 2 * self.dim) for side in sides}
+        )  # rows: W_g, then W_m; columns: those of q, then those of x
 
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
-        """Similarity of every image with every text, (n_images, n_texts)."""
+        """Return the similarity of every image with every text, (n_images, n_texts)."""
         images, parts, allowance = blocks.front(images), [], sparing.Allowance(self.memory)
         if "text" in self.gates:
             compare, contexts, queries = self._prepare("text", images, texts, allowance)
@@ -88,7 +88,7 @@ class Imram(RegionsAndWords):
         return torch.stack(parts).sum(0)
 
     def pair_similarity(self, images: Codes, texts: Codes) -> Tensor:
-        """Similarity of every image with the text in the same place, (n,)."""
+        """Return the similarity of every image with the text at the same position, (n,)."""
         images, parts, allowance = blocks.front(images), [], sparing.Allowance(self.memory)
         for name, (contexts, queries) in {"text": (images, texts), "image": (texts, images)}.items():
             if name in self.gates:
@@ -102,7 +102,7 @@ class Imram(RegionsAndWords):
     def _prepare(
         self, name: str, contexts: Codes, queries: Codes, allowance: sparing.Allowance
     ) -> tuple[blocks.Compare, Codes, Codes]:
-        """How to compare in this direction, and the codes with what is computed once per token behind each token."""
+        """Return the comparison in this direction, and the codes with the products of each token appended to it."""
         assert contexts.tokens is not None and queries.tokens is not None
         linear, device = self.gates[name], contexts.tokens.device.type
         assert isinstance(linear, nn.Linear)
@@ -131,19 +131,19 @@ def iterate(
     steps: int,
     sharpness: float,
 ) -> tuple[Tensor, list[Tensor]]:
-    """The rounds of IMRAM in one direction.
+    """Run the rounds of IMRAM in one direction.
 
     Args:
-        contexts: Tokens v_c with W_x v_c behind them, (n, C, 3 dim), and their mask.
-        queries: Tokens q_1 with W_q q_1 + b behind them, (1, m, Q, 3 dim) or (n, 1, Q, 3 dim).
+        contexts: Tokens v_c followed by W_x v_c, (n, C, 3 dim), and their mask.
+        queries: Tokens q_1 followed by W_q q_1 + b, (1, m, Q, 3 dim) or (n, 1, Q, 3 dim).
         weight: W_q of both gates, (2 dim, dim).
         bias: b of both gates, (2 dim,).
-        known: W_q q_k + b of the rounds 2 to K - 1 where an earlier call returned them.
-        steps: K.
-        sharpness: lambda.
+        known: W_q q_k + b of the rounds 2 to K - 1 from an earlier call, or None.
+        steps: Number of rounds K.
+        sharpness: lambda of the attention.
 
     Returns:
-        Scores (n, m) and W_q q_k + b of the rounds 2 to K - 1, (n, m, Q, 2 dim) each.
+        Scores (n, m), and W_q q_k + b of the rounds 2 to K - 1, (n, m, Q, 2 dim) each.
     """
     assert contexts.tokens is not None and queries.tokens is not None
     dim = weight.shape[1]
@@ -166,28 +166,31 @@ def iterate(
 
 
 def _add(gates: Tensor, alpha: Tensor, mixed: Tensor) -> Tensor:
-    """gates_q + sum_c alpha_cq mixed_c: (1 or n, m, Q, w), (n, C, m, Q) and (n, C, w) to (n, m, Q, w)."""
+    """Return gates_q + sum_c alpha_cq mixed_c, (1 or n, m, Q, w), (n, C, m, Q) and (n, C, w) to (n, m, Q, w)."""
     weights = alpha.flatten(2).transpose(1, 2).to(mixed.dtype)
     flat = gates.flatten(1, 2).expand(len(mixed), -1, -1)
     return torch.baddbmm(flat, weights, mixed).view(len(mixed), *gates.shape[1:])
 
 
 def remember(gates: Tensor, query: Tensor) -> Tensor:
-    """The next query, g q + (1 - g) tanh(z).
+    """Return the next query, g q + (1 - g) tanh(z).
 
     Args:
-        gates: The gate before its sigmoid and z, side by side, (n, m, Q, 2 dim).
+        gates: The gate before its sigmoid, then z, concatenated, (n, m, Q, 2 dim).
         query: q, (1 or n, m, Q, dim).
 
     Returns:
-        (n, m, Q, dim), with the precision of `gates`.
+        (n, m, Q, dim), in the precision of `gates`.
     """
     result: Tensor = _Remember.apply(full(gates), full(query))  # type: ignore[no-untyped-call]
     return result.to(gates.dtype)
 
 
 class _Remember(torch.autograd.Function):
-    """Written out, it needs half as many passes over memory; tanh(z) = 2 sigmoid(2 z) - 1 is three times as fast."""
+    """The expression of `remember` with a backward pass written by hand, which halves the passes over memory.
+
+    tanh(z) is computed as 2 sigmoid(2 z) - 1, which is three times as fast.
+    """
 
     @staticmethod
     def forward(ctx: Any, gates: Tensor, query: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Products and blocks that suit the processor, for passes that are written by hand."""
+"""Products and block sizes chosen for the processor, for forward and backward passes written by hand."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-ROWS = 2048  # of a block on a CPU, so that it stays in the cache
+ROWS = 2048  # rows of a block on a CPU; the block then stays in the cache
 ROWS_GPU = 2**17
-SPARSE = 0.3  # share of the pairs with a gradient, below which the others are left out of a backward pass
+SPARSE = 0.3  # below this share of pairs with a gradient, a backward pass skips the other pairs
 
 
 def mapped(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x W^T + b, outside autograd.
+    """Return x W^T + b, outside autograd.
 
-    The same as `torch.nn.functional.linear`, but on CPUs by oneDNN where torch has it. In float32 torch takes MKL,
-    whose products of narrow matrices are a sixth slower on some processors, and which writes the bias beforehand.
+    The result is that of `torch.nn.functional.linear`, but on CPUs it is computed by oneDNN where torch includes it. In
+    float32 torch uses MKL. On some processors its products of narrow matrices are a sixth slower, and the bias is
+    written beforehand.
 
     Args:
         x: (rows, in).
-        weight: W, (out, in), as precise as x.
-        bias: b, (out,), as precise as x.
+        weight: W, (out, in), in the precision of x.
+        bias: b, (out,), in the precision of x.
 
     Returns:
         (rows, out).
@@ -33,7 +34,7 @@ def mapped(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _has_onednn(dtype: torch.dtype) -> bool:
-    """Whether oneDNN is there and computes with this type on this processor; bfloat16 not all of them know."""
+    """Return whether oneDNN is available and supports this type on this processor; not all support bfloat16."""
     there: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     if not (there and torch.backends.mkldnn.enabled and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
         return False
@@ -41,7 +42,7 @@ def _has_onednn(dtype: torch.dtype) -> bool:
 
 
 def accumulate(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += left right, where a sum of lower precision than the total's is added in the total's."""
+    """Add the product left right to `total` in place; a product of lower precision is added in that of `total`."""
     if total.dtype == left.dtype:
         total.addmm_(left, right)
     else:
@@ -49,22 +50,24 @@ def accumulate(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def blocks(count: int, width: int, device: torch.device) -> Iterator[slice]:
-    """Cut `count` items of `width` rows each into blocks that suit the device."""
+    """Yield slices that cut `count` items of `width` rows each into blocks of a size chosen for the device."""
     tall = max(1, (ROWS if device.type == "cpu" else ROWS_GPU) // max(1, width))
     for start in range(0, count, tall):
         yield slice(start, min(count, start + tall))
 
 
 def live(gradient: Tensor) -> Tensor | None:
-    """Which items have a gradient, where so few have that the others are worth leaving out.
+    """Return the places of the items with a gradient, or None if all items should be processed.
 
-    Under a hinge with hardest negatives three pairs of a row have one. On a GPU the answer would have to be waited for.
+    The result is None where the share of items with a gradient is at least `SPARSE`. It is also None on a GPU, where
+    reading the places would force the host to wait. With a hinge on hardest negatives, at most three pairs per row have
+    a gradient on average.
 
     Args:
         gradient: (n, ...).
 
     Returns:
-        Their places, (few,), or None.
+        The places, (number of items with a gradient,), or None.
     """
     if gradient.device.type != "cpu":
         return None

@@ -1,4 +1,4 @@
-"""One step of SGR's similarity graph reasoning over many small graphs."""
+"""One step of the similarity graph reasoning of SGR, over many small graphs."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from pairsift.match.kernels import accumulate, blocks, live, mapped
 
 
 def reason(nodes: Tensor, edge: Tensor, shift: Tensor, weight: Tensor, bias: Tensor, read: int) -> Tensor:
-    """A graph convolution whose edges come from the nodes (Diao et al., AAAI 2021, Eq. 7 and 8).
+    """Apply a graph convolution with edges computed from the nodes (Diao et al., AAAI 2021, Eq. 7 and 8).
 
         E = softmax( (X W_q + b_q)(X W_k + b_k)^T ),    X' = ReLU( E X W + b )
 
-    The softmax ignores what is the same along a row, so that X W_q W_k^T X^T + X W_q b_k + ... needs a single product:
+    The softmax does not depend on terms that are constant along a row. X W_q W_k^T X^T + X W_q b_k + ... therefore
+    needs a single product:
 
         E = softmax( (X M + m) X^T ),    M = W_q W_k^T,  m = b_q W_k^T.
 
-    A step of which only the first node is read computes that node alone. Blocks stay in the cache, and nothing is
-    kept for the backward pass but what costs a product: X M + m, E, E X and X'.
+    Only the first `read` nodes are computed. Blocks stay in the cache. For the backward pass only results that cost a
+    product are kept: X M + m, E, E X and X'.
 
     Args:
-        nodes: X, (g, N, S), one graph of N nodes for each pair of an image and a text.
-        edge: M, (S, S), in any precision; products run in that of `nodes`.
+        nodes: X, (g, N, S), with one graph of N nodes for each pair of an image and a text.
+        edge: M, (S, S), in any precision. Products run in the precision of `nodes`.
         shift: m, (S,).
         weight: W, (S, S).
         bias: b, (S,).
-        read: How many of the first nodes are computed.
+        read: Number of nodes to compute, from the first one.
 
     Returns:
         X', (g, read, S).
@@ -84,7 +85,7 @@ def _gradients(
     mixed: Tensor,
     out: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Gradients of all that `reason` takes, from that of its result, (g, read, S)."""
+    """Compute the gradients of all inputs of `reason` from the gradient of its result, (g, read, S)."""
     graphs, read, size = out.shape
     inner, outer = edge.to(nodes.dtype).T, weight.to(nodes.dtype).T
     of_nodes = torch.empty_like(nodes)

@@ -1,4 +1,4 @@
-"""Learned similarities over cross attention: SGR, SAF, and the mean of both."""
+"""Learned similarities based on cross attention: SGR, SAF, and the mean of both."""
 
 from __future__ import annotations
 
@@ -7,29 +7,54 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from pairsift.encode.features import Items
-from pairsift.errors import InputError
 from pairsift.match import attend, blocks
 from pairsift.match.aligned import aligned
 from pairsift.match.attention import ImageAttention, RegionNorm, TextAttention
 from pairsift.match.base import Codes, full, unit
 from pairsift.match.reasoning import reason
-from pairsift.match.states import Linear, RegionsAndWords, RowNorm, Words, region_codes, word_codes
+from pairsift.match.states import Linear, RegionsAndWords, RowNorm, Words, WordSizes, region_codes, word_codes
+from pairsift.options import Options
 
 SHARPNESS = 9.0
 CELLS = 2**15  # pairs of an image and a word in a block
-CELLS_TRAINING = 2**17  # there every block adds to the gradient of all tokens, and is kept in any case
+CELLS_TRAINING = 2**17  # with gradients: each block adds to those of all tokens, and all blocks are kept anyway
+
+
+class SimilaritySizes(WordSizes):
+    """The sizes that SGR, SAF and SGRAF share."""
+
+    similarity_dim: int = Field(default=256, ge=1, description="Length of a similarity vector.")
+    dropout: float = Field(
+        default=0.4,
+        ge=0,
+        lt=1,
+        description="Probability of dropping an entry of a word vector or inside the self-attention.",
+    )
+    region_norm: RegionNorm | None = Field(
+        default=None,
+        description="Batch norm inside the images' self-attention over each region's place (slot, the paper's form, "
+        "which needs as many regions in every image, in a meaningful order) or over each entry (feature); by default "
+        "slot where it can be.",
+    )
+
+
+class SgrOptions(SimilaritySizes):
+    """The options of `Sgr` and `Sgraf`."""
+
+    steps: int = Field(default=3, ge=1, description="SGR's steps of reasoning.")
 
 
 class _SimilarityVectors(RegionsAndWords):
-    """What SGR and SAF share: the encoders, and the similarity vectors of a pair (Diao et al., AAAI 2021, Eq. 1 to 6).
+    """The base class of SGR and SAF: encoders and similarity vectors (Diao et al., AAAI 2021, Eq. 1 to 6).
 
-        s_l = unit( W_loc (c_l - t_l)^2 )    for every word l, with c_l the unit vector of regions that it attends to
+        s_l = unit( W_loc (c_l - t_l)^2 )    for every word l, with c_l its attended vector of regions, of unit length
         s_0 = unit( W_glo (v - t)^2 )        for the global vectors v and t
 
-    They are the nodes [s_0, s_1, ..., s_L] of a pair's graph, which the subclasses read.
+    The similarity vectors [s_0, s_1, ..., s_L] of a pair are the nodes of a graph, and the subclasses summarise it.
     """
 
     def __init__(
@@ -37,24 +62,20 @@ class _SimilarityVectors(RegionsAndWords):
         image_dim: int,
         vocabulary_size: int,
         regions: int | None = None,
-        dim: int = 1024,
-        word_dim: int = 300,
-        similarity_dim: int = 256,
-        dropout: float = 0.4,
-        region_norm: RegionNorm | None = None,
+        options: SimilaritySizes = SimilaritySizes(),
     ) -> None:
         super().__init__()
-        self.dim = dim
-        self.regions = Linear(image_dim, dim)
-        self.words = Words(vocabulary_size, word_dim, dim, dropout)
-        self.image_attention = ImageAttention(dim, dropout, regions, region_norm)
-        self.text_attention = TextAttention(dim, dropout)
-        self.local = Linear(dim, similarity_dim)
-        self.whole = Linear(dim, similarity_dim)
-        self.head = Linear(similarity_dim, 1)
+        self.dim = options.dim
+        self.regions = Linear(image_dim, options.dim)
+        self.words = Words(vocabulary_size, options.word_dim, options.dim, options.dropout)
+        self.image_attention = ImageAttention(options.dim, options.dropout, regions, options.region_norm)
+        self.text_attention = TextAttention(options.dim, options.dropout)
+        self.local = Linear(options.dim, options.similarity_dim)
+        self.whole = Linear(options.dim, options.similarity_dim)
+        self.head = Linear(options.similarity_dim, 1)
 
     def encode_images(self, items: Items) -> Codes:
-        """Codes of images: unit region codes as tokens, the global vector of self-attention over them as vector.
+        """Return codes of images: unit region codes as tokens, and the result of their self-attention as vector.
 
         Args:
             items: Values (n, regions, image_dim); the mask may be None. An image without regions has a zero token.
@@ -64,37 +85,37 @@ class _SimilarityVectors(RegionsAndWords):
         return Codes(self.image_attention(codes.tokens, codes.mask), codes.tokens, codes.mask)
 
     def encode_texts(self, items: Items) -> Codes:
-        """Codes of texts: unit word states as tokens, the global vector of self-attention over them as vector.
+        """Return codes of texts: unit word states as tokens, and the result of their self-attention as vector.
 
         Args:
-            items: Values (n, length) of token ids; the real ones of a caption come first. One without any is read as
-                the single token 0.
+            items: Values (n, length) of token ids. The real tokens of a caption come first. A caption without tokens is
+                read as the single token 0.
         """
         codes = word_codes(self.words, items)
         assert codes.tokens is not None
         return Codes(self.text_attention(codes.tokens, codes.mask), codes.tokens, codes.mask)
 
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
-        """Similarity of every image with every text, (n_images, n_texts), in (0, 1)."""
+        """Return the similarity of every image with every text, (n_images, n_texts), in (0, 1)."""
         return self.logits(images, texts).sigmoid()
 
     def logits(self, images: Codes, texts: Codes) -> Tensor:
-        """The similarity before its sigmoid, (n_images, n_texts)."""
+        """Return the similarity before its sigmoid, (n_images, n_texts)."""
         return self._over(blocks.cross, images, texts, scores=True)
 
     def similarity_vectors(self, images: Codes, texts: Codes) -> Tensor:
-        """What the head makes a score of, (n_images, n_texts, similarity_dim)."""
+        """Return the vectors from which the head computes scores, (n_images, n_texts, similarity_dim)."""
         return self._over(blocks.cross, images, texts, scores=False)
 
     def pair_similarity(self, images: Codes, texts: Codes) -> Tensor:
-        """Similarity of every image with the text in the same place, (n,), in (0, 1)."""
+        """Return the similarity of every image with the text at the same position, (n,), in (0, 1)."""
         return self._over(blocks.paired, images, texts, scores=True).sigmoid()
 
     def _over(self, run: blocks.Run, images: Codes, texts: Codes, scores: bool) -> Tensor:
-        """The summaries of all pairs, or the head's scores of them.
+        """Return the summaries of all pairs, or the scores that the head computes from them.
 
-        In training all blocks are summarised together, because of SAF's batch norm; otherwise one after the other, so
-        that no more than a block's nodes are in memory.
+        In training mode all blocks are summarised together, because of the batch norm of SAF. In evaluation mode the
+        blocks are summarised one after the other. Without gradients only the nodes of one block are in memory.
         """
 
         images, texts = _precise(images), _precise(texts)
@@ -112,7 +133,7 @@ class _SimilarityVectors(RegionsAndWords):
         return run(lambda some, others: finish([self._nodes(some, others)])[0], images, texts, cells, None)
 
     def _nodes(self, images: Codes, texts: Codes) -> Tensor:
-        """Nodes of n images with m texts of L words, (n, m, L + 1, similarity_dim)."""
+        """Return the nodes of n images with m texts of L words, (n, m, L + 1, similarity_dim)."""
         regions, grams, words = images.tokens, images.grams, texts.tokens
         whole, texts_whole = images.vectors.unsqueeze(1), texts.vectors.unsqueeze(2)
         assert regions is not None and grams is not None and words is not None
@@ -127,50 +148,33 @@ class _SimilarityVectors(RegionsAndWords):
 
     @abstractmethod
     def _summaries(self, nodes: list[Tensor]) -> list[Tensor]:
-        """Each block's nodes (n, m, nodes, similarity_dim) as one vector a pair, (n, m, similarity_dim)."""
+        """Reduce each block's nodes (n, m, nodes, similarity_dim) to one vector per pair, (n, m, similarity_dim)."""
 
 
 class Sgr(_SimilarityVectors):
-    """Similarity graph reasoning (Diao et al., Similarity Reasoning and Filtration, AAAI 2021, Eq. 7 to 9).
+    """The similarity graph reasoning (Diao et al., Similarity Reasoning and Filtration, AAAI 2021, Eq. 7 to 9).
 
-    The nodes of a pair, its similarity vectors, exchange what they hold over a full graph in `steps` steps; the first
-    node is read. The papers on noisy correspondence stand on this matcher.
+    The nodes of a pair are its similarity vectors. They exchange information over a full graph in `steps` steps, and
+    the score is computed from the first node. The papers on noisy correspondence build on this matcher.
 
     Args:
         image_dim: Length of a region's feature vector.
         vocabulary_size: Number of token ids; ids are 0 to `vocabulary_size - 1`.
-        regions: Regions of every image where all have as many; None where they differ.
-        dim: Length of region and word codes.
-        word_dim: Length of a word vector.
-        similarity_dim: Length of a similarity vector.
-        dropout: Probability of dropping an entry of a word vector or inside the self-attention, [0, 1).
-        region_norm: Batch norm inside the images' self-attention over each region's place (`slot`, the paper's form,
-            which needs as many regions in every image, in a meaningful order) or over each entry (`feature`); by
-            default `slot` where it can be.
-        steps: Steps of reasoning, at least 1.
+        regions: Number of regions of every image; None where the number differs.
+        options: See `SgrOptions`.
 
     Raises:
-        InputError: An option is out of range, or `slot` cannot be.
+        InputError: `region_norm` is `slot` and `regions` is None.
     """
 
     name: ClassVar[str] = "sgr"
+    options: ClassVar[type[Options]] = SgrOptions
 
-    def __init__(  # noqa: PLR0913, PLR0917
-        self,
-        image_dim: int,
-        vocabulary_size: int,
-        regions: int | None = None,
-        dim: int = 1024,
-        word_dim: int = 300,
-        similarity_dim: int = 256,
-        dropout: float = 0.4,
-        region_norm: RegionNorm | None = None,
-        steps: int = 3,
+    def __init__(
+        self, image_dim: int, vocabulary_size: int, regions: int | None = None, options: SgrOptions = SgrOptions()
     ) -> None:
-        super().__init__(image_dim, vocabulary_size, regions, dim, word_dim, similarity_dim, dropout, region_norm)
-        if steps < 1:
-            raise InputError(f"sgr.steps is {steps}; it must be at least 1")
-        self.steps = nn.ModuleList(_Step(similarity_dim) for _ in range(steps))
+        super().__init__(image_dim, vocabulary_size, regions, options)
+        self.steps = nn.ModuleList(_Step(options.similarity_dim) for _ in range(options.steps))
 
     def _summaries(self, nodes: list[Tensor]) -> list[Tensor]:
         return [self._read(one) for one in nodes]
@@ -183,61 +187,55 @@ class Sgr(_SimilarityVectors):
 
 
 class _Step(nn.Module):
-    """One step of reasoning: queries, keys and the map of the mixed nodes."""
+    """A step of reasoning, with the linear maps of the queries, the keys and the mixed nodes."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.query, self.key, self.out = Linear(dim, dim), Linear(dim, dim), Linear(dim, dim)
 
     def forward(self, nodes: Tensor, read: int) -> Tensor:
-        """Nodes (g, N, dim) to the first `read` new ones, (g, read, dim)."""
+        """Compute the first `read` new nodes, (g, N, dim) to (g, read, dim)."""
         edge = self.query.weight.T @ self.key.weight
         return reason(nodes, edge, self.query.bias @ self.key.weight, self.out.weight.T, self.out.bias, read)
 
 
 class Saf(_SimilarityVectors):
-    """Similarity attention filtration (Diao et al., Similarity Reasoning and Filtration, AAAI 2021, Eq. 10 to 12).
+    """The similarity attention filtration (Diao et al., Similarity Reasoning and Filtration, AAAI 2021, Eq. 10 to 12).
 
-    Every node gets a gate, sigmoid(BN(w s + b)); a pair's vector is the nodes' mean weighted by their gates. In
-    training the gates' batch norm is one norm over all the nodes of all pairs of a block, padding left out. (The
-    published code normalises each caption with all images by itself, so that its running statistics move as often in
-    a step as there are captions.)
+    Each node has a gate, sigmoid(BN(w s + b)). The vector of a pair is the mean of its nodes, weighted by their gates
+    and scaled to unit length. In training the batch norm of the gates is one norm over all nodes of all pairs, without
+    padding. (The published code normalises each caption with all images separately, so its running statistics are
+    updated once per caption in each step.)
 
     Args:
         image_dim: Length of a region's feature vector.
         vocabulary_size: Number of token ids; ids are 0 to `vocabulary_size - 1`.
-        regions: Regions of every image where all have as many; None where they differ.
-        dim: Length of region and word codes.
-        word_dim: Length of a word vector.
-        similarity_dim: Length of a similarity vector.
-        dropout: Probability of dropping an entry of a word vector or inside the self-attention, [0, 1).
-        region_norm: As for `sgr`.
+        regions: Number of regions of every image; None where the number differs.
+        options: See `SimilaritySizes`.
 
     Raises:
-        InputError: `slot` cannot be.
+        InputError: `region_norm` is `slot` and `regions` is None.
     """
 
     name: ClassVar[str] = "saf"
+    options: ClassVar[type[Options]] = SimilaritySizes
 
     def __init__(
         self,
         image_dim: int,
         vocabulary_size: int,
         regions: int | None = None,
-        dim: int = 1024,
-        word_dim: int = 300,
-        similarity_dim: int = 256,
-        dropout: float = 0.4,
-        region_norm: RegionNorm | None = None,
+        options: SimilaritySizes = SimilaritySizes(),
     ) -> None:
-        super().__init__(image_dim, vocabulary_size, regions, dim, word_dim, similarity_dim, dropout, region_norm)
-        self.gate = Linear(similarity_dim, 1)
+        super().__init__(image_dim, vocabulary_size, regions, options)
+        self.gate = Linear(options.similarity_dim, 1)
         self.gate_norm = RowNorm(1)
 
     def intra_similarity(self, codes: Codes) -> Tensor:
-        """Similarity of every item with every item of its kind, the rows as images, the columns as texts, (n, n).
+        """Return the similarity of every item with every item of the same kind, (n, n).
 
-        The gates' running statistics stay those of images with texts, which evaluation meets.
+        Rows are used as images, columns as texts. The running statistics of the gates are not updated: they remain
+        those of images with texts, which evaluation needs.
         """
         momentum, self.gate_norm.momentum = self.gate_norm.momentum, 0.0
         try:
@@ -253,71 +251,60 @@ class Saf(_SimilarityVectors):
 
     @staticmethod
     def _filter(nodes: Tensor, gates: Tensor) -> Tensor:
-        """Mean of the nodes (n, m, N, S) weighted by gates (n, m, N), unit length."""
+        """Return the mean of the nodes (n, m, N, S), weighted by the gates (n, m, N), of unit length."""
         weights = gates / gates.sum(-1, keepdim=True)
         return unit((weights.unsqueeze(-2) @ nodes).squeeze(-2))
 
 
 class Sgraf(RegionsAndWords):
-    """The mean of an SGR and an SAF similarity, each with encoders of its own (Diao et al., AAAI 2021).
+    """The mean of an SGR and an SAF similarity, with separate encoders (Diao et al., AAAI 2021).
 
-    The paper trains the two by themselves and averages what they say of a pair. Here both learn from the loss of the
-    mean, so that a run is one run; imported checkpoints are averaged as in the paper.
+    The paper trains the two separately and averages their similarities. Here both are trained in one run, with the loss
+    of the mean. Imported checkpoints are averaged as in the paper.
 
     Args:
         image_dim: Length of a region's feature vector.
         vocabulary_size: Number of token ids; ids are 0 to `vocabulary_size - 1`.
-        regions: Regions of every image where all have as many; None where they differ.
-        dim: Length of each part's region and word codes.
-        word_dim: Length of a word vector.
-        similarity_dim: Length of a similarity vector.
-        dropout: As for `sgr`.
-        steps: SGR's steps of reasoning, at least 1.
+        regions: Number of regions of every image; None where the number differs.
+        options: See `SgrOptions`.
 
     Raises:
-        InputError: An option is out of range.
+        InputError: `region_norm` is `slot` and `regions` is None.
     """
 
     name: ClassVar[str] = "sgraf"
+    options: ClassVar[type[Options]] = SgrOptions
 
     def __init__(
-        self,
-        image_dim: int,
-        vocabulary_size: int,
-        regions: int | None = None,
-        dim: int = 1024,
-        word_dim: int = 300,
-        similarity_dim: int = 256,
-        dropout: float = 0.4,
-        steps: int = 3,
+        self, image_dim: int, vocabulary_size: int, regions: int | None = None, options: SgrOptions = SgrOptions()
     ) -> None:
         super().__init__()
-        shared = image_dim, vocabulary_size, regions, dim, word_dim, similarity_dim, dropout
-        self.sgr, self.saf = Sgr(*shared, steps=steps), Saf(*shared)
-        self.dim = 2 * dim
+        self.sgr = Sgr(image_dim, vocabulary_size, regions, options)
+        self.saf = Saf(image_dim, vocabulary_size, regions, options)
+        self.dim = 2 * options.dim
 
     def encode_images(self, items: Items) -> Codes:
-        """Codes of images: both parts' side by side."""
+        """Return codes of images: the codes of both parts, concatenated."""
         return _beside(self.sgr.encode_images(items), self.saf.encode_images(items))
 
     def encode_texts(self, items: Items) -> Codes:
-        """Codes of texts: both parts' side by side."""
+        """Return codes of texts: the codes of both parts, concatenated."""
         return _beside(self.sgr.encode_texts(items), self.saf.encode_texts(items))
 
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
-        """Mean similarity of every image with every text, (n_images, n_texts), in (0, 1)."""
+        """Return the mean similarity of every image with every text, (n_images, n_texts), in (0, 1)."""
         return self._mean("similarity", images, texts)
 
     def logits(self, images: Codes, texts: Codes) -> Tensor:
-        """Mean of the parts' scores before their sigmoid, (n_images, n_texts)."""
+        """Return the mean of the scores of both parts before their sigmoid, (n_images, n_texts)."""
         return self._mean("logits", images, texts)
 
     def pair_similarity(self, images: Codes, texts: Codes) -> Tensor:
-        """Mean similarity of every image with the text in the same place, (n,), in (0, 1)."""
+        """Return the mean similarity of every image with the text at the same position, (n,), in (0, 1)."""
         return self._mean("pair_similarity", images, texts)
 
     def intra_similarity(self, codes: Codes) -> Tensor:
-        """Mean similarity of every item with every item of its kind, (n, n), in (0, 1)."""
+        """Return the mean similarity of every item with every item of the same kind, (n, n), in (0, 1)."""
         return self._mean("intra_similarity", codes)
 
     def _mean(
@@ -330,20 +317,20 @@ class Sgraf(RegionsAndWords):
 
 
 def _precise(codes: Codes) -> Codes:
-    """The codes in the precision of autocast where it is on."""
+    """Cast the codes to the precision of autocast where autocast is on, else to float32 at least."""
     assert codes.tokens is not None
     return Codes(attend.cast(codes.vectors), attend.cast(codes.tokens), codes.mask)
 
 
 def _beside(first: Codes, second: Codes) -> Codes:
-    """Both codes side by side; the vectors keep unit length."""
+    """Concatenate two codes; the vectors keep unit length."""
     assert first.tokens is not None and second.tokens is not None
     vectors = torch.cat([first.vectors, second.vectors], -1) / 2**0.5
     return Codes(vectors, torch.cat([first.tokens, second.tokens], -1), first.mask)
 
 
 def _apart(codes: Codes) -> tuple[Codes, Codes]:
-    """What `_beside` put together."""
+    """Split codes that `_beside` concatenated."""
     assert codes.tokens is not None
     vectors, tokens = (codes.vectors * 2**0.5).chunk(2, -1), codes.tokens.chunk(2, -1)
     return Codes(vectors[0], tokens[0], codes.mask), Codes(vectors[1], tokens[1], codes.mask)

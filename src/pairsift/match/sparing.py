@@ -1,4 +1,4 @@
-"""Scores of pairs that cost much: training keeps little of them, and goes back only through pairs with a gradient."""
+"""Scores with a cheap training step: little is kept, and the backward pass can skip pairs without a gradient."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pairsift.match.base import Codes
 
 Products = list[Tensor]
 Score = Callable[[Codes, Codes, Tensor, Tensor, Products | None], tuple[Tensor, Products]]
-SPARSE = 0.3  # share of a block's pairs with a gradient, above which the block goes back as a whole
+SPARSE = 0.3  # below this share of pairs with a gradient, the backward pass of a block skips the other pairs
 
 
 class Allowance:
-    """Memory that a similarity may still keep for its backward pass.
+    """The memory that a similarity may still use to keep tensors for its backward pass.
 
     Args:
-        gigabytes: At the start, at least 0.
+        gigabytes: Memory at the start, at least 0.
     """
 
     def __init__(self, gigabytes: float) -> None:
         self.left = int(gigabytes * 2**30)
 
     def take(self, tensors: list[Tensor]) -> list[Tensor] | None:
-        """The tensors where there is room for them, else None."""
+        """Return the tensors if they fit into the remaining memory, and subtract their size; else return None."""
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         if not tensors or size > self.left:
             return None
@@ -35,21 +35,23 @@ class Allowance:
 
 
 def spare(score: Score, contexts: Codes, queries: Codes, weight: Tensor, bias: Tensor, allowance: Allowance) -> Tensor:
-    """score(contexts, queries, weight, bias), whose backward pass computes it again.
+    """Compute score(contexts, queries, weight, bias) with a backward pass that computes the score again.
 
-    Autograd would keep every step of the score. Here a block keeps the large products alone, as long as the allowance
-    lasts; from them, or from nothing, its backward pass computes the rest again. It does so for the pairs whose score
-    has a gradient: a loss of hardest negatives leaves three pairs for each image, and a step then costs little more
-    than its forward pass. Gradients are the same either way; second derivatives there are none.
+    Autograd would keep the result of every step of the score. Here a block keeps only the large products, as long as
+    they fit into the allowance. Its backward pass computes the rest again, or everything if no products were kept. If
+    the share of pairs whose score has a gradient is below `SPARSE`, it does so only for these pairs. With a loss on
+    hardest negatives these are at most three pairs per image on average, and a training step costs little more than its
+    forward pass. The gradients are the same as those of autograd. Second derivatives are not supported.
 
     Args:
-        score: Takes n contexts with tokens (n, C, ...), m queries with tokens (1, m, Q, ...) or (n, 1, Q, ...), the
-            weights, and products from an earlier call or None; returns (n, m) and its products, (n, m, ...) each.
-        contexts: The contexts.
-        queries: The queries.
-        weight: A weight of the score.
-        bias: Another.
-        allowance: What may be kept.
+        score: Function of n contexts with tokens (n, C, ...), of m queries with tokens (1, m, Q, ...) or
+            (n, 1, Q, ...), of weight and bias, and of the products of an earlier call or None. It returns the scores
+            (n, m) and its products, (n, m, ...) each.
+        contexts: Codes of the contexts.
+        queries: Codes of the queries.
+        weight: Weight that is passed to the score.
+        bias: Bias that is passed to the score.
+        allowance: Memory for the kept products.
 
     Returns:
         (n, m).
@@ -93,7 +95,7 @@ class _Spare(torch.autograd.Function):
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor, known: Tensor | None) -> Tensor:
-    """x W^T + b, (..., in) to (..., out); where the value is known from before, only its gradient is computed."""
+    """Return x W^T + b, (..., in) to (..., out); if the value is `known`, only its gradient is computed."""
     if known is None:
         return torch.nn.functional.linear(x, weight, bias)
     result: Tensor = _Known.apply(x, weight, bias, known)  # type: ignore[no-untyped-call]

@@ -1,10 +1,11 @@
-"""Encoders of regions and of words that several matchers share."""
+"""The encoders of regions and words that several matchers share."""
 
 from __future__ import annotations
 
 from typing import ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -12,26 +13,34 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from pairsift.encode.features import Items
 from pairsift.match import blocks
 from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, unit
+from pairsift.options import Options
+
+
+class WordSizes(Options):
+    """The sizes of the matchers of regions and words."""
+
+    dim: int = Field(default=1024, ge=1, description="Length of the common vectors, and of region and word codes.")
+    word_dim: int = Field(default=300, ge=1, description="Length of a word vector.")
 
 
 class Linear(nn.Linear):
-    """A linear map, Xavier-uniform, with biases that start at 0."""
+    """A linear map with Xavier-uniform initial weights and zero initial biases."""
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
+        """Draw new weights, and set the biases to 0."""
         nn.init.xavier_uniform_(self.weight)
         nn.init.zeros_(self.bias)
 
 
 class Words(nn.Module):
-    """Word vectors, then a GRU; where it is bidirectional, the two directions are averaged.
+    """A GRU over word vectors; the two directions of a bidirectional GRU are averaged.
 
     Args:
         vocabulary_size: Number of token ids; ids are 0 to `vocabulary_size - 1`.
         word_dim: Length of a word vector.
         dim: Length of a state.
         dropout: Probability of dropping an entry of a word vector, [0, 1).
-        directions: `both`, or `forward` alone.
+        directions: `both` for a bidirectional GRU, or `forward`.
     """
 
     def __init__(
@@ -49,14 +58,14 @@ class Words(nn.Module):
         self.gru = nn.GRU(word_dim, dim, batch_first=True, bidirectional=directions == "both")
 
     def forward(self, items: Items) -> tuple[Tensor, Tensor]:
-        """States of a batch of captions.
+        """Return the states of a batch of captions.
 
         Args:
-            items: Values (n, length) of token ids; the real ones of a caption come first. One without any is read as
-                the single token 0.
+            items: Values (n, length) of token ids. The real tokens of a caption come first. A caption without tokens is
+                read as the single token 0.
 
         Returns:
-            States (n, longest, dim), 0 at padding, and their mask (n, longest).
+            The states (n, longest, dim), 0 at padding, and their mask (n, longest).
         """
         mask = mask_of(items)
         lengths = mask.sum(1).clamp(min=1)
@@ -71,9 +80,10 @@ class Words(nn.Module):
 
 
 class RegionsAndWords(Matcher):
-    """A matcher whose similarity needs the tokens of both sides: linear codes of regions, states of words.
+    """The base class of matchers whose similarity needs the tokens of both sides.
 
-    Subclasses set `regions` and `words`, and compare.
+    Tokens are linear codes of regions and states of words. Subclasses set `regions` and `words`, and implement the
+    similarity.
     """
 
     image_kind: ClassVar[ImageKind] = "regions"
@@ -84,7 +94,7 @@ class RegionsAndWords(Matcher):
     words: Words
 
     def encode_images(self, items: Items) -> Codes:
-        """Codes of images: unit region codes as tokens, their unit mean as vector.
+        """Return codes of images: unit region codes as tokens, and their mean, scaled to unit length, as vector.
 
         Args:
             items: Values (n, regions, image_dim); the mask may be None. An image without regions has a zero token.
@@ -92,32 +102,35 @@ class RegionsAndWords(Matcher):
         return region_codes(self.regions, items)
 
     def encode_texts(self, items: Items) -> Codes:
-        """Codes of texts: unit word states as tokens, their unit mean as vector.
+        """Return codes of texts: unit word states as tokens, and their mean, scaled to unit length, as vector.
 
         Args:
-            items: Values (n, length) of token ids; the real ones of a caption come first. One without any is read as
-                the single token 0.
+            items: Values (n, length) of token ids. The real tokens of a caption come first. A caption without tokens is
+                read as the single token 0.
         """
         return word_codes(self.words, items)
 
     def intra_similarity(self, codes: Codes) -> Tensor:
-        """Similarity of every item with every item of its kind, the rows as images, the columns as texts, (n, n)."""
+        """Return the similarity of every item with every item of the same kind, (n, n).
+
+        Rows are used as images, columns as texts.
+        """
         codes = blocks.front(codes)
         return self.similarity(codes, codes)
 
 
 class RowNorm(nn.BatchNorm1d):
-    """Batch norm of rows (m, d) that falls back on its running statistics where one row alone has no variance."""
+    """A batch norm of rows (m, d) that uses its running statistics where there is at most one row."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(m, d) to (m, d)."""
+        """Normalise the rows, (m, d) to (m, d)."""
         if len(x) > 1:
             return super().forward(x)
         return functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
 
 
 class MeanPool(nn.Module):
-    """Mean over an item's tokens, (n, length, d) to (n, d); 0 for an item without tokens."""
+    """The mean over the tokens of an item, (n, length, d) to (n, d); 0 for an item without tokens."""
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Pool the tokens (n, length, d) where the mask (n, length) is True."""
@@ -126,10 +139,10 @@ class MeanPool(nn.Module):
 
 
 def region_codes(regions: nn.Module, items: Items) -> Codes:
-    """Unit codes of regions as tokens, 0 at padding, and their mean, of unit length, as vector.
+    """Return unit codes of regions as tokens, 0 at padding, and their mean, scaled to unit length, as vector.
 
     Args:
-        regions: Takes (n, regions, width) to (n, regions, dim).
+        regions: Module that maps (n, regions, width) to (n, regions, dim).
         items: Values (n, regions, width); the mask may be None. An image without regions has one token of zeros.
     """
     mask = mask_of(items)
@@ -138,11 +151,11 @@ def region_codes(regions: nn.Module, items: Items) -> Codes:
 
 
 def word_codes(words: Words, items: Items) -> Codes:
-    """Unit states of words as tokens, 0 at padding, and their mean, of unit length, as vector.
+    """Return unit states of words as tokens, 0 at padding, and their mean, scaled to unit length, as vector.
 
     Args:
-        words: The encoder.
-        items: What it takes.
+        words: Encoder of the captions.
+        items: Values (n, length) of token ids, as in `Words.forward`.
     """
     return _unit_codes(*words(items))
 
@@ -154,7 +167,7 @@ def _unit_codes(tokens: Tensor, mask: Tensor) -> Codes:
 
 
 def mask_of(items: Items) -> Tensor:
-    """The items' mask, (n, length), all True where they have none."""
+    """Return the mask of the items, (n, length), all True where they have none."""
     if items.mask is not None:
         return items.mask
     return torch.ones(items.values.shape[:2], dtype=torch.bool, device=items.values.device)

@@ -1,4 +1,4 @@
-"""Small residual heads on one frozen vector per side: made for CPUs."""
+"""Small residual heads on one frozen vector per side, suitable for CPUs."""
 
 from __future__ import annotations
 
@@ -6,67 +6,73 @@ import math
 from typing import ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from pairsift.encode.features import Items
 from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, inverse_temperature, unit
+from pairsift.options import Options
+
+
+class TwoTowerOptions(Options):
+    """The options of `TwoTower`."""
+
+    dim: int = Field(default=1024, ge=1, description="Length of the common vectors.")
+    hidden: int = Field(default=512, ge=1, description="Width inside a residual block.")
+    depth: int = Field(default=1, ge=0, description="Residual blocks per head.")
+    dropout: float = Field(default=0.4, ge=0, lt=1, description="Probability of dropping a hidden unit.")
+    temperature: float = Field(
+        default=0.07,
+        gt=0,
+        description="Where the softmax temperature starts; it is learned, and never goes below 0.01.",
+    )
 
 
 class TwoTower(Matcher):
-    """One vector per image and per text, a residual MLP head each, cosine similarity, learnable temperature.
+    """A matcher with a residual MLP head per side on frozen vectors, cosine similarity and a learned temperature.
 
-    A head normalises its input, projects it to `dim`, and adds `depth` residual blocks (norm, linear, GELU, dropout,
-    linear). The last linear of a block starts at zero, so that training starts from the linear projection.
+    A head normalises its input, projects it to `dim`, and applies `depth` residual blocks (norm, linear, GELU, dropout,
+    linear). The last linear layer of a block starts at zero, so training starts from the linear projection.
 
     Args:
-        image_dim: Length of an image's feature vector.
-        text_dim: Length of a text's feature vector.
-        dim: Length of the common vectors.
-        hidden: Width inside a block.
-        depth: Residual blocks per head.
-        dropout: Probability of dropping a hidden unit, [0, 1).
-        temperature: Where the softmax temperature starts; it is learned, and never goes below 0.01.
+        image_dim: Length of the feature vector of an image.
+        text_dim: Length of the feature vector of a text.
+        options: `dim`, `hidden`, `depth`, `dropout`, `temperature`.
     """
 
     name: ClassVar[str] = "two_tower"
+    options: ClassVar[type[Options]] = TwoTowerOptions
     image_kind: ClassVar[ImageKind] = "vector"
     text_kind: ClassVar[TextKind] = "vector"
     preset: ClassVar[str] = "two_tower"
 
-    def __init__(
-        self,
-        image_dim: int,
-        text_dim: int,
-        dim: int = 1024,
-        hidden: int = 512,
-        depth: int = 1,
-        dropout: float = 0.4,
-        temperature: float = 0.07,
-    ) -> None:
+    def __init__(self, image_dim: int, text_dim: int, options: TwoTowerOptions = TwoTowerOptions()) -> None:
         super().__init__()
-        self.dim = dim
-        self.image_head = _Head(image_dim, dim, hidden, depth, dropout)
-        self.text_head = _Head(text_dim, dim, hidden, depth, dropout)
-        self.log_scale = nn.Parameter(torch.tensor(-math.log(temperature)))
+        self.dim = options.dim
+        self.image_head = _Head(image_dim, options)
+        self.text_head = _Head(text_dim, options)
+        self.log_scale = nn.Parameter(torch.tensor(-math.log(options.temperature)))
 
     def encode_images(self, items: Items) -> Codes:
-        """Unit vectors of images, (n, dim)."""
+        """Return unit vectors of images, (n, dim)."""
         return Codes(unit(full(self.image_head(items.values))))
 
     def encode_texts(self, items: Items) -> Codes:
-        """Unit vectors of texts, (n, dim)."""
+        """Return unit vectors of texts, (n, dim)."""
         return Codes(unit(full(self.text_head(items.values))))
 
     def scale(self) -> Tensor:
-        """The learned inverse temperature, at most 100."""
+        """Return the learned inverse temperature, at most 100."""
         return inverse_temperature(self.log_scale)
 
 
 class _Head(nn.Module):
-    def __init__(self, width: int, dim: int, hidden: int, depth: int, dropout: float) -> None:
+    def __init__(self, width: int, options: TwoTowerOptions) -> None:
         super().__init__()
-        self.project = nn.Sequential(nn.LayerNorm(width), nn.Dropout(dropout / 2), nn.Linear(width, dim))
-        self.blocks = nn.ModuleList(_block(dim, hidden, dropout) for _ in range(depth))
+        dropout = nn.Dropout(options.dropout / 2)
+        self.project = nn.Sequential(nn.LayerNorm(width), dropout, nn.Linear(width, options.dim))
+        blocks = (_block(options.dim, options.hidden, options.dropout) for _ in range(options.depth))
+        self.blocks = nn.ModuleList(blocks)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.project(x)

@@ -1,89 +1,85 @@
-"""Regions and words pooled into one vector per side: VSE++ and VSE-infinity."""
+"""The matchers VSE++ and VSE-infinity, which pool regions and words into one vector per side."""
 
 from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from pydantic import Field
 from torch import Tensor, nn
 
 from pairsift.encode.features import Items
-from pairsift.errors import InputError
 from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, unit
 from pairsift.match.gpo import GeneralizedPool
-from pairsift.match.states import Linear, MeanPool, RowNorm, Words, mask_of
+from pairsift.match.states import Linear, MeanPool, RowNorm, Words, WordSizes, mask_of
+from pairsift.options import Options
+
+
+class VseOptions(WordSizes):
+    """The options of `Vse`."""
+
+    pooling: Literal["mean", "gpo"] = Field(
+        default="gpo", description="mean, or gpo for the generalized pooling operator of VSE-infinity."
+    )
 
 
 class Vse(Matcher):
-    """A projection of regions, a bidirectional GRU over words, a pooling each, cosine similarity.
+    """A matcher with a projection of regions, a bidirectional GRU over words, a pooling per side, and the cosine.
 
-    With `mean` this is VSE++ on region features (Faghri et al., BMVC 2018); with `gpo` it is VSE-infinity (Chen et al.,
-    CVPR 2021), where a two-layer MLP adds to each region's projection and a learned pooling takes the place of the
-    mean. Any number of regions and of words will do, and padding changes nothing: the MLP's batch norm sees the real
-    regions only. The paper's dropping of regions and words while training is left out.
+    With `mean` this is VSE++ on region features (Faghri et al., BMVC 2018). With `gpo` it is VSE-infinity (Chen et al.,
+    CVPR 2021): the output of a two-layer MLP is added to the projection of each region, and a learned pooling replaces
+    the mean. The number of regions and words is arbitrary. Padding has no effect, because the batch norm of the MLP
+    uses only real regions. The paper drops regions and words during training; this is not implemented.
 
     Args:
-        image_dim: Length of a region's feature vector.
+        image_dim: Length of the feature vector of a region.
         vocabulary_size: Number of token ids; ids are 0 to `vocabulary_size - 1`.
-        dim: Length of the common vectors.
-        word_dim: Length of a word vector.
-        pooling: `mean`, or `gpo` for the generalized pooling operator.
-
-    Raises:
-        InputError: No such pooling.
+        options: See `VseOptions`.
     """
 
     name: ClassVar[str] = "vse"
+    options: ClassVar[type[Options]] = VseOptions
     image_kind: ClassVar[ImageKind] = "regions"
     text_kind: ClassVar[TextKind] = "ids"
     has_tokens: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        image_dim: int,
-        vocabulary_size: int,
-        dim: int = 1024,
-        word_dim: int = 300,
-        pooling: Literal["mean", "gpo"] = "gpo",
-    ) -> None:
+    def __init__(self, image_dim: int, vocabulary_size: int, options: VseOptions = VseOptions()) -> None:
         super().__init__()
-        if pooling not in ("mean", "gpo"):
-            raise InputError(f"vse.pooling is {pooling!r}; it must be mean or gpo")
-        self.dim = dim
-        learned = pooling == "gpo"
-        self.regions = _ResidualRegions(image_dim, dim, learned)
-        self.words = Words(vocabulary_size, word_dim, dim)
+        self.dim = options.dim
+        learned = options.pooling == "gpo"
+        self.regions = _ResidualRegions(image_dim, options.dim, learned)
+        self.words = Words(vocabulary_size, options.word_dim, options.dim)
         self.image_pool = GeneralizedPool() if learned else MeanPool()
         self.text_pool = GeneralizedPool() if learned else MeanPool()
 
     def encode_images(self, items: Items) -> Codes:
-        """Unit vectors of images.
+        """Return unit vectors of images.
 
         Args:
             items: Values (n, regions, image_dim); the mask may be None.
 
         Returns:
-            Vectors (n, dim), 0 for an image without regions; the projected regions as tokens, unit length.
+            Vectors (n, dim), 0 for an image without regions, and the projected regions of unit length as tokens.
         """
         mask = mask_of(items)
         tokens = self.regions(items.values, mask)
         return Codes(unit(full(self.image_pool(tokens, mask))), unit(tokens), mask)
 
     def encode_texts(self, items: Items) -> Codes:
-        """Unit vectors of texts.
+        """Return unit vectors of texts.
 
         Args:
-            items: Values (n, length) of token ids; the real ones of a caption come first. One without any is read as
-                the single token 0.
+            items: Values (n, length) of token ids. The real tokens of a caption come first. A caption without tokens is
+                read as the single token 0.
 
         Returns:
-            Vectors (n, dim); the words' states as tokens, unit length.
+            Vectors (n, dim), and the states of the words, of unit length, as tokens.
         """
         tokens, mask = self.words(items)
         return Codes(unit(full(self.text_pool(tokens, mask))), unit(tokens), mask)
 
 
 class _ResidualRegions(nn.Module):
-    """Linear projection of each region, for `gpo` with the residual of a two-layer MLP."""
+    """A linear projection of each region; for `gpo` the output of a two-layer MLP is added."""
 
     def __init__(self, width: int, dim: int, residual: bool) -> None:
         super().__init__()
@@ -93,7 +89,7 @@ class _ResidualRegions(nn.Module):
         self.residual = nn.Sequential(*layers) if residual else None
 
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
-        """(n, length, width) to (n, length, dim), 0 at padding."""
+        """Project the regions, (n, length, width) to (n, length, dim), 0 at padding."""
         real = values[mask]
         out: Tensor = self.project(real)
         if self.residual is not None:

@@ -1,67 +1,67 @@
-"""Regions that reason with each other before a GRU reads them in order: VSRN."""
+"""The matcher VSRN: graphs over regions, followed by a GRU that reads the regions in order."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from pairsift.encode.features import Items
-from pairsift.errors import InputError
 from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, unit
-from pairsift.match.states import Linear, RowNorm, Words, mask_of
+from pairsift.match.states import Linear, RowNorm, Words, WordSizes, mask_of
+from pairsift.options import Options
+
+
+class VsrnOptions(WordSizes):
+    """The options of `Vsrn`."""
+
+    graphs: int = Field(default=4, ge=1, description="Residual graphs over the regions.")
 
 
 class Vsrn(Matcher):
-    """Visual semantic reasoning (Li et al., Visual Semantic Reasoning for Image-Text Matching, ICCV 2019).
+    """The visual semantic reasoning (Li et al., Visual Semantic Reasoning for Image-Text Matching, ICCV 2019).
 
-    An image's regions pass through residual graphs and then, in the detector's order, through a GRU whose last state is
-    its vector; a caption's vector is the last state of a GRU over its words; the similarity is their cosine. Any number
-    of regions will do, and padding changes nothing: it is in no graph, no batch norm and no GRU.
+    The regions of an image pass through residual graphs and then, in the order of the detector, through a GRU. The last
+    state of the GRU is the vector of the image. The vector of a caption is the last state of a GRU over its words. The
+    similarity is the cosine of the two vectors. The number of regions is arbitrary. Padding has no effect, because it
+    is excluded from the graphs, the batch norms and the GRU.
 
-    Regions have unit length before and after the graphs. (The published code takes that length over the regions of each
-    entry instead of over the entries of each region, by the axis it names.) The paper's second loss, which generates
-    the caption from the regions, is left out: it learns wrong captions by heart.
+    Regions have unit length before and after the graphs. (The published code uses another axis: it normalises each
+    entry over the regions instead of each region over its entries.) The second loss of the paper, which generates the
+    caption from the regions, is not implemented, because it would memorise wrong captions.
 
     Args:
-        image_dim: Length of a region's feature vector.
+        image_dim: Length of the feature vector of a region.
         vocabulary_size: Number of token ids; ids are 0 to `vocabulary_size - 1`.
-        dim: Length of the common vectors.
-        word_dim: Length of a word vector.
-        graphs: Residual graphs over the regions, at least 1.
-
-    Raises:
-        InputError: `graphs` is out of range.
+        options: See `VsrnOptions`.
     """
 
     name: ClassVar[str] = "vsrn"
+    options: ClassVar[type[Options]] = VsrnOptions
     image_kind: ClassVar[ImageKind] = "regions"
     text_kind: ClassVar[TextKind] = "ids"
     has_tokens: ClassVar[bool] = True
 
-    def __init__(
-        self, image_dim: int, vocabulary_size: int, dim: int = 1024, word_dim: int = 300, graphs: int = 4
-    ) -> None:
+    def __init__(self, image_dim: int, vocabulary_size: int, options: VsrnOptions = VsrnOptions()) -> None:
         super().__init__()
-        if graphs < 1:
-            raise InputError(f"vsrn.graphs is {graphs}; it must be at least 1")
-        self.dim = dim
-        self.project = Linear(image_dim, dim)
-        self.graphs = nn.ModuleList(_Graph(dim) for _ in range(graphs))
-        self.reader = nn.GRU(dim, dim, batch_first=True)
-        self.words = Words(vocabulary_size, word_dim, dim, directions="forward")
+        self.dim = options.dim
+        self.project = Linear(image_dim, options.dim)
+        self.graphs = nn.ModuleList(_Graph(options.dim) for _ in range(options.graphs))
+        self.reader = nn.GRU(options.dim, options.dim, batch_first=True)
+        self.words = Words(vocabulary_size, options.word_dim, options.dim, directions="forward")
 
     def encode_images(self, items: Items) -> Codes:
-        """Unit vectors of images.
+        """Return unit vectors of images.
 
         Args:
             items: Values (n, regions, image_dim); the mask may be None. Real regions keep their order.
 
         Returns:
-            Vectors (n, dim), 0 for an image without regions; as tokens the regions behind the graphs, unit length, the
-            real ones first.
+            Vectors (n, dim), 0 for an image without regions, and the regions after the graphs, of unit length, as
+            tokens. Real regions come first.
         """
         mask = mask_of(items)
         counts = mask.sum(1)
@@ -75,14 +75,14 @@ class Vsrn(Matcher):
         return Codes(unit(full(last).masked_fill(counts[:, None] == 0, 0.0)), tokens, real)
 
     def encode_texts(self, items: Items) -> Codes:
-        """Unit vectors of texts.
+        """Return unit vectors of texts.
 
         Args:
-            items: Values (n, length) of token ids; the real ones of a caption come first. One without any is read as
-                the single token 0.
+            items: Values (n, length) of token ids. The real tokens of a caption come first. A caption without tokens is
+                read as the single token 0.
 
         Returns:
-            Vectors (n, dim); the words' states as tokens, unit length.
+            Vectors (n, dim), and the states of the words, of unit length, as tokens.
         """
         states, mask = self.words(items)
         last = states[torch.arange(len(states), device=mask.device), mask.sum(1) - 1]
@@ -90,11 +90,12 @@ class Vsrn(Matcher):
 
 
 class _Graph(nn.Module):
-    """One residual graph over an image's N regions v, of which each one's relation to each is a product of two maps.
+    """A residual graph over the N regions v of an image; the relation of two regions is a product of two maps.
 
         v' = v + BN( W R g(v) ),    R = theta(v)^T phi(v) / N
 
-    There is no softmax, so relations may be negative. The norm's scale starts at 0, and the graph as the identity.
+    There is no softmax, so relations may be negative. The scale of the norm starts at 0, so the graph starts as the
+    identity.
     """
 
     def __init__(self, dim: int) -> None:
@@ -104,7 +105,7 @@ class _Graph(nn.Module):
         nn.init.zeros_(self.norm.weight)
 
     def forward(self, rows: Tensor, real: Tensor) -> Tensor:
-        """Real regions of all images one after the other, (m, dim), to the same; `real` (n, regions) has m True."""
+        """Update the real regions of all images, (m, dim) to (m, dim); `real` (n, regions) has m True entries."""
         theta, phi, value = (_spread(one(rows), real) for one in (self.theta, self.phi, self.value))
         relation = theta @ phi.transpose(1, 2) / real.sum(1).clamp(min=1)[:, None, None]
         update: Tensor = self.norm(self.out((relation @ value)[real]))
@@ -112,7 +113,7 @@ class _Graph(nn.Module):
 
 
 def _spread(rows: Tensor, real: Tensor) -> Tensor:
-    """Rows (m, d) at the m True places of `real` (n, length), 0 elsewhere, (n, length, d)."""
+    """Put rows (m, d) at the m True places of `real` (n, length), with 0 elsewhere, (n, length, d)."""
     out = rows.new_zeros((*real.shape, rows.shape[-1]))
     out[real] = rows
     return out

@@ -1,15 +1,66 @@
 """One file per paper: what to do with pairs of little trust."""
 
-from pairsift.methods.base import Method
-from pairsift.methods.gsc import GSC
-from pairsift.methods.ncr import NCR
-from pairsift.methods.npc import NPC
-from pairsift.methods.pc2 import PC2
-from pairsift.methods.pcsr import PCSR
-from pairsift.methods.plain import Crossfit, Oracle, Plain
+from __future__ import annotations
 
-METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (Crossfit, Plain, Oracle, NCR, PC2, PCSR, GSC, NPC)
-}
+from typing import TYPE_CHECKING
 
-__all__ = ["GSC", "METHODS", "NCR", "NPC", "PC2", "PCSR", "Crossfit", "Method", "Oracle", "Plain"]
+from pairsift.registry import Entry, Registry
+
+if TYPE_CHECKING:
+    from pairsift.methods.base import Method as Method
+    from pairsift.methods.crossfit import Crossfit as Crossfit
+    from pairsift.methods.gsc import GSC as GSC
+    from pairsift.methods.ncr import NCR as NCR
+    from pairsift.methods.npc import NPC as NPC
+    from pairsift.methods.oracle import Oracle as Oracle
+    from pairsift.methods.pc2 import PC2 as PC2
+    from pairsift.methods.pcsr import PCSR as PCSR
+    from pairsift.methods.plain import Plain as Plain
+
+METHODS: Registry[type[Method]] = Registry(
+    "method",
+    {
+        "crossfit": Entry(
+            "pairsift.methods.crossfit:Crossfit",
+            "pairs weigh as far as models believe them that did not see them; the default",
+        ),
+        "plain": Entry("pairsift.methods.plain:Plain", "no protection: every pair is believed"),
+        "oracle": Entry(
+            "pairsift.methods.oracle:Oracle",
+            "plain on the truly matching pairs, to measure against; needs the truth",
+        ),
+        "ncr": Entry(
+            "pairsift.methods.ncr:NCR",
+            "mixture division, soft margins by rectified labels (Huang et al., NeurIPS 2021)",
+        ),
+        "pc2": Entry(
+            "pairsift.methods.pc2:PC2",
+            "pseudo-classifier, pseudo-captions for noisy pairs, rectified correspondence (Duan et al., ACM MM 2024)",
+        ),
+        "pcsr": Entry(
+            "pairsift.methods.pcsr:PCSR",
+            "steady noisy pairs get other captions, unsteady ones a robust loss (Liu et al.)",
+        ),
+        "gsc": Entry(
+            "pairsift.methods.gsc:GSC",
+            "labels by structure across and within modalities, averaged and exchanged (Zhao et al., CVPR 2024)",
+        ),
+        "npc": Entry(
+            "pairsift.methods.npc:NPC",
+            "memory bank of clean pairs, weights by negative impact; for trained matchers (Zhang et al., AAAI 2024)",
+        ),
+    },
+)
+
+
+def __getattr__(name: str) -> object:
+    """Import a method when it is first asked for."""
+    if name == "Method":
+        from pairsift.methods.base import Method
+
+        return Method
+    return METHODS.attribute(__name__, name)
+
+
+def __dir__() -> list[str]:
+    return [*METHODS.attributes(), "METHODS", "Method"]

@@ -3,86 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf
 from typing import ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from pairsift.arrays import Ints
 from pairsift.loss.hinge import hinge
-from pairsift.methods.base import Batch, Network, Pairing, Phase, Term, correspond, demand, not_negatives
-from pairsift.methods.division import DividingMethod
-from pairsift.methods.plain import CLIP, PAPER, TWO_TOWER
+from pairsift.methods.base import DividedEpochs, Method
+from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
+from pairsift.steps import Batch, Network, Pairing, Phase, Term, correspond, not_negatives
+from pairsift.trust.division import Division
 
 
-class NCR(DividingMethod):
+class NCR(Method):
     """Rectified soft margins on clean pairs, then on noisy pairs too.
 
     A clean pair's label is y = w + (1 - w) P(I, T) with its own network's prediction P; a noisy pair's label is the
     mean of both networks' predictions. The label sets the margin (hinge) or the weight (InfoNCE) of the pair. Noisy
     pairs are left out of the first half after the warm-up. The paper's labels are per pair: the published code makes
     a (B, B) matrix of them by broadcasting, and takes the margin along the wrong axis in one direction.
-
-    Args:
-        warmup_epochs: Epochs on all pairs, as given.
-        clean_epochs: Epochs on clean pairs only.
-        all_epochs: Epochs on clean and noisy pairs.
-        threshold: Clean probability above which a pair is clean, [0, 1].
-        margin: Margin inside the prediction P, in units of the similarity.
-        networks: 2, or 1 for a network that believes itself.
     """
 
     name: ClassVar[str] = "ncr"
-    summary: ClassVar[str] = "mixture division, soft margins by rectified labels"
     citation: ClassVar[str] = "Huang et al., Learning with Noisy Correspondence for Cross-modal Matching, NeurIPS 2021"
-    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
+    presets: ClassVar[Mapping[str, Preset]] = {
         "paper": PAPER,
-        "paper_coco": {
-            **PAPER,
-            "decay_epoch": 10,
-            "ncr.warmup_epochs": 10,
-            "ncr.clean_epochs": 10,
-            "ncr.all_epochs": 10,
-        },
-        "paper_cc152k": {**PAPER, "ncr.warmup_epochs": 10},
-        "two_tower": {**TWO_TOWER, "ncr.warmup_epochs": 2, "ncr.clean_epochs": 3, "ncr.all_epochs": 3},
-        "clip": {**CLIP, "ncr.warmup_epochs": 1, "ncr.clean_epochs": 2, "ncr.all_epochs": 2},
+        "paper_coco": PAPER.having(epochs={"warmup": 10, "clean": 10, "all": 10}, train={"decay_epoch": 10}),
+        "paper_cc152k": PAPER.having(epochs={"warmup": 10}),
+        "two_tower": TWO_TOWER.having(epochs={"warmup": 2, "clean": 3, "all": 3}),
+        "clip": CLIP.having(epochs={"warmup": 1, "clean": 2, "all": 2}),
     }
 
-    def __init__(
-        self,
-        warmup_epochs: int = 5,
-        clean_epochs: int = 20,
-        all_epochs: int = 20,
-        threshold: float = 0.5,
-        margin: float = 0.2,
-        networks: int = 2,
-    ) -> None:
-        self.warmup_epochs, self.clean_epochs, self.all_epochs = warmup_epochs, clean_epochs, all_epochs
-        self.threshold, self.margin, self.networks = threshold, margin, networks
+    epochs: DividedEpochs = DividedEpochs()
+    division: Division = Division()
+    margin: float = Field(default=0.2, ge=0, description="Margin inside the prediction P, in units of the similarity.")
 
-        demand(self, 0, inf, "warmup_epochs", "clean_epochs", "all_epochs", "margin")
-        demand(self, 0, 1, "threshold")
-        demand(self, 1, 2, "networks")
+    def phases(self) -> tuple[Phase, ...]:
+        """Return warm-up, clean pairs, all pairs."""
+        return self.epochs.phases()
+
+    def subset(self, name: str, network: int) -> Ints:
+        """Return `clean` and `noisy` pairs by the peer's division, or `all`."""
+        return self.division.subset(name, network) if name in ("clean", "noisy") else super().subset(name, network)
 
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
-        """Clean (or all) pairs with y = w + (1 - w) P_k, noisy pairs with y = (P_1 + P_2) / 2."""
-        own, terms = networks[k], []
+        """Return terms of clean (or all) pairs with y = w + (1 - w) P_k, noisy pairs with y = (P_1 + P_2) / 2."""
+        network, terms = networks[k], []
         for subset, batch in batches.items():
-            w = correspond(self.believed("clean_probability", k), batch.ids, batch.image_rows)
+            w = correspond(self.division.of_peer("clean_probability", k), batch.ids, batch.image_rows)
             if subset == "all":
                 y = torch.ones_like(w)
             elif subset == "clean":
-                y = w + (1 - w) * self.predict(own, batch)
+                y = w + (1 - w) * self.predict(network, batch)
             else:
-                y = torch.stack([self.predict(network, batch) for network in networks]).mean(0)
-            pairing = Pairing(*own.encode(batch), not_negatives(batch))
-            terms.append(self.ranking_term(subset, own, pairing, y, phase.warm))
+                y = torch.stack([self.predict(each, batch) for each in networks]).mean(0)
+            pairing = Pairing(*network.encode(batch), not_negatives(batch))
+            terms.append(self.setting.ranking_term(subset, network, pairing, y, phase.warm))
         return terms
 
     @torch.no_grad()
     def predict(self, network: Network, batch: Batch) -> Tensor:
-        """P(I, T): how far the pair stands clear of the batch's negatives, (B,), in [0, 1].
+        """Return P(I, T): how far the pair stands clear of the batch's negatives, (B,), in [0, 1].
 
         P = clip(a - (mean hinge over captions + mean hinge over images) / 2, 0, a), divided by the mean of the
         batch's highest tenth and clipped to 1, in evaluation mode.

@@ -1,29 +1,46 @@
-"""What the user brings: readers for every format, splits, and injected noise."""
+"""Image-caption pairs: readers for every format, splits, and injected noise."""
 
-from pairsift.pairs.kept import read_kept, write_kept
-from pairsift.pairs.merge import Changes, merge, unchanged
-from pairsift.pairs.noise import inject, read_index, write_index
-from pairsift.pairs.pairs import SPLITS, Noise, Pairs, Skip
-from pairsift.pairs.precomputed import Precomputed, open_rows
-from pairsift.pairs.readers import READERS, load
-from pairsift.pairs.scenes import write_scenes
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "READERS",
-    "SPLITS",
-    "Changes",
-    "Noise",
-    "Pairs",
-    "Precomputed",
-    "Skip",
-    "inject",
-    "load",
-    "merge",
-    "open_rows",
-    "read_index",
-    "read_kept",
-    "unchanged",
-    "write_index",
-    "write_kept",
-    "write_scenes",
-]
+from pairsift.registry import exported
+
+if TYPE_CHECKING:
+    from pairsift.pairs.changes import Changes as Changes
+    from pairsift.pairs.changes import merge as merge
+    from pairsift.pairs.changes import unchanged as unchanged
+    from pairsift.pairs.kept import read_kept as read_kept
+    from pairsift.pairs.kept import write_kept as write_kept
+    from pairsift.pairs.noise import inject as inject
+    from pairsift.pairs.noise import read_index as read_index
+    from pairsift.pairs.noise import write_index as write_index
+    from pairsift.pairs.pairs import SPLITS as SPLITS
+    from pairsift.pairs.pairs import Noise as Noise
+    from pairsift.pairs.pairs import Pairs as Pairs
+    from pairsift.pairs.pairs import Skip as Skip
+    from pairsift.pairs.precomputed import Precomputed as Precomputed
+    from pairsift.pairs.precomputed import open_rows as open_rows
+    from pairsift.pairs.readers import READERS as READERS
+    from pairsift.pairs.readers import load as load
+    from pairsift.pairs.scenes import write_scenes as write_scenes
+
+_MODULES = {
+    "Changes": "changes",
+    "Noise": "pairs",
+    "Pairs": "pairs",
+    "Precomputed": "precomputed",
+    "READERS": "readers",
+    "SPLITS": "pairs",
+    "Skip": "pairs",
+    "inject": "noise",
+    "load": "readers",
+    "merge": "changes",
+    "open_rows": "precomputed",
+    "read_index": "noise",
+    "read_kept": "kept",
+    "unchanged": "changes",
+    "write_index": "noise",
+    "write_kept": "kept",
+    "write_scenes": "scenes",
+}
+__all__ = list(_MODULES)
+__getattr__ = exported(__name__, _MODULES)

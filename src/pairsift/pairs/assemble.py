@@ -1,4 +1,4 @@
-"""From a reader's records to pairs: which of them can be used, and in which split each one is."""
+"""The conversion of a reader's records into pairs, with checks of the records and their splits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pairsift.pairs.splits import FEWEST_IMAGES, SPLIT_WORDS, Draw, split_images
 
 
 class Images:
-    """The images that records name, each once."""
+    """The images that the records name, each stored once."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -26,7 +26,7 @@ class Images:
         self._row_of: dict[tuple[str, int], int] = {}
 
     def row(self, record: Record) -> int:
-        """Row of the record's image, added if it is new; -1 where the record names none."""
+        """Return the row of the record's image, adding it if it is new; return -1 for a record without a path."""
         if record.path is None:
             return -1
         key = os.path.normpath(record.path), record.row
@@ -40,21 +40,21 @@ class Images:
 
 
 class Checks:
-    """Says of one record after another why it cannot be used."""
+    """The checks that decide whether a record can be used."""
 
     def __init__(self, images: Images, has_splits: bool) -> None:
         self.images = images
         self.has_splits = has_splits
-        self.split_of: dict[int, str] = {}  # of each image with a usable record, as the source has it
-        self._first: dict[tuple[int, str], str] = {}  # where each caption of an image was met first
+        self.split_of: dict[int, str] = {}  # the source's split of each image with a usable record
+        self._first: dict[tuple[int, str], str] = {}  # the first record with each caption of an image
 
     def problem(self, record: Record, row: int) -> str:
-        """Why the record cannot be used, in one line; empty where it can."""
+        """Return the reason why the record cannot be used, in one line, or an empty string if it can be used."""
         basic = self._basic(record, row)
         if basic:
             return basic
         key = (row, record.caption)
-        if key in self._first and record.row < 0:  # published sets count every line, and so do their noise indices
+        if key in self._first and record.row < 0:  # published features and their noise indices count repeats
             return f"repeats {self._first[key]}"
         self._first[key] = record.where
         split = SPLIT_WORDS.get(record.split.lower()) if self.has_splits else UNUSED
@@ -74,16 +74,16 @@ class Checks:
 
 
 def assemble(source: str, reader: str, listing: Listing, draw: Draw) -> Pairs:
-    """Checks a reader's records and gives each its split.
+    """Check a reader's records and assign each one to a split.
 
     Args:
-        source: Path of what was read.
-        reader: The reader's name.
-        listing: Its records.
-        draw: Seed and shares for splits that the source does not have.
+        source: Path of the data that was read.
+        reader: Name of the reader.
+        listing: Records of the reader.
+        draw: Seed and shares for the splits that the source does not have.
 
     Raises:
-        InputError: Fewer than three images can be used, or the source's splits leave too little to train on.
+        InputError: Fewer than three images can be used, or the source's splits leave too few images to train on.
     """
     images = Images()
     has_splits = bool(listing.split) and any(record.split for record in listing.records)
@@ -124,7 +124,7 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw) -> Pairs:
 
 
 def _refuse_too_few(source: str, usable: int, skipped: list[Skip]) -> None:
-    """Raises where too few images are left."""
+    """Raise InputError if too few images can be used."""
     if usable >= FEWEST_IMAGES:
         return
     line = f"{source}: {usable} images can be used and at least {FEWEST_IMAGES} are needed"

@@ -1,4 +1,4 @@
-"""Images that a source holds within itself, written out once as files."""
+"""Images that a source contains as bytes, and the files that they are written to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pairsift.cache_folder import default_cache
 from pairsift.errors import InputError
 
 INDEX = "index.txt"
-MODIFIED = 946_684_800  # seconds; the same for every file, so that features keep fitting images that are written again
+MODIFIED = 946_684_800  # seconds; equal for all files, because cached features depend on the modification time
 SIGNATURES = (
     (b"\xff\xd8\xff", ".jpg"),
     (b"\x89PNG\r\n\x1a\n", ".png"),
@@ -25,11 +25,11 @@ SIGNATURES = (
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """An image that a source holds within itself.
+    """An image that a source contains as bytes.
 
     Attributes:
-        name: As the source names it, or its row.
-        file: Where it was written.
+        name: Name of the image in the source, or its row.
+        file: File that the image was written to.
     """
 
     name: str
@@ -37,19 +37,21 @@ class Embedded:
 
 
 def image_suffix(data: bytes) -> str:
-    """Return the extension that fits an image's first bytes; empty where they are no image's that is known."""
+    """Return the extension that fits the first bytes of an image, or an empty string for an unknown format."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return ".webp"
     return next((suffix for start, suffix in SIGNATURES if data.startswith(start)), "")
 
 
 class Store:
-    """The folder of one source's images: files named by their content, and an index of each row's file.
+    """The folder with the images of one source.
+
+    The files are named by a hash of their content. An index lists the file of each row.
 
     Args:
-        source: The file that holds the images.
-        column: The column that they stand in.
-        cache: The cache folder, or None for the default one.
+        source: File that contains the images.
+        column: Column that contains the images.
+        cache: Cache folder, or None for the default folder.
     """
 
     def __init__(self, source: Path, column: str, cache: Path | None) -> None:
@@ -59,9 +61,10 @@ class Store:
         self.folder = (cache or default_cache()) / "images" / hashlib.sha256(whole.encode()).hexdigest()[:16]
 
     def files(self) -> list[str] | None:
-        """Return the file of each row, empty where a row has none, as `finish` kept them.
+        """Return the file of each row as `finish` stored it, or None if the images must be read again.
 
-        None where the source has changed since or a file is missing.
+        The file of a row without an image is an empty string. The images must be read again if the source has changed
+        or if a file is missing.
         """
         try:
             stamp, *names = (self.folder / INDEX).read_text(encoding="utf-8").split("\n")
@@ -73,14 +76,14 @@ class Store:
         return names if stamp == self._stamp and there.issuperset(filter(None, names)) else None
 
     def add(self, data: bytes, name: str) -> str:
-        """Write an image unless it is there, and return its file within the folder.
+        """Write an image, unless its file exists already, and return its path within the folder.
 
         Args:
-            data: The image file's bytes.
-            name: Its name in the source, which gives the extension where the bytes do not.
+            data: Bytes of the image file.
+            name: Name of the image in the source. Its extension is used if the bytes do not determine one.
 
         Raises:
-            InputError: It cannot be written.
+            InputError: The image cannot be written.
         """
         digest = hashlib.sha256(data).hexdigest()[:32]
         file = f"{digest[:2]}/{digest}{image_suffix(data) or PurePath(name).suffix.lower()[:5] or '.bin'}"
@@ -88,7 +91,7 @@ class Store:
         return file
 
     def finish(self, files: Sequence[str]) -> None:
-        """Keep the file of each row, so that the images need not be read again.
+        """Store the file of each row, so that the images need not be read again.
 
         Raises:
             InputError: The index cannot be written.
@@ -96,7 +99,10 @@ class Store:
         self._write(INDEX, "\n".join([self._stamp, *files]).encode(), replace=True)
 
     def _write(self, name: str, data: bytes, replace: bool = False) -> None:
-        """Write a file so that it appears whole or not at all."""
+        """Write a file atomically: either the complete file appears, or no file.
+
+        Unless `replace` is True, an existing file of the same size is kept.
+        """
         target = self.folder / name
         part = target.with_name(f".{target.name}.{os.getpid()}")
         try:

@@ -1,4 +1,4 @@
-"""From a file's bytes to text: UTF-8, UTF-16 and UTF-32, and cp1252 line by line where a line is not UTF-8."""
+"""The decoding of text files: UTF-8, UTF-16, UTF-32, and cp1252 for single lines that are not UTF-8."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MARKS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-SAMPLE = 4096  # bytes looked at for UTF-16 without a mark
-FEWEST_FOREIGN = 3  # lines
-FOREIGN_SHARE = 0.2  # of the lines that are not UTF-8: from here on the whole file is in yet another encoding
+SAMPLE = 4096  # bytes that are checked for UTF-16 without a byte order mark
+FEWEST_FOREIGN = 3  # lines that are neither UTF-8 nor Western text
+FOREIGN_SHARE = 0.2  # of the lines that are not UTF-8; from this share on, the file has yet another encoding
 UNREADABLE = "holds characters whose encoding cannot be told (neither UTF-8 nor cp1252); save the file as UTF-8"
 CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-# What the bytes of another encoding look like when they are read as cp1252, and Western text does not: long runs beyond
-# ASCII (Cyrillic, Greek, Arabic, Chinese), a capital after a small letter (Mac Roman), a sign within a word (Central
-# European, DOS), an opening low quote at the end of a word (DOS).
+# Patterns that appear when the bytes of another encoding are read as cp1252, and that Western text does not contain:
+# long runs of non-ASCII characters (Cyrillic, Greek, Arabic, Chinese), a capital after a small letter (Mac Roman), a
+# symbol within a word (Central European, DOS), a low opening quote at the end of a word (DOS).
 FOREIGN = re.compile(
     r"[^\x00-\x7f\xa0–—…•·]{4}"
     r"|[a-z][À-ÖØ-ÞŠŒŽŸ]"
@@ -34,11 +34,11 @@ FOREIGN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A file's text and how it was read.
+    """The text of a file and the way in which it was decoded.
 
     Attributes:
-        content: The text; what could not be read is there as lone surrogates, which `undecodable` finds.
-        encoding: `utf-8`, `utf-16-le` and the like, of the file as a whole.
+        content: The text. Bytes that could not be decoded are lone surrogates, which `undecodable` detects.
+        encoding: Encoding of the file as a whole, such as `utf-8` or `utf-16-le`.
         western: Number of lines that are not UTF-8 and were read as cp1252.
     """
 
@@ -48,15 +48,16 @@ class Text:
 
 
 def decode(raw: bytes, path: Path) -> Text:
-    """Read a file's bytes as text.
+    """Decode the bytes of a text file.
 
-    The encoding is UTF-16 or UTF-32 where a byte order mark says so, or UTF-16 where the zero bytes of its ASCII
-    characters show it, else UTF-8. In a file that is UTF-8 otherwise, a line that is not is read as cp1252, unless it
-    does not look like Western text; nor is any line read so where many do not.
+    The encoding is UTF-16 or UTF-32 if a byte order mark says so. It is also UTF-16 if the zero bytes of the ASCII
+    characters show it. Otherwise it is UTF-8. If some lines of a UTF-8 file are not valid UTF-8, each of these lines is
+    read as cp1252, unless it does not look like Western text. If many of them do not look like Western text, no line is
+    read as cp1252.
 
     Args:
         raw: The bytes.
-        path: The file, for the error.
+        path: The file, for the error message.
 
     Raises:
         InputError: The file starts as UTF-16 or UTF-32 and is not valid.
@@ -74,7 +75,10 @@ def decode(raw: bytes, path: Path) -> Text:
 
 
 def _marked(body: bytes, encoding: str, path: Path) -> str:
-    """The text behind a byte order mark; a file cut within a character ends in a lone surrogate."""
+    """Return the text after a byte order mark.
+
+    If the file ends within a character, the text ends with a lone surrogate.
+    """
     width = 2 if encoding.startswith("utf-16") else 4
     whole = len(body) // width * width
     try:
@@ -86,7 +90,10 @@ def _marked(body: bytes, encoding: str, path: Path) -> str:
 
 
 def _unmarked(raw: bytes) -> Text | None:
-    """The text of plain UTF-16 without a mark, or None: every other byte of its ASCII characters is zero."""
+    """Return the text if it is plain UTF-16 without a byte order mark, else None.
+
+    In such a text, every second byte of the ASCII characters is zero.
+    """
     sample = raw[:SAMPLE]
     zeros = {"utf-16-be": sample[0::2].count(0), "utf-16-le": sample[1::2].count(0)}
     (fewer, _), (more, encoding) = sorted((count, name) for name, count in zeros.items())
@@ -100,7 +107,7 @@ def _unmarked(raw: bytes) -> Text | None:
 
 
 def _by_line(raw: bytes) -> Text:
-    """Text of which some lines are not UTF-8."""
+    """Decode a text in which some lines are not UTF-8."""
     lines: list[str] = []
     western: dict[int, str] = {}
     foreign = 0
@@ -121,7 +128,7 @@ def _by_line(raw: bytes) -> Text:
 
 
 def _western(line: bytes) -> str | None:
-    """A line read as cp1252, or None where it does not look like Western text."""
+    """Return a line decoded as cp1252, or None if it does not look like Western text."""
     try:
         text = line.decode("cp1252")
     except UnicodeDecodeError:
@@ -130,7 +137,10 @@ def _western(line: bytes) -> str | None:
 
 
 def how_read(texts: Iterable[Text]) -> str:
-    """What is unusual about how these files were read, for the line that says what was taken; empty for plain UTF-8."""
+    """Describe what is unusual in the decoding of these files; return an empty string for plain UTF-8.
+
+    The description becomes a part of `Pairs.taken`.
+    """
     read = list(texts)
     wide = [text.encoding[:6].upper() for text in read if text.encoding != "utf-8"]
     western = sum(text.western for text in read)
@@ -143,10 +153,13 @@ def how_read(texts: Iterable[Text]) -> str:
 
 
 def undecodable(text: str) -> bool:
-    """Whether the text holds something that is not valid Unicode, left there by `decode` or by a JSON escape."""
+    """Return whether the text contains characters that are not valid Unicode.
+
+    Such characters come from `decode` or from an escape in JSON.
+    """
     return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def printable(text: str) -> str:
-    """The text with what is not valid Unicode replaced by U+FFFD, so that it can be written to any file."""
+    """Replace all characters that are not valid Unicode by U+FFFD, so that any file can contain the text."""
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if undecodable(text) else text

@@ -1,4 +1,4 @@
-"""What a run was made of, kept in its folder, so that a source that was edited or moved still opens."""
+"""The pairs of a run, stored in its folder, so that the run still opens after its source was edited or moved."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from pairsift.pairs.pairs import Ints, Pairs
 
 @dataclass(frozen=True)
 class Kept:
-    """The pairs of a run as its source had them when it was made.
+    """The pairs of a run, as they were in its source when the run was made.
 
     Attributes:
-        names: Images as the source named them, (n_images,).
-        files: Their files, from the source's folder where they lie in it, (n_images,).
-        feature_rows: Row of each image among precomputed features, (n_images,); -1 where images are files.
-        captions: (n_pairs,).
-        split: The split of each pair as it was read, (n_pairs,).
+        names: Names of the images in the source, (n_images,).
+        files: Files of the images, relative to the source's folder if they lie in it, (n_images,).
+        feature_rows: Row of each image in the precomputed features, (n_images,); -1 if the images are files.
+        captions: Captions, (n_pairs,).
+        split: Split of each pair as it was read, (n_pairs,).
         trained: Whether the networks were trained on each pair, (n_pairs,).
-        image_of: Row of the image that the source gives each caption, (n_pairs,); -1 for none.
-        injected: The same with planted noise, (n_pairs,).
-        shape: What a row of precomputed features holds, such as `36 x 2048`; empty where images are files.
+        image_of: Row of the image of each caption in the source, (n_pairs,); -1 for a caption without an image.
+        injected: Row of the image of each caption with injected noise, (n_pairs,).
+        shape: Shape of a row of precomputed features, such as `36 x 2048`; empty if the images are files.
     """
 
     names: list[str]
@@ -43,18 +43,18 @@ class Kept:
 
 
 def write_kept(pairs: Pairs, split: NDArray[np.str_], path: Path) -> None:
-    """Write what a run was made of as Parquet, one row per pair.
+    """Write the pairs of a run as Parquet, one row per pair.
 
-    Columns: `pair`, `image`, `file` (bytes of the path), `feature_row`, `caption`, `split`, `trained`, `image_row` and
-    `injected_row` (the image with planted noise; the same without).
+    The columns are `pair`, `image`, `file` (bytes of the path), `feature_row`, `caption`, `split`, `trained`,
+    `image_row` and `injected_row` (the image with injected noise; equal to `image_row` without noise).
 
     Args:
-        pairs: The run's pairs, with noise and without images that failed.
-        split: The split of each pair as it was read, (n_pairs,).
-        path: The file, which appears whole or not at all.
+        pairs: Pairs of the run, with noise and without images that failed.
+        split: Split of each pair as it was read, (n_pairs,).
+        path: File to write. It appears either complete or not at all.
 
     Raises:
-        WriteError: It cannot be written.
+        WriteError: The file cannot be written.
     """
     truth = pairs.image_of if pairs.true_image_of is None else pairs.true_image_of
     base = folder_of(pairs.source)
@@ -84,7 +84,7 @@ def write_kept(pairs: Pairs, split: NDArray[np.str_], path: Path) -> None:
 
 
 def read_kept(path: Path) -> Kept | None:
-    """Read what `write_kept` wrote; None where there is no such file.
+    """Read the file that `write_kept` wrote; return None if the file does not exist.
 
     Raises:
         InputError: The file is damaged.
@@ -114,17 +114,20 @@ def read_kept(path: Path) -> Kept | None:
 
 
 def feature_shape(pairs: Pairs) -> str:
-    """Return what a row of precomputed features holds, in words; nothing where images are files."""
+    """Return the shape of a row of precomputed features as text, or an empty string if the images are files."""
     return "" if pairs.features is None else " x ".join(map(str, pairs.features.shape))
 
 
 def folder_of(source: str | Path) -> Path:
-    """Return the folder that a source's relative paths start from: itself, or that of the file."""
+    """Return the folder that the relative paths of a source start from.
+
+    This is the source itself if it is a folder, else the folder that contains it.
+    """
     path = Path(source)
     return path if path.is_dir() else path.parent
 
 
 def within(file: Path, base: Path) -> str:
-    """Return a file's path from a folder where it lies in it, else its absolute path."""
+    """Return the path of a file relative to a folder if the file lies in it, else its absolute path."""
     absolute, root = os.path.abspath(file), os.path.abspath(base)
     return os.path.relpath(absolute, root) if absolute.startswith(root + os.sep) else absolute

@@ -1,4 +1,4 @@
-"""Which row of a changed source is which pair of a run."""
+"""The matching of the rows of a changed source to the pairs of a run."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Matching:
-    """A run's pairs and images found again in a source.
+    """The pairs and images of a run, matched to those of a source.
 
     Attributes:
-        rows: Row in the source of each of the run's pairs, (n_pairs,); -1 where it is gone.
-        images: Row among the run's images of each image of the source, (n_images,); new ones get rows behind them.
+        rows: Row in the source of each pair of the run, (n_pairs,); -1 for a pair that is gone.
+        images: Row among the run's images of each image of the source, (n_images,). New images get the rows after them.
     """
 
     rows: Ints
@@ -31,16 +31,17 @@ class Matching:
 
 
 def match_rows(kept: Kept, now: Pairs) -> Matching:
-    """Find a run's pairs again in a source whose rows may have moved, changed, come or gone.
+    """Match the pairs of a run to the rows of a source, where rows may have moved, changed, appeared or disappeared.
 
-    A row is taken for a pair where it lies in its place and has its image and caption, else where it has both
-    elsewhere, else where it lies in its place and has the image, else where it has the image elsewhere. Images are the
-    same by name (with precomputed features by name and row). Where no name is the same, such as after absolute paths
-    have moved, the files' own names decide, if every one of them is there once.
+    Four rules apply in this order: a row with the same position, image and caption; a row with the same image and
+    caption at another position; a row with the same position and image; a row with the same image at another position.
+    Images are the same if their names are equal (with precomputed features, their names and rows). If no name is equal,
+    for example after absolute paths have moved, the file names without folders decide, provided that each of them is
+    unique.
 
     Args:
-        kept: What the run was made of.
-        now: The source as it is read today.
+        kept: The pairs of the run, as they were stored.
+        now: The source as it is read now.
     """
     old, new = _image_keys(kept, now)
     known = {key: row for row, key in enumerate(old)}
@@ -58,14 +59,14 @@ def match_rows(kept: Kept, now: Pairs) -> Matching:
 
 
 def _in_place(old: Sequence[Hashable], new: Sequence[Hashable], rows: Ints, free: Bools) -> None:
-    """Match open pairs with rows of the same number and key; changes `rows` and `free`."""
+    """Match open pairs to free rows with the same number and the same key; change `rows` and `free` in place."""
     for pair, (own, other) in enumerate(zip(old, new, strict=False)):
         if own == other and rows[pair] < 0 and free[pair]:
             rows[pair], free[pair] = pair, False
 
 
 def _elsewhere(old: Sequence[Hashable], new: Sequence[Hashable], rows: Ints, free: Bools) -> None:
-    """Match open pairs with free rows of the same key, both in order; changes `rows` and `free`."""
+    """Match open pairs to free rows with the same key, both in order; change `rows` and `free` in place."""
     places: dict[Hashable, deque[int]] = {}
     for row in np.flatnonzero(free).tolist():
         places.setdefault(new[row], deque()).append(row)
@@ -76,7 +77,7 @@ def _elsewhere(old: Sequence[Hashable], new: Sequence[Hashable], rows: Ints, fre
 
 
 def _image_keys(kept: Kept, now: Pairs) -> tuple[list[Hashable], list[Hashable]]:
-    """Return what tells the run's images apart, and the source's."""
+    """Return the keys that identify the images of the run, and those of the images of the source."""
     if now.features is not None:
         return _zipped(kept.names, kept.feature_rows), _zipped(now.names, now.features.rows)
     if not set(kept.names) & set(now.names):

@@ -1,7 +1,7 @@
-"""Injected noise: training captions re-pointed to other images, with the truth kept.
+"""Injected noise: training captions that are re-pointed to other images, with the truth kept.
 
-Caption-level noise is NCR's (Huang et al., NeurIPS 2021), image-level noise is DECL's and RCL's. The index files are in
-the layout that these papers' authors published.
+Caption-level noise follows NCR (Huang et al., NeurIPS 2021). Image-level noise follows DECL and RCL. The index files
+have the layout that the authors of these papers published.
 """
 
 from __future__ import annotations
@@ -19,22 +19,24 @@ GRANULARITIES = ("caption", "image")
 
 
 def inject(pairs: Pairs, ratio: float, seed: int, granularity: str = "caption") -> Pairs:
-    """Re-points a random share of the training captions by permuting their image pointers among themselves.
+    """Re-point a random share of the training captions: permute their image pointers among themselves.
 
-    Captions and their order stay, and so do dev and test. A pointer may come to lie where it was, or on a sibling
-    caption of the same image; such a caption is no noise, and so the real rate is a hair below the ratio.
+    The captions, their order, and the dev and test splits do not change. After the permutation, a caption may still
+    point at its image, because its pointer stayed in place or was exchanged with that of another caption of the same
+    image. Such a caption is not noise. The real rate is therefore slightly below the ratio.
 
     Args:
         pairs: Pairs without injected noise.
         ratio: Share of the training captions (`caption`) or training images (`image`) to pick, in [0, 1].
         seed: Seed of numpy's default generator, 0 or above.
-        granularity: `caption` permutes single captions' pointers; `image` lets all captions of an image move together.
+        granularity: `caption` permutes the pointers of single captions; `image` moves all captions of an image
+            together.
 
     Returns:
         The pairs with `true_image_of` and `noise` set; `noise.rate` is the real rate.
 
     Raises:
-        InputError: An argument is out of its range, or the pairs have injected noise already.
+        InputError: An argument is out of its range, or the pairs already have injected noise.
     """
     _refuse_noisy(pairs)
     if granularity not in GRANULARITIES:
@@ -55,7 +57,7 @@ def inject(pairs: Pairs, ratio: float, seed: int, granularity: str = "caption") 
 
 
 def _permute(pointers: Ints, ratio: float, rng: np.random.Generator) -> Ints:
-    """The pointers with a random `int(ratio * n)` of them permuted among themselves."""
+    """Return the pointers with a random `int(ratio * n)` of them permuted among themselves."""
     picked = rng.permutation(len(pointers))[: int(ratio * len(pointers))]
     values = pointers[picked]
     rng.shuffle(values)
@@ -65,13 +67,13 @@ def _permute(pointers: Ints, ratio: float, rng: np.random.Generator) -> Ints:
 
 
 def training_images(image_of: Ints) -> tuple[Ints, Ints]:
-    """Image rows in the order in which captions first point at them, and each caption's position among them.
+    """Return the distinct image rows in the order in which captions first point at them, and positions in this order.
 
     Args:
         image_of: Image row of each training caption, (n,).
 
     Returns:
-        Image rows, (n_images,), and positions, (n,) in [0, n_images).
+        Image rows, (n_images,), and the position of each caption's image among them, (n,) in [0, n_images).
     """
     rows, first, inverse = np.unique(image_of, return_index=True, return_inverse=True)
     order = np.argsort(first)
@@ -81,22 +83,23 @@ def training_images(image_of: Ints) -> tuple[Ints, Ints]:
 
 
 def read_index(pairs: Pairs, path: str | Path) -> Pairs:
-    """Re-points the training captions as a published noise index file says.
+    """Re-point the training captions as a published noise index file defines.
 
-    The `.npy` file holds one image for each training caption, or one for each training image, which then goes to all
-    its captions. An image is given as its position among the training images, in the order in which the training
-    captions first point at them. The granularity is `image` where all captions of every image move together.
+    The `.npy` file contains one image for each training caption, or one for each training image, which then applies to
+    all its captions. An image is written as its position among the training images, in the order in which the training
+    captions first point at them. The granularity is `image` if images have several captions and all captions of every
+    image move together.
 
     Args:
         pairs: Pairs without injected noise.
         path: The file.
 
     Returns:
-        The pairs with `true_image_of` and `noise` set; the nominal ratio is not known, so `noise.ratio` is the rate.
+        The pairs with `true_image_of` and `noise` set. The nominal ratio is unknown, so `noise.ratio` is the real rate.
 
     Raises:
-        InputError: The file is no one-dimensional array of integers, its length fits neither the captions nor the
-            images, a value is out of range, or the pairs have injected noise already.
+        InputError: The file is not a one-dimensional array of integers, its length fits neither the captions nor the
+            images, a value is out of range, or the pairs already have injected noise.
     """
     _refuse_noisy(pairs)
     path = Path(path)
@@ -117,7 +120,7 @@ def read_index(pairs: Pairs, path: str | Path) -> Pairs:
 
 
 def _read_integers(path: Path) -> Ints:
-    """The one-dimensional integer array of a .npy file."""
+    """Read the one-dimensional integer array of a .npy file."""
     try:
         index = np.load(path, allow_pickle=False)
     except OSError as error:
@@ -131,14 +134,17 @@ def _read_integers(path: Path) -> Ints:
 
 
 def _granularity(moved: Ints, position: Ints) -> str:
-    """`image` where some image has several captions and those of every image point at one image, else `caption`."""
+    """Return `image` or `caption`, the granularity of the noise.
+
+    It is `image` if some image has several captions and the captions of each image all point at one image.
+    """
     first = np.unique(position, return_index=True)[1]
     together = bool((moved == moved[first][position]).all())
     return "image" if together and len(first) < len(position) else "caption"
 
 
 def write_index(pairs: Pairs, path: str | Path) -> None:
-    """Writes which image each training caption points at, in the layout that `read_index` reads.
+    """Write which image each training caption points at, in the layout that `read_index` reads.
 
     Args:
         pairs: Pairs, with or without injected noise.
@@ -161,7 +167,10 @@ def _refuse_noisy(pairs: Pairs) -> None:
 
 
 def _repoint(pairs: Pairs, moved: Ints, ratio: float | None, seed: int, granularity: str) -> Pairs:
-    """The pairs with the training captions pointing at the images in `moved`; `ratio` None means the real rate."""
+    """Return the pairs with the training captions pointing at the images in `moved`.
+
+    If `ratio` is None, the real rate is recorded as the ratio.
+    """
     train = pairs.ids("train")
     rate = float(np.mean(moved != pairs.image_of[train])) if len(train) else 0.0
     image_of = pairs.image_of.copy()

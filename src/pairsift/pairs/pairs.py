@@ -1,4 +1,4 @@
-"""The pairs themselves: what every other room speaks of."""
+"""The image-caption pairs, the data structure that all other packages use."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from pairsift.pairs.precomputed import Precomputed
 Ints = NDArray[np.int64]
 
 SPLITS = ("train", "dev", "test")
-ADDED = "added"  # came into the source after the run was made
-UNUSED = "unused"  # the source's splits leave this pair out
-SKIPPED = "skipped"  # unusable; the reason is in `Pairs.skipped`
+ADDED = "added"  # the pair came into the source after the run was made
+UNUSED = "unused"  # the splits of the source leave this pair out
+SKIPPED = "skipped"  # the pair is unusable; the reason is in `Pairs.skipped`
 JUDGED = (*SPLITS, ADDED)
 
 
 @dataclass(frozen=True)
 class Skip:
-    """One pair or image that was left out.
+    """A pair or an image that was left out.
 
     Attributes:
-        where: The record as the user knows it, such as `captions.csv line 17` or an image's name.
-        reason: One line, without a final stop.
-        pair: Id of the pair, or -1 where a whole image is meant.
+        where: The record as the user knows it, such as `captions.csv line 17`, or the name of an image.
+        reason: Reason in one line, without a full stop.
+        pair: Id of the pair, or -1 for a whole image.
     """
 
     where: str
@@ -38,13 +38,14 @@ class Skip:
 
 @dataclass(frozen=True)
 class Noise:
-    """What injected noise did, so that the truth stays known.
+    """The record of an injection of noise.
 
     Attributes:
-        ratio: Share of the training captions that was picked, in [0, 1].
-        seed: Seed of the permutation; -1 where the index came from a file.
+        ratio: Share of the training captions, or of the training images if `granularity` is `image`, that was picked,
+            in [0, 1].
+        seed: Seed of the permutation; -1 if the index came from a file.
         granularity: `caption` or `image`.
-        rate: Share of the training captions that really point at another image now; a hair below `ratio`.
+        rate: Share of the training captions that really point at another image now, usually slightly below `ratio`.
         index_hash: First 16 hex digits of the SHA-256 of the training captions' image rows (int64, little endian).
     """
 
@@ -57,26 +58,26 @@ class Noise:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Image-caption pairs. Images are stored once and pairs point at them.
+    """A set of image-caption pairs, in which each image is stored once and pairs point at it.
 
-    A pair's id is its row in these arrays, which is the record's position in the source, counted from 0. It never
-    changes: a pair that cannot be used keeps its row, with the split `skipped`.
+    The id of a pair is its row in these arrays. When a source is loaded, this is the position of the record in the
+    source, counted from 0. The id never changes: a pair that cannot be used keeps its row and gets the split `skipped`.
 
     Attributes:
-        source: Path of what was read.
-        names: Images as the source names them, (n_images,).
-        paths: Image files, (n_images,); where there are features instead, the file that each image's row lies in.
-        captions: (n_pairs,).
-        image_of: Row of the image each caption is paired with, (n_pairs,); -1 where the source names none.
+        source: Path of the source.
+        names: Names of the images in the source, (n_images,).
+        paths: Image files, (n_images,). With precomputed features, the file that contains the row of each image.
+        captions: Captions, (n_pairs,).
+        image_of: Row of the image that each caption is paired with, (n_pairs,); -1 if the record has no image.
         split: `train`, `dev`, `test`, `added`, `unused` or `skipped` for each pair, (n_pairs,).
-        columns: The source's other columns, each (n_pairs,).
+        columns: Other columns of the source, each (n_pairs,).
         taken: One line that says what was read as image, caption and split.
-        skipped: What was left out and why.
-        true_image_of: `image_of` before noise was injected, or None where the truth is not known.
-        noise: What the injection did, or None.
-        features: The images' features, where the source has them instead of image files.
-        seen: Whether a finished run was trained on each pair with this very caption, (n_pairs,); None where nothing has
-            changed since, and the split says it.
+        skipped: Pairs and images that were left out, with the reasons.
+        true_image_of: `image_of` before noise was injected, or None if the truth is unknown.
+        noise: Record of the injected noise, or None.
+        features: Precomputed features of the images, or None if the images are files.
+        seen: Whether a finished run was trained on each pair with exactly this caption, (n_pairs,). None means that
+            `split` alone decides.
     """
 
     source: str
@@ -98,12 +99,15 @@ class Pairs:
 
     @property
     def n_images(self) -> int:
-        """Number of images, usable or not."""
+        """The number of images, usable or not."""
         return len(self.names)
 
     @property
     def n_skipped(self) -> int:
-        """Number of pairs left out; `skipped` has one entry for all pairs of an image that cannot be read."""
+        """The number of pairs that were left out.
+
+        `skipped` has a single entry for all pairs of an image that cannot be read.
+        """
         return int(np.count_nonzero(self.split == SKIPPED))
 
     def ids(self, *splits: str) -> Ints:
@@ -111,23 +115,31 @@ class Pairs:
         return np.flatnonzero(np.isin(self.split, splits or JUDGED)).astype(np.int64)
 
     def images(self, *splits: str) -> Ints:
-        """Rows of the images that these splits' pairs point at, ascending, (n,)."""
+        """Return the rows of the images that the pairs of these splits point at, ascending, (n,)."""
         return np.unique(self.image_of[self.ids(*splits)])
 
     @property
     def trained(self) -> NDArray[np.bool_]:
-        """Whether a network that was trained on the training split has seen each pair as it is now, (n_pairs,)."""
+        """A mask of the pairs that a network trained on the training split has seen as they are now, (n_pairs,)."""
         in_train = np.equal(self.split, "train")
         return in_train if self.seen is None else in_train & self.seen
 
     def mismatched(self) -> NDArray[np.bool_]:
-        """Whether each pair was re-pointed to another image, (n_pairs,); needs the truth."""
+        """Return whether each pair was re-pointed to another image, (n_pairs,).
+
+        Raises:
+            ValueError: The truth is unknown.
+        """
         if self.true_image_of is None:
             raise ValueError("the truth is not known: no noise was injected into these pairs")
         return np.not_equal(self.image_of, self.true_image_of)
 
     def skip_images(self, reasons: Mapping[int, str]) -> Pairs:
-        """These pairs without the images in `reasons` (image row to reason): their pairs become `skipped`."""
+        """Return the pairs without the images in `reasons`: their pairs get the split `skipped`.
+
+        Args:
+            reasons: Reason for each image, by image row.
+        """
         if not reasons:
             return self
         split = self.split.astype("<U7")  # a copy with room for `skipped`
@@ -136,9 +148,9 @@ class Pairs:
         return replace(self, split=split, skipped=self.skipped + skips)
 
     def hash(self) -> str:
-        """16 hex digits over the images' names, the captions and the splits, before any injected noise.
+        """Return 16 hex digits over the image names, the captions and the splits, before any injected noise.
 
-        Of precomputed features the shape and the rows count, not the values.
+        The image of each caption also counts. Of precomputed features the shape and the rows count, not the values.
         """
         truth = self.image_of if self.true_image_of is None else self.true_image_of
         digest = hashlib.sha256()

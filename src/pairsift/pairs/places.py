@@ -1,4 +1,4 @@
-"""Where the image files lie that a source names: plain paths, `~`, backslashes and file:// addresses."""
+"""The image files that a source names: plain paths, `~`, backslashes and file:// addresses."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ THIS_MACHINE = ("", "localhost", "127.0.0.1")
 
 
 def find_image(base: Path, name: str) -> tuple[Path | None, str]:
-    """Return the file that an image's name in a source means, and why there can be none.
+    """Return the file that an image name in a source refers to, or the reason why there is no such file.
 
-    A name is tried as it stands first. Where there is no such file, `~` is the user's home, backslashes are slashes,
-    and a file:// address is percent-decoded.
+    The name is first tried without changes. If there is no such file, `~` is replaced by the user's home, backslashes
+    are replaced by slashes, and a file:// address is percent-decoded.
 
     Args:
         base: Folder that relative names start from.
@@ -43,12 +43,12 @@ def _slashed(name: str) -> str:
 
 
 def _first_there(given: Path, *others: Path) -> Path:
-    """The first of these that exists, or else the one that the source names."""
+    """Return the first of `others` that exists, or else `given`, the path that the source names."""
     return next((other for other in others if os.path.lexists(other)), given)
 
 
 def _of_address(base: Path, rest: str) -> tuple[Path | None, str]:
-    """The file of a file:// address without its scheme."""
+    """Return the file of a file:// address without its scheme, and the problem in one line."""
     if rest.startswith("//"):
         host, slash, rest = rest[2:].partition("/")
         if host.lower() not in THIS_MACHINE:

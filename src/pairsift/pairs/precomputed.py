@@ -1,4 +1,4 @@
-"""Images of which a source holds features instead of pictures."""
+"""Precomputed features, which a source may have instead of image files."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class Precomputed:
-    """Where the features of images lie; nothing here reads them.
+    """The location of the precomputed features of images; this class does not read them.
 
     Attributes:
-        parts: Files of `.npy` format, each (rows, dim) or (rows, regions, dim), alike in all but the number of rows.
-        shape: What one row holds, (dim,) or (regions, dim).
-        rows: Row of each image in the parts laid end to end, (n_images,); a reader leaves it empty, and the rows that
-            its records name are filled in.
-        vocabulary: The file that numbers the captions' words, where the source has one.
-        ids: Whether a caption is a list of token ids joined by blanks instead of words.
+        parts: Files of `.npy` format, each (rows, dim) or (rows, regions, dim), with equal shapes except for the number
+            of rows.
+        shape: Shape of one row, (dim,) or (regions, dim).
+        rows: Row of each image in the concatenated parts, (n_images,). A reader leaves it empty; `assemble` fills it
+            with the rows that the records name.
+        vocabulary: File that numbers the words of the captions, or None if the source has no such file.
+        ids: Whether a caption is a list of token ids joined by spaces instead of words.
     """
 
     parts: tuple[Path, ...]
@@ -35,10 +36,10 @@ class Precomputed:
 
 
 def open_rows(file: Path) -> np.memmap[Any, Any]:
-    """Opens a file of features memory-mapped, row after row: (rows, dim) or (rows, regions, dim).
+    """Open a file of features memory-mapped: (rows, dim) or (rows, regions, dim), stored row after row.
 
     Raises:
-        InputError: It is not such a file, or it is cut short.
+        InputError: The file cannot be read, is not such a file, is truncated, or is stored column by column.
     """
     try:
         values = np.load(file, mmap_mode="r", allow_pickle=False)

@@ -1,4 +1,4 @@
-"""What a reader hands on: records as the source has them, before anything is checked."""
+"""The records of a source, as a reader returns them before any checks."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from pairsift.pairs.precomputed import Precomputed
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One image-caption record of a source, unchecked.
+    """An image-caption record of a source, not yet checked.
 
     Attributes:
         where: The record as the user knows it, such as `captions.csv line 17`.
-        image: The image as the source names it; empty where it names none.
-        path: The image's file, which need not exist; None where the source names no image. Where the source has
-            features instead of images, the file of features.
-        caption: The caption as the source has it.
-        split: The source's own word for the split; empty where it has none for this record.
-        extra: The source's other columns.
-        problem: Why the record cannot be used, one line without a final stop; empty where nothing is wrong yet.
-        row: Row of the image in the listing's features laid end to end; -1 where images are files.
+        image: Name of the image in the source; empty if the record names no image.
+        path: File of the image, which need not exist, or the file of features if the source has features instead of
+            images. None if the record names no local file.
+        caption: Caption as it is in the source.
+        split: Word for the split in the source; empty if the source has no split for this record.
+        extra: Other columns of the source.
+        problem: Reason why the record cannot be used, in one line without a full stop; empty if no problem is known
+            yet.
+        row: Row of the image in the concatenated features of the listing; -1 if the images are files.
     """
 
     where: str
@@ -40,15 +41,15 @@ class Record:
 
 @dataclass(frozen=True)
 class Listing:
-    """All records of a source in its own order; a record's position becomes the pair's id.
+    """The records of a source in its order; the position of a record becomes the id of its pair.
 
     Attributes:
         records: The records.
-        image: Where the images were found, for the line that says what was taken.
-        caption: Where the captions were found.
-        split: Where the splits were found; empty where the source has none.
-        features: Features that take the place of images, or None where images are files.
-        reading: What is unusual about how the source's text was read; empty for plain UTF-8.
+        image: Place of the images in the source, for `Pairs.taken`.
+        caption: Place of the captions in the source, for `Pairs.taken`.
+        split: Place of the splits in the source, for `Pairs.taken`; empty if the source has no splits.
+        features: Features that replace the images, or None if the images are files.
+        reading: Unusual facts about the decoding of the source's text; empty for plain UTF-8.
     """
 
     records: list[Record]
@@ -61,13 +62,13 @@ class Listing:
 
 @dataclass(frozen=True)
 class Columns:
-    """What the user said of a source.
+    """The options that the user sets for a source.
 
     Attributes:
-        image: Name of the image column, or None to have it found by the usual names.
-        caption: The same of the caption column.
-        folder: Folder that relative image paths start from, or None for the reader's own.
-        cache: Folder that images within a source are written into, or None for the default cache.
+        image: Name of the image column, or None to look for the usual names.
+        caption: Name of the caption column, or None to look for the usual names.
+        folder: Folder that relative image paths start from, or None for the default of the reader.
+        cache: Folder for the images that the source contains as bytes, or None for the default cache.
     """
 
     image: str | None = None
@@ -80,23 +81,23 @@ Reader = Callable[[Path, Columns], Listing]
 
 
 def one_line(text: str, limit: int = 400) -> str:
-    """The text with runs of white space made single blanks, cut to `limit` characters."""
+    """Replace each run of white space by a single space, and cut the text to `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def quoted(names: Iterable[str], limit: int = 12) -> str:
-    """The first names of a list as a person reads them: `'a', 'b' and 3 more`."""
+    """Return the first `limit` names of a list in a readable form, such as `'a', 'b' and 3 more`."""
     shown = [one_line(repr(name), 60) for name in names]
     rest = len(shown) - limit
     return ", ".join(shown[:limit]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def read_bytes(path: Path) -> bytes:
-    """The file's bytes.
+    """Read the bytes of a file.
 
     Raises:
-        InputError: It cannot be read, or it is empty.
+        InputError: The file cannot be read, or it is empty.
     """
     try:
         raw = path.read_bytes()
@@ -108,16 +109,19 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> Text:
-    """The file's text.
+    """Read the text of a file.
 
     Raises:
-        InputError: It cannot be read, or it is empty.
+        InputError: The file cannot be read, is empty, or starts as UTF-16 or UTF-32 and is not valid.
     """
     return decode(read_bytes(path), path)
 
 
 def as_text(value: object) -> str:
-    """A cell as text: a string as it is, nothing as an empty string, anything else as JSON."""
+    """Convert a cell to text.
+
+    A string stays as it is, None becomes an empty string, bytes are decoded as UTF-8, and any other value becomes JSON.
+    """
     if isinstance(value, str):
         return value
     if value is None:
@@ -131,7 +135,7 @@ def as_text(value: object) -> str:
 
 
 def others(cells: Mapping[str, object], *used: str) -> dict[str, str]:
-    """The cells that are neither used nor nested, as text."""
+    """Return the cells that are neither used nor nested, as text."""
     return {
         str(name): as_text(value)
         for name, value in cells.items()
@@ -140,7 +144,7 @@ def others(cells: Mapping[str, object], *used: str) -> dict[str, str]:
 
 
 def parse_json(path: Path) -> tuple[object, Text]:
-    """The value of a JSON file, and its text.
+    """Read a JSON file and return its value and its text.
 
     Raises:
         InputError: The file cannot be read, is empty, or is not JSON.

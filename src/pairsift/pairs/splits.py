@@ -1,4 +1,4 @@
-"""Who goes to train, dev and test: the source's own splits, and drawn ones where it has none."""
+"""The splits train, dev and test: those of the source, and drawn splits where the source has none."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ FEWEST_IMAGES = 3  # one for each split
 
 @dataclass(frozen=True)
 class Draw:
-    """How splits are drawn.
+    """The settings for drawn splits.
 
     Attributes:
         seed: Seed of the order in which images are drawn.
-        dev: Share of the images that dev gets, in (0, 1).
-        test: The same for test.
+        dev: Share of the images in dev, in (0, 1).
+        test: Share of the images in test, in (0, 1).
     """
 
     seed: int
@@ -42,7 +42,7 @@ class Draw:
 
 
 def shuffled(rows: Iterable[int], names: Sequence[str], seed: int) -> list[int]:
-    """Image rows in a random order that depends on their names and the seed, not on the order they come in."""
+    """Return image rows in a random order that depends on their names and the seed, not on their original order."""
 
     def place(row: int) -> bytes:
         return hashlib.sha256(f"{seed}\0{names[row]}".encode()).digest()
@@ -51,14 +51,14 @@ def shuffled(rows: Iterable[int], names: Sequence[str], seed: int) -> list[int]:
 
 
 def draw_splits(order: Sequence[int], draw: Draw, missing: Sequence[str] = ("dev", "test")) -> dict[int, str]:
-    """Draws the missing splits out of these images and leaves the others to train.
+    """Draw the missing splits from these images, and assign the other images to train.
 
     Every missing split gets at least one image, and so does train.
 
     Args:
-        order: Image rows in random order; at least one more than there are missing splits.
-        draw: The shares.
-        missing: Which of dev and test to draw.
+        order: Image rows in random order, at least one more than the number of missing splits.
+        draw: Seed and shares.
+        missing: The splits to draw, of dev and test.
 
     Returns:
         The split of each image row.
@@ -67,7 +67,7 @@ def draw_splits(order: Sequence[int], draw: Draw, missing: Sequence[str] = ("dev
     start = 0
     for position, split in enumerate(missing):
         share = draw.dev if split == "dev" else draw.test
-        most = len(order) - start - (len(missing) - position)  # leaves an image to train and each split to come
+        most = len(order) - start - (len(missing) - position)  # keeps an image for train and for each later split
         size = min(max(1, int(share * len(order))), most)
         split_of.update(dict.fromkeys(order[start : start + size], split))
         start += size
@@ -77,17 +77,17 @@ def draw_splits(order: Sequence[int], draw: Draw, missing: Sequence[str] = ("dev
 def split_images(
     source: str, given: Mapping[int, str], names: Sequence[str], draw: Draw, has_splits: bool
 ) -> tuple[dict[int, str], str]:
-    """The split of each usable image, and in words what was drawn.
+    """Return the split of each usable image, and a description of what was drawn.
 
     Args:
-        source: What is being read, for the error.
-        given: The split of each usable image's row as the source has it, `unused` where it has none.
-        names: The images' names, by row.
-        draw: Seed and shares for what has to be drawn.
+        source: Path of the source, for the error message.
+        given: Split of each usable image row in the source, `unused` if the source has no split for it.
+        names: Names of the images, by row.
+        draw: Seed and shares for the splits that must be drawn.
         has_splits: Whether the source has splits at all.
 
     Raises:
-        InputError: The source's splits leave too little to train on.
+        InputError: The source's splits leave too few images to train on.
     """
     if not has_splits:
         how = f"drawn by image with seed {draw.seed} (dev {draw.dev:g}, test {draw.test:g})"

@@ -1,4 +1,4 @@
-"""Ranks and recall, and search."""
+"""Ranks, recall and search."""
 
 from pairsift.retrieve.ranks import Ranks, folded, ranks, recall
 from pairsift.retrieve.search import top

@@ -1,4 +1,4 @@
-"""Codes of many items by one network, in bounded memory."""
+"""The codes of many items from one network, in bounded memory."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from pairsift.encode.parallel import prefetched
 from pairsift.match.base import Codes, Matcher
 from pairsift.pairs.pairs import Ints
 
-ROWS, TOKENS = 1024, 2**12  # most items, and most tokens with padding, that are encoded or compared at once
+ROWS, TOKENS = 1024, 2**12  # largest batch: number of items, and number of tokens with padding
 
 
 @dataclass(frozen=True)
 class Bank:
-    """All items' global vectors, and their tokens where the similarity needs them.
+    """The global vectors of all items, and their tokens where the similarity needs them.
 
-    Tokens are held in parts of items of similar length, each padded to its own longest only. Where they take more
-    memory than they may, none are held, and they are encoded again whenever they are asked for: that is cheap beside a
-    similarity that needs tokens, and as exact as holding them.
+    Tokens are kept in parts. The items of a part have similar lengths, and each part is padded only to its longest
+    item. Where the tokens exceed the memory limit, none are kept, and they are encoded again for every request. This
+    gives the same result, and its cost is low compared with a similarity that needs tokens.
 
     Attributes:
         vectors: Global vectors, (n, d).
         lengths: Number of tokens of each item before encoding, (n,).
-        parts: Places of each part's items; every item is in one part.
-        kept: Codes of each part, or nothing where they are encoded when asked for.
-        encode: Codes of the items in these places; None where all is kept.
+        parts: Places of the items of each part; every item is in exactly one part.
+        kept: Codes of each part; empty where they are encoded for every request.
+        encode: Function from places to the codes of the items in these places; None where all codes are kept.
     """
 
     vectors: Tensor
@@ -43,20 +43,20 @@ class Bank:
 
     @staticmethod
     def of(codes: Codes) -> Bank:
-        """A bank of codes that are there."""
+        """Make a bank of existing codes."""
         length = 1 if codes.tokens is None else codes.tokens.shape[1]
         return Bank(codes.vectors, np.full(len(codes), length), [np.arange(len(codes))], [codes])
 
     @staticmethod
     def encoded(matcher: Matcher, table: Table, rows: Ints, texts: bool, keep: int) -> Bank:
-        """Encode these rows of a table in evaluation mode, on the matcher's device.
+        """Encode rows of a table in evaluation mode, on the device of the matcher.
 
         Args:
             matcher: The network.
             table: Features of the images or of the texts.
-            rows: Which of them, (n,).
-            texts: Whether they are texts.
-            keep: Bytes that the tokens may take; they are dropped where the matcher factorises.
+            rows: Rows of the table to encode, (n,).
+            texts: Whether the table holds texts.
+            keep: Memory limit of the kept tokens, in bytes. No tokens are kept where the matcher factorises.
         """
         device = next(matcher.parameters()).device
 
@@ -81,7 +81,7 @@ class Bank:
         for part, tokens, items in zip(parts, padded, prefetched(gather, parts), strict=True):
             codes = codes_of(items)
             vectors[torch.from_numpy(part).to(device)] = codes.vectors.to(vectors.dtype)
-            fits = fits and _size(codes) * sum(padded) <= keep * tokens  # foreseen by the first part already
+            fits = fits and _size(codes) * sum(padded) <= keep * tokens  # estimated from each part, the first included
             kept = [*kept, codes] if fits else []
         return Bank.of(Codes(vectors)) if matcher.factorises else Bank(vectors, lengths, parts, kept, encode)
 
@@ -89,12 +89,15 @@ class Bank:
         return len(self.vectors)
 
     def walk(self) -> Iterator[tuple[Ints, Codes]]:
-        """Places and codes of one part after the other."""
+        """Yield the places and the codes of each part."""
         for number, part in enumerate(self.parts):
             yield part, self.kept[number] if self.kept else self._encode(part)
 
     def at(self, places: Ints) -> Codes:
-        """Codes of the items in these places, in this order, padded to the longest of them; for a few at a time."""
+        """Return the codes of the items in these places, in this order, padded to the longest item.
+
+        All these codes are in memory together, so use it for small numbers of items.
+        """
         if not self.kept:
             return self._encode(places)
         number, within = self._where[:, places]
@@ -111,7 +114,7 @@ class Bank:
 
     @cached_property
     def _where(self) -> Ints:
-        """Each item's part and its place therein, (2, n)."""
+        """The part of each item and its place in the part, (2, n)."""
         where = np.empty((2, len(self)), np.int64)
         for number, part in enumerate(self.parts):
             where[0, part], where[1, part] = number, np.arange(len(part))
@@ -119,13 +122,15 @@ class Bank:
 
 
 def sized(lengths: Ints) -> list[slice]:
-    """Cut consecutive items into batches of at most `ROWS` items and `TOKENS` tokens when padded to their longest.
+    """Cut consecutive items into batches of at most `ROWS` items and at most `TOKENS` tokens with padding.
+
+    Each batch is padded to its longest item.
 
     Args:
-        lengths: Number of tokens of each item, (n,); an item that is too long has a batch of its own.
+        lengths: Number of tokens of each item, (n,). An item with more than `TOKENS` tokens gets a separate batch.
 
     Returns:
-        The batches in order, at least one.
+        The batches in order as slices, at least one.
     """
     found, start, longest = [], 0, 0
     for place, length in enumerate(lengths.tolist()):
@@ -138,7 +143,7 @@ def sized(lengths: Ints) -> list[slice]:
 
 @contextmanager
 def evaluating(matcher: Matcher) -> Iterator[None]:
-    """Evaluation mode without gradients; the matcher's own mode comes back afterwards."""
+    """Set a matcher to evaluation mode without gradients, and restore its mode at the end."""
     training = matcher.training
     matcher.eval()
     try:
@@ -149,5 +154,5 @@ def evaluating(matcher: Matcher) -> Iterator[None]:
 
 
 def _size(codes: Codes) -> int:
-    """Bytes of the codes' tokens."""
+    """Return the size of the tokens of these codes, in bytes."""
     return 0 if codes.tokens is None else codes.tokens.numel() * codes.tokens.element_size()

@@ -1,4 +1,4 @@
-"""Images and captions as several networks see them, and their similarities, in bounded memory."""
+"""The codes of images and captions from several networks, and their similarities, in bounded memory."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from pairsift.retrieve.bank import Bank, evaluating, sized
 from pairsift.retrieve.ranks import folded, ranks_by_view, recall
 from pairsift.retrieve.search import top
 
-KEPT_BYTES = 3 * 2**28  # tokens that the networks together keep
+KEPT_BYTES = 3 * 2**28  # limit of the tokens that all networks together keep
 
 Block = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """Some images and some captions as several networks see them; similarities are the networks' mean.
+    """The codes of some images and captions from several networks.
 
-    Similarities are computed in evaluation mode and without gradients.
+    Unless stated otherwise a similarity is the mean over the networks. Similarities are computed in evaluation mode and
+    without gradients.
 
     Attributes:
-        matchers: One per network, all of one kind.
-        images: Each network's codes of the images.
-        texts: Each network's codes of the captions.
+        matchers: One matcher per network, all of the same kind.
+        images: Codes of the images from each network.
+        texts: Codes of the captions from each network.
     """
 
     matchers: Sequence[Matcher]
@@ -39,7 +40,10 @@ class Gallery:
 
     @staticmethod
     def of(matchers: Sequence[Matcher], features: Features, image_rows: Ints, ids: Ints) -> Gallery:
-        """Encode these image rows and the captions of these pairs; images keep no tokens, as blocks walk them once."""
+        """Encode these image rows and the captions of these pairs.
+
+        The tokens of images are not kept, because the blocks read each image only once.
+        """
         keep = KEPT_BYTES // len(matchers)
         images = [Bank.encoded(matcher, features.images, image_rows, False, 0) for matcher in matchers]
         texts = [Bank.encoded(matcher, features.texts, ids, True, keep) for matcher in matchers]
@@ -47,19 +51,22 @@ class Gallery:
 
     @property
     def factorises(self) -> bool:
-        """Whether similarities are inner products of global vectors, and so cost next to nothing."""
+        """A bool: whether similarities are inner products of global vectors, which are cheap."""
         return all(matcher.factorises for matcher in self.matchers)
 
     def only_captions(self, places: Ints) -> Gallery:
-        """The same images with these captions alone, whose codes are then held; for a few captions."""
+        """Return a gallery of the same images and only these captions.
+
+        It keeps the codes of these captions, so use it for small numbers of captions.
+        """
         return Gallery(self.matchers, self.images, [Bank.of(texts.at(places)) for texts in self.texts])
 
     def scale(self) -> float:
-        """Mean inverse temperature of the networks."""
+        """Return the mean inverse temperature of the networks."""
         return float(np.mean([matcher.scale().item() for matcher in self.matchers]))
 
     def views(self, rows: Ints) -> Block:
-        """Each network's similarity of these images with all captions, (n_networks, len(rows), n_texts)."""
+        """Return the similarity of these images with all captions per network, (n_networks, len(rows), n_texts)."""
         found = np.empty((len(self.matchers), len(rows), len(self.texts[0])), np.float32)
         for view, matcher, images, texts in zip(found, self.matchers, self.images, self.texts, strict=True):
             chosen = images.at(rows)
@@ -69,18 +76,18 @@ class Gallery:
         return found
 
     def block(self, rows: Ints) -> Block:
-        """Mean similarity of these images with all captions, (len(rows), n_texts)."""
+        """Return the mean similarity of these images with all captions, (len(rows), n_texts)."""
         return np.asarray(self.views(rows).mean(0), np.float32)
 
     def ensemble_and_views(self, rows: Ints) -> Block:
-        """`block` and then `views`, computed together, (1 + n_networks, len(rows), n_texts)."""
+        """Return the result of `block` followed by that of `views`, (1 + n_networks, len(rows), n_texts)."""
         views = self.views(rows)
         return np.concatenate([views.mean(0, keepdims=True), views])
 
     def coarse(self, rows: Ints | slice, captions: slice = slice(None)) -> Block:
-        """Mean inner product of the global vectors of these images and captions, (len(rows), len(captions)).
+        """Return the mean inner product of the global vectors of these images and captions, (len(rows), len(captions)).
 
-        It is `block` itself where the matchers factorise.
+        It equals `block` where the matchers factorise.
         """
         sides = zip(self.images, self.texts, strict=True)
         index = rows if isinstance(rows, slice) else torch.from_numpy(rows).to(self.images[0].vectors.device)
@@ -88,8 +95,8 @@ class Gallery:
         return np.asarray((torch.stack(parts).sum(0) / len(parts)).cpu().numpy(), np.float32)
 
     def pairs(self, rows: Ints, places: Ints) -> Block:
-        """Mean similarity of each of these images with the caption in the same position of `places`, (n,)."""
-        order = np.lexsort((places, rows))  # an image is encoded once for its captions
+        """Return the mean similarity of each of these images with the caption at the same position, (n,)."""
+        order = np.lexsort((places, rows))  # by image, then by caption
         longest = np.maximum(self.images[0].lengths[rows], self.texts[0].lengths[places])[order]
         found = np.zeros((len(self.matchers), len(rows)), np.float32)
         for view, matcher, images, texts in zip(found, self.matchers, self.images, self.texts, strict=True):
@@ -102,10 +109,10 @@ class Gallery:
 
 
 def find_images(gallery: Gallery, k: int, candidates: int = 200) -> tuple[Ints, Block]:
-    """The images most similar to a gallery's only caption, best first; equal scores by ascending index.
+    """Return the `k` images most similar to the only caption of a gallery, best first.
 
-    Where the matchers do not factorise, the `candidates` (at least `k`) that are best by the global vectors are ranked
-    anew by the similarity itself.
+    Images with equal scores are ordered by ascending index. Where the matchers do not factorise, the global vectors
+    select the best `candidates` images (at least `k`), and the similarity itself ranks these again.
 
     Returns:
         Indices of the images and their mean similarities, each (min(k, n_images),).
@@ -121,7 +128,7 @@ def find_images(gallery: Gallery, k: int, candidates: int = 200) -> tuple[Ints, 
 
 
 def _side_by_side(banks: Sequence[Bank]) -> Block:
-    """Vectors whose inner product is the mean of the networks' inner products."""
+    """Return vectors whose inner product is the mean of the inner products of the networks, (n, n_networks * d)."""
     whole = torch.cat([bank.vectors for bank in banks], 1) / len(banks) ** 0.5
     return np.asarray(whole.cpu().numpy(), np.float32)
 
@@ -129,17 +136,17 @@ def _side_by_side(banks: Sequence[Bank]) -> Block:
 def evaluate(
     matchers: Sequence[Matcher], features: Features, pairs: Pairs, split: str, folds: int = 1
 ) -> dict[str, dict[str, float]]:
-    """Recall on a split for the ensemble (`ensemble`) and for each network (`network_0`, ...), in percent.
+    """Return the recall on a split for the ensemble (`ensemble`) and for each network (`network_0`, ...), in percent.
 
-    Every network's similarity of an image with a caption is computed once for both directions and all these views.
-    With more than one fold it is the mean over that many consecutive parts of the images, ranked each by itself.
+    Both directions and all these views use the same similarities. With more than one fold, the images are cut into that
+    many consecutive parts, each part is ranked separately, and the recall is the mean over the parts.
     """
     ids, rows = pairs.ids(split), pairs.images(split)
     owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
     found = []
     for images, captions in folded(owner, len(rows), folds):
         gallery = Gallery.of(matchers, features, rows[images], ids[captions])
-        chunk = 256 if gallery.factorises else 128  # images whose tokens are there at once
+        chunk = 256 if gallery.factorises else 128  # images per block; their tokens are in memory together
         views = ranks_by_view(gallery.ensemble_and_views, owner[captions] - images[0], len(images), chunk)
         found.append([recall(view) for view in views])
     names = ["ensemble", *(f"network_{k}" for k in range(len(matchers)))]

@@ -1,7 +1,8 @@
 """Exact retrieval ranks and recall, in bounded memory.
 
-The protocol is the field's: an image finds its captions (i2t) when the best of them is among the first K, a
-caption finds its image (t2i) when it is among the first K. Ties count against the model.
+The protocol is the usual one. For image to text (i2t), a query counts as correct when the best of the captions of the
+image is among the first K. For text to image (t2i), a query counts as correct when the image of the caption is among
+the first K. Ties count against the model.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from pairsift.pairs.pairs import Ints
 FloatArray = NDArray[np.floating[Any]]
 Block = Callable[[Ints], FloatArray]
 
-KEPT_BYTES = 2**26  # scores kept from the first pass, so that small sets are never computed twice
+KEPT_BYTES = 2**26  # scores kept from the first pass, so that small sets are computed only once
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """How many items rank ahead of the right one; 0 is best.
+    """The ranks of the correct items: the number of items ahead of each; 0 is best.
 
     Attributes:
-        i2t: For each image, the rank of the best of its captions, (n_images,); -1 where it has no caption.
-        t2i: For each caption, the rank of its image, (n_texts,).
+        i2t: Rank of the best caption of each image, (n_images,); -1 for an image without captions.
+        t2i: Rank of the image of each caption, (n_texts,).
     """
 
     i2t: Ints
@@ -36,33 +37,34 @@ class Ranks:
 
 
 def ranks(block: Block, image_of: Ints, n_images: int, chunk: int = 256) -> Ranks:
-    """`ranks_by_view` for one view, whose blocks are (len(rows), n_texts)."""
+    """Return the result of `ranks_by_view` for a single view; `block` returns (len(rows), n_texts)."""
     return ranks_by_view(lambda rows: np.asarray(block(rows))[None], image_of, n_images, chunk)[0]
 
 
 def ranks_by_view(block: Block, image_of: Ints, n_images: int, chunk: int = 256) -> list[Ranks]:
-    """Exact ranks of every image among the captions and of every caption among the images, in several views.
+    """Return the exact ranks for both directions, image to text and text to image, in several views.
 
-    Another item with an equal score ranks ahead of the right one; a tie between an image's own captions costs
-    nothing.
+    Another item with an equal score ranks ahead of the correct one. Ties between captions of the same image do not
+    count.
 
-    The images are walked in chunks. A chunk settles its images' ranks at once, and gives the scores that its
-    own captions' images must be measured by. A caption whose image comes in a later chunk cannot be counted
-    yet: its column is kept for the end, up to 64 MiB in all, and computed again beyond that. A right score is
-    so never compared with a second computation of itself, which could differ in its last bit and break a tie.
+    The images are processed in chunks. A chunk gives the final ranks of its images, and the score of each of their
+    captions with its image. Captions whose image is in a later chunk cannot be counted yet. Their scores are kept until
+    the end, up to 64 MiB in all; further scores are computed again. The score of a correct pair is never compared with
+    a second computation of itself, because the two could differ in the last bit and break a tie.
 
     Args:
-        block: Gives the similarity of these images with all captions in every view, (n_views, len(rows),
-            n_texts); rows are ascending and consecutive. Called once or twice for the same rows.
+        block: Function from image rows to their similarity with all captions in every view, (n_views, len(rows),
+            n_texts). Rows are ascending and consecutive. It is called once or twice for the same rows.
         image_of: Image of each caption, (n_texts,), each in [0, n_images).
         n_images: Number of images, at least 1.
-        chunk: Images to a block, at least 1. Memory is that of one block, and the kept 64 MiB.
+        chunk: Number of images in a block, at least 1. The memory needed is one block and the kept 64 MiB.
 
     Returns:
-        The ranks in each view.
+        The ranks of each view.
 
     Raises:
-        ValueError: `image_of` or a block's shape does not fit, or a score is not a number.
+        ValueError: `image_of` or the shape of a block does not fit.
+        InputError: A score is not a number.
     """
     image_of = _checked(image_of, n_images, chunk)
     chunks = np.split(np.arange(n_images, dtype=np.int64), range(chunk, n_images, chunk))
@@ -87,12 +89,13 @@ def ranks_by_view(block: Block, image_of: Ints, n_images: int, chunk: int = 256)
 
 @dataclass(frozen=True)
 class _Tally:
-    """Ranks in the making.
+    """The counts from which the ranks are computed.
 
     Attributes:
         image_of: Image of each caption, (n_texts,).
-        own: Score of each caption with its image, (n_views, n_texts); NaN until it is known.
-        t2i: How many images rank no worse than each caption's own, itself included, (n_views, n_texts).
+        own: Score of each caption with its image, (n_views, n_texts); NaN while it is not known.
+        t2i: Number of images that score at least as high as the image of each caption, which is included,
+            (n_views, n_texts).
         i2t: As in `Ranks`, (n_views, n_images).
     """
 
@@ -107,32 +110,32 @@ class _Tally:
         return _Tally(image_of, own, np.zeros(own.shape, np.int64), np.full((n_views, n_images), -1, np.int64))
 
     def add(self, rows: Ints, scores: FloatArray) -> None:
-        """Count a chunk's images for the captions whose own score is known or among these, and rank the images."""
+        """Rank the images of a chunk, and count them for the captions whose image is in this or an earlier chunk."""
         here = np.flatnonzero((self.image_of >= rows[0]) & (self.image_of <= rows[-1]))
         at = self.image_of[here] - rows[0]
         self.own[:, here] = scores[:, at, here]
         for ranks, view, own in zip(self.i2t, scores, self.own, strict=True):
             ranks[rows] = _image_ranks(view, own, here, at)
-        self.add_late(np.arange(len(self.image_of)), scores)  # counts nothing where `own` is still NaN
+        self.add_late(np.arange(len(self.image_of)), scores)  # counts nothing for captions whose `own` is NaN
 
     def add_late(self, captions: Ints, scores: FloatArray) -> None:
-        """Count a chunk's images for these captions by their scores, (n_views, len(rows), len(captions))."""
+        """Count the images of a chunk for these captions, from scores (n_views, len(rows), len(captions))."""
         self.t2i[:, captions] += (scores >= self.own[:, None, captions]).sum(axis=1)
 
     def ranks(self) -> list[Ranks]:
-        """What was counted: the right image too, which equals itself."""
+        """Return the ranks of each view; the count of a caption includes its image, so 1 is subtracted."""
         return [Ranks(i2t, t2i - 1) for i2t, t2i in zip(self.i2t, self.t2i, strict=True)]
 
 
 def recall(ranks: Ranks, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:
-    """Share of queries whose right answer is among the first K, in percent, and the sum of all (rSum).
+    """Return the share of queries with a correct item among the first K, in percent, and the sum of all (rSum).
 
     Returns:
         `i2t_r1`, `i2t_r5`, `i2t_r10`, `t2i_r1`, `t2i_r5`, `t2i_r10` (for other `ks` likewise) and `rsum`.
-        Images without a caption are no queries.
+        Images without a caption are not queries.
 
     Raises:
-        ValueError: There is no caption at all.
+        ValueError: There are no captions.
     """
     if not len(ranks.t2i):
         raise ValueError("no caption to measure recall with")
@@ -142,10 +145,10 @@ def recall(ranks: Ranks, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:
 
 
 def folded(image_of: Ints, n_images: int, folds: int = 5) -> list[tuple[Ints, Ints]]:
-    """Consecutive folds of the images, each to be ranked only within its own images and captions.
+    """Cut the images into consecutive folds, each with its images and their captions.
 
-    COCO-1K is the mean over five folds of 1,000 of the 5,000 test images. Folds differ by one image at most where
-    `n_images` does not divide.
+    A fold is ranked separately. COCO-1K is the mean over five folds of 1,000 of the 5,000 test images. Where `n_images`
+    is not a multiple of `folds`, the sizes of the folds differ by at most one image.
 
     Args:
         image_of: Image of each caption, (n_texts,), each in [0, n_images).
@@ -157,7 +160,7 @@ def folded(image_of: Ints, n_images: int, folds: int = 5) -> list[tuple[Ints, In
 
     Raises:
         ValueError: `image_of` does not fit.
-        InputError: The number of folds does not.
+        InputError: The number of folds is below 1 or above `n_images`.
     """
     image_of = _checked(image_of, n_images)
     if not 1 <= folds <= n_images:
@@ -167,7 +170,10 @@ def folded(image_of: Ints, n_images: int, folds: int = 5) -> list[tuple[Ints, In
 
 
 def _image_ranks(scores: FloatArray, own: FloatArray, here: Ints, row: Ints) -> Ints:
-    """Rank of the best own caption of each image of a chunk, (rows,); `here` are its captions, at `row`."""
+    """Return the rank of the best caption of each image of a chunk, (rows,); -1 for an image without captions.
+
+    `here` are the captions of these images, and `row` is the row of the image of each.
+    """
     best = np.full(len(scores), -np.inf)
     np.maximum.at(best, row, own[here])
     ahead = (scores >= best[:, None]).sum(axis=1)

@@ -1,4 +1,4 @@
-"""Exact nearest neighbours by inner product."""
+"""An exact nearest neighbour search by inner product."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ QUERIES = 512  # queries scored at once
 
 
 def top(query: FloatArray, vectors: FloatArray, k: int) -> tuple[Ints, FloatArray]:
-    """The `k` vectors with the largest inner product with each query, best first; equal scores by ascending
-    index.
+    """Return the `k` vectors with the largest inner product with each query, best first.
 
-    The inner product is the cosine where both sides have unit length. Memory does not grow with the number of
-    pairs of query and vector.
+    Vectors with equal scores are ordered by ascending index. The inner product is the cosine where both sides have unit
+    length. The memory needed does not grow with the product of the numbers of queries and vectors.
 
     Args:
         query: (d,) or (q, d).
-        vectors: (n, d), may be memory-mapped.
-        k: At least 1; where it exceeds n, all n come back.
+        vectors: (n, d); may be memory-mapped.
+        k: At least 1. If it exceeds n, all n vectors are returned.
 
     Returns:
-        Indices and scores, each (min(k, n),) or (q, min(k, n)).
+        Indices and scores, each (min(k, n),) for one query or (q, min(k, n)) for several.
 
     Raises:
         ValueError: Shapes do not fit.
@@ -44,7 +43,7 @@ def top(query: FloatArray, vectors: FloatArray, k: int) -> tuple[Ints, FloatArra
 
 
 def _top(query: FloatArray, vectors: FloatArray, k: int) -> tuple[Ints, FloatArray]:
-    """`top` for a few queries, (q, d): the best so far, joined by each chunk's best."""
+    """Search like `top` for at most `QUERIES` queries, (q, d), and merge the results chunk by chunk."""
     indices = np.empty((len(query), 0), dtype=np.int64)
     scores: FloatArray = np.empty((len(query), 0), dtype=np.result_type(query, vectors, np.float32))
     for start in range(0, len(vectors), CHUNK):
@@ -54,19 +53,19 @@ def _top(query: FloatArray, vectors: FloatArray, k: int) -> tuple[Ints, FloatArr
         best = _best(found, k)
         indices = np.concatenate([indices, best + start], axis=1)
         scores = np.concatenate([scores, np.take_along_axis(found, best, axis=1)], axis=1)
-        best = _best(scores, k)  # columns already ascend by index among equal scores
+        best = _best(scores, k)  # among equal scores the columns are already in ascending order of the index
         indices = np.take_along_axis(indices, best, axis=1)
         scores = np.take_along_axis(scores, best, axis=1)
     return indices, scores
 
 
 def _best(scores: FloatArray, k: int) -> Ints:
-    """Columns of each row's k largest values, (rows, min(k, columns)), best first, ties by column."""
+    """Return the columns of the k largest values of each row, (rows, min(k, columns)), best first, ties by column."""
     k = min(k, scores.shape[1])
     if not len(scores):
         return np.empty((0, k), dtype=np.int64)
     least = -np.partition(-scores, k - 1, axis=1)[:, k - 1]
-    rows, columns = np.nonzero(scores >= least[:, None])  # k of each row, and those that tie with the last
+    rows, columns = np.nonzero(scores >= least[:, None])  # k entries of each row, and those that tie with the k-th
     order = np.lexsort((columns, -scores[rows, columns], rows))
     first = np.searchsorted(rows, np.arange(len(scores)))
     taken: Ints = columns[order[first[:, None] + np.arange(k)]]

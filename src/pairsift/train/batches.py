@@ -9,18 +9,19 @@ from itertools import pairwise
 import numpy as np
 import torch
 
+from pairsift.arrays import Ints
 from pairsift.encode.features import Features
-from pairsift.methods.base import Batch, Method, Phase
-from pairsift.pairs.pairs import Ints
+from pairsift.methods.base import Method
+from pairsift.steps import Batch, Phase, Request
 
 
 def shuffled(ids: Ints, *seeds: int) -> Ints:
-    """These ids in an order that the seeds alone decide."""
+    """Return these ids in an order that the seeds alone decide."""
     return np.random.default_rng(seeds).permutation(ids)
 
 
 def cut(ids: Ints, batch_size: int) -> list[Ints]:
-    """Batches in order, all of `batch_size` but a last one that is larger instead of a small rest.
+    """Return batches in order, all of `batch_size` but a last one that is larger instead of a small rest.
 
     A rest of less than half a batch joins the batch before it; no batch has fewer than 2 pairs unless there is only
     one pair.
@@ -32,7 +33,7 @@ def cut(ids: Ints, batch_size: int) -> list[Ints]:
 
 
 def steps(method: Method, phase: Phase, network: int, batch_size: int, seeds: tuple[int, ...]) -> list[dict[str, Ints]]:
-    """Pair ids of every step of one network's epoch, by subset.
+    """Return pair ids of every step of one network's epoch, by subset.
 
     The phase's first subset decides the number of steps; the others are shuffled and repeated to fill it. One of them
     that holds no pairs is left out.
@@ -76,10 +77,10 @@ class Gatherer:
     ) -> None:
         self.features, self.image_of, self.device, self.likeness = features, image_of, device, likeness
 
-    def __call__(self, ids: Ints, captions: Ints | None = None, given: bool = False) -> Batch:
-        """These pairs' images with the captions of `captions`, beside their own where these are to be `given`."""
-        own = not given or captions is None or np.array_equal(captions, ids)
-        captions = ids if captions is None else captions
+    def __call__(self, request: Request) -> Batch:
+        """Return the pairs' images with the captions that were requested."""
+        ids, captions = request.ids, request.ids if request.captions is None else request.captions
+        alone = not request.given_texts or np.array_equal(captions, ids)
         rows, owners = self.image_of[ids], self.image_of[captions]
         first, texts = (np.arange(0), None) if self.likeness is None else (self.likeness.images, self.likeness.texts)
         like_rows, like_owners = (rows, owners) if texts is None else (first[rows], first[owners])
@@ -89,6 +90,6 @@ class Gatherer:
             torch.from_numpy(like_owners).to(self.device),
             self.features.images.batch(rows).to(self.device),
             self.features.texts.batch(captions).to(self.device),
-            None if own else self.features.texts.batch(ids).to(self.device),
+            None if alone else self.features.texts.batch(ids).to(self.device),
             None if texts is None else torch.from_numpy(texts[captions]).to(self.device),
         )

@@ -14,10 +14,11 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from pairsift.arrays import Array
 from pairsift.errors import InputError, writing
 
 if TYPE_CHECKING:  # methods take seconds to import, and whoever reads weights needs none
-    from pairsift.methods.base import Array, Network
+    from pairsift.steps import Network
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, object] | None = None) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from math import isfinite
 from pathlib import Path
 
@@ -16,15 +15,17 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from pairsift.arrays import Array, Ints
 from pairsift.encode.features import Features
 from pairsift.encode.parallel import prefetched
 from pairsift.encode.progress import progress
 from pairsift.errors import InputError, writing
 from pairsift.loss.ranking import RankingLoss
 from pairsift.match.base import Matcher
-from pairsift.methods.base import Array, Batch, Method, Network, Phase, Prior, Setting, Term
-from pairsift.pairs.pairs import Ints, Pairs
+from pairsift.methods.base import Method
+from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.codes import evaluate
+from pairsift.steps import Batch, Network, Phase, Prior, Request, Setting, Term
 from pairsift.train.batches import Gatherer, Likeness, cut, steps
 from pairsift.train.board import make_board
 from pairsift.train.checkpoint import pack, read_tensors, under, unpack, write_tensors
@@ -71,33 +72,41 @@ class Trainer:
     def __init__(self, job: Job) -> None:
         pairs = len(job.pairs.ids("train"))
         self.job = job = replace(job, options=job.options.settled(pairs))
-        job.method.settle(pairs, job.options.batch_size)
         self.device = pick_device(job.options.device)
         self.board = make_board(job.folder) if job.options.tensorboard else None
-        self.phases = [phase for phase in job.method.phases() for _ in range(phase.epochs)]
         self.networks = [self._network(k) for k in range(job.method.networks)]
         self.optimizers = [
             torch.optim.AdamW(decayed(network, job.options.weight_decay), job.options.lr, fused=True)
             for network in self.networks
         ]
-        for network, optimizer in zip(self.networks, self.optimizers, strict=True):
-            network.after = partial(after_step, network, optimizer, job.options.max_norm)
         self.gather = Gatherer(job.features, job.pairs.image_of, self.device, job.likeness)
         self.at = Position()
         self.log: list[dict[str, object]] = []
         self._saved = time.monotonic()
-        matched = None if job.pairs.true_image_of is None else ~job.pairs.mismatched()
-        job.method.begin(
-            Setting(
-                job.pairs.ids("train"),
-                job.pairs.image_of,
-                job.pairs.n_images,
-                matched,
-                job.ranking,
-                job.options.seed,
-                job.prior,
-            )
+        job.method.begin(self._setting())
+        self.phases = [phase for phase in job.method.phases() for _ in range(phase.epochs)]
+
+    def _setting(self) -> Setting:
+        """What the method is told."""
+        job = self.job
+        size = job.options.batch_size
+        assert size is not None, "the options are settled"
+        return Setting(
+            job.pairs.ids("train"),
+            job.pairs.image_of,
+            job.pairs.n_images,
+            None if job.pairs.true_image_of is None else ~job.pairs.mismatched(),
+            job.ranking,
+            job.options.seed,
+            len(self.networks),
+            size,
+            job.prior,
+            self._after_step,
         )
+
+    def _after_step(self, k: int, gradients: Mapping[str, Tensor], momentum: bool) -> dict[str, Tensor]:
+        """See `Setting.after_step`."""
+        return after_step(self.networks[k], self.optimizers[k], self.job.options.max_norm, gradients, momentum)
 
     def _network(self, k: int) -> Network:
         """Network k, from a seed of its own."""
@@ -131,15 +140,15 @@ class Trainer:
         ids = method.setting.ids
         order = np.random.default_rng((self.job.options.seed, 3, epoch)).permutation(len(ids))
         factorises = all(network.matcher.factorises for network in self.networks)
-        together = OBSERVED_TOGETHER if factorises else self.job.options.batch_size
+        together = OBSERVED_TOGETHER if factorises else method.setting.batch_size
         seen: list[dict[str, Array]] = []
-        for network in self.networks:
+        for k, network in enumerate(self.networks):
             network.eval()
             notes: dict[str, Array] = {}
             parts = cut(order, together)
-            for rows, batch in zip(parts, prefetched(lambda rows: self.gather(ids[rows]), parts), strict=True):
+            for rows, batch in zip(parts, prefetched(lambda rows: self.gather(Request(ids[rows])), parts), strict=True):
                 with mixed(self.device, self.job.options, training=True):
-                    seen_now = method.observe(network, batch)
+                    seen_now = method.observe(network, k, batch)
                 for name, value in seen_now.items():
                     array = value.float().cpu().numpy()
                     notes.setdefault(name, np.zeros((len(ids), *array.shape[1:]), np.float32))[rows] = array
@@ -151,18 +160,15 @@ class Trainer:
         options, method, network = self.job.options, self.job.method, self.networks[k]
         if self.at.step == 0:
             torch.manual_seed(seed_of(options.seed, 2, epoch, k))
-        plan = steps(method, phase, k, options.batch_size, (options.seed, 4, epoch))
+        plan = steps(method, phase, k, method.setting.batch_size, (options.seed, 4, epoch))
         warmup = sum(phase.warm for phase in self.phases)
-        whole = len(cut(method.setting.ids, options.batch_size))
+        whole = len(cut(method.setting.ids, method.setting.batch_size))
         title = f"epoch {epoch + 1}/{len(self.phases)} {phase.name}, network {k}"
         left = sum(len(ids) for wanted in plan[self.at.step :] for ids in wanted.values())
         network.train()
 
         def gather(wanted: dict[str, Ints]) -> dict[str, Batch]:
-            both = {**wanted, **method.companions(wanted, k)}
-            return {
-                name: self.gather(ids, method.captions(name, k, ids), method.reads_given) for name, ids in both.items()
-            }
+            return {name: self.gather(request) for name, request in method.requests(wanted, k).items()}
 
         with progress(left, title, "pairs", self.job.progress) as count:
             for batches in prefetched(gather, plan[self.at.step :]):
@@ -254,7 +260,7 @@ class Trainer:
     def _load(self) -> None:
         """Go back to the moment of the checkpoint."""
         tensors, facts = read_tensors(self.job.folder / CHECKPOINT)
-        self.job.method.state = unpack(tensors, self.networks, self.optimizers)
+        self.job.method.resume(unpack(tensors, self.networks, self.optimizers))
         self.at = Position(**facts["position"])  # type: ignore[arg-type]
         self.log = list(facts["log"])  # type: ignore[call-overload]
         self._write_log()  # a kill may have come between the checkpoint and its log

@@ -20,6 +20,8 @@ from torch import Tensor
 
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS
+from pairsift.match.base import Matcher
+from pairsift.options import made
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +53,8 @@ SIZES = {
     "regions": ("v_global_w.embedding_local.1.weight", 0),
     "similarity_dim": ("sim_eval_w.weight", 1),
 }
+
+DATA_SIZES = ("image_dim", "vocabulary_size", "regions")  # that the data decides
 
 
 class _Unread:
@@ -105,7 +109,7 @@ def read_published(path: Path) -> Published:
         found = [_parameters(key, raw[key]) for key in keys]
         kind, options = _kind(found[0]), _sizes(found[0])
         with torch.device("meta"):
-            wanted = MATCHERS[kind](**options).state_dict()
+            wanted = _matcher(kind, options).state_dict()
         networks = [_renamed(one, wanted) for one in found]
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
@@ -118,6 +122,14 @@ def read_published(path: Path) -> Published:
         epoch if isinstance(epoch, int) else None,
         float(rsum) if isinstance(rsum, int | float) else None,
     )
+
+
+def _matcher(kind: str, sizes: Mapping[str, int]) -> Matcher:
+    """Return a matcher of these sizes."""
+    matcher = MATCHERS[kind]
+    data = {name: size for name, size in sizes.items() if name in DATA_SIZES}
+    options = made(matcher.options, {name: size for name, size in sizes.items() if name not in DATA_SIZES})
+    return matcher(**data, options=options)
 
 
 def _unpickle(path: Path) -> Any:

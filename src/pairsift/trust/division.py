@@ -1,17 +1,79 @@
-"""From clean probabilities to subsets, and whose probabilities a network believes."""
+"""Clean probabilities by a mixture over the losses, and the division of pairs into clean and noisy ones."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
-from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
 
-from pairsift.trust.mixture import Floats
+from pairsift.arrays import Array, Bools, Floats, Ints
+from pairsift.steps import Observation, Setting
+from pairsift.trust.mixture import fit_mixture
+from pairsift.trust.part import Part
 
 
-def divide(
-    clean_probability: Floats, threshold: float = 0.5, least: float = 0.01, most: float = 1.0
-) -> NDArray[np.bool_]:
-    """Which pairs are taken as clean: clean probability above the threshold (co-dividing of NCR).
+class CleanProbability(Part):
+    """The clean probability w of every pair, by a mixture over each network's losses (NCR).
+
+    State: `clean_probability`, (networks, n_pairs), w of network k for every pair; 1 until the first pass.
+    """
+
+    def begin(self, setting: Setting, state: dict[str, Array]) -> None:
+        """Let every pair start as clean."""
+        super().begin(setting, state)
+        state["clean_probability"] = self.per_pair(1)
+
+    def observe(self, seen: Observation) -> dict[str, Tensor]:
+        """Return the loss by which pairs are divided."""
+        return {"loss": seen.loss(self.setting.ranking)}
+
+    def update(self, notes: Sequence[Mapping[str, Array]], epoch: int) -> None:
+        """Fit w, the posterior of the mixture component with the smaller loss."""
+        for k, noted in enumerate(notes):
+            loss = np.asarray(noted["loss"], np.float32)
+            mixture = fit_mixture(loss, self.setting.seed)
+            self.state["clean_probability"][k, self.setting.ids] = mixture.low(loss)
+
+    def facts(self) -> dict[str, float]:
+        """Return the estimated share of mismatched pairs."""
+        return {"noise_rate": float(1 - self.state["clean_probability"][:, self.setting.ids].mean())}
+
+
+class Division(CleanProbability):
+    """The division of the training pairs into clean and noisy ones; each network trains by its peer's (co-teaching).
+
+    State: `clean_probability`, as for `CleanProbability`.
+    """
+
+    threshold: float = Field(default=0.5, ge=0, le=1, description="Clean probability above which a pair is clean.")
+
+    def clean(self, clean_probability: Array) -> Bools:
+        """Return which of the training pairs are clean, (n,).
+
+        Where held-out evidence is known, no more pairs are noisy than it leaves room for.
+
+        Args:
+            clean_probability: Of the training pairs, (n,), in [0, 1].
+        """
+        most = 1.0 if self.setting.prior is None else self.setting.prior.most
+        return divide(np.asarray(clean_probability, np.float32), self.threshold, most=most)
+
+    def subset(self, name: str, network: int) -> Ints:
+        """Return ids of the pairs that the network's peer takes for clean (`clean`) or for noisy (`noisy`)."""
+        ids = self.setting.ids
+        clean = self.clean(self.of_peer("clean_probability", network)[ids])
+        return ids[clean] if name == "clean" else ids[~clean]
+
+    def noisy_by_itself(self, network: int) -> Ints:
+        """Return ids of the pairs that the network itself takes for noisy."""
+        ids = self.setting.ids
+        return ids[~self.clean(self.state["clean_probability"][network, ids])]
+
+
+def divide(clean_probability: Floats, threshold: float = 0.5, least: float = 0.01, most: float = 1.0) -> Bools:
+    """Return which pairs are taken as clean: clean probability above the threshold (co-dividing of NCR).
 
     Neither side of two or more pairs is left empty: where fewer than `least` of them (or half, if that is less) fall on
     one side, the most extreme ones are put there (ties by position). Where more than `most` would be noisy, those of
@@ -39,20 +101,3 @@ def divide(
         noisy = order[~clean[order]]
         clean[noisy[len(noisy) - surplus :]] = True
     return clean
-
-
-def peer(network: int, networks: int) -> int:
-    """The network whose trust this one trains by: the other of two (co-teaching), itself where it is alone."""
-    return (network + 1) % networks
-
-
-def oscillation(now: Floats, before: Floats) -> Floats:
-    """KL(now || before) of each row's class prediction (PC2 Eq. 7), (n,), at least 0.
-
-    Args:
-        now: Predictions of this epoch, (n, K), rows summing to 1.
-        before: Predictions of the epoch before, (n, K).
-    """
-    tiny = np.float32(1e-12)
-    ratio = np.log(np.maximum(now, tiny)) - np.log(np.maximum(before, tiny))
-    return np.asarray(np.maximum((now * ratio).sum(1), 0), np.float32)

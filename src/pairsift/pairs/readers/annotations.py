@@ -1,4 +1,4 @@
-"""The `coco` reader (COCO captions JSON) and the `karpathy` reader (dataset_coco.json and its kin)."""
+"""The `coco` reader (COCO captions JSON) and the `karpathy` reader (dataset_coco.json and similar files)."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from pairsift.pairs.encoding import UNREADABLE, how_read, undecodable
 from pairsift.pairs.places import find_image
 from pairsift.pairs.records import Columns, Listing, Record, as_text, others, parse_json, quoted
 
-PROBE = 50  # images looked for in each folder before the next one is tried
+PROBE = 50  # images that are searched in each folder before the next folder is tried
 
 
 def image_root(file: Path, names: list[str], folder: Path | None) -> Path:
-    """The folder that holds the images which an annotation file names.
+    """Return the folder that contains the images of an annotation file.
 
-    Tried in this order: the file's own folder, `images/` in it and beside it, the folder above, and in each of them
-    the folder that the file's name speaks of (`train2014`, ...). Where the user names a folder, only that one and the
-    one in it that the file's name speaks of.
+    The folders are tried in this order: the file's folder, `images/` in it, `images/` beside it, the folder above, and
+    then, in each of them, the folder whose name is part of the file's name (`train2014`, ...). If the user sets a
+    folder, only this folder and the folder of that name in it are tried.
 
     Args:
         file: The annotation file.
-        names: The images' names.
-        folder: The folder that the user names, or None.
+        names: Names of the images.
+        folder: Folder set by the user, or None.
 
     Raises:
-        InputError: None of these holds any of the first images.
+        InputError: None of these folders contains any of the first images.
     """
     here = file.parent
     roots = [folder] if folder is not None else [here, here / "images", here.parent / "images", here.parent]
@@ -43,10 +43,10 @@ def image_root(file: Path, names: list[str], folder: Path | None) -> Path:
 
 
 def objects(value: object, key: str, path: Path) -> list[dict[str, object]]:
-    """The list of objects under a key.
+    """Return the list of objects under a key.
 
     Raises:
-        InputError: It is not there, is no list, or holds something else.
+        InputError: The key is missing, its value is not a list, or the list contains other values than objects.
     """
     found = value.get(key) if isinstance(value, dict) else None
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
@@ -56,17 +56,17 @@ def objects(value: object, key: str, path: Path) -> list[dict[str, object]]:
 
 
 def caption_problem(caption: object) -> str:
-    """What is wrong with a caption as a JSON value, or an empty string."""
+    """Return the problem of a caption as a JSON value, or an empty string."""
     if caption is not None and not isinstance(caption, str):
         return "the caption is not text"
     return UNREADABLE if undecodable(caption or "") else ""
 
 
 def read_coco(path: Path, columns: Columns) -> Listing:
-    """Reads a COCO captions file: `images` with id and file_name, `annotations` with image_id and caption.
+    """Read a COCO captions file: `images` with id and file_name, `annotations` with image_id and caption.
 
     Raises:
-        InputError: The file is not such JSON, or its images are not where they are looked for.
+        InputError: The file is not such JSON, or its images are not in the folders that are searched.
     """
     value, text = parse_json(path)
     names = {as_text(image.get("id")): as_text(image.get("file_name")) for image in objects(value, "images", path)}
@@ -93,10 +93,10 @@ def read_coco(path: Path, columns: Columns) -> Listing:
 
 
 def read_karpathy(path: Path, columns: Columns) -> Listing:
-    """Reads a file of Karpathy's splits: `images` with filename, perhaps filepath, split and sentences' raw text.
+    """Read a file of Karpathy's splits: `images` with filename, perhaps filepath, split and sentences' raw text.
 
     Raises:
-        InputError: The file is not such JSON, or its images are not where they are looked for.
+        InputError: The file is not such JSON, or its images are not in the folders that are searched.
     """
     value, text = parse_json(path)
     images = objects(value, "images", path)

@@ -1,4 +1,4 @@
-"""Captions in files of one a line: text, an id and text, or token ids."""
+"""Caption files with one caption per line: text, an id and text, or token ids."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 from pairsift.pairs.encoding import UNREADABLE, Text, undecodable
 from pairsift.pairs.records import one_line, read_text
 
-LARGEST_ID = 9_999_999  # no vocabulary is larger, and every id costs a matcher a word vector
+LARGEST_ID = 9_999_999  # no vocabulary is larger; a matcher has one word vector per id
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One caption.
+    """A line with one caption.
 
     Attributes:
-        caption: Its text.
-        image: Its image's id, where the file has one.
-        problem: Why it cannot be used; empty where nothing is wrong yet.
+        caption: Text of the caption.
+        image: Id of its image; empty if the file has no image ids.
+        problem: Reason why the caption cannot be used; empty if no problem is known yet.
     """
 
     caption: str
@@ -29,13 +29,14 @@ class Line:
 
 
 def read_lines(text: Text, tabbed: bool, images: int) -> list[Line]:
-    """The captions of a `.txt` file, or of a `.tsv` file with an image id before each caption.
+    """Read the captions of a `.txt` file, or of a `.tsv` file with an image id before each caption.
 
-    Blank lines at the end are left out until the number of captions is a multiple of the number of images. Quotes in a
-    `.tsv` file are read as in CSV, unless that does not fit the number of images and plain lines do.
+    Blank lines at the end are removed until the number of captions is a multiple of the number of images. Quotes in a
+    `.tsv` file are read as in CSV. If the number of captions then does not fit the number of images, the lines are
+    split at tabs without regard to quotes.
 
     Args:
-        text: The file's text.
+        text: Text of the file.
         tabbed: Whether it is a `.tsv` file.
         images: Number of images, at least 1.
     """
@@ -58,19 +59,22 @@ def read_lines(text: Text, tabbed: bool, images: int) -> list[Line]:
 
 
 def checked(caption: str, image: str = "") -> Line:
-    """A caption with what is wrong with its bytes."""
+    """Return a caption as a line, with a problem if its bytes or those of its image id could not be decoded."""
     bad = undecodable(caption) or undecodable(image)
     return Line(caption, image, UNREADABLE if bad else "")
 
 
 def read_token_ids(text: Text) -> list[Line]:
-    """Lists of token ids, one a line, their ids joined by blanks; a line that holds anything else has its problem."""
+    """Read one list of token ids per line, and join the ids of each list by spaces.
+
+    A line that contains anything else gets a problem.
+    """
     plain = text.content.replace("\r\n", "\n")
     return [token_line(line) for line in plain.removesuffix("\n").split("\n")]
 
 
 def token_line(line: str) -> Line:
-    """One list of ids, set apart by commas or blanks."""
+    """Read one list of ids, separated by commas or spaces."""
     words = line.replace(",", " ").split()
     odd = next((word for word in words if not is_id(word)), None)
     if odd is not None:
@@ -79,12 +83,12 @@ def token_line(line: str) -> Line:
 
 
 def is_id(word: str) -> bool:
-    """Whether a word is a number that token ids may have."""
+    """Return whether a word is a number in the range of token ids."""
     return word.isascii() and word.isdigit() and len(word) <= len(str(LARGEST_ID)) and int(word) <= LARGEST_ID
 
 
 def read_ids(file: Path) -> list[str]:
-    """The lines of a file of ids, without blank ones.
+    """Read the lines of a file of ids, without blank lines.
 
     Raises:
         InputError: The file cannot be read or is empty.

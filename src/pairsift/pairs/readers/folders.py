@@ -17,13 +17,13 @@ IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".
 
 
 def read_folder(path: Path, _: Columns) -> Listing:
-    """Reads images with a text file of the same name beside them, in this folder and all folders below it.
+    """Read images with a text file of the same name beside them, in this folder and all folders below it.
 
-    Every line of the text file that is not blank is a caption. Where every image lies below a folder named as a split
-    (`train`, `val`, ...), these folders are the splits.
+    Every line of the text file that is not blank is a caption. If every image lies below a folder with the name of a
+    split (`train`, `val`, ...), these folders define the splits.
 
     Raises:
-        InputError: The path is no folder, or holds no image with a text file beside it.
+        InputError: The path is not a folder, or no image in it has a text file beside it.
     """
     files = walk(path)
     texts = {key(file): file for file in files if file.suffix.lower() == ".txt"}
@@ -53,7 +53,11 @@ def read_folder(path: Path, _: Columns) -> Listing:
 
 
 def walk(path: Path) -> list[Path]:
-    """All files below a folder in the order of their names, without hidden ones."""
+    """Return all files below a folder in the order of their names, without hidden files.
+
+    Raises:
+        InputError: The path is not a folder.
+    """
     if not path.is_dir():
         raise InputError(f"{path}: is not a folder")
     found: list[Path] = []
@@ -64,14 +68,14 @@ def walk(path: Path) -> list[Path]:
 
 
 def key(file: Path) -> str:
-    """What an image and its text file have in common."""
+    """Return the path without its extension, which is the same for an image and its text file."""
     return str(file.with_suffix(""))
 
 
 def captions_of(root: Path, image: Path, text: Path | None, owner: Path, read: list[Text]) -> list[Record]:
-    """The records of one image: one for each line of its text file, or one that says what is wrong.
+    """Return the records of one image: one for each line of its text file, or a single one with the problem.
 
-    What is read of the text file goes to the end of `read`.
+    The decoded text file is appended to `read`.
     """
     name = image.relative_to(root).as_posix()
 
@@ -103,18 +107,19 @@ def captions_of(root: Path, image: Path, text: Path | None, owner: Path, read: l
 
 
 def is_flickr8k(path: Path) -> bool:
-    """Whether a folder holds captions.csv and images/."""
+    """Return whether a folder contains captions.csv and images/."""
     return (path / "captions.csv").is_file() and (path / "images").is_dir()
 
 
 def read_flickr8k(path: Path, columns: Columns) -> Listing:
-    """Reads a folder that holds images/, captions.csv (image, caption) and splits/train.txt, dev.txt, test.txt.
+    """Read a folder that contains images/, captions.csv (image, caption) and splits/train.txt, dev.txt, test.txt.
 
-    The lists in splits/ hold one image name a line; an image in none of them is left unused. Without splits/, a split
-    column of captions.csv counts, or else the splits are drawn.
+    The lists in splits/ contain one image name per line. An image that is in no list is unused. Without splits/, the
+    split column of captions.csv is used. If there is no such column, the splits are drawn.
 
     Raises:
-        InputError: A part of the layout is not there, a list names no image, or two lists name the same image.
+        InputError: A part of the layout is missing, the lists name no image of captions.csv, or two lists name the same
+            image.
     """
     if not is_flickr8k(path):
         raise InputError(f"{path}: the reader 'flickr8k' needs captions.csv and images/ in this folder")
@@ -129,7 +134,11 @@ def read_flickr8k(path: Path, columns: Columns) -> Listing:
 
 
 def read_split_lists(folder: Path) -> dict[str, str]:
-    """The split of each image that the lists in a folder name."""
+    """Return the split of each image that the lists in a folder name.
+
+    Raises:
+        InputError: Two lists name the same image.
+    """
     split_of: dict[str, str] = {}
     for file in sorted(folder.glob("*.txt")):
         word = file.stem.lower()

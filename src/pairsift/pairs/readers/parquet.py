@@ -1,4 +1,4 @@
-"""Parquet files for the `table` reader: text cells, lists of captions, and images within the file."""
+"""Parquet files for the `table` reader: text cells, lists of captions, and images as bytes."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from pairsift.pairs.embedded import Embedded, Store, image_suffix
 from pairsift.pairs.readers.rows import SPLIT_COLUMNS, Row, Table, find_column, pick, unique
 from pairsift.pairs.records import Columns, as_text, one_line
 
-ROWS = 16  # read at once where rows hold images
+ROWS = 16  # rows per batch if the rows contain images
 TEXT_ROWS = 4096
-PEEK = 8  # rows that tell whether bytes are images or text
-BUFFER = 1 << 20  # bytes; a column is streamed in such parts instead of being read whole
+PEEK = 8  # rows that are checked to decide whether bytes are images or text
+BUFFER = 1 << 20  # bytes; a column is streamed in parts of this size instead of being read as a whole
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What is read of a file.
+    """The columns of a file, and which of them are read.
 
     Attributes:
-        names: All columns, made different from each other.
-        kept: Columns that are read; those of bytes that are neither images nor text are not.
+        names: Names of all columns, made unique.
+        kept: Columns that are read. Columns of bytes that are neither images nor text are left out.
         image: The image column.
-        embedded: Whether it holds images instead of their names.
+        embedded: Whether the image column contains images instead of their names.
     """
 
     names: list[str]
@@ -38,9 +38,16 @@ class Layout:
 
 
 def read_parquet(path: Path, columns: Columns) -> Table:
-    """Return the rows of a Parquet file; images within it are written into the cache folder, a few rows at a time."""
+    """Read the rows of a Parquet file.
+
+    Images that the file contains are written into the cache folder, a few rows at a time.
+
+    Raises:
+        InputError: The file is not a readable Parquet file, has no image or caption column, or its images cannot be
+            written.
+    """
     try:
-        with pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:  # else all row groups stay in memory
+        with pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:  # otherwise it keeps all row groups
             layout = laid_out(path, file, columns)
             if layout.embedded:
                 rows = list(rows_with_images(path, file, layout, Store(path, layout.image, columns.cache)))
@@ -54,7 +61,7 @@ def read_parquet(path: Path, columns: Columns) -> Table:
 
 
 def laid_out(path: Path, file: pq.ParquetFile, columns: Columns) -> Layout:
-    """Find the image column, and the columns to read.
+    """Determine the image column and the columns to read.
 
     Raises:
         InputError: There is no image or caption column.
@@ -74,7 +81,7 @@ def laid_out(path: Path, file: pq.ParquetFile, columns: Columns) -> Layout:
 
 
 def first_bytes(file: pq.ParquetFile, places: list[int]) -> dict[int, list[bytes]]:
-    """Return the first cells of columns of bytes, by the columns' places."""
+    """Return the first cells of the columns of bytes at these positions, by position."""
     found: dict[int, list[bytes]] = {}
     for at in places:
         batch = next(file.iter_batches(PEEK, columns=[file.schema_arrow.names[at]]), None)
@@ -83,18 +90,18 @@ def first_bytes(file: pq.ParquetFile, places: list[int]) -> dict[int, list[bytes
 
 
 def is_binary(kind: pa.DataType) -> bool:
-    """Whether a column's cells are bytes."""
+    """Return whether the cells of a column are bytes."""
     types = pa.types
     return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind))
 
 
 def has_bytes(kind: pa.DataType) -> bool:
-    """Whether a column's cells are images as the library `datasets` keeps them: bytes and a path."""
+    """Return whether the cells of a column are images as the library `datasets` stores them: bytes and a path."""
     return pa.types.is_struct(kind) and any(field.name == "bytes" and is_binary(field.type) for field in kind)
 
 
 def is_text(cell: bytes) -> bool:
-    """Whether bytes are text in UTF-8."""
+    """Return whether bytes are text in UTF-8 without zero bytes."""
     try:
         return "\0" not in cell.decode("utf-8")
     except UnicodeDecodeError:
@@ -102,7 +109,10 @@ def is_text(cell: bytes) -> bool:
 
 
 def selection(file: pq.ParquetFile, layout: Layout, with_images: bool) -> list[str] | None:
-    """Return the columns to read by their names in the file, or None for all, where names cannot tell columns apart."""
+    """Return the names in the file of the columns to read, or None to read all columns.
+
+    All columns are read if their names do not identify them, because names are equal or contain a dot.
+    """
     schema = file.schema_arrow
     if len(set(schema.names)) < len(schema.names) or any("." in name for name in schema.names):
         return None
@@ -116,13 +126,14 @@ def selection(file: pq.ParquetFile, layout: Layout, with_images: bool) -> list[s
 
 
 def plain_rows(path: Path, file: pq.ParquetFile, layout: Layout, with_images: bool) -> Iterator[Row]:
-    """Yield the rows as they stand in the file.
+    """Yield the rows as they are in the file.
 
     Args:
-        path: The file.
-        file: The same, opened.
-        layout: What to read.
-        with_images: Whether the image column is read; of images within the file, only their names are otherwise.
+        path: Path of the file.
+        file: The opened file.
+        layout: Columns to read.
+        with_images: Whether to read the image column. If not, only the names of the images that the file contains are
+            read.
     """
     wanted = selection(file, layout, with_images)
     at_once = ROWS if layout.embedded and with_images else TEXT_ROWS
@@ -141,7 +152,7 @@ def plain_rows(path: Path, file: pq.ParquetFile, layout: Layout, with_images: bo
 
 
 def rows_with_images(path: Path, file: pq.ParquetFile, layout: Layout, store: Store) -> Iterator[Row]:
-    """Yield the rows with each image written into the store, or found there from an earlier reading."""
+    """Yield the rows, with each image written into the store or present there from an earlier call."""
     known = store.files()
     if known is not None and len(known) != file.metadata.num_rows:
         known = None
@@ -160,7 +171,10 @@ def rows_with_images(path: Path, file: pq.ParquetFile, layout: Layout, store: St
 
 
 def cells_of(column: pa.Array) -> list[object]:
-    """Return a column's cells; text goes through bytes, so that one bad cell does not cost the column."""
+    """Return the cells of a column.
+
+    Text is read as bytes, because otherwise a single invalid cell makes the whole column unreadable.
+    """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_string(column.type):

@@ -1,4 +1,4 @@
-"""The `precomp` reader (region features with captions, as SCAN has them) and the `now` reader (Noise of Web)."""
+"""The `precomp` reader (region features with captions, as in SCAN) and the `now` reader (Noise of Web)."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from pairsift.pairs.precomputed import Floats, Precomputed, open_rows
 from pairsift.pairs.readers.caption_lines import Line, read_ids, read_lines, read_token_ids
 from pairsift.pairs.records import Columns, Listing, Record, quoted, read_text
 
-STEMS = {"train": ("train",), "dev": ("dev", "val"), "test": ("testall", "test")}  # the first that is there counts
+STEMS = {"train": ("train",), "dev": ("dev", "val"), "test": ("testall", "test")}  # the first that exists is used
 TOKENS = ("jieba", "bpe", "bert")
-REPEATS = 5  # how often a file repeats an image that has five captions
-LOOKS = 20  # places where a file is looked at for repeated images
+REPEATS = 5  # rows per image in files that repeat each image for its five captions
+LOOKS = 20  # places where a file is checked for repeated images
 
 
 @dataclass(frozen=True)
 class Part:
-    """One split's two files.
+    """The two files of one split.
 
     Attributes:
         split: `train`, `dev` or `test`.
-        stem: What their names begin with; `testall` is a test split too.
-        images: The file of features.
-        captions: The file of captions.
+        stem: Beginning of the names of the files; `testall` is also a test split.
+        images: File of features.
+        captions: File of captions.
     """
 
     split: str
@@ -39,23 +39,23 @@ class Part:
 
 
 def is_precomp(path: Path) -> bool:
-    """Whether a folder holds training features in one file."""
+    """Return whether a folder contains training features in one file."""
     return (path / "train_ims.npy").is_file()
 
 
 def is_now(path: Path) -> bool:
-    """Whether a folder holds training features and captions as token ids."""
+    """Return whether a folder contains training features and captions as token ids."""
     return is_precomp(path) and any((path / f"train_caps_{tokens}.txt").is_file() for tokens in TOKENS)
 
 
 def read_precomp(path: Path, _: Columns) -> Listing:
-    """Reads a folder of features: {train,dev,test}_ims.npy with _caps.txt or .tsv (Flickr30K, COCO, CC152K).
+    """Read a folder of features: {train,dev,test}_ims.npy with _caps.txt or .tsv (Flickr30K, COCO, CC152K).
 
-    `_ims.npy` is (images, regions, dim) or (images, dim). `_caps.txt` holds a caption a line, `_caps.tsv` an image id
-    and a caption. There are as many captions as images, or k for each image in a row. Where there are as many and the
-    rows of the file come in fives that are equal, each image is taken once, with five captions. `_ids.txt`, where it
-    is there, names the images. `val` may stand for `dev`. `testall` is the test split where it is there. Dev and test
-    may be missing; they are drawn from train then.
+    `_ims.npy` is (images, regions, dim) or (images, dim). `_caps.txt` contains one caption per line, `_caps.tsv` an
+    image id and a caption per line. There are as many captions as images, or k consecutive captions for each image. If
+    there are as many, and the rows of `_ims.npy` come in groups of five equal rows, each image is read once, with five
+    captions. `_ids.txt`, if it exists, names the images. `val` may replace `dev`. `testall` is the test split if it
+    exists. Dev and test may be missing; they are then drawn from train.
 
     The vocabulary is `<folder>_vocab.json` in the folder, in `vocab/` in it or beside it, or beside it; or `vocab.json`
     in the folder.
@@ -69,11 +69,11 @@ def read_precomp(path: Path, _: Columns) -> Listing:
 
 
 def read_now(path: Path, columns: Columns) -> Listing:
-    """Reads Noise of Web: {train,dev,test}_ims.npy with _caps_{jieba,bpe,bert}.txt, a list of token ids a line.
+    """Read Noise of Web: {train,dev,test}_ims.npy with _caps_{jieba,bpe,bert}.txt, a list of token ids a line.
 
-    A line's ids are set apart by commas or blanks; they become the caption, joined by blanks. The caption column given
-    by the user says which ids are read, `jieba`, `bpe` or `bert`; by default the first of these that are there, or
-    else `_caps.txt`. `_ids.txt` names the images, as for `precomp`. The vocabulary is the one file that is called
+    The ids of a line are separated by commas or spaces; they become the caption, joined by spaces. The caption column
+    set by the user selects the ids, `jieba`, `bpe` or `bert`. By default, the first kind that exists is read, or else
+    `_caps.txt`. `_ids.txt` names the images, as for `precomp`. The vocabulary is the only file with the name
     `*_vocab_jieba.json` (or `bpe`, `bert`) in the folder, in `vocab/` in it or beside it, or beside it.
 
     Raises:
@@ -89,10 +89,10 @@ def read_now(path: Path, columns: Columns) -> Listing:
 
 
 def find_parts(path: Path, endings: Sequence[str]) -> list[Part]:
-    """The splits that a folder has, train first.
+    """Return the splits that a folder has, train first.
 
     Raises:
-        InputError: There is no train, or a split has one of its two files only.
+        InputError: The path is not a folder, train is missing, or a split has only one of its two files.
     """
     if not path.is_dir():
         raise InputError(f"{path}: is not a folder; this reader needs one with train_ims.npy in it")
@@ -116,7 +116,7 @@ def find_parts(path: Path, endings: Sequence[str]) -> list[Part]:
 
 
 def listing(path: Path, parts: list[Part], vocabulary: Path | None, ids: bool) -> Listing:
-    """All records of these splits.
+    """Return all records of these splits.
 
     Raises:
         InputError: A file cannot be read, or the files do not fit each other.
@@ -150,13 +150,13 @@ def listing(path: Path, parts: list[Part], vocabulary: Path | None, ids: bool) -
 
 
 def records_of(part: Part, values: Floats, lines: list[Line], start: int) -> tuple[list[Record], str]:
-    """One split's records, and what was taken as its images.
+    """Return the records of one split, and a description of its images.
 
     Args:
-        part: The split's files.
-        values: Its features.
-        lines: Its captions.
-        start: Number of rows in the parts before.
+        part: Files of the split.
+        values: Features of the split.
+        lines: Captions of the split.
+        start: Number of rows in the previous parts.
 
     Raises:
         InputError: The number of captions does not fit the number of images.
@@ -189,7 +189,10 @@ def records_of(part: Part, values: Floats, lines: list[Line], start: int) -> tup
 
 
 def names_of(part: Part, lines: list[Line], images: int) -> tuple[list[str], list[str], str]:
-    """Names of the images, ids of the captions where they have ids of their own, and what is odd about them."""
+    """Return the names of the images, the ids of the captions, and a note on an unused file of ids.
+
+    The ids of the captions are empty if the ids belong to the images. The note is empty if there is nothing to report.
+    """
     file = part.images.with_name(f"{part.stem}_ids.txt")
     ids = read_ids(file) if file.is_file() else [line.image for line in lines]
     plain = [str(row) for row in range(images)]
@@ -206,7 +209,10 @@ def names_of(part: Part, lines: list[Line], images: int) -> tuple[list[str], lis
 
 
 def repeats(values: Floats) -> bool:
-    """Whether a file has every image five times in a row; the first, the last and some groups between are looked at."""
+    """Return whether a file contains every image five times in a row.
+
+    Only the first group, the last group and some groups between them are compared.
+    """
     groups, rest = divmod(len(values), REPEATS)
     if rest or not groups:
         return False
@@ -216,7 +222,11 @@ def repeats(values: Floats) -> bool:
 
 
 def find_vocabulary(path: Path, patterns: Sequence[str], around: bool = True) -> Path | None:
-    """The one file of such a name in a folder; `around` looks in `vocab/` in and beside it and above it too."""
+    """Return the only file with such a name in a folder, or None.
+
+    With `around`, the folders are searched in this order: the folder, `vocab/` in it, `vocab/` beside it, and the
+    folder above. In each folder, a pattern with several matches is ignored.
+    """
     here = path.resolve()
     for folder in (here, here / "vocab", here.parent / "vocab", here.parent) if around else (here,):
         for pattern in patterns:

@@ -1,4 +1,4 @@
-"""Rows of a table before they become records, and which columns hold what."""
+"""The rows of a table before they become records, and the columns for image, caption and split."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPLIT_COLUMNS = ("split", "subset", "partition")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: its place in the file, its cells by column, and what is wrong with it."""
+    """A row of a table: its place in the file, its cells by column, and its problem, if any."""
 
     where: str
     cells: dict[str, object]
@@ -28,7 +28,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows with the names of their columns, in the file's order, and what is unusual about how the text was read."""
+    """The rows of a table, the names of its columns in the file's order, and a note on unusual text decoding."""
 
     names: list[str]
     rows: list[Row]
@@ -36,16 +36,16 @@ class Table:
 
 
 def find_column(names: list[str], usual: tuple[str, ...]) -> str | None:
-    """Return the column that goes by the first of these names that is there, whatever its case."""
+    """Return the column whose name is the first of these names that exists, regardless of its case."""
     plain = {name.strip().lower(): name for name in reversed(names)}
     return next((plain[name] for name in usual if name in plain), None)
 
 
 def pick(path: Path, names: list[str], columns: Columns) -> tuple[str, str]:
-    """Return the names of the image and the caption column.
+    """Return the names of the image column and the caption column.
 
     Raises:
-        InputError: One of them is not there.
+        InputError: One of them is missing, or both are the same column.
     """
     picked = []
     for role, given, usual in (
@@ -66,7 +66,7 @@ def pick(path: Path, names: list[str], columns: Columns) -> tuple[str, str]:
 
 
 def unique(names: list[str]) -> list[str]:
-    """Make column names different from each other: nameless ones are numbered, repeated ones too."""
+    """Make the names of columns unique: number the empty names and the repeated names."""
     seen: dict[str, int] = {}
     result = []
     for position, name in enumerate(names, 1):
@@ -77,7 +77,7 @@ def unique(names: list[str]) -> list[str]:
 
 
 def one_caption_each(row: Row, caption: str) -> Iterator[Row]:
-    """Yield a row for each caption of a row whose caption cell is a list; any other row as it is."""
+    """Yield one row per caption if the caption cell is a list; yield any other row unchanged."""
     captions = row.cells.get(caption)
     if not isinstance(captions, list) or row.problem:
         yield row

@@ -1,4 +1,4 @@
-"""The `table` reader: CSV, TSV, JSON lines and Parquet with a column of image files and one of captions."""
+"""The `table` reader: CSV, TSV, JSON lines and Parquet with a column of image files and a column of captions."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from pairsift.pairs.readers.rows import SPLIT_COLUMNS, Row, Table, find_column, 
 from pairsift.pairs.records import Columns, Listing, Record, as_text, one_line, quoted, read_text
 
 SEPARATORS = (",", "\t", ";", "|")
-BEGINNING = 2**20  # bytes in which a table's first line ends
+BEGINNING = 2**20  # bytes that contain the whole first line of a table
 
 
 class Lines:
-    """A text's lines, read one record at a time and from any line again."""
+    """The lines of a text, read one record at a time; reading can restart from any line."""
 
     def __init__(self, text: str) -> None:
         self.lines = list(io.StringIO(text, newline=""))
@@ -40,10 +40,10 @@ class Lines:
         return self.lines[self.at - 1]
 
     def record(self, separator: str, width: int | None = None) -> tuple[list[str], str]:
-        """Fields of the next record and what is wrong with it.
+        """Return the fields of the next record and its problem.
 
-        A stray quote would swallow the lines that follow it. So a record over several lines that comes out wrong is
-        given up after its first line, and reading goes on at the second.
+        A stray quote would include the following lines in the record. A record of several lines that is wrong therefore
+        ends after its first line, and the next record starts at the second line.
         """
         start = self.at
         try:
@@ -64,7 +64,13 @@ class Lines:
 
 
 def header(path: Path, text: str, columns: Columns) -> tuple[str, list[str]]:
-    """The separator under which the first line names an image and a caption column, and the columns' names."""
+    """Return the separator of the first line and the names of the columns.
+
+    The separator is the one with which the first line names an image column and a caption column.
+
+    Raises:
+        InputError: The first line names no such columns with any separator.
+    """
     found: list[tuple[bool, int, str, list[str]]] = []
     for separator in SEPARATORS:
         names, _ = Lines(text).record(separator)
@@ -82,7 +88,7 @@ def header(path: Path, text: str, columns: Columns) -> tuple[str, list[str]]:
 
 
 def read_separated(path: Path, columns: Columns) -> Table:
-    """The rows of a CSV or TSV file; the separator is the one that makes sense of its first line."""
+    """Read the rows of a CSV or TSV file; the first line determines the separator."""
     read = read_text(path)
     text = read.content.lstrip("\r\n")
     if not text:
@@ -102,7 +108,7 @@ def read_separated(path: Path, columns: Columns) -> Table:
 
 
 def read_json_rows(path: Path, _: Columns) -> Table:
-    """The rows of a file with one JSON object a line, or of one JSON array of objects."""
+    """Read the rows of a file with one JSON object per line, or with one JSON array of objects."""
     read = read_text(path)
     text = read.content
     if text.lstrip()[:1] == "[":
@@ -125,17 +131,17 @@ def read_json_rows(path: Path, _: Columns) -> Table:
 
 
 def json_row(where: str, value: object) -> Row:
-    """One JSON value as a row."""
+    """Return a JSON value as a row."""
     return Row(where, value) if isinstance(value, dict) else Row(where, {}, "is not a JSON object")
 
 
 def check_columns(path: Path, columns: Columns) -> None:
-    """Refuse a table without an image or a caption column, by its beginning alone.
+    """Refuse a table without an image or a caption column, from the beginning of the file alone.
 
-    What the beginning does not tell is left to `read_table`: JSON, UTF-16, files that cannot be read.
+    Whatever the beginning does not show is left to `read_table`: JSON, UTF-16, files that cannot be read.
 
     Raises:
-        InputError: A column is not there.
+        InputError: A column is missing.
     """
     suffix = path.suffix.lower()
     try:
@@ -162,12 +168,12 @@ FORMATS = {
 
 
 def read_table(path: Path, columns: Columns, base: Path | None = None) -> Listing:
-    """Reads a CSV, TSV, JSON lines or Parquet file.
+    """Read a CSV, TSV, JSON lines or Parquet file.
 
     Args:
-        path: The file; its extension says the format, and any other extension is read as CSV.
-        columns: Column names given by the user.
-        base: Folder that relative image paths start from where the user names none; by default the file's own.
+        path: The file. Its extension determines the format; a file with any other extension is read as CSV.
+        columns: Column names set by the user.
+        base: Folder that relative image paths start from if the user sets none; by default the folder of the file.
 
     Raises:
         InputError: The file cannot be read, is empty, or has no image or caption column.
@@ -197,10 +203,17 @@ def read_table(path: Path, columns: Columns, base: Path | None = None) -> Listin
 
 
 def to_record(row: Row, base: Path, used: tuple[str, ...], extra: list[str]) -> Record:
-    """Return a row as a record; `used` names the image, the caption and perhaps the split column."""
+    """Convert a row to a record.
+
+    Args:
+        row: The row.
+        base: Folder that relative image paths start from.
+        used: Names of the image column, the caption column and, if there is one, the split column.
+        extra: Names of the other columns.
+    """
     image, *others = (row.cells.get(name) for name in used)
     if isinstance(image, dict) and image.get("bytes") is None and isinstance(image.get("path"), str):
-        image = image["path"]  # an image as the library `datasets` has it, of which only the path is there
+        image = image["path"]  # an image as the library `datasets` stores it, with a path and no bytes
     name = image.name if isinstance(image, Embedded) else as_text(image).strip()
     place, trouble = (image.file, "") if isinstance(image, Embedded) else find_image(base, name)
     caption, *split = map(as_text, others)

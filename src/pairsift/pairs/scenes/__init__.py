@@ -1,4 +1,4 @@
-"""Embedded data: drawn scenes with captions, so that everything can be tried without fetching anything."""
+"""Generated sample data: drawn scenes with captions, for use without any download."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FEWEST = 10
 
 
 def imagine(rng: np.random.Generator) -> Scene:
-    """A random scene: a setting, its weather, and two to four different things beside each other."""
+    """Generate a random scene: a setting, its weather, and two to four different things side by side."""
     setting = pick(rng, tuple(BACKDROPS))
     names = rng.permutation(list(THINGS))[: int(rng.integers(2, 5))].tolist()
     colours = rng.permutation(list(COLOURS))[: len(names)].tolist()
@@ -38,12 +38,12 @@ def imagine(rng: np.random.Generator) -> Scene:
 
 
 def draw(rng: np.random.Generator, scene: Scene) -> Image.Image:
-    """The scene as a picture, RGB, 224 x 224."""
+    """Draw the scene as an RGB image, 224 x 224."""
     canvas = Canvas(rng)
     BACKDROPS[scene.setting](canvas)
     if scene.weather in ("sun", "rainbow"):
         weather(canvas, scene.weather)
-    for thing in sorted(scene.things, key=lambda thing: -thing.half):  # small ones in front
+    for thing in sorted(scene.things, key=lambda thing: -thing.half):  # small things are in front
         canvas.thing(thing.name, shade(rng, COLOURS[thing.colour]), (thing.x, thing.y), thing.half)
     if scene.weather in ("rain", "snowfall"):
         weather(canvas, scene.weather)
@@ -51,21 +51,21 @@ def draw(rng: np.random.Generator, scene: Scene) -> Image.Image:
 
 
 def shade(rng: np.random.Generator, colour: RGB) -> RGB:
-    """A colour a little off, as things of one colour are."""
+    """Return a random variation of a colour."""
     red, green, blue = np.clip(np.array(colour) + rng.integers(-14, 15, 3), 0, 255).tolist()
     return red, green, blue
 
 
 def write_scenes(folder: Path, n_images: int, seed: int) -> None:
-    """Writes drawn scenes in the layout that the `flickr8k` reader reads, five captions each.
+    """Write drawn scenes in the layout that the `flickr8k` reader reads, with five captions each.
 
-    The same seed gives the same bytes, and a larger `n_images` only adds scenes. Of ten images in a row the last two go
-    to dev and test.
+    The same seed gives the same bytes, and a larger `n_images` only adds scenes. Of ten consecutive images, the last
+    two go to dev and test.
 
     Args:
-        folder: Where `images/`, `captions.csv` and `splits/` go; made if it is not there.
+        folder: Folder for `images/`, `captions.csv` and `splits/`; it is created if it does not exist.
         n_images: Number of images, at least 10.
-        seed: 0 or above.
+        seed: Seed, 0 or above.
 
     Raises:
         InputError: There are too few images for three splits, or the seed is below 0.

@@ -1,4 +1,4 @@
-"""What scenes are set in: a backdrop for each setting, and the weather."""
+"""The settings of the scenes: a backdrop for each setting, and the weather."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Backdrop = Callable[[Canvas], None]
 
 
 def sea(canvas: Canvas) -> None:
-    """Rows of waves under a pale sky."""
+    """Draw rows of waves under a pale sky."""
     canvas.fade(0, 90, (150, 205, 240), (222, 240, 248))
     canvas.fade(90, SIZE, (40, 130, 190), (10, 60, 125))
     for x, y in canvas.spread(60, 95, SIZE):
@@ -22,7 +22,7 @@ def sea(canvas: Canvas) -> None:
 
 
 def meadow(canvas: Canvas) -> None:
-    """Grass with small flowers."""
+    """Draw grass with small flowers."""
     canvas.fade(0, 110, (120, 190, 245), (205, 232, 250))
     canvas.fade(110, SIZE, (120, 190, 80), (58, 140, 48))
     for x, y in canvas.spread(170, 114, SIZE):
@@ -32,7 +32,7 @@ def meadow(canvas: Canvas) -> None:
 
 
 def desert(canvas: Canvas) -> None:
-    """Dunes and a cactus under a hot sky."""
+    """Draw dunes and a cactus under a hot sky."""
     canvas.fade(0, 105, (250, 200, 120), (255, 236, 190))
     canvas.fade(105, SIZE, (232, 186, 112), (206, 146, 76))
     for level, tone in ((112, (222, 172, 98)), (145, (214, 158, 84)), (182, (200, 140, 70))):
@@ -45,7 +45,7 @@ def desert(canvas: Canvas) -> None:
 
 
 def night(canvas: Canvas) -> None:
-    """Stars and a moon over dark hills."""
+    """Draw stars and a moon over dark hills."""
     canvas.fade(0, 165, (8, 10, 40), (40, 44, 98))
     for x, y in canvas.spread(90, 0, 150):
         size = canvas.rng.uniform(0.5, 1.6)
@@ -58,7 +58,7 @@ def night(canvas: Canvas) -> None:
 
 
 def snow(canvas: Canvas) -> None:
-    """White ground with white firs."""
+    """Draw white ground with white firs."""
     canvas.fade(0, 112, (176, 200, 222), (228, 236, 244))
     canvas.fade(112, SIZE, (250, 252, 255), (212, 224, 238))
     for x, y in canvas.spread(7, 105, 130):
@@ -73,7 +73,7 @@ def snow(canvas: Canvas) -> None:
 
 
 def bricks(canvas: Canvas) -> None:
-    """A brick wall over a pavement."""
+    """Draw a brick wall over a pavement."""
     canvas.box((0, 0, SIZE, 168), (214, 200, 186))
     for row in range(0, 168, 14):
         for column in range(-28, SIZE, 28):
@@ -86,7 +86,7 @@ def bricks(canvas: Canvas) -> None:
 
 
 def city(canvas: Canvas) -> None:
-    """Towers with lit windows along a street."""
+    """Draw towers with lit windows along a street."""
     canvas.fade(0, 170, (196, 176, 206), (250, 214, 190))
     for left in range(-6, SIZE, 26):
         top, tone = canvas.rng.uniform(25, 105), mix((92, 98, 122), (128, 130, 148), canvas.rng.random())
@@ -100,7 +100,7 @@ def city(canvas: Canvas) -> None:
 
 
 def forest(canvas: Canvas) -> None:
-    """Trunks and dark leaves."""
+    """Draw trunks and dark leaves."""
     canvas.fade(0, 160, (44, 92, 56), (128, 168, 104))
     for depth, tone in enumerate(((104, 96, 70), (84, 66, 46), (62, 46, 32))):
         for x in canvas.rng.uniform(-5, SIZE, 5).tolist():
@@ -114,7 +114,7 @@ def forest(canvas: Canvas) -> None:
 
 
 def room(canvas: Canvas) -> None:
-    """A papered wall with a window over a chequered floor."""
+    """Draw a papered wall with a window over a chequered floor."""
     canvas.fade(0, 150, (244, 226, 196), (236, 212, 178))
     for x in range(0, SIZE, 16):
         canvas.line((x, 0, x, 150), (228, 200, 166), 2)
@@ -131,7 +131,7 @@ def room(canvas: Canvas) -> None:
 
 
 def mountains(canvas: Canvas) -> None:
-    """Peaks with snow on them behind a green valley."""
+    """Draw peaks with snow behind a green valley."""
     canvas.fade(0, 150, (96, 156, 222), (214, 228, 240))
     for x in (*canvas.rng.uniform(-20, 240, 3).tolist(), canvas.rng.uniform(60, 160)):
         top = canvas.rng.uniform(22, 60)
@@ -143,7 +143,7 @@ def mountains(canvas: Canvas) -> None:
 
 
 def beach(canvas: Canvas) -> None:
-    """Sand, a strip of water and a palm."""
+    """Draw sand, a strip of water and a palm."""
     canvas.fade(0, 85, (112, 200, 246), (206, 240, 250))
     canvas.fade(85, 128, (28, 168, 190), (110, 214, 214))
     canvas.fade(128, SIZE, (250, 228, 176), (236, 202, 140))
@@ -157,7 +157,7 @@ def beach(canvas: Canvas) -> None:
 
 
 def underwater(canvas: Canvas) -> None:
-    """Deep water with bubbles, weed and sand below."""
+    """Draw deep water with bubbles, weed, and sand below."""
     canvas.fade(0, SIZE, (36, 168, 196), (6, 52, 96))
     canvas.fade(190, SIZE, (150, 152, 120), (112, 112, 92))
     for x in canvas.rng.uniform(0, SIZE, 14).tolist():
@@ -170,7 +170,7 @@ def underwater(canvas: Canvas) -> None:
 
 
 def weather(canvas: Canvas, kind: str) -> None:
-    """Draws rain, falling snow, a rainbow or a sun over what is there; `clear` draws nothing."""
+    """Draw rain, falling snow, a rainbow or a sun over the picture; draw nothing for `clear`."""
     if kind == "rain":
         for x, y in canvas.spread(150, -10, SIZE):
             canvas.line((x, y, x - 4, y + 13), (206, 220, 236), 1)

@@ -1,4 +1,4 @@
-"""Drawing: a canvas at twice the size, and things on it."""
+"""The drawing of scenes: a canvas at twice the final size, and the shapes and things on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCALE = 2  # drawn at twice the size and averaged down, which smooths the edges
 
 
 def mix(one: RGB, other: RGB, share: float) -> RGB:
-    """The colour that lies this share of the way from one to the other."""
+    """Return the colour at this share of the way from `one` to `other`."""
     red, green, blue = (round(a + (b - a) * share) for a, b in zip(one, other, strict=True))
     return red, green, blue
 
@@ -28,7 +28,7 @@ class Canvas:
         self.pen = ImageDraw.Draw(self.image)
 
     def fade(self, top: float, bottom: float, first: RGB, last: RGB) -> None:
-        """Fills the rows from `top` to `bottom` with a colour that fades into another."""
+        """Fill the rows from `top` to `bottom` with a colour that fades into another."""
         start, stop = round(top * SCALE), round(bottom * SCALE)
         share = np.linspace(0, 1, stop - start)[:, None]
         rows = np.array(first) * (1 - share) + np.array(last) * share
@@ -36,28 +36,28 @@ class Canvas:
         self.image.paste(strip.resize((SIZE * SCALE, stop - start)), (0, start))
 
     def poly(self, points: Sequence[float], fill: RGB, edge: RGB | None = None) -> None:
-        """A filled polygon of points x, y, x, y, ..."""
+        """Draw a filled polygon of points x, y, x, y, ..."""
         scaled = [value * SCALE for value in points]
         self.pen.polygon(scaled, fill=fill)
         if edge is not None:
             self.pen.line([*scaled, *scaled[:4]], fill=edge, width=SCALE, joint="curve")
 
     def box(self, points: Sequence[float], fill: RGB, edge: RGB | None = None) -> None:
-        """A filled rectangle between two corners."""
+        """Draw a filled rectangle between two corners."""
         self.pen.rectangle(self._corners(points), fill=fill, outline=edge, width=SCALE)
 
     def oval(self, points: Sequence[float], fill: RGB, edge: RGB | None = None) -> None:
-        """A filled ellipse in the box between two corners."""
+        """Draw a filled ellipse in the box between two corners."""
         self.pen.ellipse(self._corners(points), fill=fill, outline=edge, width=SCALE)
 
     def line(self, points: Sequence[float], fill: RGB, width: float = 1) -> None:
-        """A stroke through points x, y, x, y, ..."""
+        """Draw a line through points x, y, x, y, ..."""
         self.pen.line([value * SCALE for value in points], fill=fill, width=max(1, round(width * SCALE)), joint="curve")
 
     def thing(self, name: str, colour: RGB, centre: tuple[float, float], half: float) -> None:
-        """A thing at a place, `half` as wide as its box; every second one is mirrored."""
+        """Draw a thing at a place; `half` is half the width of its box. It is mirrored with probability 0.5."""
         dark, light = mix(colour, (0, 0, 0), 0.35), mix(colour, (255, 255, 255), 0.45)
-        if sum(colour) > 650:  # white: shade it with grey instead
+        if sum(colour) > 650:  # white: its lighter shade is grey
             light = mix(colour, (120, 140, 170), 0.3)
         tones = {**TONES, "main": colour, "dark": dark, "light": light}
         edge = mix(colour, (20, 20, 30), 0.6)
@@ -73,13 +73,13 @@ class Canvas:
                 getattr(self, kind)(points, tones[tone], edge)
 
     def spread(self, count: int, top: float, bottom: float) -> Iterator[tuple[float, float]]:
-        """Random places in the rows from `top` to `bottom`, upper ones first."""
+        """Yield random places in the rows from `top` to `bottom`, upper places first."""
         xs, ys = self.rng.uniform(-5, SIZE + 5, count), self.rng.uniform(top, bottom, count)
         order = np.argsort(ys)
         yield from zip(xs[order].tolist(), ys[order].tolist(), strict=True)
 
     def finish(self) -> Image.Image:
-        """The picture at its final size."""
+        """Return the picture at its final size."""
         return self.image.reduce(SCALE)
 
     def _corners(self, points: Sequence[float]) -> list[float]:

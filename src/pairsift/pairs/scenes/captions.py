@@ -1,4 +1,4 @@
-"""Five captions of a scene, each in other words."""
+"""Five captions of a scene, each with different words."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ TEMPLATES = (
 
 @dataclass(frozen=True)
 class Thing:
-    """One thing of a scene: what it is, its colour and size by name, its centre and half its width in pixels."""
+    """A thing of a scene: its name, its colour and size by name, its centre and half its width in pixels."""
 
     name: str
     colour: str
@@ -108,7 +108,7 @@ class Thing:
 
 @dataclass(frozen=True)
 class Scene:
-    """A setting, the weather, and two to four things, the most striking one first."""
+    """A scene: a setting, the weather, and two to four things, the largest thing first."""
 
     setting: str
     weather: str
@@ -116,19 +116,19 @@ class Scene:
 
 
 def pick(rng: np.random.Generator, words: tuple[str, ...]) -> str:
-    """One of the words."""
+    """Pick one of the words at random."""
     return words[int(rng.integers(len(words)))]
 
 
 def phrase(rng: np.random.Generator, thing: Thing) -> str:
-    """A thing with its article, perhaps its size, and its colour."""
+    """Return the words for a thing: its article, sometimes its size, its colour and its name."""
     size = pick(rng, SIZE_WORDS[thing.size]) if rng.random() < 0.6 else ""
     words = f"{size} {pick(rng, COLOUR_WORDS[thing.colour])} {pick(rng, THING_WORDS[thing.name])}".strip()
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
 
 
 def relation(rng: np.random.Generator, one: Thing, other: Thing) -> str:
-    """Where one thing is, seen from the other."""
+    """Return the words for the position of `one` relative to `other`."""
     if abs(one.y - other.y) > 45:
         return pick(rng, ("above", "over", "higher than") if one.y < other.y else ("below", "under", "beneath"))
     side = "left" if one.x < other.x else "right"
@@ -136,7 +136,7 @@ def relation(rng: np.random.Generator, one: Thing, other: Thing) -> str:
 
 
 def caption(rng: np.random.Generator, scene: Scene, template: str) -> str:
-    """The scene in the words of one template."""
+    """Describe the scene with one template."""
     rest = scene.things[1:]
     other = rest[int(rng.integers(len(rest)))]
     named = [phrase(rng, thing) for thing in scene.things]
@@ -153,7 +153,7 @@ def caption(rng: np.random.Generator, scene: Scene, template: str) -> str:
 
 
 def captions(rng: np.random.Generator, scene: Scene, count: int = 5) -> list[str]:
-    """So many different captions of a scene, each from another template."""
+    """Return `count` different captions of a scene, each from another template."""
     found: list[str] = []
     for index in rng.permutation(len(TEMPLATES))[:count]:
         text = caption(rng, scene, TEMPLATES[int(index)])

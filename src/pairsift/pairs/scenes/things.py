@@ -1,8 +1,8 @@
-"""The things that scenes show, as data: each is a few shapes in its own coordinates.
+"""The things in the scenes, as data: each thing is a few shapes in its coordinates.
 
-A thing's box runs from -1 to 1 in x and y, with y downwards and its foot at y = 1. A shape is (kind, tone, numbers):
-`oval` and `box` take a corner and the opposite one, `poly` takes points, `line` takes points and draws a stroke. The
-tones `main`, `dark` and `light` are shades of the thing's colour; the others are fixed.
+The box of a thing runs from -1 to 1 in x and y, with y downwards and its foot at y = 1. A shape is (kind, tone,
+numbers): `oval` and `box` take two opposite corners, `poly` takes points, `line` takes points and draws a line. The
+tones `main`, `dark` and `light` are shades of the thing's colour; the other tones are fixed.
 """
 
 from __future__ import annotations

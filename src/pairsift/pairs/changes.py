@@ -1,4 +1,4 @@
-"""A changed source under the ids, splits and image rows of a run."""
+"""The merge of a changed source into the ids, splits and image rows of a run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,20 @@ GONE = "is gone from the source"
 
 @dataclass(frozen=True)
 class Changes:
-    """How a source differs from what a run was made of: numbers of pairs."""
+    """The differences between a source and the data of a run, as numbers of pairs.
+
+    Attributes:
+        captions: Number of pairs whose caption has changed.
+        new: Number of pairs that are new or usable only now, those with the split `added`.
+        gone: Number of usable pairs of the run that are no longer in the source.
+    """
 
     captions: int = 0
     new: int = 0
     gone: int = 0
 
     def __str__(self) -> str:
-        """Say it in words, such as `12 captions changed, 3 rows new, 1 gone`."""
+        """Return the changes in words, such as `12 captions changed, 3 rows new, 1 gone`."""
         return (
             f"{self.captions} caption{'s' * (self.captions != 1)} changed, "
             f"{self.new} row{'s' * (self.new != 1)} new, {self.gone} gone"
@@ -32,26 +38,29 @@ class Changes:
 
 
 def unchanged(kept: Kept, now: Pairs, noise: Noise | None) -> Pairs:
-    """Return pairs that are read as they were, with the planted noise that was kept and not drawn anew."""
+    """Return the pairs of an unchanged source, with the training record of the run and its injected noise.
+
+    The noise is the one that was stored with the run. It is not drawn again.
+    """
     if noise is not None:
         now = replace(now, image_of=kept.injected, true_image_of=now.image_of, noise=noise)
     return replace(now, seen=kept.trained)
 
 
 def merge(kept: Kept, now: Pairs, noise: Noise | None) -> tuple[Pairs, Changes]:
-    """Bring a changed source under the ids, splits and image rows of the run.
+    """Merge a changed source into the ids, splits and image rows of the run.
 
-    A pair that is still there keeps its id, its split and its planted noise, whatever row it has moved to; one whose
-    caption has changed no longer counts as trained on. A pair that is gone keeps its id and is skipped. New ones get
-    the ids behind the last, and the split `added`.
+    A pair that is still in the source keeps its id, its split and its injected noise, even if its row has moved. If its
+    caption has changed, it no longer counts as trained on. A pair that is gone keeps its id and is skipped. New pairs
+    get the ids after the last id of the run, and the split `added`.
 
     Args:
-        kept: What the run was made of.
-        now: The source as it is read today, without noise.
-        noise: What the run's noise did, or None.
+        kept: The pairs of the run, as they were stored.
+        now: The source as it is read now, without noise.
+        noise: The noise that was injected in the run, or None.
 
     Returns:
-        The pairs, and what has changed.
+        The pairs and the changes.
 
     Raises:
         InputError: No image of the run is left, or its features have another shape.
@@ -70,7 +79,7 @@ def merge(kept: Kept, now: Pairs, noise: Noise | None) -> tuple[Pairs, Changes]:
         )
     size = len(kept.captions)
     added = np.setdiff1d(np.arange(len(now)), matching.rows)
-    where = np.concatenate([matching.rows, added])  # row in the source of every id, -1 for none
+    where = np.concatenate([matching.rows, added])  # source row of every id; -1 for a pair that is gone
     there = where >= 0
     truth = np.full(len(where), -1, np.int64)
     truth[:size] = kept.image_of
@@ -99,17 +108,20 @@ def merge(kept: Kept, now: Pairs, noise: Noise | None) -> tuple[Pairs, Changes]:
 
 
 def _split(kept: Kept, now: Pairs, where: Ints) -> NDArray[np.str_]:
-    """Return every id's split: the run's, unless the pair is gone, new, or usable no more or only now."""
+    """Return the split of each id.
+
+    A pair keeps the split of the run, unless it is gone, new, no longer usable, or usable only now.
+    """
     split = np.full(len(where), ADDED, "<U7")
     split[: len(kept.split)] = np.where(kept.split == SKIPPED, ADDED, kept.split)
-    today = now.split[where]  # of those that are gone, whatever; they are skipped
+    today = now.split[where]  # arbitrary for pairs that are gone, which are skipped
     split[(split == ADDED) & (today == UNUSED)] = UNUSED
     split[(where < 0) | (today == SKIPPED)] = SKIPPED
     return split
 
 
 def _skipped(kept: Kept, now: Pairs, where: Ints) -> tuple[Skip, ...]:
-    """Return what is left out: what the source's reader says, under the run's ids, and what is gone."""
+    """Return what is skipped: the skips of the source's reader, with the run's ids, and the pairs that are gone."""
     id_of = {row: pair for pair, row in enumerate(where.tolist()) if row >= 0}
     skips = [replace(skip, pair=id_of.get(skip.pair, -1)) for skip in now.skipped]
     lost = np.flatnonzero((where[: len(kept.split)] < 0) & (kept.split != SKIPPED))
@@ -117,14 +129,14 @@ def _skipped(kept: Kept, now: Pairs, where: Ints) -> tuple[Skip, ...]:
 
 
 def _with_images(pairs: Pairs, kept: Kept, now: Pairs, rows: Ints, count: int) -> Pairs:
-    """Return the pairs with the run's images in their rows and new ones behind them.
+    """Return the pairs with the run's images in their old rows and the new images after them.
 
     Args:
-        pairs: The pairs, whose images are still the source's.
-        kept: What the run was made of.
+        pairs: The pairs, whose images are still those of the source.
+        kept: The pairs of the run, as they were stored.
         now: The source.
-        rows: Row of each of the source's images here, (now.n_images,).
-        count: Number of images here.
+        rows: Row in the result of each image of the source, (now.n_images,).
+        count: Number of images in the result.
     """
     base = folder_of(now.source)
     names, paths = [*kept.names, *[""] * (count - len(kept.names))], [base / file for file in kept.files]
@@ -140,7 +152,10 @@ def _with_images(pairs: Pairs, kept: Kept, now: Pairs, rows: Ints, count: int) -
 
 
 def _with_noise(pairs: Pairs, kept: Kept, noise: Noise | None) -> Pairs:
-    """Return the pairs with the planted noise of those that are still there; skip a pair whose image is gone."""
+    """Return the pairs with the injected noise of the pairs that are still in the source.
+
+    A pair is skipped if its injected image is gone.
+    """
     if noise is None:
         return pairs
     injected = pairs.image_of.copy()
@@ -149,7 +164,7 @@ def _with_noise(pairs: Pairs, kept: Kept, noise: Noise | None) -> Pairs:
     injected[:size][alive] = kept.injected[alive]
     split = pairs.split.copy()
     while (lost := (split != SKIPPED) & ~np.isin(injected, pairs.image_of[split != SKIPPED])).any():
-        split[lost] = SKIPPED  # an image is there as long as a pair that is used gives it
+        split[lost] = SKIPPED  # an image stays only while a usable pair has it in the source
     reason = "the image that planted noise gave it is gone from the source"
     skips = tuple(Skip(f"pair {pair}", reason, pair) for pair in np.flatnonzero(split != pairs.split).tolist())
     given = replace(pairs, split=split, skipped=pairs.skipped + skips)

@@ -1,0 +1,90 @@
+"""Options of the command line, made of the options as objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args, get_origin
+
+import click
+from click.shell_completion import CompletionItem
+from pydantic_core import PydanticUndefined
+
+from pairsift.options import Options, alternatives, groups
+
+METAVARS = {int: "N", float: "X", bool: "true|false", str: "TEXT"}
+
+
+class Flag(click.Option):
+    """One option on the command line; its value stays text, which the option's own type reads.
+
+    Args:
+        path: Names that lead to it in a tree of options.
+        metavar: Stands for the value in help.
+        values: The values there are, for completion; none where there are many.
+        about: What it does.
+        default: What it is where it is not given, for help.
+        section: Heading of help that it stands under.
+    """
+
+    def __init__(
+        self,
+        path: tuple[str, ...],
+        metavar: str,
+        about: str,
+        default: object = None,
+        section: str = "",
+        values: tuple[str, ...] = (),
+    ) -> None:
+        self.path, self.values, self.section = path, values, section
+        shown = "" if default is None or default == "" else f" [default: {_shown(default)}]"
+        name = f"--{'.'.join(path).replace('_', '-')}"
+        super().__init__([name, "__".join(path)], metavar=metavar, help=about + shown, type=str, default=None)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the values that begin like this."""
+        return [CompletionItem(value) for value in self.values if value.startswith(incomplete)]
+
+
+def flags_of(
+    kind: type[Options], section: str, prefix: tuple[str, ...] = (), defaults: Mapping[str, Any] | None = None
+) -> list[Flag]:
+    """Return a flag for every option of a kind of options, groups within it included.
+
+    Args:
+        kind: The kind of options.
+        section: Heading of help that they stand under.
+        prefix: Names before each option's own.
+        defaults: Values that a preset puts in place of the defaults.
+    """
+    flags: list[Flag] = []
+    inner, preset = groups(kind), defaults or {}
+    for name, field in kind.model_fields.items():
+        path = (*prefix, name)
+        if name in inner:
+            flags += flags_of(inner[name], section, path, preset.get(name))
+            continue
+        default = preset.get(name, None if field.default is PydanticUndefined else field.default)
+        parts = alternatives(field.annotation)
+        values = tuple(str(value) for part in parts if get_origin(part) is Literal for value in get_args(part))
+        others = [METAVARS.get(part, "VALUE") for part in parts if get_origin(part) is not Literal]  # type: ignore[call-overload]
+        metavar = "|".join([*values, *others])
+        flags.append(Flag(path, metavar, field.description or "", default, section, values))
+    return flags
+
+
+def tree_of(flags: list[Flag], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that were given as a tree of options."""
+    tree: dict[str, Any] = {}
+    for flag in flags:
+        value = values.get(str(flag.name))
+        if value is None:
+            continue
+        place = tree
+        for name in flag.path[:-1]:
+            place = place.setdefault(name, {})
+        place[flag.path[-1]] = value
+    return tree
+
+
+def _shown(default: object) -> str:
+    return str(default).lower() if isinstance(default, bool) else str(default)

@@ -1,0 +1,297 @@
+"""The verbs. Each imports what it needs when it is called."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pairsift.errors import InputError
+from pairsift.options import similar
+
+SOURCE = click.option("--source", metavar="PATH", help="Where the run's data lies now, if it has moved.")
+QUIET = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+RUN = click.argument("run")
+COMPLETION = "_PAIRSIFT_COMPLETE"  # set by the shell that asks for completions
+EXAMPLES = """Examples:
+
+\b
+  pairsift demo
+  pairsift fit pairs.csv
+  pairsift search runs/pairs-crossfit "a red bicycle"
+"""
+
+
+class Verbs(click.Group):
+    """The verbs, of which `fit` is made when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the verbs in the order in which people need them."""
+        return ["demo", "fit", "evaluate", "audit", "search", "list", "import-checkpoint"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a verb."""
+        if cmd_name == "fit":
+            from pairsift.cli.fit import FitCommand
+
+            return FitCommand(_fit)
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb that a command line begins with.
+
+        Raises:
+            InputError: There is no such verb.
+        """
+        verbs = self.list_commands(ctx)
+        if args and args[0] not in verbs and not ctx.resilient_parsing:
+            raise InputError(f"there is no verb {args[0]!r}; {similar(args[0], verbs)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Verbs, epilog=EXAMPLES, no_args_is_help=True, context_settings={"max_content_width": 110})
+@click.version_option(package_name="pairsift", prog_name="pairsift", message="%(prog)s %(version)s")
+def verbs() -> None:
+    """Train image-text retrieval that survives mismatched captions, and find those captions."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a verb.
+
+    Args:
+        arguments: The command line without the program's name; default: that of the process.
+
+    Returns:
+        0, or 2 where the input or an option cannot be used.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # what is wrong with an image is told where it is skipped
+    try:
+        return _run(words)
+    except (InputError, click.ClickException) as error:
+        print(f"pairsift: {_line(error)}", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print("pairsift: stopped" + "".join(f"; {remedy}" for remedy in stop.args), file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"pairsift: {error.filename}: {error.strerror}", file=sys.stderr)
+    return 2
+
+
+def _run(words: list[str]) -> int:
+    """Run a verb and return the exit code; `click`'s own `main` would hide what a stop says."""
+    if COMPLETION in os.environ:
+        verbs.main(words, "pairsift", complete_var=COMPLETION)
+    try:
+        with verbs.make_context("pairsift", words) as context:
+            verbs.invoke(context)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    return 0
+
+
+def _line(error: InputError | click.ClickException) -> str:
+    """Return an error in one line."""
+    if isinstance(error, click.NoSuchOption):
+        near = similar(error.option_name, error.possibilities or [], "see --help")
+        return f"there is no option {error.option_name}: {near}"
+    if isinstance(error, click.BadOptionUsage):
+        return f"{error.option_name} needs a value"
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        return f"{error.param.human_readable_name.lower()} is missing; see --help"
+    message = error.format_message() if isinstance(error, click.ClickException) else str(error)
+    return " ".join(message.split())
+
+
+def _fit(tree: dict[str, Any], resume: bool, overwrite: bool, quiet: bool) -> None:
+    from pairsift.api.config import from_tree
+    from pairsift.api.fit import fit_config
+    from pairsift.api.folder import CONFIG
+    from pairsift.cli.summary import print_summary
+
+    config = from_tree(tree)
+    try:
+        run = fit_config(config, resume, overwrite, progress=not quiet)
+    except KeyboardInterrupt:
+        if not (config.folder / CONFIG).exists():
+            raise
+        raise KeyboardInterrupt("repeat the command with --resume to go on where it stopped") from None
+    if not quiet:
+        print_summary(run.folder, run.metrics)
+
+
+@verbs.command()
+@click.option("--out", type=Path, default=Path("runs/demo"), show_default=True, help="The run's folder.")
+@click.option("--images", type=click.IntRange(1), default=1600, show_default=True, help="Number of scenes.")
+@click.option("--noise", type=click.FloatRange(0, 1), default=0.4, show_default=True, help="Share of mismatched pairs.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of scenes and noise.")
+@QUIET
+def demo(out: Path, images: int, noise: float, seed: int, quiet: bool) -> None:
+    """Draw captioned scenes, mismatch 40% of them, train, and show what was found."""
+    from pairsift.api.fit import fit
+    from pairsift.api.options import DataOptions
+    from pairsift.cli.summary import print_summary
+    from pairsift.pairs import write_scenes
+
+    scenes = out.with_name(out.name + "-scenes")
+    write_scenes(scenes, images, seed)
+    if not quiet:
+        print(f"drew {images} scenes into {scenes}")
+    data = DataOptions(noise=noise, noise_seed=seed)
+    run = fit(scenes, data=data, out=out, overwrite=True, progress=not quiet)
+    if not quiet:
+        print_summary(run.folder, run.metrics)
+
+
+@verbs.command("import-checkpoint")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option("--data", required=True, help="The folder of precomputed features that goes with the checkpoint.")
+@click.option("--out", required=True, help="The run's folder.")
+@click.option("--vocabulary", help="The published vocabulary; by default the one found beside the data.")
+@click.option("--noise-index", help="A published .npy file of image indices, so that an audit knows the truth.")
+@click.option("--cache", help="Folder of the feature cache; by default in the user's cache folder.")
+@click.option("--overwrite", is_flag=True, help="Replace a run in the folder.")
+@QUIET
+def import_checkpoint(
+    files: tuple[str, ...],
+    data: str,
+    out: str,
+    vocabulary: str | None,
+    noise_index: str | None,
+    cache: str | None,
+    overwrite: bool,
+    quiet: bool,
+) -> None:
+    """Make a run of published checkpoints of SGRAF, NCR, PC2, GSC, DECL or BiCro.
+
+    Nothing in a file is run. Several files are one ensemble; SGR and SAF together make SGRAF. Then `pairsift evaluate
+    RUN` gives the recall.
+    """
+    from pairsift.api.importing import import_checkpoint as run_import
+
+    options = {"vocabulary": vocabulary, "noise_index": noise_index, "cache": cache}
+    run = run_import(files, data, out, options, overwrite, progress=not quiet)
+    if quiet:
+        return
+    for file in run.metrics["imported"]:
+        facts = {"epoch": file["epoch"], "best rSum": file["best_rsum"]}
+        words = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
+        print(f"{file['file']}: {file['matcher']}" + (f" ({words}, as it says itself)" if words else ""))
+    networks, matcher = run.config.method.networks, run.config.matcher.name
+    print(
+        f"{networks} network{'s' * (networks > 1)} of {matcher} in {run.folder}; next: pairsift evaluate {run.folder}"
+    )
+
+
+@verbs.command()
+@RUN
+@SOURCE
+@click.option("--split", default="test", show_default=True, help="train, dev or test.")
+@click.option("--folds", type=int, default=1, show_default=True, help="Rank within this many parts (5 for COCO-1K).")
+@click.option("--json", "file", type=Path, help="Also write the numbers to this file.")
+@QUIET
+def evaluate(run: str, source: str | None, split: str, folds: int, file: Path | None, quiet: bool) -> None:
+    """Print a run's recall."""
+    from pairsift.api.folder import demand_finished
+
+    demand_finished(Path(run))
+    from pairsift.api.run import Run
+    from pairsift.cli.summary import recall_table
+
+    recall = Run(run, source=source, progress=not quiet).evaluate(split, folds)
+    print(recall_table({split: recall}))
+    if file:
+        file.write_text(json.dumps({split: recall}, indent=2) + "\n")
+
+
+@verbs.command()
+@RUN
+@SOURCE
+@click.option("--worst", type=int, default=10, show_default=True, help="How many pairs to print.")
+@QUIET
+def audit(run: str, source: str | None, worst: int, quiet: bool) -> None:
+    """Judge a run's pairs again; write its table and its report."""
+    from pairsift.api.folder import demand_finished
+
+    demand_finished(Path(run))
+    from pairsift.api.run import Run
+    from pairsift.cli.summary import print_summary
+
+    opened = Run(run, source=source, progress=not quiet)
+    table = opened.audit()
+    if quiet:
+        return
+    for row in table.slice(0, worst).to_pylist():
+        print(f"{row['mismatch_score']:.3f}  {row['image']}\n       given: {row['given_caption']}")
+        if row["suggested_caption"] is not None:
+            print(f"       fits:  {row['suggested_caption']} (pair {row['suggested_from_pair']})")
+    print_summary(opened.folder, opened.metrics)
+
+
+@verbs.command()
+@RUN
+@click.argument("query")
+@SOURCE
+@click.option("-k", type=int, default=10, show_default=True, help="How many images.")
+def search(run: str, query: str, source: str | None, k: int) -> None:
+    """Find a run's images by a text."""
+    from pairsift.api.folder import demand_finished
+
+    folder = Path(run)
+    demand_finished(folder)
+    from pairsift.api.search import Search
+
+    index = Search.open(folder, source)
+    if index is None:
+        from pairsift.api.run import Run
+
+        images = Run(folder, source=source).search(query, k)
+    else:
+        images = index.find(query, k)
+    for path, score in images:
+        print(f"{score:.3f}  {path}")
+
+
+@verbs.command("list")
+@click.argument("what", required=False)
+def list_(what: str | None) -> None:
+    """Name the methods, matchers, losses, encoders or readers there are."""
+    catalogue = _catalogue()
+    chosen = {name: entries for name, entries in catalogue.items() if name.endswith(what or "")}
+    if not chosen:
+        raise InputError(f"{what!r} are not listed; {similar(what or '', list(catalogue))}")
+    for name, entries in chosen.items():
+        print(name)
+        for entry, about in entries.items():
+            print(f"  {entry:24}{about}")
+
+
+def _catalogue() -> dict[str, dict[str, str]]:
+    from pairsift.encode.names import IMAGE_ENCODERS, TEXT_ENCODERS
+    from pairsift.loss import RANKING_LOSSES
+    from pairsift.match import MATCHERS
+    from pairsift.methods import METHODS
+    from pairsift.pairs.formats import READERS
+
+    return {
+        "methods": METHODS.summaries(),
+        "matchers": MATCHERS.summaries(),
+        "losses": RANKING_LOSSES.summaries(),
+        "image encoders": IMAGE_ENCODERS.summaries(),
+        "text encoders": TEXT_ENCODERS.summaries(),
+        "readers": READERS.summaries(),
+    }

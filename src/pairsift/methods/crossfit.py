@@ -1,0 +1,52 @@
+"""The default: every pair weighs as far as models believe it that did not see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from pairsift.methods.base import Method
+from pairsift.methods.plain import TrainEpochs, believing
+from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
+from pairsift.steps import Batch, Network, Phase, Term, correspond
+
+LEAST = 0.01  # share of mismatched pairs below which every pair is believed
+
+
+class Crossfit(Method):
+    """Every pair counts as far as models believe it that did not see it; the default.
+
+    The correspondence y of a pair is its match probability by held-out evidence, from before the training. Where that
+    finds less than 1% of mismatched pairs, every y is 1, as for `plain`. Pairs of little trust stay in the batches, as
+    negatives of the others.
+    """
+
+    name: ClassVar[str] = "crossfit"
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": PAPER,
+        "two_tower": TWO_TOWER_LINEAR.having(epochs={"warmup": 0, "train": None}),
+        "clip": CLIP_LINEAR.having(epochs={"warmup": 0, "train": 5}),
+    }
+
+    epochs: TrainEpochs = TrainEpochs()
+    networks: int = Field(default=2, ge=1, le=8, description="How many networks train, independently of each other.")
+
+    def phases(self) -> tuple[Phase, ...]:
+        """Return warm-up and training, on all pairs."""
+        return self.epochs.phases(self.begun)
+
+    def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
+        """Return the ranking loss on the pairs as given, weighed by their probability of a match."""
+        batch = batches["all"]
+        return [believing(self.setting, networks[k], batch, self.correspondence(batch), phase)]
+
+    def correspondence(self, batch: Batch) -> Tensor:
+        """Return y, the probability of a match by held-out evidence, (B,)."""
+        prior = self.setting.prior
+        if prior is None or prior.rate < LEAST:
+            return torch.ones(len(batch), device=batch.image_rows.device)
+        return correspond(prior.probability, batch.ids, batch.image_rows)

@@ -1,0 +1,200 @@
+"""Options as objects: every option is written once, with its type, default, bounds and description."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+
+from pairsift.errors import InputError
+
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+PHRASES = ((Ge, "at least {}"), (Gt, "above {}"), (Le, "at most {}"), (Lt, "below {}"))
+
+O = TypeVar("O", bound="Options")  # noqa: E741
+
+
+class OptionError(InputError):
+    """An option is unknown, or its value cannot be used.
+
+    Attributes:
+        path: Names that lead to the option, from the outermost object inwards.
+        complaint: What is wrong, without the option's name.
+    """
+
+    def __init__(self, path: tuple[str, ...], complaint: str) -> None:
+        super().__init__(f"{'.'.join(path)} {complaint}")
+        self.path = path
+        self.complaint = complaint
+
+    def under(self, names: tuple[str, ...]) -> OptionError:
+        """Return the error with the option as it is typed on the command line, below these names."""
+        typed = OptionError((*names, *self.path), self.complaint)
+        typed.args = (f"--{'.'.join(typed.path).replace('_', '-')} {self.complaint}",)
+        return typed
+
+
+if TYPE_CHECKING:
+    _Base = BaseModel
+else:
+
+    class _OneLine(type(BaseModel)):
+        """Report a refused value in one line, wherever the object is made."""
+
+        def __call__(cls, *args: Any, **values: Any) -> Any:
+            try:
+                return super().__call__(*args, **values)
+            except ValidationError as error:
+                raise option_error(cls, error) from None
+
+    class _Base(BaseModel, metaclass=_OneLine):
+        pass
+
+
+class Options(_Base):
+    """A group of options. It cannot be changed, takes keywords alone, and refuses names that it does not have.
+
+    A field is an option; one whose type is another `Options` is a group within the group. What was given is told from
+    what was left at its default, so that `filled` can put a preset's values in the place of the latter.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the options; what an object has beside them does not count."""
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in type(self).model_fields)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *(getattr(self, name) for name in type(self).model_fields)))
+
+    def filled(self, defaults: Mapping[str, Any]) -> Self:
+        """Return a copy in which other defaults stand wherever no value was given.
+
+        Args:
+            defaults: Values by field name; a mapping for a group.
+
+        Raises:
+            OptionError: One of the defaults cannot be used.
+        """
+        values = dict(defaults)
+        for name in self.model_fields_set:
+            value, default = getattr(self, name), defaults.get(name)
+            both = isinstance(value, Options) and isinstance(default, Mapping)
+            values[name] = value.filled(default) if both else value
+        return type(self)(**values)
+
+    def replaced(self, **values: Any) -> Self:
+        """Return a copy with other values of some fields, checked as in the constructor."""
+        return type(self)(**{name: getattr(self, name) for name in self.model_fields_set} | values)
+
+
+def made(kind: type[O], values: Mapping[str, Any]) -> O:
+    """Return options made of a mapping, groups being mappings in it.
+
+    Raises:
+        OptionError: A name is unknown, or a value cannot be used.
+    """
+    return kind(**values)
+
+
+def groups(kind: type[Options]) -> dict[str, type[Options]]:
+    """Return the fields that are groups of options, with their types."""
+    return {name: field.annotation for name, field in kind.model_fields.items() if _is_group(field.annotation)}  # type: ignore[misc]
+
+
+def accepts(field: FieldInfo) -> str:
+    """Return what a field takes, in words, such as `a number from 0 to 1` or `choose from mean, sum`."""
+    words = [_accepts(_bare(part), [*field.metadata, *_bounds(part)]) for part in _parts(field.annotation)]
+    choices = [word for word in words if word.startswith("choose")]
+    return " or ".join([*choices, *(word for word in words if word not in choices)])
+
+
+def option_error(kind: type[BaseModel], error: ValidationError) -> OptionError:
+    """Return the first thing that pydantic found wrong as one line."""
+    first = error.errors(include_url=False)[0]
+    path, owner, field = _walk(kind, first["loc"])
+    if first["type"] == "extra_forbidden":
+        return OptionError(path, f"is no option: {similar(path[-1], owner.model_fields)}")
+    if first["type"] == "missing":
+        return OptionError(path, "is missing")
+    if field is None or first["type"] in ("value_error", "assertion_error"):
+        return OptionError(path, f"is {first['input']!r}; {first['msg'].removeprefix('Value error, ')}")
+    rule = accepts(field)
+    return OptionError(path, f"is {first['input']!r}; " + (rule if rule.startswith("choose") else f"it must be {rule}"))
+
+
+def similar(name: str, names: Collection[str], otherwise: str | None = None, least: float = 0.6) -> str:
+    """Return a hint at the most similar name; where none is similar, the names that there are, or another hint."""
+    near = get_close_matches(name, names, 1, least)
+    if near:
+        return f"did you mean {near[0]}?"
+    return otherwise or f"choose from {', '.join(names)}"
+
+
+def _walk(
+    kind: type[BaseModel], place: tuple[int | str, ...]
+) -> tuple[tuple[str, ...], type[BaseModel], FieldInfo | None]:
+    """Follow pydantic's location as far as it names fields; what comes after names alternatives of a type."""
+    path: list[str] = []
+    field = None
+    for part in place:
+        if field is not None:
+            if not _is_group(field.annotation):
+                break
+            kind = field.annotation  # type: ignore[assignment]
+        path.append(str(part))
+        field = kind.model_fields.get(str(part))
+        if field is None:
+            break
+    return tuple(path), kind, field
+
+
+def _is_group(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Options)
+
+
+def alternatives(annotation: object) -> tuple[object, ...]:
+    """Return the parts of a union without None; a type that is no union is its only part."""
+    return tuple(_bare(part) for part in _parts(annotation))
+
+
+def _parts(annotation: object) -> tuple[object, ...]:
+    union = get_origin(annotation) is Union or type(annotation).__name__ == "UnionType"
+    parts = get_args(annotation) if union else (annotation,)
+    return tuple(part for part in parts if part is not type(None))
+
+
+def _bare(part: object) -> object:
+    return get_args(part)[0] if get_origin(part) is Annotated else part
+
+
+def _bounds(part: object) -> list[object]:
+    """Bounds that stand at one part of a union alone."""
+    fields = get_args(part)[1:] if get_origin(part) is Annotated else ()
+    return [bound for field in fields for bound in getattr(field, "metadata", [])]
+
+
+def _accepts(part: object, metadata: list[object]) -> str:
+    if get_origin(part) is Literal:
+        return "choose from " + ", ".join(str(value) for value in get_args(part))
+    if _is_group(part):
+        return "a group of options"
+    word = KINDS.get(part, getattr(part, "__name__", str(part)))  # type: ignore[call-overload]
+    if part not in (int, float):
+        return str(word)
+    bounds = {kind: _number(item, kind) for item in metadata for kind, _ in PHRASES if isinstance(item, kind)}
+    if Ge in bounds and Le in bounds:
+        return f"{word} from {bounds[Ge]} to {bounds[Le]}"
+    phrases = [phrase.format(bounds[kind]) for kind, phrase in PHRASES if kind in bounds]
+    return ", ".join([str(word), *([" and ".join(phrases)] if phrases else [])])
+
+
+def _number(item: Any, kind: type) -> str:
+    bound = getattr(item, kind.__name__.lower())
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"

@@ -1,0 +1,152 @@
+"""Classes by name, imported when they are first asked for."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pairsift.errors import InputError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where something lies that has a name.
+
+    Attributes:
+        place: `module:attribute`.
+        summary: One line about it.
+    """
+
+    place: str
+    summary: str
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """What there is of one kind, by name. Listing it imports nothing.
+
+    Args:
+        kind: What is listed, in the singular, for messages.
+        entries: By name.
+    """
+
+    def __init__(self, kind: str, entries: Mapping[str, Entry]) -> None:
+        self.kind = kind
+        self._entries = dict(entries)
+        self._loaded: dict[str, T] = {}
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._loaded:
+            self._loaded[name] = self._imported(self._entries[name].place)
+        return self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries or name in self._loaded
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._entries, *(name for name in self._loaded if name not in self._entries)])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def summaries(self) -> dict[str, str]:
+        """Return one line about each, by name."""
+        added = {name: first_line(thing) for name, thing in self._loaded.items() if name not in self._entries}
+        return {name: entry.summary for name, entry in self._entries.items()} | added
+
+    def register(self, name: str, thing: T) -> None:
+        """Add something of one's own.
+
+        Raises:
+            InputError: The name is taken by something else.
+        """
+        if name in self._entries or self._loaded.get(name, thing) is not thing:
+            raise InputError(f"there is a {self.kind} {name!r} already: choose another name")
+        self._loaded[name] = thing
+
+    def find(self, name: str) -> T:
+        """Return what has this name, or lies at `module:attribute`, in a module that Python finds or that lies here.
+
+        Raises:
+            InputError: There is no such name, module or attribute.
+        """
+        if ":" in name:
+            thing = self._imported(name)
+            own = getattr(thing, "name", None)
+            if isinstance(own, str) and own not in self._entries:
+                self._loaded[own] = thing
+            return thing
+        if name not in self:
+            near = get_close_matches(name, list(self), 1, 0.6)
+            hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(self)}"
+            raise InputError(f"there is no {self.kind} {name!r}; {hint}")
+        return self[name]
+
+    def spec(self, thing: Any) -> str:
+        """Return the name by which `find` finds this class again, in another process too."""
+        name = getattr(thing, "name", "")
+        entry = self._entries.get(name)
+        place = f"{thing.__module__}:{thing.__qualname__}"
+        return name if entry is not None and entry.place == place else place
+
+    def attributes(self) -> list[str]:
+        """Return the names of the classes."""
+        return [entry.place.partition(":")[2] for entry in self._entries.values()]
+
+    def attribute(self, module: str, attribute: str) -> T:
+        """Return the class of this name, for a module that gives its classes without importing them before.
+
+        Raises:
+            AttributeError: There is none.
+        """
+        for name, entry in self._entries.items():
+            if entry.place.partition(":")[2] == attribute:
+                return self[name]
+        raise AttributeError(f"module {module!r} has no attribute {attribute!r}")
+
+    def _imported(self, place: str) -> T:
+        module, _, attribute = place.partition(":")
+        try:
+            try:
+                found = importlib.import_module(module)
+            except ModuleNotFoundError as error:
+                if error.name != module.partition(".")[0]:
+                    raise
+                sys.path.insert(0, str(Path.cwd()))
+                try:
+                    found = importlib.import_module(module)
+                finally:
+                    sys.path.pop(0)
+        except ImportError as error:
+            raise InputError(f"{self.kind} {place}: {error}") from error
+        if not hasattr(found, attribute):
+            raise InputError(f"{self.kind} {place}: module {module} has no {attribute!r}")
+        thing: T = getattr(found, attribute)
+        return thing
+
+
+def exported(package: str, modules: Mapping[str, str]) -> Callable[[str], object]:
+    """Return a package's `__getattr__`, which imports a name's module when the name is first asked for.
+
+    Args:
+        package: The package's name.
+        modules: Names that it gives, with the modules in it that they lie in.
+    """
+
+    def get(name: str) -> object:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+
+    return get
+
+
+def first_line(thing: object) -> str:
+    """Return the first line of something's docstring."""
+    return next(iter((getattr(thing, "__doc__", None) or "").strip().splitlines()), "")

@@ -1,0 +1,260 @@
+"""What a training step is made of, and what methods and their parts are told: shared by `trust`, `methods`, `train`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pairsift.arrays import Array, Bools, Floats, Ints
+from pairsift.encode.features import Items
+from pairsift.loss.ranking import RankingLoss, Reduction
+from pairsift.match.base import Codes, Matcher, full
+
+AfterStep = Callable[[int, Mapping[str, Tensor], bool], dict[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of epochs that train on the same subsets.
+
+    Attributes:
+        name: For the log.
+        epochs: At least 0.
+        subsets: The first drives an epoch; a batch of each other one comes along with every batch of the first.
+        warm: Whether the ranking loss is in its warm-up form.
+        observe: Whether each epoch begins with a pass over all training pairs that renews the method's state.
+    """
+
+    name: str
+    epochs: int
+    subsets: tuple[str, ...] = ("all",)
+    warm: bool = False
+    observe: bool = False
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which pairs a step reads under one name, and with whose captions.
+
+    Attributes:
+        ids: The pairs, (B,).
+        captions: Ids of the pairs whose captions stand beside their images, (B,); None for their own.
+        given_texts: Whether the step reads the pairs' own captions too.
+    """
+
+    ids: Ints
+    captions: Ints | None = None
+    given_texts: bool = False
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some pairs, on their way through a network.
+
+    Attributes:
+        ids: Pair ids, (B,).
+        image_rows: Row of each pair's image, or of the first of its near-duplicates, (B,).
+        caption_images: The same of the image that each caption is given with, (B,); `image_rows` unless rematched.
+        images: Features of the images.
+        texts: Features of the captions.
+        given_texts: Features of the pairs' own captions, where they were requested; else None.
+        caption_texts: Number of each caption's text, the same for equal texts, (B,); None where texts are not compared.
+    """
+
+    ids: Ints
+    image_rows: Tensor
+    caption_images: Tensor
+    images: Items
+    texts: Items
+    given_texts: Items | None = None
+    caption_texts: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Term:
+    """One named part of a step's loss, not yet reduced.
+
+    Attributes:
+        name: For the log.
+        values: One value per pair, (B,).
+        weight: Factor of the term in the sum.
+        reduction: How the loop reduces `values`.
+    """
+
+    name: str
+    values: Tensor
+    weight: float = 1.0
+    reduction: Reduction = "mean"
+
+    def reduced(self) -> Tensor:
+        """Return the sum or the mean over the pairs, scalar."""
+        total = self.values.float().sum()
+        return total if self.reduction == "sum" else total / max(1, len(self.values))
+
+
+class Network(nn.Module):
+    """One matcher with the method's own trainable part beside it."""
+
+    def __init__(self, matcher: Matcher, head: nn.Module | None) -> None:
+        super().__init__()
+        self.matcher = matcher
+        self.head = head
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return similarities of the batch's images with its captions, (B, B), and the inverse temperature, scalar."""
+        return self.matcher.similarity(*self.encode(batch)), self.matcher.scale()
+
+    def encode(self, batch: Batch) -> tuple[Codes, Codes]:
+        """Return codes of the batch's images and of its captions."""
+        return self.matcher.encode_images(batch.images), self.matcher.encode_texts(batch.texts)
+
+    def logits(self, codes: Codes) -> Tensor:
+        """Return the head's class logits, (n, K), in float32 at least: in half precision many classes tie."""
+        assert self.head is not None, "this method has no head"
+        tokens = None if codes.tokens is None else full(codes.tokens)
+        with torch.autocast(codes.vectors.device.type, enabled=False):
+            logits: Tensor = self.head(Codes(full(codes.vectors), tokens, codes.mask))
+        return logits
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A batch as one network sees it in an epoch's pass: evaluation mode, no gradient.
+
+    Attributes:
+        network: The network.
+        k: Its number.
+        batch: The pairs.
+        images: Codes of their images.
+        texts: Codes of their captions.
+    """
+
+    network: Network
+    k: int
+    batch: Batch
+    images: Codes
+    texts: Codes
+
+    @staticmethod
+    def make(network: Network, k: int, batch: Batch) -> Observation:
+        """Encode a batch."""
+        return Observation(network, k, batch, *network.encode(batch))
+
+    @cached_property
+    def similarity(self) -> Tensor:
+        """Similarity of every image with every caption, (B, B)."""
+        return self.network.matcher.similarity(self.images, self.texts)
+
+    def loss(self, ranking: RankingLoss) -> Tensor:
+        """Return the loss by which a ranking loss divides pairs, (B,)."""
+        return ranking.observe(self.similarity, self.network.matcher.scale(), not_negatives(self.batch))
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What models that saw none of a pair say of it before training.
+
+    Attributes:
+        probability: Probability that each pair matches, [0, 1], (n_pairs,).
+        rate: Estimated share of mismatched training pairs, [0, 1].
+        most: Largest share that a division may hold for mismatched, [0, 1].
+    """
+
+    probability: Floats
+    rate: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a method and its parts are told before they start.
+
+    Attributes:
+        ids: Training pairs, ascending, (n,).
+        image_of: Image row of every pair, (n_pairs,).
+        n_images: Number of image rows.
+        matched: Whether each pair's caption really belongs to its image, (n_pairs,); None where nobody knows.
+        ranking: The ranking loss of the run.
+        seed: Seed of the run.
+        networks: Number of networks that train side by side.
+        batch_size: Pairs of the driving subset in a step.
+        prior: What held-out evidence says of the pairs; None where there is none.
+        after_step: What one more step would make of network k's parameters, by name, with these gradients; with the
+            optimizer's momentum or without. It changes nothing.
+    """
+
+    ids: Ints
+    image_of: Ints
+    n_images: int
+    matched: Bools | None
+    ranking: RankingLoss
+    seed: int
+    networks: int = 2
+    batch_size: int = 128
+    prior: Prior | None = None
+    after_step: AfterStep | None = None
+
+    def ranking_term(self, name: str, network: Network, pairing: Pairing, y: Tensor, warm: bool = False) -> Term:
+        """Return the run's ranking loss on a pairing of images and captions as a term.
+
+        Args:
+            name: Name of the term.
+            network: The network that made the codes.
+            pairing: The codes.
+            y: Correspondence of each pair, [0, 1], (B,).
+            warm: Whether the loss is in its warm-up form.
+        """
+        matcher, loss = network.matcher, self.ranking
+        similarity = matcher.similarity(pairing.images, pairing.texts)
+        return Term(name, loss(similarity, matcher.scale(), y, pairing.exclude, warm), reduction=loss.reduction)
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Images and captions side by side, row i of one with row i of the other, and what is no negative of what.
+
+    Attributes:
+        images: (B, ...).
+        texts: (B, ...).
+        exclude: (B, B).
+    """
+
+    images: Codes
+    texts: Codes
+    exclude: Tensor
+
+
+def not_negatives(batch: Batch) -> Tensor:
+    """Return where image i and caption j of a batch are not each other's negatives, (B, B): where they are related."""
+    return related(batch.image_rows, batch.caption_images, batch.caption_texts)
+
+
+def related(image_rows: Tensor, caption_images: Tensor, texts: Tensor | None = None) -> Tensor:
+    """Return where image i and caption j must not push each other apart, (B, B).
+
+    That is where the caption is given with that very image, or is paired here with the same image, or is a sibling (or
+    the same) of the caption that the image is paired with here, or reads like that one.
+
+    Args:
+        image_rows: Row of the image in each pair, (B,).
+        caption_images: Row of the image that each pair's caption is given with, (B,).
+        texts: Number of each pair's caption text, the same for equal texts, (B,); None where they are not compared.
+    """
+    same = (image_rows[:, None] == image_rows[None, :]) | (image_rows[:, None] == caption_images[None, :])
+    for captions in (caption_images, texts):
+        if captions is not None:
+            same = same | (captions[:, None] == captions[None, :])
+    return same
+
+
+def correspond(values: Array, ids: Ints, like: Tensor) -> Tensor:
+    """Return rows of a per-pair array as a float tensor on the device of `like`, (len(ids), ...)."""
+    return torch.from_numpy(np.asarray(values[ids], np.float32)).to(like.device)

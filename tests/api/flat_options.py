@@ -1,0 +1,26 @@
+"""Runs by options as the command line has them: `{"method": "pc2", "pc2.epochs.warmup": 1, "noise": 0.4}`."""
+
+from pairsift.api.config import from_tree
+from pairsift.api.fit import fit_config
+
+
+def tree_of(options):
+    """Options by dotted names as a tree."""
+    tree = {}
+    for name, value in options.items():
+        place = tree
+        *outer, last = name.split(".")
+        for part in outer:
+            place = place.setdefault(part, {})
+        place[last] = {**place.get(last, {}), **tree_of(value)} if isinstance(value, dict) else value
+    return tree
+
+
+def configured(options):
+    return from_tree(tree_of(options))
+
+
+def fit(source, options=None, progress=False):
+    given = {"source": str(source), **(options or {})}
+    resume, overwrite = given.pop("resume", False), given.pop("overwrite", False)
+    return fit_config(configured(given), resume, overwrite, progress)
