@@ -185,8 +185,8 @@ def test_a_fit_has_its_threads_before_it_encodes(tmp_path, monkeypatch, threads)
         raise InputError("enough")
 
     monkeypatch.setattr("pairsift.api.fit.prepare", prepare)
-    for threads in (0, 3):
+    for wanted in (0, 3):
         torch.set_num_threads(5)
         with pytest.raises(InputError, match="enough"):
-            pairsift.fit(tmp_path, out=tmp_path / "run", train=pairsift.TrainOptions(threads=threads))
+            pairsift.fit(tmp_path, out=tmp_path / "run", train=pairsift.TrainOptions(threads=wanted))
     assert seen == [2, 3]
