@@ -203,7 +203,7 @@ def recall(source: Path, options: Row, wrong: np.ndarray) -> Row:
     own = {"rsum": test["ensemble"]["rsum"], "train_seconds": run.metrics["seconds"]["train"]}
     own["estimate"] = run.metrics["noise_rate"]["estimated"]
     return {
-        **quality(judged["mismatch_score"].to_numpy(), wrong[ids], run.metrics["verdicts_given"]),
+        **quality(judged["match_probability"].to_numpy(), wrong[ids], run.metrics["verdicts_given"]),
         **own,
         "warnings": run.metrics["warnings"],
     }

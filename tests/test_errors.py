@@ -78,7 +78,7 @@ def test_the_table_and_the_report(tmp_path, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    table = pa.table({"is_mismatch": [True], "mismatch_score": [0.1]})
+    table = pa.table({"is_mismatch": [True], "match_probability": [0.1]})
     monkeypatch.setattr("pyarrow.parquet.write_table", full)
     with pytest.raises(WriteError, match=r"pairs.parquet: cannot be written \(No space left"):
         write_issues(table, tmp_path)

@@ -34,9 +34,9 @@ def beliefs(run):
     return pyarrow.parquet.read_table(run.folder / "trust.parquet").to_pydict()
 
 
-def scores(table):
-    """Each pair's score."""
-    return dict(zip(table["pair"].to_pylist(), table["mismatch_score"].to_pylist(), strict=True))
+def probabilities(table):
+    """Return the match probability of each pair."""
+    return dict(zip(table["pair"].to_pylist(), table["match_probability"].to_pylist(), strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_scores_are_match_probabilities_of_held_out_evidence(folded, run):
     for one in (folded[0], run):
         known = beliefs(one)
         assert known["pair"] == one.pairs.ids().tolist()
-        assert scores(one.issues()) == dict(zip(known["pair"], known["match_probability"], strict=True))
+        assert probabilities(one.issues()) == dict(zip(known["pair"], known["match_probability"], strict=True))
     assert sorted(path.name for path in (folded[0].folder / "model").glob("fold_*")) == FOLDS
     assert not list((run.folder / "model").glob("fold_*"))  # fewer pairs than networks on folds are worth
     assert folded[0].metrics["detection"]["auroc"] > 0.8
@@ -136,13 +136,13 @@ def test_an_opened_run_judges_by_the_networks_and_folds_that_it_keeps(folded, sc
     folder, data = tmp_path / "run", tmp_path / "data"
     shutil.copytree(folded[0].folder, folder)
     shutil.copytree(scenes, data)
-    before, folds = scores(folded[0].issues()), beliefs(folded[0])["fold"]
+    before, folds = probabilities(folded[0].issues()), beliefs(folded[0])["fold"]
 
     def audited():
         opened = pairsift.open_run(folder, source=data, progress=False)
         table = opened.audit()
         assert beliefs(opened)["fold"] == folds
-        return opened, scores(table)
+        return opened, probabilities(table)
 
     _, same = audited()
     np.testing.assert_allclose([same[pair] for pair in before], list(before.values()), atol=1e-5)

@@ -59,7 +59,7 @@ def test_an_edited_source_is_judged_again(run, moved, capsys):
     assert "has changed since" in (err := capsys.readouterr().err)
     assert "1 caption changed, 1 row new, 1 gone" in err or "2 captions changed, 0 rows new, 0 gone" in err
     table = {row["pair"]: row for row in pairsift.open_run(folder).issues().to_pylist()}
-    assert table[pair]["given_caption"] == fits and table[pair]["mismatch_score"] > flagged["mismatch_score"]
+    assert table[pair]["given_caption"] == fits and table[pair]["match_probability"] > flagged["match_probability"]
     assert not table[pair]["is_mismatch"] and table[pair]["image"] == flagged["image"]
     others = [row for row in run.issues().to_pylist() if row["pair"] not in (pair, last)]
     assert all(table[row["pair"]]["split"] == row["split"] for row in others)

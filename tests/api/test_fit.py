@@ -58,7 +58,7 @@ def test_the_folder_holds_what_the_design_names(run):
 def test_detection_is_that_of_the_table(run):
     rows = [row for row in run.issues().to_pylist() if row["split"] == "train"]
     wrong = [row["true_image"] != row["image"] for row in rows]
-    auroc = roc_auc_score(wrong, [1 - row["mismatch_score"] for row in rows])
+    auroc = roc_auc_score(wrong, [1 - row["match_probability"] for row in rows])
     assert run.metrics["detection"]["auroc"] == pytest.approx(auroc)
     assert auroc > 0.8
     kept = pyarrow.parquet.read_table(run.folder / "trust.parquet").to_pydict()
@@ -70,11 +70,11 @@ def test_detection_is_that_of_the_table(run):
 
 def test_issues_are_flagged_rows_worst_first_with_suggestions_from_elsewhere(run):
     table = run.issues().to_pylist()
-    scores = [row["mismatch_score"] for row in table]
+    scores = [row["match_probability"] for row in table]
     assert scores == sorted(scores) and scores[0] >= 0 and scores[-1] <= 1
     captions = run.pairs.captions
     for row in table:
-        assert row["is_mismatch"] == (row["mismatch_score"] < 0.5) == (row["verdict"] == "mismatched")
+        assert row["is_mismatch"] == (row["match_probability"] < 0.5) == (row["verdict"] == "mismatched")
         assert row["verdict"] in ("clean", "mismatched")
         if (other := row["suggested_from_pair"]) is None:
             assert row["suggested_caption"] is None
@@ -93,7 +93,7 @@ def test_an_opened_run_gives_the_same_numbers(run):
     assert opened.evaluate("test")["ensemble"] == pytest.approx(run.metrics["test"]["ensemble"])
     before, after = (table.sort_by("pair").to_pylist() for table in (run.issues(), opened.audit()))
     numbers = {name for name, value in before[0].items() if isinstance(value, float)}
-    assert "mismatch_score" in numbers
+    assert "match_probability" in numbers
     for row, again in zip(before, after, strict=True):
         for name, value in row.items():  # a busy machine may add in another order
             assert again[name] == (pytest.approx(value, abs=1e-5) if name in numbers else value), name

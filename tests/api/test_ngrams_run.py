@@ -44,12 +44,12 @@ def test_a_run_keeps_what_it_fitted(place, foreign, quick, name):
     assert kept.dim <= 256 and opened.prepared.ngrams.key() == kept.key()
     shutil.rmtree(cache)
     again = pairsift.open_run(out, progress=False)
-    scores = dict(again.issues().select(["pair", "mismatch_score"]).to_pydict().items())
+    scores = dict(again.issues().select(["pair", "match_probability"]).to_pydict().items())
     table = again.audit()
     assert again.evaluate("test")["ensemble"] == pytest.approx(before)
     assert [path for path, _ in again.search("красный мяч", 5)] == [path for path, _ in found]
-    now = dict(zip(table["pair"].to_pylist(), table["mismatch_score"].to_pylist(), strict=True))
-    was = dict(zip(scores["pair"], scores["mismatch_score"], strict=True))
+    now = dict(zip(table["pair"].to_pylist(), table["match_probability"].to_pylist(), strict=True))
+    was = dict(zip(scores["pair"], scores["match_probability"], strict=True))
     np.testing.assert_allclose([now[pair] for pair in was], list(was.values()), atol=1e-4)
     file.unlink()
     with pytest.raises(InputError, match=r"ngrams\.safetensors is missing, .*fit again$"):

@@ -51,7 +51,7 @@ def test_verdicts_name_the_kinds_of_mismatch_and_leave_flag_and_score_alone(runs
     assert sorted(own) == run.pairs.ids("train").tolist()
     rows = run.issues().to_pylist()
     for row in rows:
-        assert row["is_mismatch"] == (row["mismatch_score"] < 0.5) == (row["verdict"] != "clean")
+        assert row["is_mismatch"] == (row["match_probability"] < 0.5) == (row["verdict"] != "clean")
         if row["is_mismatch"]:
             kind = own.get(row["pair"], "clean")
             assert row["verdict"] == ("mismatched" if kind == "clean" else kind)

@@ -66,7 +66,7 @@ def test_under_a_hundred_pairs_are_ranked_and_not_judged(source, capsys):
     table = run.issues().to_pylist()
     assert len(table) == 99 and {row["verdict"] for row in table} == {"unknown"}
     assert not any(row["is_mismatch"] or row["suggested_caption"] for row in table)
-    scores = [row["mismatch_score"] for row in table]
+    scores = [row["match_probability"] for row in table]
     assert scores == sorted(scores) and len(set(scores)) > 30
     metrics = json.loads((run.folder / "metrics.json").read_text())
     assert metrics["verdicts_given"] is False and metrics["detection"]["flagged"] == 0
@@ -75,7 +75,7 @@ def test_under_a_hundred_pairs_are_ranked_and_not_judged(source, capsys):
     assert metrics["warnings"][0].startswith("99 pairs are too few for verdicts: ")
     assert (run.folder / "issues.csv").read_text().count("\n") == 1
     opened = pairsift.open_run(run.folder, progress=False).audit()
-    assert opened["mismatch_score"].to_pylist() == pytest.approx(scores, abs=1e-6)
+    assert opened["match_probability"].to_pylist() == pytest.approx(scores, abs=1e-6)
     assert main(["audit", str(run.folder)]) == 0
     out = capsys.readouterr().out
     assert (
@@ -98,5 +98,5 @@ def test_pairs_that_nothing_tells_apart_end_no_run(source, alike):
         lines.append(f'{number}.jpg,"{caption}",{("train", "dev", "test")[number % 3]}')
     (folder / "mine.csv").write_text("\n".join(lines))
     run = fit(folder / "mine.csv", options(source, f"{alike}-run", **SHORT), progress=False)
-    scores = run.issues()["mismatch_score"].to_pylist()
+    scores = run.issues()["match_probability"].to_pylist()
     assert len(scores) == 30 and all(0 <= score <= 1 for score in scores)

@@ -60,10 +60,10 @@ def make(folder, n=100, truth=True):
         true_image_of=true if truth else None,
         noise=Noise(0.4, 1, "caption", 0.38, "00ff00ff00ff00ff") if truth else None,
     )
-    score = np.clip(np.where(image_of != true, 0.2, 0.8) + rng.normal(0, 0.15, n), 0, 1)
-    flag = score < 0.5
-    verdict = np.where(score < 0.4, "mismatched", np.where(score < 0.6, "uncertain", "clean"))
-    return pairs, issue_table(pairs, np.arange(n), score, flag, verdict, np.where(flag, 5 * image_of, -1))
+    probability = np.clip(np.where(image_of != true, 0.2, 0.8) + rng.normal(0, 0.15, n), 0, 1)
+    flag = probability < 0.5
+    verdict = np.where(probability < 0.4, "mismatched", np.where(probability < 0.6, "uncertain", "clean"))
+    return pairs, issue_table(pairs, np.arange(n), probability, flag, verdict, np.where(flag, 5 * image_of, -1))
 
 
 def recalls(base):

@@ -25,22 +25,24 @@ def section(source, title):
     return re.search(rf"<section><h2>{title}</h2>.*?</section>", source, re.DOTALL).group()
 
 
-def judged(pairs, score, truth=True):
-    """A table of these scores, flagged below one half."""
-    score = np.asarray(score)
-    flag = score < 0.5
+def judged(pairs, probability, truth=True):
+    """A table of these match probabilities, flagged below one half."""
+    probability = np.asarray(probability)
+    flag = probability < 0.5
     words = np.where(flag, "mismatched", "clean")
     known = pairs if truth else replace(pairs, true_image_of=None, noise=None)
-    return known, issue_table(known, np.arange(len(score)), score, flag, words, np.full(len(score), -1))
+    return known, issue_table(
+        known, np.arange(len(probability)), probability, flag, words, np.full(len(probability), -1)
+    )
 
 
 def test_cards_show_the_flagged_and_the_least_certain_pairs(tmp_path, folder):
     pairs, table = make(folder)
     source = write(tmp_path, pairs, table)
-    ids, score = table["pair"].to_pylist(), table["mismatch_score"].to_numpy()
+    ids, probability = table["pair"].to_pylist(), table["match_probability"].to_numpy()
     flagged = [pair for pair, flag in zip(ids, table["is_mismatch"].to_pylist(), strict=True) if flag]
     assert shown(section(source, "Suspects")) == flagged
-    near = sorted(range(100), key=lambda row: abs(score[row] - 0.5))[:12]
+    near = sorted(range(100), key=lambda row: abs(probability[row] - 0.5))[:12]
     assert shown(section(source, "Least certain")) == [ids[row] for row in near]
     images = [pairs.image_of[pair] for pair in shown(source)]
     assert source.count("image cannot be read") == images.count(3)
@@ -71,8 +73,8 @@ def test_suspects_beyond_a_page_are_folded(tmp_path, folder, monkeypatch):
     suspects = section(source, "Suspects")
     assert shown(suspects) == list(range(50)) and "The 50 flagged pairs, worst first." in suspects
     assert re.findall(r"<summary>(.*?)<small>(.*?)</small>", suspects) == [
-        ("Suspects 21 to 40", "score 0.200 to 0.390"),
-        ("Suspects 41 to 50", "score 0.400 to 0.490"),
+        ("Suspects 21 to 40", "match probability 0.200 to 0.390"),
+        ("Suspects 41 to 50", "match probability 0.400 to 0.490"),
     ]
     assert [len(shown(page)) for page in suspects.split("<details")] == [20, 20, 10]
     assert "issues.csv" not in suspects
@@ -101,11 +103,11 @@ def test_a_full_report_stays_under_six_megabytes(tmp_path):
     assert 200 < n < report_cards.SUSPECTS and f"The other {700 - n} suspects" in source
 
 
-def test_where_no_pair_is_flagged_the_lowest_scores_are_shown(tmp_path, folder):
+def test_where_no_pair_is_flagged_the_lowest_probabilities_are_shown(tmp_path, folder):
     pairs, table = judged(make(folder)[0], 0.5 + np.arange(100) / 200)
     source = write(tmp_path, pairs, table)
     assert "<h2>Suspects" not in source and "<h2>Least certain" not in source
-    lowest = section(source, "Lowest scores, not flagged")
+    lowest = section(source, "Lowest match probabilities, not flagged")
     assert "No pair is flagged." in lowest and shown(lowest) == list(range(12))
 
 
@@ -116,7 +118,7 @@ def test_too_few_pairs_make_a_ranking(tmp_path, folder):
         table = table.set_column(table.column_names.index(name), name, [values])
     source = write(tmp_path, pairs, table, {**metrics(table), "verdicts_given": False}, page=30)
     words = " ".join(" ".join(Page(source).texts).split())
-    assert "No verdicts are given, so the scores are a ranking alone" in words
+    assert "No verdicts are given, so the match probabilities are a ranking alone" in words
     assert shown(source) == table["pair"].to_pylist()[:30] == shown(section(source, "Ranking"))
     for absent in ("Flagged as", "◂ flagged", "Suspects", "Least certain"):
         assert absent in with_verdicts and absent not in source, absent

@@ -22,7 +22,7 @@ BASE = [
     "image",
     "given_caption",
     "split",
-    "mismatch_score",
+    "match_probability",
     "is_mismatch",
     "verdict",
     "suggested_caption",
@@ -61,7 +61,7 @@ def test_columns_rows_and_order():
         "image": "2.jpg",
         "given_caption": "caption 1",
         "split": "train",
-        "mismatch_score": 0.2,
+        "match_probability": 0.2,
         "is_mismatch": True,
         "verdict": "mismatched",
         "suggested_caption": "caption 3",
@@ -100,7 +100,7 @@ def test_own_columns_keep_their_names_unless_taken():
 
 def test_what_does_not_fit_is_refused():
     given = pairs()
-    with pytest.raises(ValueError, match=r"pair 2 has score nan: scores lie in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"pair 2 has match probability nan: it lies in \[0, 1\]"):
         table(given, [0, 1, np.nan, 0, 0, 2])
     with pytest.raises(ValueError, match="verdict has 1 values for 2 pairs"):
         issue_table(given, np.arange(2), np.zeros(2), np.zeros(2, bool), ["a"], np.zeros(2, int))
@@ -160,7 +160,7 @@ def test_formulas_are_text_in_the_csv_and_untouched_in_parquet(tmp_path):
     assert [row["note"] for row in rows] == [*(f"'{text}" for text in FORMULAS), *FIGURES[:4], "'=", *FIGURES[5:]]
     assert [row["given_caption"][0] for row in rows[:8]] == ["'"] * 8
     assert "'=name" in rows[0]
-    assert [float(row["mismatch_score"]) for row in rows] == pytest.approx(np.linspace(0, 0.4, 16).tolist())
+    assert [float(row["match_probability"]) for row in rows] == pytest.approx(np.linspace(0, 0.4, 16).tolist())
     kept = pyarrow.parquet.read_table(tmp_path / "pairs.parquet")
     assert kept["note"].to_pylist() == given.columns["note"]
     assert kept["given_caption"].to_pylist() == given.captions

@@ -1,4 +1,4 @@
-"""The report: a self-contained HTML file without scripts and without network access."""
+"""The report: one HTML file that needs nothing else, no script and no network."""
 
 from __future__ import annotations
 
@@ -31,22 +31,21 @@ def write_report(
     config: Tree,
     page: int = 60,
 ) -> None:
-    """Write the report of a run as one self-contained HTML file, either completely or not at all.
+    """Write the report of a run as one self-contained HTML file, whole or not at all.
 
-    The same inputs and the same folder give the same bytes. The report leaves out whatever is missing from `metrics`,
-    `log` or `config`. Epochs are counted from 0 in `metrics` and `log`, and from 1 in the report.
+    The same inputs give the same bytes in the same folder. Whatever is missing from `metrics`, `log` or `config` is
+    left out. Epochs are counted from 0 in `metrics` and `log`, and from 1 in the report.
 
     Args:
-        path: File to write; its folder must exist.
-        pairs: All pairs. Thumbnails are made from their image files; with features, the image name is shown instead.
-        table: Table of `issue_table`.
-        metrics: `warnings` (sentences shown first), `test` and `dev` (each maps `ensemble`, `network_0`, ... to the
+        path: The file; its folder exists.
+        pairs: All pairs, with the image files that the thumbnails are made from; features get the image's name.
+        table: From `issue_table`.
+        metrics: `warnings` (sentences that come first), `test` and `dev` (each `ensemble`, `network_0`, ... to the
             keys of `recall`), `detection`, `noise_rate` (`estimated` with `low` and `high`, `true`), `verdicts_given`
-            (if False, the scores are only a ranking), `pairs`, `best` (`epoch`, `dev_rsum`), `seconds`, `versions`.
-        log: Events of the run; those with `"event": "epoch"` are plotted.
-        config: Configuration of the run.
-        page: Number of suspects per page. Further pages are folded, and suspects beyond `report_cards.SUSPECTS` are
-            only counted.
+            (False makes the table a ranking alone), `pairs`, `best` (`epoch`, `dev_rsum`), `seconds`, `versions`.
+        log: The run's events; those with `"event": "epoch"` are drawn.
+        config: The run's configuration.
+        page: Suspects on a page; further ones are folded, and those beyond `report_cards.SUSPECTS` only counted.
     """
     findings = Findings(pairs, table, metrics, log, path.absolute().parent)
     plain, heading, lead = _title(pairs, config)
@@ -68,13 +67,13 @@ def write_report(
 
 
 def _body(findings: Findings, config: Tree, page: int) -> list[str]:
-    """List the sections from the warnings to the provenance; a section without content is an empty string."""
+    """List the sections from the warnings to the provenance; empty where there is nothing to show."""
     return [
         parts.warnings(lookup(findings.metrics, "warnings")),
         parts.skipped_line(findings.pairs),
         _headline(findings),
         charts.retrieval(findings),
-        charts.scores(findings),
+        charts.probabilities(findings),
         charts.training(findings),
         pair_sections(findings, page),
         parts.skipped(findings.pairs),
@@ -83,7 +82,7 @@ def _body(findings: Findings, config: Tree, page: int) -> list[str]:
 
 
 def _title(pairs: Pairs, config: Tree) -> tuple[str, str, str]:
-    """Return the title of the page, the heading, and the lines below it: the method, the data read, the noise."""
+    """Write the page's title, the heading, and lines below it: the method, what was read, the noise."""
     source = Path(pairs.source)
     name = "/".join([*source.parts[-2:-1], source.name]) or "pairs"
     lines = [
@@ -102,7 +101,7 @@ def _title(pairs: Pairs, config: Tree) -> tuple[str, str, str]:
 
 
 def _method(config: Tree) -> str:
-    """Return the name of the method, from `method: name` or from a nested `name` or `class_path`."""
+    """Return the method's name, from `method: name` or from a nested `name` or `class_path`."""
     found = lookup(config, "method")
     if isinstance(found, Mapping):
         found = found.get("name") or found.get("class_path") or ""
@@ -110,7 +109,7 @@ def _method(config: Tree) -> str:
 
 
 def _headline(findings: Findings) -> str:
-    """Write the tiles of the headline numbers."""
+    """Write the tiles: name, value, what stands beside the value, a line below."""
     table, metrics = findings.table, findings.metrics
     counts = Counter(table["split"].to_pylist())
     splits = " · ".join(f"{counts[name]:,} {name}" for name in (*JUDGED, "unused") if counts[name])
@@ -136,7 +135,7 @@ def _headline(findings: Findings) -> str:
 
 
 def _flagged(findings: Findings) -> tuple[str, str, str, str]:
-    """Return the tile of the flagged pairs, or of the missing verdicts."""
+    """Return the tile of the flagged pairs, or that none are."""
     if not findings.verdicts_given:
         return "Verdicts", "none", "", "too few pairs to judge: a ranking alone"
     flag = findings.flag
@@ -146,7 +145,7 @@ def _flagged(findings: Findings) -> tuple[str, str, str, str]:
 
 
 def _provenance(findings: Findings, config: Tree) -> str:
-    """Write the section with hashes, configuration, versions and times."""
+    """Write the section of hashes, configuration, versions and times."""
     pairs, metrics = findings.pairs, findings.metrics
     hashes = {"source": pairs.source, "data hash": pairs.hash()}
     if pairs.noise is not None:

@@ -1,4 +1,4 @@
-"""The card sections of the report: suspects on folded pages, the least certain pairs, the lowest scores."""
+"""The report's sections of cards: suspects on folded pages, the least certain pairs, the lowest match probabilities."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pairsift.audit.report_parts import LONGEST, Tree, section, text
 from pairsift.audit.table import ISSUES_FILE
 from pairsift.pairs.pairs import Ints
 
-FEW = 12  # cards of the least certain pairs, and of the lowest scores where no pair is flagged
+FEW = 12  # cards of the least certain pairs, and of the lowest probabilities where no pair is flagged
 SUSPECTS = 600  # cards of flagged pairs, at most
 BYTES = 5_500_000  # of these cards, at most
 TAIL = 12  # last characters of an image's name, which stay where there is no room for all
@@ -23,27 +23,27 @@ THREADS = 4  # that make thumbnails
 
 
 def pair_sections(findings: Findings, page: int) -> str:
-    """Write the cards: suspects and the least certain pairs, or the lowest scores where no pair is flagged.
+    """Write the cards: suspects and the least certain pairs, or the lowest probabilities where no pair is flagged.
 
     Args:
-        findings: Table and metrics of the run.
-        page: Number of cards per page.
+        findings: The run's table.
+        page: Cards on a page.
     """
     n, flagged, legend = len(findings.table), np.flatnonzero(findings.flag), _legend(findings)
     if not findings.verdicts_given:
-        which = "all pairs" if n <= page else f"the {page:,} lowest scores"
+        which = "all pairs" if n <= page else f"the {page:,} lowest match probabilities"
         note = f"{NO_VERDICTS} These are {which}, worst first.{legend}"
         return section("Ranking", note, _list(_cards(findings, np.arange(min(page, n)))))
     if not len(flagged):
-        note = f"No pair is flagged. These are the {min(FEW, n)} lowest scores.{legend}"
-        return section("Lowest scores, not flagged", note, _list(_cards(findings, np.arange(min(FEW, n)))))
-    near = np.argsort(np.abs(findings.score - THRESHOLD), kind="stable")[:FEW]
-    note = f"The scores nearest to {THRESHOLD}, flagged or not: look here first to judge the judge."
+        note = f"No pair is flagged. These are the {min(FEW, n)} lowest match probabilities.{legend}"
+        return section("Lowest match probabilities, not flagged", note, _list(_cards(findings, np.arange(min(FEW, n)))))
+    near = np.argsort(np.abs(findings.probability - THRESHOLD), kind="stable")[:FEW]
+    note = f"The match probabilities nearest to {THRESHOLD}, flagged or not: look here first to judge the judge."
     return _suspects(findings, flagged, page) + section("Least certain", note, _list(_cards(findings, near)))
 
 
 def _suspects(findings: Findings, flagged: Ints, page: int) -> str:
-    """Write the flagged pairs, worst first: the first page open, further pages folded, and the number of the rest."""
+    """Write the flagged pairs, worst first: the first page open, the others folded, the rest named."""
     cards = _cards(findings, flagged[:SUSPECTS])
     shown = sum(size <= BYTES for size in accumulate(len(card.encode()) for card in cards))
     cards = cards[:shown]
@@ -55,9 +55,9 @@ def _suspects(findings: Findings, flagged: Ints, page: int) -> str:
     for start in range(page, shown, page):
         end = min(start + page, shown)
         which = f"Suspect {end:,}" if start + 1 == end else f"Suspects {start + 1:,} to {end:,}"
-        ends = dict.fromkeys(f"{score:.3f}" for score in findings.score[flagged[[start, end - 1]]])
+        ends = dict.fromkeys(f"{value:.3f}" for value in findings.probability[flagged[[start, end - 1]]])
         out.append(
-            f'<details class="page"><summary>{which}<small>score {" to ".join(ends)}</small></summary>'
+            f'<details class="page"><summary>{which}<small>match probability {" to ".join(ends)}</small></summary>'
             f"{_list(cards[start:end])}</details>"
         )
     if shown < len(flagged):
@@ -66,7 +66,7 @@ def _suspects(findings: Findings, flagged: Ints, page: int) -> str:
 
 
 def _legend(findings: Findings) -> str:
-    """Explain the marks on the cards, where the truth is known."""
+    """Say what the marks on cards mean, where the truth is known."""
     if findings.truth is None:
         return ""
     return " Planted: re-pointed on purpose. ✓ and ✗ say whether a suggestion truly is one of the image's captions."
@@ -77,7 +77,7 @@ def _list(cards: list[str]) -> str:
 
 
 def _cards(findings: Findings, rows: Ints) -> list[str]:
-    """Write one card for each of these rows of the table."""
+    """Write a card for each of these rows of the table."""
     pairs, shown = findings.pairs, findings.table.take(rows).to_pylist()
     images = sorted({int(pairs.image_of[row["pair"]]) for row in shown} - {-1})
     pictures: dict[int, str | None] = {}
@@ -89,7 +89,7 @@ def _cards(findings: Findings, rows: Ints) -> list[str]:
 
 
 def _card(findings: Findings, row: Tree, picture: str | None) -> str:
-    """Write the card of one pair; `picture` is a data URI, or None where the image cannot be shown."""
+    """Write one pair of the table; `picture` is a data URI, or None where the image cannot be shown."""
     image = int(findings.pairs.image_of[row["pair"]])
     no_file = findings.pairs.features is not None or image < 0
     path = None if no_file else findings.pairs.paths[image].absolute()
@@ -99,7 +99,8 @@ def _card(findings: Findings, row: Tree, picture: str | None) -> str:
     name, full = parts.middle_cut(row["image"] or "no image", 160), text(path or row["image"] or "")
     return (
         f'<li class="card pair"><a class="thumb"{link}>{inside}</a><div>'
-        f'<p class="top"><span class="score{flagged}">{row["mismatch_score"]:.3f}</span>{_judged(findings, row)}</p>'
+        f'<p class="top"><span class="probability{flagged}">{row["match_probability"]:.3f}</span>'
+        f"{_judged(findings, row)}</p>"
         f'<p class="given" dir="auto">{text(row["given_caption"], LONGEST)}</p>{_better(findings, row, image)}'
         f'<p class="name"><a class="path" title="{full}"{link}><span>{text(name[:-TAIL])}</span>'
         f"<span>{text(name[-TAIL:])}</span></a><b>pair {row['pair']}</b></p></div></li>"
@@ -112,7 +113,7 @@ def _no_picture(findings: Findings, row: Tree) -> str:
 
 
 def _better(findings: Findings, row: Tree, image: int) -> str:
-    """Write the suggested caption and, where the truth is known, whether it belongs to the image."""
+    """Write the suggested caption, and whether it truly is one of the image's where that is known."""
     if row["suggested_caption"] is None:
         return ""
     true, mark = findings.pairs.true_image_of, ""
@@ -126,7 +127,7 @@ def _better(findings: Findings, row: Tree, image: int) -> str:
 
 
 def _judged(findings: Findings, row: Tree) -> str:
-    """Write the verdict and, where the truth is known, whether it is correct."""
+    """Write the verdict, and what it is worth where the truth is known."""
     planted, flagged, verdict = row.get("truly_mismatched"), row["is_mismatch"], row["verdict"]
     if not findings.verdicts_given:
         return '<span class="mark">planted</span>' if planted else ""

@@ -1,4 +1,4 @@
-"""The sections of the report with numbers and plots: recall, scores, training."""
+"""The report's sections of numbers and plots: recall, match probabilities, training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pairsift.audit import report_plots as plots
 from pairsift.audit.report_findings import Findings
 from pairsift.audit.report_parts import lookup, number
 
-THRESHOLD = 0.5  # a pair with a lower score is flagged
+THRESHOLD = 0.5  # a pair with a lower match probability is flagged
 DETECTORS = {
     "linear": "Ridge canonical correlation",
     "near_images": "Captions of like images",
@@ -20,11 +20,11 @@ DETECTORS = {
     "networks": "Networks",
     "siblings": "Other captions of the image",
 }
-NO_VERDICTS = "No verdicts are given, so the scores are a ranking alone and no pair is flagged."
+NO_VERDICTS = "No verdicts are given, so the match probabilities are a ranking alone and no pair is flagged."
 
 
 def retrieval(findings: Findings) -> str:
-    """Write the table of recall, its definition, and the number of flagged pairs among those that count as correct."""
+    """Write the table of recall, what it counts, and how many of the pairs taken for right are flagged themselves."""
     note = (
         "R@K is the share of queries with a right answer among the first K, in percent. "
         "rSum is the sum of the six R@K: 600 is perfect."
@@ -39,13 +39,13 @@ def retrieval(findings: Findings) -> str:
     return parts.section("Retrieval", note, parts.recall_table(findings.metrics))
 
 
-def scores(findings: Findings) -> str:
-    """Write the distribution of the scores, the noise rate, the verdicts, and the detection of planted noise."""
-    if not len(findings.score):
+def probabilities(findings: Findings) -> str:
+    """Write the distribution of probabilities, the noise rate, the verdicts, and how well planted noise was found."""
+    if not len(findings.probability):
         return ""
     given, truth = findings.verdicts_given, findings.truth
     names = ["clean", "re-pointed to another image"] if truth is not None else ["pairs"]
-    drawn = plots.histogram(findings.score, truth, THRESHOLD if given else None)
+    drawn = plots.histogram(findings.probability, truth, THRESHOLD if given else None)
     plot = f"<figure>{drawn}{plots.legend(names)}</figure>"
     noise = parts.bars(_rates(findings))
     right = [f"<h3>Noise among training pairs</h3>{noise}" if noise else "", _verdicts(findings) if given else ""]
@@ -60,12 +60,12 @@ def scores(findings: Findings) -> str:
     beside = f'<div class="card">{"".join(right)}</div>' if any(right) else ""
     content = f'<div class="grid"><div class="card"><h3>Distribution</h3>{plot}</div>{beside}</div>'
     rule = f"A pair below {THRESHOLD} is flagged." if given else NO_VERDICTS
-    note = f"A pair with a score near 1 fits, one with a score near 0 does not. {rule}"
-    return parts.section("Mismatch scores", note, content)
+    note = f"The probability that a caption belongs to its image: near 1 it fits, near 0 it does not. {rule}"
+    return parts.section("Match probabilities", note, content)
 
 
 def _detectors(findings: Findings) -> str:
-    """List the AUROC of each kind of evidence alone; where the truth is not known, list its separation."""
+    """List what each kind of evidence tells by itself: the AUROC where the truth is known, the separation elsewhere."""
     known = lookup(findings.metrics, "detectors") or {}
     key = "auroc" if any("auroc" in one for one in known.values()) else "separation"
     found = [(DETECTORS.get(name, name), number(lookup(one, key), 3)) for name, one in known.items()]
@@ -74,7 +74,7 @@ def _detectors(findings: Findings) -> str:
 
 
 def _rates(findings: Findings) -> list[tuple[str, float, str, str]]:
-    """List the shares of mismatched training pairs in the form that `bars` takes."""
+    """List the shares of mismatched training pairs as `bars` takes them."""
     noise, train = lookup(findings.metrics, "noise_rate"), findings.held("train")
     flagged = findings.flag[train].mean() if train.any() else findings.flag.mean()
     estimated, interval = lookup(noise, "estimated"), parts.interval(noise)
@@ -85,7 +85,7 @@ def _rates(findings: Findings) -> list[tuple[str, float, str, str]]:
 
 
 def _verdicts(findings: Findings) -> str:
-    """Draw the shares of the verdicts as one stacked bar."""
+    """Draw the verdicts' shares as one stacked bar."""
     counts = Counter(findings.table["verdict"].to_pylist()).most_common()
     counts.sort(key=lambda item: item[0] != "clean")
     known = {"clean": "clean", "mismatched": "bad"}
@@ -99,7 +99,7 @@ def _verdicts(findings: Findings) -> str:
 
 
 def training(findings: Findings) -> str:
-    """Draw dev rSum and mean loss terms over the epochs; if an epoch is logged twice, its last line is used."""
+    """Draw dev rSum and mean loss terms over the epochs; an epoch logged twice counts as its last line."""
     log = findings.log
     lines = {int(line["epoch"]) + 1: line for line in log if line.get("event") == "epoch" and "epoch" in line}
     if not lines:
@@ -123,13 +123,13 @@ def training(findings: Findings) -> str:
 
 
 def best_epoch(findings: Findings) -> int | None:
-    """Return the epoch of the kept networks, counted from 1, or None where it is not known."""
+    """Return the epoch whose networks were kept, counted from 1, or None where it is not known."""
     epoch = lookup(findings.metrics, "best", "epoch")
     return epoch + 1 if isinstance(epoch, int) and epoch >= 0 else None
 
 
 def _mean_terms(loss: Any) -> dict[str, float]:
-    """Average each loss term over the networks."""
+    """Average each term over the networks."""
     found: dict[str, list[float]] = {}
     for terms in loss.values() if isinstance(loss, Mapping) else ():
         for name, value in terms.items() if isinstance(terms, Mapping) else ():

@@ -1,4 +1,4 @@
-"""The input of the report sections: the table of a run, its pairs and its metrics."""
+"""What the report's sections speak of: the table of a run beside its pairs and numbers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pairsift.retrieve.ranks import FloatArray
 
 @dataclass(frozen=True)
 class Findings:
-    """The table of a run, with its pairs, metrics and log.
+    """A run's table, and what belongs to it.
 
     Attributes:
         pairs: All pairs.
-        table: Table of `issue_table`.
-        metrics: Metrics of the run.
-        log: Events of the run.
-        folder: Absolute path of the folder of the report, the base of relative links.
+        table: From `issue_table`.
+        metrics: The run's numbers.
+        log: The run's events.
+        folder: Absolute path of the report's folder, from where links go.
     """
 
     pairs: Pairs
@@ -35,30 +35,30 @@ class Findings:
     folder: Path
 
     @cached_property
-    def score(self) -> FloatArray:
-        """The score of each row, (n,)."""
-        found: FloatArray = self.table["mismatch_score"].to_numpy()
-        return found
+    def probability(self) -> FloatArray:
+        """The match probability of each row, (n,)."""
+        probability: FloatArray = self.table["match_probability"].to_numpy()
+        return probability
 
     @cached_property
     def verdicts_given(self) -> bool:
-        """A bool: whether there were enough pairs for verdicts; if False, the scores are only a ranking."""
+        """Whether there were enough pairs for verdicts; the probabilities are a ranking alone elsewhere."""
         return lookup(self.metrics, "verdicts_given") is not False
 
     @cached_property
     def flag(self) -> NDArray[np.bool_]:
-        """The flag of each row, (n,); all False where there are no verdicts."""
+        """Whether each row is flagged, (n,); none is where no verdicts are given."""
         found: NDArray[np.bool_] = self.table["is_mismatch"].to_numpy().astype(np.bool_) & self.verdicts_given
         return found
 
     @cached_property
     def truth(self) -> NDArray[np.bool_] | None:
-        """The truth of each row, True where it was re-pointed on purpose, (n,); None where no noise was planted."""
+        """Whether each row was re-pointed on purpose, (n,); None where no noise was planted."""
         if "truly_mismatched" not in self.table.column_names:
             return None
         found: NDArray[np.bool_] = self.table["truly_mismatched"].to_numpy().astype(np.bool_)
         return found
 
     def held(self, *splits: str) -> NDArray[np.bool_]:
-        """Return whether each row belongs to one of these splits, (n,)."""
+        """Whether each row is of one of these splits, (n,)."""
         return np.array([split in splits for split in self.table["split"].to_pylist()], np.bool_)

@@ -1,4 +1,4 @@
-"""The plots of the report: inline SVG with the colours and the font of the page."""
+"""The report's plots: inline SVG that takes its colours and its font from the page."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ BINS = 40
 SIZE = 9  # of all text, in units of a plot 403 wide
 
 
-def histogram(score: FloatArray, bad: NDArray[np.bool_] | None, threshold: float | None) -> str:
-    """Draw the distribution of scores in [0, 1], (n,).
+def histogram(probability: FloatArray, bad: NDArray[np.bool_] | None, threshold: float | None) -> str:
+    """Draw the distribution of match probabilities, (n,).
 
     Args:
-        score: Score of each pair, (n,).
-        bad: True for pairs drawn in the second colour, (n,), or None for a single colour.
-        threshold: Pairs below it are flagged; None where no pairs are flagged.
+        probability: One per pair, in [0, 1].
+        bad: Pairs drawn in the second colour, (n,), or None for a single colour.
+        threshold: Below it pairs are flagged; None where none are.
     """
     figure, axes = _canvas()
     edges = np.linspace(0, 1, BINS + 1)
-    clean, _ = np.histogram(score if bad is None else score[~bad], edges)
-    moved, _ = np.histogram(score[:0] if bad is None else score[bad], edges)
+    clean, _ = np.histogram(probability if bad is None else probability[~bad], edges)
+    moved, _ = np.histogram(probability[:0] if bad is None else probability[bad], edges)
     if threshold is not None:
         axes.axvspan(0, threshold, color=_PAINT["band"], linewidth=0, zorder=0)
         axes.axvline(threshold, color=_PAINT["muted"], linewidth=1, linestyle=(0, (4, 3)), zorder=1)
@@ -45,23 +45,23 @@ def histogram(score: FloatArray, bad: NDArray[np.bool_] | None, threshold: float
     axes.bar(middle, clean, width, bottom=moved, color=_PAINT["clean"], zorder=2)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, max(1.0, 1.16 * float((clean + moved).max())))
-    axes.set_xlabel("mismatch score (low is bad)")
+    axes.set_xlabel("match probability (1 fits)")
     axes.set_ylabel("pairs")
-    return _svg(figure, "histogram", f"Histogram of the mismatch scores of {len(score)} pairs")
+    return _svg(figure, "histogram", f"Histogram of the match probabilities of {len(probability)} pairs")
 
 
 def curves(
     name: str, ylabel: str, epochs: list[int], lines: dict[str, list[float]], phases: list[str], best: int | None
 ) -> str:
-    """Draw values per epoch as lines, and phases as bands.
+    """Draw values per epoch as lines, phases as bands.
 
     Args:
-        name: Unique name of the plot on its page.
-        ylabel: Label of the y axis.
-        epochs: Epochs in ascending order, at least one.
-        lines: Name to one value per epoch; NaN leaves a gap. The lines take the colours of `TONES` in order.
-        phases: Phase of each epoch.
-        best: Epoch to mark on the first line, or None for no mark.
+        name: Tells the plots of one page apart.
+        ylabel: What is drawn.
+        epochs: Ascending, at least one.
+        lines: One value per epoch under each name; not a number leaves a gap. Drawn in the order of `TONES`.
+        phases: One per epoch.
+        best: Epoch to mark on the first line, or None.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -91,7 +91,7 @@ def curves(
 
 
 def legend(names: list[str], tones: list[str] | None = None) -> str:
-    """Write a legend of coloured squares and names in HTML."""
+    """Write coloured squares with names, in HTML."""
     parts = (
         f'<span><i style="--tone: var(--{tone})"></i>{html.escape(name)}</span>'
         for name, tone in zip(names, tones or _cycle(len(names)), strict=True)
@@ -104,7 +104,7 @@ def _cycle(n: int) -> list[str]:
 
 
 def _bands(axes: Axes, epochs: list[int], phases: list[str]) -> None:
-    """Draw a tint behind every second phase, and the name of each phase at its first epoch."""
+    """A tint behind every second phase, and each phase's name where it first begins."""
     starts = [row for row in range(len(epochs)) if row == 0 or phases[row] != phases[row - 1]]
     seen: set[str] = set()
     for count, (row, after) in enumerate(zip(starts, [*starts[1:], len(epochs)], strict=True)):
@@ -118,7 +118,7 @@ def _bands(axes: Axes, epochs: list[int], phases: list[str]) -> None:
 
 
 def _say(axes: Axes, words: str, x: float, shift: float, side: Literal["left", "right"]) -> None:
-    """Write words at the top of a plot, beside `x`."""
+    """Words at the top of a plot, beside `x`."""
     axes.annotate(
         words,
         (x, 1),
@@ -149,10 +149,7 @@ def _canvas() -> tuple[Figure, Axes]:
 
 
 def _svg(figure: Figure, name: str, label: str) -> str:
-    """Return the figure as an `svg` element with the colours and the font of the page.
-
-    The same data give the same bytes. All ids start with `name`, so that plots on one page do not share ids.
-    """
+    """The figure as an `svg` element: same bytes from the same data, ids of its own, the page's colours and font."""
     import matplotlib
     from matplotlib.text import Text
 

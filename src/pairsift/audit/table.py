@@ -1,4 +1,4 @@
-"""The table of judged pairs: one row per pair with a score in [0, 1], where low is bad, a flag and a verdict."""
+"""The report as a contract: one row per pair, its match probability, a flag, a verdict."""
 
 from __future__ import annotations
 
@@ -29,36 +29,36 @@ UNKNOWN = "unknown"  # the verdict on each pair where there are too few for verd
 def issue_table(
     pairs: Pairs,
     ids: Ints,
-    score: FloatArray,
+    probability: FloatArray,
     is_mismatch: NDArray[np.bool_],
     verdict: list[str] | NDArray[np.str_],
     suggested_from: Ints,
     extra: dict[str, list[Any]] | None = None,
 ) -> pa.Table:
-    """Return a table with one row per pair of `ids`, worst first (score ascending, then id).
+    """Return one row per pair of `ids`, worst first (match probability ascending, then id).
 
-    The columns are, in this order: `pair` (int64 id), `image` (its name), `given_caption`, `split`, `mismatch_score`,
-    `is_mismatch`, `verdict`, `suggested_caption` and `suggested_from_pair` (null where there is none). Where the truth
-    is known, `true_image` (name) and `truly_mismatched` follow. Then come the columns of `extra` and the columns of the
-    source. `_given` is appended to the name of a source column if the name is taken.
+    Columns, in this order: `pair` (int64 id), `image` (its name), `given_caption`, `split`, `match_probability`,
+    `is_mismatch`, `verdict`, `suggested_caption` and `suggested_from_pair` (null where there is none); where
+    the truth is known `true_image` (name) and `truly_mismatched`; `extra`; then the source's own columns,
+    with `_given` behind a name that is taken.
 
     Args:
         pairs: All pairs.
         ids: Ids of the judged pairs, (n,), each once.
-        score: Fit of the caption to its image, in [0, 1], low is bad, (n,).
+        probability: That the caption belongs to its image, in [0, 1], (n,).
         is_mismatch: Whether the pair is flagged, (n,).
-        verdict: Verdict on each pair, such as `clean` or `mismatched`, (n,).
-        suggested_from: Id of the pair whose caption is suggested for the image, -1 for none, (n,).
-        extra: Additional columns, each (n,), in the order of `ids`.
+        verdict: The word for each pair, such as `clean` or `mismatched`, (n,).
+        suggested_from: Id of the pair whose caption would fit the image, -1 for none, (n,).
+        extra: More columns, each (n,), in the order of `ids`.
 
     Raises:
-        ValueError: Lengths differ, an id is unknown or occurs twice, a suggestion comes from an unknown pair, a score
-            is outside [0, 1], or a name in `extra` is taken.
+        ValueError: Lengths differ, an id is unknown or given twice, a probability is outside [0, 1], or a
+            name in `extra` is taken.
     """
     ids, suggested_from = np.asarray(ids, dtype=np.int64), np.asarray(suggested_from, dtype=np.int64)
-    score, extra = np.asarray(score, dtype=np.float64), extra or {}
+    probability, extra = np.asarray(probability, dtype=np.float64), extra or {}
     given: dict[str, Any] = {
-        "score": score,
+        "probability": probability,
         "is_mismatch": is_mismatch,
         "verdict": verdict,
         "suggested_from": suggested_from,
@@ -70,13 +70,13 @@ def issue_table(
     columns.update({name: pa.array(values) for name, values in extra.items()})
     for name, values in pairs.columns.items():
         columns[_free(name, columns, pairs.columns)] = _texts(values[one] for one in ids)
-    return pa.table(columns).take(np.lexsort((ids, score)))
+    return pa.table(columns).take(np.lexsort((ids, probability)))
 
 
 def drop_same_text(pairs: Pairs, ids: Ints, suggested_from: Ints) -> Ints:
-    """Remove suggestions whose text is the same as the given caption.
+    """Remove suggestions that say what the given caption says already.
 
-    Captions count as the same if they differ only in upper and lower case or in white space.
+    Captions count as the same where only upper and lower case or white space differ.
 
     Args:
         pairs: All pairs.
@@ -84,7 +84,7 @@ def drop_same_text(pairs: Pairs, ids: Ints, suggested_from: Ints) -> Ints:
         suggested_from: Id of the pair whose caption is suggested, -1 for none, (n,).
 
     Returns:
-        `suggested_from` with -1 in place of the removed suggestions, (n,).
+        `suggested_from` with -1 in place of such suggestions, (n,).
     """
 
     def said(pair: int) -> str:
@@ -95,10 +95,10 @@ def drop_same_text(pairs: Pairs, ids: Ints, suggested_from: Ints) -> Ints:
 
 
 def write_issues(table: pa.Table, folder: Path) -> None:
-    """Write `pairs.parquet` (all rows) and `issues.csv` (flagged rows, worst first) into a folder.
+    """Writes `pairs.parquet` (all rows) and `issues.csv` (flagged rows, worst first) into a folder.
 
-    Each file is written either completely or not at all. In the CSV, an apostrophe is put before text that a
-    spreadsheet would run as a formula.
+    Each file appears whole or not at all. In the CSV an apostrophe goes before text that a spreadsheet would run as a
+    formula.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -108,23 +108,23 @@ def write_issues(table: pa.Table, folder: Path) -> None:
 
 
 def write_division(ids: Ints, verdicts: list[str], folder: Path) -> None:
-    """Write `division.parquet`: the columns `pair` and `verdict`, the class that a method gave each training pair."""
+    """Writes `division.parquet`: the class, `verdict`, that a method put each training pair, `pair`, into."""
     table = pa.table({"pair": np.asarray(ids, np.int64), "verdict": verdicts})
     _atomically(folder / DIVISION_FILE, lambda path: pyarrow.parquet.write_table(table, path))
 
 
 def worded(ids: Ints, is_mismatch: NDArray[np.bool_], folder: Path, given: bool = True) -> list[str]:
-    """Return the verdict on each pair: `clean`, `mismatched`, or a kind of mismatch.
+    """Name the verdict on each pair: `clean` or `mismatched`, as flagged; or a kind of mismatch.
 
-    The flag alone decides whether a pair is `clean`. If the folder contains the division of the training pairs by a
-    method, a flagged pair that this division does not call `clean` gets the class of the division, such as `refinable`
-    or `ambiguous`. The other flagged pairs are `mismatched`.
+    Where the folder holds a method's own division of its training pairs, a flagged pair that the method too held for
+    mismatched has the method's word for it, such as `refinable` or `ambiguous`. The flag alone decides between `clean`
+    and the rest.
 
     Args:
         ids: Ids of the judged pairs, (n,).
-        is_mismatch: Whether each pair is flagged, (n,).
-        folder: Folder of the run.
-        given: Whether there are verdicts; if False, each verdict is `unknown`.
+        is_mismatch: Whether each is flagged, (n,).
+        folder: The run's folder.
+        given: Whether verdicts are given; each is `unknown` elsewhere.
     """
     if not given:
         return [UNKNOWN] * len(ids)
@@ -138,19 +138,18 @@ def worded(ids: Ints, is_mismatch: NDArray[np.bool_], folder: Path, given: bool 
 
 
 def kinds(table: pa.Table) -> dict[str, int]:
-    """Count the flagged pairs of each verdict, the most frequent first; empty if all are `mismatched`."""
+    """How many flagged pairs have each verdict, the commonest first; empty where all are just `mismatched`."""
     counts = Counter(table.filter(table["is_mismatch"])["verdict"].to_pylist())
     return {} if counts.keys() <= {"mismatched"} else dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
 
 
 def detection(table: pa.Table) -> dict[str, float | int | None]:
-    """Measure how well the mismatched training pairs are detected, against the truth.
+    """Measure how well the mismatched training pairs were found, against the truth.
 
     Returns:
-        `auroc` and `average_precision` of `1 - mismatch_score` against `truly_mismatched`, `precision` and `recall` of
-        the flag, and `flagged`, the number of flagged pairs. All are computed over the rows of split `train`. A value
-        is None where it is not defined: the truth is unknown or has one class, no pair is flagged, no pair is
-        mismatched, or there are no verdicts.
+        `auroc` and `average_precision` of `1 - match_probability` against `truly_mismatched`, `precision` and
+        `recall` of the flag, and `flagged`, their number; over the rows of split `train`. None where a value is not
+        defined: the truth is unknown or of one class, nothing is flagged, nothing is mismatched, no verdicts are given.
     """
     train = table.filter(pa.compute.equal(table["split"], "train"))
     flag = _booleans(train, "is_mismatch")
@@ -162,7 +161,7 @@ def detection(table: pa.Table) -> dict[str, float | int | None]:
     if truth.any() and not truth.all():
         from sklearn.metrics import average_precision_score, roc_auc_score
 
-        suspicion = 1 - train["mismatch_score"].to_numpy()
+        suspicion = 1 - train["match_probability"].to_numpy()
         found["auroc"] = float(roc_auc_score(truth, suspicion))
         found["average_precision"] = float(average_precision_score(truth, suspicion))
     if flag.any():
@@ -175,17 +174,16 @@ def detection(table: pa.Table) -> dict[str, float | int | None]:
 def detector_scores(
     table: pa.Table, detectors: Mapping[str, NDArray[np.float64]], ids: Ints
 ) -> dict[str, dict[str, float]]:
-    """Measure each detector alone, over the rows of split `train`.
+    """Measure what each detector tells by itself, over the rows of split `train`.
 
     Args:
-        table: Table of the judged pairs.
-        detectors: Name to the share of known mismatches that have no more evidence than each pair, (n,).
-        ids: Id of the pair of each value, (n,).
+        table: The judged pairs.
+        detectors: By name the share of known mismatches that have no more evidence than each pair, (n,).
+        ids: The pair of each of these values, (n,).
 
     Returns:
-        Name to `separation` and `auroc`. `separation` is the mean of the values: how often a given pair has more
-        evidence than a known mismatch. Mismatched pairs lower it. `auroc` is measured against `truly_mismatched`, and
-        only where the truth is known and has both classes.
+        By name `separation`, their mean: how often a pair as given has more evidence than a known mismatch (mismatched
+        pairs lower it); and `auroc` against `truly_mismatched`, where the truth is known and of both kinds.
     """
     train = table.filter(pa.compute.equal(table["split"], "train"))
     place = np.full(int(ids.max(initial=-1)) + 1, -1)
@@ -203,14 +201,14 @@ def detector_scores(
 
 
 def _columns(pairs: Pairs, ids: Ints, given: dict[str, Any]) -> dict[str, pa.Array]:
-    """Return the standard columns of the table, in the order of `ids`."""
+    """The table's own columns, in the order of `ids`."""
     suggested = [int(one) if one >= 0 else None for one in given["suggested_from"]]
     columns: dict[str, pa.Array] = {
         "pair": pa.array(ids),
         "image": _texts(_name(pairs, pairs.image_of[one]) for one in ids),
         "given_caption": _texts(pairs.captions[one] for one in ids),
         "split": _texts(str(one) for one in pairs.split[ids]),
-        "mismatch_score": pa.array(given["score"]),
+        "match_probability": pa.array(given["probability"]),
         "is_mismatch": pa.array(np.asarray(given["is_mismatch"], dtype=np.bool_)),
         "verdict": _texts(str(one) for one in given["verdict"]),
         "suggested_caption": _texts(None if one is None else pairs.captions[one] for one in suggested),
@@ -232,10 +230,11 @@ def _check(pairs: Pairs, ids: Ints, given: dict[str, Any]) -> None:
         raise ValueError("an id is given twice")
     if len(ids) and given["suggested_from"].max() >= len(pairs):
         raise ValueError(f"a suggestion comes from pair {given['suggested_from'].max()} of {len(pairs)}")
-    inside = (given["score"] >= 0) & (given["score"] <= 1)
+    probability = given["probability"]
+    inside = (probability >= 0) & (probability <= 1)
     if not inside.all():
-        worst = int(np.flatnonzero(~inside)[0])
-        raise ValueError(f"pair {ids[worst]} has score {given['score'][worst]}: scores lie in [0, 1]")
+        first = int(np.flatnonzero(~inside)[0])
+        raise ValueError(f"pair {ids[first]} has match probability {probability[first]}: it lies in [0, 1]")
 
 
 def _name(pairs: Pairs, row: int) -> str | None:
@@ -243,7 +242,7 @@ def _name(pairs: Pairs, row: int) -> str | None:
 
 
 def _texts(values: Any) -> pa.Array:
-    """Make a column of strings or nulls; bytes of a file name that are not UTF-8 become U+FFFD."""
+    """Strings or None; bytes of a file name that are no UTF-8 become U+FFFD."""
     clean = [
         one if one is None else one.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for one in values
     ]
@@ -251,7 +250,7 @@ def _texts(values: Any) -> pa.Array:
 
 
 def _free(name: str, columns: dict[str, pa.Array], own: dict[str, list[str]]) -> str:
-    """Return a free name for a source column: `name`, with `_given` appended as often as needed."""
+    """A user's column name, with as many `_given` as it takes to be neither the table's nor another of theirs."""
     free = name
     while free in columns or (free != name and free in own):
         free += "_given"

@@ -236,7 +236,7 @@ def audit(run: str, source: str | None, worst: int, quiet: bool) -> None:
     if quiet:
         return
     for row in table.slice(0, worst).to_pylist():
-        print(f"{row['mismatch_score']:.3f}  {row['image']}\n       given: {row['given_caption']}")
+        print(f"{row['match_probability']:.3f}  {row['image']}\n       given: {row['given_caption']}")
         if row["suggested_caption"] is not None:
             print(f"       fits:  {row['suggested_caption']} (pair {row['suggested_from_pair']})")
     print_summary(opened.folder, opened.metrics)
