@@ -194,11 +194,11 @@ def verdicts(config: Config, wrong: np.ndarray) -> Row:
 def recall(source: Path, options: Row, wrong: np.ndarray) -> Row:
     """A whole fit, and its rSum on the truly matching pairs of test."""
     run = fit(source, **options, progress=False)
-    pairs = run.pairs
+    pairs = run.prepared.pairs
     split = pairs.split.astype("<U7")
     split[wrong & (split == "test")] = "unused"
     test = evaluate(run.matchers, run.prepared.features, replace(pairs, split=split), "test")
-    judged = run.issues().sort_by("pair")
+    judged = run.pairs().sort_by("pair")
     ids = judged["pair"].to_numpy()
     own = {"rsum": test["ensemble"]["rsum"], "train_seconds": run.metrics["seconds"]["train"]}
     own["estimate"] = run.metrics["noise_rate"]["estimated"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from pairsift.audit import write_issues, write_report
+from pairsift.audit import write_report, write_tables
 from pairsift.errors import InputError, WriteError, writing
 from pairsift.train import checkpoint
 
@@ -81,7 +81,7 @@ def test_the_table_and_the_report(tmp_path, monkeypatch):
     table = pa.table({"is_mismatch": [True], "match_probability": [0.1]})
     monkeypatch.setattr("pyarrow.parquet.write_table", full)
     with pytest.raises(WriteError, match=r"pairs.parquet: cannot be written \(No space left"):
-        write_issues(table, tmp_path)
+        write_tables(table, tmp_path)
     monkeypatch.setattr("pairsift.audit.report._body", lambda *args: [])
     monkeypatch.setattr("pairsift.audit.report._title", lambda *args: ("", "", ""))
     monkeypatch.setattr("pairsift.audit.report._provenance", lambda *args: "")

@@ -64,16 +64,16 @@ def folded(place, scenes, options):
 
 def test_no_pair_is_judged_by_a_network_that_learned_from_it(folded):
     run, learned = folded
-    known, train = beliefs(run), set(run.pairs.ids("train").tolist())
-    fold = np.full(len(run.pairs), -1)
+    known, train = beliefs(run), set(run.prepared.pairs.ids("train").tolist())
+    fold = np.full(len(run.prepared.pairs), -1)
     fold[known["pair"]] = known["fold"]
     assert sorted(learned) == [0, 1, 2]
     for number, ids in learned.items():
         held_out = {pair for pair in known["pair"] if fold[pair] == number}
         assert held_out and not held_out & set(ids.tolist())
         assert set(ids.tolist()) == train - held_out
-        seen = set(run.pairs.image_of[ids].tolist())
-        assert not seen & {int(run.pairs.image_of[pair]) for pair in held_out}
+        seen = set(run.prepared.pairs.image_of[ids].tolist())
+        assert not seen & {int(run.prepared.pairs.image_of[pair]) for pair in held_out}
 
 
 def test_codes_of_a_fold_are_those_of_its_own_network():
@@ -95,8 +95,8 @@ def test_codes_of_a_fold_are_those_of_its_own_network():
 def test_scores_are_match_probabilities_of_held_out_evidence(folded, run):
     for one in (folded[0], run):
         known = beliefs(one)
-        assert known["pair"] == one.pairs.ids().tolist()
-        assert probabilities(one.issues()) == dict(zip(known["pair"], known["match_probability"], strict=True))
+        assert known["pair"] == one.prepared.pairs.ids().tolist()
+        assert probabilities(one.pairs()) == dict(zip(known["pair"], known["match_probability"], strict=True))
     assert sorted(path.name for path in (folded[0].folder / "model").glob("fold_*")) == FOLDS
     assert not list((run.folder / "model").glob("fold_*"))  # fewer pairs than networks on folds are worth
     assert folded[0].metrics["detection"]["auroc"] > 0.8
@@ -136,7 +136,7 @@ def test_an_opened_run_judges_by_the_networks_and_folds_that_it_keeps(folded, sc
     folder, data = tmp_path / "run", tmp_path / "data"
     shutil.copytree(folded[0].folder, folder)
     shutil.copytree(scenes, data)
-    before, folds = probabilities(folded[0].issues()), beliefs(folded[0])["fold"]
+    before, folds = probabilities(folded[0].pairs()), beliefs(folded[0])["fold"]
 
     def audited():
         opened = pairsift.open_run(folder, source=data, progress=False)
@@ -148,7 +148,7 @@ def test_an_opened_run_judges_by_the_networks_and_folds_that_it_keeps(folded, sc
     np.testing.assert_allclose([same[pair] for pair in before], list(before.values()), atol=1e-5)
     text = (data / "captions.csv").read_text()
     rows = list(csv.reader(text.splitlines()))
-    worst = next(row for row in folded[0].issues().to_pylist() if row["suggested_caption"] is not None)
+    worst = next(row for row in folded[0].pairs().to_pylist() if row["suggested_caption"] is not None)
     rows[1 + worst["pair"]][1] = worst["suggested_caption"]
     with (data / "captions.csv").open("w", newline="") as stream:
         csv.writer(stream).writerows(rows)

@@ -39,16 +39,16 @@ def test_a_moved_source_gives_the_same_recall_and_noise(run, moved, capsys):
     assert said.count("\n") == 1 and "there is nothing at" in said and "--source" in said
     opened = pairsift.open_run(folder, source=data, progress=False)
     assert opened.evaluate("test")["ensemble"] == pytest.approx(run.metrics["test"]["ensemble"])
-    assert (opened.pairs.image_of == run.pairs.image_of).all() and opened.prepared.changes is None
+    assert (opened.prepared.pairs.image_of == run.prepared.pairs.image_of).all() and opened.prepared.changes is None
 
 
 def test_an_edited_source_is_judged_again(run, moved, capsys):
     folder, data = moved
-    rows = [row for row in run.issues().to_pylist() if row["split"] == "train" and row["suggested_caption"] is not None]
-    true = run.pairs.true_image_of
-    flagged = next(row for row in rows if run.pairs.names[true[row["suggested_from_pair"]]] == row["image"])
+    rows = [row for row in run.pairs().to_pylist() if row["split"] == "train" and row["suggested_caption"] is not None]
+    true = run.prepared.pairs.true_image_of
+    flagged = next(row for row in rows if run.prepared.pairs.names[true[row["suggested_from_pair"]]] == row["image"])
     pair, fits = flagged["pair"], flagged["suggested_caption"]
-    last = len(run.pairs) - 1
+    last = len(run.prepared.pairs) - 1
 
     def change(rows):
         rows[pair][1] = fits
@@ -58,15 +58,15 @@ def test_an_edited_source_is_judged_again(run, moved, capsys):
     assert main(["audit", str(folder), "--source", str(data), "--worst", "1"]) == 0
     assert "has changed since" in (err := capsys.readouterr().err)
     assert "1 caption changed, 1 row new, 1 gone" in err or "2 captions changed, 0 rows new, 0 gone" in err
-    table = {row["pair"]: row for row in pairsift.open_run(folder).issues().to_pylist()}
+    table = {row["pair"]: row for row in pairsift.open_run(folder).pairs().to_pylist()}
     assert table[pair]["given_caption"] == fits and table[pair]["match_probability"] > flagged["match_probability"]
     assert not table[pair]["is_mismatch"] and table[pair]["image"] == flagged["image"]
-    others = [row for row in run.issues().to_pylist() if row["pair"] not in (pair, last)]
+    others = [row for row in run.pairs().to_pylist() if row["pair"] not in (pair, last)]
     assert all(table[row["pair"]]["split"] == row["split"] for row in others)
     assert all(table[row["pair"]]["image"] == row["image"] for row in others)
     metrics = json.loads((folder / "metrics.json").read_text())
     assert sum(metrics["changes"].values()) in (2, 3)
-    before, after = (path / "issues.csv" for path in (run.folder, folder))
+    before, after = (path / "suspects.csv" for path in (run.folder, folder))
     assert before.read_bytes() != after.read_bytes()
     assert (folder / "report.html").read_bytes() != (run.folder / "report.html").read_bytes()
 
@@ -80,8 +80,10 @@ def test_new_rows_are_judged_as_not_trained_on(run, moved):
             file.write_text(file.read_text().rstrip("\n") + "\nnew.jpg\n")
     opened = pairsift.open_run(folder, source=data, progress=False)
     table = {row["pair"]: row for row in opened.audit().to_pylist()}
-    new = len(run.pairs)
-    assert table[new]["split"] == "added" and table[new]["image"] == "new.jpg" and not opened.pairs.trained[new]
+    new = len(run.prepared.pairs)
+    assert (
+        table[new]["split"] == "added" and table[new]["image"] == "new.jpg" and not opened.prepared.pairs.trained[new]
+    )
     assert opened.prepared.changes.new == 1
     assert any(path.endswith("new.jpg") for path, _ in opened.search("a scene", 500))
     again = pairsift.open_run(folder, source=data, progress=False)
@@ -122,5 +124,5 @@ def test_the_same_noise_is_read_and_not_drawn(run, moved, monkeypatch):
     monkeypatch.setattr("pairsift.api.prepare.inject", None)
     config = run.config.with_source(data)
     again = reopen(config, folder, run.metrics, progress=False)
-    assert again.pairs.noise == run.pairs.noise
-    assert np.array_equal(again.pairs.image_of, run.pairs.image_of)
+    assert again.pairs.noise == run.prepared.pairs.noise
+    assert np.array_equal(again.pairs.image_of, run.prepared.pairs.image_of)

@@ -53,8 +53,8 @@ def test_it_goes_the_whole_way_and_opens_without_its_checkpoint(place, few, opti
     assert f"{recall['rsum']:.1f}" in capsys.readouterr().out
     opened = pairsift.open_run(run.folder, progress=False)
     assert opened.evaluate("test")["ensemble"] == pytest.approx(recall)
-    before = run.issues()
-    assert len(before) == len(run.pairs.ids()) and opened.audit().equals(before)
+    before = run.pairs()
+    assert len(before) == len(run.prepared.pairs.ids()) and opened.audit().equals(before)
     found = opened.search("a large red ball", 4)
     assert len({path for path, _ in found}) == 4 and all(np.isfinite(score) for _, score in found)
     assert all(Path(path).exists() for path, _ in found)

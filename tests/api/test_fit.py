@@ -27,7 +27,7 @@ FILES = {
     "metrics.json",
     "log.jsonl",
     "pairs.parquet",
-    "issues.csv",
+    "suspects.csv",
     "report.html",
     "skipped.csv",
     "source.parquet",
@@ -56,7 +56,7 @@ def test_the_folder_holds_what_the_design_names(run):
 
 
 def test_detection_is_that_of_the_table(run):
-    rows = [row for row in run.issues().to_pylist() if row["split"] == "train"]
+    rows = [row for row in run.pairs().to_pylist() if row["split"] == "train"]
     wrong = [row["true_image"] != row["image"] for row in rows]
     auroc = roc_auc_score(wrong, [1 - row["match_probability"] for row in rows])
     assert run.metrics["detection"]["auroc"] == pytest.approx(auroc)
@@ -68,11 +68,11 @@ def test_detection_is_that_of_the_table(run):
     assert sum(wrong) / len(rows) == pytest.approx(run.metrics["noise_rate"]["true"])
 
 
-def test_issues_are_flagged_rows_worst_first_with_suggestions_from_elsewhere(run):
-    table = run.issues().to_pylist()
+def test_pairs_are_all_rows_and_suspects_the_flagged_ones_worst_first_with_suggestions_from_elsewhere(run):
+    table = run.pairs().to_pylist()
     scores = [row["match_probability"] for row in table]
     assert scores == sorted(scores) and scores[0] >= 0 and scores[-1] <= 1
-    captions = run.pairs.captions
+    captions = run.prepared.pairs.captions
     for row in table:
         assert row["is_mismatch"] == (row["match_probability"] < 0.5) == (row["verdict"] == "mismatched")
         assert row["verdict"] in ("clean", "mismatched")
@@ -81,17 +81,20 @@ def test_issues_are_flagged_rows_worst_first_with_suggestions_from_elsewhere(run
         else:
             assert row["is_mismatch"] and captions[other] == row["suggested_caption"]
             assert captions[other].casefold() != row["given_caption"].casefold()
-            assert run.pairs.image_of[other] != run.pairs.image_of[row["pair"]]
+            assert run.prepared.pairs.image_of[other] != run.prepared.pairs.image_of[row["pair"]]
     assert sum(row["suggested_caption"] is not None for row in table) > 10
-    with (run.folder / "issues.csv").open(newline="") as stream:
+    assert sorted(row["pair"] for row in table) == run.prepared.pairs.ids().tolist()
+    with (run.folder / "suspects.csv").open(newline="") as stream:
         flagged = list(csv.DictReader(stream))
-    assert len(flagged) == sum(row["is_mismatch"] for row in table) > 0
+    suspects = pairsift.open_run(run.folder).suspects()
+    assert [str(pair) for pair in suspects["pair"].to_pylist()] == [row["pair"] for row in flagged]
+    assert suspects.to_pylist() == [row for row in table if row["is_mismatch"]] != []
 
 
 def test_an_opened_run_gives_the_same_numbers(run):
     opened = pairsift.open_run(run.folder, progress=False)
     assert opened.evaluate("test")["ensemble"] == pytest.approx(run.metrics["test"]["ensemble"])
-    before, after = (table.sort_by("pair").to_pylist() for table in (run.issues(), opened.audit()))
+    before, after = (table.sort_by("pair").to_pylist() for table in (run.pairs(), opened.audit()))
     numbers = {name for name, value in before[0].items() if isinstance(value, float)}
     assert "match_probability" in numbers
     for row, again in zip(before, after, strict=True):
@@ -141,7 +144,7 @@ def test_a_source_of_ones_own_needs_no_noise_option(place, scenes, quick, run):
     options = {name: value for name, value in quick.items() if not name.startswith("noise")}
     mine = fit(folder / "mine.csv", {**options, "out": str(place / "mine"), "image_column": "photo"}, progress=False)
     assert "detection" not in mine.metrics and "true" not in mine.metrics["noise_rate"]
-    table = mine.issues()
+    table = mine.pairs()
     assert "shop" in table.column_names and "true_image" not in table.column_names
     assert set(table["split"].to_pylist()) == {"train", "dev", "test"}
     with (place / "mine" / "skipped.csv").open(newline="") as stream:

@@ -40,7 +40,11 @@ def made(source, tmp_path):
 def scores_of(run, split="test"):
     """The run's mean similarities, once opened again, of the images and captions of a split."""
     opened = pairsift.open_run(run.folder, progress=False)
-    features, ids, rows = opened.prepared.features, opened.pairs.ids(split), opened.pairs.images(split)
+    features, ids, rows = (
+        opened.prepared.features,
+        opened.prepared.pairs.ids(split),
+        opened.prepared.pairs.images(split),
+    )
     images, texts = features.images.batch(rows), features.texts.batch(ids)
     with torch.no_grad():
         each = [one.similarity(one.encode_images(images), one.encode_texts(texts)) for one in opened.matchers]
@@ -120,13 +124,15 @@ def test_the_verbs_and_what_the_folder_says(source, tmp_path, capsys):
     assert metrics["data"]["hash"] == pairsift.load(folder).hash() and "test" not in metrics
     assert len(metrics["imported"][0]["sha256"]) == 64
     with pytest.raises(pairsift.InputError, match="pairsift audit"):
-        pairsift.open_run(run).issues()
+        pairsift.open_run(run).pairs()
+    with pytest.raises(pairsift.InputError, match="pairsift audit"):
+        pairsift.open_run(run).suspects()
     assert main(["search", str(run), "a red dog", "-k", "3"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # twelve pairs make a poor mixture
         assert main(["audit", str(run), "--worst", "1"]) == 0
-    table = pairsift.open_run(run).issues()
+    table = pairsift.open_run(run).pairs()
     assert len(table) == 34 and sum(table["truly_mismatched"].to_pylist()) == 4
     assert (run / "report.html").exists() and "test" not in json.loads((run / "metrics.json").read_text())
     assert main([*words]) == 2

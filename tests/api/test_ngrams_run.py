@@ -44,7 +44,7 @@ def test_a_run_keeps_what_it_fitted(place, foreign, quick, name):
     assert kept.dim <= 256 and opened.prepared.ngrams.key() == kept.key()
     shutil.rmtree(cache)
     again = pairsift.open_run(out, progress=False)
-    scores = dict(again.issues().select(["pair", "match_probability"]).to_pydict().items())
+    scores = dict(again.pairs().select(["pair", "match_probability"]).to_pydict().items())
     table = again.audit()
     assert again.evaluate("test")["ensemble"] == pytest.approx(before)
     assert [path for path, _ in again.search("красный мяч", 5)] == [path for path, _ in found]

@@ -48,8 +48,8 @@ def test_verdicts_name_the_kinds_of_mismatch_and_leave_flag_and_score_alone(runs
     run = runs["pcsr", 1]
     division = pyarrow.parquet.read_table(run.folder / "division.parquet").to_pydict()
     own = dict(zip(division["pair"], division["verdict"], strict=True))
-    assert sorted(own) == run.pairs.ids("train").tolist()
-    rows = run.issues().to_pylist()
+    assert sorted(own) == run.prepared.pairs.ids("train").tolist()
+    rows = run.pairs().to_pylist()
     for row in rows:
         assert row["is_mismatch"] == (row["match_probability"] < 0.5) == (row["verdict"] != "clean")
         if row["is_mismatch"]:
@@ -65,12 +65,12 @@ def test_verdicts_name_the_kinds_of_mismatch_and_leave_flag_and_score_alone(runs
 def test_a_method_without_classes_leaves_no_division(runs):
     run = runs["plain", 1]
     assert not (run.folder / "division.parquet").exists() and "verdicts" not in run.metrics
-    assert set(run.issues()["verdict"].to_pylist()) == {"clean", "mismatched"}
+    assert set(run.pairs()["verdict"].to_pylist()) == {"clean", "mismatched"}
 
 
 def test_an_opened_run_is_judged_the_same_and_the_command_line_says_the_kinds(runs, tmp_path, capsys):
     folder = shutil.copytree(runs["pcsr", 1].folder, tmp_path / "copy")
-    before = runs["pcsr", 1].issues()
+    before = runs["pcsr", 1].pairs()
     assert pairsift.open_run(folder, progress=False).audit().equals(before)
     assert main(["audit", str(folder)]) == 0
     found = json.loads((folder / "metrics.json").read_text())["verdicts"]

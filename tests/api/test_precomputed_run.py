@@ -72,13 +72,13 @@ def run(source):
 
 def test_a_run_on_features(run, source, capsys):
     assert run.prepared.features.images.values.shape == (60, 3, 12)
-    table = run.issues().to_pylist()
+    table = run.pairs().to_pylist()
     assert len(table) == 120 and {row["image"] for row in table} >= {"train/photo0", "dev/0", "test/11"}
     assert set(run.metrics["test"]["ensemble"]) >= {"rsum"} and "detection" in run.metrics
     assert "tiny_precomp_vocab.json" in run.metrics["data"]["taken"]
     page = (run.folder / "report.html").read_text()
     assert "features only: " in page and "cannot be read" not in page and "<img" not in page
-    with (run.folder / "issues.csv").open(newline="") as stream:
+    with (run.folder / "suspects.csv").open(newline="") as stream:
         assert all(row["image"].split("/")[0] in ("train", "dev", "test") for row in csv.DictReader(stream))
     assert main(["evaluate", str(run.folder), "--split", "dev"]) == 0
     assert main(["audit", str(run.folder), "--worst", "2"]) == 0
@@ -161,7 +161,7 @@ def test_captions_that_are_token_ids(tmp_path, capsys):
     run = fit(folder, options(tmp_path / "run", **{"plain.epochs.train": 1}), progress=False)
     saved = read_numbering((run.folder / "vocabulary.json").read_text())
     assert saved == GivenIds(31, 1, 2)
-    assert run.issues()["given_caption"][0].as_py().replace(" ", "").isdigit()
+    assert run.pairs()["given_caption"][0].as_py().replace(" ", "").isdigit()
     assert len(pairsift.open_run(run.folder, progress=False).search("4, 7 13", 3)) == 3
     assert main(["search", str(run.folder), "a dog"]) == 2
     assert "'a' is no token id" in capsys.readouterr().err

@@ -35,11 +35,11 @@ def test_planted_mismatches_among_scenes_are_found(source):
     assert found["precision"] > 0.75 and found["recall"] > 0.6
     assert rate["estimated"] == pytest.approx(rate["true"], abs=0.08)
     assert rate["low"] - 0.03 <= rate["true"] <= rate["high"] + 0.03
-    rows = run.issues().to_pylist()
+    rows = run.pairs().to_pylist()
     wrong = [row for row in rows if row["suggested_caption"] is not None and row["truly_mismatched"]]
     assert len(wrong) > 50
-    owner = {run.pairs.names[i]: i for i in range(run.pairs.n_images)}
-    truth = run.pairs.true_image_of
+    owner = {run.prepared.pairs.names[i]: i for i in range(run.prepared.pairs.n_images)}
+    truth = run.prepared.pairs.true_image_of
     right = [truth[row["suggested_from_pair"]] == owner[row["image"]] for row in wrong]
     assert sum(right) / len(right) > 0.2  # of about 2,000 captions
     held_out = [row["is_mismatch"] for row in rows if row["split"] != "train"]
@@ -48,7 +48,7 @@ def test_planted_mismatches_among_scenes_are_found(source):
 
 def test_few_clean_scenes_are_flagged(source, capsys):
     run = fit(source, options(source, "clean", **SHORT), progress=False)
-    flagged = run.issues()["is_mismatch"].to_pylist()
+    flagged = run.pairs()["is_mismatch"].to_pylist()
     assert sum(flagged) <= 0.03 * len(flagged)
     rate = run.metrics["noise_rate"]
     assert rate["low"] <= rate["estimated"] < 0.03 and "true" not in rate and run.metrics["verdicts_given"]
@@ -63,7 +63,7 @@ def test_under_a_hundred_pairs_are_ranked_and_not_judged(source, capsys):
         csv.writer(stream).writerows(rows)
     few = options(source, "few", image_folder=str(source / "images"), noise=0.4, **SHORT)
     run = fit(source.parent / "few.csv", few, progress=False)
-    table = run.issues().to_pylist()
+    table = run.pairs().to_pylist()
     assert len(table) == 99 and {row["verdict"] for row in table} == {"unknown"}
     assert not any(row["is_mismatch"] or row["suggested_caption"] for row in table)
     scores = [row["match_probability"] for row in table]
@@ -73,7 +73,7 @@ def test_under_a_hundred_pairs_are_ranked_and_not_judged(source, capsys):
     rate = metrics["noise_rate"]
     assert (rate["estimated"], rate["low"], rate["high"]) == (None, None, None) and rate["true"] > 0.3
     assert metrics["warnings"][0].startswith("99 pairs are too few for verdicts: ")
-    assert (run.folder / "issues.csv").read_text().count("\n") == 1
+    assert (run.folder / "suspects.csv").read_text().count("\n") == 1
     opened = pairsift.open_run(run.folder, progress=False).audit()
     assert opened["match_probability"].to_pylist() == pytest.approx(scores, abs=1e-6)
     assert main(["audit", str(run.folder)]) == 0
@@ -98,5 +98,5 @@ def test_pairs_that_nothing_tells_apart_end_no_run(source, alike):
         lines.append(f'{number}.jpg,"{caption}",{("train", "dev", "test")[number % 3]}')
     (folder / "mine.csv").write_text("\n".join(lines))
     run = fit(folder / "mine.csv", options(source, f"{alike}-run", **SHORT), progress=False)
-    scores = run.issues()["match_probability"].to_pylist()
+    scores = run.pairs()["match_probability"].to_pylist()
     assert len(scores) == 30 and all(0 <= score <= 1 for score in scores)

@@ -21,8 +21,8 @@ def test_a_matcher_of_tokens_goes_the_whole_way(place, scenes, quick, monkeypatc
     assert f"{recall['rsum']:.1f}" in capsys.readouterr().out
     opened = pairsift.open_run(run.folder, progress=False)
     assert opened.evaluate("test")["ensemble"] == pytest.approx(recall)
-    before = run.issues()
-    assert len(before) == len(run.pairs.ids()) and opened.audit().equals(before)
+    before = run.pairs()
+    assert len(before) == len(run.prepared.pairs.ids()) and opened.audit().equals(before)
     assert main(["audit", str(run.folder), "--worst", "1"]) == 0
     assert "AUROC" in capsys.readouterr().out
     found = opened.search("a red ball", 5)

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 
-from pairsift.audit import detection, issue_table, write_report
+from pairsift.audit import detection, pair_table, write_report
 from pairsift.pairs.pairs import Noise, Pairs, Skip
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
@@ -63,7 +63,7 @@ def make(folder, n=100, truth=True):
     probability = np.clip(np.where(image_of != true, 0.2, 0.8) + rng.normal(0, 0.15, n), 0, 1)
     flag = probability < 0.5
     verdict = np.where(probability < 0.4, "mismatched", np.where(probability < 0.6, "uncertain", "clean"))
-    return pairs, issue_table(pairs, np.arange(n), probability, flag, verdict, np.where(flag, 5 * image_of, -1))
+    return pairs, pair_table(pairs, np.arange(n), probability, flag, verdict, np.where(flag, 5 * image_of, -1))
 
 
 def recalls(base):

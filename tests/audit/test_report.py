@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from report_helpers import HOSTILE, Page, log, make, metrics, recalls, write
 
-from pairsift.audit import issue_table, write_report
+from pairsift.audit import pair_table, write_report
 from pairsift.audit.report_parts import LONGEST, interval, lookup, middle_cut, number, percent, text
 from pairsift.errors import WriteError
 from pairsift.pairs.pairs import Skip
@@ -58,12 +58,12 @@ def test_recall_tells_how_many_of_its_right_answers_are_doubted(tmp_path, folder
     held = replace(pairs, split=np.array(["train"] * 60 + ["dev"] * 20 + ["test"] * 20))
     ids = np.arange(100)
     flag = np.isin(ids, [3, 70, 80, 99])
-    table = issue_table(
+    table = pair_table(
         held, ids, np.where(flag, 0.1, 0.9), flag, np.where(flag, "mismatched", "clean"), -flag.astype(int)
     )
     assert "also the 3 of 40 that are flagged" in write(tmp_path, held, table, metrics(table))
     known = replace(held, true_image_of=held.image_of)
-    table = issue_table(
+    table = pair_table(
         known, ids, np.where(flag, 0.1, 0.9), flag, np.where(flag, "mismatched", "clean"), -flag.astype(int)
     )
     assert "count as right" not in write(tmp_path, known, table, metrics(table))
@@ -88,7 +88,7 @@ def test_hostile_text_stays_text(tmp_path, folder):
         skipped=(Skip(HOSTILE, HOSTILE),),
     )
     score = np.linspace(0, 1, 20)
-    table = issue_table(pairs, np.arange(20), score, score < 0.5, [HOSTILE] * 20, np.full(20, 19) - np.arange(20) % 2)
+    table = pair_table(pairs, np.arange(20), score, score < 0.5, [HOSTILE] * 20, np.full(20, 19) - np.arange(20) % 2)
     numbers = {"test": {HOSTILE: recalls(1)}, "versions": {HOSTILE: HOSTILE}, "best": {"epoch": HOSTILE}}
     events = [{"event": "epoch", "epoch": 0, "phase": HOSTILE, "loss": {"network_0": {HOSTILE: 1.0}}}]
     source = write(tmp_path, pairs, table, numbers, events, {"method": HOSTILE, "other": HOSTILE})
@@ -150,7 +150,7 @@ def test_odd_logs_are_drawn(tmp_path, folder):
 def test_a_long_caption_is_cut(tmp_path, folder):
     pairs, _ = make(folder, 20)
     pairs = replace(pairs, captions=["wörd " * 10**4] * 20)
-    table = issue_table(pairs, np.arange(20), np.zeros(20), np.ones(20, bool), ["x"] * 20, np.full(20, 3))
+    table = pair_table(pairs, np.arange(20), np.zeros(20), np.ones(20, bool), ["x"] * 20, np.full(20, 3))
     assert len(write(tmp_path, pairs, table)) < 200_000
     assert text("a" * 400, LONGEST) == "a" * (LONGEST - 1) + "…"
 

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 from report_helpers import HOSTILE, Page, make, metrics, write
 
-from pairsift.audit import issue_table, report_cards
+from pairsift.audit import pair_table, report_cards
 from pairsift.audit.report_images import SIDE, address, thumbnail
 from pairsift.pairs import Precomputed
 
@@ -31,7 +31,7 @@ def judged(pairs, probability, truth=True):
     flag = probability < 0.5
     words = np.where(flag, "mismatched", "clean")
     known = pairs if truth else replace(pairs, true_image_of=None, noise=None)
-    return known, issue_table(
+    return known, pair_table(
         known, np.arange(len(probability)), probability, flag, words, np.full(len(probability), -1)
     )
 
@@ -77,11 +77,11 @@ def test_suspects_beyond_a_page_are_folded(tmp_path, folder, monkeypatch):
         ("Suspects 41 to 50", "match probability 0.400 to 0.490"),
     ]
     assert [len(shown(page)) for page in suspects.split("<details")] == [20, 20, 10]
-    assert "issues.csv" not in suspects
+    assert "suspects.csv" not in suspects
     monkeypatch.setattr(report_cards, "SUSPECTS", 41)
     suspects = section(write(tmp_path, pairs, table, page=20), "Suspects")
     assert shown(suspects) == list(range(41)) and "<summary>Suspect 41<" in suspects
-    assert 'The other 9 suspects: see <a href="issues.csv">issues.csv</a>.' in suspects
+    assert 'The other 9 suspects: see <a href="suspects.csv">suspects.csv</a>.' in suspects
     monkeypatch.setattr(report_cards, "BYTES", 15_000)
     suspects = section(write(tmp_path, pairs, table, page=20), "Suspects")
     n = len(shown(suspects))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from pairsift.audit import detection, detector_scores, drop_same_text, issue_table, worded, write_division, write_issues
+from pairsift.audit import detection, detector_scores, drop_same_text, pair_table, worded, write_division, write_tables
 from pairsift.audit.spreadsheet import harmless
 from pairsift.errors import WriteError
 from pairsift.pairs.pairs import Pairs
@@ -49,7 +49,7 @@ def table(given, score, flag=None, suggested=None, **more):
     flag = np.array(score) < 0.5 if flag is None else np.array(flag, dtype=bool)
     verdict = ["mismatched" if one else "clean" for one in flag]
     suggested = np.full(n, -1) if suggested is None else np.array(suggested)
-    return issue_table(given, np.arange(n), np.array(score), flag, verdict, suggested, **more)
+    return pair_table(given, np.arange(n), np.array(score), flag, verdict, suggested, **more)
 
 
 def test_columns_rows_and_order():
@@ -81,7 +81,7 @@ def test_without_the_truth_the_columns_are_the_same_but_two():
 
 def test_a_subset_in_any_order_keeps_its_ids():
     ids = np.array([5, 2, 3])
-    found = issue_table(pairs(), ids, np.array([0.3, 0.2, 0.1]), ids > 2, ["a", "b", "c"], ids - 6)
+    found = pair_table(pairs(), ids, np.array([0.3, 0.2, 0.1]), ids > 2, ["a", "b", "c"], ids - 6)
     assert found["pair"].to_pylist() == [3, 2, 5]
     assert found["verdict"].to_pylist() == ["c", "b", "a"]
     assert found["given_caption"].to_pylist() == ["caption 3", "caption 2", "caption 5"]
@@ -103,11 +103,11 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"pair 2 has match probability nan: it lies in \[0, 1\]"):
         table(given, [0, 1, np.nan, 0, 0, 2])
     with pytest.raises(ValueError, match="verdict has 1 values for 2 pairs"):
-        issue_table(given, np.arange(2), np.zeros(2), np.zeros(2, bool), ["a"], np.zeros(2, int))
+        pair_table(given, np.arange(2), np.zeros(2), np.zeros(2, bool), ["a"], np.zeros(2, int))
     with pytest.raises(ValueError, match="given twice"):
-        issue_table(given, np.zeros(2, int), np.zeros(2), np.zeros(2, bool), ["a", "b"], np.zeros(2, int))
+        pair_table(given, np.zeros(2, int), np.zeros(2), np.zeros(2, bool), ["a", "b"], np.zeros(2, int))
     with pytest.raises(ValueError, match="ids run from 0 to 6, of 6 pairs"):
-        issue_table(given, np.array([0, 6]), np.zeros(2), np.zeros(2, bool), ["a", "b"], np.zeros(2, int))
+        pair_table(given, np.array([0, 6]), np.zeros(2), np.zeros(2, bool), ["a", "b"], np.zeros(2, int))
     with pytest.raises(ValueError, match="comes from pair 9 of 6"):
         table(given, [0.0], suggested=[9])
     with pytest.raises(ValueError, match="extra column verdict"):
@@ -135,11 +135,11 @@ def test_files_hold_all_rows_and_the_flagged_ones(tmp_path):
     given.captions[1] = '=SUM(A1) "quoted", \n é'
     given.captions[2] = "broken \udcff name"
     found = table(given, [0.9, 0.2, 0.5, 0.2, 0.1, 1])
-    write_issues(found, tmp_path / "run")
-    write_issues(found, tmp_path / "run")
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["issues.csv", "pairs.parquet"]
+    write_tables(found, tmp_path / "run")
+    write_tables(found, tmp_path / "run")
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["pairs.parquet", "suspects.csv"]
     assert pyarrow.parquet.read_table(tmp_path / "run" / "pairs.parquet").equals(found)
-    with (tmp_path / "run" / "issues.csv").open(encoding="utf-8", newline="") as file:
+    with (tmp_path / "run" / "suspects.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == found.column_names
     assert [row["pair"] for row in rows] == ["4", "1", "3"]
@@ -154,8 +154,8 @@ FIGURES = ["-3.5", "+7", "-.5", "-1e-3", "=", "a=b", "'=1", ""]
 def test_formulas_are_text_in_the_csv_and_untouched_in_parquet(tmp_path):
     given = pairs(16, truth=False, columns={"note": [*FORMULAS, *FIGURES], "=name": ["x"] * 16})
     given = replace(given, captions=[f"{text} caption" for text in [*FORMULAS, *FIGURES]])
-    write_issues(table(given, np.linspace(0, 0.4, 16)), tmp_path)
-    with (tmp_path / "issues.csv").open(encoding="utf-8", newline="") as file:
+    write_tables(table(given, np.linspace(0, 0.4, 16)), tmp_path)
+    with (tmp_path / "suspects.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["note"] for row in rows] == [*(f"'{text}" for text in FORMULAS), *FIGURES[:4], "'=", *FIGURES[5:]]
     assert [row["given_caption"][0] for row in rows[:8]] == ["'"] * 8
@@ -177,7 +177,7 @@ def test_text_in_a_csv_is_a_number_or_starts_harmlessly(text):
 
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     found = table(pairs(), [0.0] * 6)
-    write_issues(found, tmp_path)
+    write_tables(found, tmp_path)
     before = (tmp_path / "pairs.parquet").read_bytes()
 
     def fail(table, path):
@@ -186,9 +186,9 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr("pyarrow.parquet.write_table", fail)
     with pytest.raises(WriteError, match="disk full"):
-        write_issues(found, tmp_path)
+        write_tables(found, tmp_path)
     assert (tmp_path / "pairs.parquet").read_bytes() == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["issues.csv", "pairs.parquet"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pairs.parquet", "suspects.csv"]
 
 
 def auroc(score, truth):
@@ -235,7 +235,7 @@ def test_detection_is_none_where_it_is_not_defined():
     clean = replace(pairs(truth=False), true_image_of=np.arange(6) // 2)
     assert detection(table(clean, [1.0] * 6)) == {**nothing, "flagged": 0}
     assert detection(table(clean, [0.0] * 6)) == {**nothing, "flagged": 4, "precision": 0.0}
-    unknown = issue_table(pairs(), np.arange(6), np.arange(6) / 5, np.zeros(6, bool), ["unknown"] * 6, np.full(6, -1))
+    unknown = pair_table(pairs(), np.arange(6), np.arange(6) / 5, np.zeros(6, bool), ["unknown"] * 6, np.full(6, -1))
     assert detection(unknown)["recall"] is None and detection(unknown)["auroc"] is not None
     assert detection(table(pairs(), [])) == {**nothing, "flagged": 0}
 
@@ -246,7 +246,7 @@ def test_detectors_are_measured_over_training_pairs_by_hand():
     )
     ids = np.array([7, 5, 3, 1, 0, 2, 4, 6])
     values = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])
-    known = issue_table(given, ids, values, np.zeros(8, bool), ["clean"] * 8, np.full(8, -1))
+    known = pair_table(given, ids, values, np.zeros(8, bool), ["clean"] * 8, np.full(8, -1))
     found = detector_scores(known, {"linear": values, "networks": 1 - values}, ids)
     own = {int(pair): float(value) for pair, value in zip(ids, values, strict=True)}
     score = [own[pair] for pair in range(6)]
@@ -257,7 +257,7 @@ def test_detectors_are_measured_over_training_pairs_by_hand():
     assert found["networks"]["auroc"] == pytest.approx(1 - found["linear"]["auroc"])
     blind = replace(given, true_image_of=None)
     unknown = detector_scores(
-        issue_table(blind, ids, values, np.zeros(8, bool), ["clean"] * 8, np.full(8, -1)), {"linear": values}, ids
+        pair_table(blind, ids, values, np.zeros(8, bool), ["clean"] * 8, np.full(8, -1)), {"linear": values}, ids
     )
     assert set(unknown["linear"]) == {"separation"}
     assert detector_scores(table(pairs(), []), {"linear": np.zeros(0)}, np.zeros(0, np.int64)) == {}

@@ -1,4 +1,4 @@
-"""A run's folder, opened: recall, issues, search."""
+"""A run's folder, opened: recall, pairs and suspects, search."""
 
 from __future__ import annotations
 
@@ -33,17 +33,18 @@ from pairsift.audit import (
     detection,
     detector_scores,
     drop_same_text,
-    issue_table,
     kinds,
+    pair_table,
+    suspects,
     worded,
-    write_issues,
     write_report,
+    write_tables,
 )
 from pairsift.audit.suggest import suggest
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError, WriteError
 from pairsift.match import Matcher
-from pairsift.pairs import SPLITS, Pairs
+from pairsift.pairs import SPLITS
 from pairsift.pairs.pairs import Ints
 from pairsift.retrieve.codes import Gallery, evaluate
 from pairsift.train.checkpoint import read_tensors, under
@@ -114,11 +115,6 @@ class Run:
         limit_threads()
         return reopen(self.config, self.folder, self.metrics, self.progress)
 
-    @property
-    def pairs(self) -> Pairs:
-        """The run's pairs."""
-        return self.prepared.pairs
-
     @cached_property
     def matchers(self) -> list[Matcher]:
         """The trained matchers, in evaluation mode."""
@@ -144,13 +140,14 @@ class Run:
         """
         if split not in SPLITS:
             raise InputError(f"there is no split {split!r}; choose from {', '.join(SPLITS)}")
-        if not len(self.pairs.ids(split)):
-            raise InputError(f"{self.pairs.source} has no usable pairs in {split} any more: choose another split")
+        pairs = self.prepared.pairs
+        if not len(pairs.ids(split)):
+            raise InputError(f"{pairs.source} has no usable pairs in {split} any more: choose another split")
         with self._mixed():
-            return evaluate(self.matchers, self.prepared.features, self.pairs, split, folds)
+            return evaluate(self.matchers, self.prepared.features, pairs, split, folds)
 
-    def issues(self) -> pa.Table:
-        """All judged pairs, worst first: the columns of `pairs.parquet`.
+    def pairs(self) -> pa.Table:
+        """Return all judged pairs, worst first, with the columns of `pairs.parquet`.
 
         Raises:
             InputError: The run was imported, and its pairs have not been judged.
@@ -159,13 +156,22 @@ class Run:
             raise InputError(f"{self.folder} holds an imported run: judge its pairs first, `pairsift audit`")
         return pyarrow.parquet.read_table(self.folder / PAIRS_FILE)
 
+    def suspects(self) -> pa.Table:
+        """Return the flagged pairs, worst first, as in `suspects.csv` but with all text as it is.
+
+        Raises:
+            InputError: The run was imported, and its pairs have not been judged.
+        """
+        return suspects(self.pairs())
+
     def audit(self, belief: Belief | None = None) -> pa.Table:
-        """Judge every usable pair and write `pairs.parquet`, `issues.csv`, `metrics.json` and `report.html`.
+        """Judge every usable pair and write `pairs.parquet`, `suspects.csv`, `metrics.json` and `report.html`.
 
         Args:
             belief: What held-out evidence says of the pairs; by default it is computed again.
         """
-        pairs, ids = self.pairs, self.pairs.ids()
+        pairs = self.prepared.pairs
+        ids = pairs.ids()
         if belief is None:
             cache = self.config.cache
             belief = Believer(self.prepared, self.folder, self.config.train.seed, cache, self.progress).again()
@@ -173,7 +179,7 @@ class Run:
         flagged = (belief.probability < 0.5) & given
         words = worded(ids, flagged, self.folder, given)
         suggested = self._suggested(belief, flagged)
-        table = issue_table(pairs, ids, belief.probability, flagged, words, suggested)
+        table = pair_table(pairs, ids, belief.probability, flagged, words, suggested)
         metrics = {**self.metrics, "verdicts_given": given, "noise_rate": rate_of(belief)}
         metrics["warnings"] = warnings_of(self.prepared, belief, metrics)
         if pairs.noise is not None:
@@ -182,7 +188,7 @@ class Run:
         metrics["detectors"] = detector_scores(table, belief.detectors, ids)
         if found := kinds(table):
             metrics["verdicts"] = found
-        write_issues(table, self.folder)
+        write_tables(table, self.folder)
         metrics.pop("changes", None)
         if self.prepared.changes is not None:
             metrics["changes"] = asdict(self.prepared.changes)
@@ -196,7 +202,8 @@ class Run:
 
     def _suggested(self, belief: Belief, flagged: NDArray[np.bool_]) -> Ints:
         """For each flagged pair the id of the pair whose caption fits, -1 for none."""
-        pairs, ids, rows = self.pairs, self.pairs.ids(), self.pairs.images()
+        pairs = self.prepared.pairs
+        ids, rows = pairs.ids(), pairs.images()
         owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
         gallery = Gallery.of(self.matchers, self.prepared.features, rows, ids)
         believed = belief.probability >= 0.5
@@ -211,7 +218,7 @@ class Run:
         log = (self.folder / LOG).read_text(encoding="utf-8").splitlines()
         path = self.folder / REPORT
         lines = [json.loads(line) for line in log]
-        write_report(path, self.pairs, table, self.metrics, lines, self.config.tree())
+        write_report(path, self.prepared.pairs, table, self.metrics, lines, self.config.tree())
         return path
 
     def search(self, query: str, k: int = 10) -> list[tuple[str, float]]:

@@ -5,21 +5,23 @@ from pairsift.audit.table import (
     detection,
     detector_scores,
     drop_same_text,
-    issue_table,
     kinds,
+    pair_table,
+    suspects,
     worded,
     write_division,
-    write_issues,
+    write_tables,
 )
 
 __all__ = [
     "detection",
     "detector_scores",
     "drop_same_text",
-    "issue_table",
     "kinds",
+    "pair_table",
+    "suspects",
     "worded",
     "write_division",
-    "write_issues",
     "write_report",
+    "write_tables",
 ]

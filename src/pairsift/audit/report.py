@@ -17,7 +17,7 @@ from pairsift.audit import report_parts as parts
 from pairsift.audit.report_cards import pair_sections
 from pairsift.audit.report_findings import Findings
 from pairsift.audit.report_parts import Tree, lookup, number, percent, text
-from pairsift.audit.table import ISSUES_FILE, PAIRS_FILE, kinds
+from pairsift.audit.table import PAIRS_FILE, SUSPECTS_FILE, kinds
 from pairsift.errors import writing
 from pairsift.pairs.pairs import JUDGED, Pairs
 
@@ -39,7 +39,7 @@ def write_report(
     Args:
         path: The file; its folder exists.
         pairs: All pairs, with the image files that the thumbnails are made from; features get the image's name.
-        table: From `issue_table`.
+        table: From `pair_table`.
         metrics: `warnings` (sentences that come first), `test` and `dev` (each `ensemble`, `network_0`, ... to the
             keys of `recall`), `detection`, `noise_rate` (`estimated` with `low` and `high`, `true`), `verdicts_given`
             (False makes the table a ranking alone), `pairs`, `best` (`epoch`, `dev_rsum`), `seconds`, `versions`.
@@ -55,7 +55,7 @@ def write_report(
         heading=heading,
         lead=lead,
         body="\n".join(filter(None, _body(findings, config, page))),
-        footer=f"All judged pairs are in {PAIRS_FILE}, the flagged ones in {ISSUES_FILE}.",
+        footer=f"All judged pairs are in {PAIRS_FILE}, the flagged ones in {SUSPECTS_FILE}.",
     )
     part = path.with_name(f".{path.name}.{os.getpid()}")
     with writing(path):

@@ -12,7 +12,7 @@ from pairsift.audit.report_charts import NO_VERDICTS, THRESHOLD
 from pairsift.audit.report_findings import Findings
 from pairsift.audit.report_images import address, thumbnail
 from pairsift.audit.report_parts import LONGEST, Tree, section, text
-from pairsift.audit.table import ISSUES_FILE
+from pairsift.audit.table import SUSPECTS_FILE
 from pairsift.pairs.pairs import Ints
 
 FEW = 12  # cards of the least certain pairs, and of the lowest probabilities where no pair is flagged
@@ -47,7 +47,7 @@ def _suspects(findings: Findings, flagged: Ints, page: int) -> str:
     cards = _cards(findings, flagged[:SUSPECTS])
     shown = sum(size <= BYTES for size in accumulate(len(card.encode()) for card in cards))
     cards = cards[:shown]
-    file = f'<a href="{ISSUES_FILE}">{ISSUES_FILE}</a>'
+    file = f'<a href="{SUSPECTS_FILE}">{SUSPECTS_FILE}</a>'
     all_ = "The flagged pair" if len(flagged) == 1 else f"The {len(flagged):,} flagged pairs, worst first"
     cut = f"{all_}. The first {shown:,} are here, all are in {file}" if shown < len(flagged) else all_
     note = f"{cut}. Beside the line stands a caption that would fit better.{_legend(findings)}"

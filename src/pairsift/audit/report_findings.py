@@ -22,7 +22,7 @@ class Findings:
 
     Attributes:
         pairs: All pairs.
-        table: From `issue_table`.
+        table: From `pair_table`.
         metrics: The run's numbers.
         log: The run's events.
         folder: Absolute path of the report's folder, from where links go.

@@ -21,12 +21,12 @@ from pairsift.pairs.pairs import Ints, Pairs
 from pairsift.retrieve.ranks import FloatArray
 
 PAIRS_FILE = "pairs.parquet"
-ISSUES_FILE = "issues.csv"
+SUSPECTS_FILE = "suspects.csv"
 DIVISION_FILE = "division.parquet"
 UNKNOWN = "unknown"  # the verdict on each pair where there are too few for verdicts
 
 
-def issue_table(
+def pair_table(
     pairs: Pairs,
     ids: Ints,
     probability: FloatArray,
@@ -94,17 +94,22 @@ def drop_same_text(pairs: Pairs, ids: Ints, suggested_from: Ints) -> Ints:
     return np.array([-1 if other < 0 or said(other) == said(pair) else other for pair, other in rows], np.int64)
 
 
-def write_issues(table: pa.Table, folder: Path) -> None:
-    """Writes `pairs.parquet` (all rows) and `issues.csv` (flagged rows, worst first) into a folder.
+def suspects(table: pa.Table) -> pa.Table:
+    """Return the flagged rows of a table of pairs, in its order."""
+    return table.filter(table["is_mismatch"])
+
+
+def write_tables(table: pa.Table, folder: Path) -> None:
+    """Write `pairs.parquet` (all rows) and `suspects.csv` (flagged rows, worst first) into a folder.
 
     Each file appears whole or not at all. In the CSV an apostrophe goes before text that a spreadsheet would run as a
     formula.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    issues = harmless_table(table.filter(table["is_mismatch"]))
+    flagged = harmless_table(suspects(table))
     _atomically(folder / PAIRS_FILE, lambda path: pyarrow.parquet.write_table(table, path))
-    _atomically(folder / ISSUES_FILE, lambda path: pyarrow.csv.write_csv(issues, path))
+    _atomically(folder / SUSPECTS_FILE, lambda path: pyarrow.csv.write_csv(flagged, path))
 
 
 def write_division(ids: Ints, verdicts: list[str], folder: Path) -> None:
@@ -139,7 +144,7 @@ def worded(ids: Ints, is_mismatch: NDArray[np.bool_], folder: Path, given: bool 
 
 def kinds(table: pa.Table) -> dict[str, int]:
     """How many flagged pairs have each verdict, the commonest first; empty where all are just `mismatched`."""
-    counts = Counter(table.filter(table["is_mismatch"])["verdict"].to_pylist())
+    counts = Counter(suspects(table)["verdict"].to_pylist())
     return {} if counts.keys() <= {"mismatched"} else dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
 
 

@@ -34,7 +34,7 @@ def print_summary(folder: Path, metrics: Mapping[str, object]) -> None:
         print(f"kinds of mismatch, all splits: {', '.join(f'{n} {name}' for name, n in kinds.items())}")  # type: ignore[attr-defined]
     for warning in metrics.get("warnings", ()):  # type: ignore[attr-defined]
         print(f"warning: {warning}")
-    print(f"table of suspects: {folder / 'issues.csv'}\nreport: {folder / 'report.html'}")
+    print(f"table of suspects: {folder / 'suspects.csv'}\nreport: {folder / 'report.html'}")
 
 
 def _rate(rate: Mapping[str, float | None]) -> str:
