@@ -26,6 +26,7 @@ FILES = {
     "config.yaml",
     "metrics.json",
     "log.jsonl",
+    "method_state.parquet",
     "pairs.parquet",
     "suspects.csv",
     "report.html",

@@ -181,7 +181,7 @@ def test_notes_and_facts_of_all_parts_come_together_and_parts_are_renewed_in_the
         assert noted["likeness"].numpy() == pytest.approx(diagonal + 10 * k, abs=1e-6)
         assert noted["loss"].tolist() == Observation.make(seen, k, batch()).loss(InfoNCE()).tolist()
         notes.append({name: value.numpy() for name, value in noted.items()})
-    assert set(method.state) == {"likeness", "drift", "clean_probability"}
+    assert set(method.state) == {"likeness", "drift", "clean_probability", "loss"}
     for number in range(2):
         before = method.state["likeness"].copy()
         method.update(notes, number)

@@ -22,6 +22,7 @@ from pairsift.api.folder import (
     CHECKPOINT,
     CONFIG,
     FRONT,
+    METHOD_STATE,
     METRICS,
     NGRAMS,
     SKIPPED,
@@ -54,6 +55,7 @@ from pairsift.retrieve.codes import evaluate
 from pairsift.train.checkpoint import write_tensors
 from pairsift.train.loop import Job, Trainer, mixed
 from pairsift.train.options import TrainOptions
+from pairsift.train.record import write_state
 
 MAY_DIFFER = ("out", "device", "threads", "checkpoint_minutes", "cache")
 
@@ -145,6 +147,8 @@ def _write_trained(trainer: Trainer, folder: Path) -> None:
     for k, network in enumerate(trainer.networks):
         write_tensors(weights(folder, k), network.state_dict())
     method = trainer.job.method
+    if values := method.per_pair():
+        write_state(folder / METHOD_STATE, method.setting.ids, values, trainer.matched)
     if isinstance(method, Sorting) and (verdicts := method.verdicts()) is not None:
         write_division(method.setting.ids, verdicts, folder)
 

@@ -10,6 +10,7 @@ from pairsift.errors import InputError
 CONFIG, METRICS, LOG, REPORT = "config.yaml", "metrics.json", "log.jsonl", "report.html"
 SKIPPED, VOCABULARY, PAIRS_FILE = "skipped.csv", "vocabulary.json", "pairs.parquet"
 TRUST = "trust.parquet"  # what held-out evidence says of each pair, and the fold that it was held out in
+METHOD_STATE = "method_state.parquet"  # what the method thought of each training pair at the end
 SOURCE = "source.parquet"  # what the run was made of
 FRONT = "model/front"  # what stands before a model of pixels and text
 NGRAMS = "model/ngrams.safetensors"  # what a text encoder was fitted to the captions as

@@ -156,6 +156,14 @@ class Method(Options, ABC):
         for part in self._parts().values():
             part.update(notes, epoch)
 
+    def per_pair(self) -> dict[str, Array]:
+        """Return the arrays of the state that hold one number for every training pair or its image, (networks, n)."""
+        ids = self.setting.ids
+        images = {name for part in self._parts().values() for name in part.per_image}
+        rows = {name: self.setting.image_of[ids] if name in images else ids for name in self.state}
+        numbers = {name: array for name, array in self.state.items() if array.ndim == 2}
+        return {name: array[:, rows[name]] for name, array in numbers.items() if array.shape[1] > max(rows[name])}
+
     def facts(self) -> dict[str, float]:
         """Return numbers about the present state, for the log."""
         return {name: value for part in self._parts().values() for name, value in part.facts().items()}

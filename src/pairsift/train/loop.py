@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from pairsift.arrays import Array, Ints
+from pairsift.arrays import Array, Bools, Ints
 from pairsift.encode.features import Features
 from pairsift.encode.parallel import prefetched
 from pairsift.encode.progress import progress
@@ -31,6 +31,7 @@ from pairsift.train.board import make_board
 from pairsift.train.checkpoint import pack, read_tensors, under, unpack, write_tensors
 from pairsift.train.lookahead import after_step
 from pairsift.train.options import TrainOptions
+from pairsift.train.record import epoch_summary
 from pairsift.train.schedule import learning_rate
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -85,6 +86,12 @@ class Trainer:
         self._saved = time.monotonic()
         job.method.begin(self._setting())
         self.phases = [phase for phase in job.method.phases() for _ in range(phase.epochs)]
+
+    @property
+    def matched(self) -> Bools | None:
+        """Whether each training pair truly matches, (n,); None where nobody knows."""
+        setting = self.job.method.setting
+        return None if setting.matched is None else setting.matched[setting.ids]
 
     def _setting(self) -> Setting:
         """What the method is told."""
@@ -229,6 +236,7 @@ class Trainer:
             "loss": losses,
             "dev": dev["ensemble"],
             **self.job.method.facts(),
+            "state": epoch_summary(self.job.method.per_pair(), self.matched),
             "seconds": round(seconds, 3),
             "pairs_per_second": round(seen / max(seconds, 1e-9)),
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -43,6 +43,8 @@ class CaptionSearch(Part):
     State, with `search` epoch: `pseudo_caption`, (networks, n_pairs), ids; where embeddings are compared also
     `embeddings`, (networks, n_images, d), once there was a pass. It reads the pseudo-classifier's `predictions`.
     """
+
+    per_image: ClassVar[tuple[str, ...]] = ("embeddings",)
 
     search: Literal["batch", "epoch"] = Field(
         default="batch",

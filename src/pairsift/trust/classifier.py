@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -26,6 +26,8 @@ class PseudoClassifier(Part):
 
     State: `predictions`, (networks, n_images, K), each image's class prediction in the last pass; 0 before the first.
     """
+
+    per_image: ClassVar[tuple[str, ...]] = ("predictions",)
 
     classes: int = Field(default=128, ge=2, description="Number of classes, K.")
     reads: Literal["global", "directions", "flat"] = Field(

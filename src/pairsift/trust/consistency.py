@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ class Consistency(Part):
     State: `counts`, (networks, n_images, K), Q; `consistency`, (networks, n_images), PCS; `tau`, (networks,), NaN until
     a threshold is needed.
     """
+
+    per_image: ClassVar[tuple[str, ...]] = ("counts", "consistency")
 
     least_use: float = Field(
         default=0.4,

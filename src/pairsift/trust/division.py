@@ -17,13 +17,14 @@ from pairsift.trust.part import Part
 class CleanProbability(Part):
     """The clean probability w of every pair, by a mixture over each network's losses (NCR).
 
-    State: `clean_probability`, (networks, n_pairs), w of network k for every pair; 1 until the first pass.
+    State: `clean_probability`, (networks, n_pairs), w of network k for every pair; 1 until the first pass; `loss`,
+    (networks, n_pairs), the loss that it was fitted to, NaN until then.
     """
 
     def begin(self, setting: Setting, state: dict[str, Array]) -> None:
         """Let every pair start as clean."""
         super().begin(setting, state)
-        state["clean_probability"] = self.per_pair(1)
+        state["clean_probability"], state["loss"] = self.per_pair(1), self.per_pair(np.nan)
 
     def observe(self, seen: Observation) -> dict[str, Tensor]:
         """Return the loss by which pairs are divided."""
@@ -35,6 +36,7 @@ class CleanProbability(Part):
             loss = np.asarray(noted["loss"], np.float32)
             mixture = fit_mixture(loss, self.setting.seed)
             self.state["clean_probability"][k, self.setting.ids] = mixture.low(loss)
+            self.state["loss"][k, self.setting.ids] = loss
 
     def facts(self) -> dict[str, float]:
         """Return the estimated share of mismatched pairs."""

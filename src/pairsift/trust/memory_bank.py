@@ -61,12 +61,16 @@ class MemoryBank(CleanProbability):
                 self.state[side][k, ids] = ids[nearest_clean(noted[side], items, clean, self.self_match)]
 
     def facts(self) -> dict[str, float]:
-        """Return the estimated share of mismatched pairs; once there is a bank, how many reach tau and are in it."""
+        """Return the estimated share of mismatched pairs; once there is a bank, its size and purity."""
         ids = self.setting.ids
         if (self.state["by_image"][:, ids] < 0).any():
             return super().facts()
         passed = float((self.state["clean_probability"][:, ids] >= self.threshold).mean())
-        return {**super().facts(), "reach_threshold": passed, "bank_share": max(passed, self.least)}
+        facts = {**super().facts(), "reach_threshold": passed, "bank_share": max(passed, self.least)}
+        if self.setting.matched is not None:
+            banked = np.stack([self.state[side][:, ids] for side in SIDES])
+            facts["bank_purity"] = float(self.setting.matched[banked].mean())
+        return facts
 
     def pairs(self, side: str, ids: Ints, network: int) -> Ints:
         """Return ids of the bank pairs of these pairs on one side, as the network trains by them, (len(ids),)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 from pydantic import PrivateAttr
@@ -18,7 +19,12 @@ class Part(Options):
 
     Its state is named arrays of shape (networks, n_pairs, ...) or (networks, n_images, ...). They lie in the method's
     `state` beside those of the method's other parts, so that the loop saves them with every checkpoint.
+
+    Attributes:
+        per_image: Names of its arrays that have a row per image.
     """
+
+    per_image: ClassVar[tuple[str, ...]] = ()
 
     _state: dict[str, Array] = PrivateAttr(default_factory=dict)
     _setting: Setting = PrivateAttr()

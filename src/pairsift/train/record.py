@@ -1,0 +1,68 @@
+"""What a method thinks of every pair, kept so that figures can be drawn of it: at the end, and epoch by epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pairsift.arrays import Array, Bools, Floats, Ints
+from pairsift.errors import writing
+
+BINS = 20
+
+
+def epoch_summary(values: Mapping[str, Array], matched: Bools | None) -> dict[str, dict[str, object]]:
+    """Return the mean and a histogram of every array, over networks and pairs; the truth parts the pairs in two.
+
+    Args:
+        values: By name an array of one number per network and training pair, (networks, n); ids are left out.
+        matched: Whether each training pair truly matches, (n,); None where nobody knows.
+
+    Returns:
+        By name: `edges` of the 20 bins, then for `all`, and with the truth for `matching` and `mismatched`, the
+        `mean` (None of no pairs) and the `counts` of the bins. Values that are not finite are left out.
+    """
+    values = {name: array for name, array in values.items() if np.issubdtype(array.dtype, np.floating)}
+    groups = {"all": np.ones(len(next(iter(values.values()))[0]), np.bool_)} if values else {}
+    if matched is not None and groups:
+        groups |= {"matching": matched, "mismatched": ~matched}
+    return {name: _summary(np.asarray(array, np.float64), groups) for name, array in values.items()}
+
+
+def _summary(values: Array, groups: Mapping[str, Bools]) -> dict[str, object]:
+    finite = np.isfinite(values)
+    low, high = (float(values[finite].min()), float(values[finite].max())) if finite.any() else (0.0, 1.0)
+    edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
+    summary: dict[str, object] = {"edges": [round(edge, 6) for edge in edges.tolist()]}
+    for group, members in groups.items():
+        chosen = values[:, members][finite[:, members]]
+        counts = np.histogram(chosen, edges)[0].tolist()
+        summary[group] = {"mean": float(chosen.mean()) if len(chosen) else None, "counts": counts}
+    return summary
+
+
+def write_state(path: Path, ids: Ints, values: Mapping[str, Array], matched: Bools | None) -> None:
+    """Write the last value of every array for every training pair: columns `pair`, then `<name>_<network>`.
+
+    Args:
+        path: The Parquet file; a reader sees the old one or the new one.
+        ids: The training pairs, (n,).
+        values: By name an array of one number per network and training pair, (networks, n).
+        matched: Whether each training pair truly matches, (n,); None where nobody knows.
+
+    Raises:
+        WriteError: The file cannot be written.
+    """
+    columns: dict[str, Ints | Bools | Floats] = {"pair": ids}
+    if matched is not None:
+        columns["truly_matching"] = matched
+    for name, array in values.items():
+        columns |= {f"{name}_{k}": row for k, row in enumerate(array)}
+    part = path.with_name(f".{path.name}.part")
+    with writing(path):
+        pq.write_table(pa.table(columns), part)
+        part.replace(path)
