@@ -48,7 +48,7 @@ COLLECTIONS = (
     "scenes-1600",
 )
 LANGUAGES = ("de", "fr", "es", "ru", "ar", "hi", "ja", "zh", "fi", "el")
-MARK, END = "<!-- verdicts table -->", "<!-- end -->"  # of the table in a page
+MARK, RECALL_MARK, END = "<!-- verdicts table -->", "<!-- recall table -->", "<!-- end -->"  # of tables in a page
 KEY = ("kind", "collection", "noise", "where", "seed", "method")
 
 
@@ -81,8 +81,10 @@ def main() -> None:
                     chosen.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
     chosen.json.with_suffix(".md").write_text(page(rows))
     for one in chosen.pages:
-        before, _, rest = one.read_text().partition(MARK)
-        one.write_text(f"{before}{MARK}\n{summary(rows)}\n{END}{rest.partition(END)[2]}")
+        for mark, table in ((MARK, summary(rows)), (RECALL_MARK, recall_summary(rows))):
+            before, found, rest = one.read_text().partition(mark)
+            if found:
+                one.write_text(f"{before}{mark}\n{table}\n{END}{rest.partition(END)[2]}")
 
 
 def records(collection: str, data: Path, seed: int, place: Path) -> list[Record]:
@@ -342,6 +344,29 @@ def summary(rows: list[Row]) -> str:
             else:
                 line.append(mean(group, "flagged", ".1%"))
         lines.append("| " + " | ".join(line) + " |")
+    return "\n".join(lines)
+
+
+def recall_summary(rows: list[Row]) -> str:
+    """Collections by noise: recall of the default, that of `plain` in brackets, over the seeds that both have."""
+    order = {name: place for place, name in enumerate(COLLECTIONS)}
+    both: dict[str, dict[str, dict[int, dict[str, float]]]] = {}
+    for row in rows:
+        if row["kind"] == "recall" and row["method"] in ("crossfit", "plain"):
+            noise = f"{row['noise']:.0%}" + (" of train" if row["where"] == "train" else "")
+            seeds = both.setdefault(row["collection"], {}).setdefault(noise, {})
+            seeds.setdefault(row["seed"], {})[row["method"]] = row["rsum"]
+    noises = sorted({noise for cells in both.values() for noise in cells}, key=lambda noise: (len(noise), noise))
+    lines = ["| " + " | ".join(["collection", *noises]) + " |", "|---" * (1 + len(noises)) + "|"]
+    for collection in sorted(both, key=lambda name: order.get(name, 99)):
+        cells = []
+        for noise in noises:
+            runs = [run for run in both[collection].get(noise, {}).values() if len(run) == 2]
+            ours, plain = (
+                format(sum(run[m] for run in runs) / max(1, len(runs)), ".0f") for m in ("crossfit", "plain")
+            )
+            cells.append(f"{ours} ({plain})" + (f", {len(runs)} seeds" if len(runs) > 1 else "") if runs else "")
+        lines.append(f"| `{collection}` | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 

@@ -20,7 +20,7 @@ def configured(options):
     return from_tree(tree_of(options))
 
 
-def fit(source, options=None, progress=False):
+def fit(source, options=None, progress=True):
     given = {"source": str(source), **(options or {})}
     resume, overwrite = given.pop("resume", False), given.pop("overwrite", False)
     return fit_config(configured(given), resume, overwrite, progress)
