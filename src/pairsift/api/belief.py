@@ -18,6 +18,7 @@ from pairsift.api.prepare import Prepared
 from pairsift.api.vectors import beside, evidence_vectors, rows_of
 from pairsift.encode import Features, Items
 from pairsift.errors import InputError, writing
+from pairsift.files import write_parquet
 from pairsift.loss.ranking import InfoNCE
 from pairsift.match.two_tower import TwoTower
 from pairsift.methods.crossfit import Crossfit
@@ -105,13 +106,8 @@ class Believer:
 
     def _believe(self, fold: Ints | None, networks: Networks | None) -> Belief:
         belief = believe(self.judged, self.seed, fold, networks)
-        path = self.folder / TRUST
-        part = path.with_name(f".{path.name}.part")
         columns = {"pair": self.ids, "fold": belief.fold, "match_probability": belief.probability}
-        table = pa.table({**columns, **belief.detectors})
-        with writing(path):
-            pq.write_table(table, part)
-            part.replace(path)
+        write_parquet(self.folder / TRUST, pa.table({**columns, **belief.detectors}))
         return belief
 
     def _kept_folds(self) -> Ints:

@@ -38,14 +38,13 @@ from pairsift.api.prepare import (
     matcher_factory,
     prepare,
     skipped_line,
-    write_json,
     write_skipped,
-    write_text,
 )
 from pairsift.api.run import Run
 from pairsift.audit import write_division
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError, WriteError, writing
+from pairsift.files import is_partial, write_json, write_text
 from pairsift.loss.ranking import Hinge, InfoNCE
 from pairsift.match.base import Matcher
 from pairsift.methods.base import Method, Sorting
@@ -171,7 +170,7 @@ def claim(folder: Path, config: Config, resume: bool, overwrite: bool) -> None:
     elif old.exists():
         with writing(folder):
             shutil.rmtree(folder)
-    elif folder.is_file() or (folder.is_dir() and any(file.name != f".{CONFIG}.part" for file in folder.iterdir())):
+    elif folder.is_file() or (folder.is_dir() and not all(is_partial(file, old) for file in folder.iterdir())):
         raise InputError(f"{folder} holds other things: give another --out")
 
 

@@ -14,10 +14,11 @@ from pairsift.api.config import Config, from_tree
 from pairsift.api.fit import begin, claim, facts_of
 from pairsift.api.folder import LOG, METRICS, VOCABULARY, weights
 from pairsift.api.numbering import check_numbering, run_numbering
-from pairsift.api.prepare import text_name, write_json, write_text
+from pairsift.api.prepare import text_name
 from pairsift.api.run import Run
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError
+from pairsift.files import write_json, write_text
 from pairsift.pairs import load
 from pairsift.train.checkpoint import write_tensors
 from pairsift.train.published import DATA_SIZES, Published, read_published

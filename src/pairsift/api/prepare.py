@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import inspect
-import json
 import logging
 import sys
 from collections.abc import Callable, Mapping
@@ -39,6 +38,7 @@ from pairsift.encode import (
 from pairsift.encode.encoder import TextEncoder
 from pairsift.encode.front import Front
 from pairsift.errors import InputError, writing
+from pairsift.files import replacing
 from pairsift.match import MATCHERS, Matcher
 from pairsift.options import Options
 from pairsift.pairs import Changes, Noise, Pairs, inject, load, merge, read_index, read_kept, unchanged
@@ -278,7 +278,11 @@ def matcher_sizes(config: Config, prepared: Prepared) -> dict[str, int | None]:
 
 def write_skipped(pairs: Pairs, path: Path) -> None:
     """Write what was left out and why: columns where, reason, pair. No text is a formula to a spreadsheet."""
-    with writing(path), path.open("w", newline="", encoding="utf-8", errors="replace") as stream:
+    with (
+        writing(path),
+        replacing(path) as part,
+        part.open("w", newline="", encoding="utf-8", errors="replace") as stream,
+    ):
         writer = csv.writer(stream)
         writer.writerow(("where", "reason", "pair"))
         for skip in pairs.skipped:
@@ -292,23 +296,3 @@ def skipped_line(pairs: Pairs, path: Path) -> str:
     first = pairs.skipped[0]
     one = one_line(f"{first.where}: {first.reason}", 200)
     return f"{pairs.n_skipped:,} of {len(pairs):,} pairs were skipped, the first: {one}; the whole list: {path}"
-
-
-def write_text(path: Path, content: str) -> None:
-    """Write a text so that a reader sees the old file or the new one.
-
-    Raises:
-        WriteError: It cannot be written.
-    """
-    part = path.with_name(f".{path.name}.part")
-    with writing(path):
-        try:
-            part.write_text(content, encoding="utf-8")
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
-
-
-def write_json(path: Path, content: object) -> None:
-    """Write JSON so that a reader sees the old file or the new one."""
-    write_text(path, json.dumps(content, indent=2) + "\n")

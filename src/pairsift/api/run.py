@@ -25,7 +25,6 @@ from pairsift.api.prepare import (
     matcher_sizes,
     reopen,
     text_name,
-    write_json,
     write_skipped,
 )
 from pairsift.api.search import Search, make_index
@@ -43,6 +42,7 @@ from pairsift.audit import (
 from pairsift.audit.suggest import suggest
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError, WriteError
+from pairsift.files import write_json
 from pairsift.match import Matcher
 from pairsift.pairs import SPLITS
 from pairsift.pairs.pairs import Ints

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping
 from importlib.resources import files
@@ -18,7 +17,7 @@ from pairsift.audit.report_cards import pair_sections
 from pairsift.audit.report_findings import Findings
 from pairsift.audit.report_parts import Tree, lookup, number, percent, text
 from pairsift.audit.table import PAIRS_FILE, SUSPECTS_FILE, kinds
-from pairsift.errors import writing
+from pairsift.files import write_text
 from pairsift.pairs.pairs import JUDGED, Pairs
 
 
@@ -57,13 +56,7 @@ def write_report(
         body="\n".join(filter(None, _body(findings, config, page))),
         footer=f"All judged pairs are in {PAIRS_FILE}, the flagged ones in {SUSPECTS_FILE}.",
     )
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    with writing(path):
-        try:
-            part.write_text(content, encoding="utf-8", newline="\n")
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+    write_text(path, content)
 
 
 def _body(findings: Findings, config: Tree, page: int) -> list[str]:

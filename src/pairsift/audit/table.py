@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from pairsift.audit.spreadsheet import harmless_table
 from pairsift.errors import writing
+from pairsift.files import replacing, write_parquet
 from pairsift.pairs.pairs import Ints, Pairs
 from pairsift.retrieve.ranks import FloatArray
 
@@ -108,14 +108,16 @@ def write_tables(table: pa.Table, folder: Path) -> None:
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     flagged = harmless_table(suspects(table))
-    _atomically(folder / PAIRS_FILE, lambda path: pyarrow.parquet.write_table(table, path))
-    _atomically(folder / SUSPECTS_FILE, lambda path: pyarrow.csv.write_csv(flagged, path))
+    write_parquet(folder / PAIRS_FILE, table)
+    path = folder / SUSPECTS_FILE
+    with writing(path), replacing(path) as part:
+        pyarrow.csv.write_csv(flagged, part)
 
 
 def write_division(ids: Ints, verdicts: list[str], folder: Path) -> None:
-    """Writes `division.parquet`: the class, `verdict`, that a method put each training pair, `pair`, into."""
+    """Write `division.parquet`: the class, `verdict`, that a method put each training pair, `pair`, into."""
     table = pa.table({"pair": np.asarray(ids, np.int64), "verdict": verdicts})
-    _atomically(folder / DIVISION_FILE, lambda path: pyarrow.parquet.write_table(table, path))
+    write_parquet(folder / DIVISION_FILE, table)
 
 
 def worded(ids: Ints, is_mismatch: NDArray[np.bool_], folder: Path, given: bool = True) -> list[str]:
@@ -265,13 +267,3 @@ def _free(name: str, columns: dict[str, pa.Array], own: dict[str, list[str]]) ->
 def _booleans(table: pa.Table, name: str) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = table[name].to_numpy().astype(np.bool_)
     return found
-
-
-def _atomically(path: Path, write: Callable[[Path], None]) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    with writing(path):
-        try:
-            write(part)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from safetensors.torch import save_file
 
 from pairsift.encode.encoder import Array, digest, readable
 from pairsift.errors import InputError
+from pairsift.files import replacing
 
 if TYPE_CHECKING:
     from sklearn.feature_extraction.text import HashingVectorizer
@@ -92,10 +92,9 @@ class NgramEncoder:
 
     def save(self, path: Path) -> None:
         """Write the fitted encoder atomically: a reader sees either the old file or the new file."""
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
         facts = {"format": "pairsift ngrams", "shortest": str(self.lengths[0]), "longest": str(self.lengths[1])}
-        save_file({"projection": torch.from_numpy(self._stored)}, part, facts)
-        part.replace(path)
+        with replacing(path) as part:
+            save_file({"projection": torch.from_numpy(self._stored)}, part, facts)
 
     @classmethod
     def load(cls, path: Path) -> NgramEncoder:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 from threading import Lock
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairsift.encode.store import Entry
+from pairsift.files import replacing
 
 MARK = 16  # bytes of the hash that identifies the content of a file
 
@@ -65,12 +65,6 @@ class KnownImages:
 
 
 def write_marks(entry: Entry, marks: NDArray[np.uint8]) -> None:
-    """Write the marks of an entry's rows beside the entry, (n, 16)."""
-    path = entry.values.with_suffix(".marks")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            np.save(file, marks)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    """Write the marks of an entry's rows beside the entry, (n, 16); the entry's lock is held."""
+    with replacing(entry.values.with_suffix(".marks"), locked=True) as part, part.open("wb") as file:
+        np.save(file, marks)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairsift.encode.features import Table
+from pairsift.files import replacing
 from pairsift.pairs.pairs import Ints
 
 CHECKPOINT_SECONDS = 5.0  # a kill loses at most this much work
@@ -248,19 +249,9 @@ def _add(file: IO[bytes], values: NDArray[np.generic], so_far: tuple[int, int]) 
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file atomically: either the whole file appears, or no file.
-
-    The lock of the entry is held, so one temporary name is enough.
-    """
-    temporary = path.with_name(f"{path.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write a file atomically: either the whole file appears, or no file; the entry's lock is held."""
+    with replacing(path, durable=True, locked=True) as part:
+        part.write_bytes(data)
 
 
 def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:

@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 
 from pairsift.cache_folder import default_cache
 from pairsift.errors import InputError
+from pairsift.files import replacing
 
 INDEX = "index.txt"
 MODIFIED = 946_684_800  # seconds; equal for all files, because cached features depend on the modification time
@@ -104,17 +105,13 @@ class Store:
         Unless `replace` is True, an existing file of the same size is kept.
         """
         target = self.folder / name
-        part = target.with_name(f".{target.name}.{os.getpid()}")
         try:
             if not replace and target.exists() and target.stat().st_size == len(data):
                 return
             target.parent.mkdir(parents=True, exist_ok=True)
-            try:
+            with replacing(target) as part:
                 part.write_bytes(data)
                 os.utime(part, (MODIFIED, MODIFIED))
-                part.replace(target)
-            finally:
-                part.unlink(missing_ok=True)
         except OSError as error:
             said = error.strerror or str(error)
             raise InputError(

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pairsift.errors import InputError, writing
+from pairsift.errors import InputError
+from pairsift.files import write_parquet
 from pairsift.pairs.pairs import Ints, Pairs
 
 
@@ -74,13 +75,7 @@ def write_kept(pairs: Pairs, split: NDArray[np.str_], path: Path) -> None:
         }
     )
     table = table.replace_schema_metadata({"shape": feature_shape(pairs)})
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    with writing(path):
-        try:
-            pq.write_table(table, part)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+    write_parquet(path, table)
 
 
 def read_kept(path: Path) -> Kept | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from pairsift.arrays import Array
 from pairsift.errors import InputError, writing
+from pairsift.files import replacing
 
 if TYPE_CHECKING:  # methods take seconds to import, and whoever reads weights needs none
     from pairsift.steps import Network
@@ -27,16 +27,9 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, objec
     Raises:
         WriteError: The file cannot be written; what was there stays.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    with writing(path):
-        try:
-            save_file(whole, part, {"facts": json.dumps(facts or {})})
-            with part.open("rb") as stream:
-                os.fsync(stream.fileno())
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+    with writing(path), replacing(path, durable=True) as part:
+        save_file(whole, part, {"facts": json.dumps(facts or {})})
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:

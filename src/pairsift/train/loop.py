@@ -19,7 +19,8 @@ from pairsift.arrays import Array, Bools, Ints
 from pairsift.encode.features import Features
 from pairsift.encode.parallel import prefetched
 from pairsift.encode.progress import progress
-from pairsift.errors import InputError, writing
+from pairsift.errors import InputError
+from pairsift.files import write_text
 from pairsift.loss.ranking import RankingLoss
 from pairsift.match.base import Matcher
 from pairsift.methods.base import Method
@@ -261,9 +262,7 @@ class Trainer:
         self._saved = time.monotonic()
 
     def _write_log(self) -> None:
-        path = self.job.folder / "log.jsonl"
-        with writing(path):
-            path.write_text("".join(json.dumps(line) + "\n" for line in self.log))
+        write_text(self.job.folder / "log.jsonl", "".join(json.dumps(line) + "\n" for line in self.log))
 
     def _load(self) -> None:
         """Go back to the moment of the checkpoint."""

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pairsift.arrays import Array, Bools, Floats, Ints
-from pairsift.errors import writing
+from pairsift.files import write_parquet
 
 BINS = 20
 
@@ -62,7 +61,4 @@ def write_state(path: Path, ids: Ints, values: Mapping[str, Array], matched: Boo
         columns["truly_matching"] = matched
     for name, array in values.items():
         columns |= {f"{name}_{k}": row for k, row in enumerate(array)}
-    part = path.with_name(f".{path.name}.part")
-    with writing(path):
-        pq.write_table(pa.table(columns), part)
-        part.replace(path)
+    write_parquet(path, pa.table(columns))

@@ -1,0 +1,129 @@
+"""Files that a reader sees whole, whatever becomes of their writer."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from pairsift import files
+from pairsift.errors import WriteError
+from pairsift.files import is_partial, replacing, write_json, write_parquet, write_text
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from pairsift.files import replacing
+with replacing(Path(sys.argv[1]), locked=sys.argv[2] == "locked") as part:
+    part.write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "a file.txt"
+    path.write_text("old")
+    return path
+
+
+def names(path):
+    return sorted(file.name for file in path.parent.iterdir())
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_the_old_file_is_there_until_the_new_one_is_whole(path, locked):
+    with replacing(path, locked=locked) as part:
+        part.write_text("n")
+        assert path.read_text() == "old"
+        part.write_text("new")
+        assert path.read_text() == "old" and part.parent == path.parent
+    assert path.read_text() == "new" and names(path) == [path.name]
+
+
+@pytest.mark.parametrize("error", [KeyError, OSError, KeyboardInterrupt])
+def test_a_block_that_raises_leaves_the_old_file_alone(path, error):
+    with pytest.raises(error), replacing(path) as part:
+        part.write_text("half")
+        raise error
+    assert path.read_text() == "old" and names(path) == [path.name]
+
+
+def test_two_writers_at_once_do_not_meet(path):
+    with replacing(path) as first:
+        first.write_text("first")
+        with replacing(path) as second:
+            assert not second.exists()
+            second.write_text("second")
+        assert path.read_text() == "second"
+    assert path.read_text() == "first" and names(path) == [path.name]
+
+
+@pytest.mark.parametrize("lock", ["open", "locked"])
+def test_a_killed_writer_is_in_nobodys_way(path, lock):
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path), lock], check=False)
+    assert done.returncode == -signal.SIGKILL and path.read_text() == "old"
+    (left,) = (file for file in path.parent.iterdir() if file != path)
+    assert is_partial(left, path) and left.read_bytes() == b"half"
+    with replacing(path, locked=lock == "locked") as part:
+        part.write_text("new")
+    assert path.read_text() == "new"
+    assert names(path) == ([path.name] if lock == "locked" else sorted([path.name, left.name]))
+
+
+def test_what_a_writer_leaves_is_known_by_its_name(path):
+    with replacing(path) as part, replacing(path, locked=True) as other:
+        part.touch()
+        other.touch()
+        assert is_partial(part, path) and is_partial(other, path)
+        assert not is_partial(part, path.with_name("a")) and not is_partial(part, path.parent / "sub" / path.name)
+    assert not is_partial(path.with_name(f".{path.name}.bak"), path)
+    assert not is_partial(path, path) and not is_partial(path.with_name(f"{path.name}.part"), path)
+
+
+def test_durable_bytes_are_on_the_disk_before_they_count(path, monkeypatch):
+    synced = []
+
+    def fsync(number):
+        synced.append((os.fstat(number).st_size, path.read_text()))
+
+    monkeypatch.setattr(files.os, "fsync", fsync)
+    with replacing(path, durable=True) as part:
+        part.write_text("longer")
+    assert synced == [(6, "old")] and path.read_text() == "longer"
+    with replacing(path) as part:
+        part.write_text("again")
+    assert len(synced) == 1
+
+
+def test_texts_and_json_are_written_as_they_are(path):
+    write_text(path, "é\nline\r\nend")
+    assert path.read_bytes() == "é\nline\r\nend".encode()
+    write_json(path, {"a": [1, None]})
+    assert json.loads(path.read_text()) == {"a": [1, None]} and path.read_text().endswith("}\n")
+    assert names(path) == [path.name]
+
+
+def test_a_table_comes_back(path):
+    table = pa.table({"pair": [1, 2], "caption": ["a", None]})
+    write_parquet(path, table)
+    assert pyarrow.parquet.read_table(path).equals(table) and names(path) == [path.name]
+
+
+@pytest.mark.parametrize("write", [write_text, write_json, lambda path, _: write_parquet(path, pa.table({"a": [1]}))])
+def test_what_cannot_be_written_is_one_line(path, write):
+    inside = path / "run.json"
+    with pytest.raises(WriteError) as caught:
+        write(inside, "text")
+    assert str(caught.value).startswith(f"{inside}: cannot be written (") and "\n" not in str(caught.value)
+    assert path.read_text() == "old" and names(path) == [path.name]
+
+
+def test_a_text_that_cannot_be_encoded_is_no_error_of_the_disk(path):
+    with pytest.raises(UnicodeEncodeError):
+        write_text(path, "\udcff")
+    assert path.read_text() == "old" and names(path) == [path.name]
