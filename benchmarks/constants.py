@@ -20,10 +20,10 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 import verdicts as bench
-from pairsift.api.belief import Believer
-from pairsift.api.config import configure
-from pairsift.api.options import EncodeOptions
-from pairsift.api.prepare import prepare
+from pairsift.encode.options import EncodeOptions
+from pairsift.runs.belief import Believer
+from pairsift.runs.config import configure
+from pairsift.runs.prepare import prepare
 from pairsift.train.options import TrainOptions
 from pairsift.trust.crossfit import make_folds
 from pairsift.trust.heldout import Judged, _believe

@@ -22,9 +22,9 @@ import torch
 
 from flickr8k import page
 from option_names import tree
-from pairsift.api.config import Config, from_tree
-from pairsift.api.prepare import Prepared, matcher_factory, prepare
 from pairsift.methods import METHODS
+from pairsift.runs.config import Config, from_tree
+from pairsift.runs.prepare import Prepared, matcher_factory, prepare
 from pairsift.train.loop import Job, Trainer
 
 PLAIN = ("plain", "oracle", "crossfit")  # steps of which are those of plain training

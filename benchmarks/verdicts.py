@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from pairsift.api.belief import Believer
-from pairsift.api.config import Config, configure
-from pairsift.api.fit import fit
-from pairsift.api.options import EncodeOptions
-from pairsift.api.prepare import Prepared, prepare
+from pairsift.encode.options import EncodeOptions
 from pairsift.pairs import write_scenes
 from pairsift.retrieve.codes import evaluate
+from pairsift.runs.belief import Believer
+from pairsift.runs.config import Config, configure
+from pairsift.runs.fit import fit
+from pairsift.runs.prepare import Prepared, prepare
 from pairsift.train.options import TrainOptions
 
 Row = dict[str, Any]

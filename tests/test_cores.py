@@ -139,12 +139,12 @@ def spins_of(code: str, **variables: str) -> set[str]:
 
 
 def test_openmp_is_told_before_it_is_loaded():
-    assert spins_of("import pairsift.api.fit") in ({"1000"}, {"0"})  # what GNU and what LLVM say
+    assert spins_of("import pairsift.runs.fit") in ({"1000"}, {"0"})  # what GNU and what LLVM say
     assert spins_of("import pairsift, torch", GOMP_SPINCOUNT="17", KMP_BLOCKTIME="17") == {"17"}
 
 
 def test_torch_imported_before_goes_on_without_a_word():
-    done = child("import torch, pairsift, pairsift.api.fit; print(torch.ones(3).sum())")
+    done = child("import torch, pairsift, pairsift.runs.fit; print(torch.ones(3).sum())")
     assert done.stdout == "tensor(3.)\n" and done.stderr == ""
 
 
@@ -184,7 +184,7 @@ def test_a_fit_has_its_threads_before_it_encodes(tmp_path, monkeypatch, threads)
         seen.append(torch.get_num_threads())
         raise InputError("enough")
 
-    monkeypatch.setattr("pairsift.api.fit.prepare", prepare)
+    monkeypatch.setattr("pairsift.runs.fit.prepare", prepare)
     for wanted in (0, 3):
         torch.set_num_threads(5)
         with pytest.raises(InputError, match="enough"):

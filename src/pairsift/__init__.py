@@ -8,26 +8,26 @@ from pairsift.registry import exported
 let_threads_sleep()  # before anything imports torch, numpy or scikit-learn
 
 if TYPE_CHECKING:
-    from pairsift.api.fit import fit as fit
-    from pairsift.api.options import DataOptions as DataOptions
-    from pairsift.api.options import EncodeOptions as EncodeOptions
-    from pairsift.api.register import register as register
-    from pairsift.api.run import Run as Run
-    from pairsift.api.run import open_run as open_run
+    from pairsift.encode.options import EncodeOptions as EncodeOptions
     from pairsift.errors import InputError as InputError
+    from pairsift.pairs.options import DataOptions as DataOptions
     from pairsift.pairs.readers import load as load
+    from pairsift.runs.fit import fit as fit
+    from pairsift.runs.register import register as register
+    from pairsift.runs.run import Run as Run
+    from pairsift.runs.run import open_run as open_run
     from pairsift.train.options import TrainOptions as TrainOptions
 
 _MODULES = {
-    "DataOptions": "api.options",
-    "EncodeOptions": "api.options",
+    "DataOptions": "pairs.options",
+    "EncodeOptions": "encode.options",
     "InputError": "errors",
-    "Run": "api.run",
+    "Run": "runs.run",
     "TrainOptions": "train.options",
-    "fit": "api.fit",
+    "fit": "runs.fit",
     "load": "pairs.readers",
-    "open_run": "api.run",
-    "register": "api.register",
+    "open_run": "runs.run",
+    "register": "runs.register",
 }
 __all__ = list(_MODULES)
 __getattr__ = exported(__name__, _MODULES)

@@ -8,8 +8,8 @@ import torch
 
 from pairsift.audit import suggest as module
 from pairsift.audit.suggest import suggest
-from pairsift.match import TwoTower
 from pairsift.match.base import Codes, unit
+from pairsift.match.two_tower import TwoTower, TwoTowerOptions
 from pairsift.retrieve.bank import Bank
 from pairsift.retrieve.codes import Gallery
 
@@ -19,7 +19,7 @@ OWNER = np.array([0, 0, 1, 2, 2, 2, 3, 5, 6, 6])  # image 4 has no caption
 def make_gallery(n_images: int, owner: np.ndarray, noise: float | np.ndarray = 0.8, dim: int = 24, seed: int = 0):
     """Two networks' codes; captions of an image lie near it. Returns the gallery."""
     rng = np.random.default_rng(seed)
-    matchers = [TwoTower(4, 4, dim=dim, hidden=4, temperature=0.1) for _ in range(2)]
+    matchers = [TwoTower(4, 4, TwoTowerOptions(dim=dim, hidden=4, temperature=0.1)) for _ in range(2)]
     images, texts = [], []
     for _ in matchers:
         base = rng.normal(size=(n_images, dim))

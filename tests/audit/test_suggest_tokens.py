@@ -8,7 +8,7 @@ import torch
 
 from pairsift.audit import suggest as module
 from pairsift.audit.suggest import suggest
-from pairsift.match import Codes, unit
+from pairsift.match.base import Codes, unit
 from pairsift.retrieve.bank import Bank
 from pairsift.retrieve.codes import Gallery
 from token_helpers import make_matchers

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import ablations
 from option_names import flag, present
-from pairsift.api.config import flattened
+from pairsift.runs.config import flattened
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 

@@ -9,9 +9,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import epochs
-from pairsift.api.config import from_tree
 from pairsift.loss.ranking import InfoNCE
 from pairsift.methods import METHODS
+from pairsift.runs.config import from_tree
 from pairsift.steps import Setting
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from pairsift.api.config import Config, from_tree
 from pairsift.cli.fit import FitCommand
+from pairsift.runs.config import Config, from_tree
 
 
 def typed(words: Iterable[str]) -> Config:

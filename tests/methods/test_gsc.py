@@ -7,10 +7,10 @@ import pytest
 import torch
 from method_helpers import IMAGE_OF, SETTING, Tiny, batch_of, make_networks
 
-from pairsift.api.config import flattened, from_tree
 from pairsift.errors import InputError
 from pairsift.loss.ranking import Hinge, InfoNCE
 from pairsift.methods import GSC
+from pairsift.runs.config import flattened, from_tree
 from pairsift.steps import Phase
 from pairsift.train.schedule import learning_rate
 from pairsift.trust.mixture import fit_mixture

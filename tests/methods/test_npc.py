@@ -8,12 +8,12 @@ import pytest
 import torch
 from method_helpers import IMAGE_OF, SETTING, batch_of, make_networks
 
-from pairsift.api.config import flattened
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
 from pairsift.loss.ranking import Hinge, InfoNCE
 from pairsift.match.two_tower import TwoTower, TwoTowerOptions
 from pairsift.methods import NPC
+from pairsift.runs.config import flattened
 from pairsift.steps import Batch, Network, Pairing, Phase, Setting, Term, not_negatives
 from pairsift.train.lookahead import after_step
 from pairsift.train.loop import decayed

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pairsift.api.config import flattened, from_tree
 from pairsift.loss.ranking import Hinge, InfoNCE
 from pairsift.methods import METHODS
+from pairsift.runs.config import flattened, from_tree
 from pairsift.train.schedule import learning_rate
 
 TRIPLET = Hinge(margin=0.2, negatives="hardest", base=10.0, reduction="sum")

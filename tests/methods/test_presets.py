@@ -2,10 +2,10 @@
 
 import pytest
 
-from pairsift.api.config import configure, flattened, from_tree
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS
 from pairsift.methods import METHODS, NCR, PC2, PCSR, Plain
+from pairsift.runs.config import configure, flattened, from_tree
 from pairsift.train.options import TrainOptions
 from pairsift.trust.captions import CaptionSearch
 from pairsift.trust.division import Division

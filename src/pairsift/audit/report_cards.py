@@ -7,13 +7,13 @@ from itertools import accumulate
 
 import numpy as np
 
+from pairsift.arrays import Ints
 from pairsift.audit import report_parts as parts
 from pairsift.audit.report_charts import NO_VERDICTS, THRESHOLD
 from pairsift.audit.report_findings import Findings
 from pairsift.audit.report_images import address, thumbnail
 from pairsift.audit.report_parts import LONGEST, Tree, section, text
 from pairsift.audit.table import SUSPECTS_FILE
-from pairsift.pairs.pairs import Ints
 
 FEW = 12  # cards of the least certain pairs, and of the lowest probabilities where no pair is flagged
 SUSPECTS = 600  # cards of flagged pairs, at most

@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pairsift.pairs.pairs import Ints
+from pairsift.arrays import Ints, Reals
 from pairsift.retrieve.codes import Block, Gallery
 
 CHUNK = 256  # images or captions in a block
 FITS = 0.1  # quantile of the believed pairs' evidence that a suggestion reaches
-Floats = NDArray[np.float64]
 
 
 def suggest(
@@ -78,13 +77,13 @@ class _Sums:
         coarse: log sum_I' exp(s(I', T)/tau) over the reference images, with s from the global vectors, (n_texts,).
     """
 
-    pairs: Floats
-    rows: Floats
-    others: Floats
-    columns: Floats
-    coarse: Floats
+    pairs: Reals
+    rows: Reals
+    others: Reals
+    columns: Reals
+    coarse: Reals
 
-    def evidence(self) -> Floats:
+    def evidence(self) -> Reals:
         """Return the evidence of every caption with its image, (n_texts,)."""
         return self.pairs - (self.rows + self.columns) / 2
 
@@ -125,7 +124,7 @@ def _sampled(gallery: Gallery, owner: Ints, images: Ints, captions: Ints) -> _Su
     return _Sums(pairs, np.logaddexp(pairs, rows[owner]), rows, columns, coarse)
 
 
-def _columns(block: Callable[[Ints], Block], images: Ints, scale: float) -> Floats:
+def _columns(block: Callable[[Ints], Block], images: Ints, scale: float) -> Reals:
     """Return the log-sum-exp over these images for each caption, (n_texts,)."""
     parts = [(torch.from_numpy(block(chunk)) * scale).logsumexp(0).double().numpy() for chunk in _chunks(images)]
     return np.asarray(np.logaddexp.reduce(parts), np.float64)

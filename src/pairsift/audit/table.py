@@ -14,10 +14,11 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from pairsift.arrays import Ints
 from pairsift.audit.spreadsheet import harmless_table
 from pairsift.errors import writing
 from pairsift.files import replacing, write_parquet
-from pairsift.pairs.pairs import Ints, Pairs
+from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.ranks import FloatArray
 
 PAIRS_FILE = "pairs.parquet"

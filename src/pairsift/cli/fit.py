@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairsift.api.early import check_source
-from pairsift.api.options import DataOptions, EncodeOptions
 from pairsift.cli.flags import Flag, flags_of, tree_of
+from pairsift.encode.options import EncodeOptions
 from pairsift.errors import InputError
 from pairsift.loss import RANKING_LOSSES
 from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
 from pairsift.options import similar
+from pairsift.pairs.options import DataOptions
+from pairsift.runs.early import check_source
 from pairsift.train.options import TrainOptions
 
 if TYPE_CHECKING:
-    from pairsift.api.config import Choices
+    from pairsift.runs.config import Choices
 
 FIRST = ("image_column", "caption_column", "image_folder", "noise", "text_encoder", "seed")  # shown by --help
 CHOSEN = {"method": "crossfit", "matcher": "two_tower"}
@@ -115,7 +116,7 @@ class FitCommand(click.Command):
 
     def _unknown(self, error: click.NoSuchOption, chosen: Choices) -> str:
         """Return what to say of an option of no chosen part."""
-        from pairsift.api.config import unknown_option
+        from pairsift.runs.config import unknown_option
 
         last = error.option_name.rpartition(".")[2]
         leaves = {flag.opts[0].rpartition(".")[2]: flag.opts[0] for flag in self.params if "." in flag.opts[0]}
@@ -150,7 +151,7 @@ class FitCommand(click.Command):
         if source is not None:
             tree["source"] = source
         if config is not None:
-            from pairsift.api.config import put_over, read_yaml
+            from pairsift.runs.config import put_over, read_yaml
 
             tree = put_over(read_yaml(Path(config)), tree)
         self.run(tree, resume, overwrite, quiet)
@@ -192,7 +193,7 @@ def choices_of(words: Sequence[str]) -> Choices:
     Raises:
         InputError: A name is unknown.
     """
-    from pairsift.api.config import Choices, read_yaml
+    from pairsift.runs.config import Choices, read_yaml
 
     given, _ = words_of(words, ())
     file = given.get("--config")

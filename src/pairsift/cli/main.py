@@ -118,10 +118,10 @@ def _line(error: InputError | click.ClickException) -> str:
 
 
 def _fit(tree: dict[str, Any], resume: bool, overwrite: bool, quiet: bool) -> None:
-    from pairsift.api.config import from_tree
-    from pairsift.api.fit import fit_config
-    from pairsift.api.folder import CONFIG
     from pairsift.cli.summary import print_summary
+    from pairsift.runs.config import from_tree
+    from pairsift.runs.fit import fit_config
+    from pairsift.runs.folder import CONFIG
 
     config = from_tree(tree)
     try:
@@ -142,10 +142,10 @@ def _fit(tree: dict[str, Any], resume: bool, overwrite: bool, quiet: bool) -> No
 @QUIET
 def demo(out: Path, images: int, noise: float, seed: int, quiet: bool) -> None:
     """Draw captioned scenes, mismatch 40% of them, train, and show what was found."""
-    from pairsift.api.fit import fit
-    from pairsift.api.options import DataOptions
     from pairsift.cli.summary import print_summary
     from pairsift.pairs import write_scenes
+    from pairsift.pairs.options import DataOptions
+    from pairsift.runs.fit import fit
 
     scenes = out.with_name(out.name + "-scenes")
     write_scenes(scenes, images, seed)
@@ -181,7 +181,7 @@ def import_checkpoint(
     Nothing in a file is run. Several files are one ensemble; SGR and SAF together make SGRAF. Then `pairsift evaluate
     RUN` gives the recall.
     """
-    from pairsift.api.importing import import_checkpoint as run_import
+    from pairsift.runs.importing import import_checkpoint as run_import
 
     options = {"vocabulary": vocabulary, "noise_index": noise_index, "cache": cache}
     run = run_import(files, data, out, options, overwrite, progress=not quiet)
@@ -206,11 +206,11 @@ def import_checkpoint(
 @QUIET
 def evaluate(run: str, source: str | None, split: str, folds: int, file: Path | None, quiet: bool) -> None:
     """Print a run's recall."""
-    from pairsift.api.folder import demand_finished
+    from pairsift.runs.folder import demand_finished
 
     demand_finished(Path(run))
-    from pairsift.api.run import Run
     from pairsift.cli.summary import recall_table
+    from pairsift.runs.run import Run
 
     recall = Run(run, source=source, progress=not quiet).evaluate(split, folds)
     print(recall_table({split: recall}))
@@ -225,11 +225,11 @@ def evaluate(run: str, source: str | None, split: str, folds: int, file: Path | 
 @QUIET
 def audit(run: str, source: str | None, worst: int, quiet: bool) -> None:
     """Judge a run's pairs again; write its table and its report."""
-    from pairsift.api.folder import demand_finished
+    from pairsift.runs.folder import demand_finished
 
     demand_finished(Path(run))
-    from pairsift.api.run import Run
     from pairsift.cli.summary import print_summary
+    from pairsift.runs.run import Run
 
     opened = Run(run, source=source, progress=not quiet)
     table = opened.audit()
@@ -249,15 +249,15 @@ def audit(run: str, source: str | None, worst: int, quiet: bool) -> None:
 @click.option("-k", type=int, default=10, show_default=True, help="How many images.")
 def search(run: str, query: str, source: str | None, k: int) -> None:
     """Find a run's images by a text."""
-    from pairsift.api.folder import demand_finished
+    from pairsift.runs.folder import demand_finished
 
     folder = Path(run)
     demand_finished(folder)
-    from pairsift.api.search import Search
+    from pairsift.runs.search import Search
 
     index = Search.open(folder, source)
     if index is None:
-        from pairsift.api.run import Run
+        from pairsift.runs.run import Run
 
         images = Run(folder, source=source).search(query, k)
     else:

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pairsift.arrays import Bools, Ints
 from pairsift.cache_folder import default_cache
 from pairsift.encode.decode import BadImage, open_image
 from pairsift.encode.encoder import ImageEncoder, TextEncoder, digest
@@ -21,11 +22,9 @@ from pairsift.encode.progress import progress
 from pairsift.encode.reuse import MARK, KnownImages, mark_of, write_marks
 from pairsift.encode.store import Entry, Layout, Writer
 from pairsift.errors import InputError, WriteError
-from pairsift.pairs.pairs import SKIPPED, Ints, Pairs
+from pairsift.pairs.pairs import SKIPPED, Pairs
 
 CAPTIONS_AT_ONCE = 512
-
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pairsift.arrays import Ints
 from pairsift.encode.pixels import Pixels
 from pairsift.encode.stacked import Stacked
-from pairsift.pairs.pairs import Ints
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pairsift.arrays import Ints
 from pairsift.encode.encoder import MAX_TOKENS, Array, default_device, readable
 from pairsift.encode.hub import load, pooled
-from pairsift.pairs.pairs import Ints
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 _MINILM_TOKENS = 256  # the length that this model was made for

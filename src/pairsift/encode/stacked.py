@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pairsift.arrays import Ints
 from pairsift.errors import InputError
-from pairsift.pairs.pairs import Ints
 from pairsift.pairs.precomputed import Floats, Precomputed, open_rows
 
 AT_ONCE = 64  # rows per read, so that a gathered batch is not in memory twice

@@ -17,9 +17,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairsift.arrays import Ints
 from pairsift.encode.features import Table
 from pairsift.files import replacing
-from pairsift.pairs.pairs import Ints
 
 CHECKPOINT_SECONDS = 5.0  # a kill loses at most this much work
 _HEADER = 128  # bytes of the header of each .npy file written here

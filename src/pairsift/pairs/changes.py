@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from pairsift.arrays import Ints
 from pairsift.errors import InputError
 from pairsift.pairs.kept import Kept, feature_shape, folder_of
 from pairsift.pairs.match_rows import match_rows
-from pairsift.pairs.pairs import ADDED, SKIPPED, UNUSED, Ints, Noise, Pairs, Skip
+from pairsift.pairs.pairs import ADDED, SKIPPED, UNUSED, Noise, Pairs, Skip
 
 GONE = "is gone from the source"
 

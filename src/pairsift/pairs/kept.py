@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from pairsift.arrays import Ints
 from pairsift.errors import InputError
 from pairsift.files import write_parquet
-from pairsift.pairs.pairs import Ints, Pairs
+from pairsift.pairs.pairs import Pairs
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,10 @@ from itertools import count
 from pathlib import PurePath
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairsift.arrays import Bools, Ints
 from pairsift.pairs.kept import Kept
-from pairsift.pairs.pairs import Ints, Pairs
-
-Bools = NDArray[np.bool_]
+from pairsift.pairs.pairs import Pairs
 
 
 @dataclass(frozen=True)

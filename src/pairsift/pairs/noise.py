@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from pairsift.arrays import Ints
 from pairsift.errors import InputError
-from pairsift.pairs.pairs import Ints, Noise, Pairs
+from pairsift.pairs.pairs import Noise, Pairs
 
 GRANULARITIES = ("caption", "image")
 

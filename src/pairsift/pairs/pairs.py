@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pairsift.arrays import Ints
 from pairsift.pairs.precomputed import Precomputed
-
-Ints = NDArray[np.int64]
 
 SPLITS = ("train", "dev", "test")
 ADDED = "added"  # the pair came into the source after the run was made

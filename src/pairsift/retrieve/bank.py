@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pairsift.arrays import Ints
 from pairsift.encode.features import Items, Table
 from pairsift.encode.parallel import prefetched
 from pairsift.match.base import Codes, Matcher
-from pairsift.pairs.pairs import Ints
 
 ROWS, TOKENS = 1024, 2**12  # largest batch: number of items, and number of tokens with padding
 

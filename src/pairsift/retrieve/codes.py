@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pairsift.arrays import Ints
 from pairsift.encode.features import Features
 from pairsift.match.base import Matcher, products
-from pairsift.pairs.pairs import Ints, Pairs
+from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.bank import Bank, evaluating, sized
 from pairsift.retrieve.ranks import folded, ranks_by_view, recall
 from pairsift.retrieve.search import top

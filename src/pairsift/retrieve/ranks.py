@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairsift.arrays import Ints
 from pairsift.errors import InputError
-from pairsift.pairs.pairs import Ints
 
 FloatArray = NDArray[np.floating[Any]]
 Block = Callable[[Ints], FloatArray]

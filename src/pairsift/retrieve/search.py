@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from pairsift.arrays import Ints
 from pairsift.errors import InputError
-from pairsift.pairs.pairs import Ints
 from pairsift.retrieve.ranks import FloatArray
 
 CHUNK = 8192  # vectors scored at once

@@ -8,8 +8,9 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from pairsift.arrays import Reals
 from pairsift.trust.contrast import Evidence
-from pairsift.trust.crossfit import CrossFit, Reals
+from pairsift.trust.crossfit import CrossFit
 
 MOST = 40_000  # decoys that weights are fitted on at most
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pairsift.pairs.pairs import Ints
-from pairsift.trust.crossfit import CrossFit, Reals
+from pairsift.arrays import Ints, Reals
+from pairsift.trust.crossfit import CrossFit
 
 SCALE = 20.0  # inverse temperature of the references
 REFERENCES = 1024  # pairs that every image and caption of a fold is compared with at most

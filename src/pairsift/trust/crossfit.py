@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from pairsift.pairs.pairs import Ints
+from pairsift.arrays import Ints
 
 NEAR = 0.9  # cosine of two images' vectors, from which on they count as near-duplicates
 DECOYS = 20_000  # about how many decoys describe the evidence of mismatched pairs
 LARGEST = 0.1  # share of the images that near-duplicates of each other may make up; beyond it, each is by itself
 ROWS = 1024
 
-Reals = NDArray[np.float64]
 Vectors = NDArray[np.float32]
 
 

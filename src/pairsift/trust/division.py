@@ -18,13 +18,13 @@ class CleanProbability(Part):
     """The clean probability w of every pair, by a mixture over each network's losses (NCR).
 
     State: `clean_probability`, (networks, n_pairs), w of network k for every pair; 1 until the first pass; `loss`,
-    (networks, n_pairs), the loss that it was fitted to, NaN until then.
+    (networks, n_pairs), the loss that it was fitted to, 0 until then.
     """
 
     def begin(self, setting: Setting, state: dict[str, Array]) -> None:
         """Let every pair start as clean."""
         super().begin(setting, state)
-        state["clean_probability"], state["loss"] = self.per_pair(1), self.per_pair(np.nan)
+        state["clean_probability"], state["loss"] = self.per_pair(1), self.per_pair(0)
 
     def observe(self, seen: Observation) -> dict[str, Tensor]:
         """Return the loss by which pairs are divided."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pairsift.pairs.pairs import Ints
+from pairsift.arrays import Ints, Reals
 from pairsift.trust.combine import combine
 from pairsift.trust.contrast import Evidence
-from pairsift.trust.crossfit import CrossFit, Reals, Vectors, make_folds
+from pairsift.trust.crossfit import CrossFit, Vectors, make_folds
 from pairsift.trust.linear import linear_evidence
 from pairsift.trust.neighbours import neighbour_evidence, sibling_evidence
 from pairsift.trust.rate import Calibration, calibrate, decoy_quantile

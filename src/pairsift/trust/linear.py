@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pairsift.arrays import Reals
 from pairsift.trust.contrast import Codes, Evidence, contrast
-from pairsift.trust.crossfit import CrossFit, Reals, Vectors
+from pairsift.trust.crossfit import CrossFit, Vectors
 
 DIRECTIONS = 128
 RIDGE = 0.1  # share of the largest eigenvalue that is added to all

@@ -12,8 +12,6 @@ from sklearn.mixture import GaussianMixture
 
 from pairsift.errors import InputError
 
-Floats = NDArray[np.float32]
-
 
 @dataclass(frozen=True)
 class Mixture:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairsift.trust.mixture import Floats
+from pairsift.arrays import Floats
 
 
 def moving_average(now: Floats, before: Floats, momentum: float) -> Floats:

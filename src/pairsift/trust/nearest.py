@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairsift.pairs.pairs import Ints
-from pairsift.trust.mixture import Floats
+from pairsift.arrays import Floats, Ints
 
 CELLS = 2**24  # products held at once
 

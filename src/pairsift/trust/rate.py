@@ -10,9 +10,8 @@ from scipy.optimize import minimize
 from scipy.special import betaln, digamma, expit, logit
 from sklearn.isotonic import isotonic_regression
 
-from pairsift.pairs.pairs import Ints
+from pairsift.arrays import Ints, Reals
 from pairsift.trust.contrast import Evidence
-from pairsift.trust.crossfit import Reals
 
 BINS = 400
 LOWEST, HIGHEST = 0.1, 0.6  # quantiles of the decoys between which the largest rate is sought

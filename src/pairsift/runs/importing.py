@@ -10,18 +10,18 @@ from typing import Any
 
 from torch import Tensor
 
-from pairsift.api.config import Config, from_tree
-from pairsift.api.fit import begin, claim, facts_of
-from pairsift.api.folder import LOG, METRICS, VOCABULARY, weights
-from pairsift.api.numbering import check_numbering, run_numbering
-from pairsift.api.prepare import text_name
-from pairsift.api.run import Run
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError
 from pairsift.files import write_json, write_text
 from pairsift.pairs import load
+from pairsift.runs.config import Config, from_tree
+from pairsift.runs.fit import begin, claim, facts_of
+from pairsift.runs.folder import LOG, METRICS, VOCABULARY, weights
+from pairsift.runs.prepare import text_name
+from pairsift.runs.published import DATA_SIZES, Published, read_published
+from pairsift.runs.run import Run
+from pairsift.runs.vocabulary import check_numbering, run_numbering
 from pairsift.train.checkpoint import write_tensors
-from pairsift.train.published import DATA_SIZES, Published, read_published
 
 METHOD = "plain"  # which asks nothing of a network beside its matcher
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pairsift.api.prepare import Prepared
 from pairsift.encode import unknown_language
 from pairsift.pairs import Pairs
+from pairsift.runs.prepare import Prepared
 from pairsift.trust.heldout import FEWEST, TELLING, Belief
 
 WEAK = 0.85  # expected AUROC below which evidence is called weak

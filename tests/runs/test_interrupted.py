@@ -4,24 +4,26 @@ import shutil
 
 import pytest
 
-from pairsift.api import fit as module
 from pairsift.cli import main
-from pairsift.errors import WriteError
+from pairsift.errors import InputError, WriteError
+from pairsift.files import replacing
+from pairsift.runs import fit as module
+from pairsift.runs.folder import CONFIG
 from pairsift.train import checkpoint
 from pairsift.train.loop import Trainer
 
 pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
 
 MOMENTS = {
-    "reading": "pairsift.api.prepare.read_source",
+    "reading": "pairsift.runs.prepare.read_source",
     "encoding": "pairsift.encode.cache._image_chunk",
-    "keeping": "pairsift.api.fit.write_kept",
-    "believing": "pairsift.api.belief.believe",
+    "keeping": "pairsift.runs.fit.write_kept",
+    "believing": "pairsift.runs.belief.believe",
     "beginning": "pairsift.train.loop.Trainer.__init__",
     "an epoch": "pairsift.train.loop.Trainer._finish",
-    "the end": "pairsift.api.fit.evaluate",
-    "judging": "pairsift.api.run.suggest",
-    "the report": "pairsift.api.run.write_report",
+    "the end": "pairsift.runs.fit.evaluate",
+    "judging": "pairsift.runs.run.suggest",
+    "the report": "pairsift.runs.run.write_report",
 }
 
 
@@ -63,6 +65,15 @@ def test_a_stop_before_anything_is_there_promises_nothing(words, tmp_path, monke
     assert main(words) == 130
     assert capsys.readouterr().err == "pairsift: stopped\n"
     assert not (tmp_path / "run").exists()
+
+
+def test_what_a_kill_left_of_the_options_does_not_take_the_folder(tmp_path):
+    with replacing(tmp_path / CONFIG) as part:
+        part.write_text("half")
+        module.claim(tmp_path, None, resume=False, overwrite=False)
+        (tmp_path / ".notes.part").touch()
+        with pytest.raises(InputError, match="holds other things"):
+            module.claim(tmp_path, None, resume=False, overwrite=False)
 
 
 def test_a_full_disk_leaves_a_run_that_goes_on(words, tmp_path, monkeypatch, capsys):

@@ -8,10 +8,10 @@ import pytest
 from flat_options import configured, fit
 
 import pairsift
-from pairsift.api.prepare import _encoded, prepare, read_source
 from pairsift.cli import main
 from pairsift.encode import NgramEncoder
 from pairsift.errors import InputError
+from pairsift.runs.prepare import _encoded, prepare, read_source
 
 COLOURS = {"red": "красный", "blue": "синий", "green": "зелёный", "yellow": "жёлтый", "white": "белый"}
 

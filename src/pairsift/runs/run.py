@@ -15,19 +15,7 @@ import pyarrow.parquet
 import torch
 from numpy.typing import NDArray
 
-from pairsift.api.belief import Believer
-from pairsift.api.caveats import rate_of, warnings_of
-from pairsift.api.config import read_config
-from pairsift.api.folder import CONFIG, LOG, METRICS, PAIRS_FILE, REPORT, SKIPPED, demand_finished, weights
-from pairsift.api.prepare import (
-    Prepared,
-    matcher_factory,
-    matcher_sizes,
-    reopen,
-    text_name,
-    write_skipped,
-)
-from pairsift.api.search import Search, make_index
+from pairsift.arrays import Ints
 from pairsift.audit import (
     detection,
     detector_scores,
@@ -45,8 +33,20 @@ from pairsift.errors import InputError, WriteError
 from pairsift.files import write_json
 from pairsift.match import Matcher
 from pairsift.pairs import SPLITS
-from pairsift.pairs.pairs import Ints
 from pairsift.retrieve.codes import Gallery, evaluate
+from pairsift.runs.belief import Believer
+from pairsift.runs.caveats import rate_of, warnings_of
+from pairsift.runs.config import read_config
+from pairsift.runs.folder import CONFIG, LOG, METRICS, PAIRS_FILE, REPORT, SKIPPED, demand_finished, weights
+from pairsift.runs.prepare import (
+    Prepared,
+    matcher_factory,
+    matcher_sizes,
+    reopen,
+    text_name,
+    write_skipped,
+)
+from pairsift.runs.search import Search, make_index
 from pairsift.train.checkpoint import read_tensors, under
 from pairsift.train.loop import mixed, pick_device
 from pairsift.trust.heldout import Belief

@@ -117,7 +117,7 @@ def test_a_mistyped_option_in_python_is_told():
     assert pairsift.DataOptions(image_column="null").image_column == "null"
     with pytest.raises(InputError, match="are the options of no matcher"):
         pairsift.fit("x.csv", matcher=pairsift.TrainOptions())
-    from pairsift.api.config import configure
+    from pairsift.runs.config import configure
 
     assert configure("x.csv", matcher=TwoTowerOptions(dim=7)).matcher_options.dim == 7
     assert {"fit", "load", "open_run", "register"} <= set(dir(pairsift))

@@ -6,8 +6,8 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from pairsift.api.options import EncodeOptions
 from pairsift.encode import LEARNED, BytePairs, GivenIds, Numbering, Vocabulary, read_numbering
+from pairsift.encode.options import EncodeOptions
 from pairsift.errors import InputError
 from pairsift.pairs import Pairs
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from flat_options import fit
 
-from pairsift.api.prepare import skipped_line, write_skipped
 from pairsift.pairs import Pairs, Skip
+from pairsift.runs.prepare import skipped_line, write_skipped
 
 
 def some_pairs(*skipped: Skip) -> Pairs:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pairsift.api.prepare import IMAGE_ENCODER, Prepared
+from pairsift.arrays import Ints
 from pairsift.encode import NgramEncoder, Table, encode_captions, encode_pairs, image_encoder, text_encoder
 from pairsift.encode.pixels import Pixels
 from pairsift.pairs import Pairs
-from pairsift.pairs.pairs import Ints
+from pairsift.runs.prepare import IMAGE_ENCODER, Prepared
 from pairsift.trust.crossfit import Vectors, unit_rows
 
 ROWS = 4096

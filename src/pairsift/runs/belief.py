@@ -13,9 +13,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from pairsift.api.folder import TRUST
-from pairsift.api.prepare import Prepared
-from pairsift.api.vectors import beside, evidence_vectors, rows_of
+from pairsift.arrays import Ints, Reals
 from pairsift.encode import Features, Items
 from pairsift.errors import InputError, writing
 from pairsift.files import write_parquet
@@ -23,14 +21,17 @@ from pairsift.loss.ranking import InfoNCE
 from pairsift.match.two_tower import TwoTower
 from pairsift.methods.crossfit import Crossfit
 from pairsift.methods.plain import TrainEpochs
-from pairsift.pairs.pairs import UNUSED, Ints, Pairs
+from pairsift.pairs.pairs import UNUSED, Pairs
+from pairsift.runs.folder import TRUST
+from pairsift.runs.prepare import Prepared
+from pairsift.runs.vectors import beside, evidence_vectors, rows_of
 from pairsift.steps import Prior
 from pairsift.train.batches import Likeness
 from pairsift.train.checkpoint import read_tensors, write_tensors
 from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
 from pairsift.trust.contrast import Codes, Evidence, contrast
-from pairsift.trust.crossfit import CrossFit, Reals, make_folds, near_duplicates
+from pairsift.trust.crossfit import CrossFit, make_folds, near_duplicates
 from pairsift.trust.heldout import Belief, Judged, Networks, believe
 from pairsift.trust.linear import principal
 

@@ -3,14 +3,14 @@
 import pytest
 from flat_options import configured
 
-from pairsift.api.config import read_config
-from pairsift.api.fit import fit
 from pairsift.cli import main
 from pairsift.errors import InputError
 from pairsift.methods import METHODS, PC2
 from pairsift.methods.npc import NPCEpochs
 from pairsift.methods.pc2 import PC2Epochs
 from pairsift.methods.plain import TrainEpochs
+from pairsift.runs.config import read_config
+from pairsift.runs.fit import fit
 
 
 def lengths(method):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pairsift.api.caveats import rate_of, warnings_of
+from pairsift.runs.caveats import rate_of, warnings_of
 from pairsift.trust.heldout import Belief
 
 PAIRS = SimpleNamespace(captions=["a red coat"], taken="as given", noise=None, images=lambda split: range(100))

@@ -15,10 +15,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from pairsift.api.belief import Believer
-from pairsift.api.choice import JOINED, ngrams_help
-from pairsift.api.config import CHOICES, MATCHER, METHOD, Config, configure, flattened, read_config, typed
-from pairsift.api.folder import (
+from pairsift.audit import write_division
+from pairsift.cores import limit_threads
+from pairsift.encode.options import EncodeOptions
+from pairsift.errors import InputError, WriteError, writing
+from pairsift.files import is_partial, write_json, write_text
+from pairsift.loss.ranking import Hinge, InfoNCE
+from pairsift.match.base import Matcher
+from pairsift.methods.base import Method, Sorting
+from pairsift.options import Options
+from pairsift.pairs import write_kept
+from pairsift.pairs.options import DataOptions
+from pairsift.retrieve.codes import evaluate
+from pairsift.runs.belief import Believer
+from pairsift.runs.choice import JOINED, ngrams_help
+from pairsift.runs.config import CHOICES, MATCHER, METHOD, Config, configure, flattened, read_config, typed
+from pairsift.runs.folder import (
     CHECKPOINT,
     CONFIG,
     FRONT,
@@ -31,8 +43,7 @@ from pairsift.api.folder import (
     finished,
     weights,
 )
-from pairsift.api.options import DataOptions, EncodeOptions
-from pairsift.api.prepare import (
+from pairsift.runs.prepare import (
     Prepared,
     check,
     matcher_factory,
@@ -40,17 +51,7 @@ from pairsift.api.prepare import (
     skipped_line,
     write_skipped,
 )
-from pairsift.api.run import Run
-from pairsift.audit import write_division
-from pairsift.cores import limit_threads
-from pairsift.errors import InputError, WriteError, writing
-from pairsift.files import is_partial, write_json, write_text
-from pairsift.loss.ranking import Hinge, InfoNCE
-from pairsift.match.base import Matcher
-from pairsift.methods.base import Method, Sorting
-from pairsift.options import Options
-from pairsift.pairs import write_kept
-from pairsift.retrieve.codes import evaluate
+from pairsift.runs.run import Run
 from pairsift.train.checkpoint import write_tensors
 from pairsift.train.loop import Job, Trainer, mixed
 from pairsift.train.options import TrainOptions

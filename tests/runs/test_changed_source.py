@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import pairsift
-from pairsift.api.prepare import reopen
-from pairsift.api.run import Run
 from pairsift.cli import main
 from pairsift.errors import InputError
+from pairsift.runs.prepare import reopen
+from pairsift.runs.run import Run
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_a_run_without_what_it_was_made_of_says_so(run, moved):
 
 def test_the_same_noise_is_read_and_not_drawn(run, moved, monkeypatch):
     folder, data = moved
-    monkeypatch.setattr("pairsift.api.prepare.inject", None)
+    monkeypatch.setattr("pairsift.runs.prepare.inject", None)
     config = run.config.with_source(data)
     again = reopen(config, folder, run.metrics, progress=False)
     assert again.pairs.noise == run.prepared.pairs.noise

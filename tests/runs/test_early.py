@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from pairsift.api.early import check_source
 from pairsift.errors import InputError
+from pairsift.runs.early import check_source
 
 LIGHT = """
 import sys

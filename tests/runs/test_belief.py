@@ -12,11 +12,11 @@ import torch
 from flat_options import fit
 
 import pairsift
-from pairsift.api import belief as module
-from pairsift.api.belief import Believer
 from pairsift.encode.features import Items, Table
 from pairsift.errors import InputError
 from pairsift.match.two_tower import TwoTower, TwoTowerOptions
+from pairsift.runs import belief as module
+from pairsift.runs.belief import Believer
 from pairsift.train.loop import Trainer
 
 pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores

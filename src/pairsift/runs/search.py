@@ -16,7 +16,7 @@ import yaml
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pairsift.api.folder import CONFIG, FRONT, NGRAMS, VOCABULARY, weights
+from pairsift.arrays import Ints
 from pairsift.encode import Features, NgramEncoder, Table, read_numbering, text_encoder, text_parts
 from pairsift.encode.encoder import TextEncoder
 from pairsift.encode.front import Front
@@ -24,9 +24,10 @@ from pairsift.errors import InputError
 from pairsift.match import MATCHERS, Codes, Matcher
 from pairsift.options import Options, made
 from pairsift.pairs.kept import folder_of, within
-from pairsift.pairs.pairs import JUDGED, UNUSED, Ints, Pairs
+from pairsift.pairs.pairs import JUDGED, UNUSED, Pairs
 from pairsift.retrieve.bank import Bank
 from pairsift.retrieve.codes import KEPT_BYTES, Gallery, find_images
+from pairsift.runs.folder import CONFIG, FRONT, NGRAMS, VOCABULARY, weights
 from pairsift.train.checkpoint import read_tensors, under, write_tensors
 
 INDEX = Path("model") / "images.safetensors"

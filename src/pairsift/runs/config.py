@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from pairsift.api.options import DataOptions, EncodeOptions
+from pairsift.encode.options import EncodeOptions
 from pairsift.errors import InputError
 from pairsift.loss import RANKING_LOSSES
 from pairsift.loss.ranking import Hinge, InfoNCE
@@ -19,6 +19,7 @@ from pairsift.methods import METHODS
 from pairsift.methods.base import Epochs, Method
 from pairsift.methods.presets import Preset
 from pairsift.options import OptionError, Options, made, similar
+from pairsift.pairs.options import DataOptions
 from pairsift.train.options import TrainOptions
 
 METHOD, MATCHER = "crossfit", "two_tower"

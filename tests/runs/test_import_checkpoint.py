@@ -15,8 +15,8 @@ import yaml
 from published_layout import SIZE, WIDTH, Net, save, write_source
 
 import pairsift
-from pairsift.api.importing import import_checkpoint
 from pairsift.cli import main
+from pairsift.runs.importing import import_checkpoint
 
 
 @pytest.fixture(scope="module")

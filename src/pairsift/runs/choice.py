@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairsift.api.prepare import Prepared
-from pairsift.api.vectors import beside, rows_of
 from pairsift.encode import NgramEncoder
+from pairsift.runs.prepare import Prepared
+from pairsift.runs.vectors import beside, rows_of
 from pairsift.trust.crossfit import CrossFit, Vectors, make_folds, near_duplicates
 from pairsift.trust.linear import linear_evidence, principal
 from pairsift.trust.rate import decoy_quantile

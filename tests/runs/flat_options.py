@@ -1,7 +1,7 @@
 """Runs by options as the command line has them: `{"method": "pc2", "pc2.epochs.warmup": 1, "noise": 0.4}`."""
 
-from pairsift.api.config import from_tree
-from pairsift.api.fit import fit_config
+from pairsift.runs.config import from_tree
+from pairsift.runs.fit import fit_config
 
 
 def tree_of(options):

@@ -18,9 +18,9 @@ from safetensors.numpy import load_file
 from sklearn.metrics import roc_auc_score
 
 import pairsift
-from pairsift.api.config import read_config
 from pairsift.cli import main
 from pairsift.errors import InputError
+from pairsift.runs.config import read_config
 
 FILES = {
     "config.yaml",

@@ -15,12 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairsift.api.config import Config
-from pairsift.api.early import demand_source
-from pairsift.api.fitted_texts import run_ngrams
-from pairsift.api.folder import FRONT, NGRAMS, SOURCE, VOCABULARY
-from pairsift.api.numbering import check_numbering, run_numbering
-from pairsift.api.options import DataOptions
 from pairsift.audit.spreadsheet import harmless
 from pairsift.encode import (
     LEARNED,
@@ -42,7 +36,13 @@ from pairsift.files import replacing
 from pairsift.match import MATCHERS, Matcher
 from pairsift.options import Options
 from pairsift.pairs import Changes, Noise, Pairs, inject, load, merge, read_index, read_kept, unchanged
+from pairsift.pairs.options import DataOptions
 from pairsift.pairs.records import one_line
+from pairsift.runs.config import Config
+from pairsift.runs.early import demand_source
+from pairsift.runs.fitted_texts import run_ngrams
+from pairsift.runs.folder import FRONT, NGRAMS, SOURCE, VOCABULARY
+from pairsift.runs.vocabulary import check_numbering, run_numbering
 from pairsift.train.board import demand_board
 from pairsift.train.loop import pick_device
 

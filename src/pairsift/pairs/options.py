@@ -1,0 +1,44 @@
+"""Options of what is read. Nothing heavy is imported here, so that a wrong option is refused at once."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from pairsift.options import Options
+
+
+class DataOptions(Options):
+    """What to read, and what noise to plant in it."""
+
+    reader: str | None = Field(
+        default=None, description="Name of the reader; by default the path decides (pairsift list readers)."
+    )
+    image_column: str | None = Field(
+        default=None, description="Column of the image paths, where the reader cannot tell."
+    )
+    caption_column: str | None = Field(
+        default=None,
+        description="Column of the captions, where the reader cannot tell; for now its ids: jieba, bpe or bert.",
+    )
+    image_folder: str | None = Field(
+        default=None,
+        description="Folder that relative image paths start from; by default the source's own, or where they are "
+        "found.",
+    )
+    split_seed: int = Field(default=0, ge=0, description="Seed of the split by image, where the source has none.")
+    noise: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Share of the training captions to re-point to other images; 0 for data with noise of its own.",
+    )
+    noise_seed: int = Field(default=0, ge=0, description="Seed of that permutation.")
+    noise_granularity: Literal["caption", "image"] = Field(
+        default="caption", description="Whether single captions are re-pointed, or all captions of an image together."
+    )
+    noise_index: str | None = Field(
+        default=None,
+        description="A .npy file of image indices to use instead (the layout of the published index files).",
+    )
