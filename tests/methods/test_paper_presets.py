@@ -86,12 +86,13 @@ def test_npc_fine_tunes_clip_as_printed(preset):
     assert (options.lr, options.weight_decay, options.batch_size) == (2e-7, 0.2, 256)
     assert (options.schedule, options.warmup_steps, options.max_norm) == ("one_cycle", 500, 10.0)
     assert flattened(NPC).items() <= flattened(made.model_dump()).items()
+    assert made.bank.least == (0.0 if preset == "paper" else 0.05)  # the paper has no floor
     assert isinstance(config.loss, InfoNCE)
 
 
 def test_plain_fine_tunes_clip_as_npcs_baseline():
     config, made, options = resolved("plain", "clip", "clip")
-    assert sum(phase.epochs for phase in made.phases()) == 5
+    assert sum(phase.epochs for phase in made.phases()) == 5 and made.networks == 1
     assert (options.lr, options.weight_decay, options.batch_size) == (5e-7, 0.2, 256)
     assert isinstance(config.loss, InfoNCE)
 

@@ -104,7 +104,7 @@ def _cycle(n: int) -> list[str]:
 
 
 def _bands(axes: Axes, epochs: list[int], phases: list[str]) -> None:
-    """A tint behind every second phase, and each phase's name where it first begins."""
+    """Tint the background of every second phase, and write each phase's name where it first begins."""
     starts = [row for row in range(len(epochs)) if row == 0 or phases[row] != phases[row - 1]]
     seen: set[str] = set()
     for count, (row, after) in enumerate(zip(starts, [*starts[1:], len(epochs)], strict=True)):
@@ -149,7 +149,7 @@ def _canvas() -> tuple[Figure, Axes]:
 
 
 def _svg(figure: Figure, name: str, label: str) -> str:
-    """The figure as an `svg` element: same bytes from the same data, ids of its own, the page's colours and font."""
+    """Return the figure as an `svg` element, the same bytes for the same data, with unique ids and the page's style."""
     import matplotlib
     from matplotlib.text import Text
 

@@ -209,7 +209,7 @@ def detector_scores(
 
 
 def _columns(pairs: Pairs, ids: Ints, given: dict[str, Any]) -> dict[str, pa.Array]:
-    """The table's own columns, in the order of `ids`."""
+    """Return the columns that pairsift adds, in the order of `ids`."""
     suggested = [int(one) if one >= 0 else None for one in given["suggested_from"]]
     columns: dict[str, pa.Array] = {
         "pair": pa.array(ids),
@@ -258,7 +258,7 @@ def _texts(values: Any) -> pa.Array:
 
 
 def _free(name: str, columns: dict[str, pa.Array], own: dict[str, list[str]]) -> str:
-    """A user's column name, with as many `_given` as it takes to be neither the table's nor another of theirs."""
+    """Return a user's column name, with `_given` appended until no other column has the name."""
     free = name
     while free in columns or (free != name and free in own):
         free += "_given"

@@ -64,7 +64,7 @@ class NPC(Method):
     name: ClassVar[str] = "npc"
     citation: ClassVar[str] = "Zhang et al., Negative Pre-aware for Noisy Cross-Modal Matching, AAAI 2024"
     presets: ClassVar[Mapping[str, Preset]] = {
-        "paper": FINE_TUNING,
+        "paper": FINE_TUNING.having(bank={"least": 0.0}),
         "clip": FINE_TUNING,
         "scratch": Preset({"epochs": {"warmup": 5, "train": 40}}, PAPER.train, "infonce", PAPER.losses),
         "two_tower": TWO_TOWER.having(
@@ -135,6 +135,6 @@ class NPC(Method):
         return [torch.from_numpy(places).to(device) for places in rows]
 
     def _term(self, name: str, seen: View, weight: float = 1.0, warm: bool = False) -> Term:
-        """The run's ranking loss, believing every pair."""
+        """Return the run's ranking loss with every correspondence 1."""
         ranking, y = self.setting.ranking, torch.ones_like(seen.similarity.diagonal())
         return Term(name, ranking(seen.similarity, seen.scale, y, seen.exclude, warm), weight, ranking.reduction)

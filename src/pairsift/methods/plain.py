@@ -66,7 +66,7 @@ class Plain(Method):
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": PAPER,
         "two_tower": TWO_TOWER.having(epochs={"warmup": 1, "train": None}),
-        "clip": CLIP.having(epochs={"warmup": 0, "train": 5}),
+        "clip": CLIP.having(epochs={"warmup": 0, "train": 5}, networks=1),  # the baseline of NPC
     }
 
     epochs: TrainEpochs = TrainEpochs()

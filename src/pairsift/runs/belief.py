@@ -112,7 +112,7 @@ class Believer:
         return belief
 
     def _kept_folds(self) -> Ints:
-        """The fold of each judged pair: that of the run, else that of its image or its near-duplicates, else a new one.
+        """Return the fold of each judged pair: the run's, else that of its image or near-duplicates, else a new one.
 
         Raises:
             InputError: The file that tells it is missing or damaged.
@@ -181,7 +181,7 @@ class Believer:
         return contrast(fit, self._codes(matchers), self.seed)
 
     def _codes(self, matchers: list[TwoTower]) -> Codes:
-        """What gives a fold's pairs their codes by the network that did not see it."""
+        """Return a function that encodes the pairs of a fold by the network that was not trained on the fold."""
 
         def codes(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
             images = rows_of(self.vectors.images, self.judged.image_of[members])

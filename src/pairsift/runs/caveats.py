@@ -74,7 +74,7 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
 
 
 def _near_chance(pairs: Pairs, metrics: Mapping[str, Any]) -> str | None:
-    """A sentence where recall on dev is hardly better than by chance."""
+    """Return a warning where the recall on dev is hardly better than chance."""
     ensemble = metrics.get("dev", {}).get("ensemble")
     images = len(pairs.images("dev"))
     if ensemble is None or images < 20:

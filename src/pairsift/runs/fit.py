@@ -246,7 +246,7 @@ def _open_texts(config: Config, prepared: Prepared) -> bool:
 
 
 def facts_of(config: Config, prepared: Prepared) -> dict[str, Any]:
-    """What the numbers were made of and with."""
+    """Return facts about the data, the seed, the versions and the machine."""
     pairs = prepared.pairs
     names, counts = np.unique(pairs.split, return_counts=True)
     packages = ["pairsift", "torch", "numpy", "scikit-learn", "pillow"]

@@ -71,7 +71,7 @@ def import_checkpoint(
 
 
 def _joined(published: Sequence[Published]) -> tuple[str, dict[str, int], list[dict[str, Tensor]]]:
-    """The matcher, its sizes and each network's state.
+    """Return the name of the matcher, its sizes and the state of each network.
 
     Raises:
         InputError: Sizes differ, or SGR and SAF have not as many networks.
@@ -120,7 +120,7 @@ def _check(config: Config, sizes: Mapping[str, int], saved: Path) -> None:
 
 
 def _about(one: Published) -> dict[str, object]:
-    """What the run says of a file."""
+    """Return facts about a checkpoint file, for the run's metrics."""
     with one.path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     return {"file": one.path.name, "sha256": digest, "matcher": one.kind, "epoch": one.epoch, "best_rsum": one.rsum}

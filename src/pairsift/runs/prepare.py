@@ -212,7 +212,7 @@ def _encoded(config: Config, folder: Path, pairs: Pairs, digest: str, opened: bo
 
 
 def _front(config: Config, folder: Path, opened: bool) -> Front | None:
-    """What stands before a matcher of pixels and text: the user's checkpoint, or what an opened run kept of it."""
+    """Return the preprocessing of a matcher of pixels and text, from the checkpoint or from an opened run."""
     if config.matcher.image_kind != "pixels":
         return None
     if opened:

@@ -133,7 +133,7 @@ def _matcher(kind: str, sizes: Mapping[str, int]) -> Matcher:
 
 
 def _unpickle(path: Path) -> Any:
-    """What the pickle holds, read by torch's unpickler for weights, which calls nothing but what is allowed."""
+    """Return the content of the pickle, read by torch's unpickler for weights, which runs no other code."""
     try:
         with torch.serialization.safe_globals(ALLOWED):
             return torch.load(path, map_location="cpu", weights_only=True)
@@ -167,7 +167,7 @@ def _check_norms(options: object) -> None:
 
 
 def _parameters(key: str, encoders: object) -> dict[str, Tensor]:
-    """The parameters of one network's three encoders, whose names do not meet."""
+    """Return the parameters of the three encoders of one network; their names are distinct."""
     if not isinstance(encoders, list | tuple) or len(encoders) < ENCODERS:
         raise InputError(f"{key} is no list of the states of an image, a text and a similarity encoder")
     if len(encoders) > ENCODERS:
@@ -203,7 +203,7 @@ def _sizes(found: Mapping[str, Tensor]) -> dict[str, int]:
 
 
 def _renamed(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The parameters under the names of `wanted`, all of them, none else, in its shapes and types."""
+    """Return the parameters under the names of `wanted`: exactly these, with the same shapes and types."""
     names = {name: _published_name(name) for name in wanted}
     if extra := sorted(found.keys() - names.values()):
         raise InputError(f"has a parameter {extra[0]}, which is not known")

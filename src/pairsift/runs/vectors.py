@@ -71,7 +71,7 @@ def _ngrams(pairs: Pairs, ids: Ints) -> Vectors:
 
 
 def _averaged(table: Table, rows: Ints) -> Table:
-    """A table of one vector per item: the means of these rows' regions or tokens; the other rows are then 0."""
+    """Return a table with one vector per item: the mean of its regions or tokens for these rows, 0 for the others."""
     if table.offsets is None and table.values.ndim == 2:
         return table
     whole = np.zeros((len(table), table.dim), np.float32)

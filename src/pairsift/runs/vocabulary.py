@@ -37,7 +37,7 @@ def check_numbering(encode: EncodeOptions, name: str) -> None:
 
 
 def run_numbering(pairs: Pairs, name: str, encode: EncodeOptions, saved: Path) -> Numbering | None:
-    """What numbers the captions: what the run's folder holds, else a file's, else one made of the captions.
+    """Return the vocabulary of a run: that of the run's folder, else of a file, else one built from the captions.
 
     Args:
         pairs: The pairs; words and byte pairs are learned from those of train and dev.
@@ -75,7 +75,7 @@ def _build(captions: list[str], encode: EncodeOptions) -> Vocabulary:
 
 
 def _known(pairs: Pairs, name: str, encode: EncodeOptions) -> tuple[Numbering | None, Path | None]:
-    """The vocabulary of the file that the user gave, or that lies with the source; None where there is neither."""
+    """Return the vocabulary of the user's file or of the file beside the source; None if there is neither."""
     if encode.vocabulary is not None:
         return read_file(Path(encode.vocabulary)), Path(encode.vocabulary)
     file = None if pairs.features is None else pairs.features.vocabulary
@@ -91,7 +91,7 @@ def _known(pairs: Pairs, name: str, encode: EncodeOptions) -> tuple[Numbering | 
 
 
 def read_file(path: Path) -> Numbering:
-    """A vocabulary file.
+    """Read a vocabulary file.
 
     Raises:
         InputError: It cannot be read or is none.

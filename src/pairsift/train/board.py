@@ -22,7 +22,7 @@ def demand_board() -> None:
 
 
 def make_board(folder: Path) -> Board:
-    """A function that writes the numbers of one log line as scalars of one epoch, under `tensorboard/` in a folder."""
+    """Return a function that writes the numbers of a log line as scalars of an epoch, under `tensorboard/`."""
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(str(folder / "tensorboard"))
@@ -36,7 +36,7 @@ def make_board(folder: Path) -> Board:
 
 
 def numbers(line: Mapping[str, object], under: str = "") -> dict[str, float]:
-    """The numbers of a nested mapping by their path, such as `dev/rsum`."""
+    """Return the numbers of a nested mapping by their path, such as `dev/rsum`."""
     found: dict[str, float] = {}
     for name, value in line.items():
         if isinstance(value, Mapping):

@@ -33,7 +33,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, objec
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
-    """What `write_tensors` wrote.
+    """Read what `write_tensors` wrote.
 
     Raises:
         InputError: The file is missing or is no such file.
@@ -79,5 +79,5 @@ def unpack(
 
 
 def under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names start with `prefix`, without it."""
+    """Return the tensors whose names start with `prefix`, under their names without the prefix."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 def after_step(
     network: nn.Module, optimizer: torch.optim.AdamW, max_norm: float, gradients: Mapping[str, Tensor], momentum: bool
 ) -> dict[str, Tensor]:
-    """The parameters as one step of the loop would leave them: clipping, then AdamW, with its moments and rate.
+    """Return the parameters after one more step of the loop: clipping, then AdamW with its moments and rate.
 
     A second optimizer takes the step on copies, so that it is the same step to the last bit.
 

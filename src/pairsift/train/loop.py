@@ -95,7 +95,7 @@ class Trainer:
         return None if setting.matched is None else setting.matched[setting.ids]
 
     def _setting(self) -> Setting:
-        """What the method is told."""
+        """Return the setting of the method."""
         job = self.job
         size = job.options.batch_size
         assert size is not None, "the options are settled"
@@ -164,7 +164,7 @@ class Trainer:
         method.update(seen, epoch)
 
     def _train(self, epoch: int, k: int, phase: Phase) -> int:
-        """What is left of one network's epoch; returns the number of pairs it saw."""
+        """Train one network for the rest of an epoch, and return the number of pairs that it saw."""
         options, method, network = self.job.options, self.job.method, self.networks[k]
         if self.at.step == 0:
             torch.manual_seed(seed_of(options.seed, 2, epoch, k))
@@ -277,7 +277,7 @@ class Trainer:
 
 
 def seed_of(*parts: int) -> int:
-    """A seed of its own for every purpose, epoch and network of a run."""
+    """Return a seed for one purpose, epoch and network of a run."""
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint32)[0])
 
 

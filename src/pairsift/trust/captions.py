@@ -133,7 +133,7 @@ class CaptionSearch(Part):
         return Term(term.name, values, term.weight, term.reduction)
 
     def _bank(self, k: int) -> Array:
-        """What the last pass of network k saw of each image, as the search compares it, (n_images, K or d)."""
+        """Return the predictions or embeddings of all images in the last pass of network k, (n_images, K or d)."""
         bank: Array = self.state["embeddings" if self.compare == "embedding" else "predictions"][k]
         return bank
 

@@ -240,7 +240,7 @@ def _leaked(judged: Judged) -> float:
 
 
 def _calibrated(evidence: Evidence, seen: NDArray[np.bool_], seed: int, resamples: int) -> tuple[Calibration, int]:
-    """The calibration, with a rate of their own for training pairs where the others' differs; and their group."""
+    """Return the calibration, with separate rates where those of training pairs and others differ, and its groups."""
     one = np.zeros(len(seen), np.int64)
     if min(seen.sum(), (~seen).sum()) < GROUP:
         return calibrate(evidence, one, seed, resamples), 0

@@ -19,5 +19,5 @@ def moving_average(now: Floats, before: Floats, momentum: float) -> Floats:
 
 
 def least(*indicators: Floats) -> Floats:
-    """The smallest of a pair's indicators: whoever doubts the pair is believed (GSC Eq. 5), (n,)."""
+    """Return the smallest indicator of each pair, that of the strongest doubt (GSC Eq. 5), (n,)."""
     return np.asarray(np.minimum.reduce(indicators), np.float32)

@@ -120,7 +120,7 @@ def _density(u: Reals, shape: Reals) -> Reals:
 
 
 def _shape(counts: NDArray[np.int64], centres: Reals, near: Reals | None = None) -> Reals:
-    """a, b and t of greatest likelihood, with a weak prior at a = 2.6, b = 0.5 and the largest t, (3,)."""
+    """Return a, b and t of greatest likelihood, with a weak prior at a = 2.6, b = 0.5 and the largest t, (3,)."""
     if near is None:
         starts = [np.array([start, STEEPNESS, 0.0, TAIL]) for start in (-3.0, -0.5, 1.0)]
     else:
@@ -157,7 +157,7 @@ def _interval(
     rng: np.random.Generator,
     resamples: int,
 ) -> tuple[Reals, Reals]:
-    """Ends of the rates that resampled pairs have, and of those that are likely; the rates alone without resamples."""
+    """Return the wider of two intervals, of resampled and of likely rates; the rate alone without resamples."""
     if not resamples:
         return rates, rates
     drawn = np.empty((resamples, len(rates)))
@@ -171,7 +171,7 @@ def _interval(
 
 
 def _profile(counts: NDArray[np.int64], centres: Reals, shape: Reals, rate: float) -> tuple[float, float]:
-    """Ends of the rates whose likelihood at their best shape is near the greatest, and that have room."""
+    """Return the ends of the rates whose profile likelihood is near the greatest, at most the largest possible rate."""
     start = _theta(rate, shape)
 
     def misfit(place: float) -> float:
@@ -203,7 +203,7 @@ def _shaped(theta: Reals) -> Reals:
 
 
 def _rate(counts: NDArray[np.int64], centres: Reals, shape: Reals, steps: int = 300) -> float:
-    """The rate of greatest likelihood, by EM, and at most `largest_rate`."""
+    """Return the rate of greatest likelihood by EM, at most `largest_rate`."""
     density, rate, total = _density(centres, shape), 0.3, max(1, int(counts.sum()))
     for _ in range(steps):
         before, rate = rate, float((counts * rate / (rate + (1 - rate) * density)).sum() / total)
