@@ -5,11 +5,12 @@ import json
 import shutil
 
 import pytest
-from flat_options import fit
+from flat_options import configured, fit
 
 import pairsift
 from pairsift.cli import main
 from pairsift.pairs import write_scenes
+from pairsift.runs.prepare import prepare
 
 pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
 
@@ -100,3 +101,12 @@ def test_pairs_that_nothing_tells_apart_end_no_run(source, alike):
     run = fit(folder / "mine.csv", options(source, f"{alike}-run", **SHORT), progress=False)
     scores = run.pairs()["match_probability"].to_pylist()
     assert len(scores) == 30 and all(0 <= score <= 1 for score in scores)
+
+
+def test_one_caption_an_image_leaves_no_other_to_be_found(place, scenes, quick):
+    config = configured({**quick, "source": str(scenes), "captions_per_image": 1})
+    (place / "single").mkdir()
+    prepared = prepare(config, place / "single", progress=False)
+    ids = prepared.pairs.ids()
+    assert len(ids) == len(set(prepared.pairs.true_image_of[ids].tolist())) == 120
+    assert prepared.pairs.noise is not None and prepared.pairs.mismatched()[prepared.pairs.ids("train")].sum() > 20

@@ -28,6 +28,12 @@ class DataOptions(Options):
         "found.",
     )
     split_seed: int = Field(default=0, ge=0, description="Seed of the split by image, where the source has none.")
+    captions_per_image: int | None = Field(
+        default=None,
+        ge=1,
+        description="Number of captions to keep for each image, drawn by split_seed; by default all. With 1, no image "
+        "has another caption that could be found for it, as in data from the web.",
+    )
     noise: float = Field(
         default=0.0,
         ge=0,

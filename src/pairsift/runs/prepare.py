@@ -38,6 +38,7 @@ from pairsift.options import Options
 from pairsift.pairs import Changes, Noise, Pairs, inject, load, merge, read_index, read_kept, unchanged
 from pairsift.pairs.options import DataOptions
 from pairsift.pairs.records import one_line
+from pairsift.pairs.subset import keep_captions
 from pairsift.runs.config import Config
 from pairsift.runs.early import demand_source
 from pairsift.runs.fitted_texts import run_ngrams
@@ -192,7 +193,10 @@ def read_source(config: Config) -> Pairs:
     data = config.data
     columns: dict[str, Any] = {"image_column": data.image_column, "caption_column": data.caption_column}
     places: dict[str, Any] = {"image_folder": data.image_folder, "cache": config.encode.cache}
-    return load(config.source, data.reader, data.split_seed, **columns, **places)
+    pairs = load(config.source, data.reader, data.split_seed, **columns, **places)
+    if data.captions_per_image is None:
+        return pairs
+    return keep_captions(pairs, data.captions_per_image, data.split_seed)
 
 
 def _encoded(config: Config, folder: Path, pairs: Pairs, digest: str, opened: bool, progress: bool) -> Prepared:
