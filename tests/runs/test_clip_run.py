@@ -14,6 +14,7 @@ from clip_helpers import save_clip
 from pairsift.cli import main
 from pairsift.methods import METHODS
 from pairsift.pairs import write_scenes
+from pairsift.runs.prepare import matcher_factory
 from pairsift.train.loop import Trainer
 
 CHOSEN = {"matcher": "clip", "lr": 1e-3, "clip.micro_batch": 24, "batch_size": 48, "threads": 1}
@@ -117,6 +118,17 @@ def test_a_run_that_stopped_goes_on_to_the_same_weights(place, few, options, mon
     for k in range(2):
         a, b = (load_file(one.weights(k)) for one in (straight, again))
         assert a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def test_without_epochs_it_is_what_the_checkpoint_knows(place, few, options):
+    none = {"method": "plain", "plain.epochs.warmup": 0, "plain.epochs.train": 0, "plain.networks": 1}
+    given = {name: value for name, value in options.items() if not name.startswith(("ncr", "pc2"))}
+    run = fit(few, {**given, **none, "out": str(place / "zero-shot")}, progress=False)
+    fresh = matcher_factory(run.config, run.prepared)()
+    kept = load_file(run.weights(0))
+    assert all(np.array_equal(kept[f"matcher.{name}"], value.numpy()) for name, value in fresh.state_dict().items())
+    assert run.metrics["best"]["epoch"] == -1 and run.metrics["test"]["ensemble"]["rsum"] > 0
+    assert (run.folder / "report.html").exists() and not (run.folder / "checkpoint.safetensors").exists()
 
 
 def test_the_preset_suits_fine_tuning_and_every_part_of_it_exists(scenes, checkpoint):

@@ -97,8 +97,8 @@ def check(config: Config) -> None:
     pick_device(config.train.device)
     if config.train.tensorboard:
         demand_board()
-    if not sum(phase.epochs for phase in method.phases()):
-        raise InputError(f"{method.name} has no epochs: give at least one phase an epoch")
+    if not sum(phase.epochs for phase in method.phases()) and not matcher.starts_trained:
+        raise InputError(f"{method.name} has no epochs and {matcher.name} starts untrained: give a phase an epoch")
 
 
 def _check_encoders(config: Config) -> None:

@@ -137,6 +137,9 @@ class Trainer:
                     self._observe(epoch)
             seen = sum(self._train(epoch, k, phase) for k in range(self.at.network, len(self.networks)))
             self._finish(epoch, phase, seen, time.monotonic() - began)
+        if not self.phases:
+            self._keep_if_best(self._recall(), -1)
+            self.save()
         best, _ = read_tensors(self.job.folder / "model" / "best.safetensors")
         for k, network in enumerate(self.networks):
             network.load_state_dict(under(best, f"{k}/"))
@@ -217,15 +220,9 @@ class Trainer:
 
     def _finish(self, epoch: int, phase: Phase, seen: int, seconds: float) -> None:
         """Validate, keep the best, log, save."""
-        with mixed(self.device, self.job.options):
-            dev = evaluate([network.matcher for network in self.networks], self.job.features, self.job.pairs, "dev")
-        rsum = dev["ensemble"]["rsum"]
-        if rsum > self.at.best_rsum:
-            self.at.best_rsum, self.at.best_epoch = rsum, epoch
-            weights: dict[str, Tensor] = {}
-            for k, network in enumerate(self.networks):
-                weights |= {f"{k}/{name}": value for name, value in network.state_dict().items()}
-            write_tensors(self.job.folder / "model" / "best.safetensors", weights)
+        dev = self._recall()
+        rsum = dev["rsum"]
+        self._keep_if_best(dev, epoch)
         losses = {
             f"network_{k}": {name: value / sums["steps"] for name, value in sums.items() if name != "steps"}
             for k, sums in enumerate(self.at.sums)
@@ -235,7 +232,7 @@ class Trainer:
             "epoch": epoch,
             "phase": phase.name,
             "loss": losses,
-            "dev": dev["ensemble"],
+            "dev": dev,
             **self.job.method.facts(),
             "state": epoch_summary(self.job.method.per_pair(), self.matched),
             "seconds": round(seconds, 3),
@@ -250,6 +247,22 @@ class Trainer:
         self.at.seconds += seconds
         self.at.epoch, self.at.network = epoch + 1, 0
         self.save()
+
+    def _recall(self) -> dict[str, float]:
+        """Return the recall of the ensemble on dev."""
+        with mixed(self.device, self.job.options):
+            matchers = [network.matcher for network in self.networks]
+            return evaluate(matchers, self.job.features, self.job.pairs, "dev")["ensemble"]
+
+    def _keep_if_best(self, dev: Mapping[str, float], epoch: int) -> None:
+        """Write the weights where their recall on dev is the best so far; epoch -1 is before all training."""
+        if dev["rsum"] <= self.at.best_rsum:
+            return
+        self.at.best_rsum, self.at.best_epoch = dev["rsum"], epoch
+        weights: dict[str, Tensor] = {}
+        for k, network in enumerate(self.networks):
+            weights |= {f"{k}/{name}": value for name, value in network.state_dict().items()}
+        write_tensors(self.job.folder / "model" / "best.safetensors", weights)
 
     def save(self) -> None:
         """Write the checkpoint of this very moment."""
