@@ -1,5 +1,6 @@
 """What is refused at once, before torch is imported."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -70,3 +71,21 @@ def test_a_parquet_file_without_captions_is_told_at_once(tmp_path):
     with pytest.raises(InputError, match="no caption column among the columns 'image', 'words'"):
         check_source(tmp_path / "mine.parquet", {})
     check_source(tmp_path / "mine.parquet", {"--caption-column": "words"})
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("pairsift fit --meth", ["--method"]),
+        ("pairsift fit --method pc", ["pc2", "pcsr"]),
+        ("pairsift fit x.csv --method pc2 --pc2.captions.s", ["--pc2.captions.search"]),
+        ("pairsift ev", ["evaluate"]),
+    ],
+)
+def test_the_shell_completes_verbs_options_and_values(words, completed):
+    asked = {"_PAIRSIFT_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    code = "from pairsift.cli import main; main([])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True, check=False
+    )
+    assert [line.removeprefix("plain,") for line in done.stdout.splitlines()] == completed
