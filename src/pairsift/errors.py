@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -44,6 +45,19 @@ def writing(path: Path) -> Iterator[None]:
             raise
         reason = os.strerror(number) if number else str(error)
         raise WriteError(f"{path}: cannot be written ({reason}); {_remedy(number)}") from error
+
+
+def similar(name: str, names: Collection[str], otherwise: str | None = None, least: float = 0.6) -> str:
+    """Return a hint at the most similar name; where none is similar, the names that there are, or another hint."""
+    near = get_close_matches(name, names, 1, least)
+    if near:
+        return f"did you mean {near[0]}?"
+    return otherwise or f"choose from {', '.join(names)}"
+
+
+def dashed(*names: str) -> str:
+    """Return an option as it is typed: `--pc2.epochs.warmup` of the names that lead to it."""
+    return "--" + ".".join(names).replace("_", "-")
 
 
 def system_number(error: Exception) -> int | None:

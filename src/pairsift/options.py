@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
-from pairsift.errors import InputError
+from pairsift.errors import InputError, dashed, similar
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 PHRASES = ((Ge, "at least {}"), (Gt, "above {}"), (Le, "at most {}"), (Lt, "below {}"))
-
-O = TypeVar("O", bound="Options")  # noqa: E741
 
 
 class OptionError(InputError):
@@ -34,7 +31,7 @@ class OptionError(InputError):
     def under(self, names: tuple[str, ...]) -> OptionError:
         """Return the error with the option as it is typed on the command line, below these names."""
         typed = OptionError((*names, *self.path), self.complaint)
-        typed.args = (f"--{'.'.join(typed.path).replace('_', '-')} {self.complaint}",)
+        typed.args = (f"{dashed(*typed.path)} {self.complaint}",)
         return typed
 
 
@@ -94,15 +91,6 @@ class Options(_Base):
         return type(self)(**{name: getattr(self, name) for name in self.model_fields_set} | values)
 
 
-def made(kind: type[O], values: Mapping[str, Any]) -> O:
-    """Return options made of a mapping, groups being mappings in it.
-
-    Raises:
-        OptionError: A name is unknown, or a value cannot be used.
-    """
-    return kind(**values)
-
-
 def groups(kind: type[Options]) -> dict[str, type[Options]]:
     """Return the fields that are groups of options, with their types."""
     return {name: field.annotation for name, field in kind.model_fields.items() if _is_group(field.annotation)}  # type: ignore[misc]
@@ -127,14 +115,6 @@ def option_error(kind: type[BaseModel], error: ValidationError) -> OptionError:
         return OptionError(path, f"is {first['input']!r}; {first['msg'].removeprefix('Value error, ')}")
     rule = accepts(field)
     return OptionError(path, f"is {first['input']!r}; " + (rule if rule.startswith("choose") else f"it must be {rule}"))
-
-
-def similar(name: str, names: Collection[str], otherwise: str | None = None, least: float = 0.6) -> str:
-    """Return a hint at the most similar name; where none is similar, the names that there are, or another hint."""
-    near = get_close_matches(name, names, 1, least)
-    if near:
-        return f"did you mean {near[0]}?"
-    return otherwise or f"choose from {', '.join(names)}"
 
 
 def _walk(

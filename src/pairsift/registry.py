@@ -6,11 +6,11 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from pairsift.errors import InputError
+from pairsift.errors import InputError, similar
 
 T = TypeVar("T")
 
@@ -78,14 +78,12 @@ class Registry(Mapping[str, T], Generic[T]):
         """
         if ":" in name:
             thing = self._imported(name)
-            own = getattr(thing, "name", None)
-            if isinstance(own, str) and own not in self._entries:
-                self._loaded[own] = thing
+            label = getattr(thing, "name", None)
+            if isinstance(label, str) and label not in self._entries:
+                self._loaded[label] = thing
             return thing
         if name not in self:
-            near = get_close_matches(name, list(self), 1, 0.6)
-            hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(self)}"
-            raise InputError(f"there is no {self.kind} {name!r}; {hint}")
+            raise InputError(f"there is no {self.kind} {name!r}; {similar(name, list(self))}")
         return self[name]
 
     def spec(self, thing: Any) -> str:
@@ -111,24 +109,29 @@ class Registry(Mapping[str, T], Generic[T]):
         raise AttributeError(f"module {module!r} has no attribute {attribute!r}")
 
     def _imported(self, place: str) -> T:
-        module, _, attribute = place.partition(":")
+        name, _, attribute = place.partition(":")
         try:
-            try:
-                found = importlib.import_module(module)
-            except ModuleNotFoundError as error:
-                if error.name != module.partition(".")[0]:
-                    raise
-                sys.path.insert(0, str(Path.cwd()))
-                try:
-                    found = importlib.import_module(module)
-                finally:
-                    sys.path.pop(0)
+            module = _module(name)
         except ImportError as error:
             raise InputError(f"{self.kind} {place}: {error}") from error
-        if not hasattr(found, attribute):
-            raise InputError(f"{self.kind} {place}: module {module} has no {attribute!r}")
-        thing: T = getattr(found, attribute)
+        if not hasattr(module, attribute):
+            raise InputError(f"{self.kind} {place}: module {name} has no {attribute!r}")
+        thing: T = getattr(module, attribute)
         return thing
+
+
+def _module(name: str) -> ModuleType:
+    """Import a module that Python finds, or one that lies in the working folder."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name.partition(".")[0]:
+            raise
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.pop(0)
 
 
 def exported(package: str, modules: Mapping[str, str]) -> Callable[[str], object]:

@@ -44,16 +44,16 @@ def test_without_truth_or_values_there_is_less():
 def test_arrays_per_image_are_read_through_their_pairs():
     method = begun(PCSR(classifier={"classes": 3}))
     method.state["consistency"][:] = [[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8]]
-    found = method.per_pair()
+    found = method.values_of_pairs()
     assert set(found) == {"clean_probability", "loss", "consistency"}
     assert found["consistency"][1].tolist() == pytest.approx([0.5, 0.6, 0.7, 0.7, 0.8])
-    assert begun(Plain()).per_pair() == {}
+    assert begun(Plain()).values_of_pairs() == {}
 
 
 def test_the_file_holds_every_array_of_every_network(tmp_path):
     method = begun(NCR())
     method.update([{"loss": np.arange(5.0) + k} for k in range(2)], 0)
-    write_state(tmp_path / "state.parquet", IDS, method.per_pair(), MATCHED)
+    write_state(tmp_path / "state.parquet", IDS, method.values_of_pairs(), MATCHED)
     table = pyarrow.parquet.read_table(tmp_path / "state.parquet")
     names = ["pair", "truly_matching", "clean_probability_0", "clean_probability_1", "loss_0", "loss_1"]
     assert table.column_names == names

@@ -82,7 +82,7 @@ def test_a_network_alone_believes_itself_and_arrays_are_per_network_and_pair():
     assert method.state["clean_probability"].shape == (1, 7)
     method.state["clean_probability"][0] = np.linspace(0, 1, 7)
     assert method.division.of_peer("clean_probability", 0).tolist() == np.linspace(0, 1, 7, dtype=np.float32).tolist()
-    ids = method.division.per_pair(-1, np.int64)
+    ids = method.division.array_of_pairs(-1, np.int64)
     assert (ids.shape, ids.dtype, set(ids.ravel().tolist())) == ((1, 7), np.int64, {-1})
 
 
@@ -112,7 +112,7 @@ class Likeness(Part):
 
     def begin(self, setting, state):
         super().begin(setting, state)
-        state["likeness"] = self.per_pair(0)
+        state["likeness"] = self.array_of_pairs(0)
 
     def observe(self, seen):
         return {"likeness": seen.similarity.diagonal() + 10 * seen.k}
@@ -131,7 +131,7 @@ class Drift(Part):
 
     def begin(self, setting, state):
         super().begin(setting, state)
-        state["drift"] = self.per_pair(0)
+        state["drift"] = self.array_of_pairs(0)
 
     def update(self, notes, epoch):
         ids = self.setting.ids
@@ -224,7 +224,7 @@ def test_methods_made_from_others_begin_afresh():
     method = begun(PC2(captions=CaptionSearch(search="epoch")))
     method.state["clean_probability"][:] = 0.3
     other = method.replaced(networks=1)
-    assert other.captions.search == "epoch" and other.begun is None and other.state == {}
+    assert other.captions.search == "epoch" and other.setting_if_any is None and other.state == {}
     begun(other)
     assert (other.state["clean_probability"] == 1).all() and other.state["clean_probability"].shape == (1, 7)
     assert (method.state["clean_probability"] == np.float32(0.3)).all()

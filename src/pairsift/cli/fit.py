@@ -12,11 +12,10 @@ import click
 
 from pairsift.cli.flags import Flag, flags_of, tree_of
 from pairsift.encode.options import EncodeOptions
-from pairsift.errors import InputError
+from pairsift.errors import InputError, similar
 from pairsift.loss import RANKING_LOSSES
-from pairsift.match import MATCHERS
-from pairsift.methods import METHODS
-from pairsift.options import similar
+from pairsift.match import MATCHER, MATCHERS
+from pairsift.methods import METHOD, METHODS
 from pairsift.pairs.options import DataOptions
 from pairsift.runs.early import check_source
 from pairsift.train.options import TrainOptions
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from pairsift.runs.config import Choices
 
 FIRST = ("image_column", "caption_column", "image_folder", "noise", "text_encoder", "seed")  # shown by --help
-CHOSEN = {"method": "crossfit", "matcher": "two_tower"}
 ABOUT = """Train on image-caption pairs of which some may be mismatched, and say which.
 
 SOURCE is a CSV, TSV, JSON, JSON-lines or Parquet file, or a folder.
@@ -45,10 +43,10 @@ def choice_flags() -> list[Flag]:
             "method",
             "NAME",
             "What to do with pairs of little trust (pairsift list methods).",
-            "crossfit",
+            METHOD,
             list(METHODS),
         ),
-        flag("matcher", "NAME", "Kind of matcher (pairsift list matchers).", "two_tower", list(MATCHERS)),
+        flag("matcher", "NAME", "Kind of matcher (pairsift list matchers).", MATCHER, list(MATCHERS)),
         flag("epochs", "N", "Epochs in all: scales the method's phases, each of which keeps at least one."),
         flag("loss", "NAME", "Ranking loss; by default the preset's.", None, list(RANKING_LOSSES)),
         flag("preset", "NAME", "Preset of the method; by default the matcher's own."),
@@ -199,7 +197,7 @@ def choices_of(words: Sequence[str]) -> Choices:
     file = given.get("--config")
     below: Mapping[str, Any] = read_yaml(Path(file)) if file else {}
     names = {name: given.get(f"--{name}", below.get(name)) for name in ("method", "matcher", "loss", "preset")}
-    method, matcher = (str(names[name] or usual) for name, usual in CHOSEN.items())
+    method, matcher = str(names["method"] or METHOD), str(names["matcher"] or MATCHER)
     return Choices.make(method, matcher, names["loss"], names["preset"])
 
 

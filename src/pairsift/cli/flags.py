@@ -9,6 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 from pydantic_core import PydanticUndefined
 
+from pairsift.errors import dashed
 from pairsift.options import Options, alternatives, groups
 
 METAVARS = {int: "N", float: "X", bool: "true|false", str: "TEXT"}
@@ -20,10 +21,10 @@ class Flag(click.Option):
     Args:
         path: Names that lead to it in a tree of options.
         metavar: Stands for the value in help.
-        values: The values there are, for completion; none where there are many.
         about: What it does.
         default: What it is where it is not given, for help.
         section: Heading of help that it stands under.
+        values: The values there are, for completion; none where there are many.
     """
 
     def __init__(
@@ -37,8 +38,7 @@ class Flag(click.Option):
     ) -> None:
         self.path, self.values, self.section = path, values, section
         shown = "" if default is None or default == "" else f" [default: {_shown(default)}]"
-        name = f"--{'.'.join(path).replace('_', '-')}"
-        super().__init__([name, "__".join(path)], metavar=metavar, help=about + shown, type=str, default=None)
+        super().__init__([dashed(*path), "__".join(path)], metavar=metavar, help=about + shown, type=str, default=None)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the values that begin like this."""

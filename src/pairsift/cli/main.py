@@ -12,8 +12,7 @@ from typing import Any
 
 import click
 
-from pairsift.errors import InputError
-from pairsift.options import similar
+from pairsift.errors import InputError, similar
 
 SOURCE = click.option("--source", metavar="PATH", help="Where the run's data lies now, if it has moved.")
 QUIET = click.option("--quiet", is_flag=True, help="Print nothing but errors.")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pairsift.match.vse import Vse as Vse
     from pairsift.match.vsrn import Vsrn as Vsrn
 
+MATCHER = "two_tower"  # of a run that names none
 MATCHERS: Registry[type[Matcher]] = Registry(
     "matcher",
     {
@@ -50,4 +51,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return [*MATCHERS.attributes(), "MATCHERS", "Codes", "Matcher"]
+    return [*MATCHERS.attributes(), "MATCHER", "MATCHERS", "Codes", "Matcher"]

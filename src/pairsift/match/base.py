@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -97,6 +97,16 @@ class Matcher(nn.Module, ABC):
             InputError: An option cannot be used.
         """
         return None
+
+    @classmethod
+    def make(cls, options: Options, **data: Any) -> Self:
+        """Return a matcher with these options, which reach the constructor where the class has any of its own.
+
+        Args:
+            options: Of the type that the class names.
+            data: What the constructor takes of the data, such as `image_dim`.
+        """
+        return cls(**data) if cls.options is Options else cls(**data, options=options)
 
     @abstractmethod
     def encode_images(self, items: Items) -> Codes:

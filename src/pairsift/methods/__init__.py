@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pairsift.methods.pcsr import PCSR as PCSR
     from pairsift.methods.plain import Plain as Plain
 
+METHOD = "crossfit"  # of a run that names none
 METHODS: Registry[type[Method]] = Registry(
     "method",
     {
@@ -63,4 +64,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return [*METHODS.attributes(), "METHODS", "Method"]
+    return [*METHODS.attributes(), "METHOD", "METHODS", "Method"]

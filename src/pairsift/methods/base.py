@@ -71,7 +71,6 @@ class Method(Options, ABC):
     """
 
     name: ClassVar[str]
-    summary: ClassVar[str]
     citation: ClassVar[str] = ""
     needs_truth: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Preset]] = {}
@@ -96,7 +95,7 @@ class Method(Options, ABC):
         return self._setting
 
     @property
-    def begun(self) -> Setting | None:
+    def setting_if_any(self) -> Setting | None:
         """What the method was told, or None before it began."""
         return getattr(self, "_setting", None)
 
@@ -156,13 +155,17 @@ class Method(Options, ABC):
         for part in self._parts().values():
             part.update(notes, epoch)
 
-    def per_pair(self) -> dict[str, Array]:
+    def values_of_pairs(self) -> dict[str, Array]:
         """Return the arrays of the state that hold one number for every training pair or its image, (networks, n)."""
-        ids = self.setting.ids
-        images = {name for part in self._parts().values() for name in part.per_image}
-        rows = {name: self.setting.image_of[ids] if name in images else ids for name in self.state}
-        numbers = {name: array for name, array in self.state.items() if array.ndim == 2}
-        return {name: array[:, rows[name]] for name, array in numbers.items() if array.shape[1] > max(rows[name])}
+        setting = self.setting
+        per_image = {name for part in self._parts().values() for name in part.per_image}
+        values = {}
+        for name, array in self.state.items():
+            if name in per_image and array.shape[1:] == (setting.n_images,):
+                values[name] = array[:, setting.image_of[setting.ids]]
+            elif name not in per_image and array.shape[1:] == (len(setting.image_of),):
+                values[name] = array[:, setting.ids]
+        return values
 
     def facts(self) -> dict[str, float]:
         """Return numbers about the present state, for the log."""

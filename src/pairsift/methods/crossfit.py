@@ -37,7 +37,7 @@ class Crossfit(Method):
 
     def phases(self) -> tuple[Phase, ...]:
         """Return warm-up and training, on all pairs."""
-        return self.epochs.phases(self.begun)
+        return self.epochs.phases(self.setting_if_any)
 
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """Return the ranking loss on the pairs as given, weighed by their probability of a match."""

@@ -31,7 +31,7 @@ class Oracle(Method):
 
     def phases(self) -> tuple[Phase, ...]:
         """Return warm-up and training, on the true pairs."""
-        return self.epochs.phases(self.begun)
+        return self.epochs.phases(self.setting_if_any)
 
     def subset(self, name: str, network: int) -> Ints:
         """Return the truly matching pairs, which stand for all."""

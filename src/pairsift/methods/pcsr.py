@@ -149,7 +149,7 @@ class PCSR(Method):
     def facts(self) -> dict[str, float]:
         """Return the parts' facts; once there are thresholds also their mean, and the share refined."""
         facts = super().facts()
-        if self.consistency.begun:
+        if self.consistency.has_thresholds:
             shares = [
                 len(self.subset("refinable", k)) / max(1, len(self.subset("noisy", k))) for k in range(self.networks)
             ]
@@ -159,7 +159,7 @@ class PCSR(Method):
     def verdicts(self) -> list[str] | None:
         """Return `clean`, `refinable` or `ambiguous` by the mean of the networks; None without thresholds."""
         ids = self.setting.ids
-        if not self.consistency.begun:
+        if not self.consistency.has_thresholds:
             return None
         clean = self.division.clean(self.state["clean_probability"][:, ids].mean(0))
         noisy = np.where(self.consistency.lead(ids) >= 0, "refinable", "ambiguous")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ class TrainEpochs(Epochs):
     train: int | None = Field(
         default=40,
         ge=0,
-        description="Epochs after that; none given: as many as make about 400 steps in all, 8 to 60 epochs.",
+        description="Epochs after that; left open (null in YAML): as many as make about 400 steps in all, 8 to 60.",
     )
 
     def phases(self, setting: Setting | None) -> tuple[Phase, ...]:
@@ -42,10 +42,11 @@ class TrainEpochs(Epochs):
             length = max(1, epochs_for(len(setting.ids), setting.batch_size) - self.warmup)
         return Phase("warm-up", self.warmup, warm=True), Phase("train", length)
 
-    def scaled(self, total: int) -> TrainEpochs:
-        """See `Epochs`; a length that is left open counts as the usual one."""
-        usual = TrainEpochs(warmup=self.warmup, train=USUAL if self.train is None else self.train)
-        return super(TrainEpochs, usual).scaled(total)
+    def scaled(self, total: int) -> Self:
+        """Return the phases scaled as `Epochs` says; a length that is left open counts as the usual one."""
+        if self.train is None:
+            return self.replaced(train=USUAL).scaled(total)
+        return super().scaled(total)
 
 
 def epochs_for(pairs: int, batch_size: int) -> int:
@@ -74,7 +75,7 @@ class Plain(Method):
 
     def phases(self) -> tuple[Phase, ...]:
         """Return warm-up and training, on all pairs."""
-        return self.epochs.phases(self.begun)
+        return self.epochs.phases(self.setting_if_any)
 
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """Return the ranking loss on the pairs as given."""

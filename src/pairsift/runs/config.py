@@ -10,19 +10,18 @@ from typing import Any
 import yaml
 
 from pairsift.encode.options import EncodeOptions
-from pairsift.errors import InputError
+from pairsift.errors import InputError, dashed, similar
 from pairsift.loss import RANKING_LOSSES
 from pairsift.loss.ranking import Hinge, InfoNCE
-from pairsift.match import MATCHERS
+from pairsift.match import MATCHER, MATCHERS
 from pairsift.match.base import Matcher
-from pairsift.methods import METHODS
+from pairsift.methods import METHOD, METHODS
 from pairsift.methods.base import Epochs, Method
 from pairsift.methods.presets import Preset
-from pairsift.options import OptionError, Options, made, similar
+from pairsift.options import OptionError, Options
 from pairsift.pairs.options import DataOptions
 from pairsift.train.options import TrainOptions
 
-METHOD, MATCHER = "crossfit", "two_tower"
 GROUPS: dict[str, type[Options]] = {"data": DataOptions, "encode": EncodeOptions, "train": TrainOptions}
 CHOICES = ("method", "matcher", "loss", "preset")
 PATHS = {"data": ("image_folder", "noise_index"), "encode": ("cache", "vocabulary")}  # made absolute
@@ -145,17 +144,7 @@ def configure(  # noqa: PLR0913
 ) -> Config:
     """Resolve names and objects. What an object was given stands; what it was not given follows the preset.
 
-    Args:
-        source: What is read.
-        method: A method, its class, or its name.
-        matcher: The options of a matcher, its class, or its name.
-        loss: A ranking loss, or its name; by default the preset's.
-        data: What is read of the source, and what noise is planted.
-        encode: The frozen encoders.
-        train: The loop.
-        out: The run's folder; by default runs/<source>-<method>.
-        preset: Name of the preset; by default the matcher's own.
-        epochs: Epochs in all; scales the method's phases.
+    The arguments are those of `pairsift.fit`.
 
     Raises:
         InputError: A name is unknown, or a value cannot be used.
@@ -194,8 +183,8 @@ def from_tree(tree: Values) -> Config:
     }
     for group, kind in GROUPS.items():
         groups[group] = {name: given.pop(name) for name in kind.model_fields if name in given}
-    for name in given:
-        raise InputError(unknown_option(str(name), chosen))
+    if given:
+        raise InputError(unknown_option(str(next(iter(given))), chosen))
     return _assembled(str(source), chosen, groups, None if out is None else str(out), preset, epochs)
 
 
@@ -237,11 +226,6 @@ def unknown_option(name: str, chosen: Choices) -> str:
     return f"there is no option {dashed(name)}: {hint}"
 
 
-def dashed(name: str) -> str:
-    """Return an option as it is typed."""
-    return "--" + name.lstrip("-").replace("_", "-")
-
-
 def flattened(tree: Values, under: str = "") -> dict[str, Any]:
     """Return options of parts under their names on the command line, such as `pc2.epochs.warmup`."""
     flat: dict[str, Any] = {}
@@ -280,12 +264,12 @@ def _assembled(
     preset: str | None,
     epochs: Any,
 ) -> Config:
-    method = _filled("method", chosen.method, given["method"], chosen.preset.method)
-    matcher = _filled("matcher", chosen.matcher.options, given["matcher"], {}, chosen.matcher.name)
-    loss_defaults = chosen.preset.losses.get(chosen.loss.name, {})
-    loss = _filled("loss", chosen.loss, given["loss"], loss_defaults)
-    train = _filled("train", TrainOptions, given["train"], chosen.preset.train)
-    parts = {group: _filled(group, kind, given[group], {}) for group, kind in GROUPS.items() if group != "train"}
+    preset_loss = chosen.preset.losses.get(chosen.loss.name, {})
+    method = _filled(chosen.method, given["method"], chosen.preset.method, chosen.method.name)
+    matcher = _filled(chosen.matcher.options, given["matcher"], {}, chosen.matcher.name)
+    loss = _filled(chosen.loss, given["loss"], preset_loss, chosen.loss.name)
+    train = _filled(TrainOptions, given["train"], chosen.preset.train)
+    parts = {group: _filled(kind, given[group], {}) for group, kind in GROUPS.items() if group != "train"}
     if epochs is not None:
         method = _scaled(method, given["method"], epochs)
     checkpoint = getattr(matcher, "checkpoint", None)
@@ -297,15 +281,12 @@ def _assembled(
     return Config(absolute(source), method, chosen.matcher, matcher, loss, train=train, preset=preset, out=out, **parts)
 
 
-def _filled(group: str, kind: type[Any], given: Options | Values, defaults: Values, name: str | None = None) -> Any:
+def _filled(kind: type[Any], given: Options | Values, defaults: Values, *prefix: str) -> Any:
     """Make options of what was given and a preset's defaults; an error names the option as it is typed."""
-    prefix: tuple[str, ...] = () if group in GROUPS else (str(name or getattr(kind, "name", group)),)
     if not isinstance(given, Options | Mapping):  # a file may hold anything
-        raise InputError(f"{dashed(prefix[0])} is {given!r}; it must be options by name")
+        raise InputError(f"{dashed(*prefix)} is {given!r}; it must be options by name")
     try:
-        if isinstance(given, Options):
-            return given.filled(defaults)
-        return made(kind, put_over(defaults, given))
+        return given.filled(defaults) if isinstance(given, Options) else kind(**put_over(defaults, given))
     except OptionError as error:
         raise error.under(prefix) from None
 

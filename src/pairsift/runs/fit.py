@@ -21,7 +21,9 @@ from pairsift.encode.options import EncodeOptions
 from pairsift.errors import InputError, WriteError, writing
 from pairsift.files import is_partial, write_json, write_text
 from pairsift.loss.ranking import Hinge, InfoNCE
+from pairsift.match import MATCHER
 from pairsift.match.base import Matcher
+from pairsift.methods import METHOD
 from pairsift.methods.base import Method, Sorting
 from pairsift.options import Options
 from pairsift.pairs import write_kept
@@ -29,7 +31,7 @@ from pairsift.pairs.options import DataOptions
 from pairsift.retrieve.codes import evaluate
 from pairsift.runs.belief import Believer
 from pairsift.runs.choice import JOINED, ngrams_help
-from pairsift.runs.config import CHOICES, MATCHER, METHOD, Config, configure, flattened, read_config, typed
+from pairsift.runs.config import CHOICES, Config, configure, flattened, read_config, typed
 from pairsift.runs.folder import (
     CHECKPOINT,
     CONFIG,
@@ -147,7 +149,7 @@ def _write_trained(trainer: Trainer, folder: Path) -> None:
     for k, network in enumerate(trainer.networks):
         write_tensors(weights(folder, k), network.state_dict())
     method = trainer.job.method
-    if values := method.per_pair():
+    if values := method.values_of_pairs():
         write_state(folder / METHOD_STATE, method.setting.ids, values, trainer.matched)
     if isinstance(method, Sorting) and (verdicts := method.verdicts()) is not None:
         write_division(method.setting.ids, verdicts, folder)

@@ -23,7 +23,7 @@ from pairsift.runs.run import Run
 from pairsift.runs.vocabulary import check_numbering, run_numbering
 from pairsift.train.checkpoint import write_tensors
 
-METHOD = "plain"  # which asks nothing of a network beside its matcher
+PLAIN = "plain"  # which asks nothing of a network beside its matcher
 
 
 def import_checkpoint(
@@ -53,9 +53,9 @@ def import_checkpoint(
     published = [read_published(Path(file)) for file in files]
     matcher, sizes, networks = _joined(published)
     shapes = {name: size for name, size in sizes.items() if name not in DATA_SIZES}
-    given = {"source": str(data), "out": str(out), "matcher": matcher, "method": METHOD, matcher: shapes}
+    given = {"source": str(data), "out": str(out), "matcher": matcher, "method": PLAIN, matcher: shapes}
     none_run = {"networks": len(networks), "epochs": {"warmup": 0, "train": 0}}
-    config = from_tree({**(options or {}), **given, METHOD: none_run})
+    config = from_tree({**(options or {}), **given, PLAIN: none_run})
     folder = Path(out)
     claim(folder, config, False, overwrite)
     _check(config, sizes, folder / VOCABULARY)

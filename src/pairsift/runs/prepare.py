@@ -34,7 +34,6 @@ from pairsift.encode.front import Front
 from pairsift.errors import InputError, writing
 from pairsift.files import replacing
 from pairsift.match import MATCHERS, Matcher
-from pairsift.options import Options
 from pairsift.pairs import Changes, Noise, Pairs, inject, load, merge, read_index, read_kept, unchanged
 from pairsift.pairs.options import DataOptions
 from pairsift.pairs.records import one_line
@@ -259,8 +258,8 @@ def matcher_factory(config: Config, prepared: Prepared) -> Callable[[], Matcher]
     matcher, options, sizes = config.matcher, config.matcher_options, matcher_sizes(config, prepared)
     if prepared.front is not None:
         options = options.replaced(checkpoint=prepared.front.place)
-        return partial(matcher, options=options, pretrained=prepared.front.pretrained)
-    return partial(matcher, **sizes) if matcher.options is Options else partial(matcher, **sizes, options=options)
+        return partial(matcher.make, options, pretrained=prepared.front.pretrained)
+    return partial(matcher.make, options, **sizes)
 
 
 def matcher_sizes(config: Config, prepared: Prepared) -> dict[str, int | None]:

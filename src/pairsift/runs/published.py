@@ -21,7 +21,6 @@ from torch import Tensor
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS
 from pairsift.match.base import Matcher
-from pairsift.options import made
 
 log = logging.getLogger(__name__)
 
@@ -128,8 +127,8 @@ def _matcher(kind: str, sizes: Mapping[str, int]) -> Matcher:
     """Return a matcher of these sizes."""
     matcher = MATCHERS[kind]
     data = {name: size for name, size in sizes.items() if name in DATA_SIZES}
-    options = made(matcher.options, {name: size for name, size in sizes.items() if name not in DATA_SIZES})
-    return matcher(**data, options=options)
+    options = matcher.options(**{name: size for name, size in sizes.items() if name not in DATA_SIZES})
+    return matcher.make(options, **data)
 
 
 def _unpickle(path: Path) -> Any:

@@ -22,7 +22,7 @@ from pairsift.encode.encoder import TextEncoder
 from pairsift.encode.front import Front
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS, Codes, Matcher
-from pairsift.options import Options, made
+from pairsift.options import Options
 from pairsift.pairs.kept import folder_of, within
 from pairsift.pairs.pairs import JUDGED, UNUSED, Pairs
 from pairsift.retrieve.bank import Bank
@@ -143,7 +143,7 @@ class Search:
             features = _cached(index)
             if features is None:
                 return None
-        options = made(matcher_type.options, tree[matcher_type.name])
+        options = matcher_type.options(**tree[matcher_type.name])
         texts, make = query_side(folder, matcher_type, options, index.facts)
         device = "cuda" if tree["device"] != "cpu" and torch.cuda.is_available() else "cpu"
         matchers = [make() for _ in index.vectors]
@@ -178,14 +178,13 @@ def query_side(
     """
     if matcher.image_kind == "pixels":
         front = Front(str(folder / FRONT), pretrained=False)
-        return front, partial(matcher, options=options.replaced(checkpoint=front.place), pretrained=False)
+        return front, partial(matcher.make, options.replaced(checkpoint=front.place), pretrained=False)
     file = folder / VOCABULARY
     numbering = read_numbering(file.read_text(encoding="utf-8")) if file.exists() else None
     name = facts["text_encoder"]
     ngrams = NgramEncoder.load(folder / NGRAMS) if "ngrams" in text_parts(name) else None
     texts = text_encoder(name, tokens=matcher.text_kind == "tokens", vocabulary=numbering, ngrams=ngrams)
-    known = facts["sizes"] if matcher.options is Options else {**facts["sizes"], "options": options}
-    return texts, partial(matcher, **known)
+    return texts, partial(matcher.make, options, **facts["sizes"])
 
 
 def _encoder(matcher: Matcher, features: Table, rows: Ints) -> Callable[[Ints], Codes]:

@@ -234,7 +234,7 @@ class Trainer:
             "loss": losses,
             "dev": dev,
             **self.job.method.facts(),
-            "state": epoch_summary(self.job.method.per_pair(), self.matched),
+            "state": epoch_summary(self.job.method.values_of_pairs(), self.matched),
             "seconds": round(seconds, 3),
             "pairs_per_second": round(seen / max(seconds, 1e-9)),
         }

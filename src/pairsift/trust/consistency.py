@@ -91,7 +91,7 @@ class Consistency(Part):
         self.state["tau"][k] = moved_threshold(tau, gap, self.sensitivity, self.rate, most)
 
     @property
-    def begun(self) -> bool:
+    def has_thresholds(self) -> bool:
         """Whether every network has a threshold."""
         return not np.isnan(self.state["tau"]).any()
 

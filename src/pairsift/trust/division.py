@@ -24,7 +24,7 @@ class CleanProbability(Part):
     def begin(self, setting: Setting, state: dict[str, Array]) -> None:
         """Let every pair start as clean."""
         super().begin(setting, state)
-        state["clean_probability"], state["loss"] = self.per_pair(1), self.per_pair(0)
+        state["clean_probability"], state["loss"] = self.array_of_pairs(1), self.array_of_pairs(0)
 
     def observe(self, seen: Observation) -> dict[str, Tensor]:
         """Return the loss by which pairs are divided."""

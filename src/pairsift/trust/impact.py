@@ -72,7 +72,7 @@ class NegativeImpact(Part):
         return confidence(change(self._losses(views), self._losses(after)))
 
     def _after(self, network: Network, k: int, first: Term) -> dict[str, Tensor]:
-        """theta', the parameters after a step on the batch as given."""
+        """Return theta', the parameters after a step on the batch as given."""
         assert self.setting.after_step is not None, "the setting does not say what a step does"
         parameters = {name: parameter for name, parameter in network.named_parameters() if parameter.requires_grad}
         gradients = torch.autograd.grad(
@@ -83,7 +83,7 @@ class NegativeImpact(Part):
 
     @torch.no_grad()
     def _losses(self, views: Sequence[View]) -> Directions:
-        """p and q of every pair, its bank pairs' losses from image to text and from text to image (Eq. 6)."""
+        """Return p and q of every pair, its bank pairs' losses from image to text and from text to image (Eq. 6)."""
         p, q = zip(
             *(self.setting.ranking.directions(view.similarity, view.scale, view.exclude) for view in views),
             strict=True,

@@ -45,7 +45,7 @@ class StructureIndicators(Part):
     def begin(self, setting: Setting, state: dict[str, Array]) -> None:
         """Let every label start at 1."""
         super().begin(setting, state)
-        state["cross_modal"], state["intra_modal"] = self.per_pair(1), self.per_pair(1)
+        state["cross_modal"], state["intra_modal"] = self.array_of_pairs(1), self.array_of_pairs(1)
 
     def labels(self, network: int, ids: Ints, device: torch.device) -> Tensor:
         """Return y = min(y_CM, y_IM) (Eq. 5) of these pairs as the network trains by it, its peer's, (len(ids),)."""

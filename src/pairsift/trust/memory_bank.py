@@ -42,7 +42,7 @@ class MemoryBank(CleanProbability):
         """Let every pair start as clean, without bank pairs."""
         super().begin(setting, state)
         for side in SIDES:
-            state[side] = self.per_pair(-1, np.int64)
+            state[side] = self.array_of_pairs(-1, np.int64)
 
     def observe(self, seen: Observation) -> dict[str, Tensor]:
         """Return the loss by which pairs are divided, and both global vectors."""

@@ -65,8 +65,8 @@ class Part(Options):
         array: Array = self.state[name][peer(network, self.setting.networks)]
         return array
 
-    def per_pair(self, fill: float, dtype: type = np.float32) -> Array:
-        """Return an array of one value per network and pair, (networks, n_pairs)."""
+    def array_of_pairs(self, fill: float, dtype: type = np.float32) -> Array:
+        """Return a new array of one value per network and pair, (networks, n_pairs)."""
         return np.full((self.setting.networks, len(self.setting.image_of)), fill, dtype)
 
 

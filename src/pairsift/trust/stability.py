@@ -29,7 +29,7 @@ class Stability(Part):
     def begin(self, setting: Setting, state: dict[str, Array]) -> None:
         """Let every pair start as stable."""
         super().begin(setting, state)
-        state["stability"] = self.per_pair(1)
+        state["stability"] = self.array_of_pairs(1)
 
     def update(self, notes: Sequence[Mapping[str, Array]], epoch: int) -> None:
         """Fit w^o by the drift of each image's prediction since the pass before."""
