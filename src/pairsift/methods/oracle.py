@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -16,7 +17,11 @@ from pairsift.steps import Batch, Network, Phase, Term
 
 
 class Oracle(Method):
-    """`plain` on the pairs that truly match: what a perfect detector would give. Only where the truth is known."""
+    """Plain training on the pairs that truly match: what a perfect detector would give, where the truth is known.
+
+    With as many epochs as `plain` it takes fewer steps, since an epoch has fewer pairs. With `as_many_steps` its phases
+    are longer, so that it takes as many as `plain`.
+    """
 
     name: ClassVar[str] = "oracle"
     needs_truth: ClassVar[bool] = True
@@ -29,9 +34,17 @@ class Oracle(Method):
     epochs: TrainEpochs = TrainEpochs()
     networks: int = Field(default=2, ge=1, le=8, description="How many networks train, independently of each other.")
 
+    as_many_steps: bool = Field(
+        default=False, description="Whether phases are lengthened until it takes as many steps as plain."
+    )
+
     def phases(self) -> tuple[Phase, ...]:
         """Return warm-up and training, on the true pairs."""
-        return self.epochs.phases(self.setting_if_any)
+        phases, setting = self.epochs.phases(self.setting_if_any), self.setting_if_any
+        if not self.as_many_steps or setting is None:
+            return phases
+        factor = len(setting.ids) / max(1, len(self.subset("all", 0)))
+        return tuple(replace(phase, epochs=round(factor * phase.epochs)) for phase in phases)
 
     def subset(self, name: str, network: int) -> Ints:
         """Return the truly matching pairs, which stand for all."""
