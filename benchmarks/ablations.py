@@ -1,11 +1,12 @@
 """The four papers' ablations at small scale on Flickr8k; every row that their tables have is a set of options.
 
 Two towers on the first 2,000 training images (10,000 pairs) with planted mismatches, a fifth as many images for dev and
-test; the checkpoint with the best dev rSum is tested once. The rows of a study differ in the named options alone. What
-the papers measured with token-level matchers on larger sets need not show here: the spread over seeds says how much a
-difference means. Where the papers search the batch at hand for captions so do these rows, not the whole epoch as the
-matcher's preset does: that finds the image's own clean captions, whatever the classifier says. PCSR's third stage, one
-epoch of the preset, takes three here, so that what it adds can show; pairs are divided at 0.5, as in the papers.
+test. Of the epochs of the method's last phase, the one with the best dev rSum is tested once. The rows of a study
+differ in the named options alone. What the papers measured with token-level matchers on larger sets need not show here:
+the spread over seeds says how much a difference means. Where the papers search the batch at hand for captions so do
+these rows, not the whole epoch as the matcher's preset does: that finds the image's own clean captions, whatever the
+classifier says. PCSR's third stage, one epoch of the preset, takes three here, so that what it adds can show; pairs are
+divided at 0.5, as in the papers.
 
     python benchmarks/ablations.py --data ../shared/flickr8k --json benchmarks/results/ablations.json
 

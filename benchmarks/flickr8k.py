@@ -117,7 +117,9 @@ def main() -> None:
                     }
                     options = (reduced(chosen.matcher, method, loss) if chosen.reduced else []) + chosen.options
                     own = own_options(wanted | {"options": options})
-                    if (*key(wanted), *own) in done or (method.startswith("oracle") and not noise):  # which is plain training
+                    if (*key(wanted), *own) in done or (
+                        method.startswith("oracle") and not noise
+                    ):  # which is plain training
                         continue
                     rows.append(measure(chosen.data, wanted, chosen.text_encoder, options))
                     print(json.dumps({name: rows[-1][name] for name in (*KEY, "rsum", "auroc", "seconds")}), flush=True)

@@ -16,6 +16,7 @@ from pairsift.loss.ranking import RankingLoss, Reduction
 from pairsift.match.base import Codes, Matcher, full
 
 AfterStep = Callable[[int, Mapping[str, Tensor], bool], dict[str, Tensor]]
+PAPER_BATCH = 128  # of NCR, PC2 and PCSR
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Phase:
         subsets: The first drives an epoch; a batch of each other one comes along with every batch of the first.
         warm: Whether the ranking loss is in its warm-up form.
         observe: Whether each epoch begins with a pass over all training pairs that renews the method's state.
+        competes: Whether the checkpoints of these epochs compete for the best on dev. Phases that only prepare those
+            that make the method what it is do not.
     """
 
     name: str
@@ -35,6 +38,7 @@ class Phase:
     subsets: tuple[str, ...] = ("all",)
     warm: bool = False
     observe: bool = False
+    competes: bool = True
 
 
 @dataclass(frozen=True)
@@ -215,6 +219,20 @@ class Setting:
         matcher, loss = network.matcher, self.ranking
         similarity = matcher.similarity(pairing.images, pairing.texts)
         return Term(name, loss(similarity, matcher.scale(), y, pairing.exclude, warm), reduction=loss.reduction)
+
+    def auxiliary_term(self, name: str, values: Tensor, weight: float) -> Term:
+        """Return a term whose weight a paper names beside the sum of `PAPER_BATCH` pairs' ranking losses.
+
+        In the paper the term is a mean over its batch, so that a pair's ranking loss weighs `PAPER_BATCH / weight`
+        times as much as the pair's share in the term. That ratio is kept: the term is reduced as the run's ranking loss
+        is, with `weight / PAPER_BATCH`. With the sum of a batch of `PAPER_BATCH` it is the paper's term.
+
+        Args:
+            name: Name of the term.
+            values: One value per pair, (B,).
+            weight: The paper's weight, at least 0.
+        """
+        return Term(name, values, weight / PAPER_BATCH, self.ranking.reduction)
 
 
 @dataclass(frozen=True)

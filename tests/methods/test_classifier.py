@@ -5,6 +5,7 @@ import torch
 from method_helpers import SETTING, Tiny, batch_of, make_networks
 
 from pairsift.errors import InputError
+from pairsift.loss.classes import batch_entropy, pseudo_label_loss
 from pairsift.loss.ranking import Hinge
 from pairsift.match import TwoTower, Vse
 from pairsift.match.base import Codes, unit
@@ -62,3 +63,32 @@ def test_directions_are_cosines_and_spread_the_classes_at_once():
     spread, merged = (len(c(Codes(vectors)).argmax(1).unique()) for c in (classifier, GlobalClassifier(32, 16)))
     assert spread > merged
     assert isinstance(PCSR(classifier={"reads": "directions"}).head(32), DirectionClassifier)
+
+
+@pytest.mark.parametrize("kind", [GlobalClassifier, FlatClassifier])
+def test_the_classes_start_spread_whatever_the_length_of_the_vectors(kind):
+    torch.manual_seed(0)
+    vectors = unit(torch.randn(300, 512) + 1)
+    tokens = unit(vectors[:, None] + torch.randn(300, 3, 512) / 50)
+    logits = kind(512, 32)(Codes(vectors, tokens)).detach()
+    assert len(logits.argmax(1).unique()) >= 10
+    doubled = kind(512, 32)
+    codes = Codes(2 * vectors, 2 * tokens)
+    assert torch.allclose(doubled(codes), doubled(Codes(vectors, tokens)), atol=1e-4)
+
+
+def test_classes_stay_spread_and_agree_between_image_and_caption_within_a_hundred_steps():
+    torch.manual_seed(0)
+    topics = torch.randn(20, 256)[torch.randint(20, (600,))]
+    images, texts = (unit(topics + 1 + torch.randn(600, 256)) for _ in range(2))
+    head = GlobalClassifier(256, 16)
+    optimizer = torch.optim.AdamW(head.parameters(), 1e-3)
+    for _ in range(100):
+        rows = torch.randint(600, (128,))
+        p, q = head(Codes(images[rows])), head(Codes(texts[rows]))
+        loss = pseudo_label_loss(p, q).mean() + 10 * batch_entropy(p).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    p, q = (head(Codes(vectors)).argmax(1) for vectors in (images, texts))
+    assert len(p.unique()) >= 12 and (p == q).float().mean() > 0.8

@@ -22,10 +22,10 @@ from pairsift.match import TwoTower
 from pairsift.match.two_tower import TwoTowerOptions
 from pairsift.methods import METHODS
 from pairsift.retrieve.codes import Gallery, evaluate
-from pairsift.steps import Request, Setting
+from pairsift.steps import Phase, Request, Setting
 from pairsift.train.batches import Gatherer, cut, steps
 from pairsift.train.checkpoint import read_tensors, write_tensors
-from pairsift.train.loop import CHECKPOINT, Trainer, decayed, pick_device
+from pairsift.train.loop import CHECKPOINT, Trainer, competing, decayed, pick_device
 from pairsift.train.options import TrainOptions
 from pairsift.train.schedule import learning_rate
 
@@ -151,8 +151,36 @@ def test_the_best_epoch_by_dev_is_what_remains(tmp_path):
     trainer = Trainer(job)
     trainer.run()
     dev = evaluate([n.matcher for n in trainer.networks], job.features, job.pairs, "dev")["ensemble"]["rsum"]
-    assert dev == pytest.approx(max(line["dev"]["rsum"] for line in trainer.log), abs=1e-9)
+    competing = [line["dev"]["rsum"] for line in trainer.log if line["phase"] == "all"]
+    assert dev == pytest.approx(max(competing), abs=1e-9)
     assert trainer.log[trainer.at.best_epoch]["dev"]["rsum"] == pytest.approx(dev)
+
+
+def test_only_epochs_of_the_phase_that_competes_can_be_the_best(tmp_path, monkeypatch):
+    job = make_job(tmp_path, method="pc2", epochs={"warmup": 1, "clean": 1, "all": 2})
+    trainer = Trainer(job)
+    recalls = iter([500.0, 400.0, 100.0, 90.0])
+    monkeypatch.setattr(Trainer, "_recall", lambda self: {"rsum": next(recalls)})
+    trainer.run()
+    assert (trainer.at.best_epoch, trainer.at.best_rsum) == (2, 100.0)
+
+
+def test_where_no_phase_competes_the_last_one_does():
+    first, last = Phase("warm-up", 2, competes=False), Phase("clean", 1, competes=False)
+    assert competing([first, first, last]) == [False, False, True]
+    assert competing([first, first]) == [True, True]
+    assert competing([first, Phase("train", 1)]) == [False, True]
+    assert competing([]) == []
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_an_oracle_takes_as_many_steps_as_plain_where_asked(tmp_path, more):
+    phases = {"warmup": 2, "train": 6}
+    plain = Trainer(make_job(tmp_path / "plain", method="plain", epochs=phases))
+    oracle = Trainer(make_job(tmp_path / "oracle", method="oracle", epochs=phases, as_many_steps=more))
+    pairs = len(plain.job.method.setting.ids) * len(plain.phases)
+    trained = len(oracle.job.method.subset("all", 0)) * len(oracle.phases)
+    assert trained == pytest.approx(pairs if more else pairs * 0.6, rel=0.08)
 
 
 def test_networks_differ_and_seeds_repeat(tmp_path):

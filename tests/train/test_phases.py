@@ -14,9 +14,9 @@ from pairsift.match.two_tower import TwoTowerOptions
 from pairsift.methods import METHODS
 from pairsift.train.loop import Trainer
 
-WARM, OBSERVED = (True, False), (False, True)
-DIVIDED = [("warm-up", 2, ("all",), *WARM), ("clean", 3, ("clean",), *OBSERVED)]
-STAGES = [*DIVIDED, ("refine", 4, ("clean", "refinable"), *OBSERVED)]
+WARM, PREPARING, OBSERVED = (True, False, False), (False, True, False), (False, True, True)  # warm, observe, competes
+DIVIDED = [("warm-up", 2, ("all",), *WARM), ("clean", 3, ("clean",), *PREPARING)]
+STAGES = [*DIVIDED, ("refine", 4, ("clean", "refinable"), *PREPARING)]
 EPOCHS = {"warmup": 2, "clean": 3, "all": 5}
 TRAIN = {"epochs": {"warmup": 2, "train": 5}}
 BANK = [("warm-up", 2, ("all",), *WARM), ("bank", 1, ("all",), *OBSERVED)]
@@ -25,7 +25,7 @@ BANK = [("warm-up", 2, ("all",), *WARM), ("bank", 1, ("all",), *OBSERVED)]
 @pytest.mark.parametrize(
     ("name", "options", "expected"),
     [
-        ("plain", TRAIN, [DIVIDED[0], ("train", 5, ("all",), False, False)]),
+        ("plain", TRAIN, [("warm-up", 2, ("all",), True, False, True), ("train", 5, ("all",), False, False, True)]),
         ("ncr", {"epochs": EPOCHS}, [*DIVIDED, ("all", 5, ("clean", "noisy"), *OBSERVED)]),
         ("pc2", {"epochs": EPOCHS}, [*DIVIDED, ("all", 5, ("clean", "noisy"), *OBSERVED)]),
         (
@@ -33,12 +33,12 @@ BANK = [("warm-up", 2, ("all",), *WARM), ("bank", 1, ("all",), *OBSERVED)]
             {"epochs": {**EPOCHS, "refine": 4}},
             [*STAGES, ("all", 5, ("clean", "refinable", "ambiguous"), *OBSERVED)],
         ),
-        ("npc", TRAIN, [*BANK, ("train", 4, ("all",), False, False)]),
+        ("npc", TRAIN, [*BANK, ("train", 4, ("all",), False, False, True)]),
         ("npc", {**TRAIN, "bank": {"refresh": True}}, [*BANK, ("train", 4, ("all",), *OBSERVED)]),
-        ("gsc", TRAIN, [("first", 2, ("all",), False, False), ("train", 5, ("all",), *OBSERVED)]),
+        ("gsc", TRAIN, [("first", 2, ("all",), False, False, False), ("train", 5, ("all",), *OBSERVED)]),
     ],
 )
-def test_phases_have_their_epochs_subsets_warmth_and_passes(name, options, expected):
+def test_phases_have_their_epochs_subsets_warmth_passes_and_place_in_the_contest(name, options, expected):
     assert [astuple(phase) for phase in METHODS[name](**options).phases()] == expected
 
 
@@ -114,7 +114,7 @@ def test_warming_up_takes_the_mean_of_the_negatives_and_later_the_hardest(tmp_pa
 def test_the_classifier_of_pc2_learns_in_its_warm_up(tmp_path):
     trainer, steps, head = warmed_up(tmp_path, "pc2", weights={"entropy": 7.0, "pseudo": 2.0})
     for terms, _, _, _, (images, texts) in steps:
-        assert [(t.name, t.weight) for t in terms] == [("clean", 1.0), ("pseudo", 2.0), ("entropy", 7.0)]
+        assert [(t.name, t.weight) for t in terms] == [("clean", 1.0), ("pseudo", 2 / 128), ("entropy", 7 / 128)]
         expected = functional.cross_entropy(images, texts.argmax(1))
         assert terms[1].reduced().item() == pytest.approx(expected.item(), rel=1e-4)
     assert not any(torch.equal(a, b) for a, b in zip(head, trainer.networks[0].head.parameters(), strict=True))

@@ -50,8 +50,8 @@ class DividedEpochs(Epochs):
     def phases(self) -> tuple[Phase, ...]:
         """Return warm-up, clean pairs, all pairs."""
         return (
-            Phase("warm-up", self.warmup, warm=True),
-            Phase("clean", self.clean, ("clean",), observe=True),
+            Phase("warm-up", self.warmup, warm=True, competes=False),
+            Phase("clean", self.clean, ("clean",), observe=True, competes=False),
             Phase("all", self.all, ("clean", "noisy"), observe=True),
         )
 

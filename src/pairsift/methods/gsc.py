@@ -91,7 +91,7 @@ class GSC(Method):
 
     def phases(self) -> tuple[Phase, ...]:
         """Return a phase without estimates and one whose epochs begin with new estimates, on all pairs."""
-        return Phase("first", self.epochs.warmup), Phase("train", self.epochs.train, observe=True)
+        return Phase("first", self.epochs.warmup, competes=False), Phase("train", self.epochs.train, observe=True)
 
     def begin(self, setting: Setting) -> None:
         """Let every label start at 1; warn where the labels would shrink by themselves."""

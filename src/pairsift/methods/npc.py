@@ -89,7 +89,7 @@ class NPC(Method):
         """Return warm-up, the epoch that starts by making the bank, and the rest."""
         first = min(1, self.epochs.train)
         return (
-            Phase("warm-up", self.epochs.warmup, warm=True),
+            Phase("warm-up", self.epochs.warmup, warm=True, competes=False),
             Phase("bank", first, observe=True),
             Phase("train", self.epochs.train - first, observe=self.bank.refresh),
         )

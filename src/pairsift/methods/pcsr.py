@@ -27,9 +27,7 @@ from pairsift.trust.division import Division
 class PCSREpochs(Epochs):
     """The phases of PCSR: a warm-up and the three stages of adaptive pair optimization."""
 
-    warmup: int = Field(
-        default=5, ge=0, description="Epochs on all pairs, as given; the pseudo-classifier does not train."
-    )
+    warmup: int = Field(default=5, ge=0, description="Epochs on all pairs, as given, without noisy pairs' losses.")
     clean: int = Field(default=25, ge=0, description="Epochs of the first stage, on clean pairs.")
     refine: int = Field(default=15, ge=0, description="Epochs of the second stage, on clean and refinable pairs.")
     all: int = Field(
@@ -41,6 +39,9 @@ class PCSRClassifier(PseudoClassifier):
     """The pseudo-classifier of PCSR, of 256 classes."""
 
     classes: int = Field(default=256, ge=2, description="Number of classes, K.")
+    in_warmup: bool = Field(
+        default=False, description="Whether it trains in the warm-up too, on all pairs; in the paper on clean ones."
+    )
 
 
 class NoisyPairs(Options):
@@ -101,11 +102,15 @@ class PCSR(Method):
         "two_tower": TWO_TOWER.having(
             epochs={"warmup": 2, "clean": 3, "refine": 2, "all": 1},
             division={"threshold": 0.7},
+            classifier={"in_warmup": True},
             captions={"search": "epoch"},
+            consistency={"counted_from": 1},
         ),
         "clip": CLIP.having(
             epochs={"warmup": 1, "clean": 2, "refine": 1, "all": 1},
+            classifier={"in_warmup": True},
             captions={"search": "epoch"},
+            consistency={"counted_from": 1},
         ),
     }
 
@@ -122,9 +127,9 @@ class PCSR(Method):
         refinable = ("refinable",) * (self.noisy.train in ("all", "refinable"))
         ambiguous = ("ambiguous",) * (self.noisy.train in ("all", "ambiguous"))
         return (
-            Phase("warm-up", self.epochs.warmup, warm=True),
-            Phase("clean", self.epochs.clean, ("clean",), observe=True),
-            Phase("refine", self.epochs.refine, ("clean", *refinable), observe=True),
+            Phase("warm-up", self.epochs.warmup, warm=True, competes=False),
+            Phase("clean", self.epochs.clean, ("clean",), observe=True, competes=False),
+            Phase("refine", self.epochs.refine, ("clean", *refinable), observe=True, competes=False),
             Phase("all", self.epochs.all, ("clean", *refinable, *ambiguous), observe=True),
         )
 
@@ -204,7 +209,7 @@ class PCSR(Method):
         y = w if self.weights.soft_clean else torch.ones_like(w)
         pairing = Pairing(images, texts, not_negatives(batch))
         term = self.setting.ranking_term("clean", network, pairing, y, phase.warm)
-        if "clean" not in batches:
+        if "clean" not in batches and not self.classifier.in_warmup:
             return [term]
         logits = network.logits(images)
         terms = [
@@ -237,9 +242,10 @@ class PCSR(Method):
         else:
             pairing, y = self.captions.rematch(network, k, batch, images, clean)
             term = self.captions.keep_alike(self.setting.ranking_term(name, network, pairing, y.clamp(0, 1)), y)
-        entropy_weight = self.weights.entropy * len(batch) / len(clean.batch)
+        share = len(batch) / len(clean.batch) if term.reduction == "mean" else 1.0
+        robust = generalised_cross_entropy(p, q, self.noisy.gamma)
         return [
             replace(term, weight=self.weights.ranking),
-            Term(f"{name} robust", generalised_cross_entropy(p, q, self.noisy.gamma), self.weights.robust),
-            Term(f"{name} entropy", batch_entropy(p), entropy_weight),
+            self.setting.auxiliary_term(f"{name} robust", robust, self.weights.robust),
+            self.setting.auxiliary_term(f"{name} entropy", batch_entropy(p), self.weights.entropy * share),
         ]

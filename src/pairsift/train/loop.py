@@ -87,6 +87,7 @@ class Trainer:
         self._saved = time.monotonic()
         job.method.begin(self._setting())
         self.phases = [phase for phase in job.method.phases() for _ in range(phase.epochs)]
+        self.competing = competing(self.phases)
 
     @property
     def matched(self) -> Bools | None:
@@ -222,7 +223,8 @@ class Trainer:
         """Validate, keep the best, log, save."""
         dev = self._recall()
         rsum = dev["rsum"]
-        self._keep_if_best(dev, epoch)
+        if self.competing[epoch]:
+            self._keep_if_best(dev, epoch)
         losses = {
             f"network_{k}": {name: value / sums["steps"] for name, value in sums.items() if name != "steps"}
             for k, sums in enumerate(self.at.sums)
@@ -304,6 +306,16 @@ def decayed(network: Network, weight_decay: float) -> list[dict[str, object]]:
             decay = weight_decay if matrices else 0.0
             groups += [{"params": chosen, "weight_decay": decay, "speed": speed}] if chosen else []
     return groups
+
+
+def competing(phases: Sequence[Phase]) -> list[bool]:
+    """Return whether the checkpoint of each epoch competes for the best; where no phase says so, the last phase's do.
+
+    Args:
+        phases: The phase of each epoch.
+    """
+    competes = [phase.competes for phase in phases]
+    return competes if any(competes) else [phase == phases[-1] for phase in phases]
 
 
 def mixed(device: torch.device, options: TrainOptions, training: bool = False) -> torch.autocast:

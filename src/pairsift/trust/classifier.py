@@ -74,13 +74,17 @@ class PseudoClassifier(Part):
             entropy_weight: Weight of the entropy of the mean prediction (PC2 Eq. 3, PCSR Eq. 2).
         """
         return [
-            Term("pseudo", pseudo_label_loss(images, texts), pseudo_weight),
-            Term("entropy", batch_entropy(images), entropy_weight),
+            self.setting.auxiliary_term("pseudo", pseudo_label_loss(images, texts), pseudo_weight),
+            self.setting.auxiliary_term("entropy", batch_entropy(images), entropy_weight),
         ]
 
 
 class GlobalClassifier(nn.Module):
-    """Compute class logits from global vectors: linear, ReLU, linear.
+    """Compute class logits from global vectors, scaled to a mean square of 1: linear, ReLU, linear.
+
+    A unit vector of many dimensions has entries so small that the biases of a layer as PyTorch initialises it outweigh
+    all differences between items. Every item is then put into the same few classes, and the gradient on the other
+    classes is too small to change that. With scaled vectors, He initialisation and biases of 0 they start spread.
 
     Args:
         dim: Length of a global vector.
@@ -93,7 +97,7 @@ class GlobalClassifier(nn.Module):
 
     def forward(self, codes: Codes) -> Tensor:
         """Return logits, (n, K)."""
-        logits: Tensor = self.layers(codes.vectors)
+        logits: Tensor = self.layers(_scaled(codes.vectors))
         return logits
 
 
@@ -138,7 +142,7 @@ class FlatClassifier(nn.Module):
     def forward(self, codes: Codes) -> Tensor:
         """Return logits, (n, K)."""
         assert codes.tokens is not None
-        logits: Tensor = self.layers(stretch(codes.tokens, codes.mask, self.rows).flatten(1))
+        logits: Tensor = self.layers(_scaled(stretch(codes.tokens, codes.mask, self.rows)).flatten(1))
         return logits
 
 
@@ -156,8 +160,17 @@ def stretch(tokens: Tensor, mask: Tensor | None, rows: int) -> Tensor:
     return left + (place - below)[..., None].to(tokens.dtype) * (right - left)
 
 
+def _scaled(vectors: Tensor) -> Tensor:
+    """Scale vectors to a mean square of 1: unit vectors of length d by the root of d."""
+    return nn.functional.rms_norm(vectors, vectors.shape[-1:])
+
+
 def _layers(width: int, classes: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, classes))
+    layers = nn.Linear(width, HIDDEN), nn.Linear(HIDDEN, classes)
+    for layer in layers:
+        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+        nn.init.zeros_(layer.bias)
+    return nn.Sequential(layers[0], nn.ReLU(), layers[1])
 
 
 CLASSIFIERS: dict[str, Callable[[int, int], nn.Module]] = {
