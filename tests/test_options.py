@@ -108,6 +108,11 @@ def test_no_group_is_a_bare_value_and_what_has_no_default_must_be_given():
         Needed()
 
 
+def test_a_group_of_another_type_is_refused_with_the_type_that_is_needed():
+    with pytest.raises(OptionError, match=r"^search is .*; it must be a Search, or a mapping of its options$"):
+        Job(search=Job(search=Search()))
+
+
 def test_a_group_is_an_object_or_a_mapping_and_an_object_tells_its_own_path():
     job = Job(search=Search(threshold=0.2))
     assert job == Job(search={"threshold": 0.2})

@@ -164,7 +164,7 @@ def _accepts(part: object, metadata: list[object]) -> str:
     if get_origin(part) is Literal:
         return "choose from " + ", ".join(str(value) for value in get_args(part))
     if _is_group(part):
-        return "a group of options"
+        return f"a {part.__name__}, or a mapping of its options"  # type: ignore[attr-defined]
     word = KINDS.get(part, getattr(part, "__name__", str(part)))  # type: ignore[call-overload]
     if part not in (int, float):
         return str(word)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import warnings
@@ -13,6 +12,7 @@ from typing import Any
 import click
 
 from pairsift.errors import InputError, similar
+from pairsift.files import write_json
 
 SOURCE = click.option("--source", metavar="PATH", help="Where the run's data lies now, if it has moved.")
 QUIET = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
@@ -214,7 +214,7 @@ def evaluate(run: str, source: str | None, split: str, folds: int, file: Path | 
     recall = Run(run, source=source, progress=not quiet).evaluate(split, folds)
     print(recall_table({split: recall}))
     if file:
-        file.write_text(json.dumps({split: recall}, indent=2) + "\n")
+        write_json(file, {split: recall})
 
 
 @verbs.command()

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from pairsift.arrays import Ints
-from pairsift.errors import InputError
+from pairsift.errors import InputError, writing
+from pairsift.files import replacing
 from pairsift.pairs.pairs import Noise, Pairs
 
 GRANULARITIES = ("caption", "image")
@@ -149,14 +150,17 @@ def write_index(pairs: Pairs, path: str | Path) -> None:
 
     Args:
         pairs: Pairs, with or without injected noise.
-        path: The `.npy` file: int64, one entry for each training caption.
+        path: The `.npy` file: int64, one entry for each training caption. A reader sees the old file or the new one.
+
+    Raises:
+        WriteError: The file cannot be written.
     """
     train = pairs.ids("train")
     truth = pairs.image_of if pairs.true_image_of is None else pairs.true_image_of
     images, _ = training_images(truth[train])
     position_of = np.full(pairs.n_images, -1, dtype=np.int64)
     position_of[images] = np.arange(len(images))
-    with open(path, "wb") as file:
+    with writing(Path(path)), replacing(Path(path)) as part, open(part, "wb") as file:
         np.save(file, position_of[pairs.image_of[train]])
 
 
