@@ -11,7 +11,8 @@ adds can show; pairs are divided at 0.5, as in the papers.
 
 AUROC is that of the method's own last trust in the training pairs, in the mean of its networks. The held-out evidence,
 which all rows of a collection, a noise and a seed share, is judged once for them. "own caption" is the share of the
-noisy pairs for whose image the last search of all clean pairs found a caption that truly belongs to it.
+noisy pairs for whose image the last search of all clean pairs found a caption that truly belongs to it; "classes" how
+many pseudo-classes the training images were put into in the last pass.
 
     python benchmarks/ablations.py --data ../shared/flickr8k --json benchmarks/results/ablations.json
 
@@ -137,6 +138,7 @@ def trained(config: Config, prepared: Prepared, folder: Path, prior: Prior, like
         "recall": test["ensemble"],
         "trust_auroc": trust_auroc(config.method),
         "own_caption": own_caption(config.method, prepared.pairs),
+        "facts": config.method.facts(),
         "epochs": len(trainer.log),
         "best_epoch": trainer.at.best_epoch,
         "seconds": round(time.monotonic() - began, 1),
@@ -194,7 +196,8 @@ def tables(rows: list[Row]) -> str:
                 if group := [row for row in rows if key(row | {"seed": 0}) == wanted]:
                     shown.append(line(label, noise, group))
         if shown:
-            head = ["| row | noise | rSum (spread) | single | AUROC | own caption |", "|---|---|---|---|---|---|"]
+            heads = ("row", "noise", "rSum (spread)", "single", "AUROC", "own caption", "classes")
+            head = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
             lines += [f"## {name} ({study.method}, {study.source})", "", *head, *shown, ""]
     return "\n".join(lines)
 
@@ -205,8 +208,8 @@ def line(label: str, noise: float, group: list[Row]) -> str:
     spread = f"({max(rsum) - min(rsum):.1f}; {len(group)} seed{'s' * (len(group) > 1)})"
     single = f"{statistics.mean(row['rsum_single'] for row in group):.1f}"
     cells = [label, f"{noise:.0%}", f"{statistics.mean(rsum):.1f} {spread}", single]
-    for name, digits in (("trust_auroc", ".4f"), ("own_caption", ".0%")):
-        values = [row[name] for row in group if row.get(name) is not None]
+    for name, digits in (("trust_auroc", ".4f"), ("own_caption", ".0%"), ("classes_in_use", ".0f")):
+        values = [value for row in group if (value := {**row.get("facts", {}), **row}.get(name)) is not None]
         cells.append(format(statistics.mean(values), digits) if values else "")
     return "| " + " | ".join(cells) + " |"
 

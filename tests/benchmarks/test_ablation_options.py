@@ -44,4 +44,4 @@ def test_studies_without_rows_have_no_table() -> None:
     ]
     lines = ablations.tables(rows).splitlines()
     assert [line for line in lines if line.startswith("##")] == ["## npc_threshold (npc, Table 5; 0.8 is the preset)"]
-    assert lines[-1] == "| tau = 0.5 | 60% | 2.5 (3.0; 2 seeds) | 2.0 | 0.5000 |  |"
+    assert lines[-1] == "| tau = 0.5 | 60% | 2.5 (3.0; 2 seeds) | 2.0 | 0.5000 |  |  |"

@@ -7,7 +7,7 @@ import pyarrow.parquet
 import pytest
 
 from pairsift.loss.ranking import InfoNCE
-from pairsift.methods import NCR, NPC, PCSR, Plain
+from pairsift.methods import NCR, NPC, PC2, PCSR, Plain
 from pairsift.steps import Setting
 from pairsift.train.record import BINS, epoch_summary, write_state
 
@@ -72,3 +72,15 @@ def test_the_purity_of_a_bank_is_the_share_of_its_pairs_that_match():
     known = begun(NPC())
     known.state["by_image"][:], known.state["by_text"][:] = 1, 1
     assert "bank_purity" not in known.facts()
+
+
+def test_the_classes_in_use_are_counted_over_training_images():
+    method = begun(PC2(classifier={"classes": 4}))
+    assert "classes_in_use" not in method.facts()
+    method.state["predictions"][0] = np.eye(4)[[0, 1, 1, 3]]
+    method.state["predictions"][1] = np.eye(4)[[2, 2, 2, 2]]
+    assert method.facts()["classes_in_use"] == (3 + 1) / 2
+    few = PC2(classifier={"classes": 4})
+    few.begin(Setting(IDS[:2], IMAGE_OF, 4, None, InfoNCE(), 0, 2))  # pairs of the images 0 and 1 alone
+    few.state["predictions"][:] = np.eye(4)
+    assert few.facts()["classes_in_use"] == 2

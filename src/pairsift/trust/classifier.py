@@ -64,6 +64,13 @@ class PseudoClassifier(Part):
         for k, noted in enumerate(notes):
             self.state["predictions"][k, self.setting.image_of[self.setting.ids]] = noted["predictions"]
 
+    def facts(self) -> dict[str, float]:
+        """Return how many classes the training images are put into, in the mean of the networks, after a first pass."""
+        predictions = self.state["predictions"][:, np.unique(self.setting.image_of[self.setting.ids])]
+        if not predictions.any():
+            return {}
+        return {"classes_in_use": float(np.mean([len(np.unique(network.argmax(1))) for network in predictions]))}
+
     def terms(self, images: Tensor, texts: Tensor, pseudo_weight: float, entropy_weight: float) -> list[Term]:
         """Return the terms that train the classifier on clean pairs.
 
