@@ -1,4 +1,4 @@
-"""What a training step is made of, and what methods and their parts are told: shared by `trust`, `methods`, `train`."""
+"""The parts of a training step, and the setting of a run that methods and their parts receive."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Request:
-    """Which pairs a step reads under one name, and with whose captions.
+    """A request of a step for pairs, with their own captions or others.
 
     Attributes:
         ids: The pairs, (B,).
@@ -131,7 +131,7 @@ class Network(nn.Module):
 
 @dataclass(frozen=True)
 class Observation:
-    """A batch as one network sees it in an epoch's pass: evaluation mode, no gradient.
+    """A batch encoded by one network in the pass before an epoch, in evaluation mode and without gradient.
 
     Attributes:
         network: The network.
@@ -164,7 +164,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Prior:
-    """What models that saw none of a pair say of it before training.
+    """The judgement of the pairs before training, by models that did not see them.
 
     Attributes:
         probability: Probability that each pair matches, [0, 1], (n_pairs,).
@@ -179,7 +179,7 @@ class Prior:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a method and its parts are told before they start.
+    """Everything that a method and its parts know when training begins.
 
     Attributes:
         ids: Training pairs, ascending, (n,).
@@ -190,9 +190,9 @@ class Setting:
         seed: Seed of the run.
         networks: Number of networks that train side by side.
         batch_size: Pairs of the driving subset in a step.
-        prior: What held-out evidence says of the pairs; None where there is none.
-        after_step: What one more step would make of network k's parameters, by name, with these gradients; with the
-            optimizer's momentum or without. It changes nothing.
+        prior: The judgement by held-out evidence; None if there is none.
+        after_step: A function that returns the parameters of network k, by name, after one more step with these
+            gradients, with or without the optimizer's momentum. It changes nothing.
     """
 
     ids: Ints
@@ -237,7 +237,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Pairing:
-    """Images and captions side by side, row i of one with row i of the other, and what is no negative of what.
+    """Images and captions side by side, row i with row i, and which of them are not negatives of each other.
 
     Attributes:
         images: (B, ...).

@@ -1,4 +1,4 @@
-"""What a method is: phases, subsets, the loss of a step, and the parts that it is composed of."""
+"""The base of all methods: phases, subsets, the loss of a step, and the parts that a method is composed of."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class DividedEpochs(Epochs):
 
 
 class Method(Options, ABC):
-    """What to do with pairs of little trust. A subclass reads beside its paper.
+    """A method of training on pairs of which some are mismatched. A subclass can be read beside its paper.
 
     Its fields are its options: parts, groups of options, and single ones. Its state is named arrays of shape
     (networks, n_pairs, ...), one row per pair (or per image where a part says so), which belong to its parts and which
@@ -91,12 +91,12 @@ class Method(Options, ABC):
 
     @property
     def setting(self) -> Setting:
-        """What the method was told when it began."""
+        """The setting of the run."""
         return self._setting
 
     @property
     def setting_if_any(self) -> Setting | None:
-        """What the method was told, or None before it began."""
+        """The setting of the run, or None before the method began."""
         return getattr(self, "_setting", None)
 
     @property

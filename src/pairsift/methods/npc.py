@@ -127,7 +127,7 @@ class NPC(Method):
         return [weighted, *terms, Term("weight", w, weight=0.0)]
 
     def _places(self, parts: Sequence[Batch], k: int) -> list[Tensor]:
-        """For each side of MB_batch, where the first batch's bank pairs lie in all batches one after the other."""
+        """Return, for each side of MB_batch, the rows of the first batch's bank pairs in the concatenated batches."""
         ids = np.concatenate([batch.ids for batch in parts])
         order = np.argsort(ids, kind="stable")
         device = parts[0].image_rows.device

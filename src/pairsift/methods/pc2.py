@@ -120,7 +120,7 @@ class PC2(Method):
         return terms
 
     def _noisy(self, network: Network, k: int, noisy: Batch, clean: CleanBatch) -> Term:
-        """L_n (Eq. 4 to 6): images of noisy pairs with the captions of the clean images predicted most alike."""
+        """Return L_n (Eq. 4 to 6), on images of noisy pairs with captions of the clean images predicted most alike."""
         images = network.matcher.encode_images(noisy.images)
         pairing, y = self.captions.rematch(network, k, noisy, images, clean)
         term = self.setting.ranking_term("noisy", network, pairing, y.clamp(0, 1))

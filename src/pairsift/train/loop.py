@@ -41,7 +41,7 @@ OBSERVED_TOGETHER = 1024  # pairs whose negatives come from each other in the pa
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that a training run is made of."""
+    """The parts of a training run."""
 
     pairs: Pairs
     features: Features
@@ -57,7 +57,7 @@ class Job:
 
 @dataclass
 class Position:
-    """Where a run stands: the next step of which network in which epoch, and what the epoch has summed up so far."""
+    """The next step of a run, by epoch and network, with the best checkpoint and the sums of the epoch so far."""
 
     epoch: int = 0
     network: int = 0
@@ -69,7 +69,7 @@ class Position:
 
 
 class Trainer:
-    """Trains a job's networks; after `run`, `networks` hold the weights with the best dev rSum."""
+    """The trainer of a job's networks; after `run`, `networks` hold the weights with the best dev rSum."""
 
     def __init__(self, job: Job) -> None:
         pairs = len(job.pairs.ids("train"))
@@ -114,11 +114,11 @@ class Trainer:
         )
 
     def _after_step(self, k: int, gradients: Mapping[str, Tensor], momentum: bool) -> dict[str, Tensor]:
-        """See `Setting.after_step`."""
+        """Return parameters after one more step, as described at `Setting.after_step`."""
         return after_step(self.networks[k], self.optimizers[k], self.job.options.max_norm, gradients, momentum)
 
     def _network(self, k: int) -> Network:
-        """Network k, from a seed of its own."""
+        """Return network k, initialised by a seed that no other network has."""
         torch.manual_seed(seed_of(self.job.options.seed, 1, k))
         matcher = self.job.matcher()
         return Network(matcher, self.job.method.head(matcher.dim)).to(self.device)
@@ -147,7 +147,7 @@ class Trainer:
 
     @torch.no_grad()
     def _observe(self, epoch: int) -> None:
-        """Every network looks at every training pair; the method turns that into trust."""
+        """Pass all training pairs through every network, and let the method renew its trust by the notes."""
         method = self.job.method
         ids = method.setting.ids
         order = np.random.default_rng((self.job.options.seed, 3, epoch)).permutation(len(ids))
@@ -199,7 +199,7 @@ class Trainer:
         return left
 
     def _descend(self, k: int, terms: Sequence[Term]) -> None:
-        """One optimizer step on the weighted sum of the reduced terms."""
+        """Take one optimizer step on the weighted sum of the reduced terms."""
         network, optimizer = self.networks[k], self.optimizers[k]
         parts = {term.name: term.reduced() for term in terms}
         loss = torch.stack([parts[term.name] * term.weight for term in terms]).sum()
@@ -220,7 +220,7 @@ class Trainer:
         sums["steps"] = sums.get("steps", 0.0) + 1
 
     def _finish(self, epoch: int, phase: Phase, seen: int, seconds: float) -> None:
-        """Validate, keep the best, log, save."""
+        """Evaluate on dev, keep the weights if they are the best, write the log and the checkpoint."""
         dev = self._recall()
         rsum = dev["rsum"]
         if self.competing[epoch]:
@@ -267,7 +267,7 @@ class Trainer:
         write_tensors(self.job.folder / "model" / "best.safetensors", weights)
 
     def save(self) -> None:
-        """Write the checkpoint of this very moment."""
+        """Write a checkpoint from which training continues at the next step."""
         tensors = pack(self.networks, self.optimizers, self.job.method.state)
         tensors["rng"] = torch.get_rng_state()
         if self.device.type == "cuda":
@@ -280,7 +280,7 @@ class Trainer:
         write_text(self.job.folder / "log.jsonl", "".join(json.dumps(line) + "\n" for line in self.log))
 
     def _load(self) -> None:
-        """Go back to the moment of the checkpoint."""
+        """Restore everything from the checkpoint."""
         tensors, facts = read_tensors(self.job.folder / CHECKPOINT)
         self.job.method.resume(unpack(tensors, self.networks, self.optimizers))
         self.at = Position(**facts["position"])  # type: ignore[arg-type]
@@ -297,7 +297,7 @@ def seed_of(*parts: int) -> int:
 
 
 def decayed(network: Network, weight_decay: float) -> list[dict[str, object]]:
-    """Parameter groups: matrices decay; biases, norms and temperatures do not. A head learns at a rate of its own."""
+    """Return parameter groups: matrices decay, biases, norms and temperatures do not; a head has a separate rate."""
     groups: list[dict[str, object]] = []
     for part, speed in ((network.matcher, 1.0), (network.head, network.matcher.head_speed)):
         own = [] if part is None else list(part.parameters())
@@ -319,16 +319,16 @@ def competing(phases: Sequence[Phase]) -> list[bool]:
 
 
 def mixed(device: torch.device, options: TrainOptions, training: bool = False) -> torch.autocast:
-    """Mixed precision where it was asked for; in training also where nothing was asked for and there is a GPU."""
+    """Return the autocast context: bf16 where the options ask for it; with `auto`, in training on a GPU."""
     wanted = options.precision == "bf16" or (training and options.precision == "auto" and device.type == "cuda")
     return torch.autocast(device.type, torch.bfloat16, enabled=wanted)
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto` takes the first GPU where there is one.
+    """Return the device of this name; `auto` is the first GPU if there is one, else the CPU.
 
     Raises:
-        InputError: The device is not there.
+        InputError: The device is not available.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

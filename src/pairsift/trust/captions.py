@@ -79,7 +79,7 @@ class CaptionSearch(Part):
             self.state["embeddings"][k, self.setting.image_of[self.setting.ids]] = noted["embeddings"]
 
     def search_all(self, division: Division) -> None:
-        """With `search` epoch: find a caption for each noisy pair of every network, by the state after a pass."""
+        """Find a caption for each noisy pair of every network after a pass, where `search` is epoch."""
         for k in range(self.setting.networks if self.search == "epoch" else 0):
             clean, noisy = division.subset("clean", k), division.subset("noisy", k)
             query, keys = (_unit(self._bank(k)[self.setting.image_of[ids]]) for ids in (noisy, clean))

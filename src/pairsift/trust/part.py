@@ -36,7 +36,7 @@ class Part(Options):
 
     @property
     def setting(self) -> Setting:
-        """What the method was told."""
+        """The setting of the run."""
         return self._setting
 
     def begin(self, setting: Setting, state: dict[str, Array]) -> None:
