@@ -18,7 +18,7 @@ AT_ONCE = 64  # rows per read, so that a gathered batch is not in memory twice
 
 
 @dataclass(frozen=True)
-class Part:
+class RowsFile:
     """A .npy file of rows.
 
     Attributes:
@@ -36,14 +36,14 @@ class Part:
     offset: int
 
     @staticmethod
-    def open(file: Path) -> Part:
+    def open(file: Path) -> RowsFile:
         """Read the header of a file.
 
         Raises:
             InputError: It is not a file of features.
         """
         values = open_rows(file)
-        return Part(file, len(values), values.shape[1:], values.dtype, values.offset)
+        return RowsFile(file, len(values), values.shape[1:], values.dtype, values.offset)
 
     def read(self, rows: Ints) -> Floats:
         """Read these rows, (len(rows), *item).
@@ -87,7 +87,7 @@ class Stacked:
 
     dtype = np.dtype(np.float32)
 
-    def __init__(self, parts: Sequence[Part], rows: Ints, kind: Literal["vector", "regions"]) -> None:
+    def __init__(self, parts: Sequence[RowsFile], rows: Ints, kind: Literal["vector", "regions"]) -> None:
         self._parts, self._rows, self._pooled = tuple(parts), rows, kind == "vector"
         self._starts = np.cumsum([0, *(part.rows for part in parts)])
         dim, regions = parts[0].item[-1], parts[0].item[0] if len(parts[0].item) > 1 else 1
@@ -133,7 +133,7 @@ def open_stacked(features: Precomputed, kind: Literal["vector", "regions"]) -> S
     Raises:
         InputError: A file cannot be read, or its rows have changed their shape since the source was read.
     """
-    parts = [Part.open(file) for file in features.parts]
+    parts = [RowsFile.open(file) for file in features.parts]
     for part in parts:
         if part.item != features.shape:
             raise InputError(f"{part.file}: has changed while it was read; start again")

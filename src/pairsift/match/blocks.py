@@ -15,7 +15,7 @@ from pairsift.match.base import Codes
 
 Compare = Callable[[Codes, Codes], Tensor]
 Finish = Callable[[list[Tensor]], list[Tensor]]
-Run = Callable[[Compare, Codes, Codes, int, Finish | None], Tensor]  # `cross` or `paired`
+Comparison = Callable[[Compare, Codes, Codes, int, Finish | None], Tensor]  # `cross` or `paired`
 CompareProducts = Callable[[attend.Products], Tensor]
 
 

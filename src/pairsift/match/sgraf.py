@@ -111,7 +111,7 @@ class _SimilarityVectors(RegionsAndWords):
         """Return the similarity of every image with the text at the same position, (n,), in (0, 1)."""
         return self._over(blocks.paired, images, texts, scores=True).sigmoid()
 
-    def _over(self, run: blocks.Run, images: Codes, texts: Codes, scores: bool) -> Tensor:
+    def _over(self, run: blocks.Comparison, images: Codes, texts: Codes, scores: bool) -> Tensor:
         """Return the summaries of all pairs, or the scores that the head computes from them.
 
         In training mode all blocks are summarised together, because of the batch norm of SAF. In evaluation mode the

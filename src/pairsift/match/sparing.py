@@ -10,8 +10,8 @@ from torch import Tensor
 
 from pairsift.match.base import Codes
 
-Products = list[Tensor]
-Score = Callable[[Codes, Codes, Tensor, Tensor, Products | None], tuple[Tensor, Products]]
+Saved = list[Tensor]
+Score = Callable[[Codes, Codes, Tensor, Tensor, Saved | None], tuple[Tensor, Saved]]
 SPARSE = 0.3  # below this share of pairs with a gradient, the backward pass of a block skips the other pairs
 
 

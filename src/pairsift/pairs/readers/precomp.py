@@ -22,7 +22,7 @@ LOOKS = 20  # places where a file is checked for repeated images
 
 
 @dataclass(frozen=True)
-class Part:
+class SplitFiles:
     """The two files of one split.
 
     Attributes:
@@ -88,7 +88,7 @@ def read_now(path: Path, columns: Columns) -> Listing:
     return listing(path, find_parts(path, (ending,)), vocabulary, ids=True)
 
 
-def find_parts(path: Path, endings: Sequence[str]) -> list[Part]:
+def find_parts(path: Path, endings: Sequence[str]) -> list[SplitFiles]:
     """Return the splits that a folder has, train first.
 
     Raises:
@@ -103,7 +103,7 @@ def find_parts(path: Path, endings: Sequence[str]) -> list[Part]:
             images = path / f"{stem}_ims.npy"
             captions = next((file for end in endings if (file := path / f"{stem}_{end}").is_file()), None)
             if images.is_file() and captions is not None:
-                parts.append(Part(split, stem, images, captions))
+                parts.append(SplitFiles(split, stem, images, captions))
                 break
             if images.is_file():
                 half = half or f"{images.name} is there without {' or '.join(f'{stem}_{end}' for end in endings)}"
@@ -115,7 +115,7 @@ def find_parts(path: Path, endings: Sequence[str]) -> list[Part]:
     return parts
 
 
-def listing(path: Path, parts: list[Part], vocabulary: Path | None, ids: bool) -> Listing:
+def listing(path: Path, parts: list[SplitFiles], vocabulary: Path | None, ids: bool) -> Listing:
     """Return all records of these splits.
 
     Raises:
@@ -149,7 +149,7 @@ def listing(path: Path, parts: list[Part], vocabulary: Path | None, ids: bool) -
     )
 
 
-def records_of(part: Part, values: Floats, lines: list[Line], start: int) -> tuple[list[Record], str]:
+def records_of(part: SplitFiles, values: Floats, lines: list[Line], start: int) -> tuple[list[Record], str]:
     """Return the records of one split, and a description of its images.
 
     Args:
@@ -188,7 +188,7 @@ def records_of(part: Part, values: Floats, lines: list[Line], start: int) -> tup
     return records, f"{part.images.name} ({images} images{fifth}, {per} captions each{about})"
 
 
-def names_of(part: Part, lines: list[Line], images: int) -> tuple[list[str], list[str], str]:
+def names_of(part: SplitFiles, lines: list[Line], images: int) -> tuple[list[str], list[str], str]:
     """Return the names of the images, the ids of the captions, and a note on an unused file of ids.
 
     The ids of the captions are empty if the ids belong to the images. The note is empty if there is nothing to report.
