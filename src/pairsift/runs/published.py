@@ -155,8 +155,8 @@ def _keys(raw: object) -> tuple[str, ...]:
     for keys in (("model",), ("model_A", "model_B")):
         if isinstance(raw, dict) and all(key in raw for key in keys):
             return keys
-    shown = ", ".join(map(str, raw)) if isinstance(raw, dict) else type(raw).__name__
-    raise InputError(f"holds {shown[:200]}; a checkpoint of the SGRAF family has `model`, or `model_A` and `model_B`")
+    content = ", ".join(map(str, raw)) if isinstance(raw, dict) else type(raw).__name__
+    raise InputError(f"holds {content[:200]}; a checkpoint of the SGRAF family has `model`, or `model_A` and `model_B`")
 
 
 def _check_norms(options: object) -> None:
