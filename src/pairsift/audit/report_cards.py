@@ -41,34 +41,34 @@ def pair_sections(findings: Findings, page: int) -> str:
         return section(
             "Lowest match probabilities, not flagged", note, _list(_cards(findings, np.arange(min(SHORT_LIST, n))))
         )
-    near = np.argsort(np.abs(findings.probability - THRESHOLD), kind="stable")[:SHORT_LIST]
+    uncertain = np.argsort(np.abs(findings.probability - THRESHOLD), kind="stable")[:SHORT_LIST]
     note = (
         f"The pairs with match probabilities nearest to {THRESHOLD}, flagged or not. "
         "Look at these first to check the verdicts."
     )
-    return _suspects(findings, flagged, page) + section("Least certain", note, _list(_cards(findings, near)))
+    return _suspects(findings, flagged, page) + section("Least certain", note, _list(_cards(findings, uncertain)))
 
 
 def _suspects(findings: Findings, flagged: Ints, page: int) -> str:
     """Write the flagged pairs, worst first: the first page open, the others folded, the remaining pairs as a number."""
     cards = _cards(findings, flagged[:SUSPECTS])
-    shown = sum(size <= BYTES for size in accumulate(len(card.encode()) for card in cards))
-    cards = cards[:shown]
+    n_shown = sum(size <= BYTES for size in accumulate(len(card.encode()) for card in cards))
+    cards = cards[:n_shown]
     link = f'<a href="{SUSPECTS_FILE}">{SUSPECTS_FILE}</a>'
     title = "The flagged pair" if len(flagged) == 1 else f"The {len(flagged):,} flagged pairs, worst first"
-    sentence = f"{title}. The first {shown:,} are here, all are in {link}" if shown < len(flagged) else title
+    sentence = f"{title}. The first {n_shown:,} are here, all are in {link}" if n_shown < len(flagged) else title
     note = f"{sentence}. A caption beside a vertical line would fit better.{_legend(findings)}"
     blocks = [_list(cards[:page])]
-    for start in range(page, shown, page):
-        end = min(start + page, shown)
+    for start in range(page, n_shown, page):
+        end = min(start + page, n_shown)
         label = f"Suspect {end:,}" if start + 1 == end else f"Suspects {start + 1:,} to {end:,}"
         bounds = dict.fromkeys(f"{value:.3f}" for value in findings.probability[flagged[[start, end - 1]]])
         blocks.append(
             f'<details class="page"><summary>{label}<small>match probability {" to ".join(bounds)}</small></summary>'
             f"{_list(cards[start:end])}</details>"
         )
-    if shown < len(flagged):
-        blocks.append(f'<p class="rest">The other {len(flagged) - shown:,} suspects: see {link}.</p>')
+    if n_shown < len(flagged):
+        blocks.append(f'<p class="rest">The other {len(flagged) - n_shown:,} suspects: see {link}.</p>')
     return section("Suspects", note, "".join(blocks))
 
 

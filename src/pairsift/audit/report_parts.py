@@ -66,8 +66,8 @@ def number(value: Any, digits: int = 1, scale: float = 1.0) -> str:
 
 def percent(value: Any, digits: int = 1) -> str:
     """Write a share in percent, or a dash if the value is not a number."""
-    shown = number(value, digits, 100)
-    return shown if shown == DASH else f"{shown}%"
+    number_text = number(value, digits, 100)
+    return number_text if number_text == DASH else f"{number_text}%"
 
 
 def interval(noise: Any) -> str:

@@ -65,13 +65,13 @@ class CrossFit:
         rng = np.random.default_rng((seed, 7))
         text = np.unique([" ".join(caption.casefold().split()) for caption in captions], return_inverse=True)[1]
         each = int(np.clip(np.ceil(DECOYS / max(1, len(fold))), 1, 200))
-        images, others = [], []
+        images, partners = [], []
         for pairs in _members(fold):
             images.append(np.repeat(pairs, each))
-            others.append(rng.choice(pairs, len(pairs) * each))
-        left, right = np.concatenate(images), np.concatenate(others)
-        differ = (group_of[left] != group_of[right]) & (text[left] != text[right])
-        return CrossFit(image_of, group_of, fold, left[differ], right[differ])
+            partners.append(rng.choice(pairs, len(pairs) * each))
+        image_pairs, caption_pairs = np.concatenate(images), np.concatenate(partners)
+        differ = (group_of[image_pairs] != group_of[caption_pairs]) & (text[image_pairs] != text[caption_pairs])
+        return CrossFit(image_of, group_of, fold, image_pairs[differ], caption_pairs[differ])
 
     def members(self) -> list[Ints]:
         """Return the pairs of each fold."""

@@ -171,9 +171,9 @@ def _believe(
     networks: Networks | None = None,
 ) -> Belief:
     fit = CrossFit.make(judged.image_of, judged.group_of, judged.texts, fold, seed)
-    near = neighbour_evidence(fit, judged.images, judged.captions, seed, trust)
+    by_neighbours = neighbour_evidence(fit, judged.images, judged.captions, seed, trust)
     kinds = {"linear": linear_evidence(fit, judged.images, judged.captions, seed, trust)}
-    kinds |= {"near_images": near[0], "near_captions": near[1]}
+    kinds |= {"near_images": by_neighbours[0], "near_captions": by_neighbours[1]}
     if networks is not None and trust is not None:
         kinds["networks"] = networks(fit, trust)
     evidence = _weigh(fit, kinds, judged.seen, seed)

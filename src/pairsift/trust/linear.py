@@ -104,11 +104,13 @@ def _canonical(moments: list[Tensor]) -> tuple[Tensor, ...]:
     count = count.clamp(min=1e-9)
     mean_x, mean_y = sum_x / count, sum_y / count
     ridge = float(RIDGE * (FULL_RIDGE / count.clamp(min=FULL_RIDGE)).sqrt())
-    left = _inverse_root(xx / count - torch.outer(mean_x, mean_x), ridge)
-    right = _inverse_root(yy / count - torch.outer(mean_y, mean_y), ridge)
-    u, correlation, v = torch.linalg.svd(left @ (xy / count - torch.outer(mean_x, mean_y)) @ right, full_matrices=False)
+    root_x = _inverse_root(xx / count - torch.outer(mean_x, mean_x), ridge)
+    root_y = _inverse_root(yy / count - torch.outer(mean_y, mean_y), ridge)
+    u, correlation, v = torch.linalg.svd(
+        root_x @ (xy / count - torch.outer(mean_x, mean_y)) @ root_y, full_matrices=False
+    )
     weights = correlation[:DIRECTIONS]
-    projections = left @ u[:, : len(weights)] * weights, right @ v[: len(weights)].T * weights
+    projections = root_x @ u[:, : len(weights)] * weights, root_y @ v[: len(weights)].T * weights
     return tuple(part.float() for part in (mean_x, mean_y, *projections))
 
 

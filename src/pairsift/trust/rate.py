@@ -119,15 +119,15 @@ def _density(u: Reals, shape: Reals) -> Reals:
     return np.asarray((1 - tail) * np.exp((a - 1) * np.log(u) + (b - 1) * np.log1p(-u) - betaln(a, b)) + tail * 2 * u)
 
 
-def _shape(counts: NDArray[np.int64], centres: Reals, near: Reals | None = None) -> Reals:
+def _shape(counts: NDArray[np.int64], centres: Reals, start_shape: Reals | None = None) -> Reals:
     """Return a, b and t of greatest likelihood, (3,), with a weak prior at a = 2.6, b = 0.5 and the largest t.
 
-    The search starts from the shape `near`, or from several standard shapes.
+    The search starts from `start_shape`, by default from several standard shapes.
     """
-    if near is None:
+    if start_shape is None:
         starts = [np.array([start, STEEPNESS, 0.0, TAIL]) for start in (-3.0, -0.5, 1.0)]
     else:
-        starts = [_theta(expit(-1.0), near)]
+        starts = [_theta(expit(-1.0), start_shape)]
     fits = [minimize(_misfit, start, (counts, centres), "L-BFGS-B", jac=True, bounds=BOUNDS) for start in starts]
     return _shaped(min(fits, key=lambda fit: float(fit.fun)).x)
 
