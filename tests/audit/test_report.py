@@ -38,7 +38,7 @@ def test_a_full_report_is_sound_and_needs_nothing_else(tmp_path, folder):
     words = " ".join(page.texts)
     expected = [
         "shop & co/captions.csv",
-        "Judged by NCR.",
+        "Method: NCR.",
         "41.0%",
         "true: 38.0%",
         "214.5",
@@ -54,19 +54,19 @@ def test_a_full_report_is_sound_and_needs_nothing_else(tmp_path, folder):
 
 def test_recall_tells_how_many_of_its_right_answers_are_doubted(tmp_path, folder):
     pairs, table = make(folder, truth=False)
-    assert "count as right" not in write(tmp_path, pairs, table, metrics(table))
+    assert "count as correct" not in write(tmp_path, pairs, table, metrics(table))
     held = replace(pairs, split=np.array(["train"] * 60 + ["dev"] * 20 + ["test"] * 20))
     ids = np.arange(100)
     flag = np.isin(ids, [3, 70, 80, 99])
     table = pair_table(
         held, ids, np.where(flag, 0.1, 0.9), flag, np.where(flag, "mismatched", "clean"), -flag.astype(int)
     )
-    assert "also the 3 of 40 that are flagged" in write(tmp_path, held, table, metrics(table))
+    assert "including the 3 of 40 that are flagged" in write(tmp_path, held, table, metrics(table))
     known = replace(held, true_image_of=held.image_of)
     table = pair_table(
         known, ids, np.where(flag, 0.1, 0.9), flag, np.where(flag, "mismatched", "clean"), -flag.astype(int)
     )
-    assert "count as right" not in write(tmp_path, known, table, metrics(table))
+    assert "count as correct" not in write(tmp_path, known, table, metrics(table))
 
 
 def test_the_same_inputs_give_the_same_bytes(tmp_path, folder):
@@ -118,14 +118,14 @@ def test_detectors_show_their_auroc_or_else_their_separation(tmp_path, folder):
     assert "AUROC of each kind of evidence alone" in source and "<dd>0.931</dd>" in source
     known["detectors"] = {name: {"separation": one["separation"]} for name, one in known["detectors"].items()}
     source = write(tmp_path, pairs, table, known)
-    assert "by evidence" in source and "<dd>0.810</dd>" in source and "0.931" not in source
+    assert "Share of random pairs with less evidence" in source and "<dd>0.810</dd>" in source and "0.931" not in source
 
 
 def test_with_nothing_known(tmp_path, folder):
     pairs, table = make(folder, 20, truth=False)
     source = write(tmp_path, replace(pairs, skipped=(), taken=""), table)
     Page(source)
-    for absent in ("Retrieval", "Training", "Skipped", "re-pointed", "✓", "AUROC", "noise rate<"):
+    for absent in ("Retrieval", "Training", "Skipped", "Planted noise", "✓", "AUROC", "noise rate<"):
         assert absent not in source
     empty = table.slice(0, 0)
     page = Page(write(tmp_path, pairs, empty, metrics(empty), log()))

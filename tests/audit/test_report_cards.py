@@ -118,7 +118,7 @@ def test_too_few_pairs_make_a_ranking(tmp_path, folder):
         table = table.set_column(table.column_names.index(name), name, [values])
     source = write(tmp_path, pairs, table, {**metrics(table), "verdicts_given": False}, page=30)
     words = " ".join(" ".join(Page(source).texts).split())
-    assert "No verdicts are given, so the match probabilities are a ranking alone" in words
+    assert "There are no verdicts: the match probabilities are only a ranking" in words
     assert shown(source) == table["pair"].to_pylist()[:30] == shown(section(source, "Ranking"))
     for absent in ("Flagged as", "◂ flagged", "Suspects", "Least certain"):
         assert absent in with_verdicts and absent not in source, absent

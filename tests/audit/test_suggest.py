@@ -45,7 +45,7 @@ def evidence(s: np.ndarray, owner: np.ndarray, image: int, caption: int) -> floa
 def test_evidence_is_infonce_over_the_gallery(monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 3)
     gallery = make_gallery(7, OWNER)
-    sums, _ = module._whole(gallery, OWNER)
+    sums, _ = module._all_sums(gallery, OWNER)
     s = scaled(gallery)
     expected = [evidence(s, OWNER, image, caption) for caption, image in enumerate(OWNER)]
     assert sums.evidence() == pytest.approx(expected, abs=1e-5)
@@ -58,14 +58,14 @@ def test_evidence_is_infonce_over_the_gallery(monkeypatch):
 def test_candidates_are_the_best_captions_of_other_images(monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 3)
     gallery = make_gallery(7, OWNER)
-    sums, best = module._whole(gallery, OWNER)
+    sums, best = module._all_sums(gallery, OWNER)
     s = scaled(gallery)
     for image in range(7):
         fits = [(s[image, t] - sums.columns[t], t) for t in range(len(OWNER)) if OWNER[t] != image]
         assert best[image] == max(fits)[1]
-    sums = module._sampled(gallery, OWNER, np.arange(7), np.arange(10))
+    sums = module._sampled_sums(gallery, OWNER, np.arange(7), np.arange(10))
     assert np.array_equal(
-        module._suggest(gallery, OWNER, sums, np.arange(7), 32), best
+        module._best_captions(gallery, OWNER, sums, np.arange(7), 32), best
     )  # every caption is short-listed
 
 

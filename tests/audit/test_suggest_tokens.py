@@ -53,21 +53,21 @@ def test_evidence_is_infonce_over_the_references(monkeypatch, chunk):
     everything = np.arange(7), np.arange(10)
     some, one = (np.array([1, 2, 6]), np.array([0, 4, 7, 8])), (np.array([4]), np.array([2]))
     for images, captions in (some, one, everything):
-        found = module._sampled(gallery, OWNER, images, captions).evidence()
+        found = module._sampled_sums(gallery, OWNER, images, captions).evidence()
         assert np.allclose(found, expected(gallery, images, captions), atol=1e-5)
 
 
 def test_a_shortlist_of_everything_gives_the_best_captions_of_other_images():
     gallery = make_gallery(7, OWNER)
-    sums = module._sampled(gallery, OWNER, np.array([0, 3]), np.array([2, 5]))
-    best = module._suggest(gallery, OWNER, sums, np.arange(7), 50)
+    sums = module._sampled_sums(gallery, OWNER, np.array([0, 3]), np.array([2, 5]))
+    best = module._best_captions(gallery, OWNER, sums, np.arange(7), 50)
     fit = gallery.block(np.arange(7)) * gallery.scale() - sums.columns
     fit[OWNER, np.arange(10)] = -np.inf
     assert best.tolist() == fit.argmax(1).tolist()
     mine = np.zeros(3, np.int64)  # all captions belong to the only image
     alone = make_gallery(1, mine)
-    sums = module._sampled(alone, mine, np.arange(1), np.arange(3))
-    assert module._suggest(alone, mine, sums, np.arange(1), 2).tolist() == [-1]
+    sums = module._sampled_sums(alone, mine, np.arange(1), np.arange(3))
+    assert module._best_captions(alone, mine, sums, np.arange(1), 2).tolist() == [-1]
     flagged = np.array([True, False, False])
     assert suggest(alone, mine, flagged, ~flagged, 0).tolist() == [-1] * 3
 

@@ -100,15 +100,15 @@ def test_own_columns_keep_their_names_unless_taken():
 
 def test_what_does_not_fit_is_refused():
     given = pairs()
-    with pytest.raises(ValueError, match=r"pair 2 has match probability nan: it lies in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"pair 2 has match probability nan: it must lie in \[0, 1\]"):
         table(given, [0, 1, np.nan, 0, 0, 2])
     with pytest.raises(ValueError, match="verdict has 1 values for 2 pairs"):
         pair_table(given, np.arange(2), np.zeros(2), np.zeros(2, bool), ["a"], np.zeros(2, int))
-    with pytest.raises(ValueError, match="given twice"):
+    with pytest.raises(ValueError, match="occurs twice"):
         pair_table(given, np.zeros(2, int), np.zeros(2), np.zeros(2, bool), ["a", "b"], np.zeros(2, int))
     with pytest.raises(ValueError, match="ids run from 0 to 6, of 6 pairs"):
         pair_table(given, np.array([0, 6]), np.zeros(2), np.zeros(2, bool), ["a", "b"], np.zeros(2, int))
-    with pytest.raises(ValueError, match="comes from pair 9 of 6"):
+    with pytest.raises(ValueError, match="comes from pair 9, but there are 6 pairs"):
         table(given, [0.0], suggested=[9])
     with pytest.raises(ValueError, match="extra column verdict"):
         table(given, [0.0] * 6, extra={"verdict": [1] * 6})

@@ -85,7 +85,7 @@ def test_a_wrong_option_of_a_run_is_told_as_it_is_typed_and_an_unknown_preset_wi
     assert str(caught.value) == "--pc2.captions.mismatch-threshold is 2; it must be a number from 0 to 1"
     with pytest.raises(InputError) as caught:
         from_tree({**tree, "pc2": 3})
-    assert str(caught.value) == "--pc2 is 3; it must be options by name"
+    assert str(caught.value) == "--pc2 is 3; it must be a mapping of options"
     for odd in ({"pc2": {1: 2}}, {"loss": 3}, {5: 6}):  # as a file may hold them
         with pytest.raises(InputError):
             from_tree({"source": "pairs", "method": "pc2", **odd})

@@ -165,11 +165,11 @@ def test_new_pairs_take_the_fold_of_their_image_and_known_ones_keep_theirs(tmp_p
     pyarrow.parquet.write_table(table, tmp_path / "trust.parquet")
     judged = SimpleNamespace(group_of=np.array([0, 1, 0, 2, 2, 3]))
     told = SimpleNamespace(folder=tmp_path, pairs=range(6), ids=np.arange(6), judged=judged, seed=0)
-    fold = Believer._kept_folds(told)
+    fold = Believer._saved_folds(told)
     assert fold[:5].tolist() == [0, 1, 2, 2, 2] and 0 <= fold[5] < 3
     (tmp_path / "trust.parquet").write_bytes(b"no table")
     with pytest.raises(InputError, match=r"trust\.parquet: cannot be read .*; take it from a copy of the run"):
-        Believer._kept_folds(told)
+        Believer._saved_folds(told)
     (tmp_path / "trust.parquet").unlink()
     with pytest.raises(InputError, match=r"trust\.parquet: cannot be read"):
-        Believer._kept_folds(told)
+        Believer._saved_folds(told)

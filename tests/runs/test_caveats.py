@@ -26,7 +26,7 @@ def recall(r10):
         (belief(), True, None),
         (belief(99), False, "99 pairs are too few for verdicts: "),
         (belief(auroc=0.79), False, "The evidence is too weak for verdicts: "),
-        (belief(rate=0.88, low=0.8, high=0.92, auroc=0.91), False, "Up to 92% of the pairs look like random ones: "),
+        (belief(rate=0.88, low=0.8, high=0.92, auroc=0.91), False, "Up to 92% of the pairs look like random pairs: "),
         (belief(rate=0.0, low=0.0, high=1.0, auroc=0.5), False, "The evidence is too weak for verdicts: "),
         (belief(low=0.1, high=0.4), True, "The evidence is weak: between 10% and 40% of the pairs may be mismatched"),
         (belief(auroc=0.82), True, "The evidence is weak: "),
@@ -44,10 +44,10 @@ def test_verdicts_are_withheld_and_doubts_are_said(found, given, start):
 def test_recall_near_chance_is_said():
     assert warnings_of(PREPARED, belief(), recall(60.0)) == []
     [said] = warnings_of(PREPARED, belief(), recall(20.0))
-    assert said.startswith("Recall on dev is near chance: R@10 is 20% where chance gives 10%.")
+    assert said.startswith("Recall on dev is near chance: R@10 is 20%, and chance gives 10%.")
 
 
 def test_rates_that_differ_between_drawn_splits_are_said():
     drawn = SimpleNamespace(**{**vars(PAIRS), "taken": "splits drawn by image"})
     [said] = warnings_of(SimpleNamespace(pairs=drawn, texts=None), belief(others=0.02), {})
-    assert said.startswith("30% of the training pairs are estimated to be mismatched, and 2% of the others")
+    assert said.startswith("30% of the training pairs and 2% of the other pairs are estimated")

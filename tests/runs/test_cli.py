@@ -30,7 +30,7 @@ def refused(capsys, *words: str) -> str:
             ["fit", "SCENES", "--method=pc2", "--pc2.klasses=1"],
             "there is no option --pc2.klasses: did you mean --pc2.classifier.classes?",
         ),
-        (["fit", "SCENES", "OTHER"], "one source is taken, and 'OTHER' comes after it"),
+        (["fit", "SCENES", "OTHER"], "give only one source; 'OTHER' is a second one"),
         (
             ["fit", "SCENES", "--method", "ncr", "--pc2.classifier.classes", "3"],
             "--pc2.classifier.classes is an option of --method pc2",
@@ -101,7 +101,7 @@ def test_a_folder_in_use_is_not_overwritten(capsys, scenes, run, place):
     assert "--overwrite" in refused(capsys, "fit", str(scenes), f"--out={run.folder}")
     (place / "full").mkdir()
     (place / "full" / "thesis.tex").write_text("x")
-    assert "holds other things" in refused(capsys, "fit", str(scenes), f"--out={place / 'full'}")
+    assert "holds other files" in refused(capsys, "fit", str(scenes), f"--out={place / 'full'}")
     assert "nothing to resume" in refused(
         capsys, "fit", f"--config={run.folder / 'config.yaml'}", f"--out={run.folder}", "--resume"
     )

@@ -151,7 +151,7 @@ def test_the_preset_suits_fine_tuning_and_every_part_of_it_exists(scenes, checkp
         (["--clip.checkpoint", "EMPTY"], "cannot be loaded"),
         (["--image-encoder", "efficientnet-lite0"], "leave --image-encoder out"),
         (["--text-encoder", "words"], "leave --text-encoder out"),
-        (["--splitter", "plain"], "of no use to the text encoder clip"),
+        (["--splitter", "plain"], "has no effect on the text encoder clip"),
         (["--clip.freeze", "all"], "--clip.freeze"),
         (["--clip.micro-batch", "-1"], "--clip.micro-batch is '-1'"),
         (["--clip.pretrained", "false"], "--clip.pretrained"),

@@ -183,12 +183,12 @@ def test_another_choice_than_the_runs_is_named_when_it_is_resumed(place, scenes,
     begun.mkdir()
     shutil.copy(run.folder / "config.yaml", begun)
     options = {**quick, "out": str(begun), "resume": True}
-    with pytest.raises(InputError, match=r"begun with --noise-seed 1, not --noise-seed 2: resume with the same"):
+    with pytest.raises(InputError, match=r"started with --noise-seed 1, not --noise-seed 2: resume with the same"):
         fit(scenes, {**options, "noise_seed": 2}, progress=False)
-    with pytest.raises(InputError, match=r"begun with --pc2.classifier.classes 128, not --pc2.classifier.classes 64"):
+    with pytest.raises(InputError, match=r"started with --pc2.classifier.classes 128, not --pc2.classifier.classes 64"):
         fit(scenes, {**options, "pc2.classifier.classes": 64}, progress=False)
     others = {name: value for name, value in options.items() if not name.startswith("pc2")}
-    with pytest.raises(InputError, match=r"begun with --method pc2, not --method ncr"):
+    with pytest.raises(InputError, match=r"started with --method pc2, not --method ncr"):
         fit(scenes, {**others, "method": "ncr", "seed": 7}, progress=False)
 
 

@@ -77,7 +77,7 @@ def test_two_networks_are_averaged_and_what_follows_the_encoders_is_not_read(sou
     nets, extra = [Net("SGR", 1), Net("SGR", 2)], [{"weight": torch.zeros(3)}]
     states = {f"model_{name}": net.states() + extra for name, net in zip("AB", nets, strict=True)}
     run = made(save(tmp_path / "two.tar", *nets, **states))
-    assert "(1 more) is not read" in caplog.text
+    assert "encoders ignored: 1" in caplog.text
     each = [net.scores(*source[1]["test"]) for net in nets]
     np.testing.assert_allclose(scores_of(run), sum(each) / 2, atol=1e-6)
     recall = run.evaluate()
@@ -118,7 +118,7 @@ def test_the_verbs_and_what_the_folder_says(source, tmp_path, capsys):
     words = ["import-checkpoint", str(file), "--data", str(folder), "--out", str(run), "--cache", str(tmp_path)]
     assert main([*words, "--noise-index", str(tmp_path / "index.npy")]) == 0
     out = capsys.readouterr().out
-    assert "model.tar: sgr (epoch 17, best rSum 480.5, as it says itself)" in out and "1 network of sgr" in out
+    assert "model.tar: sgr (epoch 17, best rSum 480.5, as stated in the file)" in out and "1 network of sgr" in out
     kept, metrics = yaml.safe_load((run / "config.yaml").read_text()), json.loads((run / "metrics.json").read_text())
     assert kept["plain"] == {"networks": 1, "epochs": {"warmup": 0, "train": 0}} and kept["sgr"]["steps"] == 2
     assert metrics["data"]["hash"] == pairsift.load(folder).hash() and "test" not in metrics
@@ -159,7 +159,7 @@ def test_nothing_of_a_file_is_run(source, tmp_path, capsys, zipped, where):
     words = ["import-checkpoint", str(path), "--data", str(source[0]), "--out", str(tmp_path / "run")]
     assert main(words) == 2
     out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and "holds posix.system, no tensor" in err
+    assert out == "" and err.count("\n") == 1 and "holds posix.system, which is neither a tensor" in err
     assert not marker.exists() and not (tmp_path / "run").exists()
     assert argparse.Namespace not in torch.serialization.get_safe_globals()
     torch.load(path, weights_only=False)  # what it would have done
@@ -180,14 +180,17 @@ NET = Net("SGR", 1)
 BAD = {
     "missing": ({"model": without(NET, "cap_rnn.bias_hh_l0_reverse")}, "has no parameter cap_rnn.bias_hh_l0_reverse"),
     "no size": ({"model": without(NET, "fc.weight")}, "has no parameter fc.weight"),
-    "extra": ({"model": with_one(NET, "SAF_module.bn.bias", torch.zeros(1))}, "has a parameter SAF_module.bn.bias"),
+    "extra": (
+        {"model": with_one(NET, "SAF_module.bn.bias", torch.zeros(1))},
+        "has an unknown parameter SAF_module.bn.bias",
+    ),
     "step": ({"model": with_one(NET, "SGR_module.7.sim_graph_w.bias", torch.zeros(7))}, "SGR_module.7.sim_graph_w"),
     "shape": (
         {"model": with_one(NET, "sim_tranloc_w.weight", torch.zeros(7, 9))},
         "sim_tranloc_w.weight has the shape",
     ),
     "flat": ({"model": with_one(NET, "embed.weight", torch.zeros(9))}, "embed.weight has the shape (9,)"),
-    "no tensor": ({"model": with_one(NET, "fc.bias", 3)}, "its fc.bias is a int, no tensor"),
+    "no tensor": ({"model": with_one(NET, "fc.bias", 3)}, "its fc.bias is of type int, not a tensor"),
     "other": ({"state_dict": {}}, "holds state_dict; a checkpoint of the SGRAF family"),
     "list": ([1], "holds list; a checkpoint"),
     "half": ({"model_A": NET.states()}, "holds model_A; a checkpoint"),
@@ -251,7 +254,7 @@ def test_data_and_vocabularies_that_do_not_fit(source, scenes, tmp_path, capsys)
     assert "there is no vocabulary file" in err
     bare, held = write_source(tmp_path / "bare")
     (bare / "vocab.json").unlink()
-    assert "no vocabulary lies there" in refused(capsys, tmp_path, bare, file)
+    assert "there is no vocabulary beside the data" in refused(capsys, tmp_path, bare, file)
     for stem, (images, _) in held.items():
         np.save(bare / f"{stem}_ims.npy", images[:, :3])
     assert f"a row is 3 x {WIDTH}; the networks take 4 x {WIDTH}" in refused(capsys, tmp_path, bare, file)

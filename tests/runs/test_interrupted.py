@@ -46,7 +46,7 @@ def test_a_stop_at_any_moment_is_gone_on_from(words, tmp_path, monkeypatch, caps
             patch.setattr(name, stop)
             assert main([*words, *resume]) == 130, moment
         said = capsys.readouterr().err.splitlines()[-1]
-        assert said == "pairsift: stopped; repeat the command with --resume to go on where it stopped", moment
+        assert said == "pairsift: stopped; repeat the command with --resume to continue the run", moment
     steps = []
     monkeypatch.setattr(Trainer, "_train", lambda *args: steps.append(args))
     assert main([*words, "--resume", "--quiet"]) == 0
@@ -72,7 +72,7 @@ def test_what_a_kill_left_of_the_options_does_not_take_the_folder(tmp_path):
         part.write_text("half")
         module.claim(tmp_path, None, resume=False, overwrite=False)
         (tmp_path / ".notes.part").touch()
-        with pytest.raises(InputError, match="holds other things"):
+        with pytest.raises(InputError, match="holds other files"):
             module.claim(tmp_path, None, resume=False, overwrite=False)
 
 

@@ -79,9 +79,7 @@ def test_under_a_hundred_pairs_are_ranked_and_not_judged(source, capsys):
     assert opened["match_probability"].to_pylist() == pytest.approx(scores, abs=1e-6)
     assert main(["audit", str(run.folder)]) == 0
     out = capsys.readouterr().out
-    assert (
-        "estimated share of mismatched training pairs: there are too few pairs, or too little evidence, to tell" in out
-    )
+    assert "estimated share of mismatched training pairs: unknown (too few pairs or too little evidence)" in out
     assert "warning: 99 pairs are too few for verdicts" in out
 
 

@@ -36,7 +36,7 @@ def test_the_line_counts_pairs_and_names_the_list():
     pairs = some_pairs().skip_images({0: "the image is\nbroken"})
     assert pairs.n_skipped == 2
     line = skipped_line(pairs, Path("run/skipped.csv"))
-    assert line == "2 of 4 pairs were skipped, the first: a: the image is broken; the whole list: run/skipped.csv"
+    assert line == "2 of 4 pairs were skipped, the first: a: the image is broken; the full list: run/skipped.csv"
 
 
 def test_a_fit_says_how_many_pairs_it_skipped(capfd, place, scenes, quick):

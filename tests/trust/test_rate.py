@@ -11,10 +11,10 @@ from pairsift.trust.contrast import Evidence
 from pairsift.trust.rate import (
     BINS,
     _density,
+    _isotonic_ratio,
     _misfit,
     _posterior,
     _profile,
-    _rising,
     _shape,
     calibrate,
     decoy_quantile,
@@ -143,7 +143,7 @@ def test_the_free_density_is_isotonic_regression_less_the_mismatches():
     label, weight = np.repeat([1, 0], [60, 150]), np.repeat([1 / 60, 1 / 150], [60, 150])
     share = naive_isotonic(values, label, weight)[:60]
     ratio = share / np.maximum(1 - share, 1e-6)
-    found = _rising(evidence, 0.2)
+    found = _isotonic_ratio(evidence, 0.2)
     assert found == pytest.approx(np.maximum(ratio - 0.2, 0) / 0.8, rel=1e-6)
     assert (np.diff(found[np.argsort(evidence.pairs)]) >= -1e-12).all()
 

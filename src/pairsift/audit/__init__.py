@@ -1,4 +1,4 @@
-"""The table of mismatched pairs and the report."""
+"""The table of judged pairs, and the report."""
 
 from pairsift.audit.report import write_report
 from pairsift.audit.table import (

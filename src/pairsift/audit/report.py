@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing else, no script and no network."""
+"""The report: a single HTML file that needs no other file, no script and no network."""
 
 from __future__ import annotations
 
@@ -30,21 +30,24 @@ def write_report(
     config: Tree,
     page: int = 60,
 ) -> None:
-    """Write the report of a run as one self-contained HTML file, whole or not at all.
+    """Write the report of a run as a self-contained HTML file; a failed write keeps the old file.
 
-    The same inputs give the same bytes in the same folder. Whatever is missing from `metrics`, `log` or `config` is
+    The same inputs give the same bytes in the same folder. A section without data in `metrics`, `log` or `config` is
     left out. Epochs are counted from 0 in `metrics` and `log`, and from 1 in the report.
 
     Args:
-        path: The file; its folder exists.
-        pairs: All pairs, with the image files that the thumbnails are made from; features get the image's name.
-        table: From `pair_table`.
-        metrics: `warnings` (sentences that come first), `test` and `dev` (each `ensemble`, `network_0`, ... to the
-            keys of `recall`), `detection`, `noise_rate` (`estimated` with `low` and `high`, `true`), `verdicts_given`
-            (False makes the table a ranking alone), `pairs`, `best` (`epoch`, `dev_rsum`), `seconds`, `versions`.
-        log: The run's events; those with `"event": "epoch"` are drawn.
+        path: Path of the file, in an existing folder.
+        pairs: All pairs. Thumbnails are made from the image files; an image of which only features exist is shown by
+            its name.
+        table: The table from `pair_table`.
+        metrics: `warnings` (sentences that the report shows first), `test` and `dev` (each maps `ensemble`,
+            `network_0`, ... to the keys of `recall`), `detection`, `detectors`, `noise_rate` (`estimated` with `low`
+            and `high`, `true`), `verdicts_given` (False if the table is only a ranking), `pairs`, `best` (`epoch`,
+            `dev_rsum`), `seconds`, `versions`.
+        log: The run's events; events with `"event": "epoch"` are plotted.
         config: The run's configuration.
-        page: Suspects on a page; further ones are folded, and those beyond `report_cards.SUSPECTS` only counted.
+        page: Number of suspects on a page. The pages after the first are folded. Suspects beyond the limits
+            `SUSPECTS` and `BYTES` of `report_cards` are only counted.
     """
     findings = Findings(pairs, table, metrics, log, path.absolute().parent)
     plain, heading, lead = _title(pairs, config)
@@ -60,7 +63,7 @@ def write_report(
 
 
 def _body(findings: Findings, config: Tree, page: int) -> list[str]:
-    """List the sections from the warnings to the provenance; empty where there is nothing to show."""
+    """Return the sections from the warnings to the provenance; a section without content is an empty string."""
     return [
         parts.warnings(lookup(findings.metrics, "warnings")),
         parts.skipped_line(findings.pairs),
@@ -75,17 +78,17 @@ def _body(findings: Findings, config: Tree, page: int) -> list[str]:
 
 
 def _title(pairs: Pairs, config: Tree) -> tuple[str, str, str]:
-    """Write the page's title, the heading, and lines below it: the method, what was read, the noise."""
+    """Write the page's title, the heading, and the lines below it: the method, the source, the planted noise."""
     source = Path(pairs.source)
     name = "/".join([*source.parts[-2:-1], source.name]) or "pairs"
     lines = [
-        f"Judged by {text(method)}." if (method := _method(config)) else "",
+        f"Method: {text(method)}." if (method := _method(config)) else "",
         f"Read: {text(pairs.taken, 400)}" if pairs.taken else "",
     ]
     if pairs.noise is not None:
         noise = pairs.noise
         lines.append(
-            f"{percent(noise.ratio, 0)} of the training captions were re-pointed on purpose, by "
+            f"Planted noise: {percent(noise.ratio, 0)} of the training captions were moved to other images, by "
             f"{text(noise.granularity)} (seed {noise.seed}), so the truth is known."
         )
     lead = "".join(f'<p class="lead">{line}</p>' for line in lines if line)
@@ -95,14 +98,14 @@ def _title(pairs: Pairs, config: Tree) -> tuple[str, str, str]:
 
 def _method(config: Tree) -> str:
     """Return the method's name, from `method: name` or from a nested `name` or `class_path`."""
-    found = lookup(config, "method")
-    if isinstance(found, Mapping):
-        found = found.get("name") or found.get("class_path") or ""
-    return str(found or "").rsplit(".", 1)[-1]
+    method = lookup(config, "method")
+    if isinstance(method, Mapping):
+        method = method.get("name") or method.get("class_path") or ""
+    return str(method or "").rsplit(".", 1)[-1]
 
 
 def _headline(findings: Findings) -> str:
-    """Write the tiles: name, value, what stands beside the value, a line below."""
+    """Write the tiles with the headline numbers of the run."""
     table, metrics = findings.table, findings.metrics
     counts = Counter(table["split"].to_pylist())
     splits = " · ".join(f"{counts[name]:,} {name}" for name in (*JUDGED, "unused") if counts[name])
@@ -110,15 +113,15 @@ def _headline(findings: Findings) -> str:
     noise = lookup(metrics, "noise_rate")
     if lookup(noise, "estimated") is not None:
         true = lookup(noise, "true")
-        known = f" · true: {percent(true)}" if true is not None else ""
+        truth = f" · true: {percent(true)}" if true is not None else ""
         share = percent(noise["estimated"])
-        items.append(("Estimated noise rate", share, parts.interval(noise), f"of the training pairs{known}"))
+        items.append(("Estimated noise rate", share, parts.interval(noise), f"of the training pairs{truth}"))
     for split in ("test", "dev"):
         rsum = lookup(metrics, split, "ensemble", "rsum")
         if rsum is not None:
             best = charts.best_epoch(findings)
-            about = "sum of six R@K · ensemble" + (f", epoch {best}" if best is not None else "")
-            items.append((f"{split.capitalize()} rSum", number(rsum), "of 600", about))
+            details = "sum of six R@K · ensemble" + (f", epoch {best}" if best is not None else "")
+            items.append((f"{split.capitalize()} rSum", number(rsum), "of 600", details))
             break
     auroc = lookup(metrics, "detection", "auroc")
     if auroc is not None:
@@ -128,13 +131,13 @@ def _headline(findings: Findings) -> str:
 
 
 def _flagged(findings: Findings) -> tuple[str, str, str, str]:
-    """Return the tile of the flagged pairs, or that none are."""
+    """Return the tile with the number of flagged pairs, or a tile that says that there are no verdicts."""
     if not findings.verdicts_given:
-        return "Verdicts", "none", "", "too few pairs to judge: a ranking alone"
+        return "Verdicts", "none", "", "not enough evidence: the pairs are only ranked"
     flag = findings.flag
     share = percent(float(flag.mean())) if len(flag) else parts.DASH
-    named = "".join(f" · {n:,} {name}" for name, n in kinds(findings.table).items())
-    return "Flagged as mismatched", number(int(flag.sum()), 0), "", f"{share} of the judged pairs{named}"
+    counts = "".join(f" · {n:,} {name}" for name, n in kinds(findings.table).items())
+    return "Flagged as mismatched", number(int(flag.sum()), 0), "", f"{share} of the judged pairs{counts}"
 
 
 def _provenance(findings: Findings, config: Tree) -> str:
@@ -143,7 +146,7 @@ def _provenance(findings: Findings, config: Tree) -> str:
     hashes = {"source": pairs.source, "data hash": pairs.hash()}
     if pairs.noise is not None:
         hashes["noise index hash"] = pairs.noise.index_hash
-    shown: dict[str, Any] = {"Data": hashes, "Configuration": dict(config)}
+    blocks: dict[str, Any] = {"Data": hashes, "Configuration": dict(config)}
     titles = {
         "versions": "Versions",
         "seconds": "Seconds",
@@ -151,5 +154,5 @@ def _provenance(findings: Findings, config: Tree) -> str:
         "best": "Best epoch, here counted from 0 as in metrics.json",
     }
     for key, title in titles.items():
-        shown[title] = lookup(metrics, key)
-    return parts.provenance(shown)
+        blocks[title] = lookup(metrics, key)
+    return parts.provenance(blocks)

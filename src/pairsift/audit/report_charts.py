@@ -15,82 +15,85 @@ from pairsift.audit.report_parts import lookup, number
 THRESHOLD = 0.5  # a pair with a lower match probability is flagged
 DETECTORS = {
     "linear": "Ridge canonical correlation",
-    "near_images": "Captions of like images",
-    "near_captions": "Images of like captions",
+    "near_images": "Captions of similar images",
+    "near_captions": "Images of similar captions",
     "networks": "Networks",
     "siblings": "Other captions of the image",
 }
-NO_VERDICTS = "No verdicts are given, so the match probabilities are a ranking alone and no pair is flagged."
+NO_VERDICTS = "There are no verdicts: the match probabilities are only a ranking, and no pair is flagged."
 
 
 def retrieval(findings: Findings) -> str:
-    """Write the table of recall, what it counts, and how many of the pairs taken for right are flagged themselves."""
+    """Write the recall table with a note on R@K and on flagged pairs of dev and test, which count as correct."""
     note = (
-        "R@K is the share of queries with a right answer among the first K, in percent. "
+        "R@K is the share of queries with a correct answer among the first K, in percent. "
         "rSum is the sum of the six R@K: 600 is perfect."
     )
-    held = findings.held("dev", "test")
-    doubted = int(findings.flag[held].sum())
-    if doubted and findings.truth is None:  # planted noise is in training pairs alone
+    rows = findings.in_splits("dev", "test")
+    n_flagged = int(findings.flag[rows].sum())
+    if n_flagged and findings.truth is None:  # only training pairs have planted noise
         note += (
-            f" The given pairs of dev and test count as right, also the {doubted:,} of {int(held.sum()):,} that are "
-            "flagged: where they are mismatched, recall on clean pairs is higher than shown."
+            f" All pairs of dev and test count as correct, including the {n_flagged:,} of {int(rows.sum()):,} that are "
+            "flagged. If these are mismatched, the recall on clean pairs is higher than shown."
         )
     return parts.section("Retrieval", note, parts.recall_table(findings.metrics))
 
 
 def probabilities(findings: Findings) -> str:
-    """Write the distribution of probabilities, the noise rate, the verdicts, and how well planted noise was found."""
+    """Write the distribution of match probabilities, the noise rate, the verdicts, and the detection of the noise."""
     if not len(findings.probability):
         return ""
-    given, truth = findings.verdicts_given, findings.truth
-    names = ["clean", "re-pointed to another image"] if truth is not None else ["pairs"]
-    drawn = plots.histogram(findings.probability, truth, THRESHOLD if given else None)
-    plot = f"<figure>{drawn}{plots.legend(names)}</figure>"
+    has_verdicts, truth = findings.verdicts_given, findings.truth
+    names = ["clean", "planted mismatch"] if truth is not None else ["pairs"]
+    svg = plots.histogram(findings.probability, truth, THRESHOLD if has_verdicts else None)
+    plot = f"<figure>{svg}{plots.legend(names)}</figure>"
     noise = parts.bars(_rates(findings))
-    right = [f"<h3>Noise among training pairs</h3>{noise}" if noise else "", _verdicts(findings) if given else ""]
-    keys = ("precision", "recall", "average_precision") if given else ("auroc", "average_precision")
-    found = [
+    blocks = [
+        f"<h3>Noise among training pairs</h3>{noise}" if noise else "",
+        _verdicts(findings) if has_verdicts else "",
+    ]
+    keys = ("precision", "recall", "average_precision") if has_verdicts else ("auroc", "average_precision")
+    scores = [
         ("AUROC" if name == "auroc" else name.replace("_", " ").capitalize(), number(value, 3))
         for name in keys
         if (value := lookup(findings.metrics, "detection", name)) is not None
     ]
-    right.append(f"<h3>Detection of planted noise</h3>{parts.facts(found)}" if found else "")
-    right.append(_detectors(findings))
-    beside = f'<div class="card">{"".join(right)}</div>' if any(right) else ""
-    content = f'<div class="grid"><div class="card"><h3>Distribution</h3>{plot}</div>{beside}</div>'
-    rule = f"A pair below {THRESHOLD} is flagged." if given else NO_VERDICTS
+    blocks.append(f"<h3>Detection of planted noise</h3>{parts.facts(scores)}" if scores else "")
+    blocks.append(_detectors(findings))
+    card = f'<div class="card">{"".join(blocks)}</div>' if any(blocks) else ""
+    content = f'<div class="grid"><div class="card"><h3>Distribution</h3>{plot}</div>{card}</div>'
+    rule = f"A pair below {THRESHOLD} is flagged." if has_verdicts else NO_VERDICTS
     note = f"The probability that a caption belongs to its image: near 1 it fits, near 0 it does not. {rule}"
     return parts.section("Match probabilities", note, content)
 
 
 def _detectors(findings: Findings) -> str:
-    """List what each kind of evidence tells by itself: the AUROC where the truth is known, the separation elsewhere."""
-    known = lookup(findings.metrics, "detectors") or {}
-    key = "auroc" if any("auroc" in one for one in known.values()) else "separation"
-    found = [(DETECTORS.get(name, name), number(lookup(one, key), 3)) for name, one in known.items()]
-    title = "AUROC of each kind of evidence alone" if key == "auroc" else "Given pairs above random ones, by evidence"
-    return f"<h3>{title}</h3>{parts.facts(found)}" if found else ""
+    """Write the AUROC of each kind of evidence alone; where the truth is not known, write the separation."""
+    detectors = lookup(findings.metrics, "detectors") or {}
+    key = "auroc" if any("auroc" in values for values in detectors.values()) else "separation"
+    scores = [(DETECTORS.get(name, name), number(lookup(values, key), 3)) for name, values in detectors.items()]
+    title = "AUROC of each kind of evidence alone" if key == "auroc" else "Share of random pairs with less evidence"
+    return f"<h3>{title}</h3>{parts.facts(scores)}" if scores else ""
 
 
 def _rates(findings: Findings) -> list[tuple[str, float, str, str]]:
-    """List the shares of mismatched training pairs as `bars` takes them."""
-    noise, train = lookup(findings.metrics, "noise_rate"), findings.held("train")
+    """Return the estimated, the true and the flagged share of mismatched training pairs, as arguments of `bars`."""
+    noise, train = lookup(findings.metrics, "noise_rate"), findings.in_splits("train")
     flagged = findings.flag[train].mean() if train.any() else findings.flag.mean()
     estimated, interval = lookup(noise, "estimated"), parts.interval(noise)
     rates = [("estimated", estimated, "s3", interval), ("true", lookup(noise, "true"), "s4", "")]
     if findings.verdicts_given:
         rates.append(("flagged", float(flagged), "bad", ""))
-    return [(name, float(value), tone, more) for name, value, tone, more in rates if number(value) != parts.DASH]
+    return [(name, float(value), tone, aside) for name, value, tone, aside in rates if number(value) != parts.DASH]
 
 
 def _verdicts(findings: Findings) -> str:
-    """Draw the verdicts' shares as one stacked bar."""
+    """Draw the shares of the verdicts as a stacked bar."""
     counts = Counter(findings.table["verdict"].to_pylist()).most_common()
     counts.sort(key=lambda item: item[0] != "clean")
-    known = {"clean": "clean", "mismatched": "bad"}
-    others = iter(("s5", "s6", "s3", "s4") * len(counts))
-    tones = [known.get(name) or next(others) for name, _ in counts]
+    tone_of = {"clean": "clean", "mismatched": "bad"}
+    spare_tones = iter(("s5", "s6", "s3", "s4") * len(counts))
+    tones = [tone_of.get(name) or next(spare_tones) for name, _ in counts]
     stack = "".join(
         f'<div style="--tone: var(--{tone}); flex: {n} 0 0"></div>' for (_, n), tone in zip(counts, tones, strict=True)
     )
@@ -99,7 +102,7 @@ def _verdicts(findings: Findings) -> str:
 
 
 def training(findings: Findings) -> str:
-    """Draw dev rSum and mean loss terms over the epochs; an epoch logged twice counts as its last line."""
+    """Draw dev rSum and mean loss terms over the epochs; of an epoch that is logged twice, the last line counts."""
     log = findings.log
     lines = {int(line["epoch"]) + 1: line for line in log if line.get("event") == "epoch" and "epoch" in line}
     if not lines:
@@ -111,30 +114,30 @@ def training(findings: Findings) -> str:
     for row, epoch in enumerate(epochs):
         for name, value in _mean_terms(lookup(lines[epoch], "loss")).items():
             terms.setdefault(name, [math.nan] * len(epochs))[row] = value
-    drawn = ""
+    cards = ""
     if any(map(math.isfinite, rsum)):
         plot = plots.curves("dev", "dev rSum", epochs, {"dev rSum": rsum}, phases, best_epoch(findings))
-        drawn += f'<div class="card"><h3>Retrieval on dev</h3><figure>{plot}</figure></div>'
+        cards += f'<div class="card"><h3>Retrieval on dev</h3><figure>{plot}</figure></div>'
     if terms:
         plot = plots.curves("loss", "mean loss", epochs, terms, phases, None)
         names = [name.replace("_", " ") for name in terms]
-        drawn += f'<div class="card"><h3>Loss terms</h3><figure>{plot}{plots.legend(names)}</figure></div>'
-    return parts.section("Training", "", f'<div class="grid">{drawn}</div>' if drawn else "")
+        cards += f'<div class="card"><h3>Loss terms</h3><figure>{plot}{plots.legend(names)}</figure></div>'
+    return parts.section("Training", "", f'<div class="grid">{cards}</div>' if cards else "")
 
 
 def best_epoch(findings: Findings) -> int | None:
-    """Return the epoch whose networks were kept, counted from 1, or None where it is not known."""
+    """Return the epoch whose networks were saved, counted from 1, or None where it is not known."""
     epoch = lookup(findings.metrics, "best", "epoch")
     return epoch + 1 if isinstance(epoch, int) and epoch >= 0 else None
 
 
 def _mean_terms(loss: Any) -> dict[str, float]:
     """Average each term over the networks."""
-    found: dict[str, list[float]] = {}
+    values_of: dict[str, list[float]] = {}
     for terms in loss.values() if isinstance(loss, Mapping) else ():
         for name, value in terms.items() if isinstance(terms, Mapping) else ():
-            found.setdefault(str(name), []).append(_float(value))
-    return {name: sum(values) / len(values) for name, values in found.items()}
+            values_of.setdefault(str(name), []).append(_float(value))
+    return {name: sum(values) / len(values) for name, values in values_of.items()}
 
 
 def _float(value: Any) -> float:

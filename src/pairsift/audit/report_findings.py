@@ -1,4 +1,4 @@
-"""What the report's sections speak of: the table of a run beside its pairs and numbers."""
+"""The findings of a run that the sections of the report show."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pairsift.retrieve.ranks import FloatArray
 
 @dataclass(frozen=True)
 class Findings:
-    """A run's table, and what belongs to it.
+    """The table of a run, with its pairs, metrics and log.
 
     Attributes:
         pairs: All pairs.
-        table: From `pair_table`.
-        metrics: The run's numbers.
+        table: The table from `pair_table`.
+        metrics: The run's metrics.
         log: The run's events.
-        folder: Absolute path of the report's folder, from where links go.
+        folder: Absolute path of the report's folder; relative links start from it.
     """
 
     pairs: Pairs
@@ -42,23 +42,23 @@ class Findings:
 
     @cached_property
     def verdicts_given(self) -> bool:
-        """Whether there were enough pairs for verdicts; the probabilities are a ranking alone elsewhere."""
+        """A bool: whether the run gives verdicts; without verdicts the probabilities are only a ranking."""
         return lookup(self.metrics, "verdicts_given") is not False
 
     @cached_property
     def flag(self) -> NDArray[np.bool_]:
-        """Whether each row is flagged, (n,); none is where no verdicts are given."""
-        found: NDArray[np.bool_] = self.table["is_mismatch"].to_numpy().astype(np.bool_) & self.verdicts_given
-        return found
+        """The flag of each row, (n,); False for every row where no verdicts are given."""
+        flag: NDArray[np.bool_] = self.table["is_mismatch"].to_numpy().astype(np.bool_) & self.verdicts_given
+        return flag
 
     @cached_property
     def truth(self) -> NDArray[np.bool_] | None:
-        """Whether each row was re-pointed on purpose, (n,); None where no noise was planted."""
+        """The truth: whether each row is a planted mismatch, (n,); None where no noise was planted."""
         if "truly_mismatched" not in self.table.column_names:
             return None
-        found: NDArray[np.bool_] = self.table["truly_mismatched"].to_numpy().astype(np.bool_)
-        return found
+        truth: NDArray[np.bool_] = self.table["truly_mismatched"].to_numpy().astype(np.bool_)
+        return truth
 
-    def held(self, *splits: str) -> NDArray[np.bool_]:
-        """Whether each row is of one of these splits, (n,)."""
+    def in_splits(self, *splits: str) -> NDArray[np.bool_]:
+        """Return whether each row is in one of these splits, (n,)."""
         return np.array([split in splits for split in self.table["split"].to_pylist()], np.bool_)

@@ -10,9 +10,9 @@ from urllib.parse import quote_from_bytes
 
 from pairsift.encode.decode import BadImage, open_image
 
-SIDE = 160  # pixels of the longer side; shown at 132
+SIDE = 160  # pixels of the longer side, which is shown at 132 pixels
 QUALITY = 75
-NEAR = 2  # folders that a relative address may go up, as from runs/mine to a source beside runs
+NEAR = 2  # number of folders that a relative address may go up, as from runs/mine to a source beside runs
 
 
 def thumbnail(path: Path) -> str | None:

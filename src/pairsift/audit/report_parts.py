@@ -23,31 +23,31 @@ _SUM = ' class="sum"'
 
 def text(value: object, longest: int | None = None) -> str:
     """Write a value as escaped text; text of more than `longest` characters is cut and ends with an ellipsis."""
-    whole = str(value)
-    if longest is not None and len(whole) > longest:
-        whole = whole[: longest - 1].rstrip() + "…"
-    return html.escape(whole.encode("utf-8", "replace").decode("utf-8"))
+    content = str(value)
+    if longest is not None and len(content) > longest:
+        content = content[: longest - 1].rstrip() + "…"
+    return html.escape(content.encode("utf-8", "replace").decode("utf-8"))
 
 
 def middle_cut(value: object, longest: int) -> str:
-    """Cut a path or a name of more than `longest` characters in the middle, which matters least."""
-    whole = str(value)
-    if len(whole) <= longest:
-        return whole
+    """Cut a path or a name of more than `longest` characters in the middle, its least important part."""
+    content = str(value)
+    if len(content) <= longest:
+        return content
     tail = longest // 2
-    return f"{whole[: longest - 1 - tail]}…{whole[-tail:]}"
+    return f"{content[: longest - 1 - tail]}…{content[-tail:]}"
 
 
 def titled(value: object, longest: int) -> str:
     """Write a path or a name, cut in the middle where it is long; the tooltip shows the whole text."""
-    whole, shown = str(value), middle_cut(value, longest)
-    return text(shown) if shown == whole else f'<span title="{text(whole)}">{text(shown)}</span>'
+    content, short = str(value), middle_cut(value, longest)
+    return text(short) if short == content else f'<span title="{text(content)}">{text(short)}</span>'
 
 
 def section(title: str, note: str, content: str) -> str:
     """Write a section with a heading and a note, both HTML; without content, return an empty string."""
-    about = f'<p class="note">{note}</p>' if note else ""
-    return f"<section><h2>{title}</h2>{about}{content}</section>" if content else ""
+    paragraph = f'<p class="note">{note}</p>' if note else ""
+    return f"<section><h2>{title}</h2>{paragraph}{content}</section>" if content else ""
 
 
 def lookup(tree: Any, *keys: str) -> Any:
@@ -66,17 +66,17 @@ def number(value: Any, digits: int = 1, scale: float = 1.0) -> str:
 
 def percent(value: Any, digits: int = 1) -> str:
     """Write a share in percent, or a dash if the value is not a number."""
-    shown = number(value, digits, 100)
-    return shown if shown == DASH else f"{shown}%"
+    number_text = number(value, digits, 100)
+    return number_text if number_text == DASH else f"{number_text}%"
 
 
 def interval(noise: Any) -> str:
     """Write the bounds of a noise rate as "(26 to 33%)"; return an empty string where they are not known."""
     low, high = (lookup(noise, name) for name in ("low", "high"))
     digits = 0 if number(high) == DASH or high >= 0.1 else 1
-    if DASH in (shown := [number(value, digits, 100) for value in (low, high)]):
+    if DASH in (bounds := [number(value, digits, 100) for value in (low, high)]):
         return ""
-    return f"({shown[0]} to {shown[1]}%)"
+    return f"({bounds[0]} to {bounds[1]}%)"
 
 
 def tiles(items: list[tuple[str, str, str, str]]) -> str:
@@ -111,13 +111,13 @@ def recall_table(metrics: Tree) -> str:
     """Write the recall of each network on test and dev; return an empty string where neither was measured."""
     body = []
     for split in ("test", "dev"):
-        found = lookup(metrics, split)
-        if not isinstance(found, Mapping) or not found:
+        recalls = lookup(metrics, split)
+        if not isinstance(recalls, Mapping) or not recalls:
             continue
         body.append(f'<tr class="split"><th scope="rowgroup" colspan="8">{split}</th></tr>')
-        for name in sorted(found, key=lambda one: (one != "ensemble", one)):
+        for name in sorted(recalls, key=lambda view: (view != "ensemble", view)):
             cells = "".join(
-                f"<td{_SUM if key == 'rsum' else ''}>{number(lookup(found, name, key))}</td>" for key in RECALLS
+                f"<td{_SUM if key == 'rsum' else ''}>{number(lookup(recalls, name, key))}</td>" for key in RECALLS
             )
             strong = ' class="strong"' if name == "ensemble" else ""
             label = text(str(name).replace("_", " "))
@@ -134,11 +134,11 @@ def recall_table(metrics: Tree) -> str:
 
 def warnings(sentences: Any) -> str:
     """Write a box with the warnings; return an empty string where there are none."""
-    known = [sentence for sentence in sentences if sentence] if isinstance(sentences, (list, tuple)) else []
-    if not known:
+    texts = [sentence for sentence in sentences if sentence] if isinstance(sentences, (list, tuple)) else []
+    if not texts:
         return ""
-    items = "".join(f"<li>{text(sentence)}</li>" for sentence in known)
-    return f'<section class="card warnings"><h2>Warning{"s" if len(known) > 1 else ""}</h2><ul>{items}</ul></section>'
+    items = "".join(f"<li>{text(sentence)}</li>" for sentence in texts)
+    return f'<section class="card warnings"><h2>Warning{"s" if len(texts) > 1 else ""}</h2><ul>{items}</ul></section>'
 
 
 def skipped_line(pairs: Pairs, first: int = 3) -> str:
@@ -150,16 +150,16 @@ def skipped_line(pairs: Pairs, first: int = 3) -> str:
         return ""
     images = sum(skip.pair < 0 for skip in pairs.skipped)
     counts = ((len(pairs.skipped) - images, "record"), (images, "image"))
-    what = " and ".join(f"{n:,} {name}{'s' if n > 1 else ''}" for n, name in counts if n)
-    lost = int((pairs.split == SKIPPED).sum())
-    total = f" ({lost:,} pairs in all)" if images and lost else ""
+    subject = " and ".join(f"{n:,} {name}{'s' if n > 1 else ''}" for n, name in counts if n)
+    n_pairs = int((pairs.split == SKIPPED).sum())
+    total = f" ({n_pairs:,} pairs in all)" if images and n_pairs else ""
     kinds = _reasons(pairs)
-    named = [f"{n:,} × {text(reason, 100)}" for reason, n in kinds[:first]]
-    rest = sum(n for _, n in kinds[first:])
-    named += [f"{rest:,} × other reasons"] if rest else []
+    items = [f"{n:,} × {text(reason, 100)}" for reason, n in kinds[:first]]
+    n_others = sum(n for _, n in kinds[first:])
+    items += [f"{n_others:,} × other reasons"] if n_others else []
     return (
-        f'<p class="card skips"><b>{what} {"was" if len(pairs.skipped) == 1 else "were"} skipped</b>{total}: '
-        f'see <a href="{SKIPPED_FILE}">{SKIPPED_FILE}</a>.<span>{" · ".join(named)}</span></p>'
+        f'<p class="card skips"><b>{subject} {"was" if len(pairs.skipped) == 1 else "were"} skipped</b>{total}: '
+        f'see <a href="{SKIPPED_FILE}">{SKIPPED_FILE}</a>.<span>{" · ".join(items)}</span></p>'
     )
 
 
@@ -173,8 +173,8 @@ def _reasons(pairs: Pairs) -> list[tuple[str, int]]:
         kind = re.sub(r" \(.*\)$|(?: at| in| from|:)? \S*[/\\]\S.*$", "", skip.reason)
         kind = re.sub(r"'[^']+'|\"[^\"]+\"|\b\d+\b", "…", kind)
         wordings.setdefault(kind, []).append(skip.reason)
-    named = {kind if len(set(known)) > 1 else known[0]: len(known) for kind, known in wordings.items()}
-    return Counter(named).most_common()
+    counts = {kind if len(set(reasons)) > 1 else reasons[0]: len(reasons) for kind, reasons in wordings.items()}
+    return Counter(counts).most_common()
 
 
 def skipped(pairs: Pairs, first: int = 50) -> str:

@@ -1,4 +1,4 @@
-"""The report's plots: inline SVG that takes its colours and its font from the page."""
+"""The report's plots: inline SVG with the colours and the font of the page."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 TONES = ("clean", "bad", "s3", "s4", "s5", "s6", "s7", "s8")
 _PAINT = {name: f"#0a0b{20 + row:02x}" for row, name in enumerate((*TONES, "muted", "line", "band", "ink"))}
 BINS = 40
-SIZE = 9  # of all text, in units of a plot 403 wide
+SIZE = 9  # font size of all text, in units of a plot that is 403 wide
 
 
 def histogram(probability: FloatArray, bad: NDArray[np.bool_] | None, threshold: float | None) -> str:
     """Draw the distribution of match probabilities, (n,).
 
     Args:
-        probability: One per pair, in [0, 1].
-        bad: Pairs drawn in the second colour, (n,), or None for a single colour.
-        threshold: Below it pairs are flagged; None where none are.
+        probability: Match probability of each pair, in [0, 1], (n,).
+        bad: Whether each pair is drawn in the second colour, (n,), or None for a single colour.
+        threshold: Match probability below which pairs are flagged; None where no pairs are flagged.
     """
     figure, axes = _canvas()
     edges = np.linspace(0, 1, BINS + 1)
     clean, _ = np.histogram(probability if bad is None else probability[~bad], edges)
-    moved, _ = np.histogram(probability[:0] if bad is None else probability[bad], edges)
+    mismatched, _ = np.histogram(probability[:0] if bad is None else probability[bad], edges)
     if threshold is not None:
         axes.axvspan(0, threshold, color=_PAINT["band"], linewidth=0, zorder=0)
         axes.axvline(threshold, color=_PAINT["muted"], linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-        _say(axes, "◂ flagged", threshold, -5, "right")
+        _annotate(axes, "◂ flagged", threshold, -5, "right")
     width, middle = 0.86 / BINS, (edges[:-1] + edges[1:]) / 2
-    axes.bar(middle, moved, width, color=_PAINT["bad"], zorder=2)
-    axes.bar(middle, clean, width, bottom=moved, color=_PAINT["clean"], zorder=2)
+    axes.bar(middle, mismatched, width, color=_PAINT["bad"], zorder=2)
+    axes.bar(middle, clean, width, bottom=mismatched, color=_PAINT["clean"], zorder=2)
     axes.set_xlim(0, 1)
-    axes.set_ylim(0, max(1.0, 1.16 * float((clean + moved).max())))
+    axes.set_ylim(0, max(1.0, 1.16 * float((clean + mismatched).max())))
     axes.set_xlabel("match probability (1 fits)")
     axes.set_ylabel("pairs")
     return _svg(figure, "histogram", f"Histogram of the match probabilities of {len(probability)} pairs")
@@ -53,14 +53,15 @@ def histogram(probability: FloatArray, bad: NDArray[np.bool_] | None, threshold:
 def curves(
     name: str, ylabel: str, epochs: list[int], lines: dict[str, list[float]], phases: list[str], best: int | None
 ) -> str:
-    """Draw values per epoch as lines, phases as bands.
+    """Draw values per epoch as lines, and phases as bands.
 
     Args:
-        name: Tells the plots of one page apart.
-        ylabel: What is drawn.
-        epochs: Ascending, at least one.
-        lines: One value per epoch under each name; not a number leaves a gap. Drawn in the order of `TONES`.
-        phases: One per epoch.
+        name: Name of the plot, unique on its page.
+        ylabel: Label of the y axis.
+        epochs: The epochs, ascending, at least one.
+        lines: Values of each line by name, one per epoch; a value that is not a number leaves a gap. The lines have
+            the colours of `TONES`, in this order.
+        phases: Phase of each epoch.
         best: Epoch to mark on the first line, or None.
     """
     from matplotlib.ticker import MaxNLocator
@@ -106,19 +107,19 @@ def _cycle(n: int) -> list[str]:
 def _bands(axes: Axes, epochs: list[int], phases: list[str]) -> None:
     """Tint the background of every second phase, and write each phase's name where it first begins."""
     starts = [row for row in range(len(epochs)) if row == 0 or phases[row] != phases[row - 1]]
-    seen: set[str] = set()
-    for count, (row, after) in enumerate(zip(starts, [*starts[1:], len(epochs)], strict=True)):
-        left, right = epochs[row] - 0.5, epochs[after - 1] + 0.5
+    named: set[str] = set()
+    for count, (row, end) in enumerate(zip(starts, [*starts[1:], len(epochs)], strict=True)):
+        left, right = epochs[row] - 0.5, epochs[end - 1] + 0.5
         if count % 2 == 0 and len(starts) > 1:
             axes.axvspan(left, right, color=_PAINT["band"], linewidth=0, zorder=0)
-        room = 74 * (right - left) / (epochs[-1] - epochs[0] + 1)  # characters that fit into the plot's width
-        if phases[row] not in seen and len(phases[row]) < room:
-            _say(axes, phases[row], left, 5, "left")
-            seen.add(phases[row])
+        room = 74 * (right - left) / (epochs[-1] - epochs[0] + 1)  # number of characters that fit into the band
+        if phases[row] not in named and len(phases[row]) < room:
+            _annotate(axes, phases[row], left, 5, "left")
+            named.add(phases[row])
 
 
-def _say(axes: Axes, words: str, x: float, shift: float, side: Literal["left", "right"]) -> None:
-    """Words at the top of a plot, beside `x`."""
+def _annotate(axes: Axes, words: str, x: float, shift: float, side: Literal["left", "right"]) -> None:
+    """Write words at the top of a plot, beside `x`."""
     axes.annotate(
         words,
         (x, 1),
@@ -158,13 +159,13 @@ def _svg(figure: Figure, name: str, label: str) -> str:
         text.set_fontsize(SIZE)
     with matplotlib.rc_context({"svg.hashsalt": f"pairsift {name}", "svg.fonttype": "none"}):
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    drawn = out.getvalue()
-    view = re.search(r'viewBox="[^"]*"', drawn)
-    inner = drawn[drawn.index(">", drawn.index("<svg")) + 1 : drawn.rindex("</svg>")]
-    inner = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", inner, flags=re.DOTALL)
-    inner = re.sub(r'\bid="', f'id="{name}-', inner)
-    inner = inner.replace("url(#", f"url(#{name}-").replace('xlink:href="#', f'href="#{name}-')
+    document = out.getvalue()
+    view = re.search(r'viewBox="[^"]*"', document)
+    content = document[document.index(">", document.index("<svg")) + 1 : document.rindex("</svg>")]
+    content = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", content, flags=re.DOTALL)
+    content = re.sub(r'\bid="', f'id="{name}-', content)
+    content = content.replace("url(#", f"url(#{name}-").replace('xlink:href="#', f'href="#{name}-')
     for tone, paint in _PAINT.items():
-        inner = inner.replace(paint, f"var(--{tone})")
+        content = content.replace(paint, f"var(--{tone})")
     box = view.group() if view else ""
-    return f'<svg {box} role="img" aria-label="{html.escape(label)}">{inner.strip()}</svg>'
+    return f'<svg {box} role="img" aria-label="{html.escape(label)}">{content.strip()}</svg>'

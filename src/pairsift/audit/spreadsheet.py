@@ -22,7 +22,7 @@ def harmless(text: str) -> str:
 def harmless_table(table: pa.Table) -> pa.Table:
     """Apply `harmless` to all texts and column names of a table; other values stay unchanged."""
     columns = [
-        pa.array([None if one is None else harmless(one) for one in column.to_pylist()], pa.string())
+        pa.array([None if value is None else harmless(value) for value in column.to_pylist()], pa.string())
         if pa.types.is_string(column.type)
         else column
         for column in table.columns

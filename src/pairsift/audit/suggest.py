@@ -13,7 +13,7 @@ from pairsift.arrays import Ints, Reals
 from pairsift.retrieve.codes import Block, Gallery
 
 CHUNK = 256  # images or captions in a block
-FITS = 0.1  # quantile of the believed pairs' evidence that a suggestion reaches
+FITS = 0.1  # quantile of the believed pairs' evidence that a suggestion must reach
 
 
 def suggest(
@@ -46,23 +46,23 @@ def suggest(
         sizes: Used where the matcher does not factorise: the number of sampled images, which is also the number of
             sampled captions, and the number of captions on the shortlist of an image.
     """
-    found = np.full(len(owner), -1, np.int64)
+    no_caption = np.full(len(owner), -1, np.int64)
     if not flagged.any() or not believed.any():
-        return found
+        return no_caption
     rng, n_images = np.random.default_rng(seed), len(gallery.images[0])
     images, captions = (np.sort(rng.permutation(n)[: sizes[0]]) for n in (n_images, len(owner)))
-    wanted = np.unique(owner[flagged])
+    flagged_images = np.unique(owner[flagged])
     if gallery.factorises:
-        sums, best = _whole(gallery, owner)
+        sums, best = _all_sums(gallery, owner)
     else:
-        sums = _sampled(gallery, owner, images, captions)
-        best = _suggest(gallery, owner, sums, wanted, sizes[1])
-    wanted = wanted[best[wanted] >= 0]
-    pairs = gallery.pairs(wanted, best[wanted]).astype(np.float64) * gallery.scale()
-    evidence = pairs - (sums.others[wanted] + sums.columns[best[wanted]]) / 2
-    short = wanted[evidence < np.quantile(sums.evidence()[believed], FITS)]
-    best[short] = -1
-    return np.where(flagged, best[owner], found)
+        sums = _sampled_sums(gallery, owner, images, captions)
+        best = _best_captions(gallery, owner, sums, flagged_images, sizes[1])
+    flagged_images = flagged_images[best[flagged_images] >= 0]
+    pairs = gallery.pairs(flagged_images, best[flagged_images]).astype(np.float64) * gallery.scale()
+    evidence = pairs - (sums.others[flagged_images] + sums.columns[best[flagged_images]]) / 2
+    rejected = flagged_images[evidence < np.quantile(sums.evidence()[believed], FITS)]
+    best[rejected] = -1
+    return np.where(flagged, best[owner], no_caption)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class _Sums:
         return self.pairs - (self.rows + self.columns) / 2
 
 
-def _whole(gallery: Gallery, owner: Ints) -> tuple[_Sums, Ints]:
+def _all_sums(gallery: Gallery, owner: Ints) -> tuple[_Sums, Ints]:
     """Compute the sums over the whole gallery, and the best caption of another image for each image, -1 for none."""
     scale, n_images = gallery.scale(), len(gallery.images[0])
     pairs, columns = np.zeros(len(owner)), np.zeros(len(owner))
@@ -97,9 +97,9 @@ def _whole(gallery: Gallery, owner: Ints) -> tuple[_Sums, Ints]:
     for chunk in _chunks(np.arange(len(owner))):
         block = torch.from_numpy(gallery.coarse(slice(None), slice(chunk[0], chunk[-1] + 1))) * scale
         columns[chunk] = block.logsumexp(0).numpy()
-        at = np.arange(len(chunk))
-        pairs[chunk] = block[owner[chunk], at].numpy()
-        block[owner[chunk], at] = -torch.inf
+        position = np.arange(len(chunk))
+        pairs[chunk] = block[owner[chunk], position].numpy()
+        block[owner[chunk], position] = -torch.inf
         rows = torch.logaddexp(rows, block.logsumexp(1).double())
         fit, place = (block - torch.from_numpy(columns[chunk])).max(1)
         better = fit > top
@@ -108,15 +108,15 @@ def _whole(gallery: Gallery, owner: Ints) -> tuple[_Sums, Ints]:
     return _Sums(pairs, np.logaddexp(pairs, others[owner]), others, columns, columns), best.numpy()
 
 
-def _sampled(gallery: Gallery, owner: Ints, images: Ints, captions: Ints) -> _Sums:
+def _sampled_sums(gallery: Gallery, owner: Ints, images: Ints, captions: Ints) -> _Sums:
     """Compute the sums over these reference images and captions."""
-    scale, everything = gallery.scale(), np.arange(len(owner))
-    pairs = gallery.pairs(owner, everything).astype(np.float64) * scale
+    scale, all_captions = gallery.scale(), np.arange(len(owner))
+    pairs = gallery.pairs(owner, all_captions).astype(np.float64) * scale
     columns = _columns(gallery.block, images, scale)
-    few = gallery.only_captions(captions) if len(captions) < len(everything) else gallery
+    sample = gallery.only_captions(captions) if len(captions) < len(all_captions) else gallery
     rows = np.zeros(len(gallery.images[0]))
     for chunk in _chunks(np.arange(len(rows))):
-        block = torch.from_numpy(few.block(chunk)) * scale
+        block = torch.from_numpy(sample.block(chunk)) * scale
         block[torch.from_numpy(chunk[:, None] == owner[captions])] = -torch.inf
         rows[chunk] = block.logsumexp(1).numpy()
     columns = np.where(np.isin(owner, images), columns, np.logaddexp(columns, pairs))
@@ -130,7 +130,7 @@ def _columns(block: Callable[[Ints], Block], images: Ints, scale: float) -> Real
     return np.asarray(np.logaddexp.reduce(parts), np.float64)
 
 
-def _suggest(gallery: Gallery, owner: Ints, sums: _Sums, images: Ints, shortlist: int) -> Ints:
+def _best_captions(gallery: Gallery, owner: Ints, sums: _Sums, images: Ints, shortlist: int) -> Ints:
     """Return the best caption of another image for each of these images, -1 where there is none, (n_images,)."""
     best = np.full(len(gallery.images[0]), -1, np.int64)
     captions, scale, size = _by_image(owner, len(best)), gallery.scale(), min(shortlist, len(owner))
@@ -138,12 +138,12 @@ def _suggest(gallery: Gallery, owner: Ints, sums: _Sums, images: Ints, shortlist
         fit = gallery.coarse(chunk) * scale - sums.coarse
         for row, image in zip(fit, chunk, strict=True):
             row[captions[image]] = -np.inf
-        found = np.sort(np.argpartition(-fit, size - 1, axis=1)[:, :size], axis=1)
-        exact = gallery.pairs(chunk.repeat(size), found.ravel()).reshape(found.shape) * scale
-        fit = np.where(np.take_along_axis(fit, found, 1) > -np.inf, exact - sums.columns[found], -np.inf)
+        candidates = np.sort(np.argpartition(-fit, size - 1, axis=1)[:, :size], axis=1)
+        exact = gallery.pairs(chunk.repeat(size), candidates.ravel()).reshape(candidates.shape) * scale
+        fit = np.where(np.take_along_axis(fit, candidates, 1) > -np.inf, exact - sums.columns[candidates], -np.inf)
         first = fit.argmax(1)[:, None]
-        chosen = np.take_along_axis(found, first, 1)
-        best[chunk] = np.where(np.take_along_axis(fit, first, 1) > -np.inf, chosen, -1)[:, 0]
+        caption = np.take_along_axis(candidates, first, 1)
+        best[chunk] = np.where(np.take_along_axis(fit, first, 1) > -np.inf, caption, -1)[:, 0]
     return best
 
 

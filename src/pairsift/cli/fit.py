@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pairsift.runs.config import Choices
 
 FIRST = ("image_column", "caption_column", "image_folder", "noise", "text_encoder", "seed")  # shown by --help
-ABOUT = """Train on image-caption pairs of which some may be mismatched, and say which.
+ABOUT = """Train on image-caption pairs, some of which may be mismatched, and find the mismatched pairs.
 
 SOURCE is a CSV, TSV, JSON, JSON-lines or Parquet file, or a folder.
 """
@@ -42,20 +42,22 @@ def choice_flags() -> list[Flag]:
         flag(
             "method",
             "NAME",
-            "What to do with pairs of little trust (pairsift list methods).",
+            "How to train on doubtful pairs (pairsift list methods).",
             METHOD,
             list(METHODS),
         ),
         flag("matcher", "NAME", "Kind of matcher (pairsift list matchers).", MATCHER, list(MATCHERS)),
-        flag("epochs", "N", "Epochs in all: scales the method's phases, each of which keeps at least one."),
+        flag(
+            "epochs", "N", "Total number of epochs; the method's phases are scaled to it, and each keeps at least one."
+        ),
         flag("loss", "NAME", "Ranking loss; by default the preset's.", None, list(RANKING_LOSSES)),
-        flag("preset", "NAME", "Preset of the method; by default the matcher's own."),
+        flag("preset", "NAME", "Preset of the method; by default the preset that suits the matcher."),
         flag("config", "FILE", "A YAML file of these options, such as a run's config.yaml."),
     ]
 
 
 def plain_flags() -> list[Flag]:
-    """Return the flags of what is read, encoded and trained on, which every run has."""
+    """Return the flags of data, encoders and training, which every run has."""
     return [
         *flags_of(DataOptions, "Data"),
         *flags_of(EncodeOptions, "Encoders"),
@@ -66,7 +68,7 @@ def plain_flags() -> list[Flag]:
 def switches() -> list[click.Parameter]:
     """Return the flags without a value."""
     return [
-        click.Option(["--resume"], is_flag=True, help="Go on with an unfinished run in the folder."),
+        click.Option(["--resume"], is_flag=True, help="Continue an unfinished run in the folder."),
         click.Option(["--overwrite"], is_flag=True, help="Replace a run in the folder."),
         click.Option(["--quiet"], is_flag=True, help="Print nothing but errors."),
         click.Option(
@@ -81,10 +83,10 @@ def switches() -> list[click.Parameter]:
 
 
 class FitCommand(click.Command):
-    """`fit`, whose options are completed when its words are known.
+    """The verb `fit`; the options of its method, matcher and loss are added when the command line names these.
 
     Args:
-        run: What is done with the tree of options, resume, overwrite and quiet.
+        run: Function that is called with the tree of options, resume, overwrite and quiet.
     """
 
     def __init__(self, run: Callable[[dict[str, Any], bool, bool, bool], None]) -> None:
@@ -97,48 +99,48 @@ class FitCommand(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Refuse what is wrong at first sight, then take the options of the chosen parts."""
+        """Raise an error for an obviously wrong command line, then add the options of the chosen parts."""
         helping = "--help" in args or not args
         if not extra.get("resilient_parsing") and not helping and "--help-all" not in args:
             self._check(args)
         if helping:
             return super().make_context(info_name, args, parent, **extra)
-        chosen = choices_of(args)
+        choices = choices_of(args)
         common = [param for param in self.params if getattr(param, "section", "") != "Training"]
-        training = flags_of(TrainOptions, "Training", (), chosen.preset.train)
-        self.params = [*common, *training, *part_flags(chosen)]
+        training = flags_of(TrainOptions, "Training", (), choices.preset.train)
+        self.params = [*common, *training, *part_flags(choices)]
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.NoSuchOption as error:
-            raise InputError(self._unknown(error, chosen)) from None
+            raise InputError(self._unknown(error, choices)) from None
 
-    def _unknown(self, error: click.NoSuchOption, chosen: Choices) -> str:
-        """Return what to say of an option of no chosen part."""
+    def _unknown(self, error: click.NoSuchOption, choices: Choices) -> str:
+        """Return the error message for an option that no chosen part has."""
         from pairsift.runs.config import unknown_option
 
-        last = error.option_name.rpartition(".")[2]
+        leaf_name = error.option_name.rpartition(".")[2]
         leaves = {flag.opts[0].rpartition(".")[2]: flag.opts[0] for flag in self.params if "." in flag.opts[0]}
-        near = [leaves[leaf] for leaf in get_close_matches(last, leaves, 1)]
-        near = near if near and near[0].partition(".")[0] == error.option_name.partition(".")[0] else []
-        if near := [*near, *(error.possibilities or ())]:
-            return f"there is no option {error.option_name}: did you mean {near[0]}?"
-        return unknown_option(error.option_name.removeprefix("--").replace("-", "_"), chosen)
+        matches = [leaves[leaf] for leaf in get_close_matches(leaf_name, leaves, 1)]
+        matches = matches if matches and matches[0].partition(".")[0] == error.option_name.partition(".")[0] else []
+        if matches := [*matches, *(error.possibilities or ())]:
+            return f"there is no option {error.option_name}: did you mean {matches[0]}?"
+        return unknown_option(error.option_name.removeprefix("--").replace("-", "_"), choices)
 
     def _check(self, words: Sequence[str]) -> None:
-        """Refuse an option without a dot that is not known, or a source or column that is not there."""
-        known = [name for param in self.params for name in param.opts if name.startswith("--")]
-        given, sources = words_of(
+        """Raise an error for an unknown option without a dot, a second source, or a missing source or column."""
+        names = [name for param in self.params for name in param.opts if name.startswith("--")]
+        options, sources = words_of(
             words, [name for param in self.params if getattr(param, "is_flag", False) for name in param.opts]
         )
-        for name in given:
-            if "." not in name and name not in (*known, "--help"):
+        for name in options:
+            if "." not in name and name not in (*names, "--help"):
                 raise InputError(
-                    f"there is no option {name}: {similar(name, known, 'see `pairsift fit --help-all`', 0.75)}"
+                    f"there is no option {name}: {similar(name, names, 'see `pairsift fit --help-all`', 0.75)}"
                 )
         if len(sources) > 1:
-            raise InputError(f"one source is taken, and {sources[1]!r} comes after it")
+            raise InputError(f"give only one source; {sources[1]!r} is a second one")
         if sources:
-            check_source(Path(sources[0]), given)
+            check_source(Path(sources[0]), options)
 
     def _callback(self, source: str | None, resume: bool, overwrite: bool, quiet: bool, **values: Any) -> None:
         tree = tree_of([param for param in self.params if isinstance(param, Flag)], values)
@@ -155,7 +157,7 @@ class FitCommand(click.Command):
         self.run(tree, resume, overwrite, quiet)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options that matter first; with `--help-all` all of them, by heading."""
+        """Write the most important options; with `--help-all`, write all options by heading."""
         sections: dict[str, list[tuple[str, str]]] = {}
         hidden = 0
         for param in self.params:
@@ -173,7 +175,9 @@ class FitCommand(click.Command):
                 formatter.write_dl(records)
         if hidden:
             formatter.write_paragraph()
-            formatter.write_text(f"--help-all shows {hidden} more, and those of the method, the matcher and the loss.")
+            formatter.write_text(
+                f"--help-all shows {hidden} more, and the options of the method, the matcher and the loss."
+            )
 
 
 def _print_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -193,40 +197,40 @@ def choices_of(words: Sequence[str]) -> Choices:
     """
     from pairsift.runs.config import Choices, read_yaml
 
-    given, _ = words_of(words, ())
-    file = given.get("--config")
-    below: Mapping[str, Any] = read_yaml(Path(file)) if file else {}
-    names = {name: given.get(f"--{name}", below.get(name)) for name in ("method", "matcher", "loss", "preset")}
+    options, _ = words_of(words, ())
+    file = options.get("--config")
+    file_options: Mapping[str, Any] = read_yaml(Path(file)) if file else {}
+    names = {name: options.get(f"--{name}", file_options.get(name)) for name in ("method", "matcher", "loss", "preset")}
     method, matcher = str(names["method"] or METHOD), str(names["matcher"] or MATCHER)
     return Choices.make(method, matcher, names["loss"], names["preset"])
 
 
-def part_flags(chosen: Choices) -> list[Flag]:
+def part_flags(choices: Choices) -> list[Flag]:
     """Return the flags of the method, the matcher and the loss."""
-    losses = chosen.preset.losses.get(chosen.loss.name)
-    name = chosen.method.name
+    losses = choices.preset.losses.get(choices.loss.name)
+    name = choices.method.name
     return [
-        *flags_of(chosen.method, f"Method {name}", (name,), chosen.preset.method),
-        *flags_of(chosen.matcher.options, f"Matcher {chosen.matcher.name}", (chosen.matcher.name,)),
-        *flags_of(chosen.loss, f"Loss {chosen.loss.name}", (chosen.loss.name,), losses),
+        *flags_of(choices.method, f"Method {name}", (name,), choices.preset.method),
+        *flags_of(choices.matcher.options, f"Matcher {choices.matcher.name}", (choices.matcher.name,)),
+        *flags_of(choices.loss, f"Loss {choices.loss.name}", (choices.loss.name,), losses),
     ]
 
 
 def words_of(words: Sequence[str], switches: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Return options with their values, and the words that are neither.
+    """Split a command line into options with their values, and the other words.
 
     Args:
         words: A command line without the verb.
         switches: Options that take no value.
     """
-    given: dict[str, str] = {}
+    options: dict[str, str] = {}
     rest: list[str] = []
     for before, word in pairwise(["", *words]):
         name, _, value = word.partition("=")
         if word.startswith("--"):
-            given[name] = value
+            options[name] = value
         elif before.startswith("--") and "=" not in before and before not in switches:
-            given[before] = word
+            options[before] = word
         else:
             rest.append(word)
-    return given, rest
+    return options, rest

@@ -1,4 +1,4 @@
-"""Options of the command line, made of the options as objects."""
+"""The options of the command line, made from the fields of option objects."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ METAVARS = {int: "N", float: "X", bool: "true|false", str: "TEXT"}
 
 
 class Flag(click.Option):
-    """One option on the command line; its value stays text, which the option's own type reads.
+    """An option on the command line; its value stays text, which the type of the option reads.
 
     Args:
-        path: Names that lead to it in a tree of options.
-        metavar: Stands for the value in help.
-        about: What it does.
-        default: What it is where it is not given, for help.
-        section: Heading of help that it stands under.
-        values: The values there are, for completion; none where there are many.
+        path: Names that lead to the option in a tree of options.
+        metavar: Placeholder of the value in help.
+        about: Description of the option, for help.
+        default: Default value, for help.
+        section: Heading in help.
+        values: Possible values, for completion; empty if there are too many to list.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Flag(click.Option):
         super().__init__([dashed(*path), "__".join(path)], metavar=metavar, help=about + shown, type=str, default=None)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the values that begin like this."""
+        """Return the values that begin with the incomplete text."""
         return [CompletionItem(value) for value in self.values if value.startswith(incomplete)]
 
 
@@ -52,8 +52,8 @@ def flags_of(
 
     Args:
         kind: The kind of options.
-        section: Heading of help that they stand under.
-        prefix: Names before each option's own.
+        section: Heading in help.
+        prefix: Names before the name of each option.
         defaults: Values that a preset puts in place of the defaults.
     """
     flags: list[Flag] = []
@@ -73,7 +73,7 @@ def flags_of(
 
 
 def tree_of(flags: list[Flag], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that were given as a tree of options."""
+    """Return the values that are set, as a tree of options."""
     tree: dict[str, Any] = {}
     for flag in flags:
         value = values.get(str(flag.name))

@@ -14,7 +14,7 @@ import click
 from pairsift.errors import InputError, similar
 from pairsift.files import write_json
 
-SOURCE = click.option("--source", metavar="PATH", help="Where the run's data lies now, if it has moved.")
+SOURCE = click.option("--source", metavar="PATH", help="New path of the run's source, if it has moved.")
 QUIET = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 RUN = click.argument("run")
 COMPLETION = "_PAIRSIFT_COMPLETE"  # set by the shell that asks for completions
@@ -28,14 +28,14 @@ EXAMPLES = """Examples:
 
 
 class Verbs(click.Group):
-    """The verbs, of which `fit` is made when it is asked for."""
+    """The group of the verbs; `fit` is made only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the order in which people need them."""
         return ["demo", "fit", "evaluate", "audit", "search", "list", "import-checkpoint"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a verb."""
+        """Return the command of a verb."""
         if cmd_name == "fit":
             from pairsift.cli.fit import FitCommand
 
@@ -69,10 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The command line without the program's name; default: that of the process.
 
     Returns:
-        0, or 2 where the input or an option cannot be used.
+        0; 2 where the input or an option cannot be used, or a file cannot be read or written; 130 where the user
+        stopped the command.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # what is wrong with an image is told where it is skipped
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # an image that cannot be read is reported where it is skipped
     try:
         return _run(words)
     except (InputError, click.ClickException) as error:
@@ -90,7 +91,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    """Run a verb and return the exit code; `click`'s own `main` would hide what a stop says."""
+    """Run a verb and return the exit code.
+
+    The `main` of `click` is not used for this, because it hides the message of a KeyboardInterrupt.
+    """
     if COMPLETION in os.environ:
         verbs.main(words, "pairsift", complete_var=COMPLETION)
     try:
@@ -104,10 +108,10 @@ def _run(words: list[str]) -> int:
 
 
 def _line(error: InputError | click.ClickException) -> str:
-    """Return an error in one line."""
+    """Return the message of an error as one line."""
     if isinstance(error, click.NoSuchOption):
-        near = similar(error.option_name, error.possibilities or [], "see --help")
-        return f"there is no option {error.option_name}: {near}"
+        hint = similar(error.option_name, error.possibilities or [], "see --help")
+        return f"there is no option {error.option_name}: {hint}"
     if isinstance(error, click.BadOptionUsage):
         return f"{error.option_name} needs a value"
     if isinstance(error, click.MissingParameter) and error.param is not None:
@@ -128,7 +132,7 @@ def _fit(tree: dict[str, Any], resume: bool, overwrite: bool, quiet: bool) -> No
     except KeyboardInterrupt:
         if not (config.folder / CONFIG).exists():
             raise
-        raise KeyboardInterrupt("repeat the command with --resume to go on where it stopped") from None
+        raise KeyboardInterrupt("repeat the command with --resume to continue the run") from None
     if not quiet:
         print_summary(run.folder, run.metrics)
 
@@ -136,11 +140,17 @@ def _fit(tree: dict[str, Any], resume: bool, overwrite: bool, quiet: bool) -> No
 @verbs.command()
 @click.option("--out", type=Path, default=Path("runs/demo"), show_default=True, help="The run's folder.")
 @click.option("--images", type=click.IntRange(1), default=1600, show_default=True, help="Number of scenes.")
-@click.option("--noise", type=click.FloatRange(0, 1), default=0.4, show_default=True, help="Share of mismatched pairs.")
+@click.option(
+    "--noise",
+    type=click.FloatRange(0, 1),
+    default=0.4,
+    show_default=True,
+    help="Share of training captions with planted noise.",
+)
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of scenes and noise.")
 @QUIET
 def demo(out: Path, images: int, noise: float, seed: int, quiet: bool) -> None:
-    """Draw captioned scenes, mismatch 40% of them, train, and show what was found."""
+    """Draw captioned scenes, plant noise in 40% of the training captions, train, and show how much of it was found."""
     from pairsift.cli.summary import print_summary
     from pairsift.pairs import write_scenes
     from pairsift.pairs.options import DataOptions
@@ -160,7 +170,7 @@ def demo(out: Path, images: int, noise: float, seed: int, quiet: bool) -> None:
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--data", required=True, help="The folder of precomputed features that goes with the checkpoint.")
 @click.option("--out", required=True, help="The run's folder.")
-@click.option("--vocabulary", help="The published vocabulary; by default the one found beside the data.")
+@click.option("--vocabulary", help="The published vocabulary; by default the vocabulary beside the data.")
 @click.option("--noise-index", help="A published .npy file of image indices, so that an audit knows the truth.")
 @click.option("--cache", help="Folder of the feature cache; by default in the user's cache folder.")
 @click.option("--overwrite", is_flag=True, help="Replace a run in the folder.")
@@ -175,9 +185,9 @@ def import_checkpoint(
     overwrite: bool,
     quiet: bool,
 ) -> None:
-    """Make a run of published checkpoints of SGRAF, NCR, PC2, GSC, DECL or BiCro.
+    """Make a run from published checkpoints of SGRAF, NCR, PC2, GSC, DECL or BiCro.
 
-    Nothing in a file is run. Several files are one ensemble; SGR and SAF together make SGRAF. Then `pairsift evaluate
+    No code in a file is run. Several files are one ensemble; SGR and SAF together make SGRAF. Then `pairsift evaluate
     RUN` gives the recall.
     """
     from pairsift.runs.importing import import_checkpoint as run_import
@@ -189,7 +199,7 @@ def import_checkpoint(
     for file in run.metrics["imported"]:
         facts = {"epoch": file["epoch"], "best rSum": file["best_rsum"]}
         words = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
-        print(f"{file['file']}: {file['matcher']}" + (f" ({words}, as it says itself)" if words else ""))
+        print(f"{file['file']}: {file['matcher']}" + (f" ({words}, as stated in the file)" if words else ""))
     networks, matcher = run.config.method.networks, run.config.matcher.name
     print(
         f"{networks} network{'s' * (networks > 1)} of {matcher} in {run.folder}; next: pairsift evaluate {run.folder}"
@@ -220,10 +230,10 @@ def evaluate(run: str, source: str | None, split: str, folds: int, file: Path | 
 @verbs.command()
 @RUN
 @SOURCE
-@click.option("--worst", type=int, default=10, show_default=True, help="How many pairs to print.")
+@click.option("--worst", type=int, default=10, show_default=True, help="Number of pairs to print.")
 @QUIET
 def audit(run: str, source: str | None, worst: int, quiet: bool) -> None:
-    """Judge a run's pairs again; write its table and its report."""
+    """Judge a run's pairs again, and write its table and its report."""
     from pairsift.runs.folder import demand_finished
 
     demand_finished(Path(run))
@@ -245,7 +255,7 @@ def audit(run: str, source: str | None, worst: int, quiet: bool) -> None:
 @RUN
 @click.argument("query")
 @SOURCE
-@click.option("-k", type=int, default=10, show_default=True, help="How many images.")
+@click.option("-k", type=int, default=10, show_default=True, help="Number of images.")
 def search(run: str, query: str, source: str | None, k: int) -> None:
     """Find a run's images by a text."""
     from pairsift.runs.folder import demand_finished
@@ -268,12 +278,12 @@ def search(run: str, query: str, source: str | None, k: int) -> None:
 @verbs.command("list")
 @click.argument("what", required=False)
 def list_(what: str | None) -> None:
-    """Name the methods, matchers, losses, encoders or readers there are."""
+    """List the available methods, matchers, losses, encoders or readers."""
     catalogue = _catalogue()
-    chosen = {name: entries for name, entries in catalogue.items() if name.endswith(what or "")}
-    if not chosen:
-        raise InputError(f"{what!r} are not listed; {similar(what or '', list(catalogue))}")
-    for name, entries in chosen.items():
+    lists = {name: entries for name, entries in catalogue.items() if name.endswith(what or "")}
+    if not lists:
+        raise InputError(f"there is no list of {what!r}; {similar(what or '', list(catalogue))}")
+    for name, entries in lists.items():
         print(name)
         for entry, about in entries.items():
             print(f"  {entry:24}{about}")

@@ -132,13 +132,13 @@ def sized(lengths: Ints) -> list[slice]:
     Returns:
         The batches in order as slices, at least one.
     """
-    found, start, longest = [], 0, 0
+    batches, start, longest = [], 0, 0
     for place, length in enumerate(lengths.tolist()):
         longest = max(longest, length)
         if place > start and (place - start >= ROWS or (place - start + 1) * longest > TOKENS):
-            found.append(slice(start, place))
+            batches.append(slice(start, place))
             start, longest = place, length
-    return [*found, slice(start, len(lengths))]
+    return [*batches, slice(start, len(lengths))]
 
 
 @contextmanager

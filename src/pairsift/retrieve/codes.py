@@ -68,13 +68,13 @@ class Gallery:
 
     def views(self, rows: Ints) -> Block:
         """Return the similarity of these images with all captions per network, (n_networks, len(rows), n_texts)."""
-        found = np.empty((len(self.matchers), len(rows), len(self.texts[0])), np.float32)
-        for view, matcher, images, texts in zip(found, self.matchers, self.images, self.texts, strict=True):
-            chosen = images.at(rows)
+        similarities = np.empty((len(self.matchers), len(rows), len(self.texts[0])), np.float32)
+        for view, matcher, images, texts in zip(similarities, self.matchers, self.images, self.texts, strict=True):
+            image_codes = images.at(rows)
             for places, codes in texts.walk():
                 with evaluating(matcher):
-                    view[:, places] = matcher.similarity(chosen, codes).float().cpu().numpy()
-        return found
+                    view[:, places] = matcher.similarity(image_codes, codes).float().cpu().numpy()
+        return similarities
 
     def block(self, rows: Ints) -> Block:
         """Return the mean similarity of these images with all captions, (len(rows), n_texts)."""
@@ -99,14 +99,14 @@ class Gallery:
         """Return the mean similarity of each of these images with the caption at the same position, (n,)."""
         order = np.lexsort((places, rows))  # by image, then by caption
         longest = np.maximum(self.images[0].lengths[rows], self.texts[0].lengths[places])[order]
-        found = np.zeros((len(self.matchers), len(rows)), np.float32)
-        for view, matcher, images, texts in zip(found, self.matchers, self.images, self.texts, strict=True):
+        similarities = np.zeros((len(self.matchers), len(rows)), np.float32)
+        for view, matcher, images, texts in zip(similarities, self.matchers, self.images, self.texts, strict=True):
             for part in sized(longest):
-                if len(some := order[part]):
+                if len(batch := order[part]):
                     with evaluating(matcher):
-                        similarity = matcher.pair_similarity(images.at(rows[some]), texts.at(places[some]))
-                    view[some] = similarity.float().cpu().numpy()
-        return np.asarray(found.mean(0), np.float32)
+                        similarity = matcher.pair_similarity(images.at(rows[batch]), texts.at(places[batch]))
+                    view[batch] = similarity.float().cpu().numpy()
+        return np.asarray(similarities.mean(0), np.float32)
 
 
 def find_images(gallery: Gallery, k: int, candidates: int = 200) -> tuple[Ints, Block]:
@@ -119,19 +119,19 @@ def find_images(gallery: Gallery, k: int, candidates: int = 200) -> tuple[Ints, 
         Indices of the images and their mean similarities, each (min(k, n_images),).
     """
     query, images = (_side_by_side(side) for side in (gallery.texts, gallery.images))
-    found, scores = top(query[0], images, k if gallery.factorises else max(k, candidates))
+    rows, scores = top(query[0], images, k if gallery.factorises else max(k, candidates))
     if not gallery.factorises:
-        found = np.sort(found)
-        scores = gallery.block(found)[:, 0]
+        rows = np.sort(rows)
+        scores = gallery.block(rows)[:, 0]
         best = np.argsort(-scores, kind="stable")[:k]
-        found, scores = found[best], scores[best]
-    return found, np.asarray(scores, np.float32)
+        rows, scores = rows[best], scores[best]
+    return rows, np.asarray(scores, np.float32)
 
 
 def _side_by_side(banks: Sequence[Bank]) -> Block:
     """Return vectors whose inner product is the mean of the inner products of the networks, (n, n_networks * d)."""
-    whole = torch.cat([bank.vectors for bank in banks], 1) / len(banks) ** 0.5
-    return np.asarray(whole.cpu().numpy(), np.float32)
+    vectors = torch.cat([bank.vectors for bank in banks], 1) / len(banks) ** 0.5
+    return np.asarray(vectors.cpu().numpy(), np.float32)
 
 
 def evaluate(
@@ -144,14 +144,14 @@ def evaluate(
     """
     ids, rows = pairs.ids(split), pairs.images(split)
     owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
-    found = []
+    recalls = []
     for images, captions in folded(owner, len(rows), folds):
         gallery = Gallery.of(matchers, features, rows[images], ids[captions])
         chunk = 256 if gallery.factorises else 128  # images per block; their tokens are in memory together
         views = ranks_by_view(gallery.ensemble_and_views, owner[captions] - images[0], len(images), chunk)
-        found.append([recall(view) for view in views])
+        recalls.append([recall(view) for view in views])
     names = ["ensemble", *(f"network_{k}" for k in range(len(matchers)))]
     return {
-        name: {key: float(np.mean([fold[view][key] for fold in found])) for key in found[0][view]}
+        name: {key: float(np.mean([fold[view][key] for fold in recalls])) for key in recalls[0][view]}
         for view, name in enumerate(names)
     }

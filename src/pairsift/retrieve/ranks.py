@@ -81,8 +81,8 @@ def ranks_by_view(block: Block, image_of: Ints, n_images: int, chunk: int = 256)
             kept += size if keep else 0
             pending.append((rows, later, scores[:, :, later] if keep else None))
     assert tally is not None
-    for rows, later, held in pending:
-        scores = _scores(block, rows, len(image_of))[:, :, later] if held is None else held
+    for rows, later, saved in pending:
+        scores = _scores(block, rows, len(image_of))[:, :, later] if saved is None else saved
         tally.add_late(later, scores)
     return tally.ranks()
 
@@ -93,34 +93,34 @@ class _Tally:
 
     Attributes:
         image_of: Image of each caption, (n_texts,).
-        own: Score of each caption with its image, (n_views, n_texts); NaN while it is not known.
+        correct: Score of each caption with its image, (n_views, n_texts); NaN while it is not known.
         t2i: Number of images that score at least as high as the image of each caption, which is included,
             (n_views, n_texts).
         i2t: As in `Ranks`, (n_views, n_images).
     """
 
     image_of: Ints
-    own: FloatArray
+    correct: FloatArray
     t2i: Ints
     i2t: Ints
 
     @staticmethod
     def empty(n_views: int, n_images: int, image_of: Ints) -> _Tally:
-        own = np.full((n_views, len(image_of)), np.nan)
-        return _Tally(image_of, own, np.zeros(own.shape, np.int64), np.full((n_views, n_images), -1, np.int64))
+        correct = np.full((n_views, len(image_of)), np.nan)
+        return _Tally(image_of, correct, np.zeros(correct.shape, np.int64), np.full((n_views, n_images), -1, np.int64))
 
     def add(self, rows: Ints, scores: FloatArray) -> None:
         """Rank the images of a chunk, and count them for the captions whose image is in this or an earlier chunk."""
-        here = np.flatnonzero((self.image_of >= rows[0]) & (self.image_of <= rows[-1]))
-        at = self.image_of[here] - rows[0]
-        self.own[:, here] = scores[:, at, here]
-        for ranks, view, own in zip(self.i2t, scores, self.own, strict=True):
-            ranks[rows] = _image_ranks(view, own, here, at)
-        self.add_late(np.arange(len(self.image_of)), scores)  # counts nothing for captions whose `own` is NaN
+        captions = np.flatnonzero((self.image_of >= rows[0]) & (self.image_of <= rows[-1]))
+        row = self.image_of[captions] - rows[0]
+        self.correct[:, captions] = scores[:, row, captions]
+        for ranks, view, correct in zip(self.i2t, scores, self.correct, strict=True):
+            ranks[rows] = _image_ranks(view, correct, captions, row)
+        self.add_late(np.arange(len(self.image_of)), scores)  # counts nothing for captions whose `correct` is NaN
 
     def add_late(self, captions: Ints, scores: FloatArray) -> None:
         """Count the images of a chunk for these captions, from scores (n_views, len(rows), len(captions))."""
-        self.t2i[:, captions] += (scores >= self.own[:, None, captions]).sum(axis=1)
+        self.t2i[:, captions] += (scores >= self.correct[:, None, captions]).sum(axis=1)
 
     def ranks(self) -> list[Ranks]:
         """Return the ranks of each view; the count of a caption includes its image, so 1 is subtracted."""
@@ -140,8 +140,8 @@ def recall(ranks: Ranks, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:
     if not len(ranks.t2i):
         raise ValueError("no caption to measure recall with")
     directions = {"i2t": ranks.i2t[ranks.i2t >= 0], "t2i": ranks.t2i}
-    found = {f"{name}_r{k}": 100 * float(np.mean(r < k)) for name, r in directions.items() for k in ks}
-    return {**found, "rsum": sum(found.values())}
+    shares = {f"{name}_r{k}": 100 * float(np.mean(r < k)) for name, r in directions.items() for k in ks}
+    return {**shares, "rsum": sum(shares.values())}
 
 
 def folded(image_of: Ints, n_images: int, folds: int = 5) -> list[tuple[Ints, Ints]]:
@@ -169,15 +169,15 @@ def folded(image_of: Ints, n_images: int, folds: int = 5) -> list[tuple[Ints, In
     return [(rows, np.flatnonzero((image_of >= rows[0]) & (image_of <= rows[-1]))) for rows in parts]
 
 
-def _image_ranks(scores: FloatArray, own: FloatArray, here: Ints, row: Ints) -> Ints:
+def _image_ranks(scores: FloatArray, correct: FloatArray, captions: Ints, row: Ints) -> Ints:
     """Return the rank of the best caption of each image of a chunk, (rows,); -1 for an image without captions.
 
-    `here` are the captions of these images, and `row` is the row of the image of each.
+    `captions` are the captions of these images, and `row` is the row of the image of each.
     """
     best = np.full(len(scores), -np.inf)
-    np.maximum.at(best, row, own[here])
+    np.maximum.at(best, row, correct[captions])
     ahead = (scores >= best[:, None]).sum(axis=1)
-    ahead -= np.bincount(row, own[here] >= best[row], minlength=len(scores)).astype(np.int64)
+    ahead -= np.bincount(row, correct[captions] >= best[row], minlength=len(scores)).astype(np.int64)
     return np.where(np.bincount(row, minlength=len(scores)) > 0, ahead, -1)
 
 

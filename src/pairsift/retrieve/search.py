@@ -47,12 +47,12 @@ def _top(query: FloatArray, vectors: FloatArray, k: int) -> tuple[Ints, FloatArr
     indices = np.empty((len(query), 0), dtype=np.int64)
     scores: FloatArray = np.empty((len(query), 0), dtype=np.result_type(query, vectors, np.float32))
     for start in range(0, len(vectors), CHUNK):
-        found = np.asarray(query @ vectors[start : start + CHUNK].T, dtype=scores.dtype)
-        if np.isnan(found).any():
-            raise InputError(f"scores are not a number among vectors {start} to {start + found.shape[1] - 1}")
-        best = _best(found, k)
+        block = np.asarray(query @ vectors[start : start + CHUNK].T, dtype=scores.dtype)
+        if np.isnan(block).any():
+            raise InputError(f"scores are not a number among vectors {start} to {start + block.shape[1] - 1}")
+        best = _best(block, k)
         indices = np.concatenate([indices, best + start], axis=1)
-        scores = np.concatenate([scores, np.take_along_axis(found, best, axis=1)], axis=1)
+        scores = np.concatenate([scores, np.take_along_axis(block, best, axis=1)], axis=1)
         best = _best(scores, k)  # among equal scores the columns are already in ascending order of the index
         indices = np.take_along_axis(indices, best, axis=1)
         scores = np.take_along_axis(scores, best, axis=1)
@@ -64,9 +64,9 @@ def _best(scores: FloatArray, k: int) -> Ints:
     k = min(k, scores.shape[1])
     if not len(scores):
         return np.empty((0, k), dtype=np.int64)
-    least = -np.partition(-scores, k - 1, axis=1)[:, k - 1]
-    rows, columns = np.nonzero(scores >= least[:, None])  # k entries of each row, and those that tie with the k-th
+    threshold = -np.partition(-scores, k - 1, axis=1)[:, k - 1]
+    rows, columns = np.nonzero(scores >= threshold[:, None])  # k entries of each row, and those that tie with the k-th
     order = np.lexsort((columns, -scores[rows, columns], rows))
     first = np.searchsorted(rows, np.arange(len(scores)))
-    taken: Ints = columns[order[first[:, None] + np.arange(k)]]
-    return taken
+    best: Ints = columns[order[first[:, None] + np.arange(k)]]
+    return best

@@ -1,1 +1,1 @@
-"""What a Python user calls; the command line calls the same."""
+"""Whole runs: the functions that users call in Python and that the command line calls too."""

@@ -1,4 +1,4 @@
-"""What is believed of a run's pairs before any network learns them, and what the run's folder keeps of it."""
+"""Held-out evidence on a run's pairs, computed before training, and its files in the run's folder."""
 
 from __future__ import annotations
 
@@ -35,20 +35,22 @@ from pairsift.trust.crossfit import CrossFit, make_folds, near_duplicates
 from pairsift.trust.heldout import Belief, Judged, Networks, believe
 from pairsift.trust.linear import principal
 
-NETWORKS_FROM = 10_000  # training pairs; networks told less than linear evidence at 800 pairs, and more at 30,000
-FOLDS = 3  # of networks, which then cost about what the networks of the run cost
-MARGIN = 0.05  # share of the pairs that a division may hold for mismatched beyond the estimate's interval
+# Smallest number of training pairs for which networks give evidence; they were less accurate than linear evidence at
+# 800 pairs, and more accurate at 30,000.
+NETWORKS_FROM = 10_000
+FOLDS = 3  # number of folds, with one network each; together they cost about as much as the networks of the run
+MARGIN = 0.05  # share of the pairs that a division may call mismatched beyond the upper end of the rate's interval
 
 
 class Believer:
-    """Judges a run's pairs by models that did not see them.
+    """A judge of a run's pairs, by models that are not trained on them.
 
     Args:
         prepared: The run's pairs and features.
-        folder: The run's folder, which keeps the folds and their networks.
+        folder: The run's folder, where the folds and their networks are saved.
         seed: The run's seed.
         cache: Folder of the feature cache.
-        progress: Whether to say what goes on.
+        progress: Whether to print progress.
     """
 
     def __init__(self, prepared: Prepared, folder: Path, seed: int, cache: Path | None, progress: bool) -> None:
@@ -56,22 +58,22 @@ class Believer:
         self.ids = self.pairs.ids()
         self.vectors = evidence_vectors(prepared, self.ids, cache, progress)
         rows = self.pairs.images()
-        place = np.searchsorted(rows, self.pairs.image_of[self.ids]).astype(np.int64)
+        image_rows = np.searchsorted(rows, self.pairs.image_of[self.ids]).astype(np.int64)
         images = rows_of(self.vectors.images, rows)
         self.group = near_duplicates(images)
         self.rows = rows
         captions = rows_of(self.vectors.captions, self.ids)
         self.judged = Judged(
-            principal(images)[place],
+            principal(images)[image_rows],
             principal(beside(captions, self.vectors.ngrams)),
             [self.pairs.captions[pair] for pair in self.ids],
             self.pairs.image_of[self.ids],
-            self.group[place],
+            self.group[image_rows],
             np.asarray(self.pairs.split[self.ids] == "train"),
         )
 
     def train(self, options: TrainOptions) -> Belief:
-        """Judge all pairs, with networks that are trained on folds where there are many pairs, and keep the folds."""
+        """Judge all pairs and save the folds; for many pairs, networks that are trained on folds give evidence too."""
         if int(self.judged.seen.sum()) < NETWORKS_FROM:
             return self._believe(None, None)
 
@@ -84,21 +86,21 @@ class Believer:
         return self._believe(make_folds(self.judged.group_of, FOLDS, self.seed), networks)
 
     def again(self) -> Belief:
-        """Judge the pairs of a finished run, also changed and new ones, by the folds and the networks that it keeps."""
+        """Judge the pairs of a finished run again, changed and new pairs too, by its saved folds and networks."""
         if self._weights(0).exists():
-            return self._believe(self._kept_folds(), self._evidence)
+            return self._believe(self._saved_folds(), self._evidence)
         return self._believe(None, None)
 
     def likeness(self) -> Likeness:
-        """Return which images and captions are too much alike to be each other's negatives."""
-        first = np.unique(self.group, return_index=True)[1]
+        """Return the groups of images and captions that are too similar to be each other's negatives."""
+        first_of_group = np.unique(self.group, return_index=True)[1]
         images = np.arange(self.pairs.n_images)
-        images[self.rows] = self.rows[first[self.group]]
+        images[self.rows] = self.rows[first_of_group[self.group]]
         texts = [" ".join(caption.casefold().split()) for caption in self.pairs.captions]
         return Likeness(images, np.unique(texts, return_inverse=True)[1].astype(np.int64))
 
     def prior(self, belief: Belief) -> Prior:
-        """Return what the methods are told of the pairs; where there are no verdicts, that all match."""
+        """Return the prior of the methods; where there are no verdicts, every pair counts as matching."""
         probability = np.ones(len(self.pairs), np.float32)
         if not belief.verdicts:
             return Prior(probability, 0.0, 1.0)
@@ -111,11 +113,11 @@ class Believer:
         write_parquet(self.folder / TRUST, pa.table({**columns, **belief.detectors}))
         return belief
 
-    def _kept_folds(self) -> Ints:
-        """Return the fold of each judged pair: the run's, else that of its image or near-duplicates, else a new one.
+    def _saved_folds(self) -> Ints:
+        """Return each judged pair's fold: its saved fold, else that of its image or near-duplicates, else a new fold.
 
         Raises:
-            InputError: The file that tells it is missing or damaged.
+            InputError: The file with the folds is missing or damaged.
         """
         path = self.folder / TRUST
         try:
@@ -124,13 +126,13 @@ class Believer:
             raise InputError(
                 f"{path}: cannot be read ({error}); take it from a copy of the run, or fit again"
             ) from error
-        kept = np.full(max(len(self.pairs), max(table["pair"].to_pylist(), default=-1) + 1), -1, np.int64)
-        kept[table["pair"].to_numpy()] = table["fold"].to_numpy()
-        own, group = kept[self.ids], self.judged.group_of
+        saved = np.full(max(len(self.pairs), max(table["pair"].to_pylist(), default=-1) + 1), -1, np.int64)
+        saved[table["pair"].to_numpy()] = table["fold"].to_numpy()
+        fold, group = saved[self.ids], self.judged.group_of
         of_group = np.full(int(group.max(initial=-1)) + 1, -1, np.int64)
-        of_group[group[own >= 0]] = own[own >= 0]
-        drawn = make_folds(group, FOLDS, self.seed)
-        return np.where(own >= 0, own, np.where(of_group[group] >= 0, of_group[group], drawn))
+        of_group[group[fold >= 0]] = fold[fold >= 0]
+        new_fold = make_folds(group, FOLDS, self.seed)
+        return np.where(fold >= 0, fold, np.where(of_group[group] >= 0, of_group[group], new_fold))
 
     def _weights(self, number: int) -> Path:
         return self.folder / "model" / f"fold_{number}.safetensors"
@@ -139,17 +141,20 @@ class Believer:
         return TwoTower(self.vectors.images.dim, self.vectors.captions.dim)
 
     def _network(self, number: int, fold: Ints, trust: Reals, options: TrainOptions) -> None:
-        """Train the network that does not see a fold, on what evidence without that fold believes."""
+        """Train the network of a fold on the training pairs of the other folds.
+
+        `trust` holds the match probability of each pair by evidence without this fold, (n,).
+        """
         if self._weights(number).exists():
             return
         if self.progress:
             print(f"held-out evidence: network {number + 1} of {FOLDS}", file=sys.stderr, flush=True)
-        learn = np.flatnonzero((fold != number) & self.judged.seen).astype(np.int64)
+        rows = np.flatnonzero((fold != number) & self.judged.seen).astype(np.int64)
         probability = np.ones(len(self.pairs), np.float32)
-        probability[self.ids[learn]] = trust[learn]
-        place = self.folder / "folds" / str(number)
-        with writing(place):
-            (place / "model").mkdir(parents=True, exist_ok=True)
+        probability[self.ids[rows]] = trust[rows]
+        folder = self.folder / "folds" / str(number)
+        with writing(folder):
+            (folder / "model").mkdir(parents=True, exist_ok=True)
         job = Job(
             self._without(self.ids[self.judged.seen & (fold == number)]),
             Features(self.vectors.images, self.vectors.captions),
@@ -157,9 +162,9 @@ class Believer:
             Crossfit(epochs=TrainEpochs(warmup=0, train=None), networks=1),
             InfoNCE(base=1.0),
             TrainOptions(seed=options.seed, device=options.device, precision=options.precision),
-            place,
+            folder,
             False,
-            Prior(probability, float(1 - trust[learn].mean()), 1.0),
+            Prior(probability, float(1 - trust[rows].mean()), 1.0),
             self.likeness(),
         )
         trainer = Trainer(job)
@@ -172,7 +177,7 @@ class Believer:
         return replace(self.pairs, split=split)
 
     def _evidence(self, fit: CrossFit, trust: Reals) -> Evidence:
-        """Contrast pairs by the networks that did not see their fold."""
+        """Return the evidence of pairs by the networks that were not trained on their folds."""
         matchers = []
         for number in range(FOLDS):
             matcher = self._matcher()
@@ -187,8 +192,8 @@ class Believer:
             images = rows_of(self.vectors.images, self.judged.image_of[members])
             captions = rows_of(self.vectors.captions, self.ids[members])
             with torch.no_grad():
-                left = matchers[fold].encode_images(Items(torch.from_numpy(images))).vectors
-                right = matchers[fold].encode_texts(Items(torch.from_numpy(captions))).vectors
-            return left, right
+                image_vectors = matchers[fold].encode_images(Items(torch.from_numpy(images))).vectors
+                caption_vectors = matchers[fold].encode_texts(Items(torch.from_numpy(captions))).vectors
+            return image_vectors, caption_vectors
 
         return codes

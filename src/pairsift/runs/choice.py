@@ -1,4 +1,4 @@
-"""Which text encoder suits the captions, where the user names none."""
+"""The choice of a text encoder by the captions, where the user names none."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pairsift.trust.linear import linear_evidence, principal
 from pairsift.trust.rate import decoy_quantile
 
 JOINED = "wordllama+ngrams"
-SAMPLE = 4000  # training pairs that are looked at
-GAIN = 0.01  # of the separation, from which on n-grams are taken beside the word vectors
+SAMPLE = 4000  # largest number of training pairs in the comparison
+GAIN = 0.01  # smallest gain in separation for which n-grams are added to the word vectors
 FOLDS = 5
 
 
 def ngrams_help(prepared: Prepared, seed: int) -> bool:
-    """Return whether character n-grams beside the captions' vectors tell given pairs better from random ones.
+    """Return whether character n-grams, added to the captions' vectors, separate pairs better from decoys.
 
-    Both are judged by ridge canonical correlation on held-out folds of at most 4,000 training pairs; n-grams help where
-    a random pair ranks below a given one more often by at least 1% of all cases.
+    The vectors with and without n-grams are compared by ridge canonical correlation on held-out folds of at most 4,000
+    training pairs. N-grams help if the share of cases in which a decoy ranks below a pair rises by at least 0.01.
 
     Args:
         prepared: The run's pairs, with one vector per image and per caption.
@@ -32,18 +32,18 @@ def ngrams_help(prepared: Prepared, seed: int) -> bool:
     texts = [prepared.pairs.captions[pair] for pair in ids]
     rows = np.unique(prepared.pairs.image_of[ids])
     images = rows_of(prepared.features.images, rows)
-    place = np.searchsorted(rows, prepared.pairs.image_of[ids])
-    group = near_duplicates(images)[place]
+    image_rows = np.searchsorted(rows, prepared.pairs.image_of[ids])
+    group = near_duplicates(images)[image_rows]
     if len(np.unique(group)) < 2 * FOLDS:
         return False
     fit = CrossFit.make(prepared.pairs.image_of[ids], group, texts, make_folds(group, FOLDS, seed), seed)
     words = rows_of(prepared.features.texts, ids)
     ngrams = np.asarray(NgramEncoder.build(texts).encode(texts), np.float32)
-    vectors = principal(images)[place]
+    vectors = principal(images)[image_rows]
     plain, joined = (_separation(fit, vectors, captions, seed) for captions in (words, beside(words, ngrams)))
     return joined - plain >= GAIN
 
 
 def _separation(fit: CrossFit, images: Vectors, captions: Vectors, seed: int) -> float:
-    """Share of cases in which a given pair has more evidence than a decoy."""
+    """Return the share of cases in which a pair has more evidence than a decoy."""
     return float(decoy_quantile(linear_evidence(fit, images, captions, seed)).mean())

@@ -1,4 +1,4 @@
-"""A run's options as objects, made of names and values or of objects, the same way for Python, YAML and the shell."""
+"""The options of a run as objects, resolved in the same way for Python, YAML and the command line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pairsift.train.options import TrainOptions
 
 GROUPS: dict[str, type[Options]] = {"data": DataOptions, "encode": EncodeOptions, "train": TrainOptions}
 CHOICES = ("method", "matcher", "loss", "preset")
-PATHS = {"data": ("image_folder", "noise_index"), "encode": ("cache", "vocabulary")}  # made absolute
+PATHS = {"data": ("image_folder", "noise_index"), "encode": ("cache", "vocabulary")}  # paths, which are made absolute
 
 Values = Mapping[str, Any]
 
@@ -34,15 +34,15 @@ class Config:
     """All options of a run, as objects.
 
     Attributes:
-        source: What is read, an absolute path.
-        method: What to do with pairs of little trust.
-        matcher: The kind of matcher.
-        matcher_options: Its options.
+        source: Absolute path of the source.
+        method: The method, which decides how doubtful pairs are trained on.
+        matcher: The class of the matcher.
+        matcher_options: The options of the matcher.
         loss: The ranking loss.
-        data: What is read, and what noise is planted.
-        encode: The frozen encoders.
-        train: The loop.
-        preset: Name of the preset that was asked for; None for the matcher's own.
+        data: Options of the source and of planted noise.
+        encode: Options of the frozen encoders.
+        train: Options of the training loop.
+        preset: Name of the preset; None for the preset that suits the matcher.
         out: The run's folder; None for runs/<source>-<method>.
     """
 
@@ -64,11 +64,11 @@ class Config:
 
     @property
     def cache(self) -> Path | None:
-        """Folder of the feature cache; None for the usual one."""
+        """The folder of the feature cache; None for the default folder."""
         return None if self.encode.cache is None else Path(self.encode.cache)
 
     def with_source(self, source: str | Path) -> Config:
-        """Return the same options for a source in another place."""
+        """Return the same options with another path of the source."""
         return replace(self, source=absolute(source))
 
     def with_text_encoder(self, name: str) -> Config:
@@ -76,7 +76,7 @@ class Config:
         return replace(self, encode=self.encode.replaced(text_encoder=name))
 
     def tree(self) -> dict[str, Any]:
-        """Return every option by name, as YAML and the command line have them: those of parts under the part's name."""
+        """Return all options by their names in YAML and on the command line; options of a part are under its name."""
         tree: dict[str, Any] = {"source": self.source, "out": self.out, "method": METHODS.spec(type(self.method))}
         tree |= {"matcher": MATCHERS.spec(self.matcher), "loss": self.loss.name, "preset": self.preset}
         for group in (self.data, self.encode, self.train):
@@ -85,13 +85,13 @@ class Config:
         return tree | {name: options.model_dump() for name, options in parts}
 
     def text(self) -> str:
-        """Return YAML that `--config` takes."""
+        """Return the options as YAML that `--config` reads."""
         return str(yaml.safe_dump(self.tree(), sort_keys=False))
 
 
 @dataclass(frozen=True)
 class Choices:
-    """The kinds of method, matcher and loss of a run, and the preset that sets their defaults."""
+    """The classes of the method, the matcher and the loss of a run, and the preset that sets their defaults."""
 
     method: type[Method]
     matcher: type[Matcher]
@@ -100,21 +100,21 @@ class Choices:
 
     @staticmethod
     def make(method: str | type[Method], matcher: str | type[Matcher], loss: str | None, preset: str | None) -> Choices:
-        """Find what has these names.
+        """Find the classes and the preset with these names.
 
         Raises:
             InputError: A name is unknown.
         """
-        kind = METHODS.find(method) if isinstance(method, str) else method
-        reader = MATCHERS.find(matcher) if isinstance(matcher, str) else matcher
-        defaults = preset_of(kind, reader, preset)
-        return Choices(kind, reader, RANKING_LOSSES.find(loss or defaults.loss), defaults)
+        method_type = METHODS.find(method) if isinstance(method, str) else method
+        matcher_type = MATCHERS.find(matcher) if isinstance(matcher, str) else matcher
+        defaults = preset_of(method_type, matcher_type, preset)
+        return Choices(method_type, matcher_type, RANKING_LOSSES.find(loss or defaults.loss), defaults)
 
 
 def preset_of(method: type[Method], matcher: type[Matcher], name: str | None) -> Preset:
     """Return the method's preset of this name, or the one that suits the matcher.
 
-    A method without a preset for the matcher has that of `plain` for the loop and the losses.
+    If the method has no preset for the matcher, the preset of `plain` sets the defaults of the loop and of the losses.
 
     Raises:
         InputError: There is no preset of this name.
@@ -122,11 +122,11 @@ def preset_of(method: type[Method], matcher: type[Matcher], name: str | None) ->
     presets = method.presets
     if name is None and matcher.preset not in presets:
         return replace(METHODS["plain"].presets[matcher.preset], method={})
-    wanted = name or matcher.preset
-    if wanted not in presets:
-        known = ", ".join(presets) or "none"
-        raise InputError(f"{method.name} has no preset {wanted!r}; it has: {known}")
-    return presets[wanted]
+    preset_name = name or matcher.preset
+    if preset_name not in presets:
+        names = ", ".join(presets) or "none"
+        raise InputError(f"{method.name} has no preset {preset_name!r}; it has: {names}")
+    return presets[preset_name]
 
 
 def configure(  # noqa: PLR0913
@@ -142,17 +142,18 @@ def configure(  # noqa: PLR0913
     preset: str | None = None,
     epochs: int | None = None,
 ) -> Config:
-    """Resolve names and objects. What an object was given stands; what it was not given follows the preset.
+    """Resolve names and objects into the options of a run.
 
-    The arguments are those of `pairsift.fit`.
+    Values that are set on an object are kept; the other values follow the preset. The arguments are those of
+    `pairsift.fit`.
 
     Raises:
         InputError: A name is unknown, or a value cannot be used.
     """
-    reader = matcher_of(matcher) if isinstance(matcher, Options) else matcher
-    wanted = type(method) if isinstance(method, Method) else method
-    chosen = Choices.make(wanted, reader, loss if isinstance(loss, str | None) else loss.name, preset)
-    given: dict[str, Options | Values] = {
+    matcher_choice = matcher_of(matcher) if isinstance(matcher, Options) else matcher
+    method_choice = type(method) if isinstance(method, Method) else method
+    choices = Choices.make(method_choice, matcher_choice, loss if isinstance(loss, str | None) else loss.name, preset)
+    parts: dict[str, Options | Values] = {
         "method": method if isinstance(method, Method) else {},
         "matcher": matcher if isinstance(matcher, Options) else {},
         "loss": {} if isinstance(loss, str | None) else loss,
@@ -160,48 +161,50 @@ def configure(  # noqa: PLR0913
         "encode": encode or {},
         "train": train or {},
     }
-    return _assembled(source, chosen, given, None if out is None else str(out), preset, epochs)
+    return _assembled(source, choices, parts, None if out is None else str(out), preset, epochs)
 
 
 def from_tree(tree: Values) -> Config:
-    """Resolve options by their names on the command line, those of parts under the part's name; None is not given.
+    """Resolve options by their names on the command line; options of a part are under its name.
+
+    An option with the value None counts as not set.
 
     Raises:
         InputError: A name is unknown, or a value cannot be used.
     """
-    given = {name: value for name, value in tree.items() if value is not None}
-    if "source" not in given:
+    options = {name: value for name, value in tree.items() if value is not None}
+    if "source" not in options:
         raise InputError("give a source: a file or a folder of image-caption pairs")
-    method, matcher = str(given.pop("method", METHOD)), str(given.pop("matcher", MATCHER))
-    preset, loss = given.pop("preset", None), given.pop("loss", None)
-    chosen = Choices.make(method, matcher, None if loss is None else str(loss), preset)
-    source, out, epochs = given.pop("source"), given.pop("out", None), given.pop("epochs", None)
+    method, matcher = str(options.pop("method", METHOD)), str(options.pop("matcher", MATCHER))
+    preset, loss = options.pop("preset", None), options.pop("loss", None)
+    choices = Choices.make(method, matcher, None if loss is None else str(loss), preset)
+    source, out, epochs = options.pop("source"), options.pop("out", None), options.pop("epochs", None)
     groups: dict[str, Options | Values] = {
-        "method": given.pop(chosen.method.name, {}),
-        "matcher": given.pop(chosen.matcher.name, {}),
-        "loss": given.pop(chosen.loss.name, {}),
+        "method": options.pop(choices.method.name, {}),
+        "matcher": options.pop(choices.matcher.name, {}),
+        "loss": options.pop(choices.loss.name, {}),
     }
     for group, kind in GROUPS.items():
-        groups[group] = {name: given.pop(name) for name in kind.model_fields if name in given}
-    if given:
-        raise InputError(unknown_option(str(next(iter(given))), chosen))
-    return _assembled(str(source), chosen, groups, None if out is None else str(out), preset, epochs)
+        groups[group] = {name: options.pop(name) for name in kind.model_fields if name in options}
+    if options:
+        raise InputError(unknown_option(str(next(iter(options))), choices))
+    return _assembled(str(source), choices, groups, None if out is None else str(out), preset, epochs)
 
 
 def read_config(path: Path) -> Config:
-    """Read what `Config.text` wrote.
+    """Read the options that `Config.text` wrote.
 
     Raises:
-        InputError: It cannot be read or used.
+        InputError: The file cannot be read, or an option cannot be used.
     """
     return from_tree(read_yaml(path))
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a file of options.
+    """Read a YAML file of options.
 
     Raises:
-        InputError: There is none, or it holds no options.
+        InputError: The file does not exist or cannot be read, or it holds no options.
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -214,20 +217,20 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
-def unknown_option(name: str, chosen: Choices) -> str:
-    """Return what to say of an option that a run with these choices does not have."""
+def unknown_option(name: str, choices: Choices) -> str:
+    """Return the error message for an option that a run with these choices does not have."""
     part = name.partition(".")[0]
     for kind, registry in (("method", METHODS), ("matcher", MATCHERS), ("loss", RANKING_LOSSES)):
         if part in registry:
             return f"{dashed(name)} is an option of --{kind} {part}, which this run does not have"
-    groups = [*GROUPS.values(), chosen.method, chosen.matcher.options, chosen.loss]
-    known = [option for group in groups for option in group.model_fields]
-    hint = similar(name, [*known, *CHOICES, "out", "epochs"], "see --help-all", 0.75)
+    groups = [*GROUPS.values(), choices.method, choices.matcher.options, choices.loss]
+    options = [option for group in groups for option in group.model_fields]
+    hint = similar(name, [*options, *CHOICES, "out", "epochs"], "see --help-all", 0.75)
     return f"there is no option {dashed(name)}: {hint}"
 
 
 def flattened(tree: Values, under: str = "") -> dict[str, Any]:
-    """Return options of parts under their names on the command line, such as `pc2.epochs.warmup`."""
+    """Return nested options under their names on the command line, such as `pc2.epochs.warmup`."""
     flat: dict[str, Any] = {}
     for name, value in tree.items():
         flat |= flattened(value, f"{under}{name}.") if isinstance(value, Mapping) else {f"{under}{name}": value}
@@ -235,66 +238,68 @@ def flattened(tree: Values, under: str = "") -> dict[str, Any]:
 
 
 def typed(name: str, value: object) -> str:
-    """Return an option with its value as it is typed: `--noise-seed 1`."""
+    """Return an option with its value as on the command line, such as `--noise-seed 1`."""
     return f"without {dashed(name)}" if value is None else f"{dashed(name)} {value}"
 
 
 def matcher_of(options: Options) -> type[Matcher]:
-    """Return the matcher that these options are of.
+    """Return the class of the matcher that has these options.
 
     Raises:
-        InputError: There is none.
+        InputError: No matcher has such options.
     """
     for matcher in MATCHERS.values():
         if matcher.options is type(options):
             return matcher
-    raise InputError(f"{type(options).__name__} are the options of no matcher: give a matcher's own")
+    raise InputError(f"{type(options).__name__} are the options of no matcher: give the options of a matcher")
 
 
 def absolute(path: str | Path) -> str:
-    """Return a path from the root, `~` being the user's home."""
+    """Return the absolute path, with `~` replaced by the user's home folder."""
     return str(Path(path).expanduser().resolve())
 
 
 def _assembled(
     source: str | Path,
-    chosen: Choices,
-    given: Mapping[str, Options | Values],
+    choices: Choices,
+    parts: Mapping[str, Options | Values],
     out: str | None,
     preset: str | None,
     epochs: Any,
 ) -> Config:
-    preset_loss = chosen.preset.losses.get(chosen.loss.name, {})
-    method = _filled(chosen.method, given["method"], chosen.preset.method, chosen.method.name)
-    matcher = _filled(chosen.matcher.options, given["matcher"], {}, chosen.matcher.name)
-    loss = _filled(chosen.loss, given["loss"], preset_loss, chosen.loss.name)
-    train = _filled(TrainOptions, given["train"], chosen.preset.train)
-    parts = {group: _filled(kind, given[group], {}) for group, kind in GROUPS.items() if group != "train"}
+    preset_loss = choices.preset.losses.get(choices.loss.name, {})
+    method = _filled(choices.method, parts["method"], choices.preset.method, choices.method.name)
+    matcher = _filled(choices.matcher.options, parts["matcher"], {}, choices.matcher.name)
+    loss = _filled(choices.loss, parts["loss"], preset_loss, choices.loss.name)
+    train = _filled(TrainOptions, parts["train"], choices.preset.train)
+    sections = {group: _filled(kind, parts[group], {}) for group, kind in GROUPS.items() if group != "train"}
     if epochs is not None:
-        method = _scaled(method, given["method"], epochs)
+        method = _scaled(method, parts["method"], epochs)
     checkpoint = getattr(matcher, "checkpoint", None)
     if checkpoint is not None and Path(checkpoint).expanduser().is_dir():  # else an id on the hub
         matcher = matcher.replaced(checkpoint=absolute(checkpoint))
     for group, names in PATHS.items():
-        paths = {name: absolute(getattr(parts[group], name)) for name in names if getattr(parts[group], name)}
-        parts[group] = parts[group].replaced(**paths)
-    return Config(absolute(source), method, chosen.matcher, matcher, loss, train=train, preset=preset, out=out, **parts)
+        paths = {name: absolute(getattr(sections[group], name)) for name in names if getattr(sections[group], name)}
+        sections[group] = sections[group].replaced(**paths)
+    return Config(
+        absolute(source), method, choices.matcher, matcher, loss, train=train, preset=preset, out=out, **sections
+    )
 
 
-def _filled(kind: type[Any], given: Options | Values, defaults: Values, *prefix: str) -> Any:
-    """Make options of what was given and a preset's defaults; an error names the option as it is typed."""
-    if not isinstance(given, Options | Mapping):  # a file may hold anything
-        raise InputError(f"{dashed(*prefix)} is {given!r}; it must be options by name")
+def _filled(kind: type[Any], values: Options | Values, defaults: Values, *prefix: str) -> Any:
+    """Make options of values that are set and of a preset's defaults; errors name options as on the command line."""
+    if not isinstance(values, Options | Mapping):  # a file may hold anything
+        raise InputError(f"{dashed(*prefix)} is {values!r}; it must be a mapping of options")
     try:
-        return given.filled(defaults) if isinstance(given, Options) else kind(**put_over(defaults, given))
+        return values.filled(defaults) if isinstance(values, Options) else kind(**put_over(defaults, values))
     except OptionError as error:
         raise error.under(prefix) from None
 
 
-def put_over(defaults: Values, given: Values) -> dict[str, Any]:
-    """Put given values over defaults, group by group."""
+def put_over(defaults: Values, values: Values) -> dict[str, Any]:
+    """Return the defaults, replaced by values that are set, group by group."""
     merged = dict(defaults)
-    for name, value in given.items():
+    for name, value in values.items():
         default = merged.get(name)
         if isinstance(value, Mapping) and isinstance(default, Mapping):
             merged[str(name)] = put_over(default, value)
@@ -303,18 +308,18 @@ def put_over(defaults: Values, given: Values) -> dict[str, Any]:
     return merged
 
 
-def _scaled(method: Method, given: Options | Values, epochs: Any) -> Method:
-    """Scale the method's phases to a number of epochs in all."""
-    length = getattr(method, "epochs", None)
-    if isinstance(given, Options) and "epochs" in given.model_fields_set:
-        raise InputError(f"epochs scales all phases, and the epochs of {method.name} are given: give one of the two")
-    if not isinstance(length, Epochs):
+def _scaled(method: Method, values: Options | Values, epochs: Any) -> Method:
+    """Return the method with its phases scaled to a total number of epochs."""
+    phases = getattr(method, "epochs", None)
+    if isinstance(values, Options) and "epochs" in values.model_fields_set:
+        raise InputError(f"epochs scales all phases, and the epochs of {method.name} are set too: give one of the two")
+    if not isinstance(phases, Epochs):
         raise InputError(f"--epochs scales a method's phases, and {method.name} has none to scale: leave it out")
     try:
         total = int(epochs)
     except ValueError:
         raise InputError(f"--epochs is {epochs!r}; it must be a whole number") from None
     try:
-        return method.replaced(epochs=length.scaled(total))
+        return method.replaced(epochs=phases.scaled(total))
     except InputError as error:
         raise InputError(f"--epochs is {total}; {method.name} {error}") from None

@@ -1,4 +1,4 @@
-"""What can be refused at once: a source or a column that is not there, before anything heavy is imported."""
+"""Checks before anything slow is imported: whether the source and its columns exist."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from pathlib import Path
 from pairsift.errors import InputError
 
 
-def check_source(source: Path, given: Mapping[str, str]) -> None:
-    """Refuse a source that is not there, or a table that lacks a column.
+def check_source(source: Path, options: Mapping[str, str]) -> None:
+    """Raise an error if the source does not exist, or if its table lacks a column.
 
     Args:
-        source: What is read.
-        given: Options as they are typed, with their values.
+        source: The file or folder of pairs.
+        options: Options as on the command line, such as `--reader`, with their values.
 
     Raises:
-        InputError: It is not there, or lacks one.
+        InputError: The source or a column does not exist.
     """
     source = source.expanduser()
     demand_source(source)
-    if source.is_file() and "--config" not in given and given.get("--reader", "table") == "table":
+    if source.is_file() and "--config" not in options and options.get("--reader", "table") == "table":
         from pairsift.pairs.readers.tables import check_columns
         from pairsift.pairs.records import Columns
 
-        check_columns(source, Columns(given.get("--image-column"), given.get("--caption-column")))
+        check_columns(source, Columns(options.get("--image-column"), options.get("--caption-column")))
 
 
 def demand_source(source: Path) -> None:
-    """Refuse a source that is not there.
+    """Raise an error if the source does not exist.
 
     Raises:
-        InputError: It is not.
+        InputError: The source does not exist.
     """
     if not source.exists():
         raise InputError(f"there is nothing at {source}: give a file or a folder of image-caption pairs")

@@ -78,23 +78,23 @@ def fit(  # noqa: PLR0913
     overwrite: bool = False,
     progress: bool = True,
 ) -> Run:
-    """Train on image-caption pairs, judge them, and leave a run's folder.
+    """Train on image-caption pairs, judge them, and write a run's folder.
 
-    Method, matcher and loss are names or objects: `method="pc2"`, or `method=PC2(weights=PC2Weights(entropy=1))`. What
-    an object was given stands; what it was not given follows the method's preset for the matcher.
+    Method, matcher and loss are names or objects: `method="pc2"`, or `method=PC2(weights=PC2Weights(entropy=1))`.
+    Values that are set on an object are kept; the other values follow the method's preset for the matcher.
 
     Args:
         source: A CSV, TSV, JSON, JSON-lines or Parquet file, or a folder.
-        method: What to do with pairs of little trust.
+        method: A method's name, class or object, which decides how doubtful pairs are trained on.
         matcher: A matcher's name, class or options.
-        loss: The ranking loss; by default the preset's.
-        data: What is read of the source, and what noise is planted.
-        encode: The frozen encoders.
-        train: The loop.
+        loss: The ranking loss; by default that of the preset.
+        data: Options of the source and of planted noise.
+        encode: Options of the frozen encoders.
+        train: Options of the training loop.
         out: The run's folder; by default runs/<source>-<method>.
-        preset: Name of the preset; by default the matcher's own.
-        epochs: Epochs in all; scales the method's phases, each of which keeps at least one.
-        resume: Whether to go on with an unfinished run in the folder.
+        preset: Name of the preset; by default the preset that suits the matcher.
+        epochs: Total number of epochs. The method's phases are scaled to it, and each keeps at least one epoch.
+        resume: Whether to continue an unfinished run in the folder.
         overwrite: Whether to replace a run in the folder.
         progress: Whether to show progress bars.
 
@@ -115,25 +115,25 @@ def fit_config(config: Config, resume: bool = False, overwrite: bool = False, pr
     options, folder = config.train, config.folder
     claim(folder, config, resume, overwrite)
     limit_threads(options.threads)
-    began = time.monotonic()
+    start = time.monotonic()
     config, prepared = begin(folder, config, progress)
     if progress and (line := skipped_line(prepared.pairs, folder / SKIPPED)):
         print(line, file=sys.stderr)
-    encoded = time.monotonic()
+    after_encoding = time.monotonic()
     factory = matcher_factory(config, prepared)
     believer = Believer(prepared, folder, options.seed, config.cache, progress)
     belief = believer.train(options)
-    judged = time.monotonic()
-    known = believer.prior(belief), believer.likeness()
+    after_evidence = time.monotonic()
+    evidence = believer.prior(belief), believer.likeness()
     parts = config.method, config.loss, options, folder, progress
-    trainer = Trainer(Job(prepared.pairs, prepared.features, factory, *parts, *known))
+    trainer = Trainer(Job(prepared.pairs, prepared.features, factory, *parts, *evidence))
     trainer.run(resume=resume)
     _write_trained(trainer, folder)
     matchers = [network.matcher for network in trainer.networks]
     with mixed(trainer.device, options):
         recall = {name: evaluate(matchers, prepared.features, prepared.pairs, name) for name in ("test", "dev")}
     facts = {"best": {"epoch": trainer.at.best_epoch, "dev_rsum": trainer.at.best_rsum}}
-    seconds = {"encode": round(encoded - began, 1), "evidence": round(judged - encoded, 1)}
+    seconds = {"encode": round(after_encoding - start, 1), "evidence": round(after_evidence - after_encoding, 1)}
     seconds["train"] = round(trainer.at.seconds, 1)
     write_json(folder / METRICS, {**recall, **facts, **facts_of(config, prepared), "seconds": seconds})
     run = Run(folder, prepared, progress)
@@ -145,7 +145,7 @@ def fit_config(config: Config, resume: bool = False, overwrite: bool = False, pr
 
 
 def _write_trained(trainer: Trainer, folder: Path) -> None:
-    """Write the networks, and the kinds that the method sorts pairs into."""
+    """Write the networks, the method's values for each training pair, and the classes that it sorts the pairs into."""
     for k, network in enumerate(trainer.networks):
         write_tensors(weights(folder, k), network.state_dict())
     method = trainer.job.method
@@ -156,10 +156,10 @@ def _write_trained(trainer: Trainer, folder: Path) -> None:
 
 
 def claim(folder: Path, config: Config, resume: bool, overwrite: bool) -> None:
-    """Make sure that the folder is free, or holds the unfinished run to go on with.
+    """Check that the folder is free or holds the unfinished run to resume, and remove a run to overwrite.
 
     Raises:
-        InputError: It is not, or that run has other options.
+        InputError: The folder is not free, or the run to resume is finished, missing, or has other options.
     """
     old = folder / CONFIG
     if resume:
@@ -174,37 +174,38 @@ def claim(folder: Path, config: Config, resume: bool, overwrite: bool) -> None:
         with writing(folder):
             shutil.rmtree(folder)
     elif folder.is_file() or (folder.is_dir() and not all(is_partial(file, old) for file in folder.iterdir())):
-        raise InputError(f"{folder} holds other things: give another --out")
+        raise InputError(f"{folder} holds other files: give another --out")
 
 
-def _demand_same(folder: Path, begun: Config, config: Config) -> None:
-    """Refuse to go on with a run that was begun with other options.
+def _demand_same(folder: Path, previous: Config, config: Config) -> None:
+    """Raise an error if the run in the folder was started with other options.
 
     Raises:
-        InputError: It was.
+        InputError: An option differs.
     """
-    before, now = flattened(begun.tree()), flattened(config.tree())
-    for name in dict.fromkeys(("source", *CHOICES, *before)):  # what decides about other options comes first
+    before, now = flattened(previous.tree()), flattened(config.tree())
+    for name in dict.fromkeys(("source", *CHOICES, *before)):  # options that decide about other options come first
         automatic = name == "text_encoder" and now.get(name) is None and before.get(name) == JOINED
         if name not in MAY_DIFFER and now.get(name) != before.get(name) and not automatic:
             raise InputError(
-                f"{folder} was begun with {typed(name, before.get(name))}, not {typed(name, now.get(name))}: "
+                f"{folder} was started with {typed(name, before.get(name))}, not {typed(name, now.get(name))}: "
                 "resume with the same options"
             )
 
 
 def begin(folder: Path, config: Config, progress: bool) -> tuple[Config, Prepared]:
-    """Write the options, so that from now on `--resume` goes on, then read and encode, and write what was read.
+    """Write the options, read and encode the pairs, and write them into the run's folder.
 
-    A source or an option that cannot be used leaves no folder behind. Where no text encoder is named, the captions
-    decide whether n-grams go beside `wordllama`.
+    From the moment that the options are written, `--resume` can continue the run. If the source or an option of a new
+    run cannot be used, the folder is removed. Where no text encoder is named, the captions decide whether n-grams are
+    added to `wordllama`.
 
     Returns:
-        The options with the text encoder, and what was read.
+        The options with the text encoder, and the pairs with their features.
 
     Raises:
-        InputError: It cannot be used.
-        WriteError: A file cannot be written; the folder stays.
+        InputError: The source or an option cannot be used.
+        WriteError: A file cannot be written; the folder is kept.
     """
     resumed = (folder / CONFIG).exists()
     with writing(folder):
@@ -214,11 +215,13 @@ def begin(folder: Path, config: Config, progress: bool) -> tuple[Config, Prepare
         (folder / "model").mkdir(exist_ok=True)
     try:
         prepared = prepare(config, folder, progress)
-        if _open_texts(config, prepared) and ngrams_help(prepared, config.train.seed):
+        if _may_add_ngrams(config, prepared) and ngrams_help(prepared, config.train.seed):
             config = config.with_text_encoder(JOINED)
             write_text(folder / CONFIG, config.text())
             if progress:
-                print(f"text encoder: {JOINED}, which tells held-out pairs apart better", file=sys.stderr)
+                print(
+                    f"text encoder: {JOINED}, which separates held-out pairs better from random pairs", file=sys.stderr
+                )
             prepared = prepare(config, folder, False)
     except WriteError:
         raise
@@ -239,8 +242,8 @@ def begin(folder: Path, config: Config, progress: bool) -> tuple[Config, Prepare
     return config, prepared
 
 
-def _open_texts(config: Config, prepared: Prepared) -> bool:
-    """Whether the captions may decide about the text encoder."""
+def _may_add_ngrams(config: Config, prepared: Prepared) -> bool:
+    """Return whether the captions may decide to add n-grams to the text encoder."""
     vectors = prepared.features.images.values, prepared.features.texts.values
     return (
         config.encode.text_encoder is None and prepared.texts.name == "wordllama" and all(v.ndim == 2 for v in vectors)
@@ -264,6 +267,6 @@ def facts_of(config: Config, prepared: Prepared) -> dict[str, Any]:
 
 
 def _peak() -> float:
-    """Largest resident memory of this process so far, in GB."""
+    """Return the largest resident memory of this process so far, in GB."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9

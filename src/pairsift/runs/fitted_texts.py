@@ -1,4 +1,4 @@
-"""The text encoder that a run fits to its own captions."""
+"""The n-gram encoder that a run fits to its captions."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pairsift.pairs import Pairs
 
 
 def run_ngrams(pairs: Pairs, name: str, saved: Path, opened: bool) -> NgramEncoder | None:
-    """Return the n-grams that encode the captions: what the run's folder holds, else fitted to those of train and dev.
+    """Return the n-gram encoder of a run: loaded from the run's folder, else fitted to the captions of train and dev.
 
     Args:
         pairs: The pairs.
         name: Name of the text encoder.
-        saved: The file in the run's folder, which need not exist where the run is new.
-        opened: Whether the run was made before.
+        saved: The file in the run's folder, which need not exist for a new run.
+        opened: Whether a finished run is opened again.
 
     Returns:
-        None where the text encoder needs none.
+        The encoder; None where the text encoder needs no n-grams.
 
     Raises:
         InputError: The file cannot be used, or an opened run lacks it.

@@ -1,4 +1,4 @@
-"""A run's folder: the names of its files, and whether its run is over. Nothing heavy is imported here."""
+"""The folder of a run: the names of its files, and whether the run is finished. Nothing slow is imported here."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pairsift.errors import InputError
 
 CONFIG, METRICS, LOG, REPORT = "config.yaml", "metrics.json", "log.jsonl", "report.html"
 SKIPPED, VOCABULARY, PAIRS_FILE = "skipped.csv", "vocabulary.json", "pairs.parquet"
-TRUST = "trust.parquet"  # what held-out evidence says of each pair, and the fold that it was held out in
-METHOD_STATE = "method_state.parquet"  # what the method thought of each training pair at the end
-SOURCE = "source.parquet"  # what the run was made of
-FRONT = "model/front"  # what stands before a model of pixels and text
-NGRAMS = "model/ngrams.safetensors"  # what a text encoder was fitted to the captions as
-CHECKPOINT = "checkpoint.safetensors"  # which goes last of all
+TRUST = "trust.parquet"  # fold, match probability and detectors of each pair, by held-out evidence
+METHOD_STATE = "method_state.parquet"  # the method's values for each training pair at the end
+SOURCE = "source.parquet"  # the pairs that the run was made from
+FRONT = "model/front"  # the preprocessing of a model that reads pixels and text
+NGRAMS = "model/ngrams.safetensors"  # the n-gram encoder that was fitted to the captions
+CHECKPOINT = "checkpoint.safetensors"  # removed when the run is finished
 
 
 def weights(folder: Path, network: int) -> Path:
@@ -23,7 +23,7 @@ def weights(folder: Path, network: int) -> Path:
 
 
 def finished(folder: Path) -> bool:
-    """Return whether a folder's run came to its end, or was imported."""
+    """Return whether the run of a folder is finished or was imported."""
     if (folder / PAIRS_FILE).exists():
         return not (folder / CHECKPOINT).exists()
     metrics = folder / METRICS
@@ -31,12 +31,12 @@ def finished(folder: Path) -> bool:
 
 
 def demand_finished(folder: Path) -> None:
-    """Refuse a folder that holds no finished run.
+    """Raise an error if the folder holds no finished run.
 
     Raises:
-        InputError: It holds none.
+        InputError: The folder holds no finished run.
     """
     if not (folder / CONFIG).exists():
-        raise InputError(f"{folder} holds no run: there is no {CONFIG}; make one with `pairsift fit`")
+        raise InputError(f"{folder} holds no run: there is no {CONFIG}; make a run with `pairsift fit`")
     if not finished(folder):
-        raise InputError(f"{folder} holds an unfinished run: go on with `pairsift fit ... --resume`")
+        raise InputError(f"{folder} holds an unfinished run: continue it with `pairsift fit ... --resume`")

@@ -1,4 +1,4 @@
-"""From a source to pairs and features, the same way for a new run and for one that is opened again."""
+"""The pairs and features of a source, read and encoded in the same way for a new run and for an opened run."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Prepared:
-    """Pairs with their features.
+    """The pairs of a run with their features.
 
     Attributes:
-        pairs: Without what could not be used, with injected noise where asked for.
-        features: Of all of them.
+        pairs: The pairs; images that cannot be read are skipped, and noise is planted where requested.
+        features: Features of all pairs.
         texts: The text encoder, for queries.
-        vocabulary: What numbers the captions' tokens, where a matcher learns their vectors.
-        hash: Of the pairs as they were read.
-        split: Of each pair as it was read, before images failed, (n_pairs,).
-        front: What makes pixels and token ids for a matcher that reads images and text themselves.
-        changes: How the source differs from what the run was made of; None where it does not.
-        ngrams: What the text encoder was fitted to the captions as, where it is fitted.
+        vocabulary: The numbering of the captions' tokens, where a matcher learns the vectors of tokens.
+        hash: Hash of the pairs as they were read.
+        split: Split of each pair as it was read, before images failed, (n_pairs,).
+        front: The preprocessing to pixels and token ids, for a matcher that reads raw images and text.
+        changes: Differences between the source and the pairs that the run was made from; None where there are none.
+        ngrams: The n-gram encoder that was fitted to the captions; None where the text encoder needs none.
     """
 
     pairs: Pairs
@@ -79,7 +79,7 @@ class Prepared:
 
 
 def check(config: Config) -> None:
-    """Refuse what cannot go together, before any work.
+    """Raise an error for options that exclude each other, before any work.
 
     Raises:
         InputError: The combination is impossible.
@@ -97,17 +97,17 @@ def check(config: Config) -> None:
     if config.train.tensorboard:
         demand_board()
     if not sum(phase.epochs for phase in method.phases()) and not matcher.starts_trained:
-        raise InputError(f"{method.name} has no epochs and {matcher.name} starts untrained: give a phase an epoch")
+        raise InputError(f"{method.name} has no epochs and {matcher.name} starts untrained: set at least one epoch")
 
 
 def _check_encoders(config: Config) -> None:
-    """Refuse encoders that the matcher cannot read."""
+    """Raise an error for encoders that the matcher cannot read."""
     encode, matcher = config.encode, config.matcher
     if matcher.image_kind == "pixels":
         for name in ("image_encoder", "text_encoder"):
             if getattr(encode, name) is not None:
                 raise InputError(
-                    f"matcher {matcher.name} reads images and text themselves: leave --{name.replace('_', '-')} out"
+                    f"matcher {matcher.name} reads raw images and text: leave --{name.replace('_', '-')} out"
                 )
     frozen = "wordllama, ngrams, minilm, hf:<folder>, or several joined by +"
     takes = "words, bpe or ids, which it learns" if matcher.text_kind == "ids" else frozen
@@ -117,71 +117,75 @@ def _check_encoders(config: Config) -> None:
 
 
 def text_name(config: Config, pairs: Pairs | None = None) -> str:
-    """Name of the text encoder: the one given, or the default of the matcher and, once they are read, of the pairs.
+    """Return the name of the text encoder: that of the options, else the default of the matcher and of the pairs.
 
-    A matcher that reads text itself is its own.
+    A matcher that reads raw text takes the place of a text encoder. The pairs count only after they are read.
 
     Raises:
-        InputError: The pairs' captions are token ids, and the matcher or the text encoder given cannot read them.
+        InputError: The captions are token ids, and the matcher or the text encoder of the options cannot read them.
     """
-    matcher, given = config.matcher, config.encode.text_encoder
+    matcher, requested = config.matcher, config.encode.text_encoder
     if pairs is None or pairs.features is None or not pairs.features.ids:
-        return given or {"ids": "words", "text": matcher.name}.get(matcher.text_kind, "wordllama")
+        return requested or {"ids": "words", "text": matcher.name}.get(matcher.text_kind, "wordllama")
     if matcher.text_kind != "ids":
         learn = ", ".join(name for name, other in MATCHERS.items() if other.text_kind == "ids")
         raise InputError(
             f"{pairs.source}: its captions are token ids, which matcher {matcher.name} cannot read; choose from {learn}"
         )
-    if given not in (None, "ids"):
-        raise InputError(f"{pairs.source}: its captions are token ids, no words for {given}; leave --text-encoder out")
+    if requested not in (None, "ids"):
+        raise InputError(
+            f"{pairs.source}: its captions are token ids, which {requested} cannot read; leave --text-encoder out"
+        )
     return "ids"
 
 
 def prepare(config: Config, folder: Path, progress: bool = True) -> Prepared:
-    """Read, encode, leave out what failed, and inject noise.
+    """Read and encode the pairs, skip those that failed, and plant noise.
 
     Args:
         config: The run's options.
-        folder: The run's folder; the vocabulary and the fitted n-grams are taken from there where they are there.
+        folder: The run's folder; the vocabulary and the fitted n-grams are loaded from there if they exist.
         progress: Whether to show progress.
 
     Raises:
         InputError: The source or an option cannot be used.
     """
     read = read_source(config)
-    _noisy(read, config.data)  # what is wrong with the noise is told before the encoders run
+    _with_noise(read, config.data)  # errors in the options of noise are raised before the encoders run
     prepared = _encoded(config, folder, read, read.hash(), False, progress)
     pairs = prepared.pairs
-    for split, least in (("train", 4), ("dev", 1), ("test", 1)):
-        if len(pairs.ids(split)) < least:
+    for split, minimum in (("train", 4), ("dev", 1), ("test", 1)):
+        if len(pairs.ids(split)) < minimum:
             raise InputError(
-                f"{config.source} has {len(pairs.ids(split))} usable {split} pairs, {least} are needed: "
+                f"{config.source} has {len(pairs.ids(split))} usable {split} pairs, but {minimum} are needed: "
                 f"{pairs.taken}; {len(pairs.skipped)} records were skipped"
             )
-    return replace(prepared, pairs=_noisy(pairs, config.data))
+    return replace(prepared, pairs=_with_noise(pairs, config.data))
 
 
 def reopen(config: Config, folder: Path, facts: Mapping[str, Any], progress: bool = True) -> Prepared:
-    """Read a finished run's source again, wherever it lies now, and encode what the cache lacks.
+    """Read the source of a finished run again, and encode what the cache lacks.
 
     Args:
-        config: The run's options, with the place of the source today.
+        config: The run's options, with the present path of the source.
         folder: The run's folder.
         facts: The run's metrics.
-        progress: Whether to show progress, and what has changed.
+        progress: Whether to show progress and the changes of the source.
 
     Raises:
-        InputError: The source is gone or is another one, or it has changed and the folder does not say what it was.
+        InputError: The source is gone or is another source, or the folder lacks the record of the run's pairs.
     """
     if not Path(config.source).exists():
-        raise InputError(f"there is nothing at {config.source}, which {folder} was made of: say where with --source")
-    read, kept = read_source(config), read_kept(folder / SOURCE)
+        raise InputError(
+            f"there is nothing at {config.source}, the source of {folder}: give its new place with --source"
+        )
+    read, record = read_source(config), read_kept(folder / SOURCE)
     noise = None if facts["noise"] is None else Noise(**facts["noise"])
-    if kept is None:
+    if record is None:
         raise InputError(f"{folder / SOURCE} is missing: take it from a copy of the run, or fit again")
-    pairs, changes = unchanged(kept, read, noise), None
+    pairs, changes = unchanged(record, read, noise), None
     if read.hash() != facts["data"]["hash"]:
-        pairs, changes = merge(kept, read, noise)
+        pairs, changes = merge(record, read, noise)
         if progress:
             print(f"{config.source} has changed since {folder} was made: {changes}", file=sys.stderr)
     return replace(_encoded(config, folder, pairs, read.hash(), True, progress), changes=changes)
@@ -206,16 +210,16 @@ def _encoded(config: Config, folder: Path, pairs: Pairs, digest: str, opened: bo
     front = _front(config, folder, opened)
     ngrams = run_ngrams(pairs, name, folder / NGRAMS, opened)
     texts = front or text_encoder(name, tokens=tokens, vocabulary=vocabulary, ngrams=ngrams)
-    finding = None if opened else unknown_language(pairs.captions, texts)
-    if finding is not None:
-        log.warning("%s: %s", config.source, finding.sentence)
+    language = None if opened else unknown_language(pairs.captions, texts)
+    if language is not None:
+        log.warning("%s: %s", config.source, language.sentence)
     features, failures = _features(config, pairs, texts, progress)
     usable = pairs.skip_images(failures)
     return Prepared(usable, features, texts, vocabulary, digest, pairs.split, front, ngrams=ngrams)
 
 
 def _front(config: Config, folder: Path, opened: bool) -> Front | None:
-    """Return the preprocessing of a matcher of pixels and text, from the checkpoint or from an opened run."""
+    """Return the preprocessing of a matcher of pixels and text, from its checkpoint or an opened run; else None."""
     if config.matcher.image_kind != "pixels":
         return None
     if opened:
@@ -224,7 +228,7 @@ def _front(config: Config, folder: Path, opened: bool) -> Front | None:
 
 
 def _features(config: Config, pairs: Pairs, texts: TextEncoder, progress: bool) -> tuple[Features, dict[int, str]]:
-    """Encode images and captions, or the captions alone where images are decoded later or their features are there."""
+    """Encode images and captions; only captions where images are decoded later or their features exist already."""
     encode, kind = config.encode, config.matcher.image_kind
     if pairs.features is not None and encode.image_encoder is not None:
         raise InputError(
@@ -247,14 +251,14 @@ def _features(config: Config, pairs: Pairs, texts: TextEncoder, progress: bool) 
     return Features(table, encode_captions(pairs, texts, cache, progress)), {}
 
 
-def _noisy(pairs: Pairs, data: DataOptions) -> Pairs:
+def _with_noise(pairs: Pairs, data: DataOptions) -> Pairs:
     if data.noise_index:
         return read_index(pairs, data.noise_index)
     return inject(pairs, data.noise, data.noise_seed, data.noise_granularity) if data.noise else pairs
 
 
 def matcher_factory(config: Config, prepared: Prepared) -> Callable[[], Matcher]:
-    """Return what makes a fresh matcher of the chosen kind for these features."""
+    """Return a function that makes a new matcher of the run's class for these features."""
     matcher, options, sizes = config.matcher, config.matcher_options, matcher_sizes(config, prepared)
     if prepared.front is not None:
         options = options.replaced(checkpoint=prepared.front.place)
@@ -263,7 +267,7 @@ def matcher_factory(config: Config, prepared: Prepared) -> Callable[[], Matcher]
 
 
 def matcher_sizes(config: Config, prepared: Prepared) -> dict[str, int | None]:
-    """Return what the matcher's constructor takes of the features; nothing where it reads images and text itself."""
+    """Return the sizes of the features for the matcher's constructor; empty if it reads raw images and text."""
     matcher, features = config.matcher, prepared.features
     if prepared.front is not None:
         return {}
@@ -280,7 +284,10 @@ def matcher_sizes(config: Config, prepared: Prepared) -> dict[str, int | None]:
 
 
 def write_skipped(pairs: Pairs, path: Path) -> None:
-    """Write what was left out and why: columns where, reason, pair. No text is a formula to a spreadsheet."""
+    """Write the skipped records and images as CSV with the columns where, reason, pair.
+
+    An apostrophe is put before text that a spreadsheet would run as a formula.
+    """
     with (
         writing(path),
         replacing(path) as part,
@@ -293,9 +300,9 @@ def write_skipped(pairs: Pairs, path: Path) -> None:
 
 
 def skipped_line(pairs: Pairs, path: Path) -> str:
-    """Return the console's line on skipped pairs and their list at `path`; empty where there are none."""
+    """Return the console's line on skipped pairs, which are listed at `path`; empty where no pair was skipped."""
     if not pairs.skipped:
         return ""
     first = pairs.skipped[0]
-    one = one_line(f"{first.where}: {first.reason}", 200)
-    return f"{pairs.n_skipped:,} of {len(pairs):,} pairs were skipped, the first: {one}; the whole list: {path}"
+    example = one_line(f"{first.where}: {first.reason}", 200)
+    return f"{pairs.n_skipped:,} of {len(pairs):,} pairs were skipped, the first: {example}; the full list: {path}"

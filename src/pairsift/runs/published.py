@@ -1,4 +1,4 @@
-"""Checkpoints of the SGRAF family as their authors publish them, read without running anything that they hold.
+"""Checkpoints of the SGRAF family as their authors publish them, read without running any code in them.
 
 SGRAF, NCR, PC2, GSC, DECL, BiCro and others store one pickle: under `model`, or under `model_A` and `model_B` for two
 networks, a list of the state dicts of an image encoder, a text encoder and a similarity encoder.
@@ -53,11 +53,11 @@ SIZES = {
     "similarity_dim": ("sim_eval_w.weight", 1),
 }
 
-DATA_SIZES = ("image_dim", "vocabulary_size", "regions")  # that the data decides
+DATA_SIZES = ("image_dim", "vocabulary_size", "regions")  # sizes that depend on the data
 
 
 class _Unread:
-    """Stands for a number of numpy's in the pickle, such as a `best_rsum`: nothing of numpy is called to make it."""
+    """A stand-in for a NumPy number in the pickle, such as `best_rsum`: no function of NumPy is called to make it."""
 
     def __init__(self, *_: object) -> None:
         pass
@@ -66,7 +66,7 @@ class _Unread:
         pass
 
 
-# Beside tensors and plain values a file may name only these; a Namespace is a bag of attributes, without code.
+# Besides tensors and plain values, a file may name only these. A Namespace holds attributes and no code.
 NUMBERS = ("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar", "numpy.dtype")
 ALLOWED: list[Any] = [argparse.Namespace, *((_Unread, name) for name in NUMBERS)]
 
@@ -80,8 +80,8 @@ class Published:
         kind: The matcher, `sgr` or `saf`.
         options: Every size that the matcher's constructor takes.
         networks: The matcher's state for each network.
-        epoch: Epoch that the file says it is of, if it does.
-        rsum: Its best rSum by its own word, if it gives one as a plain number.
+        epoch: Epoch as stated in the file; None if it states none.
+        rsum: Best rSum as stated in the file; None if it states none as a plain number.
     """
 
     path: Path
@@ -95,21 +95,21 @@ class Published:
 def read_published(path: Path) -> Published:
     """Read a checkpoint of the SGRAF family.
 
-    Sizes come from the parameters' shapes. A `module.` before a name is taken away; encoders behind the third, such as
-    PC2's classifier, are left out with a note.
+    Sizes come from the parameters' shapes. The prefix `module.` of a name is removed. Encoders after the third, such as
+    PC2's classifier, are left out with a warning.
 
     Raises:
-        InputError: It cannot be read without running code, or parameters are missing, too many or misshapen.
+        InputError: The file cannot be read without running code, or a parameter is missing, unknown or misshapen.
     """
     raw = _unpickle(path)
     try:
         keys = _keys(raw)
         _check_norms(raw.get("opt"))
-        found = [_parameters(key, raw[key]) for key in keys]
-        kind, options = _kind(found[0]), _sizes(found[0])
+        parameters = [_parameters(key, raw[key]) for key in keys]
+        kind, options = _kind(parameters[0]), _sizes(parameters[0])
         with torch.device("meta"):
-            wanted = _matcher(kind, options).state_dict()
-        networks = [_renamed(one, wanted) for one in found]
+            reference = _matcher(kind, options).state_dict()
+        networks = [_renamed(state, reference) for state in parameters]
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     epoch, rsum = raw.get("epoch"), raw.get("best_rsum")
@@ -137,32 +137,35 @@ def _unpickle(path: Path) -> Any:
         with torch.serialization.safe_globals(ALLOWED):
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        if named := re.search(r"GLOBAL (\S+)", str(error)):
+        if name := re.search(r"GLOBAL (\S+)", str(error)):
             raise InputError(
-                f"{path}: holds {named[1]}, no tensor and no plain value; nothing of it was run, and it is not read"
+                f"{path}: holds {name[1]}, which is neither a tensor nor a plain value; none of its code was run, and "
+                "it is not read"
             ) from error
         raise InputError(f"{path}: is no checkpoint of tensors and plain values that torch reads") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except Exception as error:  # a damaged file makes torch raise almost anything
         lines = str(error).splitlines() or [type(error).__name__]
-        raise InputError(f"{path}: is no whole checkpoint of torch's ({lines[0]}); copy it again") from error
+        raise InputError(f"{path}: is no complete torch checkpoint ({lines[0]}); copy it again") from error
 
 
 def _keys(raw: object) -> tuple[str, ...]:
-    """Names of the networks in the file."""
+    """Return the keys of the networks in the file."""
     for keys in (("model",), ("model_A", "model_B")):
         if isinstance(raw, dict) and all(key in raw for key in keys):
             return keys
-    shown = ", ".join(map(str, raw)) if isinstance(raw, dict) else type(raw).__name__
-    raise InputError(f"holds {shown[:200]}; a checkpoint of the SGRAF family has `model`, or `model_A` and `model_B`")
+    content = ", ".join(map(str, raw)) if isinstance(raw, dict) else type(raw).__name__
+    raise InputError(f"holds {content[:200]}; a checkpoint of the SGRAF family has `model`, or `model_A` and `model_B`")
 
 
 def _check_norms(options: object) -> None:
-    given = vars(options) if isinstance(options, argparse.Namespace) else {}
+    values = vars(options) if isinstance(options, argparse.Namespace) else {}
     for name in ("no_imgnorm", "no_txtnorm"):
-        if given.get(name) is True:
-            raise InputError(f"was trained with {name}, without codes of unit length, which no matcher here does")
+        if values.get(name) is True:
+            raise InputError(
+                f"was trained with {name}, so its codes do not have unit length; no matcher here supports that"
+            )
 
 
 def _parameters(key: str, encoders: object) -> dict[str, Tensor]:
@@ -170,53 +173,54 @@ def _parameters(key: str, encoders: object) -> dict[str, Tensor]:
     if not isinstance(encoders, list | tuple) or len(encoders) < ENCODERS:
         raise InputError(f"{key} is no list of the states of an image, a text and a similarity encoder")
     if len(encoders) > ENCODERS:
-        log.warning("%s: what follows its three encoders (%d more) is not read", key, len(encoders) - ENCODERS)
-    found: dict[str, Tensor] = {}
+        log.warning("%s: only its first three encoders are read; encoders ignored: %d", key, len(encoders) - ENCODERS)
+    parameters: dict[str, Tensor] = {}
     for encoder in encoders[:ENCODERS]:
         if not isinstance(encoder, Mapping):
             raise InputError(f"{key} holds a {type(encoder).__name__} in the place of an encoder's state")
         for name, value in encoder.items():
             if not isinstance(value, Tensor):
-                raise InputError(f"its {name} is a {type(value).__name__}, no tensor")
-            found[str(name).removeprefix("module.")] = value
-    return found
+                raise InputError(f"its {name} is of type {type(value).__name__}, not a tensor")
+            parameters[str(name).removeprefix("module.")] = value
+    return parameters
 
 
-def _kind(found: Mapping[str, Tensor]) -> str:
+def _kind(parameters: Mapping[str, Tensor]) -> str:
     for kind, module in (("sgr", "SGR_module."), ("saf", "SAF_module.")):
-        if any(name.startswith(module) for name in found):
+        if any(name.startswith(module) for name in parameters):
             return kind
     raise InputError("its similarity encoder has neither an SGR_module nor an SAF_module")
 
 
-def _sizes(found: Mapping[str, Tensor]) -> dict[str, int]:
+def _sizes(parameters: Mapping[str, Tensor]) -> dict[str, int]:
     sizes = {}
     for option, (name, axis) in SIZES.items():
-        if name not in found:
+        if name not in parameters:
             raise InputError(f"has no parameter {name}")
-        if found[name].ndim <= axis:
-            raise InputError(f"its {name} has the shape {tuple(found[name].shape)}, which has no axis {axis}")
-        sizes[option] = found[name].shape[axis]
-    steps = {step[1] for name in found if (step := re.match(r"SGR_module\.(\d+)\.", name))}
+        if parameters[name].ndim <= axis:
+            raise InputError(f"its {name} has the shape {tuple(parameters[name].shape)}, which has no axis {axis}")
+        sizes[option] = parameters[name].shape[axis]
+    steps = {step[1] for name in parameters if (step := re.match(r"SGR_module\.(\d+)\.", name))}
     return {**sizes, "steps": len(steps)} if steps else sizes
 
 
-def _renamed(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the parameters under the names of `wanted`: exactly these, with the same shapes and types."""
-    names = {name: _published_name(name) for name in wanted}
-    if extra := sorted(found.keys() - names.values()):
-        raise InputError(f"has a parameter {extra[0]}, which is not known")
+def _renamed(parameters: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the parameters under the names of `reference`, with its types; names and shapes must be the same."""
+    names = {name: _published_name(name) for name in reference}
+    if extra := sorted(parameters.keys() - names.values()):
+        raise InputError(f"has an unknown parameter {extra[0]}")
     state = {}
-    for name, like in wanted.items():
-        theirs = names[name]
-        if theirs not in found:
-            raise InputError(f"has no parameter {theirs}")
-        value = found[theirs]
-        if value.shape != like.shape:
+    for name, expected in reference.items():
+        published_name = names[name]
+        if published_name not in parameters:
+            raise InputError(f"has no parameter {published_name}")
+        value = parameters[published_name]
+        if value.shape != expected.shape:
             raise InputError(
-                f"its {theirs} has the shape {tuple(value.shape)}; with the others goes {tuple(like.shape)}"
+                f"its {published_name} has the shape {tuple(value.shape)}; the other parameters need "
+                f"{tuple(expected.shape)}"
             )
-        state[name] = value.to(like.dtype)
+        state[name] = value.to(expected.dtype)
     return state
 
 

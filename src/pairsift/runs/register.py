@@ -1,4 +1,4 @@
-"""Things of one's own, by name."""
+"""The registration of a user's methods, matchers, encoders and readers by name."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from pairsift.registry import Registry
 
 
 def register(thing: Any, name: str | None = None) -> Any:
-    """Make a method, matcher, encoder or reader of one's own known by a name, in this process.
+    """Register a method, matcher, encoder or reader of the user under a name, in this process.
 
-    A class may be decorated with it. On the command line `--method my_module:MyMethod` does without.
+    It can also be used as a decorator of a class. The command line needs no registration: `--method
+    my_module:MyMethod`.
 
     Args:
         thing: A subclass of `Method` or of `Matcher`; a class of image encoders (with `prepare` and `encode`) or of
             text encoders (with `encode`), which is made without arguments; or a reader, a function of a path and
             `Columns`.
-        name: By default its `name`, or the function's.
+        name: The name; by default the `name` of the class, else the name of the class or function.
 
     Returns:
         The thing.
 
     Raises:
-        InputError: It is none of these, or the name is taken.
+        InputError: The thing is none of these, or it has no name, or the name is already in use.
     """
     label = name or getattr(thing, "name", None) or getattr(thing, "__name__", None)
     if not isinstance(label, str):

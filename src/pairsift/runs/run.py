@@ -1,4 +1,4 @@
-"""A run's folder, opened: recall, pairs and suspects, search."""
+"""A finished run: its recall, its judged pairs and suspects, and search."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ from pairsift.trust.heldout import Belief
 
 
 def open_run(folder: str | Path, source: str | Path | None = None, progress: bool = True) -> Run:
-    """Open a finished run: to evaluate it, to search in it, to read and renew its audit.
+    """Open a finished run, to evaluate it, to search in it, or to audit it again.
 
     Args:
         folder: The run's folder.
-        source: Where the run's data lies now, if it has moved.
-        progress: Whether slow steps show progress, and what has changed is said.
+        source: New path of the run's source, if it has moved.
+        progress: Whether to show the progress of slow steps and the changes of the source.
 
     Raises:
         InputError: The folder holds no finished run.
@@ -67,14 +67,14 @@ def open_run(folder: str | Path, source: str | Path | None = None, progress: boo
 
 
 class Run:
-    """A run whose training is over.
+    """A finished or imported run.
 
     Args:
-        folder: Where it lies.
-        prepared: Its pairs and features where they are at hand; they are read when first needed otherwise.
-        progress: Whether slow steps show progress, and what has changed is said.
-        source: Where the source lies now, if it has moved. It may also have been edited: pairs that are still there
-            keep their ids and splits, and those that are new are judged too.
+        folder: The run's folder.
+        prepared: The run's pairs and features, if they are in memory; by default they are read when first needed.
+        progress: Whether to show the progress of slow steps and the changes of the source.
+        source: New path of the source, if it has moved. The source may also have been edited: pairs that are still
+            there keep their ids and splits, and new pairs are judged too.
 
     Raises:
         InputError: The folder holds no finished run.
@@ -97,20 +97,20 @@ class Run:
             self.prepared = prepared
 
     def weights(self, network: int) -> Path:
-        """File of a network's weights."""
+        """Return the file of a network's weights."""
         return weights(self.folder, network)
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
-        """What `metrics.json` holds."""
+        """The content of `metrics.json`."""
         return dict(json.loads((self.folder / METRICS).read_text(encoding="utf-8")))
 
     @cached_property
     def prepared(self) -> Prepared:
-        """Pairs and features, from the source and the cache.
+        """The pairs and features, from the source and the cache.
 
         Raises:
-            InputError: The source is gone, or is not what the run was made of.
+            InputError: The source is gone, or is not the source of the run.
         """
         limit_threads()
         return reopen(self.config, self.folder, self.metrics, self.progress)
@@ -132,11 +132,14 @@ class Run:
         return mixed(self._device(), self.config.train)
 
     def evaluate(self, split: str = "test", folds: int = 1) -> dict[str, dict[str, float]]:
-        """Recall in percent on a split, for `ensemble` and each network.
+        """Return the recall on a split in percent, for `ensemble` and for each network.
 
         Args:
             split: `train`, `dev` or `test`.
-            folds: Rank within this many consecutive parts of the images and average (5 for COCO-1K).
+            folds: Number of consecutive parts of the images that are ranked separately, for a mean (5 for COCO-1K).
+
+        Raises:
+            InputError: There is no such split, or it has no usable pairs.
         """
         if split not in SPLITS:
             raise InputError(f"there is no split {split!r}; choose from {', '.join(SPLITS)}")
@@ -153,11 +156,11 @@ class Run:
             InputError: The run was imported, and its pairs have not been judged.
         """
         if not (self.folder / PAIRS_FILE).exists():
-            raise InputError(f"{self.folder} holds an imported run: judge its pairs first, `pairsift audit`")
+            raise InputError(f"{self.folder} holds an imported run: judge its pairs first with `pairsift audit`")
         return pyarrow.parquet.read_table(self.folder / PAIRS_FILE)
 
     def suspects(self) -> pa.Table:
-        """Return the flagged pairs, worst first, as in `suspects.csv` but with all text as it is.
+        """Return the flagged pairs, worst first, as in `suspects.csv` but with unchanged text.
 
         Raises:
             InputError: The run was imported, and its pairs have not been judged.
@@ -168,26 +171,29 @@ class Run:
         """Judge every usable pair and write `pairs.parquet`, `suspects.csv`, `metrics.json` and `report.html`.
 
         Args:
-            belief: What held-out evidence says of the pairs; by default it is computed again.
+            belief: Held-out evidence on the pairs; by default it is computed again.
+
+        Returns:
+            The table of judged pairs.
         """
         pairs = self.prepared.pairs
         ids = pairs.ids()
         if belief is None:
             cache = self.config.cache
             belief = Believer(self.prepared, self.folder, self.config.train.seed, cache, self.progress).again()
-        given = belief.verdicts
-        flagged = (belief.probability < 0.5) & given
-        words = worded(ids, flagged, self.folder, given)
+        has_verdicts = belief.verdicts
+        flagged = (belief.probability < 0.5) & has_verdicts
+        verdicts = worded(ids, flagged, self.folder, has_verdicts)
         suggested = self._suggested(belief, flagged)
-        table = pair_table(pairs, ids, belief.probability, flagged, words, suggested)
-        metrics = {**self.metrics, "verdicts_given": given, "noise_rate": rate_of(belief)}
+        table = pair_table(pairs, ids, belief.probability, flagged, verdicts, suggested)
+        metrics = {**self.metrics, "verdicts_given": has_verdicts, "noise_rate": rate_of(belief)}
         metrics["warnings"] = warnings_of(self.prepared, belief, metrics)
         if pairs.noise is not None:
             metrics["noise_rate"]["true"] = pairs.noise.rate
             metrics["detection"] = detection(table)
         metrics["detectors"] = detector_scores(table, belief.detectors, ids)
-        if found := kinds(table):
-            metrics["verdicts"] = found
+        if counts := kinds(table):
+            metrics["verdicts"] = counts
         write_tables(table, self.folder)
         metrics.pop("changes", None)
         if self.prepared.changes is not None:
@@ -195,13 +201,13 @@ class Run:
         write_skipped(pairs, self.folder / SKIPPED)
         write_json(self.folder / METRICS, metrics)
         self.metrics = metrics
-        self._search = self._indexed()
+        self._search = self._new_search()
         self._search.index.write(self.folder)
         self.report(table)
         return table
 
     def _suggested(self, belief: Belief, flagged: NDArray[np.bool_]) -> Ints:
-        """For each flagged pair the id of the pair whose caption fits, -1 for none."""
+        """Return for each flagged pair the id of the pair whose caption would fit, -1 for none and for other pairs."""
         pairs = self.prepared.pairs
         ids, rows = pairs.ids(), pairs.images()
         owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
@@ -210,11 +216,11 @@ class Run:
         if (believed & ~pairs.trained[ids]).any():
             believed &= ~pairs.trained[ids]
         with self._mixed():
-            found = suggest(gallery, owner, flagged, believed, self.config.train.seed)
-        return drop_same_text(pairs, ids, np.where(found >= 0, ids[found], -1))
+            captions = suggest(gallery, owner, flagged, believed, self.config.train.seed)
+        return drop_same_text(pairs, ids, np.where(captions >= 0, ids[captions], -1))
 
     def report(self, table: pa.Table) -> Path:
-        """Write `report.html`; returns its path."""
+        """Write `report.html` and return its path."""
         log = (self.folder / LOG).read_text(encoding="utf-8").splitlines()
         path = self.folder / REPORT
         lines = [json.loads(line) for line in log]
@@ -222,33 +228,33 @@ class Run:
         return path
 
     def search(self, query: str, k: int = 10) -> list[tuple[str, float]]:
-        """Images that a text describes, best first.
+        """Find the images that a text describes, best first.
 
         Args:
             query: The text.
-            k: How many images.
+            k: Number of images.
 
         Returns:
             Path and score of each image (its name where the source has features instead of images). The score is the
             matcher's similarity, averaged over the networks: the cosine of the global vectors, in [-1, 1], where the
-            matcher factorises. Where it does not, the score is on the matcher's own scale, and the images are the best
-            of the 200 whose global vectors come closest to the text's.
+            matcher factorises. Where it does not, the scale of the score depends on the matcher, and the images are
+            the best of the 200 (at least `k`) whose global vectors are closest to that of the text.
         """
         return self._search.find(query, k)
 
     @cached_property
     def _search(self) -> Search:
-        """The run's images as its folder keeps them, or made anew from the source."""
-        kept = Search.open(self.folder, self.config.source)
-        if kept is not None:
-            return kept
-        made = self._indexed()
-        with suppress(WriteError):  # a folder that is open for reading only can be searched too
-            made.index.write(self.folder)
-        return made
+        """The search over the run's images, by the index in its folder or by a new index of the source."""
+        saved = Search.open(self.folder, self.config.source)
+        if saved is not None:
+            return saved
+        new = self._new_search()
+        with suppress(WriteError):  # a read-only folder can be searched too
+            new.index.write(self.folder)
+        return new
 
-    def _indexed(self) -> Search:
-        """Encode all images of the source."""
+    def _new_search(self) -> Search:
+        """Encode all images of the source, and return the search over them."""
         prepared = self.prepared
         facts = {"sizes": matcher_sizes(self.config, prepared), "text_encoder": text_name(self.config, prepared.pairs)}
         index = make_index(self.matchers, prepared.pairs, prepared.features, facts)

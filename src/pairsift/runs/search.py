@@ -1,4 +1,4 @@
-"""Search over a finished run by what its folder keeps: no source, no image and no method is loaded."""
+"""Search over a finished run by the files in its folder: no source, no image and no method is loaded."""
 
 from __future__ import annotations
 
@@ -35,15 +35,16 @@ INDEX = Path("model") / "images.safetensors"
 
 @dataclass(frozen=True)
 class Index:
-    """The images of a run as its networks see them.
+    """The images of a run with their global vectors.
 
     Attributes:
-        files: Each image's file, from the source's folder where it lies in it; its name where there are features, (n,).
+        files: File of each image, relative to the source's folder if it is inside; name of each image where the source
+            has features, (n,).
         rows: Row of each image among the features, (n,).
         vectors: Each network's global vectors, float32, (n, d) each.
-        facts: `sizes`, what the matcher's constructor takes of the data; `text_encoder`, its name; `features`, the file
-            of the images' features in the cache, or None; `images`, whether images are files; `folder`, whether the
-            source is a folder.
+        facts: `sizes`, the sizes of the data for the matcher's constructor; `text_encoder`, its name; `features`, the
+            file of the images' features in the cache, or None; `images`, whether images are files; `folder`, whether
+            the source is a folder.
     """
 
     files: list[str]
@@ -55,7 +56,7 @@ class Index:
         """Write the index into a run's folder, with vectors in half precision.
 
         Raises:
-            WriteError: It cannot be written.
+            WriteError: The file cannot be written.
         """
         tensors = {f"network_{k}": vectors.half() for k, vectors in enumerate(self.vectors)}
         names = np.frombuffer(json.dumps(self.files).encode(), np.uint8).copy()
@@ -67,7 +68,7 @@ class Index:
         """Read the index of a run's folder.
 
         Raises:
-            InputError: It is damaged.
+            InputError: The file is damaged.
         """
         tensors, facts = read_tensors(folder / INDEX)
         vectors = [tensors[f"network_{k}"].float() for k in range(len(tensors) - 2)]
@@ -75,12 +76,12 @@ class Index:
 
 
 def make_index(matchers: list[Matcher], pairs: Pairs, features: Features, facts: Mapping[str, Any]) -> Index:
-    """Encode all images of a run that a pair gives.
+    """Encode all images of a run that are in a pair that is not skipped.
 
     Args:
         matchers: The trained matchers.
         pairs: The run's pairs.
-        features: Of all of them.
+        features: Features of all pairs.
         facts: `sizes` and `text_encoder`, as in `Index`.
     """
     rows = pairs.images(*JUDGED, UNUSED)
@@ -90,20 +91,20 @@ def make_index(matchers: list[Matcher], pairs: Pairs, features: Features, facts:
     files = [within(pairs.paths[row], base) if images else pairs.names[row] for row in rows]
     values = features.images.values
     cached = str(Path(values.filename).absolute()) if isinstance(values, np.memmap) and values.filename else None
-    vectors = [bank.vectors.half().float().cpu() for bank in banks]  # the same before they are written as after
+    vectors = [bank.vectors.half().float().cpu() for bank in banks]  # the same values as from a file
     return Index(
         files, rows, vectors, {**facts, "features": cached, "images": images, "folder": base == Path(pairs.source)}
     )
 
 
 class Search:
-    """A run's images, ready to be found by texts.
+    """A search over the images of a run by text.
 
     Args:
         texts: The run's text encoder.
-        matchers: Its networks.
-        index: Its images.
-        source: Where its source lies, from which paths are shown; it need not be there.
+        matchers: The matcher of each of its networks.
+        index: The run's images.
+        source: Path of the source, from which the paths of images are shown; it need not exist.
         features: The images' features, where similarities need more than global vectors.
     """
 
@@ -111,24 +112,24 @@ class Search:
         self, texts: TextEncoder, matchers: Sequence[Matcher], index: Index, source: str, features: Table | None = None
     ) -> None:
         self.texts, self.matchers, self.index = texts, matchers, index
-        lost = not Path(source).exists()
-        self.base = Path(source) if lost and index.facts["folder"] else folder_of(source)
+        missing = not Path(source).exists()
+        self.base = Path(source) if missing and index.facts["folder"] else folder_of(source)
         self.images = []
         for matcher, vectors in zip(matchers, index.vectors, strict=True):
-            there = vectors.to(next(matcher.parameters()).device)
+            on_device = vectors.to(next(matcher.parameters()).device)
             if features is None:
-                self.images.append(Bank.of(Codes(there)))
+                self.images.append(Bank.of(Codes(on_device)))
             else:
-                none = np.zeros(len(vectors), np.int64)
-                self.images.append(Bank(there, none, [], [], _encoder(matcher, features, index.rows)))
+                no_tokens = np.zeros(len(vectors), np.int64)
+                self.images.append(Bank(on_device, no_tokens, [], [], _encoder(matcher, features, index.rows)))
 
     @staticmethod
     def open(folder: Path, source: str | Path | None = None) -> Search | None:
-        """Open a run's index; None where the run has none, or it needs features that the cache has no more.
+        """Open the search over a run's index; None where there is no index, or its features are no longer in the cache.
 
         Args:
             folder: The run's folder.
-            source: Where the source lies now; it need not be there.
+            source: New path of the source, if it has moved; it need not exist.
 
         Raises:
             InputError: A file is damaged.
@@ -162,16 +163,16 @@ class Search:
             raise InputError("the query is empty: give some words")
         items = Table.of(self.texts.encode([query]))
         texts = [Bank.encoded(matcher, items, np.zeros(1, np.int64), True, KEPT_BYTES) for matcher in self.matchers]
-        found, scores = find_images(Gallery(self.matchers, self.images, texts), k)
-        files = [self.index.files[row] for row in found]
-        shown = [str(self.base / file) for file in files] if self.index.facts["images"] else files
-        return [(name, float(score)) for name, score in zip(shown, scores, strict=True)]
+        rows, scores = find_images(Gallery(self.matchers, self.images, texts), k)
+        files = [self.index.files[row] for row in rows]
+        paths = [str(self.base / file) for file in files] if self.index.facts["images"] else files
+        return [(name, float(score)) for name, score in zip(paths, scores, strict=True)]
 
 
 def query_side(
     folder: Path, matcher: type[Matcher], options: Options, facts: Mapping[str, Any]
 ) -> tuple[TextEncoder, Callable[[], Matcher]]:
-    """Return the text encoder of a run and what makes its matcher, from what the folder keeps.
+    """Return the text encoder of a run and a function that makes its matcher, from the files in its folder.
 
     Raises:
         InputError: The vocabulary is damaged, or a package is missing.
@@ -188,7 +189,7 @@ def query_side(
 
 
 def _encoder(matcher: Matcher, features: Table, rows: Ints) -> Callable[[Ints], Codes]:
-    """Return what encodes the images in some places of an index."""
+    """Return a function that encodes the images at some places of an index."""
 
     def encode(places: Ints) -> Codes:
         device = next(matcher.parameters()).device
@@ -199,7 +200,7 @@ def _encoder(matcher: Matcher, features: Table, rows: Ints) -> Callable[[Ints], 
 
 
 def _cached(index: Index) -> Table | None:
-    """Return the images' features where the cache still has them."""
+    """Return the images' features if they are still in the cache, else None."""
     file = index.facts["features"]
     values: NDArray[Any] | None = None
     if file is not None:

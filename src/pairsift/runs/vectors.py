@@ -1,4 +1,4 @@
-"""One vector per image and per caption for held-out evidence, whatever the matcher reads."""
+"""One vector per image and per caption for held-out evidence, for every kind of matcher."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pairsift.runs.prepare import IMAGE_ENCODER, Prepared
 from pairsift.trust.crossfit import Vectors, unit_rows
 
 ROWS = 4096
-FITTED = 10_000  # captions, evenly spaced, that n-grams are fitted to at most
+FITTED = 10_000  # from twice this number of captions on, n-grams are fitted to a part of them, evenly spaced
 
 
 @dataclass(frozen=True)
 class EvidenceVectors:
-    """What held-out evidence is computed from.
+    """The vectors that held-out evidence is computed from.
 
     Attributes:
         images: One row per image of the pairs, (n_images, d).
@@ -34,10 +34,11 @@ class EvidenceVectors:
 
 
 def evidence_vectors(prepared: Prepared, ids: Ints, cache: Path | None, progress: bool) -> EvidenceVectors:
-    """Return vectors of a run's pairs.
+    """Return vectors of a run's images and captions.
 
-    They are the run's features where these are vectors; regions and tokens are averaged. Captions that are numbered
-    words are encoded by `wordllama`, and images that the matcher decodes itself by the default image encoder.
+    The run's features are used where they are vectors; regions and tokens are averaged. Captions of numbered words are
+    encoded by `wordllama`. Captions that the source gives as token ids have the vectors of their n-grams. Images that
+    the matcher decodes itself are encoded by the default image encoder.
 
     Args:
         prepared: The run's pairs and features.
@@ -57,9 +58,9 @@ def evidence_vectors(prepared: Prepared, ids: Ints, cache: Path | None, progress
         images = encoded.images
     grams = _ngrams(pairs, ids)
     if numbers:
-        whole = np.zeros((len(pairs), grams.shape[1]), np.float32)
-        whole[ids] = grams
-        words = Table(whole)
+        gram_vectors = np.zeros((len(pairs), grams.shape[1]), np.float32)
+        gram_vectors[ids] = grams
+        words = Table(gram_vectors)
     return EvidenceVectors(_averaged(images, pairs.images()), _averaged(words, ids), grams)
 
 
@@ -74,15 +75,15 @@ def _averaged(table: Table, rows: Ints) -> Table:
     """Return a table with one vector per item: the mean of its regions or tokens for these rows, 0 for the others."""
     if table.offsets is None and table.values.ndim == 2:
         return table
-    whole = np.zeros((len(table), table.dim), np.float32)
+    means = np.zeros((len(table), table.dim), np.float32)
     for start in range(0, len(rows), ROWS):
-        part = rows[start : start + ROWS]
-        items = table.batch(part)
+        chunk = rows[start : start + ROWS]
+        items = table.batch(chunk)
         if items.mask is None:
-            whole[part] = items.values.float().mean(1).numpy()
+            means[chunk] = items.values.float().mean(1).numpy()
         else:
-            whole[part] = (items.values.float().sum(1) / items.mask.sum(1, keepdim=True).clamp(min=1)).numpy()
-    return Table(whole)
+            means[chunk] = (items.values.float().sum(1) / items.mask.sum(1, keepdim=True).clamp(min=1)).numpy()
+    return Table(means)
 
 
 def rows_of(table: Table, rows: Ints) -> Vectors:
@@ -91,5 +92,5 @@ def rows_of(table: Table, rows: Ints) -> Vectors:
 
 
 def beside(left: Vectors, right: Vectors) -> Vectors:
-    """Put centred unit vectors of both kinds one after the other, (n, d + e)."""
+    """Concatenate vectors of both kinds after they are centred and scaled to unit length, (n, d + e)."""
     return np.concatenate([unit_rows(left - left.mean(0)), unit_rows(right - right.mean(0))], 1)

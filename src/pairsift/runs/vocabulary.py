@@ -1,4 +1,4 @@
-"""Which vocabulary a run's captions are numbered by."""
+"""The vocabulary that numbers the captions of a run."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ log = logging.getLogger(__name__)
 
 
 def check_numbering(encode: EncodeOptions, name: str) -> None:
-    """Refuse options of vocabularies that cannot go together.
+    """Raise an error for options of vocabularies that exclude each other or do not fit the text encoder.
 
     Args:
         encode: The options.
         name: Name of the text encoder.
 
     Raises:
-        InputError: They cannot.
+        InputError: An option cannot be used.
     """
     if encode.vocabulary is not None and name not in LEARNED:
-        raise InputError(f"--vocabulary is of no use to the text encoder {name}: it goes with {', '.join(LEARNED)}")
+        raise InputError(f"--vocabulary has no effect on the text encoder {name}: use it with {', '.join(LEARNED)}")
     if encode.vocabulary is not None and not Path(encode.vocabulary).is_file():
         raise InputError(f"there is no vocabulary file {encode.vocabulary}")
     if encode.vocabulary is not None and encode.min_count is not None:
         raise InputError("--vocabulary and --min-count exclude each other: give one of them")
     if encode.splitter is not None and name != "words":
-        raise InputError(f"--splitter is of no use to the text encoder {name}: it goes with words")
+        raise InputError(f"--splitter has no effect on the text encoder {name}: use it with words")
 
 
 def run_numbering(pairs: Pairs, name: str, encode: EncodeOptions, saved: Path) -> Numbering | None:
-    """Return the vocabulary of a run: that of the run's folder, else of a file, else one built from the captions.
+    """Return the vocabulary of a run: from the run's folder, else from a file, else built from the captions.
 
     Args:
         pairs: The pairs; words and byte pairs are learned from those of train and dev.
@@ -46,26 +46,26 @@ def run_numbering(pairs: Pairs, name: str, encode: EncodeOptions, saved: Path) -
         saved: The file in the run's folder, which need not exist.
 
     Returns:
-        None where the text encoder needs none.
+        The vocabulary; None where the text encoder needs none.
 
     Raises:
-        InputError: A file cannot be used, a package is missing, or captions that should be token ids are none.
+        InputError: A file cannot be used, a package is missing, or captions should be token ids but are not.
     """
     if name not in LEARNED:
         return None
     if saved.exists():
         return read_file(saved)
-    known, file = _known(pairs, name, encode)
-    if known is not None and known.name != ("bpe" if name == "bpe" else "words"):
-        raise InputError(f"{file}: is a vocabulary of {known.name}, which the text encoder {name} cannot use")
-    if isinstance(known, BytePairs):
-        return known
-    assert known is None or isinstance(known, Vocabulary)
+    vocabulary, file = _file_vocabulary(pairs, name, encode)
+    if vocabulary is not None and vocabulary.name != ("bpe" if name == "bpe" else "words"):
+        raise InputError(f"{file}: is a vocabulary of {vocabulary.name}, which the text encoder {name} cannot use")
+    if isinstance(vocabulary, BytePairs):
+        return vocabulary
+    assert vocabulary is None or isinstance(vocabulary, Vocabulary)
     if name == "ids":
-        return GivenIds.of(pairs.captions, known)
-    if known is not None:
-        return known if encode.splitter is None else replace(known, splitter=encode.splitter)
-    captions = [pairs.captions[one] for one in pairs.ids("train", "dev")]
+        return GivenIds.of(pairs.captions, vocabulary)
+    if vocabulary is not None:
+        return vocabulary if encode.splitter is None else replace(vocabulary, splitter=encode.splitter)
+    captions = [pairs.captions[pair] for pair in pairs.ids("train", "dev")]
     return BytePairs.build(captions, encode.bpe_size) if name == "bpe" else _build(captions, encode)
 
 
@@ -74,7 +74,7 @@ def _build(captions: list[str], encode: EncodeOptions) -> Vocabulary:
     return Vocabulary.build(captions, minimum, encode.splitter or "plain")
 
 
-def _known(pairs: Pairs, name: str, encode: EncodeOptions) -> tuple[Numbering | None, Path | None]:
+def _file_vocabulary(pairs: Pairs, name: str, encode: EncodeOptions) -> tuple[Numbering | None, Path | None]:
     """Return the vocabulary of the user's file or of the file beside the source; None if there is neither."""
     if encode.vocabulary is not None:
         return read_file(Path(encode.vocabulary)), Path(encode.vocabulary)
@@ -86,7 +86,7 @@ def _known(pairs: Pairs, name: str, encode: EncodeOptions) -> tuple[Numbering | 
     except InputError as error:
         if name == "words":
             raise InputError(f"{error}; or build one from the captions with --min-count {MIN_COUNT}") from error
-        log.warning("%s; the captions' ids are taken as they are", error)
+        log.warning("%s; the captions' ids are used unchanged", error)
         return None, None
 
 
@@ -94,7 +94,7 @@ def read_file(path: Path) -> Numbering:
     """Read a vocabulary file.
 
     Raises:
-        InputError: It cannot be read or is none.
+        InputError: The file cannot be read, or is not a vocabulary.
     """
     try:
         return read_numbering(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Which pairs a step sees."""
+"""The batches of pairs of each training step."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pairsift.steps import Batch, Phase, Request
 
 
 def shuffled(ids: Ints, *seeds: int) -> Ints:
-    """Return these ids in an order that the seeds alone decide."""
+    """Return the ids in an order that depends only on the seeds."""
     return np.random.default_rng(seeds).permutation(ids)
 
 
 def cut(ids: Ints, batch_size: int) -> list[Ints]:
-    """Return batches in order, all of `batch_size` but a last one that is larger instead of a small rest.
+    """Cut ids into batches of `batch_size`, in order.
 
-    A rest of less than half a batch joins the batch before it; no batch has fewer than 2 pairs unless there is only
-    one pair.
+    A remainder of at least half a batch is a smaller last batch; a smaller remainder joins the batch before it. No
+    batch has fewer than 2 pairs unless there is only one pair.
     """
     full, rest = divmod(len(ids), batch_size)
     count = max(1, full + (rest > 1 and rest * 2 >= batch_size))
@@ -33,10 +33,10 @@ def cut(ids: Ints, batch_size: int) -> list[Ints]:
 
 
 def steps(method: Method, phase: Phase, network: int, batch_size: int, seeds: tuple[int, ...]) -> list[dict[str, Ints]]:
-    """Return pair ids of every step of one network's epoch, by subset.
+    """Return the pair ids of every step of a network's epoch, by subset.
 
-    The phase's first subset decides the number of steps; the others are shuffled and repeated to fill it. One of them
-    that holds no pairs is left out.
+    The first subset of the phase decides the number of steps; the others are shuffled and repeated to fill all steps.
+    Other subsets without pairs are left out.
     """
     driver = cut(shuffled(method.subset(phase.subsets[0], network), *seeds, network, 0), batch_size)
     plan = [{phase.subsets[0]: ids} for ids in driver]
@@ -58,7 +58,7 @@ def _endless(ids: Ints, seeds: tuple[int, ...]) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Likeness:
-    """Which images and which captions are too much alike to be each other's negatives.
+    """The groups of images and of captions that are too similar to be each other's negatives.
 
     Attributes:
         images: For each image row, the first row of its near-duplicates, (n_images,).
@@ -70,7 +70,7 @@ class Likeness:
 
 
 class Gatherer:
-    """Gathers the features of pairs into batches on a device."""
+    """A callable that gathers the features of pairs into batches on a device."""
 
     def __init__(
         self, features: Features, image_of: Ints, device: torch.device, likeness: Likeness | None = None
@@ -78,7 +78,7 @@ class Gatherer:
         self.features, self.image_of, self.device, self.likeness = features, image_of, device, likeness
 
     def __call__(self, request: Request) -> Batch:
-        """Return the pairs' images with the captions that were requested."""
+        """Return the batch of the requested pairs: their images with the requested captions."""
         ids, captions = request.ids, request.ids if request.captions is None else request.captions
         alone = not request.given_texts or np.array_equal(captions, ids)
         rows, owners = self.image_of[ids], self.image_of[captions]

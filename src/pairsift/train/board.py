@@ -12,10 +12,10 @@ Board = Callable[[Mapping[str, object], int], None]
 
 
 def demand_board() -> None:
-    """Check that TensorBoard is there.
+    """Raise an error if TensorBoard is not installed.
 
     Raises:
-        InputError: It is not installed.
+        InputError: TensorBoard is not installed.
     """
     if find_spec("tensorboard") is None:
         raise InputError("--tensorboard needs TensorBoard: pip install 'pairsift[log]'")
@@ -37,10 +37,10 @@ def make_board(folder: Path) -> Board:
 
 def numbers(line: Mapping[str, object], under: str = "") -> dict[str, float]:
     """Return the numbers of a nested mapping by their path, such as `dev/rsum`."""
-    found: dict[str, float] = {}
+    flat: dict[str, float] = {}
     for name, value in line.items():
         if isinstance(value, Mapping):
-            found |= numbers(value, f"{under}{name}/")
+            flat |= numbers(value, f"{under}{name}/")
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            found[under + name] = float(value)
-    return found
+            flat[under + name] = float(value)
+    return flat

@@ -1,4 +1,4 @@
-"""One file that holds everything a run needs to go on, replaced atomically."""
+"""The checkpoint: a file with everything that a run needs to continue, replaced atomically."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from pairsift.arrays import Array
 from pairsift.errors import InputError, writing
 from pairsift.files import replacing
 
-if TYPE_CHECKING:  # methods take seconds to import, and whoever reads weights needs none
+if TYPE_CHECKING:  # methods take seconds to import, and reading weights needs none of them
     from pairsift.steps import Network
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, object] | None = None) -> None:
-    """Write tensors, and facts as JSON beside them in the header, so that a reader sees the old file or the new one.
+    """Write tensors, with facts as JSON in the header; the file is replaced atomically.
 
     Raises:
-        WriteError: The file cannot be written; what was there stays.
+        WriteError: The file cannot be written; the old file is kept.
     """
-    whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     with writing(path), replacing(path, durable=True) as part:
-        save_file(whole, part, {"facts": json.dumps(facts or {})})
+        save_file(copies, part, {"facts": json.dumps(facts or {})})
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
-    """Read what `write_tensors` wrote.
+    """Read the tensors and the facts that `write_tensors` wrote.
 
     Raises:
-        InputError: The file is missing or is no such file.
+        InputError: The file is missing or cannot be read as safetensors.
     """
     try:
         with safe_open(path, "pt") as file:
@@ -51,7 +51,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
 def pack(
     networks: Sequence[Network], optimizers: Sequence[torch.optim.Optimizer], state: dict[str, Array]
 ) -> dict[str, Tensor]:
-    """Weights, optimizer moments and the method's state under flat names."""
+    """Return weights, optimizer moments and the method's state under flat names."""
     tensors = {f"state/{name}": torch.from_numpy(np.ascontiguousarray(array)) for name, array in state.items()}
     for k, (network, optimizer) in enumerate(zip(networks, optimizers, strict=True)):
         tensors |= {f"network/{k}/{name}": value for name, value in network.state_dict().items()}
@@ -65,16 +65,16 @@ def unpack(
     networks: Sequence[Network],
     optimizers: Sequence[torch.optim.Optimizer],
 ) -> dict[str, Array]:
-    """Put weights and moments back; returns the method's state."""
+    """Load weights and moments into the networks and optimizers, and return the method's state."""
     for k, (network, optimizer) in enumerate(zip(networks, optimizers, strict=True)):
         network.load_state_dict(under(tensors, f"network/{k}/"))
         moments: dict[int, dict[str, Tensor]] = {}
         for name, value in under(tensors, f"optimizer/{k}/").items():
             number, moment = name.split("/")
             moments.setdefault(int(number), {})[moment] = value
-        whole = optimizer.state_dict()
-        whole["state"] = moments
-        optimizer.load_state_dict(whole)
+        optimizer_state = optimizer.state_dict()
+        optimizer_state["state"] = moments
+        optimizer.load_state_dict(optimizer_state)
     return {name: value.numpy() for name, value in under(tensors, "state/").items()}
 
 

@@ -1,4 +1,4 @@
-"""Where a step would lead, without taking it."""
+"""The parameters after a training step that is not taken."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def after_step(
     A second optimizer takes the step on copies, so that it is the same step to the last bit.
 
     Args:
-        network: Whose parameters they are.
-        optimizer: Optimizer of all of them.
-        max_norm: Largest norm of the gradients; 0 for none.
-        gradients: By parameter name; a parameter that has none here stays as it is.
-        momentum: Whether the step has the direction that a real one would have, to which earlier gradients contribute
-            nine tenths; or that of these gradients, each entry still scaled by its second moment.
+        network: The network with the parameters.
+        optimizer: The optimizer of all its parameters.
+        max_norm: Largest norm of the gradients; 0 for no clipping.
+        gradients: Gradients by parameter name; a parameter without a gradient stays unchanged.
+        momentum: Whether the step has the direction of a real step, to which earlier gradients contribute nine tenths;
+            if not, it has the direction of these gradients, and each entry is still scaled by its second moment.
 
     Returns:
         All parameters by name, without a graph. Network, optimizer and gradients are unchanged.
@@ -42,7 +42,7 @@ def after_step(
             copy = copies[names[parameter]]
             moments = {key: value.clone() for key, value in optimizer.state.get(parameter, {}).items()}
             double.state[copy] = moments
-            if moments and not momentum and copy.grad is not None:  # as if every gradient had been this one
+            if moments and not momentum and copy.grad is not None:  # as if every earlier gradient were this gradient
                 moments["exp_avg"].copy_(copy.grad * (1 - group["betas"][0] ** float(moments["step"])))
     double.step()
     return {name: copy.detach() for name, copy in copies.items()}

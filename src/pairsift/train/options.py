@@ -1,4 +1,4 @@
-"""How long, how fast and on what to train."""
+"""The options of the training loop."""
 
 from __future__ import annotations
 
@@ -8,36 +8,37 @@ from pydantic import Field
 
 from pairsift.options import Options
 
-BATCHES = ((5000, 512), (2000, 256), (800, 128), (200, 64))  # from so many training pairs on, batches of so many
+BATCHES = ((5000, 512), (2000, 256), (800, 128), (200, 64))  # smallest number of training pairs, and batch size
 
 
 class TrainOptions(Options):
-    """The loop's settings."""
+    """The options of the training loop."""
 
     batch_size: int | None = Field(
         default=None,
         ge=2,
-        description="Pairs of the driving subset in a step; by default 512, or fewer where there are fewer than 5,000 "
-        "training pairs.",
+        description="Number of pairs of the driving subset in a step; by default 512, or fewer where there are fewer "
+        "than 5,000 training pairs.",
     )
     lr: float = Field(default=1e-3, gt=0, description="Peak learning rate.")
     weight_decay: float = Field(default=0.05, ge=0, description="Decoupled weight decay of AdamW (0: Adam).")
     schedule: Literal["one_cycle", "step", "constant"] = Field(
-        default="one_cycle", description="How the rate moves; one_cycle: a linear rise and a cosine fall, by steps."
+        default="one_cycle",
+        description="How the learning rate changes; one_cycle: a linear rise and a cosine fall, by steps.",
     )
     warmup_steps: int = Field(
         default=0,
         ge=0,
-        description="With one_cycle: steps of the rise, at most half of the run; 0 for a tenth of the run.",
+        description="With one_cycle: number of steps of the rise, at most half of the run; 0 for a tenth of the run.",
     )
     decay_epoch: int = Field(
         default=30,
         ge=0,
         description="With step: the epoch from which the rate is decayed, not counting warm-up epochs.",
     )
-    decay_factor: float = Field(default=0.1, gt=0, le=1, description="With step: what a decay multiplies the rate by.")
+    decay_factor: float = Field(default=0.1, gt=0, le=1, description="With step: factor of the rate in a decay.")
     decay_every: int = Field(
-        default=0, ge=0, description="With step: epochs from one decay to the next; 0 for a single decay."
+        default=0, ge=0, description="With step: number of epochs from one decay to the next; 0 for a single decay."
     )
     max_norm: float = Field(default=2.0, ge=0, description="Largest gradient norm of a network; 0 for none.")
     seed: int = Field(default=0, ge=0, le=2**32 - 1, description="Seed of weights, order and dropout.")
@@ -45,12 +46,12 @@ class TrainOptions(Options):
     precision: Literal["auto", "fp32", "bf16"] = Field(
         default="auto",
         description="bf16: mixed precision, for recall too (several times faster for token-level matchers on a CPU "
-        "that knows it); auto: training in mixed precision on GPUs, fp32 otherwise.",
+        "that supports it); auto: training in mixed precision on GPUs, fp32 otherwise.",
     )
     checkpoint_minutes: float = Field(
         default=10.0,
         ge=0,
-        description="Longest time between two checkpoints; there is one after every epoch in any case.",
+        description="Longest time between two checkpoints, in minutes; there is always one after every epoch.",
     )
     threads: int = Field(
         default=0,
@@ -63,7 +64,7 @@ class TrainOptions(Options):
     )
 
     def settled(self, pairs: int) -> TrainOptions:
-        """Return these options with a batch size for this number of training pairs, where it is left open."""
+        """Return these options; a batch size that is not set gets the default for this number of training pairs."""
         if self.batch_size is not None:
             return self
         size = next((size for least, size in BATCHES if pairs >= least), max(2, pairs // 4))

@@ -1,4 +1,4 @@
-"""What a method thinks of every pair, kept so that figures can be drawn of it: at the end, and epoch by epoch."""
+"""The values of a method for every training pair, recorded for figures after each epoch and at the end."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ BINS = 20
 
 
 def epoch_summary(values: Mapping[str, Array], matched: Bools | None) -> dict[str, dict[str, object]]:
-    """Return the mean and a histogram of every array, over networks and pairs; the truth parts the pairs in two.
+    """Return the mean and a histogram of every array, over networks and pairs.
 
     Args:
-        values: By name an array of one number per network and training pair, (networks, n); ids are left out.
-        matched: Whether each training pair truly matches, (n,); None where nobody knows.
+        values: By name, an array with a number per network and training pair, (networks, n); arrays of integers, such
+            as ids, are left out.
+        matched: Whether each training pair truly matches, (n,); None where the truth is unknown.
 
     Returns:
-        By name: `edges` of the 20 bins, then for `all`, and with the truth for `matching` and `mismatched`, the
-        `mean` (None of no pairs) and the `counts` of the bins. Values that are not finite are left out.
+        By name: `edges` of the 20 bins, then for `all`, and with the truth also for `matching` and `mismatched`, the
+        `mean` (None without pairs) and the `counts` of the bins. Values that are not finite are left out.
     """
     values = {name: array for name, array in values.items() if np.issubdtype(array.dtype, np.floating)}
     groups = {"all": np.ones(len(next(iter(values.values()))[0]), np.bool_)} if values else {}
@@ -38,20 +39,22 @@ def _summary(values: Array, groups: Mapping[str, Bools]) -> dict[str, object]:
     edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
     summary: dict[str, object] = {"edges": [round(edge, 6) for edge in edges.tolist()]}
     for group, members in groups.items():
-        chosen = values[:, members][finite[:, members]]
-        counts = np.histogram(chosen, edges)[0].tolist()
-        summary[group] = {"mean": float(chosen.mean()) if len(chosen) else None, "counts": counts}
+        group_values = values[:, members][finite[:, members]]
+        counts = np.histogram(group_values, edges)[0].tolist()
+        summary[group] = {"mean": float(group_values.mean()) if len(group_values) else None, "counts": counts}
     return summary
 
 
 def write_state(path: Path, ids: Ints, values: Mapping[str, Array], matched: Bools | None) -> None:
-    """Write the last value of every array for every training pair: columns `pair`, then `<name>_<network>`.
+    """Write the last value of every array for every training pair as Parquet.
+
+    The columns are `pair`, `truly_matching` where the truth is known, and `<name>_<network>`.
 
     Args:
-        path: The Parquet file; a reader sees the old one or the new one.
+        path: The Parquet file, which is replaced atomically.
         ids: The training pairs, (n,).
-        values: By name an array of one number per network and training pair, (networks, n).
-        matched: Whether each training pair truly matches, (n,); None where nobody knows.
+        values: By name, an array with a number per network and training pair, (networks, n).
+        matched: Whether each training pair truly matches, (n,); None where the truth is unknown.
 
     Raises:
         WriteError: The file cannot be written.

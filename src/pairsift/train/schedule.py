@@ -8,10 +8,10 @@ from pairsift.train.options import TrainOptions
 
 
 def learning_rate(options: TrainOptions, epoch: int, part: float, epochs: int, warmup: int, steps: int = 1) -> float:
-    """Learning rate of a step.
+    """Return the learning rate of a step.
 
     Args:
-        options: The run's settings.
+        options: The run's training options.
         epoch: Epoch of the step, from 0.
         part: Share of the epoch that is done, [0, 1).
         epochs: Epochs of the whole run.

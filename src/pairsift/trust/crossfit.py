@@ -1,4 +1,4 @@
-"""Folds of pairs, and decoys: captions put beside images that they were not given with."""
+"""Folds of pairs, and decoys: captions combined with images of other pairs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from scipy.sparse.csgraph import connected_components
 
 from pairsift.arrays import Ints
 
-NEAR = 0.9  # cosine of two images' vectors, from which on they count as near-duplicates
-DECOYS = 20_000  # about how many decoys describe the evidence of mismatched pairs
-LARGEST = 0.1  # share of the images that near-duplicates of each other may make up; beyond it, each is by itself
+NEAR = 0.9  # smallest cosine of the vectors of two images that count as near-duplicates
+DECOYS = 20_000  # approximate number of decoys
+LARGEST = 0.1  # largest share of the images in a group of near-duplicates; a larger group is dissolved
 ROWS = 1024
 
 Vectors = NDArray[np.float32]
@@ -23,11 +23,11 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class CrossFit:
-    """Judged pairs in folds, with decoys within each fold.
+    """The judged pairs in folds, with decoys within each fold.
 
-    A model that learns from all folds but one has seen neither the pairs nor the decoys of that one. A decoy is a
-    mismatched pair: an image and a caption of different pairs of one fold, whose images are no near-duplicates and
-    whose captions differ.
+    A model that is trained on all folds except one has seen neither the pairs nor the decoys of this fold. A decoy is a
+    mismatched pair: the image and the caption of two different pairs of the same fold. The images of these two pairs
+    are no near-duplicates, and their captions differ.
 
     Attributes:
         image_of: Image of each pair, (n,).
@@ -48,7 +48,7 @@ class CrossFit:
 
     @property
     def folds(self) -> int:
-        """Number of folds."""
+        """The number of folds."""
         return int(self.fold.max()) + 1
 
     @staticmethod
@@ -65,29 +65,29 @@ class CrossFit:
         rng = np.random.default_rng((seed, 7))
         text = np.unique([" ".join(caption.casefold().split()) for caption in captions], return_inverse=True)[1]
         each = int(np.clip(np.ceil(DECOYS / max(1, len(fold))), 1, 200))
-        images, others = [], []
+        images, partners = [], []
         for pairs in _members(fold):
             images.append(np.repeat(pairs, each))
-            others.append(rng.choice(pairs, len(pairs) * each))
-        left, right = np.concatenate(images), np.concatenate(others)
-        differ = (group_of[left] != group_of[right]) & (text[left] != text[right])
-        return CrossFit(image_of, group_of, fold, left[differ], right[differ])
+            partners.append(rng.choice(pairs, len(pairs) * each))
+        image_pairs, caption_pairs = np.concatenate(images), np.concatenate(partners)
+        differ = (group_of[image_pairs] != group_of[caption_pairs]) & (text[image_pairs] != text[caption_pairs])
+        return CrossFit(image_of, group_of, fold, image_pairs[differ], caption_pairs[differ])
 
     def members(self) -> list[Ints]:
-        """Pairs of each fold."""
+        """Return the pairs of each fold."""
         return _members(self.fold)
 
 
 def _members(fold: Ints) -> list[Ints]:
-    return [np.flatnonzero(fold == one).astype(np.int64) for one in range(int(fold.max()) + 1)]
+    return [np.flatnonzero(fold == number).astype(np.int64) for number in range(int(fold.max()) + 1)]
 
 
 def near_duplicates(vectors: Vectors, least: float = NEAR) -> Ints:
     """Return the group of near-duplicates of each image, (n,), numbered from 0.
 
-    Two images whose centred vectors have at least this cosine are in one group, and so are images that a chain of such
-    pairs joins. Where a group holds over a tenth of the images, the encoder does not tell these apart, and every image
-    of it is a group by itself.
+    Two images whose centred vectors have at least this cosine are in the same group, and so are images that a chain of
+    such images joins. If a group has more than a tenth of the images (and more than two), the encoder does not
+    distinguish them, and each of them becomes a separate group.
 
     Args:
         vectors: One vector per image, (n, d).
@@ -96,19 +96,19 @@ def near_duplicates(vectors: Vectors, least: float = NEAR) -> Ints:
     unit = torch.from_numpy(unit_rows(vectors - vectors.mean(0)))
     rows, columns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for start in range(0, len(unit), ROWS):
-        found = (unit[start : start + ROWS] @ unit.T >= least).nonzero().numpy()
-        rows.append(found[:, 0] + start)
-        columns.append(found[:, 1])
+        near_pairs = (unit[start : start + ROWS] @ unit.T >= least).nonzero().numpy()
+        rows.append(near_pairs[:, 0] + start)
+        columns.append(near_pairs[:, 1])
     edges = np.concatenate(rows), np.concatenate(columns)
     graph = coo_matrix((np.ones(len(edges[0]), np.bool_), edges), (len(unit), len(unit)))
     group = connected_components(graph, directed=False)[1].astype(np.int64)
-    wide = np.flatnonzero(np.bincount(group)[group] > max(2, LARGEST * len(group)))
-    group[wide] = group.max(initial=0) + 1 + np.arange(len(wide))
+    oversized = np.flatnonzero(np.bincount(group)[group] > max(2, LARGEST * len(group)))
+    group[oversized] = group.max(initial=0) + 1 + np.arange(len(oversized))
     return np.unique(group, return_inverse=True)[1].astype(np.int64)
 
 
 def make_folds(group_of: Ints, folds: int, seed: int) -> Ints:
-    """Return a fold for each pair, (n,): groups stay together, folds hold about as many pairs each.
+    """Return a fold for each pair, (n,): groups stay together, and folds have about the same number of pairs.
 
     Args:
         group_of: Group of each pair, (n,).
@@ -121,9 +121,9 @@ def make_folds(group_of: Ints, folds: int, seed: int) -> Ints:
     order = rng.permutation(len(size))
     order = order[np.argsort(-size[order], kind="stable")]
     fold_of, load = np.zeros(len(size), np.int64), np.zeros(folds, np.int64)
-    for one in order:
-        fold_of[one] = load.argmin()
-        load[fold_of[one]] += size[one]
+    for number in order:
+        fold_of[number] = load.argmin()
+        load[fold_of[number]] += size[number]
     return fold_of[group]
 
 

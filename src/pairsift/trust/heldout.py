@@ -1,4 +1,4 @@
-"""How far each pair is to be believed, by models that did not see it."""
+"""Match probabilities of pairs, from models that were not trained on them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from pairsift.trust.linear import linear_evidence
 from pairsift.trust.neighbours import neighbour_evidence, sibling_evidence
 from pairsift.trust.rate import Calibration, calibrate, decoy_quantile
 
-FEWEST = 100  # pairs from which on verdicts are given
-TELLING = 0.8  # expected AUROC from which on verdicts are given
-LARGEST_RATE = 0.9  # upper end of the rate's interval from which on no verdicts are given
-GROUP = 100  # pairs that a group needs for a rate of its own
-RESAMPLES = 60  # of the pairs, for the interval of the rate, over all divisions into folds
-FEWEST_RESAMPLES = 10  # that tell whether training pairs and others have different rates
-TOGETHER = 0.5  # correlation of siblings' probabilities from which on mismatches come by whole images
-STEADY = 3000  # pairs from which on one division into folds is enough
-INNER = 3  # folds of the pairs that a fold's models learn from
+FEWEST = 100  # smallest number of pairs for which verdicts are given
+TELLING = 0.8  # smallest expected AUROC for which verdicts are given
+LARGEST_RATE = 0.9  # no verdicts are given where the upper end of the rate's interval reaches this
+GROUP = 100  # smallest number of pairs in a group with a separate rate
+RESAMPLES = 60  # number of resampled collections for the interval of the rate, over all divisions into folds
+FEWEST_RESAMPLES = 10  # smallest number of resamples to decide whether training pairs and other pairs differ in rate
+TOGETHER = 0.5  # correlation of siblings' probabilities from which on whole images count as mismatched together
+STEADY = 3000  # approximate number of pairs, summed over the divisions into folds that are averaged
+INNER = 3  # number of folds of the pairs that a fold's models are trained on
 Networks = Callable[[CrossFit, Reals], Evidence]
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Pairs and what is known of them before any link is believed, in one order.
+    """The pairs to be judged, with their vectors, captions and groups.
 
     Attributes:
         images: Vector of each pair's image, (n, d).
@@ -38,7 +38,7 @@ class Judged:
         texts: The captions, (n,).
         image_of: Image of each pair, (n,).
         group_of: Group of near-duplicate images of each pair, (n,).
-        seen: Whether each pair is a training pair; the others may have another rate of mismatches, (n,).
+        seen: Whether each pair is a training pair; the other pairs may have another rate of mismatches, (n,).
     """
 
     images: Vectors
@@ -52,7 +52,7 @@ class Judged:
         return len(self.image_of)
 
     def only(self, rows: Ints) -> Judged:
-        """Return these pairs alone."""
+        """Return only the pairs in these rows."""
         texts = [self.texts[row] for row in rows]
         return Judged(
             self.images[rows], self.captions[rows], texts, self.image_of[rows], self.group_of[rows], self.seen[rows]
@@ -61,19 +61,20 @@ class Judged:
 
 @dataclass(frozen=True)
 class Belief:
-    """What held-out evidence says of pairs.
+    """The match probabilities of pairs by held-out evidence, and the estimated rate of mismatches.
 
     Attributes:
         probability: Probability that each pair matches, [0, 1], (n,).
         rate: Share of mismatched pairs among the training pairs, [0, 1].
-        low: Lower end of the interval that holds the rate in nine of ten cases, as far as chance goes.
-        high: Its upper end.
-        auroc: At which evidence is expected to tell matching pairs from mismatched ones, [0.5, 1].
+        low: Lower end of the 90% interval of the rate, which accounts for chance only.
+        high: Upper end of this interval.
+        auroc: AUROC with which the evidence is expected to separate matching from mismatched pairs, [0.5, 1].
         fold: Fold of each pair, (n,).
-        others: Share of mismatched pairs among the others, where it differs beyond chance; else None.
-        leaked: Share of the others' images that have a near-duplicate among the training images, [0, 1].
-        detectors: By kind of evidence the share of decoys that have no more of it than each pair, (0, 1), (n,):
-            `linear`, `near_images`, `near_captions`, and where they are used `networks` and `siblings`.
+        others: Share of mismatched pairs among the pairs that are not training pairs, where it differs from `rate`
+            beyond chance; else None.
+        leaked: Share of the images of these other pairs that have a near-duplicate among the training images, [0, 1].
+        detectors: By kind of evidence, the share of decoys that have no more of this evidence than each pair, (0, 1),
+            (n,): `linear`, `near_images`, `near_captions`, and `networks` and `siblings` where they are used.
     """
 
     probability: Reals
@@ -88,70 +89,76 @@ class Belief:
 
     @property
     def verdicts(self) -> bool:
-        """Whether there is enough to give verdicts.
+        """A bool: whether the evidence is sufficient for verdicts.
 
-        That takes 100 pairs, evidence that tells more than a ranking, and a rate that is surely under 90%: where hardly
-        a pair can be told from a random one, the encoders may not understand the collection.
+        Verdicts need at least 100 pairs, an expected AUROC of at least 0.8, and an interval of the rate that ends below
+        90%. Where almost no pair differs from a random pair, the encoders may not understand the collection.
         """
         return len(self.probability) >= FEWEST and self.auroc >= TELLING and self.high < LARGEST_RATE
 
 
 def believe(judged: Judged, seed: int, fold: Ints | None = None, networks: Networks | None = None) -> Belief:
-    """Judge every pair by evidence from models that did not see it.
+    """Judge every pair by evidence from models that were not trained on it.
 
-    Evidence is that of ridge canonical correlation, of nearest images and captions, of networks where there are any,
-    and of the other captions of the image; `combine` weighs them. What judges a fold learns from the other pairs as far
-    as they are believed by evidence of the same kinds, without networks, that saw nothing of the fold. The captions of
-    an image do not vouch for each other where mismatches come by whole images: where their probabilities correlate by
-    0.5 or more. Where there are fewer than 3,000 pairs and no folds are given, up to five divisions into folds are
-    averaged.
+    The kinds of evidence are ridge canonical correlation, the nearest images and captions, networks if there are any,
+    and the other captions of the image; `combine` weighs them. The models that judge a fold are trained on the other
+    pairs. Each of these pairs is weighted by its match probability, which comes from the same kinds of evidence,
+    computed without networks and without the fold. The other captions of an image are no evidence where whole images
+    are mismatched, that is, where the probabilities of an image's captions correlate by 0.5 or more. If `fold` is None,
+    the result is a mean over about 3,000 / n divisions into folds, at least one and at most five.
 
     Args:
         judged: The pairs.
         seed: Seed of folds, decoys and resampling.
-        fold: Fold of each pair, (n,), where it is settled; ten folds, or five from 1,000 pairs on, otherwise.
-        networks: Returns the evidence of networks of which each was trained without a fold, given the folds and how
-            far each pair is believed by what did not see each fold, (folds, n).
+        fold: Fold of each pair, (n,); by default they are drawn: ten folds, or five from 1,000 pairs on.
+        networks: Function from the folds and the trust, (folds, n), to the evidence of networks, each of them trained
+            without one fold. The trust in a pair is its match probability by evidence that did not see the fold.
     """
     judged = replace(judged, images=_finite(judged.images), captions=_finite(judged.captions))
-    times = 1 if fold is not None else int(np.clip(round(STEADY / max(1, len(judged))), 1, 5))
+    n_divisions = 1 if fold is not None else int(np.clip(round(STEADY / max(1, len(judged))), 1, 5))
     beliefs = []
-    for time in range(times):
-        chosen = fold
-        if chosen is None:
+    for number in range(n_divisions):
+        fold_of = fold
+        if fold_of is None:
             folds = min(5 if len(judged) >= 1000 else 10, len(np.unique(judged.group_of)))
-            chosen = make_folds(judged.group_of, folds, seed + 7919 * time)
-        trust = _trust(judged, chosen, seed + time)
-        beliefs.append(_believe(judged, chosen, seed + time, RESAMPLES // times, trust, networks))
-    rate, low, high, auroc = np.mean([(one.rate, one.low, one.high, one.auroc) for one in beliefs], axis=0).tolist()
-    probability = np.mean([one.probability for one in beliefs], axis=0)
-    apart = [one.others for one in beliefs if one.others is not None]
-    others = float(np.mean(apart)) if len(apart) == times else None
-    names = dict.fromkeys(name for one in beliefs for name in one.detectors)
+            fold_of = make_folds(judged.group_of, folds, seed + 7919 * number)
+        trust = _trust(judged, fold_of, seed + number)
+        beliefs.append(_believe(judged, fold_of, seed + number, RESAMPLES // n_divisions, trust, networks))
+    rate, low, high, auroc = np.mean(
+        [(belief.rate, belief.low, belief.high, belief.auroc) for belief in beliefs], axis=0
+    ).tolist()
+    probability = np.mean([belief.probability for belief in beliefs], axis=0)
+    other_rates = [belief.others for belief in beliefs if belief.others is not None]
+    others = float(np.mean(other_rates)) if len(other_rates) == n_divisions else None
+    names = dict.fromkeys(name for belief in beliefs for name in belief.detectors)
     detectors = {
-        name: np.mean([one.detectors[name] for one in beliefs if name in one.detectors], axis=0) for name in names
+        name: np.mean([belief.detectors[name] for belief in beliefs if name in belief.detectors], axis=0)
+        for name in names
     }
     return Belief(probability, rate, low, high, auroc, beliefs[0].fold, others, _leaked(judged), detectors)
 
 
 def _finite(vectors: Vectors) -> Vectors:
-    """Put the mean of the others, which says nothing, for vectors with values that are not finite."""
-    known: NDArray[np.bool_] = np.asarray(np.isfinite(vectors).all(axis=1), np.bool_)
-    if known.all():
+    """Replace vectors with values that are not finite by the mean of the others, which is no evidence."""
+    finite: NDArray[np.bool_] = np.asarray(np.isfinite(vectors).all(axis=1), np.bool_)
+    if finite.all():
         return vectors
-    mean = vectors[known].mean(0) if known.any() else np.zeros(vectors.shape[1])
-    return np.where(known[:, None], vectors, mean).astype(np.float32)
+    mean = vectors[finite].mean(0) if finite.any() else np.zeros(vectors.shape[1])
+    return np.where(finite[:, None], vectors, mean).astype(np.float32)
 
 
 def _trust(judged: Judged, fold: Ints, seed: int) -> Reals:
-    """How far each pair is believed by what did not see each of the folds, nor the pair itself, (folds, n)."""
+    """Return the trust in each pair without each fold, (folds, n); 1 for the pairs of the fold.
+
+    It is the match probability by evidence that saw neither the fold nor the pair.
+    """
     trust = np.ones((int(fold.max()) + 1, len(judged)))
-    for one in range(len(trust)):
-        rest = np.flatnonzero(fold != one).astype(np.int64)
+    for held_out in range(len(trust)):
+        rest = np.flatnonzero(fold != held_out).astype(np.int64)
         groups = len(np.unique(judged.group_of[rest]))
         if groups >= 2:
             inner = make_folds(judged.group_of[rest], min(INNER, groups), seed + 1)
-            trust[one, rest] = _believe(judged.only(rest), inner, seed, 0).probability
+            trust[held_out, rest] = _believe(judged.only(rest), inner, seed, 0).probability
     return trust
 
 
@@ -164,18 +171,18 @@ def _believe(
     networks: Networks | None = None,
 ) -> Belief:
     fit = CrossFit.make(judged.image_of, judged.group_of, judged.texts, fold, seed)
-    near = neighbour_evidence(fit, judged.images, judged.captions, seed, trust)
+    by_neighbours = neighbour_evidence(fit, judged.images, judged.captions, seed, trust)
     kinds = {"linear": linear_evidence(fit, judged.images, judged.captions, seed, trust)}
-    kinds |= {"near_images": near[0], "near_captions": near[1]}
+    kinds |= {"near_images": by_neighbours[0], "near_captions": by_neighbours[1]}
     if networks is not None and trust is not None:
         kinds["networks"] = networks(fit, trust)
-    whole = _weigh(fit, kinds, judged.seen, seed)
+    evidence = _weigh(fit, kinds, judged.seen, seed)
     if len(np.unique(judged.image_of)) < len(judged):
-        first = _calibrated(whole, judged.seen, seed, 0)[0].probability
-        if agreement_within(judged.image_of, first, judged.seen) < TOGETHER:
-            kinds["siblings"] = sibling_evidence(fit, judged.captions, first)
-            whole = _weigh(fit, kinds, judged.seen, seed)
-    calibration, group = _calibrated(whole, judged.seen, seed, resamples)
+        probability = _calibrated(evidence, judged.seen, seed, 0)[0].probability
+        if agreement_within(judged.image_of, probability, judged.seen) < TOGETHER:
+            kinds["siblings"] = sibling_evidence(fit, judged.captions, probability)
+            evidence = _weigh(fit, kinds, judged.seen, seed)
+    calibration, group = _calibrated(evidence, judged.seen, seed, resamples)
     rate, low, high = (float(ends[group]) for ends in (calibration.rates, calibration.low, calibration.high))
     others = float(calibration.rates[0]) if group else None
     detectors = {name: decoy_quantile(kind) for name, kind in kinds.items()}
@@ -183,42 +190,42 @@ def _believe(
 
 
 def _weigh(fit: CrossFit, kinds: Mapping[str, Evidence], seen: NDArray[np.bool_], seed: int) -> Evidence:
-    """Combine kinds of evidence as if no pair were mismatched, and once more with the rate that this shows."""
-    every = list(kinds.values())
-    calibration, group = _calibrated(combine(fit, every), seen, seed, 0)
+    """Combine kinds of evidence with a rate of 0, then again with the rate that this estimates."""
+    evidence = list(kinds.values())
+    calibration, group = _calibrated(combine(fit, evidence), seen, seed, 0)
     rates = np.minimum(calibration.rates, LARGEST_RATE)
-    return _combine_by_split(fit, every, seen, rates) if group else combine(fit, every, float(rates[0]))
+    return _combine_by_split(fit, evidence, seen, rates) if group else combine(fit, evidence, float(rates[0]))
 
 
 def _combine_by_split(fit: CrossFit, kinds: list[Evidence], seen: NDArray[np.bool_], rates: Reals) -> Evidence:
-    """Weigh the evidence of training pairs and of the others by weights of their own, fitted on them alone.
+    """Combine the evidence of training pairs and of other pairs by separate weights, fitted on each side alone.
 
-    Where rates differ, so does what the other captions of an image are worth. Evidence is in units of known mismatches
-    of the same side, so that both sides can be calibrated together; decoys across the sides are left out.
+    Where the rates differ, the value of the other captions of an image differs too. Evidence is standardised by the
+    decoys of the same side, so that both sides can be calibrated together. Decoys across the sides are left out.
     """
-    pairs, decoys, kept = np.zeros(len(fit)), np.zeros(len(fit.decoy_images)), np.zeros(len(fit.decoy_images), np.bool_)
+    pairs, decoys, used = np.zeros(len(fit)), np.zeros(len(fit.decoy_images)), np.zeros(len(fit.decoy_images), np.bool_)
     for side, rate in ((~seen, float(rates[0])), (seen, float(rates[1]))):
         rows, place = np.flatnonzero(side), np.cumsum(side) - 1
-        own = side[fit.decoy_images] & side[fit.decoy_captions]
-        left, right = place[fit.decoy_images[own]], place[fit.decoy_captions[own]]
-        part = CrossFit(fit.image_of[rows], fit.group_of[rows], fit.fold[rows], left, right)
-        found = combine(part, [Evidence(kind.pairs[rows], kind.decoys[own]) for kind in kinds], rate)
-        spread = found.decoys.std() + 1e-9
-        pairs[rows] = (found.pairs - found.decoys.mean()) / spread
-        decoys[own] = (found.decoys - found.decoys.mean()) / spread
-        kept |= own
-    return Evidence(pairs, decoys[kept])
+        inside = side[fit.decoy_images] & side[fit.decoy_captions]
+        decoy_images, decoy_captions = place[fit.decoy_images[inside]], place[fit.decoy_captions[inside]]
+        part = CrossFit(fit.image_of[rows], fit.group_of[rows], fit.fold[rows], decoy_images, decoy_captions)
+        evidence = combine(part, [Evidence(kind.pairs[rows], kind.decoys[inside]) for kind in kinds], rate)
+        spread = evidence.decoys.std() + 1e-9
+        pairs[rows] = (evidence.pairs - evidence.decoys.mean()) / spread
+        decoys[inside] = (evidence.decoys - evidence.decoys.mean()) / spread
+        used |= inside
+    return Evidence(pairs, decoys[used])
 
 
 def agreement_within(image_of: Ints, probability: Reals, seen: NDArray[np.bool_]) -> float:
-    """Return the correlation of each pair's probability with the mean of the others of its image; 0 without spread.
+    """Return the correlation of pairs' probabilities with the mean of the image's other pairs; 0 without spread.
 
-    Means over the training pairs and over the other pairs are taken away first, since their rates may differ.
+    The means over training pairs and over other pairs are subtracted first, since their rates may differ.
 
     Args:
         image_of: Image of each pair, (n,).
-        probability: (n,).
-        seen: Whether each is a training pair, (n,).
+        probability: Match probability of each pair, (n,).
+        seen: Whether each pair is a training pair, (n,).
     """
     image = np.unique(image_of, return_inverse=True)[1]
     others = np.bincount(image)[image] - 1
@@ -227,10 +234,10 @@ def agreement_within(image_of: Ints, probability: Reals, seen: NDArray[np.bool_]
         rows = side & (others > 0)
         if rows.any():
             both[:, rows] -= both[:, rows].mean(1, keepdims=True)
-    own, rest = both[:, others > 0]
-    if len(own) < 2 or min(own.std(), rest.std()) < 1e-6:
+    probabilities, means = both[:, others > 0]
+    if len(probabilities) < 2 or min(probabilities.std(), means.std()) < 1e-6:
         return 0.0
-    return float(np.corrcoef(own, rest)[0, 1])
+    return float(np.corrcoef(probabilities, means)[0, 1])
 
 
 def _leaked(judged: Judged) -> float:
@@ -240,11 +247,11 @@ def _leaked(judged: Judged) -> float:
 
 
 def _calibrated(evidence: Evidence, seen: NDArray[np.bool_], seed: int, resamples: int) -> tuple[Calibration, int]:
-    """Return the calibration, with separate rates where those of training pairs and others differ, and its groups."""
-    one = np.zeros(len(seen), np.int64)
+    """Return the calibration, and the group of the training pairs in it: 1 where they have a separate rate, else 0."""
+    single = np.zeros(len(seen), np.int64)
     if min(seen.sum(), (~seen).sum()) < GROUP:
-        return calibrate(evidence, one, seed, resamples), 0
-    apart = calibrate(evidence, seen.astype(np.int64), seed, max(resamples, FEWEST_RESAMPLES))
-    if apart.low[0] <= apart.high[1] and apart.low[1] <= apart.high[0]:
-        return calibrate(evidence, one, seed, resamples), 0
-    return apart, 1
+        return calibrate(evidence, single, seed, resamples), 0
+    separate = calibrate(evidence, seen.astype(np.int64), seed, max(resamples, FEWEST_RESAMPLES))
+    if separate.low[0] <= separate.high[1] and separate.low[1] <= separate.high[0]:
+        return calibrate(evidence, single, seed, resamples), 0
+    return separate, 1

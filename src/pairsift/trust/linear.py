@@ -1,4 +1,4 @@
-"""Ridge canonical correlation of frozen features, fitted on all folds but one in closed form."""
+"""Ridge canonical correlation of frozen features, fitted in closed form on all folds except one."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from pairsift.trust.crossfit import CrossFit, Vectors
 
 DIRECTIONS = 128
 RIDGE = 0.1  # share of the largest eigenvalue that is added to all
-FULL_RIDGE = 2000  # total weight of the pairs from which on the ridge falls with its root
-WIDEST = 320  # features are first reduced to this many principal components
-ROWS = 65_536  # whose products are summed at once
+FULL_RIDGE = 2000  # total weight of the pairs above which the ridge falls with the square root of the weight
+WIDEST = 320  # number of principal components to which features are first reduced
+ROWS = 65_536  # number of rows whose products are summed at once
 
 
 def principal(vectors: Vectors, width: int = WIDEST, most: int = 50_000) -> Vectors:
-    """Return centred vectors by their first principal components, (n, at most `width` and at most n).
+    """Project centred vectors onto their first principal components, (n, at most `width` and at most n).
+
+    Vectors of at most that width are only centred.
 
     Args:
-        vectors: (n, d).
+        vectors: The vectors, (n, d).
         width: Largest number of components.
-        most: Number of rows, evenly spaced, that the components are computed from at most.
+        most: From twice this number of rows on, the components are computed from a part of the rows, evenly spaced.
     """
     mean, width = vectors.mean(0), min(width, len(vectors))
     if vectors.shape[1] <= width:
@@ -36,24 +38,25 @@ def principal(vectors: Vectors, width: int = WIDEST, most: int = 50_000) -> Vect
 def linear_evidence(
     fit: CrossFit, images: Vectors, captions: Vectors, seed: int, trust: Reals | None = None
 ) -> Evidence:
-    """Contrast pairs by the cosine of canonical variates that were fitted without their fold.
+    """Return the evidence of pairs by the cosine of canonical variates that are fitted without the pair's fold.
 
-    With covariances C over the other folds and ridges r, a tenth of the largest eigenvalue and of many pairs less, the
-    singular vectors of (C_xx + r I)^-1/2 C_xy (C_yy + r I)^-1/2 give at most 128 directions for either side; every
-    direction counts by its canonical correlation. Pairs count in C as far as they are believed.
+    With covariances C over the other folds and ridges r, the singular vectors of
+    (C_xx + r I)^-1/2 C_xy (C_yy + r I)^-1/2 give at most 128 directions for each side. A ridge is a tenth of the
+    largest eigenvalue, and less for many pairs. Directions are weighted by their canonical correlations, and pairs in C
+    by the trust in them.
 
     Args:
         fit: The pairs, their folds and the decoys.
         images: Features of each pair's image, (n, d).
         captions: Features of each pair's caption, (n, e).
         seed: Seed of the references.
-        trust: How far each pair is believed, [0, 1], by what did not see each of the folds, (folds, n); None: wholly.
+        trust: Trust in each pair by models that did not see each of the folds, [0, 1], (folds, n); None for 1.
     """
     return contrast(fit, canonical_codes(fit, images, captions, trust), seed)
 
 
 def canonical_codes(fit: CrossFit, images: Vectors, captions: Vectors, trust: Reals | None = None) -> Codes:
-    """Return what gives a fold's pairs their canonical variates, as `contrast` takes it."""
+    """Return a function that gives the canonical variates of a fold's pairs, as an argument of `contrast`."""
     x, y = torch.from_numpy(images), torch.from_numpy(captions)
     parts = [torch.from_numpy(members) for members in fit.members()]
     weights = torch.from_numpy(np.ones((1, len(fit))) if trust is None else trust)  # one row holds for all folds
@@ -61,46 +64,58 @@ def canonical_codes(fit: CrossFit, images: Vectors, captions: Vectors, trust: Re
     models = [_canonical(_total(moments[fold % len(moments)], fold)) for fold in range(len(parts))]
 
     def codes(fold: int, members: np.ndarray) -> tuple[Tensor, Tensor]:
-        mean_x, mean_y, left, right = models[fold]
-        return _unit((x[members] - mean_x) @ left), _unit((y[members] - mean_y) @ right)
+        mean_x, mean_y, image_projection, caption_projection = models[fold]
+        return _unit((x[members] - mean_x) @ image_projection), _unit((y[members] - mean_y) @ caption_projection)
 
     return codes
 
 
 def _moments(x: Tensor, y: Tensor, weight: Tensor, members: Tensor) -> tuple[Tensor, ...]:
-    """Weight, weighted sums and weighted products of some pairs."""
-    found: tuple[Tensor, ...] = ()
+    """Return the weight, the weighted sums and the weighted products of some pairs."""
+    total: tuple[Tensor, ...] = ()
     for start in range(0, max(1, len(members)), ROWS):
         rows = members[start : start + ROWS]
-        left, right, counts = x[rows].double(), y[rows].double(), weight[rows, None]
-        one = (counts * left, counts * right)
-        now = (counts.sum(), one[0].sum(0), one[1].sum(0), one[0].T @ left, one[1].T @ right, one[0].T @ right)
-        found = tuple(map(torch.add, found, now)) if found else now
-    return found
+        images, captions, counts = x[rows].double(), y[rows].double(), weight[rows, None]
+        weighted = (counts * images, counts * captions)
+        part = (
+            counts.sum(),
+            weighted[0].sum(0),
+            weighted[1].sum(0),
+            weighted[0].T @ images,
+            weighted[1].T @ captions,
+            weighted[0].T @ captions,
+        )
+        total = tuple(map(torch.add, total, part)) if total else part
+    return total
 
 
 def _total(moments: list[tuple[Tensor, ...]], without: int) -> list[Tensor]:
-    """Moments over all folds but one; summed, since a difference would keep the rounding of what it takes away."""
+    """Return the moments over all folds except one.
+
+    They are sums over the other folds, since a difference would keep the rounding errors of the fold that is left out.
+    """
     others = moments[:without] + moments[without + 1 :]
     return [sum((part[kind] for part in others), torch.zeros_like(moments[without][kind])) for kind in range(6)]
 
 
 def _canonical(moments: list[Tensor]) -> tuple[Tensor, ...]:
-    """Means and projections of both sides from the moments of the pairs to learn from."""
+    """Return the means and the projections of both sides from the moments of the training pairs."""
     count, sum_x, sum_y, xx, yy, xy = moments
     count = count.clamp(min=1e-9)
     mean_x, mean_y = sum_x / count, sum_y / count
     ridge = float(RIDGE * (FULL_RIDGE / count.clamp(min=FULL_RIDGE)).sqrt())
-    left = _inverse_root(xx / count - torch.outer(mean_x, mean_x), ridge)
-    right = _inverse_root(yy / count - torch.outer(mean_y, mean_y), ridge)
-    u, correlation, v = torch.linalg.svd(left @ (xy / count - torch.outer(mean_x, mean_y)) @ right, full_matrices=False)
-    kept = correlation[:DIRECTIONS]
-    projections = left @ u[:, : len(kept)] * kept, right @ v[: len(kept)].T * kept
+    root_x = _inverse_root(xx / count - torch.outer(mean_x, mean_x), ridge)
+    root_y = _inverse_root(yy / count - torch.outer(mean_y, mean_y), ridge)
+    u, correlation, v = torch.linalg.svd(
+        root_x @ (xy / count - torch.outer(mean_x, mean_y)) @ root_y, full_matrices=False
+    )
+    weights = correlation[:DIRECTIONS]
+    projections = root_x @ u[:, : len(weights)] * weights, root_y @ v[: len(weights)].T * weights
     return tuple(part.float() for part in (mean_x, mean_y, *projections))
 
 
 def _inverse_root(covariance: Tensor, ridge: float) -> Tensor:
-    """(C + r I)^-1/2 with r this share of the largest eigenvalue of C."""
+    """Return (C + r I)^-1/2, where r is the share `ridge` of the largest eigenvalue of C."""
     values, vectors = torch.linalg.eigh(covariance)
     root: Tensor = (vectors / (values.clamp(min=0) + ridge * values[-1].clamp(min=1e-12)).sqrt()) @ vectors.T
     return root

@@ -15,13 +15,13 @@ from pairsift.errors import InputError
 
 @dataclass(frozen=True)
 class Mixture:
-    """Two Gaussians, ordered by mean.
+    """A mixture of two Gaussians, ordered by mean.
 
     Attributes:
         means: Ascending, (2,), on the scale of the fitted values.
         deviations: Standard deviations, (2,).
         weights: Shares of the two components, (2,); they sum to 1.
-        found: False where the values gave no second component to find; every pair then counts as of the low one.
+        found: Whether a second component was found; if not, every pair counts as part of the low component.
     """
 
     means: NDArray[np.float64]
@@ -30,12 +30,12 @@ class Mixture:
     found: bool = True
 
     def log_odds(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """log of (posterior of the low component / posterior of the high one), (n,), strictly falling with the value.
+        """Return log(posterior of the low component / posterior of the high component), (n,).
 
-        It has a meaning only where a second component was `found`.
+        It falls strictly with the value, and has a meaning only where a second component was `found`.
 
-        A wide component can win again in the far tail of a narrow one; beyond the means the log-odds therefore go on
-        as straight lines, with the slope they have there.
+        A wide component can have the larger posterior again in the far tail of a narrow component. Beyond the means,
+        the log-odds therefore continue as straight lines, with the slope at the mean.
         """
         x = np.asarray(values, np.float64)
         inside = np.clip(x, self.means[0], self.means[1])
@@ -45,24 +45,28 @@ class Mixture:
         return np.asarray(shares[0] - shares[1] + (high**2 - low**2) / 2 + slope * (x - inside))
 
     def low(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Posterior of the component with the smaller mean, in [0, 1], (n,), never rising with the value."""
+        """Return the posterior of the component with the smaller mean, in [0, 1], (n,), never rising with the value."""
         if not self.found:
             return np.ones(len(values))
         return np.exp(-np.logaddexp(0, -self.log_odds(values)))
 
 
 def fit_mixture(values: NDArray[np.floating], seed: int) -> Mixture:
-    """Fit by EM on values scaled to [0, 1], with NCR's settings (but seeded, 100 instead of 10 steps, tolerance 1e-3).
+    """Fit two Gaussians by EM to values scaled to [0, 1].
 
-    It stops early on purpose: at 80% noise the converged fit takes a few pairs, or nearly all, for the low component.
+    The settings are those of NCR, except for a seed, 100 instead of 10 steps, and a tolerance of 1e-3. The fit stops
+    early on purpose: at 80% noise, the converged fit assigns only a few pairs, or nearly all, to the low component.
 
     Args:
         values: One finite number per pair, (n,).
         seed: Seed of the initial k-means.
 
     Returns:
-        The mixture on the scale of `values`. Values without spread, fewer than 10 of them, or a fit whose components
-        coincide give one with `found` False.
+        The mixture on the scale of `values`. Its `found` is False for values without spread, for fewer than 10 values,
+        and where the fitted components coincide.
+
+    Raises:
+        InputError: A value is not finite.
     """
     x = np.asarray(values, np.float64)
     if not np.isfinite(x).all():
@@ -78,5 +82,5 @@ def fit_mixture(values: NDArray[np.floating], seed: int) -> Mixture:
     order = np.argsort(model.means_[:, 0])
     means, shares = model.means_[order, 0], model.weights_[order]
     deviations = np.sqrt(model.covariances_[order, 0, 0])
-    found = bool(means[1] - means[0] > 1e-3 and shares.min() > 1e-4)
-    return Mixture(means * span + low, deviations * span, shares, found)
+    distinct = bool(means[1] - means[0] > 1e-3 and shares.min() > 1e-4)
+    return Mixture(means * span + low, deviations * span, shares, distinct)

@@ -1,4 +1,4 @@
-"""Trust that moves slowly: averages over epochs, and the least of several indicators."""
+"""Slowly changing trust: averages over epochs, and the smallest of several indicators."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pairsift.arrays import Floats
 
 
 def moving_average(now: Floats, before: Floats, momentum: float) -> Floats:
-    """momentum now + (1 - momentum) before (GSC Eq. 10), (n,).
+    """Return momentum * now + (1 - momentum) * before (GSC Eq. 10), (n,).
 
     Args:
         now: This epoch's estimates, (n,).
         before: The averages up to the epoch before, (n,).
-        momentum: Share of the new estimates, [0, 1]; with 1 nothing is remembered.
+        momentum: Share of the new estimates, [0, 1]; with 1, earlier estimates have no influence.
     """
     return np.asarray(momentum * now + (1 - momentum) * before, np.float32)
 
 
 def least(*indicators: Floats) -> Floats:
-    """Return the smallest indicator of each pair, that of the strongest doubt (GSC Eq. 5), (n,)."""
+    """Return the smallest indicator of each pair, (n,), which expresses the strongest doubt (GSC Eq. 5)."""
     return np.asarray(np.minimum.reduce(indicators), np.float32)

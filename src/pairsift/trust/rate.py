@@ -1,4 +1,4 @@
-"""The share of mismatched pairs, and each pair's probability, from evidence beside that of known mismatches."""
+"""The share of mismatched pairs and each pair's match probability, from the evidence of pairs and of decoys."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from pairsift.trust.contrast import Evidence
 
 BINS = 400
 LOWEST, HIGHEST = 0.1, 0.6  # quantiles of the decoys between which the largest rate is sought
-MANY = 1000  # number of pairs of which the two estimates of the density weigh the same
-STEEPNESS = 0.5  # log(a - 1) that is likeliest beforehand, where a is the first number of the beta density
-WIDTH = 1.5  # deviation of the logit of b beforehand
-DROP = 1.353  # of the logarithm of the likelihood, at which a profile's interval holds nine of ten
-ERRORS = 1.645  # standard errors that one of twenty counts exceeds
-HALVINGS = 12  # of the range in which an end of a profile's interval lies
-TAIL = 0.05  # largest share of the matching pairs whose evidence is hardly better than that of mismatched ones
-TAIL_PRIOR = 2.0  # logarithm of how much likelier the largest tail is beforehand than none
+MANY = 1000  # number of pairs at which the two estimates of the probability have the same weight
+STEEPNESS = 0.5  # prior mean of log(a - 1), where a is the first parameter of the beta density
+WIDTH = 1.5  # prior standard deviation of the logit of b
+DROP = 1.353  # drop of the log-likelihood at the ends of a 90% profile interval
+ERRORS = 1.645  # number of standard errors that 5% of counts exceed
+HALVINGS = 12  # number of bisection steps for an end of a profile interval
+TAIL = 0.05  # largest share of matching pairs whose evidence is hardly better than that of mismatched pairs
+TAIL_PRIOR = 2.0  # log of the prior density of the largest tail divided by that of no tail
 BOUNDS = ((-8.0, 8.0), (-3.0, 5.0), (-6.0, 6.0), (0.0, TAIL))  # of rate's logit, log(a - 1), b's logit, and tail
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What evidence says of pairs, by groups of pairs that may differ in their rate.
+    """The rates and match probabilities by evidence, for groups of pairs that may differ in their rate.
 
     Attributes:
         rates: Share of mismatched pairs in each group, [0, 1], (groups,).
         low: Lower end of each rate's interval, (groups,).
         high: Upper end, (groups,).
         probability: Probability that each pair matches, [0, 1], (n,), never falling with the evidence in a group.
-        auroc: At which, by this model, the evidence tells matching from mismatched pairs, [0.5, 1].
+        auroc: AUROC with which the evidence separates matching from mismatched pairs, by this model, [0.5, 1].
     """
 
     rates: Reals
@@ -46,34 +46,34 @@ class Calibration:
 
 
 def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -> Calibration:
-    """Estimate rates and probabilities from the evidence of given pairs and of decoys.
+    """Estimate rates and match probabilities from the evidence of pairs and of decoys.
 
-    Evidence becomes u, the share of decoys below it. Mismatched pairs then have u uniform on [0, 1], as p-values have
-    under the null hypothesis. u of matching pairs is modelled by a rising density (a beta-uniform mixture with a tail):
+    Evidence is converted to u, the share of decoys with lower evidence. For mismatched pairs, u is uniform on [0, 1],
+    like a p-value under the null hypothesis. For matching pairs, u has a rising density (a beta-uniform mixture with a
+    tail):
 
         f(u) = rate + (1 - rate) h(u),    h(u) = (1 - t) Beta(u; a, b) + t * 2u,    a >= 1 >= b,    t <= 0.05.
 
-    a, b and t are those of greatest likelihood over all pairs; t is 0.05 where nothing speaks against it. A group's
-    rate is that of greatest likelihood too, or less: at most the smallest, over q from 0.1 to 0.6, of (share of the
-    group's pairs with u < q and one standard error) / q, which is the largest share of mismatches that the small u
-    leave room for. The probability is the posterior 1 - rate / f(u). Of many pairs a rising density without a form is
-    known better than this one, so the posterior by isotonic regression of pairs against decoys counts by
-    n / (n + 1000), this one's by the rest.
+    a, b and t maximise the likelihood over all pairs; t is 0.05 unless the pairs contradict it. A group's rate
+    maximises the likelihood too, but has an upper limit: the smallest value, over q from 0.1 to 0.6, of (share of the
+    group's pairs with u < q, plus one standard error) / q. A larger share of mismatches would need more pairs with
+    small u. The posterior 1 - rate / f(u) is the match probability. For many pairs, a rising density without a
+    parametric form is more accurate. The result is therefore a mean of two posteriors: that of isotonic regression of
+    pairs against decoys, with weight n / (n + 1000), and that of f, with the rest.
 
-    The interval of a rate holds the quantiles from 5% to 95% over resampled pairs, and every rate whose likelihood at
-    its best shape is at most exp(1.35) times smaller than the greatest (a profile likelihood, 90%) and that the small u
-    leave room for, within 1.645 standard errors. Resampling tells nothing where no pair looks mismatched; the
-    likelihood then still tells how many could have been missed.
+    The interval of a rate includes the 5% to 95% quantiles over resampled pairs. It also includes every rate whose
+    profile likelihood (with the best shape for this rate) is at most exp(1.35) times smaller than the greatest (90%),
+    as far as it is below the upper limit above, with 1.645 standard errors. Resampling shows no spread where no pair
+    looks mismatched; the likelihood then still shows how many mismatches could have been missed.
 
-    Where there are no decoys, or their evidence is all the same, nothing is known: every pair is believed, and the
-    interval of a rate is [0, 1].
+    Without decoys, or with equal evidence of all decoys, nothing is known: every probability is 1, and the interval of
+    every rate is [0, 1].
 
     Args:
-        evidence: Of the pairs, (n,), and of decoys.
-        group: Group of each pair, 0 and up, (n,); rates differ between groups, the model does not.
+        evidence: Evidence of the pairs, (n,), and of decoys.
+        group: Group of each pair, 0 and up, (n,); groups differ in their rate, but not in the density.
         seed: Seed of the resampling.
-        resamples: Number of resampled collections for the intervals; with 0 there are none, and they hold the rates
-            alone.
+        resamples: Number of resampled collections for the intervals; with 0, an interval holds only the rate.
     """
     groups = int(group.max(initial=0)) + 1
     if not len(evidence.decoys) or np.ptp(evidence.decoys) == 0:
@@ -81,30 +81,30 @@ def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -
     u = decoy_quantile(evidence)
     centres = (np.arange(BINS) + 0.5) / BINS
     bins = np.minimum((u * BINS).astype(np.int64), BINS - 1)
-    counts = np.stack([np.bincount(bins[group == one], minlength=BINS) for one in range(groups)])
+    counts = np.stack([np.bincount(bins[group == number], minlength=BINS) for number in range(groups)])
     shape = _shape(counts.sum(0), centres)
     rates = np.array([_rate(count, centres, shape) for count in counts])
     low, high = _interval(counts, centres, shape, rates, np.random.default_rng((seed, 11)), resamples)
     density = _density(np.clip(u, 0.5 / BINS, 1 - 0.5 / BINS), shape)
-    free = _rising(evidence, float(rates[group].mean()) if len(u) else 0.0)
-    share, own = len(u) / (len(u) + MANY), np.maximum(rates, 0.1 / max(1, len(u)))[group]
-    probability = share * _posterior(free, own) + (1 - share) * _posterior(density, own)
+    isotonic = _isotonic_ratio(evidence, float(rates[group].mean()) if len(u) else 0.0)
+    share, pair_rates = len(u) / (len(u) + MANY), np.maximum(rates, 0.1 / max(1, len(u)))[group]
+    probability = share * _posterior(isotonic, pair_rates) + (1 - share) * _posterior(density, pair_rates)
     return Calibration(rates, low, high, probability, _auroc(shape))
 
 
 def decoy_quantile(evidence: Evidence) -> Reals:
     """Return the share of decoys whose evidence is no higher than each pair's, in (0, 1), (n,)."""
-    known = np.sort(evidence.decoys)
-    return np.asarray((np.searchsorted(known, evidence.pairs, side="right") + 0.5) / (len(known) + 1))
+    decoys = np.sort(evidence.decoys)
+    return np.asarray((np.searchsorted(decoys, evidence.pairs, side="right") + 0.5) / (len(decoys) + 1))
 
 
 def largest_rate(counts: NDArray[np.int64], errors: float = 1.0, variance: float = 0.0) -> float:
-    """Return the largest share of uniform values that these counts leave room for, [0, 1].
+    """Return the largest share of uniform values that is compatible with these counts, [0, 1].
 
     Args:
-        counts: Values in equal bins of [0, 1], (bins,).
-        errors: Number of standard errors that are added.
-        variance: Added to that of a count; with 1 also counts of 0 leave some room.
+        counts: Number of values in equal bins of [0, 1], (bins,).
+        errors: Number of standard errors that are added to a count.
+        variance: Variance that is added to that of a count; with 1, a count of 0 also has a standard error.
     """
     total = max(1, int(counts.sum()))
     edges = np.arange(int(LOWEST * len(counts)), int(HIGHEST * len(counts)) + 1, max(1, len(counts) // 20))
@@ -114,29 +114,32 @@ def largest_rate(counts: NDArray[np.int64], errors: float = 1.0, variance: float
 
 
 def _density(u: Reals, shape: Reals) -> Reals:
-    """h(u)."""
+    """Return h(u), the density of u for matching pairs."""
     a, b, tail = shape
     return np.asarray((1 - tail) * np.exp((a - 1) * np.log(u) + (b - 1) * np.log1p(-u) - betaln(a, b)) + tail * 2 * u)
 
 
-def _shape(counts: NDArray[np.int64], centres: Reals, near: Reals | None = None) -> Reals:
-    """Return a, b and t of greatest likelihood, with a weak prior at a = 2.6, b = 0.5 and the largest t, (3,)."""
-    if near is None:
+def _shape(counts: NDArray[np.int64], centres: Reals, start_shape: Reals | None = None) -> Reals:
+    """Return a, b and t of greatest likelihood, (3,), with a weak prior at a = 2.6, b = 0.5 and the largest t.
+
+    The search starts from `start_shape`, by default from several standard shapes.
+    """
+    if start_shape is None:
         starts = [np.array([start, STEEPNESS, 0.0, TAIL]) for start in (-3.0, -0.5, 1.0)]
     else:
-        starts = [_theta(expit(-1.0), near)]
-    found = [minimize(_misfit, start, (counts, centres), "L-BFGS-B", jac=True, bounds=BOUNDS) for start in starts]
-    return _shaped(min(found, key=lambda one: float(one.fun)).x)
+        starts = [_theta(expit(-1.0), start_shape)]
+    fits = [minimize(_misfit, start, (counts, centres), "L-BFGS-B", jac=True, bounds=BOUNDS) for start in starts]
+    return _shaped(min(fits, key=lambda fit: float(fit.fun)).x)
 
 
 def _misfit(theta: Reals, counts: NDArray[np.int64], centres: Reals) -> tuple[float, Reals]:
-    """Negative logarithm of likelihood and prior, and its slope, in the four numbers that `BOUNDS` holds."""
+    """Return the negative logarithm of likelihood times prior, and its gradient, in the four parameters of `BOUNDS`."""
     rate, shape, log_u, log_v = expit(theta[0]), _shaped(theta), np.log(centres), np.log1p(-centres)
     a, b, tail = shape
     density = _density(centres, shape)
     beta = _density(centres, np.array([a, b, 0.0]))
-    whole = rate + (1 - rate) * density
-    weight = counts / whole
+    mixture = rate + (1 - rate) * density
+    weight = counts / mixture
     by_a, by_b = log_u + digamma(a + b) - digamma(a), log_v + digamma(a + b) - digamma(b)
     slope = [
         rate * (1 - rate) * (1 - density) @ weight,
@@ -146,7 +149,7 @@ def _misfit(theta: Reals, counts: NDArray[np.int64], centres: Reals) -> tuple[fl
     ]
     prior = np.array([0.0, theta[1] - STEEPNESS, theta[2] / WIDTH**2, -TAIL_PRIOR / TAIL])
     value = (theta[1] - STEEPNESS) ** 2 / 2 + (theta[2] / WIDTH) ** 2 / 2 - TAIL_PRIOR * tail / TAIL
-    return float(value - (counts * np.log(whole)).sum()), prior - np.array(slope)
+    return float(value - (counts * np.log(mixture)).sum()), prior - np.array(slope)
 
 
 def _interval(
@@ -157,29 +160,29 @@ def _interval(
     rng: np.random.Generator,
     resamples: int,
 ) -> tuple[Reals, Reals]:
-    """Return the wider of two intervals, of resampled and of likely rates; the rate alone without resamples."""
+    """Return the interval that covers resampled rates and likely rates; without resamples, only the rate."""
     if not resamples:
         return rates, rates
-    drawn = np.empty((resamples, len(rates)))
+    resampled = np.empty((resamples, len(rates)))
     for sample in range(resamples):
-        again = np.stack([rng.multinomial(count.sum(), count / max(1, count.sum())) for count in counts])
-        moved = _shape(again.sum(0), centres, shape)
-        drawn[sample] = [_rate(count, centres, moved) for count in again]
-    low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
+        sample_counts = np.stack([rng.multinomial(count.sum(), count / max(1, count.sum())) for count in counts])
+        sample_shape = _shape(sample_counts.sum(0), centres, shape)
+        resampled[sample] = [_rate(count, centres, sample_shape) for count in sample_counts]
+    low, high = np.quantile(resampled, [0.05, 0.95], axis=0)
     likely = np.array([_profile(count, centres, shape, rate) for count, rate in zip(counts, rates, strict=True)])
     return np.minimum(rates, np.minimum(low, likely[:, 0])), np.maximum(rates, np.maximum(high, likely[:, 1]))
 
 
 def _profile(counts: NDArray[np.int64], centres: Reals, shape: Reals, rate: float) -> tuple[float, float]:
-    """Return the ends of the rates whose profile likelihood is near the greatest, at most the largest possible rate."""
+    """Return the ends of the profile-likelihood interval of the rate, the upper end at most `largest_rate`."""
     start = _theta(rate, shape)
 
-    def misfit(place: float) -> float:
-        def at(theta: Reals) -> tuple[float, Reals]:
-            value, slope = _misfit(np.array([place, *theta]), counts, centres)
+    def misfit(rate_logit: float) -> float:
+        def conditional(theta: Reals) -> tuple[float, Reals]:
+            value, slope = _misfit(np.array([rate_logit, *theta]), counts, centres)
             return value, slope[1:]
 
-        return float(minimize(at, start[1:], jac=True, method="L-BFGS-B", bounds=BOUNDS[1:]).fun)
+        return float(minimize(conditional, start[1:], jac=True, method="L-BFGS-B", bounds=BOUNDS[1:]).fun)
 
     best = minimize(_misfit, start, (counts, centres), "L-BFGS-B", jac=True, bounds=BOUNDS)
     ends = []
@@ -193,12 +196,13 @@ def _profile(counts: NDArray[np.int64], centres: Reals, shape: Reals, rate: floa
 
 
 def _theta(rate: float, shape: Reals) -> Reals:
-    """Logit of the rate, log(a - 1), logit of b and tail, within their bounds, (4,)."""
+    """Return the logit of the rate, log(a - 1), the logit of b and the tail, within their bounds, (4,)."""
     theta = np.array([logit(rate), np.log(max(shape[0] - 1, 1e-9)), logit(shape[1]), shape[2]])
     return np.asarray(np.clip(theta, *np.transpose(BOUNDS)))
 
 
 def _shaped(theta: Reals) -> Reals:
+    """Return a, b and t of the parameters from `_theta`, (3,)."""
     return np.array([1 + np.exp(theta[1]), expit(theta[2]), theta[3]])
 
 
@@ -212,26 +216,29 @@ def _rate(counts: NDArray[np.int64], centres: Reals, shape: Reals, steps: int = 
     return min(rate, largest_rate(counts))
 
 
-def _rising(evidence: Evidence, rate: float) -> Reals:
-    """Density of matching pairs over that of decoys at each pair, at least 0, never falling with the evidence, (n,)."""
+def _isotonic_ratio(evidence: Evidence, rate: float) -> Reals:
+    """Return the ratio of the density of matching pairs to that of decoys at each pair, by isotonic regression, (n,).
+
+    It is at least 0 and never falls with the evidence.
+    """
     pairs, decoys = len(evidence.pairs), len(evidence.decoys)
     values = np.concatenate([evidence.pairs, evidence.decoys])
     order = np.argsort(values, kind="stable")
     label = np.concatenate([np.ones(pairs), np.zeros(decoys)])
     weight = np.concatenate([np.full(pairs, 1 / max(1, pairs)), np.full(decoys, 1 / max(1, decoys))])
-    given = np.empty(len(values))
-    given[order] = isotonic_regression(label[order], sample_weight=weight[order])
-    ratio = given[:pairs] / np.maximum(1 - given[:pairs], 1e-6)
+    fitted = np.empty(len(values))
+    fitted[order] = isotonic_regression(label[order], sample_weight=weight[order])
+    ratio = fitted[:pairs] / np.maximum(1 - fitted[:pairs], 1e-6)
     return np.asarray(np.maximum(ratio - rate, 0) / max(1 - rate, 1e-6))
 
 
 def _posterior(ratio: Reals, rate: Reals) -> Reals:
-    """Probability of a match from the density of matching pairs over that of mismatched ones, (n,)."""
+    """Return the match probability from the ratio of the densities of matching and of mismatched pairs, (n,)."""
     matched = (1 - rate) * ratio
     return np.asarray(matched / np.maximum(matched + rate, 1e-12))
 
 
 def _auroc(shape: Reals) -> float:
-    """Mean of h: the probability that a matching pair's u exceeds a uniform one."""
+    """Return the mean of h, the probability that a matching pair's u exceeds a uniform value."""
     a, b, tail = shape
     return float((1 - tail) * a / (a + b) + tail * 2 / 3)
