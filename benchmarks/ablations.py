@@ -134,13 +134,13 @@ def trained(config: Config, prepared: Prepared, folder: Path, prior: Prior, like
     return {
         "rsum": test["ensemble"]["rsum"],
         "rsum_single": statistics.mean(networks),
-        "dev_rsum": trainer.at.best_rsum,
+        "dev_rsum": trainer.position.best_rsum,
         "recall": test["ensemble"],
         "trust_auroc": trust_auroc(config.method),
         "own_caption": own_caption(config.method, prepared.pairs),
         "facts": config.method.facts(),
         "epochs": len(trainer.log),
-        "best_epoch": trainer.at.best_epoch,
+        "best_epoch": trainer.position.best_epoch,
         "seconds": round(time.monotonic() - began, 1),
     }
 

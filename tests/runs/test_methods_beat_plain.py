@@ -32,7 +32,7 @@ def best(tmp_path_factory):
         parts = config.method, config.loss, config.train
         trainer = Trainer(Job(made.pairs, made.features, matcher_factory(config, made), *parts, folder, progress=False))
         trainer.run()
-        return trainer.at.best_rsum
+        return trainer.position.best_rsum
 
     return train
 

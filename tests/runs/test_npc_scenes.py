@@ -44,7 +44,7 @@ def best(place: Path, method: str, seed: int) -> float:
     parts = made.pairs, made.features, matcher_factory(config, made), config.method, config.loss
     trainer = Trainer(Job(*parts, config.train, folder, progress=False))
     trainer.run()
-    return trainer.at.best_rsum
+    return trainer.position.best_rsum
 
 
 def test_npc_beats_plain_on_scenes_with_three_in_five_captions_wrong(place):

@@ -51,6 +51,6 @@ def test_the_next_batch_is_gathered_while_one_is_worked_on(tmp_path, work):
     else:
         clean = job.method.setting.ids
         put(job.method, subset=lambda name, network: clean)
-        trainer.at.sums = [{}]
+        trainer.position.sums = [{}]
         trainer._train(0, 0, trainer.phases[0])
     assert waited == list(range(batches))

@@ -17,7 +17,7 @@ WEIGHTS = {"summed": (0.5, "sum"), "averaged": (3.0, "mean"), "shown": (0.0, "me
 def trainer_of(folder, max_norm: float) -> Trainer:
     job = make_job(folder, "npc", n_images=20)
     trainer = Trainer(replace(job, options=job.options.replaced(max_norm=max_norm)))
-    trainer.at.sums = [{}, {}]
+    trainer.position.sums = [{}, {}]
     return trainer
 
 
@@ -70,7 +70,7 @@ def test_the_log_sums_up_the_terms_as_reduced_and_without_their_weights(tmp_path
         for term, reduce in zip(terms, (np.sum, np.mean, np.mean), strict=True):
             expected[term.name] += float(reduce(term.values.detach().numpy()))
         trainer._descend(1, terms)
-    assert trainer.at.sums == [{}, pytest.approx({**expected, "steps": 3}, rel=1e-4)]
+    assert trainer.position.sums == [{}, pytest.approx({**expected, "steps": 3}, rel=1e-4)]
 
 
 @pytest.mark.parametrize("max_norm", [0.0, 0.25])

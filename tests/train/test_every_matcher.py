@@ -74,7 +74,7 @@ def test_every_matcher_trains_with_every_method(tmp_path: Path, matcher: str, me
     before = {name: value.clone() for name, value in trainer.networks[0].named_parameters()}
     trainer.run()
     assert len(trainer.log) == len(trainer.phases) >= 2
-    assert trainer.at.best_rsum > 0
+    assert trainer.position.best_rsum > 0
     after = dict(trainer.networks[0].named_parameters())
     assert all(value.isfinite().all() for value in after.values())
     moved = sum(not torch.equal(after[name], value) for name, value in before.items())
@@ -114,7 +114,7 @@ def test_matchers_learn_what_images_show(tmp_path: Path, matcher: str) -> None:
     trainer = Trainer(job(tmp_path, matcher, "plain", epochs=8, noise=0.0, n_images=250))
     trainer.run()
     chance = 100 * (1 + 5 + 10) * (1 / 50 + 1 / 50)  # fifty dev images, two captions each
-    assert trainer.at.best_rsum > 1.7 * chance
+    assert trainer.position.best_rsum > 1.7 * chance
 
 
 @pytest.mark.parametrize(("matcher", "method"), [("sgr", "ncr"), ("vse", "ncr"), ("sgr", "gsc"), ("scan", "gsc")])

@@ -153,7 +153,7 @@ def test_the_best_epoch_by_dev_is_what_remains(tmp_path):
     dev = evaluate([n.matcher for n in trainer.networks], job.features, job.pairs, "dev")["ensemble"]["rsum"]
     competing = [line["dev"]["rsum"] for line in trainer.log if line["phase"] == "all"]
     assert dev == pytest.approx(max(competing), abs=1e-9)
-    assert trainer.log[trainer.at.best_epoch]["dev"]["rsum"] == pytest.approx(dev)
+    assert trainer.log[trainer.position.best_epoch]["dev"]["rsum"] == pytest.approx(dev)
 
 
 def test_only_epochs_of_the_phase_that_competes_can_be_the_best(tmp_path, monkeypatch):
@@ -162,7 +162,7 @@ def test_only_epochs_of_the_phase_that_competes_can_be_the_best(tmp_path, monkey
     recalls = iter([500.0, 400.0, 100.0, 90.0])
     monkeypatch.setattr(Trainer, "_recall", lambda self: {"rsum": next(recalls)})
     trainer.run()
-    assert (trainer.at.best_epoch, trainer.at.best_rsum) == (2, 100.0)
+    assert (trainer.position.best_epoch, trainer.position.best_rsum) == (2, 100.0)
 
 
 def test_where_no_phase_competes_the_last_one_does():

@@ -30,7 +30,7 @@ class Mortal(Trainer):
         if len(self.taken) == self.dies_at:
             raise CutShortError
         super()._descend(k, terms)
-        self.taken.append((self.at.epoch, k))
+        self.taken.append((self.position.epoch, k))
         self._saved = float("-inf") if len(self.taken) + 1 == self.dies_at else self._saved
 
 

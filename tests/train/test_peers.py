@@ -173,7 +173,7 @@ def test_pairs_train_as_the_peer_divides_them_and_every_clean_one_once_an_epoch(
 
     def stepped(networks, k, batches, phase):
         for subset, batch in batches.items():
-            trained.setdefault((trainer.at.epoch, k, subset), []).extend(batch.ids.tolist())
+            trained.setdefault((trainer.position.epoch, k, subset), []).extend(batch.ids.tolist())
         return step(networks, k, batches, phase)
 
     put(method, update=updated, step=stepped)

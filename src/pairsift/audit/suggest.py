@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from pairsift.arrays import Ints, Reals
-from pairsift.retrieve.codes import Block, Gallery
+from pairsift.retrieve.codes import Gallery, Similarities
 
 CHUNK = 256  # images or captions in a block
 FITS = 0.1  # quantile of the believed pairs' evidence that a suggestion must reach
@@ -124,7 +124,7 @@ def _sampled_sums(gallery: Gallery, owner: Ints, images: Ints, captions: Ints) -
     return _Sums(pairs, np.logaddexp(pairs, rows[owner]), rows, columns, coarse)
 
 
-def _columns(block: Callable[[Ints], Block], images: Ints, scale: float) -> Reals:
+def _columns(block: Callable[[Ints], Similarities], images: Ints, scale: float) -> Reals:
     """Return the log-sum-exp over these images for each caption, (n_texts,)."""
     parts = [(torch.from_numpy(block(chunk)) * scale).logsumexp(0).double().numpy() for chunk in _chunks(images)]
     return np.asarray(np.logaddexp.reduce(parts), np.float64)

@@ -19,7 +19,7 @@ from pairsift.retrieve.search import top
 
 KEPT_BYTES = 3 * 2**28  # limit of the tokens that all networks together keep
 
-Block = NDArray[np.float32]
+Similarities = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Gallery:
         """Return the mean inverse temperature of the networks."""
         return float(np.mean([matcher.scale().item() for matcher in self.matchers]))
 
-    def views(self, rows: Ints) -> Block:
+    def views(self, rows: Ints) -> Similarities:
         """Return the similarity of these images with all captions per network, (n_networks, len(rows), n_texts)."""
         similarities = np.empty((len(self.matchers), len(rows), len(self.texts[0])), np.float32)
         for view, matcher, images, texts in zip(similarities, self.matchers, self.images, self.texts, strict=True):
@@ -76,16 +76,16 @@ class Gallery:
                     view[:, places] = matcher.similarity(image_codes, codes).float().cpu().numpy()
         return similarities
 
-    def block(self, rows: Ints) -> Block:
+    def block(self, rows: Ints) -> Similarities:
         """Return the mean similarity of these images with all captions, (len(rows), n_texts)."""
         return np.asarray(self.views(rows).mean(0), np.float32)
 
-    def ensemble_and_views(self, rows: Ints) -> Block:
+    def ensemble_and_views(self, rows: Ints) -> Similarities:
         """Return the result of `block` followed by that of `views`, (1 + n_networks, len(rows), n_texts)."""
         views = self.views(rows)
         return np.concatenate([views.mean(0, keepdims=True), views])
 
-    def coarse(self, rows: Ints | slice, captions: slice = slice(None)) -> Block:
+    def coarse(self, rows: Ints | slice, captions: slice = slice(None)) -> Similarities:
         """Return the mean inner product of the global vectors of these images and captions, (len(rows), len(captions)).
 
         It equals `block` where the matchers factorise.
@@ -95,7 +95,7 @@ class Gallery:
         parts = [products(images.vectors[index], texts.vectors[captions]) for images, texts in sides]
         return np.asarray((torch.stack(parts).sum(0) / len(parts)).cpu().numpy(), np.float32)
 
-    def pairs(self, rows: Ints, places: Ints) -> Block:
+    def pairs(self, rows: Ints, places: Ints) -> Similarities:
         """Return the mean similarity of each of these images with the caption at the same position, (n,)."""
         order = np.lexsort((places, rows))  # by image, then by caption
         longest = np.maximum(self.images[0].lengths[rows], self.texts[0].lengths[places])[order]
@@ -109,7 +109,7 @@ class Gallery:
         return np.asarray(similarities.mean(0), np.float32)
 
 
-def find_images(gallery: Gallery, k: int, candidates: int = 200) -> tuple[Ints, Block]:
+def find_images(gallery: Gallery, k: int, candidates: int = 200) -> tuple[Ints, Similarities]:
     """Return the `k` images most similar to the only caption of a gallery, best first.
 
     Images with equal scores are ordered by ascending index. Where the matchers do not factorise, the global vectors
@@ -128,7 +128,7 @@ def find_images(gallery: Gallery, k: int, candidates: int = 200) -> tuple[Ints, 
     return rows, np.asarray(scores, np.float32)
 
 
-def _side_by_side(banks: Sequence[Bank]) -> Block:
+def _side_by_side(banks: Sequence[Bank]) -> Similarities:
     """Return vectors whose inner product is the mean of the inner products of the networks, (n, n_networks * d)."""
     vectors = torch.cat([bank.vectors for bank in banks], 1) / len(banks) ** 0.5
     return np.asarray(vectors.cpu().numpy(), np.float32)

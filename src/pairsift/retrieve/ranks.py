@@ -18,7 +18,7 @@ from pairsift.arrays import Ints
 from pairsift.errors import InputError
 
 FloatArray = NDArray[np.floating[Any]]
-Block = Callable[[Ints], FloatArray]
+SimilarityRows = Callable[[Ints], FloatArray]
 
 KEPT_BYTES = 2**26  # scores kept from the first pass, so that small sets are computed only once
 
@@ -36,12 +36,12 @@ class Ranks:
     t2i: Ints
 
 
-def ranks(block: Block, image_of: Ints, n_images: int, chunk: int = 256) -> Ranks:
+def ranks(block: SimilarityRows, image_of: Ints, n_images: int, chunk: int = 256) -> Ranks:
     """Return the result of `ranks_by_view` for a single view; `block` returns (len(rows), n_texts)."""
     return ranks_by_view(lambda rows: np.asarray(block(rows))[None], image_of, n_images, chunk)[0]
 
 
-def ranks_by_view(block: Block, image_of: Ints, n_images: int, chunk: int = 256) -> list[Ranks]:
+def ranks_by_view(block: SimilarityRows, image_of: Ints, n_images: int, chunk: int = 256) -> list[Ranks]:
     """Return the exact ranks for both directions, image to text and text to image, in several views.
 
     Another item with an equal score ranks ahead of the correct one. Ties between captions of the same image do not
@@ -181,7 +181,7 @@ def _image_ranks(scores: FloatArray, correct: FloatArray, captions: Ints, row: I
     return np.where(np.bincount(row, minlength=len(scores)) > 0, ahead, -1)
 
 
-def _scores(block: Block, rows: Ints, n_texts: int) -> FloatArray:
+def _scores(block: SimilarityRows, rows: Ints, n_texts: int) -> FloatArray:
     scores = np.asarray(block(rows))
     if scores.ndim != 3 or scores.shape[1:] != (len(rows), n_texts):
         raise ValueError(f"a block of {len(rows)} images and {n_texts} captions has shape {scores.shape[1:]}")

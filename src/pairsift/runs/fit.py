@@ -132,9 +132,9 @@ def fit_config(config: Config, resume: bool = False, overwrite: bool = False, pr
     matchers = [network.matcher for network in trainer.networks]
     with mixed(trainer.device, options):
         recall = {name: evaluate(matchers, prepared.features, prepared.pairs, name) for name in ("test", "dev")}
-    facts = {"best": {"epoch": trainer.at.best_epoch, "dev_rsum": trainer.at.best_rsum}}
+    facts = {"best": {"epoch": trainer.position.best_epoch, "dev_rsum": trainer.position.best_rsum}}
     seconds = {"encode": round(after_encoding - start, 1), "evidence": round(after_evidence - after_encoding, 1)}
-    seconds["train"] = round(trainer.at.seconds, 1)
+    seconds["train"] = round(trainer.position.seconds, 1)
     write_json(folder / METRICS, {**recall, **facts, **facts_of(config, prepared), "seconds": seconds})
     run = Run(folder, prepared, progress)
     run.audit(belief)

@@ -82,7 +82,7 @@ class Trainer:
             for network in self.networks
         ]
         self.gather = Gatherer(job.features, job.pairs.image_of, self.device, job.likeness)
-        self.at = Position()
+        self.position = Position()
         self.log: list[dict[str, object]] = []
         self._saved = time.monotonic()
         job.method.begin(self._setting())
@@ -127,16 +127,16 @@ class Trainer:
         """Train to the end, from the start or from the folder's checkpoint."""
         if resume and (self.job.folder / CHECKPOINT).exists():
             self._load()
-        epochs = range(self.at.epoch, len(self.phases))
+        epochs = range(self.position.epoch, len(self.phases))
         for epoch in epochs:
             began = time.monotonic()
             phase = self.phases[epoch]
-            fresh = self.at.network == 0 and self.at.step == 0
+            fresh = self.position.network == 0 and self.position.step == 0
             if fresh:
-                self.at.sums = [{} for _ in self.networks]
+                self.position.sums = [{} for _ in self.networks]
                 if phase.observe:
                     self._observe(epoch)
-            seen = sum(self._train(epoch, k, phase) for k in range(self.at.network, len(self.networks)))
+            seen = sum(self._train(epoch, k, phase) for k in range(self.position.network, len(self.networks)))
             self._finish(epoch, phase, seen, time.monotonic() - began)
         if not self.phases:
             self._keep_if_best(self._recall(), -1)
@@ -170,32 +170,32 @@ class Trainer:
     def _train(self, epoch: int, k: int, phase: Phase) -> int:
         """Train one network for the rest of an epoch, and return the number of pairs that it saw."""
         options, method, network = self.job.options, self.job.method, self.networks[k]
-        if self.at.step == 0:
+        if self.position.step == 0:
             torch.manual_seed(seed_of(options.seed, 2, epoch, k))
         plan = steps(method, phase, k, method.setting.batch_size, (options.seed, 4, epoch))
         warmup = sum(phase.warm for phase in self.phases)
         whole = len(cut(method.setting.ids, method.setting.batch_size))
         title = f"epoch {epoch + 1}/{len(self.phases)} {phase.name}, network {k}"
-        left = sum(len(ids) for wanted in plan[self.at.step :] for ids in wanted.values())
+        left = sum(len(ids) for wanted in plan[self.position.step :] for ids in wanted.values())
         network.train()
 
         def gather(wanted: dict[str, Ints]) -> dict[str, Batch]:
             return {name: self.gather(request) for name, request in method.requests(wanted, k).items()}
 
         with progress(left, title, "pairs", self.job.progress) as count:
-            for batches in prefetched(gather, plan[self.at.step :]):
-                part = self.at.step / len(plan)
+            for batches in prefetched(gather, plan[self.position.step :]):
+                part = self.position.step / len(plan)
                 rate = learning_rate(options, epoch, part, len(self.phases), warmup, whole)
                 for group in self.optimizers[k].param_groups:
                     group["lr"] = rate * group["speed"]
                 with mixed(self.device, options, training=True):
                     terms = method.step(self.networks, k, batches, phase)
                 self._descend(k, terms)
-                count(sum(map(len, plan[self.at.step].values())))
-                self.at.step += 1
+                count(sum(map(len, plan[self.position.step].values())))
+                self.position.step += 1
                 if time.monotonic() - self._saved > 60 * options.checkpoint_minutes:
                     self.save()
-        self.at.network, self.at.step = k + 1, 0
+        self.position.network, self.position.step = k + 1, 0
         return left
 
     def _descend(self, k: int, terms: Sequence[Term]) -> None:
@@ -208,11 +208,11 @@ class Trainer:
         if self.job.options.max_norm:
             torch.nn.utils.clip_grad_norm_(network.parameters(), self.job.options.max_norm)
         optimizer.step()
-        sums = self.at.sums[k]
+        sums = self.position.sums[k]
         for name, value in parts.items():
             now = float(value.detach())
             if not isfinite(now):
-                place = f"step {self.at.step + 1} of epoch {self.at.epoch + 1}, network {k}"
+                place = f"step {self.position.step + 1} of epoch {self.position.epoch + 1}, network {k}"
                 raise InputError(
                     f"training diverged: the loss {name} is {now} in {place}; lr is {self.job.options.lr}, try less"
                 )
@@ -227,7 +227,7 @@ class Trainer:
             self._keep_if_best(dev, epoch)
         losses = {
             f"network_{k}": {name: value / sums["steps"] for name, value in sums.items() if name != "steps"}
-            for k, sums in enumerate(self.at.sums)
+            for k, sums in enumerate(self.position.sums)
         }
         line: dict[str, object] = {
             "event": "epoch",
@@ -246,8 +246,8 @@ class Trainer:
         if self.job.progress:
             done = f"epoch {epoch + 1}/{len(self.phases)} {phase.name}: dev rSum {rsum:.1f}, {seconds:.1f} s"
             tqdm.write(done, file=sys.stderr)
-        self.at.seconds += seconds
-        self.at.epoch, self.at.network = epoch + 1, 0
+        self.position.seconds += seconds
+        self.position.epoch, self.position.network = epoch + 1, 0
         self.save()
 
     def _recall(self) -> dict[str, float]:
@@ -258,9 +258,9 @@ class Trainer:
 
     def _keep_if_best(self, dev: Mapping[str, float], epoch: int) -> None:
         """Write the weights where their recall on dev is the best so far; epoch -1 is before all training."""
-        if dev["rsum"] <= self.at.best_rsum:
+        if dev["rsum"] <= self.position.best_rsum:
             return
-        self.at.best_rsum, self.at.best_epoch = dev["rsum"], epoch
+        self.position.best_rsum, self.position.best_epoch = dev["rsum"], epoch
         weights: dict[str, Tensor] = {}
         for k, network in enumerate(self.networks):
             weights |= {f"{k}/{name}": value for name, value in network.state_dict().items()}
@@ -272,7 +272,7 @@ class Trainer:
         tensors["rng"] = torch.get_rng_state()
         if self.device.type == "cuda":
             tensors["rng_cuda"] = torch.cuda.get_rng_state(self.device)
-        write_tensors(self.job.folder / CHECKPOINT, tensors, {"position": asdict(self.at), "log": self.log})
+        write_tensors(self.job.folder / CHECKPOINT, tensors, {"position": asdict(self.position), "log": self.log})
         self._write_log()
         self._saved = time.monotonic()
 
@@ -283,7 +283,7 @@ class Trainer:
         """Restore everything from the checkpoint."""
         tensors, facts = read_tensors(self.job.folder / CHECKPOINT)
         self.job.method.resume(unpack(tensors, self.networks, self.optimizers))
-        self.at = Position(**facts["position"])  # type: ignore[arg-type]
+        self.position = Position(**facts["position"])  # type: ignore[arg-type]
         self.log = list(facts["log"])  # type: ignore[call-overload]
         self._write_log()  # a kill may have come between the checkpoint and its log
         torch.set_rng_state(tensors["rng"])
