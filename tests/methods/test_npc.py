@@ -134,6 +134,9 @@ def test_a_step_is_equations_6_to_11(ranking, losses, share, clip, momentum):
 
     terms = {term.name: term for term in stepped(method, network)}
     assert terms["weight"].values.tolist() == pytest.approx(weights, rel=1e-6)
+    others = [i for i in range(len(IMAGE_OF)) if i not in IDS]
+    assert method.state["weight"][0, IDS].tolist() == pytest.approx(weights, rel=1e-6)
+    assert others and (method.state["weight"][0, others] == 1).all()
     expected = [w * share * (a + b) for w, a, b in zip(weights, *losses(network, IDS), strict=True)]
     assert terms["correspondence"].values.tolist() == pytest.approx(expected, rel=1e-6)  # Eq. 9
     for side, values in zip(("by_image", "by_text"), before, strict=True):
@@ -170,6 +173,7 @@ def test_each_part_can_be_left_out(weigh, bank_weight):
     names = [term.name for term in stepped(method, network, lambda ids: gathered.append(list(ids)) or batch_of(ids))]
     bank = ["by_image", "by_text"] if bank_weight else []
     assert names == ["correspondence", *bank, *(["weight"] if weigh else [])]
+    assert ("weight" in method.state) == weigh
     assert gathered == [IDS, *([[1, 2, 7, 8]] if weigh or bank_weight else [])]
 
 

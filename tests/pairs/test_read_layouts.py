@@ -148,5 +148,5 @@ def test_karpathy(tmp_path, filepath):
 
 
 def test_registry_names():
-    assert list(READERS) == ["table", "folder", "flickr8k", "coco", "karpathy", "precomp", "now"]
+    assert list(READERS) == ["table", "folder", "flickr8k", "coco", "karpathy", "nuswide", "precomp", "now"]
     assert all(callable(reader) for reader in READERS.values())

@@ -7,7 +7,7 @@ import pyarrow.parquet
 import pytest
 
 from pairsift.loss.ranking import InfoNCE
-from pairsift.methods import NCR, NPC, PC2, PCSR, Plain
+from pairsift.methods import GSC, NCR, NPC, PC2, PCSR, Plain
 from pairsift.steps import Setting
 from pairsift.train.record import BINS, epoch_summary, write_state
 
@@ -84,3 +84,31 @@ def test_the_classes_in_use_are_counted_over_training_images():
     few.begin(Setting(IDS[:2], IMAGE_OF, 4, None, InfoNCE(), 0, 2))  # pairs of the images 0 and 1 alone
     few.state["predictions"][:] = np.eye(4)
     assert few.facts()["classes_in_use"] == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "right"),
+    [
+        (NCR(), [3, 4]),  # clean are those above 0.5
+        (NCR(division={"threshold": 0.8}), [4, 4]),
+        (NPC(networks=2, bank={"threshold": 0.99}), [3, 4]),  # the bank's threshold divides nothing
+    ],
+)
+def test_discrimination_is_the_share_of_pairs_on_the_right_side(method, right):
+    truth = np.zeros(8, np.bool_)
+    truth[IDS[MATCHED]] = True
+    assert "discrimination" not in begun(method).facts()
+    begun(method, truth)
+    method.state["clean_probability"][:, IDS] = [[0.9, 0.7, 0.4, 0.9, 0.2], [0.7, 0.6, 0.9, 0.9, 0.1]]
+    assert method.facts()["discrimination"] == pytest.approx(sum(right) / 10)
+
+
+@pytest.mark.parametrize(("use", "right"), [("both", [4, 3]), ("cross_modal", [4, 3]), ("intra_modal", [4, 4])])
+def test_discrimination_of_labels_is_by_those_that_the_method_takes(use, right):
+    truth = np.zeros(8, np.bool_)
+    truth[IDS[MATCHED]] = True
+    assert "discrimination" not in begun(GSC()).facts()
+    method = begun(GSC(indicators={"use": use}), truth)
+    method.state["cross_modal"][:, IDS] = [[0.9, 0.7, 0.8, 0.9, 0.2], [0.9, 0.4, 0.4, 0.9, 0.6]]
+    method.state["intra_modal"][:, IDS] = [[0.6, 0.4, 0.3, 0.9, 0.4], [0.9, 0.2, 0.8, 0.4, 0.2]]
+    assert method.facts()["discrimination"] == pytest.approx(sum(right) / 10)

@@ -29,6 +29,10 @@ READERS: Registry[Reader] = Registry(
             "pairsift.pairs.readers.annotations:read_karpathy",
             "a file of Karpathy's splits: images with filename, perhaps filepath, split and sentences' raw text",
         ),
+        "nuswide": Entry(
+            "pairsift.pairs.readers.nuswide:read_nuswide",
+            "NUS-WIDE: Flickr/ with ImageList/Imagelist.txt (Train-, Test-) and NUS_WID_Tags/All_Tags.txt",
+        ),
         "precomp": Entry(
             "pairsift.pairs.readers.precomp:read_precomp",
             "a folder of features: {train,dev,test}_ims.npy with _caps.txt or .tsv (Flickr30K, COCO, CC152K)",

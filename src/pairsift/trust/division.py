@@ -38,9 +38,18 @@ class CleanProbability(Part):
             self.state["clean_probability"][k, self.setting.ids] = mixture.low(loss)
             self.state["loss"][k, self.setting.ids] = loss
 
+    def clean(self, clean_probability: Array) -> Bools:
+        """Return which of the training pairs are more likely clean than noisy, (n,)."""
+        return np.asarray(clean_probability > 0.5, np.bool_)
+
     def facts(self) -> dict[str, float]:
-        """Return the estimated share of mismatched pairs."""
-        return {"noise_rate": float(1 - self.state["clean_probability"][:, self.setting.ids].mean())}
+        """Return the estimated share of mismatched pairs; with the truth also the share of pairs on the right side."""
+        believed, matched = self.state["clean_probability"][:, self.setting.ids], self.setting.matched
+        facts = {"noise_rate": float(1 - believed.mean())}
+        if matched is not None:
+            right = [self.clean(each) == matched[self.setting.ids] for each in believed]
+            facts["discrimination"] = float(np.mean(right))
+        return facts
 
 
 class Division(CleanProbability):

@@ -11,9 +11,10 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from pairsift.arrays import Array
 from pairsift.loss.impact import Directions, change, confidence
 from pairsift.match.base import Codes
-from pairsift.steps import Batch, Network, Pairing, Term, related
+from pairsift.steps import Batch, Network, Pairing, Setting, Term, related
 from pairsift.trust.part import Part
 
 Coded = tuple[Codes, Codes]
@@ -35,7 +36,11 @@ class View:
 
 
 class NegativeImpact(Part):
-    """How little a step on a batch would harm the clean pairs nearest to each of its pairs (NPC Eq. 6 to 8)."""
+    """How little a step on a batch would harm the clean pairs nearest to each of its pairs (NPC Eq. 6 to 8).
+
+    State: `weight`, (networks, n_pairs), w of every pair in network k's last step on it, 1 until then; kept for the
+    record alone, and only where pairs are weighted.
+    """
 
     weigh: bool = Field(
         default=True, description="Whether pairs are weighted by their negative impact (Eq. 8); 1 otherwise."
@@ -44,6 +49,12 @@ class NegativeImpact(Part):
         default=False,
         description="Whether theta' has the optimizer's momentum, to which this batch contributes a tenth.",
     )
+
+    def begin(self, setting: Setting, state: dict[str, Array]) -> None:
+        """Let every pair start with full weight."""
+        super().begin(setting, state)
+        if self.weigh:
+            state["weight"] = self.array_of_pairs(1)
 
     def confidence(
         self,
@@ -55,7 +66,7 @@ class NegativeImpact(Part):
         seed: int,
         views: Sequence[View],
     ) -> Tensor:
-        """Return the weight w of every pair of the first batch, without gradient, (B,), in [0, 1].
+        """Return the weight w of every pair of the first batch, without gradient, (B,), in [0, 1], and keep it.
 
         Args:
             network: The network in training.
@@ -69,7 +80,9 @@ class NegativeImpact(Part):
         after = views_at(network, self._after(network, k, first), batches, places, seed)
         if torch.is_autocast_enabled(first.values.device.type):  # `views` is too coarse to be compared with
             views = views_at(network, dict(network.named_parameters()), batches, places, seed)
-        return confidence(change(self._losses(views), self._losses(after)))
+        w = confidence(change(self._losses(views), self._losses(after)))
+        self.state["weight"][k, batches[0].ids] = w.float().cpu().numpy()
+        return w
 
     def _after(self, network: Network, k: int, first: Term) -> dict[str, Tensor]:
         """Return theta', the parameters after a step on the batch as given."""

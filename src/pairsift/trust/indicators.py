@@ -49,8 +49,12 @@ class StructureIndicators(Part):
 
     def labels(self, network: int, ids: Ints, device: torch.device) -> Tensor:
         """Return y = min(y_CM, y_IM) (Eq. 5) of these pairs as the network trains by it, its peer's, (len(ids),)."""
-        names = ("cross_modal", "intra_modal") if self.use == "both" else (self.use,)
-        return torch.from_numpy(least(*(self.of_peer(name, network)[ids] for name in names))).to(device)
+        return torch.from_numpy(least(*(self.of_peer(name, network)[ids] for name in self._used))).to(device)
+
+    @property
+    def _used(self) -> tuple[str, ...]:
+        """Names of the indicators that a label is made of."""
+        return ("cross_modal", "intra_modal") if self.use == "both" else (self.use,)
 
     def scale(self, matcher: Matcher) -> Tensor:
         """Return 1 / tau_1, scalar."""
@@ -79,5 +83,13 @@ class StructureIndicators(Part):
                 self.state[name][k, ids] = moving_average(now, self.state[name][k, ids], beta)
 
     def facts(self) -> dict[str, float]:
-        """Return the estimated share of mismatched pairs: 1 - the mean of the averages y_IM, which start at 1."""
-        return {"noise_rate": float(1 - self.state["intra_modal"][:, self.setting.ids].mean())}
+        """Return the estimated share of mismatched pairs: 1 - the mean of the averages y_IM, which start at 1.
+
+        With the truth also the share of pairs whose label is on the right side of one half.
+        """
+        ids, matched = self.setting.ids, self.setting.matched
+        facts = {"noise_rate": float(1 - self.state["intra_modal"][:, ids].mean())}
+        if matched is not None:
+            labels = least(*(self.state[name][:, ids] for name in self._used))
+            facts["discrimination"] = float(((labels > 0.5) == matched[ids]).mean())
+        return facts

@@ -9,6 +9,7 @@ from pairsift.pairs.assemble import assemble
 from pairsift.pairs.formats import READERS
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers.folders import is_flickr8k
+from pairsift.pairs.readers.nuswide import is_nuswide
 from pairsift.pairs.readers.precomp import is_now, is_precomp
 from pairsift.pairs.readers.tables import FORMATS
 from pairsift.pairs.records import Columns, Listing, Reader, Record, one_line, read_text
@@ -16,7 +17,7 @@ from pairsift.pairs.splits import Draw
 
 __all__ = ["READERS", "Columns", "Listing", "Reader", "Record", "choose", "load"]
 
-WITH_FOLDER = ("table", "flickr8k", "coco", "karpathy")  # readers whose images are named by paths
+WITH_FOLDER = ("table", "flickr8k", "coco", "karpathy", "nuswide")  # readers whose images are named by paths
 
 
 def folder_of_images(reader: str, folder: Path) -> Path:
@@ -43,6 +44,8 @@ def choose(path: Path) -> str:
         return "now"
     if is_precomp(path):
         return "precomp"
+    if is_nuswide(path):
+        return "nuswide"
     if path.is_dir():
         return "flickr8k" if is_flickr8k(path) else "folder"
     suffix = path.suffix.lower()
@@ -82,8 +85,8 @@ def load(
         image_column: Image column of a table, if it has an unusual name.
         caption_column: Caption column of a table, if it has an unusual name; for the reader `now`, the kind of token
             ids.
-        image_folder: Folder that relative image paths of a table, a JSON file or the `flickr8k` layout start from, if
-            it is not the default folder of the reader.
+        image_folder: Folder that relative image paths of a table, a JSON file, the `flickr8k` or the `nuswide`
+            layout start from, if it is not the default folder of the reader.
         cache: Folder for the images that a Parquet file contains; None takes `$XDG_CACHE_HOME/pairsift` or
             `~/.cache/pairsift`.
 
