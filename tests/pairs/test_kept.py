@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pairsift.errors import InputError
-from pairsift.pairs import inject, load, merge, read_kept, unchanged, write_kept
+from pairsift.pairs import load, merge, plant_noise, read_kept, unchanged, write_kept
 
 ROWS = [(f"{image}.jpg", f"caption {image}{letter}") for image in range(12) for letter in "abc"]
 
@@ -24,7 +24,7 @@ def source(folder: Path, rows) -> Path:
 @pytest.fixture
 def made(tmp_path):
     """A run's pairs with noise, and what it kept of them."""
-    pairs = inject(load(source(tmp_path / "data", ROWS)), 0.5, 3)
+    pairs = plant_noise(load(source(tmp_path / "data", ROWS)), 0.5, 3)
     write_kept(pairs, pairs.split, tmp_path / "source.parquet")
     return pairs, read_kept(tmp_path / "source.parquet")
 

@@ -11,7 +11,7 @@ from pairsift.encode.features import Features, Table
 from pairsift.loss.ranking import Hinge
 from pairsift.match import MATCHERS, Matcher
 from pairsift.methods import METHODS
-from pairsift.pairs import Pairs, inject
+from pairsift.pairs import Pairs, plant_noise
 from pairsift.steps import Network, Request
 from pairsift.train.batches import Gatherer
 from pairsift.train.loop import Job, Trainer
@@ -37,7 +37,7 @@ def concepts(n_images: int, noise: float) -> tuple[Pairs, Features]:
     captions = [f"c{i}" for i in range(len(image_of))]
     pairs = Pairs("made", names, [Path(n) for n in names], captions, image_of, split)
     features = Features(Table(regions.astype(np.float32)), Table.of(words))
-    return (inject(pairs, noise, 1) if noise else pairs), features
+    return (plant_noise(pairs, noise, 1) if noise else pairs), features
 
 
 def make(name: str, similarity_dim: int = 24) -> Matcher:

@@ -12,7 +12,7 @@ from pairsift.match import TwoTower
 from pairsift.match.two_tower import TwoTowerOptions
 from pairsift.methods import METHODS
 from pairsift.methods.base import Method
-from pairsift.pairs import Pairs, inject
+from pairsift.pairs import Pairs, plant_noise
 from pairsift.train.loop import Job
 from pairsift.train.options import TrainOptions
 
@@ -39,7 +39,7 @@ def make_pairs(n_images: int = 240, per: int = 2, noise: float = 0.4) -> tuple[P
     names = [f"{i}.jpg" for i in range(n_images)]
     pairs = Pairs("made", names, [Path(n) for n in names], [f"c{i}" for i in range(len(image_of))], image_of, split)
     features = Features(Table(images.astype(np.float32)), Table(texts.astype(np.float32)))
-    return (inject(pairs, noise, 1) if noise else pairs), features
+    return (plant_noise(pairs, noise, 1) if noise else pairs), features
 
 
 def over(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> Options:

@@ -48,7 +48,7 @@ def encode_pairs(
 
     The arrays are memory-mapped .npy files: float32 for vectors, float16 for regions and tokens (which take many times
     the space), int32 for ids. Their keys are the encoder (weights and preprocessing) and the images' paths, sizes and
-    modification times, or the captions' text. Neither splits nor injected noise matter. An image file with the same
+    modification times, or the captions' text. Neither splits nor planted noise matter. An image file with the same
     content as in an earlier call is not encoded again. A call that was killed continues where it stopped. Two
     simultaneous calls on the same data do the work once.
 

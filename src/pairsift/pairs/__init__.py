@@ -1,4 +1,4 @@
-"""Image-caption pairs: readers for every format, splits, and injected noise."""
+"""Image-caption pairs: readers for every format, splits, and planted noise."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pairsift.pairs.changes import unchanged as unchanged
     from pairsift.pairs.kept import read_kept as read_kept
     from pairsift.pairs.kept import write_kept as write_kept
-    from pairsift.pairs.noise import inject as inject
+    from pairsift.pairs.noise import plant_noise as plant_noise
     from pairsift.pairs.noise import read_index as read_index
     from pairsift.pairs.noise import write_index as write_index
     from pairsift.pairs.pairs import SPLITS as SPLITS
@@ -31,7 +31,7 @@ _MODULES = {
     "READERS": "readers",
     "SPLITS": "pairs",
     "Skip": "pairs",
-    "inject": "noise",
+    "plant_noise": "noise",
     "load": "readers",
     "merge": "changes",
     "open_rows": "precomputed",

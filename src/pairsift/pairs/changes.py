@@ -39,26 +39,26 @@ class Changes:
 
 
 def unchanged(kept: Kept, now: Pairs, noise: Noise | None) -> Pairs:
-    """Return the pairs of an unchanged source, with the training record of the run and its injected noise.
+    """Return the pairs of an unchanged source, with the training record of the run and its planted noise.
 
     The noise is the one that was stored with the run. It is not drawn again.
     """
     if noise is not None:
-        now = replace(now, image_of=kept.injected, true_image_of=now.image_of, noise=noise)
+        now = replace(now, image_of=kept.planted, true_image_of=now.image_of, noise=noise)
     return replace(now, seen=kept.trained)
 
 
 def merge(kept: Kept, now: Pairs, noise: Noise | None) -> tuple[Pairs, Changes]:
     """Merge a changed source into the ids, splits and image rows of the run.
 
-    A pair that is still in the source keeps its id, its split and its injected noise, even if its row has moved. If its
+    A pair that is still in the source keeps its id, its split and its planted noise, even if its row has moved. If its
     caption has changed, it no longer counts as trained on. A pair that is gone keeps its id and is skipped. New pairs
     get the ids after the last id of the run, and the split `added`.
 
     Args:
         kept: The pairs of the run, as they were stored.
         now: The source as it is read now, without noise.
-        noise: The noise that was injected in the run, or None.
+        noise: The noise that was planted in the run, or None.
 
     Returns:
         The pairs and the changes.
@@ -153,20 +153,20 @@ def _with_images(pairs: Pairs, kept: Kept, now: Pairs, rows: Ints, count: int) -
 
 
 def _with_noise(pairs: Pairs, kept: Kept, noise: Noise | None) -> Pairs:
-    """Return the pairs with the injected noise of the pairs that are still in the source.
+    """Return the pairs with the planted noise of the pairs that are still in the source.
 
-    A pair is skipped if its injected image is gone.
+    A pair is skipped if its planted image is gone.
     """
     if noise is None:
         return pairs
-    injected = pairs.image_of.copy()
-    size = len(kept.injected)
+    planted = pairs.image_of.copy()
+    size = len(kept.planted)
     alive = pairs.split[:size] != SKIPPED
-    injected[:size][alive] = kept.injected[alive]
+    planted[:size][alive] = kept.planted[alive]
     split = pairs.split.copy()
-    while (lost := (split != SKIPPED) & ~np.isin(injected, pairs.image_of[split != SKIPPED])).any():
+    while (lost := (split != SKIPPED) & ~np.isin(planted, pairs.image_of[split != SKIPPED])).any():
         split[lost] = SKIPPED  # an image stays only while a usable pair has it in the source
     reason = "the image that planted noise gave it is gone from the source"
     skips = tuple(Skip(f"pair {pair}", reason, pair) for pair in np.flatnonzero(split != pairs.split).tolist())
     given = replace(pairs, split=split, skipped=pairs.skipped + skips)
-    return replace(given, image_of=injected, true_image_of=pairs.image_of, noise=noise)
+    return replace(given, image_of=planted, true_image_of=pairs.image_of, noise=noise)

@@ -29,7 +29,7 @@ class Kept:
         split: Split of each pair as it was read, (n_pairs,).
         trained: Whether the networks were trained on each pair, (n_pairs,).
         image_of: Row of the image of each caption in the source, (n_pairs,); -1 for a caption without an image.
-        injected: Row of the image of each caption with injected noise, (n_pairs,).
+        planted: Row of the image of each caption with planted noise, (n_pairs,).
         shape: Shape of a row of precomputed features, such as `36 x 2048`; empty if the images are files.
     """
 
@@ -40,7 +40,7 @@ class Kept:
     split: NDArray[np.str_]
     trained: NDArray[np.bool_]
     image_of: Ints
-    injected: Ints
+    planted: Ints
     shape: str = ""
 
 
@@ -48,7 +48,7 @@ def write_kept(pairs: Pairs, split: NDArray[np.str_], path: Path) -> None:
     """Write the pairs of a run as Parquet, one row per pair.
 
     The columns are `pair`, `image`, `file` (bytes of the path), `feature_row`, `caption`, `split`, `trained`,
-    `image_row` and `injected_row` (the image with injected noise; equal to `image_row` without noise).
+    `image_row` and `planted_row` (the image with planted noise; equal to `image_row` without noise).
 
     Args:
         pairs: Pairs of the run, with noise and without images that failed.
@@ -72,7 +72,7 @@ def write_kept(pairs: Pairs, split: NDArray[np.str_], path: Path) -> None:
             "split": pa.array(split.tolist(), pa.string()),
             "trained": pairs.trained,
             "image_row": truth,
-            "injected_row": pairs.image_of,
+            "planted_row": pairs.image_of,
         }
     )
     table = table.replace_schema_metadata({"shape": feature_shape(pairs)})
@@ -89,7 +89,7 @@ def read_kept(path: Path) -> Kept | None:
         return None
     try:
         table = pq.read_table(path)
-        numbers = {name: table[name].to_numpy() for name in ("feature_row", "trained", "image_row", "injected_row")}
+        numbers = {name: table[name].to_numpy() for name in ("feature_row", "trained", "image_row", "planted_row")}
         texts = {name: table[name].to_pylist() for name in ("image", "file", "caption", "split")}
     except (pa.ArrowException, OSError, KeyError) as error:
         raise InputError(f"{path}: cannot be read ({error}); take it from a copy of the run, or fit again") from error
@@ -104,7 +104,7 @@ def read_kept(path: Path) -> Kept | None:
         split=np.array(texts["split"], "<U7"),
         trained=numbers["trained"].astype(np.bool_),
         image_of=owner.astype(np.int64),
-        injected=numbers["injected_row"].astype(np.int64),
+        planted=numbers["planted_row"].astype(np.int64),
         shape=(table.schema.metadata or {}).get(b"shape", b"").decode(),
     )
 

@@ -1,4 +1,4 @@
-"""Injected noise: training captions that are re-pointed to other images, with the truth kept.
+"""Planted noise: training captions that are moved to other images, with the truth kept.
 
 Caption-level noise follows NCR (Huang et al., NeurIPS 2021). Image-level noise follows DECL and RCL. The index files
 have the layout that the authors of these papers published.
@@ -20,15 +20,15 @@ from pairsift.pairs.pairs import Noise, Pairs
 GRANULARITIES = ("caption", "image")
 
 
-def inject(pairs: Pairs, ratio: float, seed: int, granularity: str = "caption") -> Pairs:
-    """Re-point a random share of the training captions: permute their image pointers among themselves.
+def plant_noise(pairs: Pairs, ratio: float, seed: int, granularity: str = "caption") -> Pairs:
+    """Plant noise: permute the images of a random share of the training captions among themselves.
 
     The captions, their order, and the dev and test splits do not change. After the permutation, a caption may still
     point at its image, because its pointer stayed in place or was exchanged with that of another caption of the same
     image. Such a caption is not noise. The real rate is therefore slightly below the ratio.
 
     Args:
-        pairs: Pairs without injected noise.
+        pairs: Pairs without planted noise.
         ratio: Share of the training captions (`caption`) or training images (`image`) to pick, in [0, 1].
         seed: Seed of numpy's default generator, 0 or above.
         granularity: `caption` permutes the pointers of single captions; `image` moves all captions of an image
@@ -38,7 +38,7 @@ def inject(pairs: Pairs, ratio: float, seed: int, granularity: str = "caption") 
         The pairs with `true_image_of` and `noise` set; `noise.rate` is the real rate.
 
     Raises:
-        InputError: An argument is out of its range, or the pairs already have injected noise.
+        InputError: An argument is out of its range, or the pairs already have planted noise.
     """
     _refuse_noisy(pairs)
     if granularity not in GRANULARITIES:
@@ -85,7 +85,7 @@ def training_images(image_of: Ints) -> tuple[Ints, Ints]:
 
 
 def read_index(pairs: Pairs, path: str | Path) -> Pairs:
-    """Re-point the training captions as a published noise index file defines.
+    """Move the training captions to the images that a published noise index file names.
 
     The `.npy` file contains one image for each training caption, or one for each training image, which then applies to
     all its captions. An image is written as its position among the training images, in the order in which the training
@@ -93,7 +93,7 @@ def read_index(pairs: Pairs, path: str | Path) -> Pairs:
     image move together.
 
     Args:
-        pairs: Pairs without injected noise.
+        pairs: Pairs without planted noise.
         path: The file.
 
     Returns:
@@ -101,7 +101,7 @@ def read_index(pairs: Pairs, path: str | Path) -> Pairs:
 
     Raises:
         InputError: The file is not a one-dimensional array of integers, its length fits neither the captions nor the
-            images, a value is out of range, or the pairs already have injected noise.
+            images, a value is out of range, or the pairs already have planted noise.
     """
     _refuse_noisy(pairs)
     path = Path(path)
@@ -149,7 +149,7 @@ def write_index(pairs: Pairs, path: str | Path) -> None:
     """Write which image each training caption points at, in the layout that `read_index` reads.
 
     Args:
-        pairs: Pairs, with or without injected noise.
+        pairs: Pairs, with or without planted noise.
         path: The `.npy` file: int64, one entry for each training caption. A reader sees the old file or the new one.
 
     Raises:
@@ -167,7 +167,7 @@ def write_index(pairs: Pairs, path: str | Path) -> None:
 def _refuse_noisy(pairs: Pairs) -> None:
     if pairs.noise is not None:
         raise InputError(
-            f"{pairs.source}: noise was injected already (rate {pairs.noise.rate:.4f}); load the pairs anew"
+            f"{pairs.source}: noise was planted already (rate {pairs.noise.rate:.4f}); load the pairs anew"
         )
 
 

@@ -38,11 +38,11 @@ class DataOptions(Options):
         default=0.0,
         ge=0,
         le=1,
-        description="Share of the training captions to re-point to other images; 0 for data with noise of its own.",
+        description="Share of the training captions to move to other images, as planted noise; 0 for data as they are.",
     )
     noise_seed: int = Field(default=0, ge=0, description="Seed of that permutation.")
     noise_granularity: Literal["caption", "image"] = Field(
-        default="caption", description="Whether single captions are re-pointed, or all captions of an image together."
+        default="caption", description="Whether single captions are moved, or all captions of an image together."
     )
     noise_index: str | None = Field(
         default=None,

@@ -37,7 +37,7 @@ class Skip:
 
 @dataclass(frozen=True)
 class Noise:
-    """The record of an injection of noise.
+    """The record of planted noise.
 
     Attributes:
         ratio: Share of the training captions, or of the training images if `granularity` is `image`, that was picked,
@@ -72,8 +72,8 @@ class Pairs:
         columns: Other columns of the source, each (n_pairs,).
         taken: One line that says what was read as image, caption and split.
         skipped: Pairs and images that were left out, with the reasons.
-        true_image_of: `image_of` before noise was injected, or None if the truth is unknown.
-        noise: Record of the injected noise, or None.
+        true_image_of: `image_of` before noise was planted, or None if the truth is unknown.
+        noise: Record of the planted noise, or None.
         features: Precomputed features of the images, or None if the images are files.
         seen: Whether a finished run was trained on each pair with exactly this caption, (n_pairs,). None means that
             `split` alone decides.
@@ -124,13 +124,13 @@ class Pairs:
         return in_train if self.seen is None else in_train & self.seen
 
     def mismatched(self) -> NDArray[np.bool_]:
-        """Return whether each pair was re-pointed to another image, (n_pairs,).
+        """Return whether each pair was moved to another image, (n_pairs,).
 
         Raises:
             ValueError: The truth is unknown.
         """
         if self.true_image_of is None:
-            raise ValueError("the truth is not known: no noise was injected into these pairs")
+            raise ValueError("the truth is not known: no noise was planted in these pairs")
         return np.not_equal(self.image_of, self.true_image_of)
 
     def skip_images(self, reasons: Mapping[int, str]) -> Pairs:
@@ -147,7 +147,7 @@ class Pairs:
         return replace(self, split=split, skipped=self.skipped + skips)
 
     def hash(self) -> str:
-        """Return 16 hex digits over the image names, the captions and the splits, before any injected noise.
+        """Return 16 hex digits over the image names, the captions and the splits, before any planted noise.
 
         The image of each caption also counts. Of precomputed features the shape and the rows count, not the values.
         """

@@ -14,7 +14,7 @@ def keep_captions(pairs: Pairs, most: int, seed: int) -> Pairs:
     Which captions stay depends on the seed, the name of the image and the caption, not on the order of the records.
 
     Args:
-        pairs: Pairs without injected noise.
+        pairs: Pairs without planted noise.
         most: Number of captions to keep for each image, at least 1.
         seed: Seed of the choice.
     """

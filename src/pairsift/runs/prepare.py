@@ -34,7 +34,7 @@ from pairsift.encode.front import Front
 from pairsift.errors import InputError, writing
 from pairsift.files import replacing
 from pairsift.match import MATCHERS, Matcher
-from pairsift.pairs import Changes, Noise, Pairs, inject, load, merge, read_index, read_kept, unchanged
+from pairsift.pairs import Changes, Noise, Pairs, load, merge, plant_noise, read_index, read_kept, unchanged
 from pairsift.pairs.options import DataOptions
 from pairsift.pairs.records import one_line
 from pairsift.pairs.subset import keep_captions
@@ -254,7 +254,7 @@ def _features(config: Config, pairs: Pairs, texts: TextEncoder, progress: bool) 
 def _with_noise(pairs: Pairs, data: DataOptions) -> Pairs:
     if data.noise_index:
         return read_index(pairs, data.noise_index)
-    return inject(pairs, data.noise, data.noise_seed, data.noise_granularity) if data.noise else pairs
+    return plant_noise(pairs, data.noise, data.noise_seed, data.noise_granularity) if data.noise else pairs
 
 
 def matcher_factory(config: Config, prepared: Prepared) -> Callable[[], Matcher]:

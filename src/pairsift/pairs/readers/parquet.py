@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from pairsift.errors import InputError
 from pairsift.pairs.embedded import Embedded, Store, image_suffix
-from pairsift.pairs.readers.rows import SPLIT_COLUMNS, Row, Table, find_column, pick, unique
+from pairsift.pairs.readers.rows import SPLIT_COLUMNS, Row, SourceTable, find_column, pick_columns, unique
 from pairsift.pairs.records import Columns, as_text, one_line
 
 ROWS = 16  # rows per batch if the rows contain images
@@ -37,7 +37,7 @@ class Layout:
     embedded: bool
 
 
-def read_parquet(path: Path, columns: Columns) -> Table:
+def read_parquet(path: Path, columns: Columns) -> SourceTable:
     """Read the rows of a Parquet file.
 
     Images that the file contains are written into the cache folder, a few rows at a time.
@@ -57,7 +57,7 @@ def read_parquet(path: Path, columns: Columns) -> Table:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{path}: is not a readable Parquet file: {one_line(str(error), 200)}") from error
-    return Table(layout.kept, rows)
+    return SourceTable(layout.kept, rows)
 
 
 def laid_out(path: Path, file: pq.ParquetFile, columns: Columns) -> Layout:
@@ -68,7 +68,7 @@ def laid_out(path: Path, file: pq.ParquetFile, columns: Columns) -> Layout:
     """
     schema = file.schema_arrow
     names = unique(schema.names)
-    image, caption = pick(path, names, columns)
+    image, caption = pick_columns(path, names, columns)
     needed = (image, caption, find_column(names, SPLIT_COLUMNS))
     first = first_bytes(file, [at for at, kind in enumerate(schema.types) if is_binary(kind)])
     embedded = has_bytes(schema.types[names.index(image)]) or any(map(image_suffix, first.get(names.index(image), [])))

@@ -27,7 +27,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class SourceTable:
     """The rows of a table, the names of its columns in the file's order, and a note on unusual text decoding."""
 
     names: list[str]
@@ -41,7 +41,7 @@ def find_column(names: list[str], usual: tuple[str, ...]) -> str | None:
     return next((plain[name] for name in usual if name in plain), None)
 
 
-def pick(path: Path, names: list[str], columns: Columns) -> tuple[str, str]:
+def pick_columns(path: Path, names: list[str], columns: Columns) -> tuple[str, str]:
     """Return the names of the image column and the caption column.
 
     Raises:

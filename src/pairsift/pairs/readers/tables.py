@@ -16,7 +16,15 @@ from pairsift.pairs.embedded import Embedded
 from pairsift.pairs.encoding import UNREADABLE, decode, how_read, undecodable
 from pairsift.pairs.places import find_image
 from pairsift.pairs.readers.parquet import read_parquet
-from pairsift.pairs.readers.rows import SPLIT_COLUMNS, Row, Table, find_column, one_caption_each, pick, unique
+from pairsift.pairs.readers.rows import (
+    SPLIT_COLUMNS,
+    Row,
+    SourceTable,
+    find_column,
+    one_caption_each,
+    pick_columns,
+    unique,
+)
 from pairsift.pairs.records import Columns, Listing, Record, as_text, one_line, quoted, read_text
 
 SEPARATORS = (",", "\t", ";", "|")
@@ -75,7 +83,7 @@ def header(path: Path, text: str, columns: Columns) -> tuple[str, list[str]]:
     for separator in SEPARATORS:
         names, _ = Lines(text).record(separator)
         try:
-            pick(path, names, columns)
+            pick_columns(path, names, columns)
             fits = True
         except InputError:
             fits = False
@@ -83,11 +91,11 @@ def header(path: Path, text: str, columns: Columns) -> tuple[str, list[str]]:
     fits, _, separator, names = max(found, key=lambda each: each[:2])
     if not fits and any("\0" in name for name in names):
         raise InputError(f"{path}: is no table of text: the first line, for the columns' names, holds zero bytes")
-    pick(path, names, columns)
+    pick_columns(path, names, columns)
     return separator, unique(names)
 
 
-def read_separated(path: Path, columns: Columns) -> Table:
+def read_separated(path: Path, columns: Columns) -> SourceTable:
     """Read the rows of a CSV or TSV file; the first line determines the separator."""
     read = read_text(path)
     text = read.content.lstrip("\r\n")
@@ -104,10 +112,10 @@ def read_separated(path: Path, columns: Columns) -> Table:
             rows.append(Row(where, {}, problem))
         elif fields:
             rows.append(Row(where, dict(zip(names, fields, strict=True))))
-    return Table(names, rows, how_read([read]))
+    return SourceTable(names, rows, how_read([read]))
 
 
-def read_json_rows(path: Path, _: Columns) -> Table:
+def read_json_rows(path: Path, _: Columns) -> SourceTable:
     """Read the rows of a file with one JSON object per line, or with one JSON array of objects."""
     read = read_text(path)
     text = read.content
@@ -127,7 +135,7 @@ def read_json_rows(path: Path, _: Columns) -> Table:
                 except (json.JSONDecodeError, RecursionError) as error:
                     rows.append(Row(where, {}, one_line(f"is not valid JSON: {error}")))
     names = list(dict.fromkeys(name for row in rows for name in row.cells))
-    return Table(names, rows, how_read([read]))
+    return SourceTable(names, rows, how_read([read]))
 
 
 def json_row(where: str, value: object) -> Row:
@@ -151,7 +159,7 @@ def check_columns(path: Path, columns: Columns) -> None:
             if raw.strip() and raw[:2] not in (b"\xff\xfe", b"\xfe\xff"):
                 header(path, decode(raw, path).content.lstrip("\r\n"), columns)
         elif suffix in (".parquet", ".pq"):
-            pick(path, unique(pq.read_schema(path).names), columns)
+            pick_columns(path, unique(pq.read_schema(path).names), columns)
     except (OSError, pa.ArrowException):
         return
 
@@ -185,7 +193,7 @@ def read_table(path: Path, columns: Columns, base: Path | None = None) -> Listin
         raise InputError(f"{path}: no row can be read; {table.rows[0].where} {table.rows[0].problem}")
     if not table.rows:
         raise InputError(f"{path}: holds no rows under the columns {quoted(table.names)}")
-    image, caption = pick(path, table.names, columns)
+    image, caption = pick_columns(path, table.names, columns)
     split = find_column(table.names, SPLIT_COLUMNS)
     used = (image, caption) if split is None else (image, caption, split)
     extra = [name for name in table.names if name not in used]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pair_sources import plain_pairs
 
 from pairsift.errors import InputError
-from pairsift.pairs import inject, read_index, write_index
+from pairsift.pairs import plant_noise, read_index, write_index
 
 
 def published_procedure(n_images, n_captions, ratio, seed):
@@ -45,7 +45,7 @@ def test_published_index_files(tmp_path, ratio):
 @pytest.mark.parametrize("ratio", [0.2, 0.4, 0.6])
 def test_ours_has_the_published_procedures_distribution(ratio):
     pairs = plain_pairs([5] * 600)
-    noisy = inject(pairs, ratio, seed=3)
+    noisy = plant_noise(pairs, ratio, seed=3)
     assert noisy.noise.rate == naive_rate(noisy)
     assert ratio - 0.005 < noisy.noise.rate <= ratio
     wrong = Counter((noisy.true_image_of[noisy.mismatched()]).tolist())
@@ -55,7 +55,7 @@ def test_ours_has_the_published_procedures_distribution(ratio):
 
 def test_rate_counts_neither_fixed_points_nor_siblings():
     pairs = plain_pairs([50, 50])
-    noisy = inject(pairs, 1.0, seed=0)
+    noisy = plant_noise(pairs, 1.0, seed=0)
     assert noisy.noise.rate == naive_rate(noisy)
     assert 0.3 < noisy.noise.rate < 0.7
 
@@ -66,9 +66,9 @@ def test_rate_counts_neither_fixed_points_nor_siblings():
     seed=st.integers(0, 2**32),
     granularity=st.sampled_from(["caption", "image"]),
 )
-def test_injection_is_a_permutation_of_training_pointers(counts, ratio, seed, granularity):
+def test_planted_noise_is_a_permutation_of_training_pointers(counts, ratio, seed, granularity):
     pairs = plain_pairs(counts)
-    noisy = inject(pairs, ratio, seed, granularity)
+    noisy = plant_noise(pairs, ratio, seed, granularity)
     n = sum(counts)
     assert noisy.image_of[n:].tolist() == pairs.image_of[n:].tolist()
     assert noisy.true_image_of.tolist() == pairs.image_of.tolist()
@@ -86,7 +86,7 @@ def test_injection_is_a_permutation_of_training_pointers(counts, ratio, seed, gr
         assert all(len(set(to)) == 1 for to in targets.values())
         assert sorted(to[0] for to in targets.values()) == sorted(targets)
         assert sum(to[0] != image for image, to in targets.items()) <= int(ratio * len(counts))
-    again = inject(pairs, ratio, seed, granularity)
+    again = plant_noise(pairs, ratio, seed, granularity)
     assert again.noise == noisy.noise
     assert again.image_of.tolist() == noisy.image_of.tolist()
 
@@ -94,7 +94,7 @@ def test_injection_is_a_permutation_of_training_pointers(counts, ratio, seed, gr
 @pytest.mark.parametrize("granularity", ["caption", "image"])
 def test_index_files_round_trip(tmp_path, granularity):
     pairs = plain_pairs([3, 1, 2] * 20)
-    noisy = inject(pairs, 0.5, 7, granularity)
+    noisy = plant_noise(pairs, 0.5, 7, granularity)
     path = tmp_path / "no_extension"
     write_index(noisy, path)
     back = read_index(pairs, path)
@@ -154,8 +154,8 @@ def test_index_files_that_cannot_be_used(tmp_path):
 
 def test_arguments_out_of_range():
     pairs = plain_pairs([2, 2])
-    assert "1.5" in refused(inject, pairs, 1.5, 0)
-    assert "nan" in refused(inject, pairs, float("nan"), 0)
-    assert "seed -1" in refused(inject, pairs, 0.5, -1)
-    assert "'pixel'" in refused(inject, pairs, 0.5, 0, "pixel")
-    assert "already" in refused(inject, inject(pairs, 0.5, 0), 0.5, 0)
+    assert "1.5" in refused(plant_noise, pairs, 1.5, 0)
+    assert "nan" in refused(plant_noise, pairs, float("nan"), 0)
+    assert "seed -1" in refused(plant_noise, pairs, 0.5, -1)
+    assert "'pixel'" in refused(plant_noise, pairs, 0.5, 0, "pixel")
+    assert "already" in refused(plant_noise, plant_noise(pairs, 0.5, 0), 0.5, 0)
