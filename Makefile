@@ -3,8 +3,9 @@ VENV := .venv
 WORKERS ?= 2
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint docs bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and \"pairsift needs Python 3.11 or newer\")"
@@ -25,10 +26,17 @@ lint: $(STAMP)  ## Format, lint, types, import rules.
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev,docs]"
+	touch $(DOCS_STAMP)
+
+docs: $(DOCS_STAMP)  ## Build the site into docs/_build/html; a warning is an error.
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+
 bench: $(STAMP)  ## Measure on Flickr8k; DATA names its folder.
 	$(BIN)/python benchmarks/flickr8k.py --data $(DATA) --options precision=bf16 --pages README.md docs/results.md
 
 DATA ?= ../shared/flickr8k
 
 clean:
-	rm -rf $(VENV) runs build
+	rm -rf $(VENV) runs build dist docs/_build docs/_staged
