@@ -1,10 +1,12 @@
 PYTHON ?= python3
 VENV := .venv
 WORKERS ?= 2
+CHECK := build/dist-check
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint docs dist dist-check bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and \"pairsift needs Python 3.11 or newer\")"
@@ -25,10 +27,27 @@ lint: $(STAMP)  ## Format, lint, types, import rules.
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev,docs]"
+	touch $(DOCS_STAMP)
+
+docs: $(DOCS_STAMP)  ## Build the site into docs/_build/html; a warning is an error.
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+
+dist: $(STAMP)  ## Build the source archive and the wheel into dist/.
+	rm -rf dist
+	$(BIN)/python -m build -q
+
+dist-check: dist  ## Install the wheel with its dependencies into an empty environment, and run the demo there.
+	rm -rf $(CHECK) && $(PYTHON) -m venv $(CHECK)
+	$(CHECK)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt torch
+	$(CHECK)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt dist/*.whl
+	cd $(CHECK) && bin/pairsift demo
+
 bench: $(STAMP)  ## Measure on Flickr8k; DATA names its folder.
 	$(BIN)/python benchmarks/flickr8k.py --data $(DATA) --options precision=bf16 --pages README.md docs/results.md
 
 DATA ?= ../shared/flickr8k
 
 clean:
-	rm -rf $(VENV) runs build
+	rm -rf $(VENV) runs build dist docs/_build docs/_staged

@@ -1,0 +1,61 @@
+"""A small table of drawn scenes with wrong captions and a finished run on it, for pages and notebooks to begin with."""
+
+import csv
+import importlib
+import random
+import shutil
+
+import pytest
+
+import pairsift
+from pairsift.encode import ngrams
+from pairsift.methods import plain
+from pairsift.pairs import write_scenes
+from pairsift.trust import heldout, linear
+
+IMAGES = 40
+LIGHTER = {heldout: {"STEADY": 1, "RESAMPLES": 12, "INNER": 2}, linear: {"WIDEST": 96}, ngrams: {"MAX_DIM": 48}}
+
+
+@pytest.fixture(scope="session")
+def quickly():
+    """Take few steps and lighter evidence: these tests are about pages, not about how much a run finds."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, constants in LIGHTER.items():
+            for name, value in constants.items():
+                patch.setattr(module, name, value)
+        patch.setattr(plain, "epochs_for", lambda pairs, batch_size: 2)
+        patch.setattr(importlib.import_module("pairsift.runs.fit"), "ngrams_help", lambda prepared, seed: False)
+        yield patch
+
+
+@pytest.fixture(scope="session")
+def prepared(quickly, tmp_path_factory):
+    """A folder with `mine.csv`, the scenes of its images, and the run `runs/mine`."""
+    place = tmp_path_factory.mktemp("prepared")
+    quickly.setenv("XDG_CACHE_HOME", str(place.parent / "cache"))
+    write_scenes(place / "scenes", IMAGES, 3)
+    with (place / "scenes" / "captions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    chance = random.Random(0)
+    wrong = chance.sample(range(len(rows)), 60)
+    captions = [rows[i]["caption"] for i in wrong]
+    chance.shuffle(captions)
+    for i, caption in zip(wrong, captions, strict=True):
+        rows[i]["caption"] = caption
+    with (place / "mine.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["image", "caption", "shelf"])
+        table.writerows([f"scenes/images/{row['image']}", row["caption"], f"A{i % 7}"] for i, row in enumerate(rows))
+    pairsift.fit(place / "mine.csv", out=place / "runs" / "mine", progress=False)
+    return place
+
+
+@pytest.fixture
+def working_folder(prepared, tmp_path, monkeypatch):
+    """A copy of the prepared folder, to work in."""
+    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
+    config = tmp_path / "runs" / "mine" / "config.yaml"
+    config.write_text(config.read_text().replace(str(prepared), str(tmp_path)))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -1,0 +1,151 @@
+"""What the site takes from the code and from measured rows: every option, presets beside defaults, means over seeds."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import Field
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "_ext"))
+
+import outside
+import tables
+from pairsift.match import MATCHERS
+from pairsift.methods import METHODS
+from pairsift.options import Options
+
+ROOT = Path(__file__).parents[2]
+
+
+class Inner(Options):
+    """A group."""
+
+    share: float = Field(default=0.5, ge=0, le=1, description="A share_of | all.")
+
+
+class Outer(Options):
+    """Options with a group."""
+
+    number: int | None = Field(default=None, ge=1, description="A number.")
+    inner: Inner = Inner()
+    whole: bool = Field(default=True, description="Whether.")
+
+
+def row(method: str, seed: int, rsum: float, noise: float = 0.4, options=("precision=bf16",)) -> dict:
+    return {
+        "matcher": "two_tower",
+        "method": method,
+        "loss": "infonce",
+        "text_encoder": "wordllama",
+        "noise": noise,
+        "seed": seed,
+        "rsum": rsum,
+        "rsum_single": rsum - 5,
+        "networks": 2,
+        "auroc": 0.9,
+        "options": list(options),
+    }
+
+
+def cells(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()]
+
+
+def test_every_option_is_a_row_with_what_presets_change():
+    found = {
+        one.name: one for one in tables.options_of(Outer, ("x",), {"fast": {"inner": {"share": 0.2}, "whole": True}})
+    }
+    assert list(found) == ["--x.number", "--x.inner.share", "--x.whole"]
+    assert found["--x.number"].default == "–" and found["--x.number"].takes == "a whole number, at least 1"
+    assert found["--x.inner.share"].default == "0.5; `fast`: 0.2"
+    assert found["--x.whole"].default == "true"
+
+
+def test_marks_within_a_description_stay_text():
+    assert "A share\\_of \\| all." in tables.options_table(Outer)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_names_are_those_that_fit_takes(method):
+    from pairsift.cli.flags import flags_of
+
+    kind = METHODS[method]
+    assert [one.name for one in tables.options_of(kind, (method,))] == [
+        f.opts[0] for f in flags_of(kind, "", (method,))
+    ]
+
+
+def test_a_methods_rows_are_means_beside_plain_at_the_same_place():
+    rows = [row("plain", 1, 200), row("oracle", 1, 250), row("ncr", 1, 240), row("ncr", 2, 230), row("pc2", 1, 999)]
+    head, _, line = cells(tables.method_scores("ncr", rows))
+    found = dict(zip(head, line, strict=True))
+    assert found["rSum"] == "235.0" and found["seeds"] == "2" and found["spread"] == "10.0"
+    assert found["`plain`"] == "200.0" and found["recovery"] == "0.80" and found["AUROC"] == "0.900"
+
+
+def test_rows_with_options_of_their_own_stand_apart():
+    rows = [row("ncr", 1, 240), row("ncr", 1, 220, options=["ncr.threshold=0.7"]), row("ncr", 1, 270, noise=0.0)]
+    lines = cells(tables.method_scores("ncr", rows))[2:]
+    assert [line[0] for line in lines] == ["two_tower, wordllama"] * 2 + [
+        "two_tower, wordllama, `ncr.division.threshold=0.7`"
+    ]
+    assert [line[2] for line in lines] == ["0%", "40%", "40%"] and lines[0][-1] == ""
+
+
+def test_what_is_not_measured_has_no_table():
+    assert tables.method_scores("ncr", [row("plain", 1, 200)]) == ""
+    assert tables.matcher_scores("sgr", [row("plain", 1, 200)]) == ""
+
+
+def test_a_matchers_rows_are_methods_by_columns_without_empty_lines():
+    table = cells(
+        tables.matcher_scores("two_tower", [row("plain", 1, 200), row("ncr", 1, 240), row("ncr", 1, 280, noise=0.0)])
+    )
+    assert table[0] == ["", "wordllama, infonce, 0%", "wordllama, infonce, 40%"]
+    assert [line[0] for line in table[2:]] == ["`plain`", "`ncr`"] and table[3][1] == "280.0"
+
+
+@pytest.mark.parametrize("matcher", MATCHERS)
+def test_every_matcher_has_counted_costs(matcher):
+    assert len(cells(tables.matcher_costs(matcher))) == 3
+
+
+def test_every_method_and_matcher_has_a_page_that_shows_its_options():
+    for what, names in (("method", METHODS), ("matcher", MATCHERS)):
+        for name in names:
+            assert f"{{options}} {what} {name}\n" in (ROOT / "docs" / f"{what}s" / f"{name}.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("link", "site"),
+    [
+        ("[x](../benchmarks/results/verdicts.md)", "[x](/_staged/results/verdicts.md)"),
+        ("[x](../README.md#methods)", "[x](/methods/index.md)"),
+        ("[x](design.md)", "[x](/design.md)"),
+        ("[x](run.md#threads)", "[x](/run.md#threads)"),
+        ("[x](../CONTRIBUTING.md#add-a-method)", "[x](/contributing.md#add-a-method)"),
+        ("[x](../matchers/scan.md)", "[x](../matchers/scan.md)"),
+        ("[x](https://example.org/design.md)", "[x](https://example.org/design.md)"),
+    ],
+)
+def test_links_of_the_repository_become_links_of_the_site(link, site):
+    source = [link]
+    outside.relink("page", source)
+    assert source == [site]
+
+
+def test_notebooks_and_results_are_brought_in_anew(tmp_path):
+    for place in ("docs/_staged/examples/old.ipynb", "examples/new.ipynb", "benchmarks/results/a.md", "examples/x.py"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text("x")
+    outside.stage(tmp_path / "docs")
+    staged = {str(file.relative_to(tmp_path / "docs")) for file in (tmp_path / "docs").rglob("*.*") if file.is_file()}
+    assert staged == {"_staged/examples/new.ipynb", "_staged/results/a.md"}
+
+
+def test_an_accent_keeps_its_index_beside_it():
+    pytest.importorskip("sphinx")
+    import mathml
+
+    assert "munderover" not in mathml.formula(r"\hat q_i + \bar{p}_k", block=True)
+    assert "munder" in mathml.formula(r"\max_j x_j", block=True)
