@@ -9,9 +9,9 @@ from pairsift.loss.classes import batch_entropy, pseudo_label_loss
 from pairsift.loss.ranking import Hinge
 from pairsift.match import TwoTower, Vse
 from pairsift.match.base import Codes, unit
-from pairsift.methods import PC2, PCSR
+from pairsift.methods import PC2
 from pairsift.steps import Phase
-from pairsift.trust.classifier import SHARPNESS, DirectionClassifier, FlatClassifier, GlobalClassifier, stretch
+from pairsift.trust.classifier import FlatClassifier, GlobalClassifier, stretch
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 36])
@@ -50,19 +50,6 @@ def test_the_flat_form_runs_where_there_are_tokens_and_is_refused_elsewhere():
     assert all(torch.isfinite(term.values).all() for term in terms)
     sum(term.reduced() for term in terms).backward()
     assert networks[0].head.layers[0].weight.grad.abs().sum() > 0
-
-
-def test_directions_are_cosines_and_spread_the_classes_at_once():
-    torch.manual_seed(0)
-    vectors = unit(torch.randn(200, 32) + 1)  # around one common direction, as codes are before training
-    classifier = DirectionClassifier(32, 16)
-    logits = classifier(Codes(vectors)).detach()
-    for i, k in ((0, 0), (5, 3), (199, 15)):
-        direction = classifier.directions.detach()[k] / classifier.directions.detach()[k].norm()
-        assert logits[i, k].item() == pytest.approx(SHARPNESS * float(vectors[i] @ direction), abs=1e-5)
-    spread, merged = (len(c(Codes(vectors)).argmax(1).unique()) for c in (classifier, GlobalClassifier(32, 16)))
-    assert spread > merged
-    assert isinstance(PCSR(classifier={"reads": "directions"}).head(32), DirectionClassifier)
 
 
 @pytest.mark.parametrize("kind", [GlobalClassifier, FlatClassifier])

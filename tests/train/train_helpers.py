@@ -22,7 +22,7 @@ THROUGHOUT: Options = {"epochs": {"warmup": 1, "train": 3}}
 DIVIDED: Options = {"epochs": {"warmup": 1, "clean": 1, "all": 2}}
 PCSR: Options = {
     "epochs": {"warmup": 1, "clean": 1, "refine": 1, "all": 1},
-    "classifier": {"classes": 8, "reads": "directions"},
+    "classifier": {"classes": 8},
     "captions": {"search": "epoch"},
 }
 USUAL = {"ncr": DIVIDED, "pc2": DIVIDED, "pcsr": PCSR}

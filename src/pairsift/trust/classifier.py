@@ -13,12 +13,11 @@ from torch import Tensor, nn
 from pairsift.arrays import Array
 from pairsift.errors import InputError
 from pairsift.loss.classes import batch_entropy, pseudo_label_loss
-from pairsift.match.base import Codes, Matcher, unit
+from pairsift.match.base import Codes, Matcher
 from pairsift.steps import Observation, Setting, Term
 from pairsift.trust.part import Part
 
 HIDDEN = 256
-SHARPNESS = 20.0
 
 
 class PseudoClassifier(Part):
@@ -30,10 +29,9 @@ class PseudoClassifier(Part):
     per_image: ClassVar[tuple[str, ...]] = ("predictions",)
 
     classes: int = Field(default=128, ge=2, description="Number of classes, K.")
-    reads: Literal["global", "directions", "flat"] = Field(
+    reads: Literal["global", "flat"] = Field(
         default="global",
-        description="What it reads: global vectors through a perceptron, global vectors by their cosines with learned "
-        "directions (soon spread over the classes), or all tokens in a row (flat, as the published code of PC2).",
+        description="What it reads: global vectors, or all tokens in a row (flat, as the published code of PC2).",
     )
 
     def check(self, method: str, matcher: type[Matcher]) -> None:
@@ -108,27 +106,6 @@ class GlobalClassifier(nn.Module):
         return logits
 
 
-class DirectionClassifier(nn.Module):
-    """Compute class logits as `SHARPNESS` times the cosine of the global vector with each class's learned direction.
-
-    Different vectors choose different classes from the first step on. The perceptron of `GlobalClassifier` puts nearly
-    all into one class at first, and a short schedule may end before it has spread them.
-
-    Args:
-        dim: Length of a global vector.
-        classes: Number of classes K.
-    """
-
-    def __init__(self, dim: int, classes: int) -> None:
-        super().__init__()
-        self.directions = nn.Parameter(unit(torch.randn(classes, dim)))
-
-    def forward(self, codes: Codes) -> Tensor:
-        """Return logits, (n, K)."""
-        logits: Tensor = SHARPNESS * codes.vectors @ unit(self.directions).T
-        return logits
-
-
 class FlatClassifier(nn.Module):
     """Compute class logits from all tokens side by side, the published code's form; for codes with tokens.
 
@@ -182,6 +159,5 @@ def _layers(width: int, classes: int) -> nn.Sequential:
 
 CLASSIFIERS: dict[str, Callable[[int, int], nn.Module]] = {
     "global": GlobalClassifier,
-    "directions": DirectionClassifier,
     "flat": FlatClassifier,
 }
