@@ -266,11 +266,11 @@ def related(image_rows: Tensor, caption_images: Tensor, texts: Tensor | None = N
         caption_images: Row of the image that each pair's caption is given with, (B,).
         texts: Number of each pair's caption text, the same for equal texts, (B,); None where they are not compared.
     """
-    same = (image_rows[:, None] == image_rows[None, :]) | (image_rows[:, None] == caption_images[None, :])
+    excluded = (image_rows[:, None] == image_rows[None, :]) | (image_rows[:, None] == caption_images[None, :])
     for captions in (caption_images, texts):
         if captions is not None:
-            same = same | (captions[:, None] == captions[None, :])
-    return same
+            excluded = excluded | (captions[:, None] == captions[None, :])
+    return excluded
 
 
 def correspond(values: Array, ids: Ints, like: Tensor) -> Tensor:

@@ -28,15 +28,15 @@ class Epochs(Options):
             InputError: There are fewer epochs than phases, or no phase has any.
         """
         lengths = {name: int(getattr(self, name)) for name in type(self).model_fields}
-        used = {name: length for name, length in lengths.items() if length > 0}
-        if not used:
+        phases = {name: length for name, length in lengths.items() if length > 0}
+        if not phases:
             raise InputError("has no phase to scale: give its phases epochs instead")
-        if total < len(used):
-            raise InputError(f"needs at least {len(used)}, one for each of {', '.join(used)}")
-        shares = {name: total * length / sum(used.values()) for name, length in used.items()}
-        scaled = dict.fromkeys(used, 1)
-        for _ in range(total - len(used)):
-            scaled[max(used, key=lambda name: shares[name] - scaled[name])] += 1
+        if total < len(phases):
+            raise InputError(f"needs at least {len(phases)}, one for each of {', '.join(phases)}")
+        shares = {name: total * length / sum(phases.values()) for name, length in phases.items()}
+        scaled = dict.fromkeys(phases, 1)
+        for _ in range(total - len(phases)):
+            scaled[max(phases, key=lambda name: shares[name] - scaled[name])] += 1
         return type(self)(**{**lengths, **scaled})
 
 
@@ -139,10 +139,10 @@ class Method(Options, ABC):
             k: Its number.
             batch: The pairs.
         """
-        seen = Observation.make(network, k, batch)
+        observation = Observation.make(network, k, batch)
         notes: dict[str, Tensor] = {}
         for part in self._parts().values():
-            notes |= part.observe(seen)
+            notes |= part.observe(observation)
         return notes
 
     def update(self, notes: Sequence[Mapping[str, Array]], epoch: int) -> None:

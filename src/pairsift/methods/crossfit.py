@@ -14,7 +14,7 @@ from pairsift.methods.plain import TrainEpochs, believing
 from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
 from pairsift.steps import Batch, Network, Phase, Term, correspond
 
-LEAST = 0.01  # share of mismatched pairs below which every pair is believed
+LEAST_NOISE = 0.01  # share of mismatched pairs below which every pair is believed
 
 
 class Crossfit(Method):
@@ -47,6 +47,6 @@ class Crossfit(Method):
     def correspondence(self, batch: Batch) -> Tensor:
         """Return y, the probability of a match by held-out evidence, (B,)."""
         prior = self.setting.prior
-        if prior is None or prior.rate < LEAST:
+        if prior is None or prior.rate < LEAST_NOISE:
             return torch.ones(len(batch), device=batch.image_rows.device)
         return correspond(prior.probability, batch.ids, batch.image_rows)

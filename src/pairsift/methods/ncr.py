@@ -58,7 +58,7 @@ class NCR(Method):
             elif subset == "clean":
                 y = w + (1 - w) * self.predict(network, batch)
             else:
-                y = torch.stack([self.predict(each, batch) for each in networks]).mean(0)
+                y = torch.stack([self.predict(member, batch) for member in networks]).mean(0)
             pairing = Pairing(*network.encode(batch), not_negatives(batch))
             terms.append(self.setting.ranking_term(subset, network, pairing, y, phase.warm))
         return terms

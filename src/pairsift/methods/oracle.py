@@ -48,9 +48,9 @@ class Oracle(Method):
 
     def subset(self, name: str, network: int) -> Ints:
         """Return the truly matching pairs, which stand for all."""
-        matched, ids = self.setting.matched, self.setting.ids
-        assert matched is not None, "the oracle needs the truth"
-        return ids[matched[ids]]
+        matches, ids = self.setting.matched, self.setting.ids
+        assert matches is not None, "the oracle needs the truth"
+        return ids[matches[ids]]
 
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """Return the ranking loss on the pairs as given."""

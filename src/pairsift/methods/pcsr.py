@@ -186,12 +186,12 @@ class PCSR(Method):
 
         Where ambiguous pairs have another caption, they read their own too.
         """
-        wanted = {}
+        requests = {}
         for name, rows in ids.items():
             rematched = name in ("refinable", "ambiguous") and not self._keeps_caption(name)
             captions = self.captions.captions(network, rows) if rematched else None
-            wanted[name] = Request(rows, captions, given_texts=rematched and self._loss_of(name) == "ambiguous")
-        return wanted
+            requests[name] = Request(rows, captions, given_texts=rematched and self._loss_of(name) == "ambiguous")
+        return requests
 
     def _loss_of(self, name: str) -> str:
         """Return the class whose loss a noisy subset trains by."""

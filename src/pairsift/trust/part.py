@@ -43,7 +43,7 @@ class Part(Options):
         """Take the setting, and put the arrays that training starts from into the state."""
         self._setting, self._state = setting, state
 
-    def observe(self, seen: Observation) -> dict[str, Tensor]:
+    def observe(self, observation: Observation) -> dict[str, Tensor]:
         """Return what an epoch's pass notes of each pair of a batch, each (B, ...)."""
         return {}
 
