@@ -15,7 +15,7 @@ REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 class InputError(ValueError):
-    """Something the user brought or asked for cannot be used.
+    """An error for input or a request of the user that cannot be used.
 
     The message is one line: what was found, where, and what to do. The command line prints it and exits with code 2.
     """
@@ -67,7 +67,7 @@ def system_number(error: Exception) -> int | None:
 
 
 def _remedy(number: int | None) -> str:
-    """Say what to do about an error of the system."""
+    """Return the advice for an error of the system."""
     action = "mend that"
     if number in FULL:
         action = "free space there"

@@ -157,7 +157,7 @@ def _bare(part: object) -> object:
 
 
 def _bounds(part: object) -> list[object]:
-    """Bounds that stand at one part of a union alone."""
+    """Return the bounds that apply to a single part of a union."""
     fields = get_args(part)[1:] if get_origin(part) is Annotated else ()
     return [bound for field in fields for bound in getattr(field, "metadata", [])]
 

@@ -179,13 +179,13 @@ class Prior:
 
 @dataclass(frozen=True)
 class Setting:
-    """Everything that a method and its parts know when training begins.
+    """The data that a method and its parts have when training begins.
 
     Attributes:
         ids: Training pairs, ascending, (n,).
         image_of: Image row of every pair, (n_pairs,).
         n_images: Number of image rows.
-        matched: Whether each pair's caption really belongs to its image, (n_pairs,); None where nobody knows.
+        matched: Whether each pair's caption really belongs to its image, (n_pairs,); None where it is unknown.
         ranking: The ranking loss of the run.
         seed: Seed of the run.
         networks: Number of networks that train side by side.

@@ -18,7 +18,7 @@ LEAST_NOISE = 0.01  # share of mismatched pairs below which every pair is believ
 
 
 class Crossfit(Method):
-    """Every pair counts as far as models believe it that did not see it; the default.
+    """The method that weights every pair by models that were not fitted to it; the default.
 
     The correspondence y of a pair is its match probability by held-out evidence, from before the training. Where that
     finds less than 1% of mismatched pairs, every y is 1, as for `plain`. Pairs of little trust stay in the batches, as

@@ -34,7 +34,7 @@ class NPCEpochs(Epochs):
 
 
 class NPC(Method):
-    """Each pair weighs as little as a step on its batch would harm the clean pairs nearest to it.
+    """The method NPC: a pair weighs less the more a step on its batch harms the clean pairs nearest to it.
 
     A memory bank holds, for every pair, the clean pair with the nearest image and the one with the nearest text. A step
     asks what an optimizer step on its batch would do to the losses of the batch's bank pairs (Eq. 6 and 7), weights the
@@ -78,7 +78,7 @@ class NPC(Method):
     networks: int = Field(default=1, ge=1, le=2, description="1, or 2 that use each other's bank.")
 
     def check(self, matcher: type[Matcher]) -> None:
-        """Refuse to make a bank by a network that has learned nothing."""
+        """Refuse a matcher that starts untrained if no warm-up precedes the bank."""
         if self.epochs.train and not self.epochs.warmup and not matcher.starts_trained:
             raise InputError(
                 f"npc makes its bank by what the network knows, and {matcher.name} starts untrained: "

@@ -17,7 +17,7 @@ from pairsift.steps import Batch, Network, Phase, Term
 
 
 class Oracle(Method):
-    """Plain training on the pairs that truly match: what a perfect detector would give, where the truth is known.
+    """The training on the pairs that truly match, as after a perfect detector; the truth must be known.
 
     With as many epochs as `plain` it takes fewer steps, since an epoch has fewer pairs. With `as_many_steps` its phases
     are longer, so that it takes as many as `plain`.

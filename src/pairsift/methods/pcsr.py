@@ -75,7 +75,7 @@ class PCSRWeights(Options):
 
 
 class PCSR(Method):
-    """Noisy pairs whose image keeps its class get another caption (refinable); the rest a robust loss (ambiguous).
+    """The method PCSR: noisy pairs of a steady class get new captions (refinable), others a robust loss (ambiguous).
 
     There is no public code. Where the paper is silent or contradicts itself: the entropy spreads classes (Eq. 2 is
     printed with the sign that merges them); clean pairs have the full margin; an image is counted once a pass, and not

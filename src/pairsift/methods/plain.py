@@ -61,7 +61,7 @@ def believing(setting: Setting, network: Network, batch: Batch, y: Tensor, phase
 
 
 class Plain(Method):
-    """Every pair is believed: the ranking loss with y = 1."""
+    """The training without protection: the ranking loss with y = 1 for every pair."""
 
     name: ClassVar[str] = "plain"
     presets: ClassVar[Mapping[str, Preset]] = {

@@ -91,7 +91,7 @@ class Trainer:
 
     @property
     def matched(self) -> Bools | None:
-        """Whether each training pair truly matches, (n,); None where nobody knows."""
+        """Whether each training pair truly matches, (n,); None where it is unknown."""
         setting = self.job.method.setting
         return None if setting.matched is None else setting.matched[setting.ids]
 

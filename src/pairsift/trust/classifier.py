@@ -87,7 +87,7 @@ class PseudoClassifier(Part):
 
 
 class GlobalClassifier(nn.Module):
-    """Compute class logits from global vectors, scaled to a mean square of 1: linear, ReLU, linear.
+    """A classifier of global vectors, scaled to a mean square of 1: linear, ReLU, linear.
 
     A unit vector of many dimensions has entries so small that the biases of a layer as PyTorch initialises it outweigh
     all differences between items. Every item is then put into the same few classes, and the gradient on the other
@@ -109,7 +109,7 @@ class GlobalClassifier(nn.Module):
 
 
 class DirectionClassifier(nn.Module):
-    """Compute class logits as `SHARPNESS` times the cosine of the global vector with each class's learned direction.
+    """A classifier by `SHARPNESS` times the cosine of the global vector with each class's learned direction.
 
     Different vectors choose different classes from the first step on. The perceptron of `GlobalClassifier` puts nearly
     all into one class at first, and a short schedule may end before it has spread them.
@@ -130,7 +130,7 @@ class DirectionClassifier(nn.Module):
 
 
 class FlatClassifier(nn.Module):
-    """Compute class logits from all tokens side by side, the published code's form; for codes with tokens.
+    """A classifier of all tokens side by side, the published code's form; for codes with tokens.
 
     An item's own tokens are brought to `rows` of them by linear interpolation (36 regions stay as they are), so that
     unlike in the published code a caption's logits do not depend on the longest caption of its batch.

@@ -36,7 +36,7 @@ class View:
 
 
 class NegativeImpact(Part):
-    """How little a step on a batch would harm the clean pairs nearest to each of its pairs (NPC Eq. 6 to 8).
+    """The effect of a step on a batch on the clean pairs nearest to each of its pairs (NPC Eq. 6 to 8).
 
     State: `weight`, (networks, n_pairs), w of every pair in network k's last step on it, 1 until then; kept for the
     record alone, and only where pairs are weighted.

@@ -18,7 +18,7 @@ SIDES = ("by_image", "by_text")
 
 
 class MemoryBank(CleanProbability):
-    """For every pair the clean pairs with the nearest image and the nearest caption (NPC Eq. 3 to 5).
+    """The clean pairs with the nearest image and the nearest caption, for every pair (NPC Eq. 3 to 5).
 
     State beside `clean_probability`: `by_image` and `by_text`, (networks, n_pairs), ids of each pair's bank pairs; -1
     until the bank is made.
