@@ -55,7 +55,7 @@ class Checks:
             return basic
         key = (row, record.caption)
         if key in self._first_record and record.row < 0:  # published features and their noise indices count repeats
-            return f"repeats {self._first[key]}"
+            return f"repeats {self._first_record[key]}"
         self._first_record[key] = record.where
         split = SPLIT_WORDS.get(record.split.lower()) if self.has_splits else UNUSED
         if split is None:
