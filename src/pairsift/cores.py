@@ -47,8 +47,8 @@ def usable_cores(process: Path = Path("/proc/self")) -> int:
     get_affinity = getattr(os, "sched_getaffinity", None)  # macOS has none
     counts = [len(get_affinity(0)) if get_affinity else os.cpu_count() or 1]
     counts += [ceil(cores) for cores in _quotas(process)]
-    first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # a list has one number for each nested level
-    counts += [int(first)] if first.isdecimal() and int(first) else []
+    limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # a list has one number for each nested level
+    counts += [int(limit)] if limit.isdecimal() and int(limit) else []
     return max(1, min(counts))
 
 
@@ -65,9 +65,9 @@ def limit_threads(threads: int = 0) -> None:
     for library in ThreadpoolController().select(user_api="blas").lib_controllers:
         if (library.num_threads or 1) > cores:
             library.set_num_threads(cores)
-    wanted = threads or min(cores, torch.get_num_threads())
-    if wanted != torch.get_num_threads():
-        torch.set_num_threads(wanted)
+    number = threads or min(cores, torch.get_num_threads())
+    if number != torch.get_num_threads():
+        torch.set_num_threads(number)
 
 
 def _quotas(process: Path) -> Iterator[float]:
@@ -82,16 +82,16 @@ def _quotas(process: Path) -> Iterator[float]:
         root, point, kind, options = mount[3], mount[4], mount[mount.index("-") + 1], mount[-1]
         name = {"cgroup2": "", "cgroup": "cpu"}.get(kind)
         if name in paths and (not name or name in options.split(",")):
-            folder = Path(point, _inside(paths[name], root))
+            folder = Path(point, _path_below(paths[name], root))
             for group in (folder, *folder.parents):
                 if group.is_relative_to(point) and (cores := _quota(group)):
                     yield cores
 
 
-def _inside(path: str, root: str) -> str:
+def _path_below(path: str, root: str) -> str:
     """Return the part of a group's path below a mount's root; empty where the mount does not show the group."""
-    shown = PurePosixPath(path).is_relative_to(root) and ".." not in path
-    return str(PurePosixPath(path).relative_to(root)) if shown else ""
+    visible = PurePosixPath(path).is_relative_to(root) and ".." not in path
+    return str(PurePosixPath(path).relative_to(root)) if visible else ""
 
 
 def _quota(group: Path) -> float | None:

@@ -15,7 +15,7 @@ REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 class InputError(ValueError):
-    """Something the user brought or asked for cannot be used.
+    """An error for input or a request of the user that cannot be used.
 
     The message is one line: what was found, where, and what to do. The command line prints it and exits with code 2.
     """
@@ -49,9 +49,9 @@ def writing(path: Path) -> Iterator[None]:
 
 def similar(name: str, names: Collection[str], otherwise: str | None = None, least: float = 0.6) -> str:
     """Return a hint at the most similar name; where none is similar, the names that there are, or another hint."""
-    near = get_close_matches(name, names, 1, least)
-    if near:
-        return f"did you mean {near[0]}?"
+    matches = get_close_matches(name, names, 1, least)
+    if matches:
+        return f"did you mean {matches[0]}?"
     return otherwise or f"choose from {', '.join(names)}"
 
 
@@ -62,15 +62,15 @@ def dashed(*names: str) -> str:
 
 def system_number(error: Exception) -> int | None:
     """Return the system's error number that the text of a library's error names, such as `(os error 28)`."""
-    found = re.search(r"\b(?:os error|errno) (\d+)", str(error), re.IGNORECASE)
-    return int(found[1]) if found else None
+    match = re.search(r"\b(?:os error|errno) (\d+)", str(error), re.IGNORECASE)
+    return int(match[1]) if match else None
 
 
 def _remedy(number: int | None) -> str:
-    """Say what to do about an error of the system."""
-    first = "mend that"
+    """Return the advice for an error of the system."""
+    action = "mend that"
     if number in FULL:
-        first = "free space there"
+        action = "free space there"
     elif number in REFUSED:
-        first = "make it writable"
-    return f"{first} and repeat the command; fit goes on with --resume"
+        action = "make it writable"
+    return f"{action} and repeat the command; fit goes on with --resume"

@@ -30,9 +30,9 @@ class OptionError(InputError):
 
     def under(self, names: tuple[str, ...]) -> OptionError:
         """Return the error with the option as it is typed on the command line, below these names."""
-        typed = OptionError((*names, *self.path), self.complaint)
-        typed.args = (f"{dashed(*typed.path)} {self.complaint}",)
-        return typed
+        error = OptionError((*names, *self.path), self.complaint)
+        error.args = (f"{dashed(*error.path)} {self.complaint}",)
+        return error
 
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ class Options(_Base):
         values = dict(defaults)
         for name in self.model_fields_set:
             value, default = getattr(self, name), defaults.get(name)
-            both = isinstance(value, Options) and isinstance(default, Mapping)
-            values[name] = value.filled(default) if both else value
+            is_group = isinstance(value, Options) and isinstance(default, Mapping)
+            values[name] = value.filled(default) if is_group else value
         return type(self)(**values)
 
     def replaced(self, **values: Any) -> Self:
@@ -105,16 +105,18 @@ def accepts(field: FieldInfo) -> str:
 
 def option_error(kind: type[BaseModel], error: ValidationError) -> OptionError:
     """Return the first thing that pydantic found wrong as one line."""
-    first = error.errors(include_url=False)[0]
-    path, owner, field = _walk(kind, first["loc"])
-    if first["type"] == "extra_forbidden":
+    details = error.errors(include_url=False)[0]
+    path, owner, field = _walk(kind, details["loc"])
+    if details["type"] == "extra_forbidden":
         return OptionError(path, f"is no option: {similar(path[-1], owner.model_fields)}")
-    if first["type"] == "missing":
+    if details["type"] == "missing":
         return OptionError(path, "is missing")
-    if field is None or first["type"] in ("value_error", "assertion_error"):
-        return OptionError(path, f"is {first['input']!r}; {first['msg'].removeprefix('Value error, ')}")
+    if field is None or details["type"] in ("value_error", "assertion_error"):
+        return OptionError(path, f"is {details['input']!r}; {details['msg'].removeprefix('Value error, ')}")
     rule = accepts(field)
-    return OptionError(path, f"is {first['input']!r}; " + (rule if rule.startswith("choose") else f"it must be {rule}"))
+    return OptionError(
+        path, f"is {details['input']!r}; " + (rule if rule.startswith("choose") else f"it must be {rule}")
+    )
 
 
 def _walk(
@@ -155,7 +157,7 @@ def _bare(part: object) -> object:
 
 
 def _bounds(part: object) -> list[object]:
-    """Bounds that stand at one part of a union alone."""
+    """Return the bounds that apply to a single part of a union."""
     fields = get_args(part)[1:] if get_origin(part) is Annotated else ()
     return [bound for field in fields for bound in getattr(field, "metadata", [])]
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Entry:
-    """Where something lies that has a name.
+    """The location of a named object.
 
     Attributes:
         place: `module:attribute`.
@@ -29,7 +29,7 @@ class Entry:
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """What there is of one kind, by name. Listing it imports nothing.
+    """The objects of one kind, by name. Listing them imports nothing.
 
     Args:
         kind: What is listed, in the singular, for messages.
@@ -56,12 +56,12 @@ class Registry(Mapping[str, T], Generic[T]):
         return len(list(iter(self)))
 
     def summaries(self) -> dict[str, str]:
-        """Return one line about each, by name."""
+        """Return a one-line summary of each entry, by name."""
         added = {name: first_line(thing) for name, thing in self._loaded.items() if name not in self._entries}
         return {name: entry.summary for name, entry in self._entries.items()} | added
 
     def register(self, name: str, thing: T) -> None:
-        """Add something of one's own.
+        """Add an object under a name of its own.
 
         Raises:
             InputError: The name is taken by something else.

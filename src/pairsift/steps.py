@@ -179,13 +179,13 @@ class Prior:
 
 @dataclass(frozen=True)
 class Setting:
-    """Everything that a method and its parts know when training begins.
+    """The data that a method and its parts have when training begins.
 
     Attributes:
         ids: Training pairs, ascending, (n,).
         image_of: Image row of every pair, (n_pairs,).
         n_images: Number of image rows.
-        matched: Whether each pair's caption really belongs to its image, (n_pairs,); None where nobody knows.
+        matched: Whether each pair's caption really belongs to its image, (n_pairs,); None where it is unknown.
         ranking: The ranking loss of the run.
         seed: Seed of the run.
         networks: Number of networks that train side by side.
@@ -266,11 +266,11 @@ def related(image_rows: Tensor, caption_images: Tensor, texts: Tensor | None = N
         caption_images: Row of the image that each pair's caption is given with, (B,).
         texts: Number of each pair's caption text, the same for equal texts, (B,); None where they are not compared.
     """
-    same = (image_rows[:, None] == image_rows[None, :]) | (image_rows[:, None] == caption_images[None, :])
+    excluded = (image_rows[:, None] == image_rows[None, :]) | (image_rows[:, None] == caption_images[None, :])
     for captions in (caption_images, texts):
         if captions is not None:
-            same = same | (captions[:, None] == captions[None, :])
-    return same
+            excluded = excluded | (captions[:, None] == captions[None, :])
+    return excluded
 
 
 def correspond(values: Array, ids: Ints, like: Tensor) -> Tensor:

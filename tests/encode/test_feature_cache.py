@@ -49,7 +49,7 @@ def test_rows_are_images(tmp_path, regions):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_are_captions(tmp_path, kind, monkeypatch):
-    monkeypatch.setattr(cache_module, "CAPTIONS_AT_ONCE", 4)
+    monkeypatch.setattr(cache_module, "CAPTIONS_PER_CHUNK", 4)
     pairs, encoder = make_pairs(tmp_path / "data"), TinyTexts(kind)
     pairs.captions[3] = "  "
     pairs.captions[5] = pairs.captions[6]
@@ -241,7 +241,7 @@ from pathlib import Path
 from encode_helpers import *
 from pairsift.encode import cache, encode_pairs, store
 store.CHECKPOINT_SECONDS = 0.0
-cache.CAPTIONS_AT_ONCE = 4
+cache.CAPTIONS_PER_CHUNK = 4
 pairs = make_pairs(Path({data!r}), 40)
 pairs.paths[7] = Path("missing")
 encode_pairs(pairs, TinyImages(regions=True, slow=0.01), TinyTexts("tokens", slow=0.01), Path({cache!r}), 2, False)
@@ -273,7 +273,7 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path, monkeypatch):
     journals = list((tmp_path / "cache").glob("*.partial.json"))
     done = sum(json.loads(path.read_text())["done"] for path in journals if "images" in path.name)
     images = TinyImages(regions=True)
-    monkeypatch.setattr(cache_module, "CAPTIONS_AT_ONCE", 4)
+    monkeypatch.setattr(cache_module, "CAPTIONS_PER_CHUNK", 4)
     resumed, failures = run(pairs, tmp_path / "cache", images, TinyTexts("tokens"), 2)
     if done:
         assert images.prepared <= 40 - done

@@ -8,7 +8,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from pairsift.encode import NgramEncoder, encode_captions, text_encoder, text_parts
-from pairsift.encode.ngrams import BUCKETS, LENGTHS, SAMPLE
+from pairsift.encode.ngrams import BUCKETS, LENGTHS, MAX_FITTED
 from pairsift.errors import InputError
 from pairsift.pairs.pairs import Pairs
 
@@ -81,11 +81,11 @@ def test_few_and_odd_captions_never_break(captions):
 
 
 def test_of_many_captions_a_sample_is_fitted(monkeypatch):
-    monkeypatch.setattr("pairsift.encode.ngrams.SAMPLE", 20)
+    monkeypatch.setattr("pairsift.encode.ngrams.MAX_FITTED", 20)
     many = CAPTIONS * 3
     first, second = NgramEncoder.build(many), NgramEncoder.build(many)
     assert first.key() == second.key() and first.dim <= 20 < len(set(many))
-    assert SAMPLE == 50_000
+    assert MAX_FITTED == 50_000
 
 
 def test_the_cache_tells_fits_apart(fitted, tmp_path):

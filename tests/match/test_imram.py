@@ -64,7 +64,7 @@ def assert_all_close(mine: list[Tensor], theirs: list[Tensor]) -> None:
 def test_values_and_gradients_match_the_loop_over_captions(
     direction: Direction, steps: int, cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(imram.CELLS, "cpu", cells)
+    monkeypatch.setitem(imram.BLOCK_CELLS, "cpu", cells)
     matcher, images, texts = make(direction, steps), codes(4, 2, 7, 4), codes(3, 1, 6, 3, 9, seed=1)
     got, expected = matcher.similarity(images, texts), imram_similarity(matcher, images, texts)
     assert got.shape == (4, 5)

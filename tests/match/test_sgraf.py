@@ -135,7 +135,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     images, texts = coded(matcher)
     whole = matcher.similarity(images, texts)
     slope = torch.autograd.grad(whole.square().sum(), matcher.local.weight, retain_graph=True)[0]
-    monkeypatch.setattr("pairsift.match.kernels.ROWS", 3)
+    monkeypatch.setattr("pairsift.match.kernels.BLOCK_ROWS", 3)
     monkeypatch.setattr(sgraf, "CELLS_TRAINING", 4)
     cut = matcher.similarity(images, texts)
     torch.testing.assert_close(cut, whole)

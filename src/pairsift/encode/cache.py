@@ -24,7 +24,7 @@ from pairsift.encode.store import Entry, Layout, Writer
 from pairsift.errors import InputError, WriteError
 from pairsift.pairs.pairs import SKIPPED, Pairs
 
-CAPTIONS_AT_ONCE = 512
+CAPTIONS_PER_CHUNK = 512
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ def _images(
 ) -> tuple[Table, dict[int, str]]:
     # Noise may leave an image without a caption, so the true pairs of the source decide.
     truth = pairs.image_of if pairs.true_image_of is None else pairs.true_image_of
-    used = truth[(pairs.split != SKIPPED) & (truth >= 0)]
-    wanted = np.zeros(pairs.n_images, np.bool_)
-    wanted[used] = True
+    image_rows = truth[(pairs.split != SKIPPED) & (truth >= 0)]
+    needed = np.zeros(pairs.n_images, np.bool_)
+    needed[image_rows] = True
     vector = encoder.kind == "vector"
     item = (encoder.dim,) if vector else (encoder.regions, encoder.dim)
     layout = Layout(pairs.n_images, item, "<f4" if vector else "<f2", ragged=False)
@@ -92,28 +92,28 @@ def _images(
     marks = np.zeros((layout.rows, MARK), np.uint8)
 
     def marked(rows: Ints) -> dict[int, bytes]:
-        found = {row: mark_of(pairs.paths[row]) for row in rows[wanted[rows]].tolist()}
-        for row, mark in found.items():
+        marks_of_rows = {row: mark_of(pairs.paths[row]) for row in rows[needed[rows]].tolist()}
+        for row, mark in marks_of_rows.items():
             marks[row] = np.frombuffer(mark, np.uint8)
-        return found
+        return marks_of_rows
 
     def chunks(start: int) -> Iterator[_Chunk]:
         known_images = KnownImages(folder, prefix)
         marked(np.arange(start))
 
         def chunk(rows: Ints) -> _Chunk:
-            known = {row: known_images.find(mark) for row, mark in marked(rows).items()}
-            return _image_chunk(rows, pairs.paths, wanted, known, encoder, layout)
+            reused = {row: known_images.find(mark) for row, mark in marked(rows).items()}
+            return _image_chunk(rows, pairs.paths, needed, reused, encoder, layout)
 
-        batches = (np.arange(at, min(at + batch_size, layout.rows)) for at in range(start, layout.rows, batch_size))
+        batches = (np.arange(row, min(row + batch_size, layout.rows)) for row in range(start, layout.rows, batch_size))
         return ordered(chunk, batches)
 
     def finished(failures: dict[int, str]) -> None:
         marks[list(failures)] = 0
         write_marks(entry, marks)
 
-    table, failures = _open_or_fill(entry, layout, wanted, chunks, "images" if progress else None, finished)
-    return table, {row: reason for row, reason in failures.items() if wanted[row]}
+    table, failures = _open_or_fill(entry, layout, needed, chunks, "images" if progress else None, finished)
+    return table, {row: reason for row, reason in failures.items() if needed[row]}
 
 
 def encode_captions(pairs: Pairs, encoder: TextEncoder, cache: Path | None = None, progress: bool = True) -> Table:
@@ -133,17 +133,17 @@ def encode_captions(pairs: Pairs, encoder: TextEncoder, cache: Path | None = Non
         InputError: An array does not read back as it was written.
     """
     folder = default_cache() if cache is None else Path(cache)
-    wanted = np.array([bool(caption.strip()) for caption in pairs.captions], np.bool_)
+    needed = np.array([bool(caption.strip()) for caption in pairs.captions], np.bool_)
     ragged = encoder.kind != "vector"
     dtype = {"vector": "<f4", "tokens": "<f2", "ids": "<i4"}[encoder.kind]
     layout = Layout(len(pairs), () if encoder.kind == "ids" else (encoder.dim,), dtype, ragged)
     entry = Entry(folder, f"texts-{digest(['texts', encoder.key(), *pairs.captions])}")
 
     def chunks(start: int) -> Iterator[_Chunk]:
-        batches = (slice(at, at + CAPTIONS_AT_ONCE) for at in range(start, layout.rows, CAPTIONS_AT_ONCE))
-        return ordered(lambda rows: _text_chunk(pairs.captions[rows], wanted[rows], encoder, layout), batches)
+        batches = (slice(row, row + CAPTIONS_PER_CHUNK) for row in range(start, layout.rows, CAPTIONS_PER_CHUNK))
+        return ordered(lambda rows: _text_chunk(pairs.captions[rows], needed[rows], encoder, layout), batches)
 
-    return _open_or_fill(entry, layout, wanted, chunks, "captions" if progress else None)[0]
+    return _open_or_fill(entry, layout, needed, chunks, "captions" if progress else None)[0]
 
 
 def _stamps(paths: list[Path]) -> Iterator[str]:
@@ -159,7 +159,7 @@ def _stamps(paths: list[Path]) -> Iterator[str]:
 def _open_or_fill(
     entry: Entry,
     layout: Layout,
-    wanted: Bools,
+    needed: Bools,
     chunks: Callable[[int], Iterator[_Chunk]],
     bar: str | None,
     finished: Callable[[dict[int, str]], None] = lambda failures: None,
@@ -169,33 +169,33 @@ def _open_or_fill(
     Args:
         entry: The entry.
         layout: Layout of the array.
-        wanted: Rows that must be encoded.
+        needed: Rows that must be encoded.
         chunks: Function from the first missing row to the chunks from this row on.
         bar: Unit of the progress bar, or None for no bar.
         finished: Function that receives the failures of a new entry.
     """
-    found = entry.load(layout, wanted)
-    if found is not None:
+    result = entry.load(layout, needed)
+    if result is not None:
         entry.tidy()
-        return found
+        return result
     try:
         entry.values.parent.mkdir(parents=True, exist_ok=True)
         with entry.lock():
-            found = entry.load(layout, wanted)
-            if found is None:
-                _fill(Writer(entry, layout, wanted), chunks, bar)
-                found = entry.load(layout, wanted)
-                if found is not None:
-                    finished(found[1])
+            result = entry.load(layout, needed)
+            if result is None:
+                _fill(Writer(entry, layout, needed), chunks, bar)
+                result = entry.load(layout, needed)
+                if result is not None:
+                    finished(result[1])
     except OSError as error:
         reason, file = error.strerror or str(error), error.filename or entry.partial
         raise WriteError(
             f"{file}: the feature cache cannot be written ({reason}); free space or name another folder with --cache, "
             "and repeat the command; fit goes on with --resume"
         ) from error
-    if found is None:
+    if result is None:
         raise InputError(f"{entry.values}: reads back other than it was written; name another cache folder")
-    return found
+    return result
 
 
 def _fill(writer: Writer, chunks: Callable[[int], Iterator[_Chunk]], bar: str | None) -> None:
@@ -214,28 +214,28 @@ def _fill(writer: Writer, chunks: Callable[[int], Iterator[_Chunk]], bar: str | 
 def _image_chunk(
     rows: Ints,
     paths: list[Path],
-    wanted: Bools,
-    known: dict[int, NDArray[np.generic] | None],
+    needed: Bools,
+    reused: dict[int, NDArray[np.generic] | None],
     encoder: ImageEncoder,
     layout: Layout,
 ) -> _Chunk:
     values = np.zeros((len(rows), *layout.item), np.float32)
-    new = []
-    for at in np.flatnonzero(wanted[rows]).tolist():
-        found = known[int(rows[at])]
-        if found is None:
-            new.append(at)
+    missing = []
+    for place in np.flatnonzero(needed[rows]).tolist():
+        features = reused[int(rows[place])]
+        if features is None:
+            missing.append(place)
         else:
-            values[at] = found
-    decoded = {at: _decode(paths[rows[at]], encoder) for at in new}
-    failures = {int(rows[at]): one for at, one in decoded.items() if isinstance(one, str)}
-    good = [at for at, one in decoded.items() if not isinstance(one, str)]
+            values[place] = features
+    decoded = {place: _decode(paths[rows[place]], encoder) for place in missing}
+    failures = {int(rows[place]): outcome for place, outcome in decoded.items() if isinstance(outcome, str)}
+    good = [place for place, outcome in decoded.items() if not isinstance(outcome, str)]
     if good:
-        batch = torch.stack([one for one in decoded.values() if not isinstance(one, str)])
+        batch = torch.stack([outcome for outcome in decoded.values() if not isinstance(outcome, str)])
         values[good] = encoder.encode(batch).float().numpy()
-    for at in np.flatnonzero(~np.isfinite(values.reshape(len(rows), -1)).all(1)).tolist():
-        failures[int(rows[at])] = f"{encoder.name} gives values for it that are not finite"
-        values[at] = 0
+    for place in np.flatnonzero(~np.isfinite(values.reshape(len(rows), -1)).all(1)).tolist():
+        failures[int(rows[place])] = f"{encoder.name} gives values for it that are not finite"
+        values[place] = 0
     return _Chunk(_stored(values, layout), failures=failures)
 
 
@@ -249,17 +249,17 @@ def _decode(path: Path, encoder: ImageEncoder) -> Tensor | str:
         return " ".join(f"the image cannot be prepared ({error})".split())
 
 
-def _text_chunk(captions: list[str], wanted: Bools, encoder: TextEncoder, layout: Layout) -> _Chunk:
-    kept = [caption for caption, keep in zip(captions, wanted, strict=True) if keep]
-    made = encoder.encode(kept) if kept else []
+def _text_chunk(captions: list[str], needed: Bools, encoder: TextEncoder, layout: Layout) -> _Chunk:
+    texts = [caption for caption, keep in zip(captions, needed, strict=True) if keep]
+    encoded = encoder.encode(texts) if texts else []
     if not layout.ragged:
         values = np.zeros((len(captions), *layout.item), np.float32)
-        if kept:
-            values[wanted] = np.asarray(made)
+        if texts:
+            values[needed] = np.asarray(encoded)
         return _Chunk(_stored(values, layout))
     lengths = np.zeros(len(captions), np.int64)
-    lengths[wanted] = [len(one) for one in made]
-    flat = np.concatenate(list(made)) if kept else np.zeros((0, *layout.item), layout.dtype)
+    lengths[needed] = [len(tokens) for tokens in encoded]
+    flat = np.concatenate(list(encoded)) if texts else np.zeros((0, *layout.item), layout.dtype)
     return _Chunk(_stored(flat, layout), lengths)
 
 

@@ -67,8 +67,8 @@ def open_image(path: Path, smallest: int | None = None) -> Image.Image:
     except MemoryError as error:
         raise BadImage("the image does not fit into memory") from error
     except Exception as error:  # for broken files, Pillow's readers raise nearly any exception
-        said = " ".join(str(error).split()) or type(error).__name__
-        raise BadImage(f"the image is broken or truncated ({said})".rstrip(".")) from error
+        message = " ".join(str(error).split()) or type(error).__name__
+        raise BadImage(f"the image is broken or truncated ({message})".rstrip(".")) from error
 
 
 def _opened(stream: BinaryIO) -> Image.Image:
@@ -95,10 +95,10 @@ def _opened(stream: BinaryIO) -> Image.Image:
 def _loaded(image: Image.Image, smallest: int | None, large: bool) -> Image.Image:
     """Decode the pixels, and immediately reduce a large image."""
     progressive = "progressive" in image.info  # if so, the decoder holds all of it, whatever size is requested
-    whole = image.width * image.height
+    pixels = image.width * image.height
     if smallest is not None and image.format in JPEGS:
         image.draft(image.mode, (smallest, smallest))
-    decoded = whole if progressive else image.width * image.height
+    decoded = pixels if progressive else image.width * image.height
     if decoded > LARGEST_DECODED:
         raise BadImage(f"the image has too many pixels to decode ({decoded:,}, at most {LARGEST_DECODED:,})")
     image.load()
@@ -178,5 +178,5 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     values = np.nan_to_num(np.asarray(image).astype(np.float64), posinf=0.0, neginf=0.0)
     top = float(values.max(initial=0.0))
     least = 1.0 if image.mode == "F" and top <= 1.0 else 255.0 if image.mode == "F" else 65535.0
-    full = max(top, least)
-    return Image.fromarray(np.clip(np.rint(values * (255.0 / full)), 0, 255).astype(np.uint8))
+    white = max(top, least)
+    return Image.fromarray(np.clip(np.rint(values * (255.0 / white)), 0, 255).astype(np.uint8))

@@ -105,9 +105,9 @@ def load_model(name: str, weights: Path | None = None) -> Any:
     try:
         model.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
     except Exception as error:
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        message = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(
-            f"{weights}: these weights of {name} cannot be read ({said}); reinstall the package"
+            f"{weights}: these weights of {name} cannot be read ({message}); reinstall the package"
         ) from error
     return model.eval()
 

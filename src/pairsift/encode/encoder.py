@@ -84,8 +84,8 @@ def digest(parts: Iterable[str], weights: Mapping[str, Tensor] | None = None) ->
         hasher.update(part.encode("utf-8", "surrogatepass") + b"\0")
     for name, tensor in sorted((weights or {}).items()):
         hasher.update(f"\1{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
-        plain = tensor.detach().cpu().contiguous()
-        hasher.update(plain.reshape(-1).view(torch.uint8).numpy().data if plain.numel() else b"")
+        values = tensor.detach().cpu().contiguous()
+        hasher.update(values.reshape(-1).view(torch.uint8).numpy().data if values.numel() else b"")
     return hasher.hexdigest()[:32]
 
 

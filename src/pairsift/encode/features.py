@@ -53,7 +53,7 @@ class Table:
         """Convert the output of a text encoder to a table: (n, d), or a list of n arrays (length, ...)."""
         if not isinstance(encoded, list):
             return Table(encoded)
-        lengths = np.array([len(one) for one in encoded], np.int64)
+        lengths = np.array([len(tokens) for tokens in encoded], np.int64)
         return Table(np.concatenate(encoded), np.concatenate([np.zeros(1, np.int64), lengths.cumsum()]))
 
     def __len__(self) -> int:

@@ -55,26 +55,26 @@ class Front:
         if self.config.model_type != "clip":
             raise InputError(f"{self.name}: is a {self.config.model_type or 'model without a name'} and no CLIP")
         folder = Path(self.place)
-        if pretrained and folder.is_dir() and not any(next(folder.glob(one), None) for one in WEIGHTS):
+        if pretrained and folder.is_dir() and not any(next(folder.glob(pattern), None) for pattern in WEIGHTS):
             raise InputError(f"{self.name}: holds no weights; give a folder with model.safetensors")
         with using(self._library, self.name):
             self._tokenizer = tokenizer(self._library, self.place)
             self._processor = image_processor(self._library, self.place)
         self._tokenizing = threading.Lock()  # a call changes the state of a tokenizer
-        own: dict[str, Any] = self._processor.to_dict()
-        self.factor = float(own["rescale_factor"]) if own.get("do_rescale") else 1.0
-        scales = bool(own.get("do_normalize"))
-        self.mean: list[float] = list(own["image_mean"]) if scales else [0.0] * 3
-        self.std: list[float] = list(own["image_std"]) if scales else [1.0] * 3
+        processing: dict[str, Any] = self._processor.to_dict()
+        self.factor = float(processing["rescale_factor"]) if processing.get("do_rescale") else 1.0
+        scales = bool(processing.get("do_normalize"))
+        self.mean: list[float] = list(processing["image_mean"]) if scales else [0.0] * 3
+        self.std: list[float] = list(processing["image_std"]) if scales else [1.0] * 3
         self._check()
 
     def _check(self) -> None:
         """Raise InputError if the parts belong to different models."""
         height, width = self.crop(Image.new("RGB", (64, 48))).shape[1:]
         self.size = (3, int(height), int(width))
-        wanted = self.config.vision_config.image_size
-        if self.size[1:] != (wanted, wanted):
-            raise InputError(f"{self.name}: its processor makes {width} x {height} pixels, its model takes {wanted}")
+        side = self.config.vision_config.image_size
+        if self.size[1:] != (side, side):
+            raise InputError(f"{self.name}: its processor makes {width} x {height} pixels, its model takes {side}")
         text, ids = self.config.text_config, self._ids(["a"])[0]
         end = max(ids) if text.eos_token_id == 2 else text.eos_token_id  # 2: old configurations; the model handles it
         if max(ids) >= text.vocab_size or end not in ids or ids.index(end) != len(ids) - 1:
@@ -82,13 +82,13 @@ class Front:
 
     def key(self) -> str:
         """Return a hexadecimal digest over the tokenizer."""
-        told = [f"{word} {at}" for word, at in sorted(self._tokenizer.get_vocab().items())]
+        entries = [f"{word} {number}" for word, number in sorted(self._tokenizer.get_vocab().items())]
         sample = self._ids(["A Dog's naïve, ROUGH-haired friend: 12.5 % of them!\tÉtude 狗"])
-        return digest(["front", type(self._tokenizer).__name__, str(self._limit), str(sample), *told])
+        return digest(["front", type(self._tokenizer).__name__, str(self._limit), str(sample), *entries])
 
     def encode(self, captions: list[str]) -> Array | list[Array]:
         """Convert captions to token ids, cut at the model's length, -> n arrays (length,)."""
-        return [np.asarray(one, np.int32) for one in self._ids(readable(captions))]
+        return [np.asarray(ids, np.int32) for ids in self._ids(readable(captions))]
 
     @property
     def _limit(self) -> int:
@@ -96,14 +96,16 @@ class Front:
 
     def _ids(self, captions: list[str]) -> list[list[int]]:
         with self._tokenizing:
-            made = self._tokenizer(captions, truncation=True, max_length=self._limit) if captions else {"input_ids": []}
-        found: list[list[int]] = made["input_ids"]
-        return found
+            encoding = (
+                self._tokenizer(captions, truncation=True, max_length=self._limit) if captions else {"input_ids": []}
+            )
+        ids: list[list[int]] = encoding["input_ids"]
+        return ids
 
     def crop(self, image: Image.Image) -> Bytes:
         """Resize and crop an RGB image as the checkpoint's processor does, (3, height, width)."""
-        made = self._processor(image, do_rescale=False, do_normalize=False, return_tensors="np")["pixel_values"][0]
-        return np.asarray(made, np.uint8)
+        pixels = self._processor(image, do_rescale=False, do_normalize=False, return_tensors="np")["pixel_values"][0]
+        return np.asarray(pixels, np.uint8)
 
     def model(self) -> nn.Module:
         """Return the model in float32, with the checkpoint's weights, or with random weights that are replaced later.
@@ -111,18 +113,18 @@ class Front:
         Raises:
             InputError: The weights cannot be read, or some are missing.
         """
-        made: nn.Module
+        model: nn.Module
         if not self.pretrained:
-            made = self._library.CLIPModel(self.config)
-            return made
+            model = self._library.CLIPModel(self.config)
+            return model
         with using(self._library, self.name):
-            made, told = self._library.CLIPModel.from_pretrained(
+            model, info = self._library.CLIPModel.from_pretrained(
                 self.place, weights_only=True, output_loading_info=True
             )
-        if told["missing_keys"]:
-            lost = sorted(map(str, told["missing_keys"]))
+        if info["missing_keys"]:
+            lost = sorted(map(str, info["missing_keys"]))
             raise InputError(f"{self.name}: its weights lack {len(lost)} tensors, among them {lost[0]}")
-        return made.float()
+        return model.float()
 
     def save(self, folder: Path) -> None:
         """Write everything except the weights, so that a run no longer needs the checkpoint."""
@@ -157,8 +159,8 @@ class _Readable:
 
     def __init__(self, front: Front) -> None:
         self._crop, self.size = front.crop, max(front.size)
-        told = {name: value for name, value in front._processor.to_dict().items() if not name.endswith("_class")}
-        self._key = digest(["readable", json.dumps(told, sort_keys=True, default=str)])
+        processing = {name: value for name, value in front._processor.to_dict().items() if not name.endswith("_class")}
+        self._key = digest(["readable", json.dumps(processing, sort_keys=True, default=str)])
 
     def key(self) -> str:
         return self._key

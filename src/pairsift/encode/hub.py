@@ -46,8 +46,8 @@ class Loaded:
             if name not in ("_name_or_path", "transformers_version")
         }
         weights: dict[str, Tensor] = self.model.state_dict()
-        known = {name: tensor for name, tensor in weights.items() if name not in self.made_up}
-        return digest([*steps, json.dumps(config, sort_keys=True, default=str)], known)
+        loaded = {name: tensor for name, tensor in weights.items() if name not in self.made_up}
+        return digest([*steps, json.dumps(config, sort_keys=True, default=str)], loaded)
 
 
 def load(name: str, source: str, front: str) -> Loaded:
@@ -65,7 +65,7 @@ def load(name: str, source: str, front: str) -> Loaded:
     """
     library, place = transformers(), find(name, source)
     with using(library, name):
-        before = tokenizer(library, place) if front == "tokenizer" else image_processor(library, place)
+        front_part = tokenizer(library, place) if front == "tokenizer" else image_processor(library, place)
         model, info = library.AutoModel.from_pretrained(
             place, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
@@ -73,7 +73,7 @@ def load(name: str, source: str, front: str) -> Loaded:
     lost = sorted(key for key in missing if "pooler" not in key)
     if lost:
         raise InputError(f"{name} cannot be used: its weights lack {len(lost)} tensors, among them {lost[0]}")
-    return Loaded(model.float().eval().requires_grad_(False), before, missing)
+    return Loaded(model.float().eval().requires_grad_(False), front_part, missing)
 
 
 def transformers() -> ModuleType:
@@ -130,12 +130,12 @@ def using(library: ModuleType, name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # hub, file and configuration errors have many types
-        said = " ".join(str(error).split())
-        if len(said) > 200:
-            said = said[: said.rfind(". ", 0, 200)] if ". " in said[:200] else said[:200]
-        said = said.rstrip(".") or type(error).__name__
+        message = " ".join(str(error).split())
+        if len(message) > 200:
+            message = message[: message.rfind(". ", 0, 200)] if ". " in message[:200] else message[:200]
+        message = message.rstrip(".") or type(error).__name__
         advice = "give a folder with config.json, model.safetensors and the tokenizer's or processor's files"
-        raise InputError(f"{name} cannot be loaded ({said}); {advice}") from error
+        raise InputError(f"{name} cannot be loaded ({message}); {advice}") from error
     finally:
         talk.set_verbosity(level)
         hub.setLevel(hub_level)

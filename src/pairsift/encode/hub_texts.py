@@ -18,7 +18,7 @@ from pairsift.encode.hub import load, pooled
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 _MINILM_TOKENS = 256  # the length that this model was made for
-_TOKENS_AT_ONCE = {"cpu": 1024, "cuda": 65536}
+_TOKENS_PER_BATCH = {"cpu": 1024, "cuda": 65536}
 
 
 class HubTextEncoder:
@@ -62,8 +62,8 @@ class HubTextEncoder:
         if self._key is None:
             words = sorted(self._tokenizer.get_vocab().items())
             sample = self._ids(["A Dog's naïve, ROUGH-haired friend: 12.5 % of them!\tÉtude 狗"])
-            told = f"{type(self._tokenizer).__name__} {words} {sample}"
-            self._key = self._loaded.key("hub text", self.kind, str(self._limit), str(self._normalised), told)
+            description = f"{type(self._tokenizer).__name__} {words} {sample}"
+            self._key = self._loaded.key("hub text", self.kind, str(self._limit), str(self._normalised), description)
         return self._key
 
     @torch.inference_mode()
@@ -77,27 +77,27 @@ class HubTextEncoder:
             if self.kind == "vector":
                 vectors[rows] = values.numpy()
             else:
-                for row, one, real in zip(rows, values, mask, strict=True):
-                    tokens[row] = one[real].numpy()
+                for row, states, real in zip(rows, values, mask, strict=True):
+                    tokens[row] = states[real].numpy()
         return vectors if self.kind == "vector" else tokens
 
     def _ids(self, captions: list[str]) -> list[list[int]]:
         if not captions:
             return []
         with self._tokenizing:
-            found: list[list[int]] = self._tokenizer(captions, truncation=True, max_length=self._limit)["input_ids"]
-        return found
+            ids: list[list[int]] = self._tokenizer(captions, truncation=True, max_length=self._limit)["input_ids"]
+        return ids
 
     def _batches(self, ids: list[list[int]]) -> Iterator[Ints]:
         """Yield rows of captions of similar length, which need little padding.
 
         Captions without any token are left out.
         """
-        lengths = np.array([len(one) for one in ids], np.int64)
+        lengths = np.array([len(caption_ids) for caption_ids in ids], np.int64)
         order = np.argsort(lengths, kind="stable")
         order = order[lengths[order] > 0]
         while len(order):
-            count = max(1, _TOKENS_AT_ONCE[self._device.type] // int(lengths[order[-1]]))
+            count = max(1, _TOKENS_PER_BATCH[self._device.type] // int(lengths[order[-1]]))
             yield order[-count:]
             order = order[:-count]
 
@@ -105,8 +105,8 @@ class HubTextEncoder:
         """Encode one batch, -> mask of real tokens (n, length), (n, dim) vectors or (n, length, dim) tokens, on CPU."""
         length = self._limit if self._pads_fully else max(map(len, ids))
         padded = np.full((len(ids), length), self._pad, np.int64)
-        mask: NDArray[np.bool_] = np.arange(length) < np.array([len(one) for one in ids])[:, None]
-        padded[mask] = np.concatenate([np.asarray(one, np.int64) for one in ids])
+        mask: NDArray[np.bool_] = np.arange(length) < np.array([len(caption_ids) for caption_ids in ids])[:, None]
+        padded[mask] = np.concatenate([np.asarray(caption_ids, np.int64) for caption_ids in ids])
         real = torch.from_numpy(mask)
         inputs: dict[str, Any] = {"input_ids": torch.from_numpy(padded).to(self._device)}
         if not self._pads_fully:

@@ -17,7 +17,7 @@ import numpy as np
 from pairsift.encode.encoder import TextEncoder
 from pairsift.encode.wordvectors import WordLlamaEncoder
 
-SAMPLE = 5_000  # maximum number of captions that are checked
+MAX_CAPTIONS = 5_000  # maximum number of captions that are checked
 FEWEST = 50  # captions in Latin script; with fewer, no statement about their language is made
 PIECES = 1.2  # limit relative to English words; English captions have 0.8 to 1.0, German 1.3, Russian 1.5
 SIGNS = 0.3  # share of captions with a sign of another language; up to 0.2 in English, 0.6 and more in others
@@ -74,31 +74,39 @@ def unknown_language(captions: Sequence[str], encoder: TextEncoder) -> Finding |
     """
     if not isinstance(encoder, WordLlamaEncoder):
         return None
-    if len(captions) > SAMPLE:
-        rows = np.random.default_rng(SEED).choice(len(captions), SAMPLE, replace=False)
+    if len(captions) > MAX_CAPTIONS:
+        rows = np.random.default_rng(SEED).choice(len(captions), MAX_CAPTIONS, replace=False)
         captions = [captions[row] for row in rows]
     by_script: dict[str, list[list[str]]] = {}
     for caption in captions:
         words = _words(caption)
         if script := _script(words):
             by_script.setdefault(script, []).append(words)
-    pieces = _pieces([word for found in by_script.values() for words in found for word in words], encoder)
+    pieces = _pieces(
+        [word for caption_words in by_script.values() for words in caption_words for word in words], encoder
+    )
     latin = by_script.pop(LATIN, [])
-    kinds = Counter({name: len(found) for name, found in by_script.items() if _broken(chain(*found), pieces)})
+    kinds = Counter(
+        {
+            name: len(caption_words)
+            for name, caption_words in by_script.items()
+            if _broken(chain(*caption_words), pieces)
+        }
+    )
     signs = sum(_signs(latin, pieces))
     if len(latin) >= FEWEST and signs >= SIGNS * len(latin):
         kinds[FOREIGN] = signs
     judged, unknown = len(latin) + sum(map(len, by_script.values())), kinds.total()
     if not unknown or unknown < NOTABLE * judged:
         return None
-    ordered = dict(kinds.most_common())
-    return Finding(judged, unknown, ordered, _sentence(judged, unknown, list(ordered), encoder.name))
+    counts = dict(kinds.most_common())
+    return Finding(judged, unknown, counts, _sentence(judged, unknown, list(counts), encoder.name))
 
 
 def _sentence(judged: int, unknown: int, kinds: list[str], name: str) -> str:
-    shown = kinds if len(kinds) <= 8 else [*kinds[:7], f"{len(kinds) - 7} more"]
+    names = kinds if len(kinds) <= 8 else [*kinds[:7], f"{len(kinds) - 7} more"]
     share = "all" if unknown == judged else f"at least {100 * unknown // judged}% of the"
-    return f"{share} captions are in scripts or languages that {name} does not know ({', '.join(shown)}): {ADVICE}"
+    return f"{share} captions are in scripts or languages that {name} does not know ({', '.join(names)}): {ADVICE}"
 
 
 def _words(caption: str) -> list[str]:
@@ -136,8 +144,8 @@ def _script_of(letter: str) -> str:
     name = unicodedata.name(letter, "")
     if unicodedata.category(letter)[0] != "L" or not name:
         return ""
-    first = name.split()[0].partition("-")[0]
-    return "Japanese" if first == "KATAKANA" else _NAMES.get(first, first.capitalize())
+    script = name.split()[0].partition("-")[0]
+    return "Japanese" if script == "KATAKANA" else _NAMES.get(script, script.capitalize())
 
 
 def _pieces(words: list[str], encoder: WordLlamaEncoder) -> dict[str, int]:
@@ -148,8 +156,8 @@ def _pieces(words: list[str], encoder: WordLlamaEncoder) -> dict[str, int]:
 
 def _broken(words: Iterable[str], pieces: Mapping[str, int]) -> bool:
     """Return whether words are cut into many more pieces than English words with the same number of letters."""
-    found = [(pieces[word.lower()], max(1.0, 0.65 + 0.19 * len(word))) for word in words]
-    return sum(cut for cut, _ in found) > PIECES * sum(expected for _, expected in found)
+    cuts = [(pieces[word.lower()], max(1.0, 0.65 + 0.19 * len(word))) for word in words]
+    return sum(cut for cut, _ in cuts) > PIECES * sum(expected for _, expected in cuts)
 
 
 def _signs(captions: list[list[str]], pieces: Mapping[str, int]) -> list[bool]:
@@ -161,9 +169,9 @@ def _signs(captions: list[list[str]], pieces: Mapping[str, int]) -> list[bool]:
     """
     frequency = Counter(word for words in captions for word in set(words))
     accented = {word for word, n in frequency.items() if not word.isascii() and n <= FREQUENT * len(captions)}
-    short = {word for word in frequency if len(word) == 2 and word.isascii() and word.islower()} - SHORT
+    unlisted = {word for word in frequency if len(word) == 2 and word.isascii() and word.islower()} - SHORT
     return [
-        any(word in accented or word in short for word in words)
+        any(word in accented or word in unlisted for word in words)
         or _broken([word for word in words if len(word) > 2], pieces)
         for words in captions
     ]

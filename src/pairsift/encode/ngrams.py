@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LENGTHS = (1, 4)  # of n-grams, in characters
 BUCKETS = 2**15
-SAMPLE = 50_000  # maximum number of captions for the fit
+MAX_FITTED = 50_000  # maximum number of captions for the fit
 MAX_DIM = 256
 NEGLIGIBLE = 1e-4  # relative to the largest singular value
 SEED = 0
@@ -65,17 +65,17 @@ class NgramEncoder:
         from sklearn.feature_extraction.text import TfidfTransformer
         from sklearn.utils.extmath import randomized_svd
 
-        if len(captions) > SAMPLE:
-            rows = np.sort(np.random.default_rng(SEED).choice(len(captions), SAMPLE, replace=False))
+        if len(captions) > MAX_FITTED:
+            rows = np.sort(np.random.default_rng(SEED).choice(len(captions), MAX_FITTED, replace=False))
             captions = [captions[row] for row in rows]
         sample = readable(list(captions)) or [""]
         weights = TfidfTransformer()
         table = weights.fit_transform(_damped(_counter(BUCKETS, LENGTHS).transform(sample)))
         size = min(MAX_DIM, len(set(sample)))
         _, strengths, directions = randomized_svd(table, size, n_iter=4, random_state=SEED)
-        kept = strengths > NEGLIGIBLE * strengths[0]
-        kept[0] = True
-        return cls((directions[kept] * weights.idf_).T.astype(np.float16, order="C"))
+        significant = strengths > NEGLIGIBLE * strengths[0]
+        significant[0] = True
+        return cls((directions[significant] * weights.idf_).T.astype(np.float16, order="C"))
 
     def key(self) -> str:
         """Return a hexadecimal digest over the projection and the lengths of the n-grams."""
@@ -111,8 +111,8 @@ class NgramEncoder:
         except FileNotFoundError:
             raise InputError(f"{path} is missing, and it encodes the captions and queries: fit again") from None
         except Exception as error:  # the package raises exceptions of its own class
-            said = " ".join(str(error).split())
-            raise InputError(f"{path}: holds no fitted n-grams ({said}); fit again") from None
+            message = " ".join(str(error).split())
+            raise InputError(f"{path}: holds no fitted n-grams ({message}); fit again") from None
 
 
 def _counter(buckets: int, lengths: tuple[int, int]) -> HashingVectorizer:
@@ -122,7 +122,7 @@ def _counter(buckets: int, lengths: tuple[int, int]) -> HashingVectorizer:
         analyzer="char_wb",
         ngram_range=lengths,
         n_features=buckets,
-        preprocessor=_plain,
+        preprocessor=_normal_form,
         norm=None,
         alternate_sign=False,
         dtype=np.float32,
@@ -135,5 +135,5 @@ def _damped(counts: Any) -> Any:
     return counts
 
 
-def _plain(caption: str) -> str:
+def _normal_form(caption: str) -> str:
     return unicodedata.normalize("NFKC", caption).lower()

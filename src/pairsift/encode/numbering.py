@@ -128,20 +128,20 @@ def read_numbering(text: str) -> Numbering:
         InputError: The text is none of these.
     """
     try:
-        raw = json.loads(text)
+        content = json.loads(text)
     except ValueError as error:
         raise InputError(f"this is not a vocabulary: it is no JSON ({error})") from error
-    if not isinstance(raw, dict):
+    if not isinstance(content, dict):
         raise InputError("this is not a vocabulary: it is no JSON object")
-    if "word2idx" in raw:
-        return Vocabulary.from_scan(raw)
-    if "model" in raw:
+    if "word2idx" in content:
+        return Vocabulary.from_scan(content)
+    if "model" in content:
         return BytePairs.from_json(text)
-    if "ids" in raw:
-        ends = raw.get("start"), raw.get("end")
-        if not isinstance(raw["ids"], int) or not all(end is None or isinstance(end, int) for end in ends):
+    if "ids" in content:
+        ends = content.get("start"), content.get("end")
+        if not isinstance(content["ids"], int) or not all(end is None or isinstance(end, int) for end in ends):
             raise InputError("this is not a vocabulary written by pairsift; build it again")
-        return GivenIds(raw["ids"], *ends)
+        return GivenIds(content["ids"], *ends)
     return Vocabulary.from_json(text)
 
 
@@ -149,6 +149,6 @@ def _numbers(caption: str) -> list[int]:
     words = caption.replace(",", " ").split()
     odd = next((word for word in words if not is_id(word)), None)
     if odd is not None:
-        shown = odd if len(odd) <= 40 else odd[:39] + "…"
-        raise InputError(f"{shown!r} is no token id: captions and queries are lists of ids here, such as `17 4 256`")
+        excerpt = odd if len(odd) <= 40 else odd[:39] + "…"
+        raise InputError(f"{excerpt!r} is no token id: captions and queries are lists of ids here, such as `17 4 256`")
     return [int(word) for word in words]

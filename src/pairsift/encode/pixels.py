@@ -62,17 +62,17 @@ class Pixels:
             InputError: An image cannot be decoded.
         """
         rows, places = np.unique(index, return_inverse=True)
-        found = np.zeros((len(rows), *self.shape[1:]), np.uint8)
+        images = np.zeros((len(rows), *self.shape[1:]), np.uint8)
 
         def decode(task: tuple[int, int]) -> None:
             place, row = task
             try:
-                found[place] = self._crop(open_image(self._paths[row], smallest=2 * max(self.shape[2:])))
+                images[place] = self._crop(open_image(self._paths[row], smallest=2 * max(self.shape[2:])))
             except BadImage as error:
-                said = f"{error.reason}; it was readable before: put it back, or fit again"
-                raise InputError(f"{self._paths[row]}: {said}") from error
+                advice = f"{error.reason}; it was readable before: put it back, or fit again"
+                raise InputError(f"{self._paths[row]}: {advice}") from error
 
-        whole = [(place, row) for place, row in enumerate(rows.tolist()) if row not in self._broken]
-        for _ in self._pool.map(decode, whole):
+        tasks = [(place, row) for place, row in enumerate(rows.tolist()) if row not in self._broken]
+        for _ in self._pool.map(decode, tasks):
             pass
-        return found if len(rows) == len(places) and (places[1:] > places[:-1]).all() else found[places]
+        return images if len(rows) == len(places) and (places[1:] > places[:-1]).all() else images[places]

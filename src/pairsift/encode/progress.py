@@ -47,10 +47,10 @@ class _Lines:
     def update(self, count: int) -> None:
         """Count items as done, and print a line if ten seconds have passed since the last line."""
         self.done += count
-        now = time.monotonic()
-        if now - self.last < EVERY or self.done <= self.start:
+        moment = time.monotonic()
+        if moment - self.last < EVERY or self.done <= self.start:
             return
-        self.last = now
-        left = (now - self.began) / (self.done - self.start) * (self.total - self.done)
+        self.last = moment
+        remaining = (moment - self.began) / (self.done - self.start) * (self.total - self.done)
         share = f"{self.done:,} of {self.total:,} {self.unit}"
-        print(f"{self.title}: {share}, about {left:.0f} s left", file=sys.stderr, flush=True)
+        print(f"{self.title}: {share}, about {remaining:.0f} s left", file=sys.stderr, flush=True)

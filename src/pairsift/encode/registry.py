@@ -90,9 +90,9 @@ def _numbered(spec: str, vocabulary: Numbering | None) -> TextEncoder:
         InputError: The vocabulary is missing, or is of another encoder.
     """
     if vocabulary is None or vocabulary.name != spec:
-        other = "" if vocabulary is None else f", not of {vocabulary.name}"
+        actual = "" if vocabulary is None else f", not of {vocabulary.name}"
         raise InputError(
-            f"the text encoder `{spec}` needs a vocabulary of {spec}{other}: make one with "
+            f"the text encoder `{spec}` needs a vocabulary of {spec}{actual}: make one with "
             "Vocabulary.build, BytePairs.build or GivenIds.of"
         )
     return IdsEncoder(vocabulary)

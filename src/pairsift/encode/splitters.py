@@ -79,12 +79,12 @@ def ends_sentence(word: str) -> bool:
 
 def sentences(caption: str) -> list[str]:
     """Return the sentences of a caption in lower case, with words separated by single spaces."""
-    found: list[list[str]] = [[]]
+    parts: list[list[str]] = [[]]
     for word in caption.split():
-        found[-1].append(word)
+        parts[-1].append(word)
         if ends_sentence(word):
-            found.append([])
-    return [" ".join(words) for words in found if words]
+            parts.append([])
+    return [" ".join(words) for words in parts if words]
 
 
 @cache
@@ -107,10 +107,10 @@ def _jieba() -> Splitter:
     )
 
 
-def _package(name: str, wanted: str) -> ModuleType:
+def _package(name: str, kind: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
         raise InputError(
-            f"the splitter {wanted} needs the package {name}: pip install 'pairsift[text]', or take --splitter plain"
+            f"the splitter {kind} needs the package {name}: pip install 'pairsift[text]', or take --splitter plain"
         ) from error

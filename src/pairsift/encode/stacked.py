@@ -14,7 +14,7 @@ from pairsift.arrays import Ints
 from pairsift.errors import InputError
 from pairsift.pairs.precomputed import Floats, Precomputed, open_rows
 
-AT_ONCE = 64  # rows per read, so that a gathered batch is not in memory twice
+READ_ROWS = 64  # rows per read, so that a gathered batch is not in memory twice
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,14 @@ class Stacked:
         rows = self._rows[index]
         owner = np.searchsorted(self._starts, rows, side="right") - 1
         order = np.argsort(rows, kind="stable")  # files are read from front to back
-        out = np.empty((len(rows), *self.shape[1:]), np.float32)
+        gathered = np.empty((len(rows), *self.shape[1:]), np.float32)
         for number in np.unique(owner).tolist():
-            mine = order[owner[order] == number]
-            for at in (mine[start : start + AT_ONCE] for start in range(0, len(mine), AT_ONCE)):
-                values = self._parts[number].read(rows[at] - self._starts[number])
-                values = values.reshape(len(at), -1, self.shape[-1])
-                out[at] = values.mean(1, dtype=np.float32) if self._pooled else values
-        return out
+            part_places = order[owner[order] == number]
+            for places in (part_places[start : start + READ_ROWS] for start in range(0, len(part_places), READ_ROWS)):
+                values = self._parts[number].read(rows[places] - self._starts[number])
+                values = values.reshape(len(places), -1, self.shape[-1])
+                gathered[places] = values.mean(1, dtype=np.float32) if self._pooled else values
+        return gathered
 
 
 def open_stacked(features: Precomputed, kind: Literal["vector", "regions"]) -> Stacked:

@@ -58,17 +58,17 @@ class Progress:
 
         Any other text raises ValueError, KeyError, TypeError, IndexError or AttributeError.
         """
-        raw: dict[str, Any] = json.loads(text)
-        if raw.pop("format") != 1:
+        content: dict[str, Any] = json.loads(text)
+        if content.pop("format") != 1:
             raise ValueError("another format")
-        layout = raw.pop("layout")
+        layout = content.pop("layout")
         return cls(
             Layout(layout["rows"], tuple(layout["item"]), layout["dtype"], layout["ragged"]),
-            list(raw["left_out"]),
-            int(raw["done"]),
-            (int(raw["values"][0]), int(raw["values"][1])),
-            (int(raw["lengths"][0]), int(raw["lengths"][1])),
-            {int(row): str(reason) for row, reason in raw["failures"].items()},
+            list(content["left_out"]),
+            int(content["done"]),
+            (int(content["values"][0]), int(content["values"][1])),
+            (int(content["lengths"][0]), int(content["lengths"][1])),
+            {int(row): str(reason) for row, reason in content["failures"].items()},
         )
 
 
@@ -84,10 +84,10 @@ class Entry:
         self.partial_lengths = folder / f"{stem}.partial.lengths"
         self.lock_file = folder / f"{stem}.lock"
 
-    def load(self, layout: Layout, wanted: NDArray[np.bool_]) -> tuple[Table, dict[int, str]] | None:
-        """Open the array and verify its checksums; return None if it is missing, damaged or lacks wanted rows."""
+    def load(self, layout: Layout, needed: NDArray[np.bool_]) -> tuple[Table, dict[int, str]] | None:
+        """Open the array and verify its checksums; return None if it is missing, damaged or lacks needed rows."""
         meta = _read(self.meta)
-        if meta is None or meta.layout != layout or wanted[meta.left_out].any():
+        if meta is None or meta.layout != layout or needed[meta.left_out].any():
             return None
         table = self._read_checked(meta)
         return None if table is None else (Table(*table), meta.failures)
@@ -118,12 +118,12 @@ class Entry:
 
     def tidy(self) -> None:
         """Remove the files of a writer that was killed after it had finished its entry."""
-        left = [path for path in (self.journal, self.partial_lengths) if path.exists()]
-        if not left or self.partial.exists():
+        leftovers = [path for path in (self.journal, self.partial_lengths) if path.exists()]
+        if not leftovers or self.partial.exists():
             return
         with suppress(OSError), self.lock():  # a read-only cache can be used too
             if not self.partial.exists():
-                for path in left:
+                for path in leftovers:
                     path.unlink(missing_ok=True)
 
     @contextmanager
@@ -144,12 +144,17 @@ class Writer:
     bytes that the journal counts are missing, the array starts anew.
     """
 
-    def __init__(self, entry: Entry, layout: Layout, wanted: NDArray[np.bool_]) -> None:
+    def __init__(self, entry: Entry, layout: Layout, needed: NDArray[np.bool_]) -> None:
         self.entry = entry
-        left_out = np.flatnonzero(~wanted).tolist()
-        found = _read(entry.journal)
-        usable = found is not None and found.layout == layout and found.left_out == left_out and _intact(entry, found)
-        self.progress = found if found is not None and usable else Progress(layout, left_out)
+        left_out = np.flatnonzero(~needed).tolist()
+        journal = _read(entry.journal)
+        usable = (
+            journal is not None
+            and journal.layout == layout
+            and journal.left_out == left_out
+            and _intact(entry, journal)
+        )
+        self.progress = journal if journal is not None and usable else Progress(layout, left_out)
         self._values = _reopen(entry.partial, _HEADER + self.progress.values[0])
         self._lengths = _reopen(entry.partial_lengths, self.progress.lengths[0])
         self._noted = time.monotonic()
@@ -157,9 +162,9 @@ class Writer:
     def append(self, values: NDArray[np.generic], lengths: Ints | None = None) -> None:
         """Append items: (k, *item) values, or (total, *item) values with the lengths of the k items."""
         progress = self.progress
-        progress.values = _add(self._values, values.astype(progress.layout.dtype, copy=False), progress.values)
+        progress.values = _write_values(self._values, values.astype(progress.layout.dtype, copy=False), progress.values)
         if lengths is not None:
-            progress.lengths = _add(self._lengths, lengths.astype("<i8"), progress.lengths)
+            progress.lengths = _write_values(self._lengths, lengths.astype("<i8"), progress.lengths)
         progress.done += len(values) if lengths is None else len(lengths)
         if time.monotonic() - self._noted >= CHECKPOINT_SECONDS:
             self.checkpoint()
@@ -188,8 +193,8 @@ class Writer:
             _write(entry.offsets, _header(offsets.shape, offsets.dtype) + offsets.tobytes())
         os.replace(entry.partial, entry.values)
         _write(entry.meta, progress.to_json().encode())
-        for rest in (entry.journal, entry.partial_lengths):
-            rest.unlink(missing_ok=True)
+        for leftover in (entry.journal, entry.partial_lengths):
+            leftover.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the files; the recorded progress stays for the next attempt."""
@@ -242,10 +247,10 @@ def _reopen(path: Path, size: int) -> IO[bytes]:
     return file
 
 
-def _add(file: IO[bytes], values: NDArray[np.generic], so_far: tuple[int, int]) -> tuple[int, int]:
+def _write_values(file: IO[bytes], values: NDArray[np.generic], progress: tuple[int, int]) -> tuple[int, int]:
     data = np.ascontiguousarray(values).tobytes()
     file.write(data)
-    return so_far[0] + len(data), zlib.crc32(data, so_far[1])
+    return progress[0] + len(data), zlib.crc32(data, progress[1])
 
 
 def _write(path: Path, data: bytes) -> None:

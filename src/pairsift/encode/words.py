@@ -49,8 +49,8 @@ class Vocabulary:
         """
         split = splitter(splitter_name).split
         counts = Counter(word for caption in captions for word in split(caption))
-        kept = [word for word, count in counts.items() if count >= minimum]
-        return cls(tuple(sorted(kept, key=lambda word: (-counts[word], word))), splitter_name)
+        words = [word for word, count in counts.items() if count >= minimum]
+        return cls(tuple(sorted(words, key=lambda word: (-counts[word], word))), splitter_name)
 
     def __len__(self) -> int:
         """Return one more than the largest id."""
@@ -83,16 +83,22 @@ class Vocabulary:
             InputError: The text is not a vocabulary.
         """
         try:
-            raw = json.loads(text)
-            words, way, numbers = raw["words"], raw.get("splitter", "plain"), raw.get("numbers", [])
-            good = raw["special"] == list(SPECIAL) and all(isinstance(word, str) for word in words)
-            good = good and isinstance(way, str) and (not numbers or len(numbers) == len(SPECIAL) + len(words))
+            content = json.loads(text)
+            words, splitter_name, numbers = (
+                content["words"],
+                content.get("splitter", "plain"),
+                content.get("numbers", []),
+            )
+            good = content["special"] == list(SPECIAL) and all(isinstance(word, str) for word in words)
+            good = (
+                good and isinstance(splitter_name, str) and (not numbers or len(numbers) == len(SPECIAL) + len(words))
+            )
             good = good and all(_is_id(number) for number in numbers)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"this is not a vocabulary written by pairsift ({error}); build it again") from error
         if not good or not isinstance(words, list) or len(set(words)) != len(words):
             raise InputError("this is not a vocabulary written by pairsift (odd or double words); build it again")
-        return cls(tuple(words), way, tuple(numbers))
+        return cls(tuple(words), splitter_name, tuple(numbers))
 
     @classmethod
     def from_scan(cls, raw: dict[str, Any], splitter_name: str = "treebank") -> Vocabulary:
@@ -112,8 +118,8 @@ class Vocabulary:
             raise InputError("its `word2idx` is no mapping of words to ids")
         if len(set(numbers.values())) != len(numbers):
             raise InputError("its `word2idx` gives one id to several words")
-        if missing := [word for word in SPECIAL[START:] if word not in numbers]:
-            raise InputError(f"its `word2idx` has no {missing[0]}")
+        if lacking := [word for word in SPECIAL[START:] if word not in numbers]:
+            raise InputError(f"its `word2idx` has no {lacking[0]}")
         words = tuple(sorted((word for word in numbers if word not in SPECIAL), key=lambda word: numbers[word]))
         special = (numbers.get(SPECIAL[PAD], PAD), *(numbers[word] for word in SPECIAL[START:]))
         return cls(words, splitter_name, (*special, *(numbers[word] for word in words)))

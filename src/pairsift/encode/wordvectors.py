@@ -52,21 +52,23 @@ class WordLlamaEncoder:
 
     def encode(self, captions: list[str]) -> Array | list[Array]:
         """Encode captions, -> (n, 256) float32, or a list of n arrays (length, 256), length at least 1."""
-        found = self._tokenizer.encode_batch(readable(captions), add_special_tokens=False)
-        ids = [np.minimum(np.asarray(one.ids, np.int64), len(self._vectors) - 1) for one in found]
+        encodings = self._tokenizer.encode_batch(readable(captions), add_special_tokens=False)
+        ids = [np.minimum(np.asarray(tokens.ids, np.int64), len(self._vectors) - 1) for tokens in encodings]
         if self.kind == "tokens":
-            return [self._vectors[one[:MAX_TOKENS]] if len(one) else self._nothing(1) for one in ids]
-        pooled = self._nothing(len(captions))
-        for row, one in enumerate(ids):
-            if len(one):
-                pooled[row] = self._vectors[one].mean(0)
+            return [self._vectors[tokens[:MAX_TOKENS]] if len(tokens) else self._zeros(1) for tokens in ids]
+        pooled = self._zeros(len(captions))
+        for row, tokens in enumerate(ids):
+            if len(tokens):
+                pooled[row] = self._vectors[tokens].mean(0)
         return pooled
 
     def pieces(self, words: list[str]) -> list[int]:
         """Return the number of tokens that the tokenizer cuts each word into."""
-        return [len(one.ids) for one in self._tokenizer.encode_batch(readable(words), add_special_tokens=False)]
+        return [
+            len(encoding.ids) for encoding in self._tokenizer.encode_batch(readable(words), add_special_tokens=False)
+        ]
 
-    def _nothing(self, rows: int) -> Array:
+    def _zeros(self, rows: int) -> Array:
         return np.zeros((rows, self.dim), np.float32)
 
 

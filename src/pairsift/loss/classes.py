@@ -60,7 +60,7 @@ def generalised_cross_entropy(image_logits: Tensor, text_logits: Tensor, gamma: 
         (B,), in [0, 2 / gamma].
     """
     total = torch.zeros_like(image_logits[:, 0], dtype=torch.promote_types(image_logits.dtype, torch.float32))
-    for logits, other in ((image_logits, text_logits), (text_logits, image_logits)):
-        log_p = logits.log_softmax(1).gather(1, other.argmax(1, keepdim=True))[:, 0]
+    for logits, opposite in ((image_logits, text_logits), (text_logits, image_logits)):
+        log_p = logits.log_softmax(1).gather(1, opposite.argmax(1, keepdim=True))[:, 0]
         total = total - torch.expm1(gamma * log_p) / gamma
     return total

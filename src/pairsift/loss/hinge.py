@@ -37,10 +37,10 @@ def hinge_directions(
     exclude = exclude | torch.eye(len(positive), dtype=torch.bool, device=similarity.device)
     captions = (margin[:, None] + similarity - positive[:, None]).clamp(min=0)
     images = (margin[None, :] + similarity - positive[None, :]).clamp(min=0)
-    return _over(captions, exclude, negatives), _over(images.T, exclude.T, negatives)
+    return _reduce(captions, exclude, negatives), _reduce(images.T, exclude.T, negatives)
 
 
-def _over(cost: Tensor, exclude: Tensor, negatives: Negatives) -> Tensor:
+def _reduce(cost: Tensor, exclude: Tensor, negatives: Negatives) -> Tensor:
     """Reduce each row of the costs (B, B) over the negatives that `negatives` selects, (B,)."""
     cost = cost.masked_fill(exclude, 0.0)
     count = (~exclude).sum(1)

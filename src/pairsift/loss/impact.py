@@ -19,7 +19,7 @@ def change(before: Directions, after: Directions, eps: float = 1e-6) -> Tensor:
     Returns:
         (B,), above 0.
     """
-    p, q = ((then + eps) / (now + eps) for then, now in zip(before, after, strict=True))
+    p, q = ((loss_before + eps) / (loss_after + eps) for loss_before, loss_after in zip(before, after, strict=True))
     return (p + q) / 2
 
 

@@ -23,9 +23,9 @@ def infonce(logits: Tensor, exclude: Tensor, targets: Tensor | None = None) -> T
         return (captions + images) / 2
     rows, columns = log_softmaxes(logits, exclude)
     targets = targets.masked_fill(but_diagonal(exclude), 0.0)
-    left = (targets * rows.masked_fill(targets <= 0, 0.0)).sum(1)  # 0 log 0 = 0, also in the gradient
-    right = (targets * columns.masked_fill(targets <= 0, 0.0)).sum(0)
-    return -(left + right) / 2
+    image_to_text = (targets * rows.masked_fill(targets <= 0, 0.0)).sum(1)  # 0 log 0 = 0, also in the gradient
+    text_to_image = (targets * columns.masked_fill(targets <= 0, 0.0)).sum(0)
+    return -(image_to_text + text_to_image) / 2
 
 
 def log_softmaxes(logits: Tensor, exclude: Tensor) -> tuple[Tensor, Tensor]:

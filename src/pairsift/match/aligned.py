@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pairsift.match.kernels import accumulate, blocks, live, mapped
+from pairsift.match.kernels import accumulate, affine, blocks, gradient_places
 
 TINY = 1e-6  # lower limit of the length that a vector is divided by
 
@@ -44,12 +44,12 @@ class _Aligned(torch.autograd.Function):
         out = context.new_empty(*weights.shape[:3], size)
         inverse = context.new_empty(*weights.shape[:3], 1)
         flat = weights.flatten(1, 2), out.flatten(1, 2), inverse.flatten(1, 2), words.flatten(1, 2)
-        for at in blocks(len(context), flat[0].shape[1], context.device):
-            squares = _difference(flat[0][at], context[at], _of(flat[3], at)).square_()
-            rows = mapped(squares.flatten(0, 1), w, b).view_as(flat[1][at])
-            lengths = flat[2][at]
+        for block in blocks(len(context), flat[0].shape[1], context.device):
+            squares = _difference(flat[0][block], context[block], _words_of(flat[3], block)).square_()
+            rows = affine(squares.flatten(0, 1), w, b).view_as(flat[1][block])
+            lengths = flat[2][block]
             torch.linalg.vector_norm(rows, dim=-1, keepdim=True, out=lengths).clamp_(min=TINY).reciprocal_()
-            torch.mul(rows, lengths, out=flat[1][at])
+            torch.mul(rows, lengths, out=flat[1][block])
         ctx.save_for_backward(weights, context, words, weight, out, inverse)
         return out
 
@@ -57,17 +57,19 @@ class _Aligned(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
         weights, context, words, weight, out, inverse = ctx.saved_tensors
-        places = live(gradient.flatten(0, 1))
+        places = gradient_places(gradient.flatten(0, 1))
         if places is None:
             return _gradients(gradient, weights, context, words, weight, out, inverse)
         row, column = places // weights.shape[1], places % weights.shape[1]
-        own = (row if len(words) > 1 else torch.zeros_like(row)), column
-        few = [one[row, column].unsqueeze(1) for one in (gradient, weights, out, inverse)]
-        of_pairs = _gradients(few[0], few[1], context[row], words[own].unsqueeze(1), weight, few[2], few[3])
-        of_weights, of_context, of_words = (torch.zeros_like(one) for one in (weights, context, words))
+        word_index = (row if len(words) > 1 else torch.zeros_like(row)), column
+        pairs = [tensor[row, column].unsqueeze(1) for tensor in (gradient, weights, out, inverse)]
+        of_pairs = _gradients(
+            pairs[0], pairs[1], context[row], words[word_index].unsqueeze(1), weight, pairs[2], pairs[3]
+        )
+        of_weights, of_context, of_words = (torch.zeros_like(tensor) for tensor in (weights, context, words))
         of_weights[row, column] = of_pairs[0].squeeze(1)
         of_context.index_add_(0, row, of_pairs[1])
-        of_words.index_put_(own, of_pairs[2].squeeze(1), accumulate=True)
+        of_words.index_put_(word_index, of_pairs[2].squeeze(1), accumulate=True)
         return of_weights, of_context, of_words, *of_pairs[3:]
 
 
@@ -77,20 +79,22 @@ def _gradients(
     """Compute the gradients of all inputs of `aligned` from the gradient of its result, (n, m, L, S)."""
     w, shared = weight.to(context.dtype), len(words) == 1
     of_weights, of_context = torch.empty_like(weights), torch.empty_like(context)
-    of_words, of_weight, of_bias = (torch.zeros_like(one) for one in (words, weight, weight[:, 0]))
-    gradient, weights, words, out, inverse = (one.flatten(1, 2) for one in (gradient, weights, words, out, inverse))
-    inwards, towards = of_weights.flatten(1, 2), of_words.flatten(1, 2)
-    for at in blocks(len(context), weights.shape[1], context.device):
-        g, unit = gradient[at], out[at]
-        along = (g * unit).sum(-1, keepdim=True)
-        g = torch.addcmul(g, unit, along, value=-1).mul_(inverse[at]).flatten(0, 1)
-        difference = _difference(weights[at], context[at], _of(words, at))
-        inward = torch.mm(g, w).view_as(difference).mul_(difference)
+    of_words, of_weight, of_bias = (torch.zeros_like(tensor) for tensor in (words, weight, weight[:, 0]))
+    gradient, weights, words, out, inverse = (
+        tensor.flatten(1, 2) for tensor in (gradient, weights, words, out, inverse)
+    )
+    flat_weights, flat_words = of_weights.flatten(1, 2), of_words.flatten(1, 2)
+    for block in blocks(len(context), weights.shape[1], context.device):
+        g, unit = gradient[block], out[block]
+        projection = (g * unit).sum(-1, keepdim=True)
+        g = torch.addcmul(g, unit, projection, value=-1).mul_(inverse[block]).flatten(0, 1)
+        difference = _difference(weights[block], context[block], _words_of(words, block))
+        of_difference = torch.mm(g, w).view_as(difference).mul_(difference)
         accumulate(of_weight, g.T, difference.square_().flatten(0, 1))
         of_bias.add_(g.sum(0))
-        torch.bmm(inward, context[at].transpose(1, 2), out=inwards[at])
-        torch.bmm(weights[at].transpose(1, 2), inward, out=of_context[at])
-        _of(towards, at).sub_(inward.sum(0, keepdim=True) if shared else inward)
+        torch.bmm(of_difference, context[block].transpose(1, 2), out=flat_weights[block])
+        torch.bmm(weights[block].transpose(1, 2), of_difference, out=of_context[block])
+        _words_of(flat_words, block).sub_(of_difference.sum(0, keepdim=True) if shared else of_difference)
     return of_weights.mul_(2), of_context.mul_(2), of_words.mul_(2), of_weight, of_bias
 
 
@@ -99,5 +103,5 @@ def _difference(weights: Tensor, context: Tensor, words: Tensor) -> Tensor:
     return torch.baddbmm(words.expand(len(weights), -1, -1), weights, context, beta=-1)
 
 
-def _of(words: Tensor, at: slice) -> Tensor:
-    return words if len(words) == 1 else words[at]
+def _words_of(words: Tensor, block: slice) -> Tensor:
+    return words if len(words) == 1 else words[block]

@@ -41,15 +41,15 @@ class TextAttention(nn.Module):
             (n, dim).
         """
         local = self.squash(self.norm_local(self.local(tokens), mask))
-        whole = self.squash(self.norm_whole(self.whole(self.mean(tokens, mask))))
-        weights = self.common(local * whole[:, None]).squeeze(-1).masked_fill(~mask, -torch.inf).softmax(1)
+        mean = self.squash(self.norm_mean(self.whole(self.mean(tokens, mask))))
+        weights = self.common(local * mean[:, None]).squeeze(-1).masked_fill(~mask, -torch.inf).softmax(1)
         return unit((weights[:, None].to(tokens.dtype) @ tokens).squeeze(1))
 
     def norm_local(self, x: Tensor, mask: Tensor) -> Tensor:
         """Normalise the tokens before their tanh, (n, length, dim); for texts, return them unchanged."""
         return x
 
-    def norm_whole(self, x: Tensor) -> Tensor:
+    def norm_mean(self, x: Tensor) -> Tensor:
         """Normalise the mean of the tokens before its tanh, (n, dim); for texts, return it unchanged."""
         return x
 
@@ -96,7 +96,7 @@ class ImageAttention(TextAttention):
         out[mask] = self.local_norm(x[mask]).to(x.dtype)
         return out
 
-    def norm_whole(self, x: Tensor) -> Tensor:
+    def norm_mean(self, x: Tensor) -> Tensor:
         """Apply the batch norm of the mean, (n, dim)."""
-        whole: Tensor = self.whole_norm(x)
-        return whole
+        mean: Tensor = self.whole_norm(x)
+        return mean

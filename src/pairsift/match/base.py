@@ -41,8 +41,8 @@ class Codes:
 
     def rows(self, index: Tensor | slice) -> Codes:
         """Return the codes of these items, in this order."""
-        pick = [None if part is None else part[index] for part in (self.tokens, self.mask, self.grams)]
-        return Codes(self.vectors[index], *pick)
+        parts = [None if part is None else part[index] for part in (self.tokens, self.mask, self.grams)]
+        return Codes(self.vectors[index], *parts)
 
     @staticmethod
     def join(parts: Sequence[Codes]) -> Codes:
@@ -145,8 +145,8 @@ def products(left: Tensor, right: Tensor) -> Tensor:
 
 def inverse_temperature(logarithm: Tensor) -> Tensor:
     """Return exp of a learned logarithm, limited to 100; the gradient is not cut off at the limit."""
-    beyond = (logarithm - math.log(100.0)).clamp(min=0)
-    return (logarithm - beyond.detach()).exp()
+    excess = (logarithm - math.log(100.0)).clamp(min=0)
+    return (logarithm - excess.detach()).exp()
 
 
 def full(x: Tensor) -> Tensor:

@@ -42,11 +42,11 @@ def cross(compare: Compare, images: Codes, texts: Codes, cells: int = 2**20, fin
     heights: list[int] = []
     for place, group in by_length(texts):
         length = group.tokens.shape[1] if group.tokens is not None else 1
-        wide = max(1, min(len(group), cells // length))
-        tall = max(1, cells // (wide * length))
-        pictures = split(images, tall)
-        for words in split(group, wide):
-            tiles += [compare(picture, _first(words, 0)) for picture in pictures]
+        text_count = max(1, min(len(group), cells // length))
+        image_count = max(1, cells // (text_count * length))
+        pictures = split(images, image_count)
+        for words in split(group, text_count):
+            tiles += [compare(picture, _with_axis(words, 0)) for picture in pictures]
             heights.append(len(pictures))
         columns.append(place)
     column = iter(finish(tiles) if finish else tiles)
@@ -71,9 +71,9 @@ def paired(compare: Compare, images: Codes, texts: Codes, cells: int = 2**20, fi
     tiles: list[Tensor] = []
     for place, group in by_length(texts):
         length = group.tokens.shape[1] if group.tokens is not None else 1
-        tall = max(1, cells // length)
-        blocks = zip(split(images.rows(place), tall), split(group, tall), strict=True)
-        tiles += [compare(picture, _first(part, 1)) for picture, part in blocks]
+        count = max(1, cells // length)
+        blocks = zip(split(images.rows(place), count), split(group, count), strict=True)
+        tiles += [compare(picture, _with_axis(part, 1)) for picture, part in blocks]
         rows.append(place)
     parts = [part.squeeze(1) for part in (finish(tiles) if finish else tiles)]
     return in_order(parts, torch.cat(rows), 0)
@@ -97,26 +97,26 @@ def cross_products(compare: CompareProducts, images: Codes, texts: Codes, cells:
     """
     assert images.tokens is not None
     images = replace(images, grams=attend.gram(images.tokens))
-    wide = max(1, math.isqrt(cells) // 2)
+    text_count = max(1, math.isqrt(cells) // 2)
     columns, parts = [], []
-    for start, some in zip(range(0, len(texts), wide), split(texts, wide), strict=True):
-        places, groups = zip(*by_length(some), strict=True)
+    for start, batch in zip(range(0, len(texts), text_count), split(texts, text_count), strict=True):
+        places, groups = zip(*by_length(batch), strict=True)
         tokens = [group.tokens for group in groups if group.tokens is not None]
         grams = [attend.gram(words)[None] for words in tokens]
         packed = torch.cat([words.flatten(0, 1) for words in tokens])
-        tall = max(1, cells // len(packed))
+        image_count = max(1, cells // len(packed))
         rows = []
-        for block in split(images, tall):
+        for block in split(images, image_count):
             assert block.tokens is not None and block.grams is not None
-            whole = attend.affinity(block.tokens, packed[None, None]).squeeze(2)
-            shares = torch.split(whole, [words.shape[0] * words.shape[1] for words in tokens], 2)
+            affinities = attend.affinity(block.tokens, packed[None, None]).squeeze(2)
+            shares = torch.split(affinities, [words.shape[0] * words.shape[1] for words in tokens], 2)
             views = [
                 share.view(*share.shape[:2], *words.shape[:2]) for share, words in zip(shares, tokens, strict=True)
             ]
-            each = [
+            products_of_groups = [
                 attend.Products(view, block.grams, gram, block.mask) for view, gram in zip(views, grams, strict=True)
             ]
-            rows.append(torch.cat([compare(products) for products in each], 1))
+            rows.append(torch.cat([compare(products) for products in products_of_groups], 1))
         parts.append(torch.cat(rows))
         columns += [place + start for place in places]
     return in_order(parts, torch.cat(columns), 1)
@@ -154,7 +154,7 @@ def by_length(texts: Codes) -> Iterator[tuple[Tensor, Codes]]:
     sizes = lengths.cpu()
     edges = [0, *(torch.nonzero(sizes.diff()).flatten() + 1).tolist(), len(sizes)]
     counts = [end - start for start, end in pairwise(edges)]
-    groups = (torch.split(whole, counts) for whole in (order, texts.vectors[order], texts.tokens[order]))
+    groups = (torch.split(tensor, counts) for tensor in (order, texts.vectors[order], texts.tokens[order]))
     for place, vectors, tokens, start in zip(*groups, edges[:-1], strict=True):
         yield place, Codes(vectors, tokens[:, : int(sizes[start])])
 
@@ -174,12 +174,14 @@ def split(codes: Codes, size: int) -> list[Codes]:
     if len(codes) <= size:
         return [codes]
     vectors = torch.split(codes.vectors, size)
-    nothing = [None] * len(vectors)
-    rest = (nothing if one is None else torch.split(one, size) for one in (codes.tokens, codes.mask, codes.grams))
-    return [Codes(*part) for part in zip(vectors, *rest, strict=True)]
+    blanks = [None] * len(vectors)
+    others = (
+        blanks if tensor is None else torch.split(tensor, size) for tensor in (codes.tokens, codes.mask, codes.grams)
+    )
+    return [Codes(*part) for part in zip(vectors, *others, strict=True)]
 
 
-def _first(codes: Codes, axis: int) -> Codes:
+def _with_axis(codes: Codes, axis: int) -> Codes:
     """Insert an axis of length 1 before (0) or after (1) the axis of the items."""
     assert codes.tokens is not None
     return Codes(codes.vectors.unsqueeze(axis), codes.tokens.unsqueeze(axis))
@@ -187,5 +189,5 @@ def _first(codes: Codes, axis: int) -> Codes:
 
 def in_order(parts: list[Tensor], places: Tensor, axis: int) -> Tensor:
     """Concatenate the parts along an axis and move each entry to its place in `places`."""
-    whole = torch.cat(parts, axis)
-    return whole.index_select(axis, places.argsort())
+    entries = torch.cat(parts, axis)
+    return entries.index_select(axis, places.argsort())

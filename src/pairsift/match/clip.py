@@ -18,7 +18,7 @@ from pairsift.options import Options
 Freeze = Literal["none", "image", "text", "towers"]
 Tower = Callable[[Tensor], Tensor]
 
-AT_ONCE = 64  # items per pass through a tower without gradients, where `micro_batch` is 0
+TOWER_BATCH = 64  # items per pass through a tower without gradients, where `micro_batch` is 0
 
 
 class ClipOptions(Options):
@@ -121,7 +121,7 @@ class Clip(Matcher):
         """Return the pooled output of a tower for each item, (n, width), computed in parts."""
         if module in self._frozen or not torch.is_grad_enabled():
             with torch.no_grad():
-                return torch.cat([tower(part) for part in torch.split(values, self.micro_batch or AT_ONCE)])
+                return torch.cat([tower(part) for part in torch.split(values, self.micro_batch or TOWER_BATCH)])
         if not 0 < self.micro_batch < len(values):
             return tower(values)
         parts = torch.split(values, self.micro_batch)

@@ -38,12 +38,12 @@ class GeneralizedPool(nn.Module):
             (n, d); 0 for an item without tokens.
         """
         count = mask.sum(1)
-        ordered = tokens.masked_fill(~mask[..., None], -torch.inf).transpose(1, 2).sort(-1, descending=True).values
-        beyond = torch.arange(mask.shape[1], device=mask.device) >= count[:, None]
-        ordered = ordered.masked_fill(beyond[:, None], 0.0)
-        distinct, which = torch.unique(count.clamp(min=1), return_inverse=True)
-        theta = self.weights(distinct, mask.shape[1])[which]
-        return (ordered @ theta[..., None].to(ordered.dtype)).squeeze(-1)
+        maxima = tokens.masked_fill(~mask[..., None], -torch.inf).transpose(1, 2).sort(-1, descending=True).values
+        padding = torch.arange(mask.shape[1], device=mask.device) >= count[:, None]
+        maxima = maxima.masked_fill(padding[:, None], 0.0)
+        distinct, index = torch.unique(count.clamp(min=1), return_inverse=True)
+        theta = self.weights(distinct, mask.shape[1])[index]
+        return (maxima @ theta[..., None].to(maxima.dtype)).squeeze(-1)
 
     def weights(self, lengths: Tensor, width: int) -> Tensor:
         """Return theta for items of these lengths.
@@ -59,8 +59,8 @@ class GeneralizedPool(nn.Module):
         packed = pack_padded_sequence(encoded, lengths.cpu(), batch_first=True, enforce_sorted=False)
         states, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=width)
         score: Tensor = self.score((states[..., :WIDTH] + states[..., WIDTH:]) / 2)
-        beyond = torch.arange(width, device=lengths.device) >= lengths[:, None]
-        return (score.squeeze(-1) / TEMPERATURE).masked_fill(beyond, -torch.inf).softmax(1)
+        padding = torch.arange(width, device=lengths.device) >= lengths[:, None]
+        return (score.squeeze(-1) / TEMPERATURE).masked_fill(padding, -torch.inf).softmax(1)
 
 
 def positions(length: int) -> Tensor:

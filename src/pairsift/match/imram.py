@@ -14,8 +14,8 @@ from pairsift.match.base import Codes, full
 from pairsift.match.states import Linear, RegionsAndWords, Words, WordSizes
 from pairsift.options import Options
 
-CELLS = {"cpu": 2048}  # pairs of a context and a query token per block; on a CPU its gates should fit the cache
-OTHERWISE = 32768
+BLOCK_CELLS = {"cpu": 2048}  # pairs of a context and a query token per block; on a CPU its gates should fit the cache
+BLOCK_CELLS_GPU = 32768
 
 
 class ImramOptions(WordSizes):
@@ -97,7 +97,7 @@ class Imram(RegionsAndWords):
 
     @staticmethod
     def _cells(codes: Codes) -> int:
-        return CELLS.get(codes.vectors.device.type, OTHERWISE)
+        return BLOCK_CELLS.get(codes.vectors.device.type, BLOCK_CELLS_GPU)
 
     def _prepare(
         self, name: str, contexts: Codes, queries: Codes, allowance: sparing.Allowance
@@ -106,19 +106,23 @@ class Imram(RegionsAndWords):
         assert contexts.tokens is not None and queries.tokens is not None
         linear, device = self.gates[name], contexts.tokens.device.type
         assert isinstance(linear, nn.Linear)
-        fast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else contexts.tokens.dtype
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else contexts.tokens.dtype
         with torch.autocast(device, enabled=False):
-            weight, bias = linear.weight.to(fast), linear.bias.to(fast)
+            weight, bias = linear.weight.to(dtype), linear.bias.to(dtype)
             of_query, of_context = weight.chunk(2, 1)
-            seen, own = contexts.tokens.to(fast), queries.tokens.to(fast)
-            seen = torch.cat([seen, seen @ of_context.T], -1)
-            own = torch.cat([own, nn.functional.linear(own, of_query, bias)], -1)
+            context_tokens, query_tokens = contexts.tokens.to(dtype), queries.tokens.to(dtype)
+            context_tokens = torch.cat([context_tokens, context_tokens @ of_context.T], -1)
+            query_tokens = torch.cat([query_tokens, nn.functional.linear(query_tokens, of_query, bias)], -1)
         score = partial(iterate, steps=self.steps, sharpness=self.sharpness)
 
-        def compare(some: Codes, others: Codes) -> Tensor:
-            return sparing.spare(score, some, others, of_query, bias, allowance)
+        def compare(context_block: Codes, query_block: Codes) -> Tensor:
+            return sparing.spare(score, context_block, query_block, of_query, bias, allowance)
 
-        return compare, Codes(contexts.vectors, seen, contexts.mask), Codes(queries.vectors, own, queries.mask)
+        return (
+            compare,
+            Codes(contexts.vectors, context_tokens, contexts.mask),
+            Codes(queries.vectors, query_tokens, queries.mask),
+        )
 
 
 def iterate(
@@ -126,7 +130,7 @@ def iterate(
     queries: Codes,
     weight: Tensor,
     bias: Tensor,
-    known: list[Tensor] | None,
+    cache: list[Tensor] | None,
     *,
     steps: int,
     sharpness: float,
@@ -138,7 +142,7 @@ def iterate(
         queries: Tokens q_1 followed by W_q q_1 + b, (1, m, Q, 3 dim) or (n, 1, Q, 3 dim).
         weight: W_q of both gates, (2 dim, dim).
         bias: b of both gates, (2 dim,).
-        known: W_q q_k + b of the rounds 2 to K - 1 from an earlier call, or None.
+        cache: W_q q_k + b of the rounds 2 to K - 1 from an earlier call, or None.
         steps: Number of rounds K.
         sharpness: lambda of the attention.
 
@@ -147,21 +151,21 @@ def iterate(
     """
     assert contexts.tokens is not None and queries.tokens is not None
     dim = weight.shape[1]
-    seen, mixed = torch.split(contexts.tokens, [dim, 2 * dim], -1)
+    tokens, mixed = torch.split(contexts.tokens, [dim, 2 * dim], -1)
     query, gates = torch.split(queries.tokens, [dim, 2 * dim], -1)
-    gram, length = attend.gram(seen), (full(query).square().sum(-1) + attend.EPS).sqrt()
-    first = affinity = attend.affinity(seen, query)
-    total, products = torch.zeros((), device=seen.device), []
+    gram, length = attend.gram(tokens), (full(query).square().sum(-1) + attend.EPS).sqrt()
+    first_affinity = affinity = attend.affinity(tokens, query)
+    total, products = torch.zeros((), device=tokens.device), []
     for step in range(steps):
         alpha = attend.focus(affinity, sharpness, contexts.mask)
-        total = total + attend.cosine(first, alpha, gram, length).mean(-1)
+        total = total + attend.cosine(first_affinity, alpha, gram, length).mean(-1)
         if step == steps - 1:
             break
         if step > 0:
-            gates = sparing.linear(query, weight, bias, known[step - 1] if known else None)
+            gates = sparing.linear(query, weight, bias, cache[step - 1] if cache else None)
             products.append(gates)
         query = remember(_add(gates, alpha, mixed), query)
-        affinity = attend.affinity(seen, query)
+        affinity = attend.affinity(tokens, query)
     return total, products
 
 
@@ -203,9 +207,9 @@ class _Remember(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         gate, memory, query = ctx.saved_tensors
         of_query = gradient * gate
-        rest = gradient - of_query
+        remainder = gradient - of_query
         of_gates = gradient.new_empty((*gradient.shape[:-1], 2 * gradient.shape[-1]))
         of_gate, of_z = of_gates.chunk(2, -1)
-        torch.sub(query, memory, out=of_gate).mul_(gate).mul_(rest)
-        torch.mul(memory, memory, out=of_z).neg_().add_(1).mul_(rest)
+        torch.sub(query, memory, out=of_gate).mul_(gate).mul_(remainder)
+        torch.mul(memory, memory, out=of_z).neg_().add_(1).mul_(remainder)
         return of_gates, of_query.sum_to_size(query.shape)

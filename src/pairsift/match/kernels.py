@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-ROWS = 2048  # rows of a block on a CPU; the block then stays in the cache
-ROWS_GPU = 2**17
+BLOCK_ROWS = 2048  # rows of a block on a CPU; the block then stays in the cache
+BLOCK_ROWS_GPU = 2**17
 SPARSE = 0.3  # below this share of pairs with a gradient, a backward pass skips the other pairs
 
 
-def mapped(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Return x W^T + b, outside autograd.
 
     The result is that of `torch.nn.functional.linear`, but on CPUs it is computed by oneDNN where torch includes it. In
@@ -35,8 +35,8 @@ def mapped(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def _has_onednn(dtype: torch.dtype) -> bool:
     """Return whether oneDNN is available and supports this type on this processor; not all support bfloat16."""
-    there: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    if not (there and torch.backends.mkldnn.enabled and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if not (available and torch.backends.mkldnn.enabled and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
         return False
     return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
@@ -51,12 +51,12 @@ def accumulate(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 def blocks(count: int, width: int, device: torch.device) -> Iterator[slice]:
     """Yield slices that cut `count` items of `width` rows each into blocks of a size chosen for the device."""
-    tall = max(1, (ROWS if device.type == "cpu" else ROWS_GPU) // max(1, width))
-    for start in range(0, count, tall):
-        yield slice(start, min(count, start + tall))
+    height = max(1, (BLOCK_ROWS if device.type == "cpu" else BLOCK_ROWS_GPU) // max(1, width))
+    for start in range(0, count, height):
+        yield slice(start, min(count, start + height))
 
 
-def live(gradient: Tensor) -> Tensor | None:
+def gradient_places(gradient: Tensor) -> Tensor | None:
     """Return the places of the items with a gradient, or None if all items should be processed.
 
     The result is None where the share of items with a gradient is at least `SPARSE`. It is also None on a GPU, where

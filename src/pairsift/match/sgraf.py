@@ -101,50 +101,56 @@ class _SimilarityVectors(RegionsAndWords):
 
     def logits(self, images: Codes, texts: Codes) -> Tensor:
         """Return the similarity before its sigmoid, (n_images, n_texts)."""
-        return self._over(blocks.cross, images, texts, scores=True)
+        return self._pairwise(blocks.cross, images, texts, scores=True)
 
     def similarity_vectors(self, images: Codes, texts: Codes) -> Tensor:
         """Return the vectors from which the head computes scores, (n_images, n_texts, similarity_dim)."""
-        return self._over(blocks.cross, images, texts, scores=False)
+        return self._pairwise(blocks.cross, images, texts, scores=False)
 
     def pair_similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Return the similarity of every image with the text at the same position, (n,), in (0, 1)."""
-        return self._over(blocks.paired, images, texts, scores=True).sigmoid()
+        return self._pairwise(blocks.paired, images, texts, scores=True).sigmoid()
 
-    def _over(self, run: blocks.Comparison, images: Codes, texts: Codes, scores: bool) -> Tensor:
+    def _pairwise(self, run: blocks.Comparison, images: Codes, texts: Codes, scores: bool) -> Tensor:
         """Return the summaries of all pairs, or the scores that the head computes from them.
 
         In training mode all blocks are summarised together, because of the batch norm of SAF. In evaluation mode the
         blocks are summarised one after the other. Without gradients only the nodes of one block are in memory.
         """
 
-        images, texts = _precise(images), _precise(texts)
+        images, texts = _cast(images), _cast(texts)
         assert images.tokens is not None
         images = replace(images, grams=attend.gram(images.tokens))
 
         def finish(nodes: list[Tensor]) -> list[Tensor]:
             with torch.autocast(nodes[0].device.type, enabled=False):
-                summaries = [full(one) for one in self._summaries(nodes)]
-                return [self.head(one).squeeze(-1) for one in summaries] if scores else summaries
+                summaries = [full(vectors) for vectors in self._summaries(nodes)]
+                return [self.head(vectors).squeeze(-1) for vectors in summaries] if scores else summaries
 
         cells = CELLS_TRAINING if torch.is_grad_enabled() else CELLS
         if self.training:
             return run(self._nodes, images, texts, CELLS_TRAINING, finish)
-        return run(lambda some, others: finish([self._nodes(some, others)])[0], images, texts, cells, None)
+        return run(
+            lambda image_block, text_block: finish([self._nodes(image_block, text_block)])[0],
+            images,
+            texts,
+            cells,
+            None,
+        )
 
     def _nodes(self, images: Codes, texts: Codes) -> Tensor:
         """Return the nodes of n images with m texts of L words, (n, m, L + 1, similarity_dim)."""
         regions, grams, words = images.tokens, images.grams, texts.tokens
-        whole, texts_whole = images.vectors.unsqueeze(1), texts.vectors.unsqueeze(2)
+        image_vectors, text_vectors = images.vectors.unsqueeze(1), texts.vectors.unsqueeze(2)
         assert regions is not None and grams is not None and words is not None
         with torch.autocast(regions.device.type, enabled=False):
             weights = attend.focus(attend.affinity(regions, words), SHARPNESS, images.mask)
             weights = weights / attend.attended_norm(weights, grams).unsqueeze(1)
             weights = weights.permute(0, 2, 3, 1).contiguous().to(regions.dtype)
-            local = aligned(weights, regions, words, self.local.weight, self.local.bias)
-            ones = whole.new_ones(len(whole), texts_whole.shape[1], 1, 1)
-            globally = aligned(ones, whole, texts_whole, self.whole.weight, self.whole.bias)
-            return torch.cat([globally, local], 2)
+            word_nodes = aligned(weights, regions, words, self.local.weight, self.local.bias)
+            ones = image_vectors.new_ones(len(image_vectors), text_vectors.shape[1], 1, 1)
+            global_node = aligned(ones, image_vectors, text_vectors, self.whole.weight, self.whole.bias)
+            return torch.cat([global_node, word_nodes], 2)
 
     @abstractmethod
     def _summaries(self, nodes: list[Tensor]) -> list[Tensor]:
@@ -177,9 +183,10 @@ class Sgr(_SimilarityVectors):
         self.steps = nn.ModuleList(_Step(options.similarity_dim) for _ in range(options.steps))
 
     def _summaries(self, nodes: list[Tensor]) -> list[Tensor]:
-        return [self._read(one) for one in nodes]
+        return [self._summary(block) for block in nodes]
 
-    def _read(self, nodes: Tensor) -> Tensor:
+    def _summary(self, nodes: Tensor) -> Tensor:
+        """Reason over the nodes (n, m, nodes, similarity_dim), and return the first one, (n, m, similarity_dim)."""
         x: Tensor = nodes.flatten(0, 1)
         for number, step in enumerate(self.steps, 1):
             x = step(x, 1 if number == len(self.steps) else x.shape[1])
@@ -193,10 +200,10 @@ class _Step(nn.Module):
         super().__init__()
         self.query, self.key, self.out = Linear(dim, dim), Linear(dim, dim), Linear(dim, dim)
 
-    def forward(self, nodes: Tensor, read: int) -> Tensor:
-        """Compute the first `read` new nodes, (g, N, dim) to (g, read, dim)."""
+    def forward(self, nodes: Tensor, outputs: int) -> Tensor:
+        """Compute the first `outputs` new nodes, (g, N, dim) to (g, outputs, dim)."""
         edge = self.query.weight.T @ self.key.weight
-        return reason(nodes, edge, self.query.bias @ self.key.weight, self.out.weight.T, self.out.bias, read)
+        return reason(nodes, edge, self.query.bias @ self.key.weight, self.out.weight.T, self.out.bias, outputs)
 
 
 class Saf(_SimilarityVectors):
@@ -244,10 +251,10 @@ class Saf(_SimilarityVectors):
             self.gate_norm.momentum = momentum
 
     def _summaries(self, nodes: list[Tensor]) -> list[Tensor]:
-        nodes = [full(one) for one in nodes]
-        logits = torch.cat([self.gate(one).flatten() for one in nodes])
-        gates = torch.split(self.gate_norm(logits[:, None])[:, 0].sigmoid(), [one[..., 0].numel() for one in nodes])
-        return [self._filter(one, gate.view(one.shape[:3])) for one, gate in zip(nodes, gates, strict=True)]
+        nodes = [full(block) for block in nodes]
+        logits = torch.cat([self.gate(block).flatten() for block in nodes])
+        gates = torch.split(self.gate_norm(logits[:, None])[:, 0].sigmoid(), [block[..., 0].numel() for block in nodes])
+        return [self._filter(block, gate.view(block.shape[:3])) for block, gate in zip(nodes, gates, strict=True)]
 
     @staticmethod
     def _filter(nodes: Tensor, gates: Tensor) -> Tensor:
@@ -285,11 +292,11 @@ class Sgraf(RegionsAndWords):
 
     def encode_images(self, items: Items) -> Codes:
         """Return codes of images: the codes of both parts, concatenated."""
-        return _beside(self.sgr.encode_images(items), self.saf.encode_images(items))
+        return _concatenate(self.sgr.encode_images(items), self.saf.encode_images(items))
 
     def encode_texts(self, items: Items) -> Codes:
         """Return codes of texts: the codes of both parts, concatenated."""
-        return _beside(self.sgr.encode_texts(items), self.saf.encode_texts(items))
+        return _concatenate(self.sgr.encode_texts(items), self.saf.encode_texts(items))
 
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Return the mean similarity of every image with every text, (n_images, n_texts), in (0, 1)."""
@@ -308,29 +315,31 @@ class Sgraf(RegionsAndWords):
         return self._mean("intra_similarity", codes)
 
     def _mean(
-        self, what: Literal["similarity", "logits", "pair_similarity", "intra_similarity"], *codes: Codes
+        self, method: Literal["similarity", "logits", "pair_similarity", "intra_similarity"], *codes: Codes
     ) -> Tensor:
-        halves = zip(*(_apart(one) for one in codes), strict=True)
-        first, second = (getattr(part, what)(*half) for part, half in zip((self.sgr, self.saf), halves, strict=True))
-        mean: Tensor = (first + second) / 2
+        halves = zip(*(_halves(code) for code in codes), strict=True)
+        sgr, saf = (
+            getattr(part, method)(*part_codes) for part, part_codes in zip((self.sgr, self.saf), halves, strict=True)
+        )
+        mean: Tensor = (sgr + saf) / 2
         return mean
 
 
-def _precise(codes: Codes) -> Codes:
+def _cast(codes: Codes) -> Codes:
     """Cast the codes to the precision of autocast where autocast is on, else to float32 at least."""
     assert codes.tokens is not None
     return Codes(attend.cast(codes.vectors), attend.cast(codes.tokens), codes.mask)
 
 
-def _beside(first: Codes, second: Codes) -> Codes:
+def _concatenate(first: Codes, second: Codes) -> Codes:
     """Concatenate two codes; the vectors keep unit length."""
     assert first.tokens is not None and second.tokens is not None
     vectors = torch.cat([first.vectors, second.vectors], -1) / 2**0.5
     return Codes(vectors, torch.cat([first.tokens, second.tokens], -1), first.mask)
 
 
-def _apart(codes: Codes) -> tuple[Codes, Codes]:
-    """Split codes that `_beside` concatenated."""
+def _halves(codes: Codes) -> tuple[Codes, Codes]:
+    """Split codes that `_concatenate` concatenated."""
     assert codes.tokens is not None
     vectors, tokens = (codes.vectors * 2**0.5).chunk(2, -1), codes.tokens.chunk(2, -1)
     return Codes(vectors[0], tokens[0], codes.mask), Codes(vectors[1], tokens[1], codes.mask)

@@ -23,14 +23,14 @@ class Allowance:
     """
 
     def __init__(self, gigabytes: float) -> None:
-        self.left = int(gigabytes * 2**30)
+        self.remaining = int(gigabytes * 2**30)
 
     def take(self, tensors: list[Tensor]) -> list[Tensor] | None:
         """Return the tensors if they fit into the remaining memory, and subtract their size; else return None."""
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        if not tensors or size > self.left:
+        if not tensors or size > self.remaining:
             return None
-        self.left -= size
+        self.remaining -= size
         return tensors
 
 
@@ -75,10 +75,10 @@ class _Spare(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         contexts, mask, queries, weight, bias = ctx.saved_tensors
         products, ctx.products = ctx.products, None
-        nothing = (None,) * 7
+        no_gradients = (None,) * 7
         rows, columns = gradient.nonzero(as_tuple=True)
         if len(rows) == 0:
-            return nothing
+            return no_gradients
         with torch.enable_grad(), torch.autocast(contexts.device.type, enabled=False):
             leaves = [x.detach().requires_grad_() for x in (contexts, queries, weight, bias)]
             contexts, queries, weight, bias = leaves
@@ -94,19 +94,19 @@ class _Spare(torch.autograd.Function):
         return None, None, of_contexts, None, of_queries, *of_weights
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor, known: Tensor | None) -> Tensor:
-    """Return x W^T + b, (..., in) to (..., out); if the value is `known`, only its gradient is computed."""
-    if known is None:
+def linear(x: Tensor, weight: Tensor, bias: Tensor, value: Tensor | None) -> Tensor:
+    """Return x W^T + b, (..., in) to (..., out); with `value`, an earlier result, compute only its gradient."""
+    if value is None:
         return torch.nn.functional.linear(x, weight, bias)
-    result: Tensor = _Known.apply(x, weight, bias, known)  # type: ignore[no-untyped-call]
+    result: Tensor = _LinearWithValue.apply(x, weight, bias, value)  # type: ignore[no-untyped-call]
     return result
 
 
-class _Known(torch.autograd.Function):
+class _LinearWithValue(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, known: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, value: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return known.view_as(known)
+        return value.view_as(value)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:

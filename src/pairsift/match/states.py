@@ -162,8 +162,8 @@ def word_codes(words: Words, items: Items) -> Codes:
 
 def _unit_codes(tokens: Tensor, mask: Tensor) -> Codes:
     tokens = unit(tokens).masked_fill(~mask[..., None], 0.0)
-    first = torch.arange(mask.shape[1], device=mask.device) == 0
-    return Codes(unit(tokens.sum(1)), tokens, mask | (first & ~mask.any(1, keepdim=True)))
+    first_slot = torch.arange(mask.shape[1], device=mask.device) == 0
+    return Codes(unit(tokens.sum(1)), tokens, mask | (first_slot & ~mask.any(1, keepdim=True)))
 
 
 def mask_of(items: Items) -> Tensor:

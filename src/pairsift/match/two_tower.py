@@ -82,7 +82,7 @@ class _Head(nn.Module):
 
 
 def _block(dim: int, hidden: int, dropout: float) -> nn.Sequential:
-    last = nn.Linear(hidden, dim)
-    nn.init.zeros_(last.weight)
-    nn.init.zeros_(last.bias)
-    return nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, hidden), nn.GELU(), nn.Dropout(dropout), last)
+    output = nn.Linear(hidden, dim)
+    nn.init.zeros_(output.weight)
+    nn.init.zeros_(output.bias)
+    return nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, hidden), nn.GELU(), nn.Dropout(dropout), output)

@@ -91,9 +91,9 @@ class _ResidualRegions(nn.Module):
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
         """Project the regions, (n, length, width) to (n, length, dim), 0 at padding."""
         real = values[mask]
-        out: Tensor = self.project(real)
+        projected: Tensor = self.project(real)
         if self.residual is not None:
-            out = out + self.residual(real)
-        tokens = out.new_zeros((*mask.shape, out.shape[-1]))
-        tokens[mask] = out
+            projected = projected + self.residual(real)
+        tokens = projected.new_zeros((*mask.shape, projected.shape[-1]))
+        tokens[mask] = projected
         return tokens

@@ -106,7 +106,7 @@ class _Graph(nn.Module):
 
     def forward(self, rows: Tensor, real: Tensor) -> Tensor:
         """Update the real regions of all images, (m, dim) to (m, dim); `real` (n, regions) has m True entries."""
-        theta, phi, value = (_spread(one(rows), real) for one in (self.theta, self.phi, self.value))
+        theta, phi, value = (_spread(layer(rows), real) for layer in (self.theta, self.phi, self.value))
         relation = theta @ phi.transpose(1, 2) / real.sum(1).clamp(min=1)[:, None, None]
         update: Tensor = self.norm(self.out((relation @ value)[real]))
         return rows + update

@@ -22,21 +22,21 @@ class Epochs(Options):
     """The lengths of a method's phases; every field is a number of epochs."""
 
     def scaled(self, total: int) -> Self:
-        """Return the phases scaled to a number of epochs in all, in proportion; one that has any keeps at least one.
+        """Scale the phases in proportion to a total number of epochs; a phase of at least one epoch keeps one.
 
         Raises:
             InputError: There are fewer epochs than phases, or no phase has any.
         """
         lengths = {name: int(getattr(self, name)) for name in type(self).model_fields}
-        used = {name: length for name, length in lengths.items() if length > 0}
-        if not used:
+        phases = {name: length for name, length in lengths.items() if length > 0}
+        if not phases:
             raise InputError("has no phase to scale: give its phases epochs instead")
-        if total < len(used):
-            raise InputError(f"needs at least {len(used)}, one for each of {', '.join(used)}")
-        shares = {name: total * length / sum(used.values()) for name, length in used.items()}
-        scaled = dict.fromkeys(used, 1)
-        for _ in range(total - len(used)):
-            scaled[max(used, key=lambda name: shares[name] - scaled[name])] += 1
+        if total < len(phases):
+            raise InputError(f"needs at least {len(phases)}, one for each of {', '.join(phases)}")
+        shares = {name: total * length / sum(phases.values()) for name, length in phases.items()}
+        scaled = dict.fromkeys(phases, 1)
+        for _ in range(total - len(phases)):
+            scaled[max(phases, key=lambda name: shares[name] - scaled[name])] += 1
         return type(self)(**{**lengths, **scaled})
 
 
@@ -132,17 +132,17 @@ class Method(Options, ABC):
         self._state.update(state)
 
     def observe(self, network: Network, k: int, batch: Batch) -> dict[str, Tensor]:
-        """Return what the parts note of each pair of a batch, each (B, ...); evaluation mode, no gradient.
+        """Return what the parts note of each pair of a batch, each (B, ...), in evaluation mode without gradient.
 
         Args:
-            network: The network that looks.
+            network: The network that encodes the batch.
             k: Its number.
             batch: The pairs.
         """
-        seen = Observation.make(network, k, batch)
+        observation = Observation.make(network, k, batch)
         notes: dict[str, Tensor] = {}
         for part in self._parts().values():
-            notes |= part.observe(seen)
+            notes |= part.observe(observation)
         return notes
 
     def update(self, notes: Sequence[Mapping[str, Array]], epoch: int) -> None:
@@ -168,11 +168,11 @@ class Method(Options, ABC):
         return values
 
     def facts(self) -> dict[str, float]:
-        """Return numbers about the present state, for the log."""
+        """Return numbers that describe the present state, for the log."""
         return {name: value for part in self._parts().values() for name, value in part.facts().items()}
 
     def subset(self, name: str, network: int) -> Ints:
-        """Return ids of the pairs that this network trains on under this name; none, and the steps go without it."""
+        """Return ids of the pairs in this network's subset of this name; an empty subset is left out of the steps."""
         if name != "all":
             raise KeyError(f"{self.name} has no subset {name!r}")
         return self.setting.ids

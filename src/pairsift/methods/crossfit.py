@@ -14,11 +14,11 @@ from pairsift.methods.plain import TrainEpochs, believing
 from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
 from pairsift.steps import Batch, Network, Phase, Term, correspond
 
-LEAST = 0.01  # share of mismatched pairs below which every pair is believed
+LEAST_NOISE = 0.01  # share of mismatched pairs below which every pair is believed
 
 
 class Crossfit(Method):
-    """Every pair counts as far as models believe it that did not see it; the default.
+    """The method that weights every pair by models that were not fitted to it; the default.
 
     The correspondence y of a pair is its match probability by held-out evidence, from before the training. Where that
     finds less than 1% of mismatched pairs, every y is 1, as for `plain`. Pairs of little trust stay in the batches, as
@@ -47,6 +47,6 @@ class Crossfit(Method):
     def correspondence(self, batch: Batch) -> Tensor:
         """Return y, the probability of a match by held-out evidence, (B,)."""
         prior = self.setting.prior
-        if prior is None or prior.rate < LEAST:
+        if prior is None or prior.rate < LEAST_NOISE:
             return torch.ones(len(batch), device=batch.image_rows.device)
         return correspond(prior.probability, batch.ids, batch.image_rows)

@@ -55,7 +55,7 @@ class IntraModal(Options):
 
 
 class GSC(Method):
-    """Pairs are believed as far as they fit across the modalities and sit alike within them; labels are exchanged.
+    """The method GSC: labels from the structures across and within the modalities, exchanged between two networks.
 
     All labels start at 1, and the averages over epochs take the place of a warm-up. With the loss `infonce` at base 1
     the cross-modal loss is Eq. 6, with the same tau_1 as the indicator. The hinge takes the labels as margins, which

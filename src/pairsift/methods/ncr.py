@@ -18,7 +18,7 @@ from pairsift.trust.division import Division
 
 
 class NCR(Method):
-    """Rectified soft margins on clean pairs, then on noisy pairs too.
+    """The method NCR: rectified soft margins on clean pairs, then on noisy pairs too.
 
     A clean pair's label is y = w + (1 - w) P(I, T) with its own network's prediction P; a noisy pair's label is the
     mean of both networks' predictions. The label sets the margin (hinge) or the weight (InfoNCE) of the pair. Noisy
@@ -58,14 +58,14 @@ class NCR(Method):
             elif subset == "clean":
                 y = w + (1 - w) * self.predict(network, batch)
             else:
-                y = torch.stack([self.predict(each, batch) for each in networks]).mean(0)
+                y = torch.stack([self.predict(member, batch) for member in networks]).mean(0)
             pairing = Pairing(*network.encode(batch), not_negatives(batch))
             terms.append(self.setting.ranking_term(subset, network, pairing, y, phase.warm))
         return terms
 
     @torch.no_grad()
     def predict(self, network: Network, batch: Batch) -> Tensor:
-        """Return P(I, T): how far the pair stands clear of the batch's negatives, (B,), in [0, 1].
+        """Return P(I, T), the distance of each pair from the batch's negatives as a probability, (B,), in [0, 1].
 
         P = clip(a - (mean hinge over captions + mean hinge over images) / 2, 0, a), divided by the mean of the
         batch's highest tenth and clipped to 1, in evaluation mode.

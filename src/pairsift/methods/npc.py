@@ -34,7 +34,7 @@ class NPCEpochs(Epochs):
 
 
 class NPC(Method):
-    """Each pair weighs as little as a step on its batch would harm the clean pairs nearest to it.
+    """The method NPC: a pair weighs less the more a step on its batch harms the clean pairs nearest to it.
 
     A memory bank holds, for every pair, the clean pair with the nearest image and the one with the nearest text. A step
     asks what an optimizer step on its batch would do to the losses of the batch's bank pairs (Eq. 6 and 7), weights the
@@ -78,7 +78,7 @@ class NPC(Method):
     networks: int = Field(default=1, ge=1, le=2, description="1, or 2 that use each other's bank.")
 
     def check(self, matcher: type[Matcher]) -> None:
-        """Refuse to make a bank by a network that has learned nothing."""
+        """Refuse a matcher that starts untrained if no warm-up precedes the bank."""
         if self.epochs.train and not self.epochs.warmup and not matcher.starts_trained:
             raise InputError(
                 f"npc makes its bank by what the network knows, and {matcher.name} starts untrained: "
@@ -87,21 +87,21 @@ class NPC(Method):
 
     def phases(self) -> tuple[Phase, ...]:
         """Return warm-up, the epoch that starts by making the bank, and the rest."""
-        first = min(1, self.epochs.train)
+        bank_epochs = min(1, self.epochs.train)
         return (
             Phase("warm-up", self.epochs.warmup, warm=True, competes=False),
-            Phase("bank", first, observe=True),
-            Phase("train", self.epochs.train - first, observe=self.bank.refresh),
+            Phase("bank", bank_epochs, observe=True),
+            Phase("train", self.epochs.train - bank_epochs, observe=self.bank.refresh),
         )
 
     def requests(self, ids: Mapping[str, Ints], network: int) -> dict[str, Request]:
         """Return the step's pairs and, once there is a bank, their bank pairs that are not among them."""
-        rows, wanted = ids["all"], super().requests(ids, network)
+        rows, requests = ids["all"], super().requests(ids, network)
         if self._reads_bank(rows, network):
-            more = np.setdiff1d(np.concatenate([self.bank.pairs(side, rows, network) for side in SIDES]), rows)
-            if len(more):
-                wanted["bank"] = Request(np.append(more, rows[: len(more) == 1]))  # a batch norm needs two
-        return wanted
+            bank_ids = np.setdiff1d(np.concatenate([self.bank.pairs(side, rows, network) for side in SIDES]), rows)
+            if len(bank_ids):
+                requests["bank"] = Request(np.append(bank_ids, rows[: len(bank_ids) == 1]))  # a batch norm needs two
+        return requests
 
     def _reads_bank(self, ids: Ints, network: int) -> bool:
         """Return whether a step on these pairs has a bank and reads it."""
@@ -114,16 +114,18 @@ class NPC(Method):
         places = self._places(parts, k) if self._reads_bank(batch.ids, k) else []
         seed = int(torch.randint(2**31, ()))
         codes = encode(network, parts, seed)
-        first = self._term("correspondence", view(network, Pairing(*codes[0], not_negatives(batch))), warm=phase.warm)
+        term = self._term("correspondence", view(network, Pairing(*codes[0], not_negatives(batch))), warm=phase.warm)
         if not places:
-            return [first]
+            return [term]
         views = [view(network, pairing) for pairing in pairings(parts, codes, places)]
         weight = self.bank.weight
-        terms = [self._term(side, each, weight) for side, each in zip(SIDES, views, strict=True) if weight]  # Eq. 10
+        terms = [
+            self._term(side, side_view, weight) for side, side_view in zip(SIDES, views, strict=True) if weight
+        ]  # Eq. 10
         if not self.impact.weigh:
-            return [first, *terms]
-        w = self.impact.confidence(network, k, first, parts, places, seed, views)
-        weighted = Term(first.name, w * first.values, reduction=first.reduction)  # Eq. 9
+            return [term, *terms]
+        w = self.impact.confidence(network, k, term, parts, places, seed, views)
+        weighted = Term(term.name, w * term.values, reduction=term.reduction)  # Eq. 9
         return [weighted, *terms, Term("weight", w, weight=0.0)]
 
     def _places(self, parts: Sequence[Batch], k: int) -> list[Tensor]:
@@ -134,7 +136,12 @@ class NPC(Method):
         rows = [order[np.searchsorted(ids[order], self.bank.pairs(side, parts[0].ids, k))] for side in SIDES]
         return [torch.from_numpy(places).to(device) for places in rows]
 
-    def _term(self, name: str, seen: View, weight: float = 1.0, warm: bool = False) -> Term:
+    def _term(self, name: str, pairing_view: View, weight: float = 1.0, warm: bool = False) -> Term:
         """Return the run's ranking loss with every correspondence 1."""
-        ranking, y = self.setting.ranking, torch.ones_like(seen.similarity.diagonal())
-        return Term(name, ranking(seen.similarity, seen.scale, y, seen.exclude, warm), weight, ranking.reduction)
+        ranking, y = self.setting.ranking, torch.ones_like(pairing_view.similarity.diagonal())
+        return Term(
+            name,
+            ranking(pairing_view.similarity, pairing_view.scale, y, pairing_view.exclude, warm),
+            weight,
+            ranking.reduction,
+        )

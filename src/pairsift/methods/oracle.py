@@ -17,7 +17,7 @@ from pairsift.steps import Batch, Network, Phase, Term
 
 
 class Oracle(Method):
-    """Plain training on the pairs that truly match: what a perfect detector would give, where the truth is known.
+    """The training on the pairs that truly match, as after a perfect detector; the truth must be known.
 
     With as many epochs as `plain` it takes fewer steps, since an epoch has fewer pairs. With `as_many_steps` its phases
     are longer, so that it takes as many as `plain`.
@@ -48,9 +48,9 @@ class Oracle(Method):
 
     def subset(self, name: str, network: int) -> Ints:
         """Return the truly matching pairs, which stand for all."""
-        matched, ids = self.setting.matched, self.setting.ids
-        assert matched is not None, "the oracle needs the truth"
-        return ids[matched[ids]]
+        matches, ids = self.setting.matched, self.setting.ids
+        assert matches is not None, "the oracle needs the truth"
+        return ids[matches[ids]]
 
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """Return the ranking loss on the pairs as given."""

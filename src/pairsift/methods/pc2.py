@@ -38,7 +38,7 @@ class PC2Weights(Options):
 
 
 class PC2(Method):
-    """Clean pairs teach a pseudo-classifier; its predictions find captions for the images of noisy pairs.
+    """The method PC2: a pseudo-classifier of clean pairs finds captions for the images of noisy pairs.
 
     Where the published code differs from the paper, the paper holds: the entropy is that of the batch's mean
     prediction (Eq. 3), oscillation compares adjacent epochs (Eq. 7), a pseudo-caption is taken with its own length,

@@ -75,7 +75,7 @@ class PCSRWeights(Options):
 
 
 class PCSR(Method):
-    """Noisy pairs whose image keeps its class get another caption (refinable); the rest a robust loss (ambiguous).
+    """The method PCSR: noisy pairs of a steady class get new captions (refinable), others a robust loss (ambiguous).
 
     There is no public code. Where the paper is silent or contradicts itself: the entropy spreads classes (Eq. 2 is
     printed with the sign that merges them); clean pairs have the full margin; an image is counted once a pass, and not
@@ -186,12 +186,12 @@ class PCSR(Method):
 
         Where ambiguous pairs have another caption, they read their own too.
         """
-        wanted = {}
+        requests = {}
         for name, rows in ids.items():
             rematched = name in ("refinable", "ambiguous") and not self._keeps_caption(name)
             captions = self.captions.captions(network, rows) if rematched else None
-            wanted[name] = Request(rows, captions, given_texts=rematched and self._loss_of(name) == "ambiguous")
-        return wanted
+            requests[name] = Request(rows, captions, given_texts=rematched and self._loss_of(name) == "ambiguous")
+        return requests
 
     def _loss_of(self, name: str) -> str:
         """Return the class whose loss a noisy subset trains by."""

@@ -15,7 +15,7 @@ from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
 from pairsift.steps import Batch, Network, Pairing, Phase, Setting, Term, not_negatives
 
 STEPS = 400  # of a run whose number of epochs is left open
-USUAL = 7  # epochs after the warm-up where the number of pairs is not known yet
+DEFAULT_EPOCHS = 7  # epochs after the warm-up where the number of pairs is not known yet
 
 
 class TrainEpochs(Epochs):
@@ -37,7 +37,7 @@ class TrainEpochs(Epochs):
         if self.train is not None:
             length = self.train
         elif setting is None:
-            length = USUAL
+            length = DEFAULT_EPOCHS
         else:
             length = max(1, epochs_for(len(setting.ids), setting.batch_size) - self.warmup)
         return Phase("warm-up", self.warmup, warm=True), Phase("train", length)
@@ -45,7 +45,7 @@ class TrainEpochs(Epochs):
     def scaled(self, total: int) -> Self:
         """Return the phases scaled as `Epochs` says; a length that is left open counts as the usual one."""
         if self.train is None:
-            return self.replaced(train=USUAL).scaled(total)
+            return self.replaced(train=DEFAULT_EPOCHS).scaled(total)
         return super().scaled(total)
 
 
@@ -61,7 +61,7 @@ def believing(setting: Setting, network: Network, batch: Batch, y: Tensor, phase
 
 
 class Plain(Method):
-    """Every pair is believed: the ranking loss with y = 1."""
+    """The training without protection: the ranking loss with y = 1 for every pair."""
 
     name: ClassVar[str] = "plain"
     presets: ClassVar[Mapping[str, Preset]] = {

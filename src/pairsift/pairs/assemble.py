@@ -46,7 +46,7 @@ class Checks:
         self.images = images
         self.has_splits = has_splits
         self.split_of: dict[int, str] = {}  # the source's split of each image with a usable record
-        self._first: dict[tuple[int, str], str] = {}  # the first record with each caption of an image
+        self._first_record: dict[tuple[int, str], str] = {}  # the first record with each caption of an image
 
     def problem(self, record: Record, row: int) -> str:
         """Return the reason why the record cannot be used, in one line, or an empty string if it can be used."""
@@ -54,9 +54,9 @@ class Checks:
         if basic:
             return basic
         key = (row, record.caption)
-        if key in self._first and record.row < 0:  # published features and their noise indices count repeats
-            return f"repeats {self._first[key]}"
-        self._first[key] = record.where
+        if key in self._first_record and record.row < 0:  # published features and their noise indices count repeats
+            return f"repeats {self._first_record[key]}"
+        self._first_record[key] = record.where
         split = SPLIT_WORDS.get(record.split.lower()) if self.has_splits else UNUSED
         if split is None:
             return one_line(f"split {record.split!r} is none of train, dev, val, test, restval")
@@ -96,16 +96,16 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw) -> Pairs:
         if reason:
             skipped.append(Skip(printable(record.where), printable(reason), pair))
     _refuse_too_few(source, len(checks.split_of), skipped)
-    split_of, how = split_images(source, checks.split_of, images.names, draw, has_splits)
+    split_of, note = split_images(source, checks.split_of, images.names, draw, has_splits)
     split = np.array([split_of.get(row, SKIPPED) for row in rows], dtype="<U7")  # room for `skipped`
     split[[skip.pair for skip in skipped]] = SKIPPED
     names = dict.fromkeys(name for record in listing.records for name in record.extra)
     features = listing.features
     if features is not None:
         features = replace(features, rows=np.array(images.feature_rows, dtype=np.int64))
-    taken = (
+    description = (
         f"{reader}: image from {listing.image}, caption from {listing.caption}, "
-        f"split {f'from {listing.split}' if has_splits else ''}{how}{'; ' * bool(listing.reading)}{listing.reading}"
+        f"split {f'from {listing.split}' if has_splits else ''}{note}{'; ' * bool(listing.reading)}{listing.reading}"
     )
     return Pairs(
         source=source,
@@ -117,7 +117,7 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw) -> Pairs:
         columns={
             printable(name): [printable(record.extra.get(name, "")) for record in listing.records] for name in names
         },
-        taken=one_line(printable(taken), 1000),
+        taken=one_line(printable(description), 1000),
         skipped=tuple(skipped),
         features=features,
     )
@@ -129,6 +129,6 @@ def _refuse_too_few(source: str, usable: int, skipped: list[Skip]) -> None:
         return
     line = f"{source}: {usable} images can be used and at least {FEWEST_IMAGES} are needed"
     if skipped:
-        first = skipped[0]
-        line += f"; {len(skipped)} pairs were skipped, the first: {first.where}: {first.reason}"
+        skip = skipped[0]
+        line += f"; {len(skipped)} pairs were skipped, the first: {skip.where}: {skip.reason}"
     raise InputError(line)

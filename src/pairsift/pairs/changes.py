@@ -38,17 +38,17 @@ class Changes:
         )
 
 
-def unchanged(kept: Kept, now: Pairs, noise: Noise | None) -> Pairs:
+def unchanged(kept: Kept, source: Pairs, noise: Noise | None) -> Pairs:
     """Return the pairs of an unchanged source, with the training record of the run and its planted noise.
 
     The noise is the one that was stored with the run. It is not drawn again.
     """
     if noise is not None:
-        now = replace(now, image_of=kept.planted, true_image_of=now.image_of, noise=noise)
-    return replace(now, seen=kept.trained)
+        source = replace(source, image_of=kept.planted, true_image_of=source.image_of, noise=noise)
+    return replace(source, seen=kept.trained)
 
 
-def merge(kept: Kept, now: Pairs, noise: Noise | None) -> tuple[Pairs, Changes]:
+def merge(kept: Kept, source: Pairs, noise: Noise | None) -> tuple[Pairs, Changes]:
     """Merge a changed source into the ids, splits and image rows of the run.
 
     A pair that is still in the source keeps its id, its split and its planted noise, even if its row has moved. If its
@@ -57,7 +57,7 @@ def merge(kept: Kept, now: Pairs, noise: Noise | None) -> tuple[Pairs, Changes]:
 
     Args:
         kept: The pairs of the run, as they were stored.
-        now: The source as it is read now, without noise.
+        source: The source as it is read now, without noise.
         noise: The noise that was planted in the run, or None.
 
     Returns:
@@ -66,85 +66,86 @@ def merge(kept: Kept, now: Pairs, noise: Noise | None) -> tuple[Pairs, Changes]:
     Raises:
         InputError: No image of the run is left, or its features have another shape.
     """
-    if feature_shape(now) != kept.shape:
+    if feature_shape(source) != kept.shape:
         raise InputError(
-            f"{now.source} has changed since the run was made: its rows of features are "
-            f"{feature_shape(now) or 'images'} and were {kept.shape or 'images'}; "
+            f"{source.source} has changed since the run was made: its rows of features are "
+            f"{feature_shape(source) or 'images'} and were {kept.shape or 'images'}; "
             "give the run's own data with --source, or fit again"
         )
-    matching = match_rows(kept, now)
+    matching = match_rows(kept, source)
     if not (matching.rows >= 0).any():
         raise InputError(
-            f"{now.source}: names none of the images that this run was made of, such as "
+            f"{source.source}: names none of the images that this run was made of, such as "
             f"{next(iter(kept.names), '')!r}; give the run's own data with --source"
         )
     size = len(kept.captions)
-    added = np.setdiff1d(np.arange(len(now)), matching.rows)
-    where = np.concatenate([matching.rows, added])  # source row of every id; -1 for a pair that is gone
-    there = where >= 0
-    truth = np.full(len(where), -1, np.int64)
+    added = np.setdiff1d(np.arange(len(source)), matching.rows)
+    row_of = np.concatenate([matching.rows, added])  # source row of every id; -1 for a pair that is gone
+    present = row_of >= 0
+    truth = np.full(len(row_of), -1, np.int64)
     truth[:size] = kept.image_of
-    owner = now.image_of[where[there]]
-    truth[there] = np.where(owner >= 0, matching.images[owner], -1)
-    captions = [now.captions[row] if row >= 0 else kept.captions[pair] for pair, row in enumerate(where.tolist())]
-    edited = np.zeros(len(where), np.bool_)
+    owner = source.image_of[row_of[present]]
+    truth[present] = np.where(owner >= 0, matching.images[owner], -1)
+    captions = [source.captions[row] if row >= 0 else kept.captions[pair] for pair, row in enumerate(row_of.tolist())]
+    edited = np.zeros(len(row_of), np.bool_)
     edited[:size] = [captions[pair] != kept.captions[pair] for pair in range(size)]
-    split = _split(kept, now, where)
+    split = _split_of_ids(kept, source, row_of)
     count = max([len(kept.names) - 1, *matching.images.tolist()]) + 1
     pairs = replace(
-        now,
+        source,
         captions=captions,
         image_of=truth,
         split=split,
         columns={
-            name: [values[row] if row >= 0 else "" for row in where.tolist()] for name, values in now.columns.items()
+            name: [values[row] if row >= 0 else "" for row in row_of.tolist()]
+            for name, values in source.columns.items()
         },
-        skipped=_skipped(kept, now, where),
+        skipped=_skipped(kept, source, row_of),
         seen=np.concatenate([kept.trained, np.zeros(len(added), np.bool_)]) & ~edited,
     )
-    pairs = _with_images(pairs, kept, now, matching.images, count)
-    gone = int((~there[:size] & (kept.split != SKIPPED)).sum())
+    pairs = _with_images(pairs, kept, source, matching.images, count)
+    gone = int((~present[:size] & (kept.split != SKIPPED)).sum())
     changes = Changes(int(edited.sum()), int((split == ADDED).sum()), gone)
     return _with_noise(pairs, kept, noise), changes
 
 
-def _split(kept: Kept, now: Pairs, where: Ints) -> NDArray[np.str_]:
+def _split_of_ids(kept: Kept, source: Pairs, row_of: Ints) -> NDArray[np.str_]:
     """Return the split of each id.
 
     A pair keeps the split of the run, unless it is gone, new, no longer usable, or usable only now.
     """
-    split = np.full(len(where), ADDED, "<U7")
+    split = np.full(len(row_of), ADDED, "<U7")
     split[: len(kept.split)] = np.where(kept.split == SKIPPED, ADDED, kept.split)
-    today = now.split[where]  # arbitrary for pairs that are gone, which are skipped
-    split[(split == ADDED) & (today == UNUSED)] = UNUSED
-    split[(where < 0) | (today == SKIPPED)] = SKIPPED
+    source_split = source.split[row_of]  # arbitrary for pairs that are gone, which are skipped
+    split[(split == ADDED) & (source_split == UNUSED)] = UNUSED
+    split[(row_of < 0) | (source_split == SKIPPED)] = SKIPPED
     return split
 
 
-def _skipped(kept: Kept, now: Pairs, where: Ints) -> tuple[Skip, ...]:
+def _skipped(kept: Kept, source: Pairs, row_of: Ints) -> tuple[Skip, ...]:
     """Return what is skipped: the skips of the source's reader, with the run's ids, and the pairs that are gone."""
-    id_of = {row: pair for pair, row in enumerate(where.tolist()) if row >= 0}
-    skips = [replace(skip, pair=id_of.get(skip.pair, -1)) for skip in now.skipped]
-    lost = np.flatnonzero((where[: len(kept.split)] < 0) & (kept.split != SKIPPED))
+    id_of = {row: pair for pair, row in enumerate(row_of.tolist()) if row >= 0}
+    skips = [replace(skip, pair=id_of.get(skip.pair, -1)) for skip in source.skipped]
+    lost = np.flatnonzero((row_of[: len(kept.split)] < 0) & (kept.split != SKIPPED))
     return (*skips, *(Skip(f"pair {pair}", GONE, pair) for pair in lost.tolist()))
 
 
-def _with_images(pairs: Pairs, kept: Kept, now: Pairs, rows: Ints, count: int) -> Pairs:
+def _with_images(pairs: Pairs, kept: Kept, source: Pairs, rows: Ints, count: int) -> Pairs:
     """Return the pairs with the run's images in their old rows and the new images after them.
 
     Args:
         pairs: The pairs, whose images are still those of the source.
         kept: The pairs of the run, as they were stored.
-        now: The source.
-        rows: Row in the result of each image of the source, (now.n_images,).
+        source: The source.
+        rows: Row in the result of each image of the source, (source.n_images,).
         count: Number of images in the result.
     """
-    base = folder_of(now.source)
+    base = folder_of(source.source)
     names, paths = [*kept.names, *[""] * (count - len(kept.names))], [base / file for file in kept.files]
     paths += [base] * (count - len(paths))
-    for row, name, path in zip(rows.tolist(), now.names, now.paths, strict=True):
+    for row, name, path in zip(rows.tolist(), source.names, source.paths, strict=True):
         names[row], paths[row] = name, path
-    features = now.features
+    features = source.features
     if features is not None:
         feature_rows = np.zeros(count, np.int64)
         feature_rows[rows] = features.rows
@@ -168,5 +169,5 @@ def _with_noise(pairs: Pairs, kept: Kept, noise: Noise | None) -> Pairs:
         split[lost] = SKIPPED  # an image stays only while a usable pair has it in the source
     reason = "the image that planted noise gave it is gone from the source"
     skips = tuple(Skip(f"pair {pair}", reason, pair) for pair in np.flatnonzero(split != pairs.split).tolist())
-    given = replace(pairs, split=split, skipped=pairs.skipped + skips)
-    return replace(given, image_of=planted, true_image_of=pairs.image_of, noise=noise)
+    remaining = replace(pairs, split=split, skipped=pairs.skipped + skips)
+    return replace(remaining, image_of=planted, true_image_of=pairs.image_of, noise=noise)

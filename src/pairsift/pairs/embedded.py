@@ -56,10 +56,10 @@ class Store:
     """
 
     def __init__(self, source: Path, column: str, cache: Path | None) -> None:
-        status, whole = os.stat(source), os.path.realpath(source)
+        status, real_path = os.stat(source), os.path.realpath(source)
         self._stamp = f"{status.st_size} {status.st_mtime_ns} {column!r}"
         self._source = source
-        self.folder = (cache or default_cache()) / "images" / hashlib.sha256(whole.encode()).hexdigest()[:16]
+        self.folder = (cache or default_cache()) / "images" / hashlib.sha256(real_path.encode()).hexdigest()[:16]
 
     def files(self) -> list[str] | None:
         """Return the file of each row as `finish` stored it, or None if the images must be read again.
@@ -69,12 +69,12 @@ class Store:
         """
         try:
             stamp, *names = (self.folder / INDEX).read_text(encoding="utf-8").split("\n")
-            there = {
+            present_files = {
                 f"{part.name}/{file}" for part in os.scandir(self.folder) if part.is_dir() for file in os.listdir(part)
             }
         except (OSError, UnicodeDecodeError):
             return None
-        return names if stamp == self._stamp and there.issuperset(filter(None, names)) else None
+        return names if stamp == self._stamp and present_files.issuperset(filter(None, names)) else None
 
     def add(self, data: bytes, name: str) -> str:
         """Write an image, unless its file exists already, and return its path within the folder.
@@ -113,8 +113,8 @@ class Store:
                 part.write_bytes(data)
                 os.utime(part, (MODIFIED, MODIFIED))
         except OSError as error:
-            said = error.strerror or str(error)
+            reason = error.strerror or str(error)
             raise InputError(
-                f"{self.folder}: the images within {self._source} cannot be written there ({said}); "
+                f"{self.folder}: the images within {self._source} cannot be written there ({reason}); "
                 "free space or name another folder with --cache"
             ) from error

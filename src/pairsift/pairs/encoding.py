@@ -16,7 +16,7 @@ MARKS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-SAMPLE = 4096  # bytes that are checked for UTF-16 without a byte order mark
+PROBE_BYTES = 4096  # bytes that are checked for UTF-16 without a byte order mark
 FEWEST_FOREIGN = 3  # lines that are neither UTF-8 nor Western text
 FOREIGN_SHARE = 0.2  # of the lines that are not UTF-8; from this share on, the file has yet another encoding
 UNREADABLE = "holds characters whose encoding cannot be told (neither UTF-8 nor cp1252); save the file as UTF-8"
@@ -80,11 +80,11 @@ def _marked(body: bytes, encoding: str, path: Path) -> str:
     If the file ends within a character, the text ends with a lone surrogate.
     """
     width = 2 if encoding.startswith("utf-16") else 4
-    whole = len(body) // width * width
+    size = len(body) // width * width
     try:
-        if body and not whole:
+        if body and not size:
             raise ValueError("one cut character")
-        return body[:whole].decode(encoding, "surrogatepass") + "\udcff" * (whole < len(body))
+        return body[:size].decode(encoding, "surrogatepass") + "\udcff" * (size < len(body))
     except ValueError as error:
         raise InputError(f"{path}: starts as {encoding[:6].upper()} and is not valid; save it as UTF-8") from error
 
@@ -94,10 +94,10 @@ def _unmarked(raw: bytes) -> Text | None:
 
     In such a text, every second byte of the ASCII characters is zero.
     """
-    sample = raw[:SAMPLE]
+    sample = raw[:PROBE_BYTES]
     zeros = {"utf-16-be": sample[0::2].count(0), "utf-16-le": sample[1::2].count(0)}
-    (fewer, _), (more, encoding) = sorted((count, name) for name, count in zeros.items())
-    if 20 * more < len(sample) or 4 * fewer > more or not more:
+    (minor, _), (major, encoding) = sorted((count, name) for name, count in zeros.items())
+    if 20 * major < len(sample) or 4 * minor > major or not major:
         return None
     try:
         text = raw.decode(encoding)
@@ -111,7 +111,7 @@ def _by_line(raw: bytes) -> Text:
     lines: list[str] = []
     western: dict[int, str] = {}
     foreign = 0
-    for at, line in enumerate(raw.splitlines(keepends=True)):
+    for number, line in enumerate(raw.splitlines(keepends=True)):
         try:
             lines.append(line.decode("utf-8"))
         except UnicodeDecodeError:
@@ -119,11 +119,11 @@ def _by_line(raw: bytes) -> Text:
             text = _western(line)
             foreign += text is None
             if text is not None:
-                western[at] = text
+                western[number] = text
     if foreign >= FEWEST_FOREIGN and foreign >= FOREIGN_SHARE * (foreign + len(western)):
         western = {}
-    for at, text in western.items():
-        lines[at] = text
+    for number, text in western.items():
+        lines[number] = text
     return Text("".join(lines), western=len(western))
 
 
@@ -141,15 +141,15 @@ def how_read(texts: Iterable[Text]) -> str:
 
     The description becomes a part of `Pairs.taken`.
     """
-    read = list(texts)
-    wide = [text.encoding[:6].upper() for text in read if text.encoding != "utf-8"]
-    western = sum(text.western for text in read)
-    said = []
+    files = list(texts)
+    wide = [text.encoding[:6].upper() for text in files if text.encoding != "utf-8"]
+    western = sum(text.western for text in files)
+    notes = []
     if wide:
-        said.append(f"{len(wide)} files read as {wide[0]}" if len(read) > 1 else f"read as {wide[0]}")
+        notes.append(f"{len(wide)} files read as {wide[0]}" if len(files) > 1 else f"read as {wide[0]}")
     if western:
-        said.append(f"lines that are not UTF-8 and were read as cp1252 (Western): {western}")
-    return "; ".join(said)
+        notes.append(f"lines that are not UTF-8 and were read as cp1252 (Western): {western}")
+    return "; ".join(notes)
 
 
 def undecodable(text: str) -> bool:

@@ -94,12 +94,12 @@ def read_kept(path: Path) -> Kept | None:
     except (pa.ArrowException, OSError, KeyError) as error:
         raise InputError(f"{path}: cannot be read ({error}); take it from a copy of the run, or fit again") from error
     owner = numbers["image_row"]
-    rows, first = np.unique(owner, return_index=True)
-    first = first[rows >= 0]
+    rows, first_pairs = np.unique(owner, return_index=True)
+    first_pairs = first_pairs[rows >= 0]
     return Kept(
-        names=[texts["image"][pair] for pair in first],
-        files=[os.fsdecode(texts["file"][pair]) for pair in first],
-        feature_rows=numbers["feature_row"][first].astype(np.int64),
+        names=[texts["image"][pair] for pair in first_pairs],
+        files=[os.fsdecode(texts["file"][pair]) for pair in first_pairs],
+        feature_rows=numbers["feature_row"][first_pairs].astype(np.int64),
         captions=texts["caption"],
         split=np.array(texts["split"], "<U7"),
         trained=numbers["trained"].astype(np.bool_),

@@ -28,7 +28,7 @@ class Matching:
     images: Ints
 
 
-def match_rows(kept: Kept, now: Pairs) -> Matching:
+def match_rows(kept: Kept, source: Pairs) -> Matching:
     """Match the pairs of a run to the rows of a source, where rows may have moved, changed, appeared or disappeared.
 
     Four rules apply in this order: a row with the same position, image and caption; a row with the same image and
@@ -39,50 +39,52 @@ def match_rows(kept: Kept, now: Pairs) -> Matching:
 
     Args:
         kept: The pairs of the run, as they were stored.
-        now: The source as it is read now.
+        source: The source as it is read now.
     """
-    old, new = _image_keys(kept, now)
-    known = {key: row for row, key in enumerate(old)}
-    fresh = count(len(old))
-    images = np.array([known[key] if key in known else known.setdefault(key, next(fresh)) for key in new], np.int64)
-    before = kept.image_of.tolist()
-    after = [int(images[row]) if row >= 0 else -1 for row in now.image_of.tolist()]
-    rows = np.full(len(before), -1, np.int64)
-    free = np.ones(len(after), np.bool_)
-    exact = list(zip(before, kept.captions, strict=True)), list(zip(after, now.captions, strict=True))
-    for own, other in (exact, (before, after)):
-        _in_place(own, other, rows, free)
-        _elsewhere(own, other, rows, free)
+    run_keys, source_keys = _image_keys(kept, source)
+    row_of = {key: row for row, key in enumerate(run_keys)}
+    next_rows = count(len(run_keys))
+    images = np.array(
+        [row_of[key] if key in row_of else row_of.setdefault(key, next(next_rows)) for key in source_keys], np.int64
+    )
+    run_images = kept.image_of.tolist()
+    source_images = [int(images[row]) if row >= 0 else -1 for row in source.image_of.tolist()]
+    rows = np.full(len(run_images), -1, np.int64)
+    free = np.ones(len(source_images), np.bool_)
+    exact = list(zip(run_images, kept.captions, strict=True)), list(zip(source_images, source.captions, strict=True))
+    for run_side, source_side in (exact, (run_images, source_images)):
+        _in_place(run_side, source_side, rows, free)
+        _elsewhere(run_side, source_side, rows, free)
     return Matching(rows, images)
 
 
-def _in_place(old: Sequence[Hashable], new: Sequence[Hashable], rows: Ints, free: Bools) -> None:
+def _in_place(run_keys: Sequence[Hashable], source_keys: Sequence[Hashable], rows: Ints, free: Bools) -> None:
     """Match open pairs to free rows with the same number and the same key; change `rows` and `free` in place."""
-    for pair, (own, other) in enumerate(zip(old, new, strict=False)):
-        if own == other and rows[pair] < 0 and free[pair]:
+    for pair, (run_key, source_key) in enumerate(zip(run_keys, source_keys, strict=False)):
+        if run_key == source_key and rows[pair] < 0 and free[pair]:
             rows[pair], free[pair] = pair, False
 
 
-def _elsewhere(old: Sequence[Hashable], new: Sequence[Hashable], rows: Ints, free: Bools) -> None:
+def _elsewhere(run_keys: Sequence[Hashable], source_keys: Sequence[Hashable], rows: Ints, free: Bools) -> None:
     """Match open pairs to free rows with the same key, both in order; change `rows` and `free` in place."""
     places: dict[Hashable, deque[int]] = {}
     for row in np.flatnonzero(free).tolist():
-        places.setdefault(new[row], deque()).append(row)
+        places.setdefault(source_keys[row], deque()).append(row)
     for pair in np.flatnonzero(rows < 0).tolist():
-        if waiting := places.get(old[pair]):
-            rows[pair] = waiting.popleft()
+        if rows_of_key := places.get(run_keys[pair]):
+            rows[pair] = rows_of_key.popleft()
             free[rows[pair]] = False
 
 
-def _image_keys(kept: Kept, now: Pairs) -> tuple[list[Hashable], list[Hashable]]:
+def _image_keys(kept: Kept, source: Pairs) -> tuple[list[Hashable], list[Hashable]]:
     """Return the keys that identify the images of the run, and those of the images of the source."""
-    if now.features is not None:
-        return _zipped(kept.names, kept.feature_rows), _zipped(now.names, now.features.rows)
-    if not set(kept.names) & set(now.names):
-        ends = [[PurePath(name).name for name in names] for names in (kept.names, now.names)]
+    if source.features is not None:
+        return _zipped(kept.names, kept.feature_rows), _zipped(source.names, source.features.rows)
+    if not set(kept.names) & set(source.names):
+        ends = [[PurePath(name).name for name in names] for names in (kept.names, source.names)]
         if all(len(set(names)) == len(names) for names in ends):
             return list(ends[0]), list(ends[1])
-    return list(kept.names), list(now.names)
+    return list(kept.names), list(source.names)
 
 
 def _zipped(names: Iterable[str], rows: Ints) -> list[Hashable]:

@@ -77,8 +77,8 @@ def training_images(image_of: Ints) -> tuple[Ints, Ints]:
     Returns:
         Image rows, (n_images,), and the position of each caption's image among them, (n,) in [0, n_images).
     """
-    rows, first, inverse = np.unique(image_of, return_index=True, return_inverse=True)
-    order = np.argsort(first)
+    rows, first_captions, inverse = np.unique(image_of, return_index=True, return_inverse=True)
+    order = np.argsort(first_captions)
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
     return rows[order].astype(np.int64), rank[inverse.reshape(-1)]
@@ -130,8 +130,8 @@ def _read_integers(path: Path) -> Ints:
     except (ValueError, EOFError) as error:
         raise InputError(f"{path}: is not a .npy file of integers (pickled objects are not read)") from error
     if not isinstance(index, np.ndarray) or index.ndim != 1 or index.dtype.kind not in "iu":
-        found = f"{index.dtype} of shape {index.shape}" if isinstance(index, np.ndarray) else "an archive"
-        raise InputError(f"{path}: holds {found}; a noise index is a one-dimensional array of integers")
+        contents = f"{index.dtype} of shape {index.shape}" if isinstance(index, np.ndarray) else "an archive"
+        raise InputError(f"{path}: holds {contents}; a noise index is a one-dimensional array of integers")
     return index.astype(np.int64)
 
 
@@ -140,9 +140,9 @@ def _granularity(moved: Ints, position: Ints) -> str:
 
     It is `image` if some image has several captions and the captions of each image all point at one image.
     """
-    first = np.unique(position, return_index=True)[1]
-    together = bool((moved == moved[first][position]).all())
-    return "image" if together and len(first) < len(position) else "caption"
+    first_captions = np.unique(position, return_index=True)[1]
+    together = bool((moved == moved[first_captions][position]).all())
+    return "image" if together and len(first_captions) < len(position) else "caption"
 
 
 def write_index(pairs: Pairs, path: str | Path) -> None:

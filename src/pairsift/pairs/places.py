@@ -30,11 +30,11 @@ def find_image(base: Path, name: str) -> tuple[Path | None, str]:
     scheme = SCHEME.match(name)
     if scheme is not None and not os.path.lexists(path):
         if scheme[0].lower().startswith("file:"):
-            return _of_address(base, name[len("file:") :])
+            return _file_of_address(base, name[len("file:") :])
         kind = "a web address" if scheme[0].lower() in ("http://", "https://") else "an address"
         return None, f"its image is {kind} ({scheme[0]}…), and images must be local files: download them first"
     if ("\\" in name or name[0] == "~") and not os.path.lexists(path):
-        return _first_there(path, base / os.path.expanduser(name), base / _slashed(name)), ""
+        return _existing(path, base / os.path.expanduser(name), base / _slashed(name)), ""
     return path, ""
 
 
@@ -42,16 +42,16 @@ def _slashed(name: str) -> str:
     return os.path.expanduser(name.replace("\\", "/"))
 
 
-def _first_there(given: Path, *others: Path) -> Path:
-    """Return the first of `others` that exists, or else `given`, the path that the source names."""
-    return next((other for other in others if os.path.lexists(other)), given)
+def _existing(default: Path, *candidates: Path) -> Path:
+    """Return the first of `candidates` that exists, or else `default`, the path that the source names."""
+    return next((path for path in candidates if os.path.lexists(path)), default)
 
 
-def _of_address(base: Path, rest: str) -> tuple[Path | None, str]:
+def _file_of_address(base: Path, address: str) -> tuple[Path | None, str]:
     """Return the file of a file:// address without its scheme, and the problem in one line."""
-    if rest.startswith("//"):
-        host, slash, rest = rest[2:].partition("/")
+    if address.startswith("//"):
+        host, slash, address = address[2:].partition("/")
         if host.lower() not in THIS_MACHINE:
             return None, f"its image lies on another machine ({host}): copy it here and name the file"
-        rest = slash + rest
-    return (_first_there(base / unquote(rest), base / rest), "") if rest.strip("/") else (None, "")
+        address = slash + address
+    return (_existing(base / unquote(address), base / address), "") if address.strip("/") else (None, "")

@@ -48,8 +48,10 @@ def open_rows(file: Path) -> np.memmap[Any, Any]:
     except (ValueError, EOFError) as error:
         raise InputError(f"{file}: is no whole .npy file of numbers ({error}); copy or make it again") from error
     if not isinstance(values, np.memmap) or values.dtype.kind != "f" or values.ndim not in (2, 3) or not values.size:
-        found = f"{values.dtype} of shape {values.shape}" if isinstance(values, np.ndarray) else "an archive"
-        raise InputError(f"{file}: holds {found}; features are floats of shape (images, regions, dim) or (images, dim)")
+        contents = f"{values.dtype} of shape {values.shape}" if isinstance(values, np.ndarray) else "an archive"
+        raise InputError(
+            f"{file}: holds {contents}; features are floats of shape (images, regions, dim) or (images, dim)"
+        )
     if not values.flags.c_contiguous:
         raise InputError(f"{file}: is stored column by column; save it again with np.ascontiguousarray")
     return values

@@ -88,9 +88,9 @@ def one_line(text: str, limit: int = 400) -> str:
 
 def quoted(names: Iterable[str], limit: int = 12) -> str:
     """Return the first `limit` names of a list in a readable form, such as `'a', 'b' and 3 more`."""
-    shown = [one_line(repr(name), 60) for name in names]
-    rest = len(shown) - limit
-    return ", ".join(shown[:limit]) + (f" and {rest} more" if rest > 0 else "")
+    lines = [one_line(repr(name), 60) for name in names]
+    surplus = len(lines) - limit
+    return ", ".join(lines[:limit]) + (f" and {surplus} more" if surplus > 0 else "")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -100,12 +100,12 @@ def read_bytes(path: Path) -> bytes:
         InputError: The file cannot be read, or it is empty.
     """
     try:
-        raw = path.read_bytes()
+        content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if not raw.strip():
+    if not content.strip():
         raise InputError(f"{path}: the file is empty")
-    return raw
+    return content
 
 
 def read_text(path: Path) -> Text:

@@ -67,21 +67,21 @@ def draw_splits(order: Sequence[int], draw: Draw, missing: Sequence[str] = ("dev
     start = 0
     for position, split in enumerate(missing):
         share = draw.dev if split == "dev" else draw.test
-        most = len(order) - start - (len(missing) - position)  # keeps an image for train and for each later split
-        size = min(max(1, int(share * len(order))), most)
+        limit = len(order) - start - (len(missing) - position)  # keeps an image for train and for each later split
+        size = min(max(1, int(share * len(order))), limit)
         split_of.update(dict.fromkeys(order[start : start + size], split))
         start += size
     return split_of
 
 
 def split_images(
-    source: str, given: Mapping[int, str], names: Sequence[str], draw: Draw, has_splits: bool
+    source: str, source_splits: Mapping[int, str], names: Sequence[str], draw: Draw, has_splits: bool
 ) -> tuple[dict[int, str], str]:
     """Return the split of each usable image, and a description of what was drawn.
 
     Args:
         source: Path of the source, for the error message.
-        given: Split of each usable image row in the source, `unused` if the source has no split for it.
+        source_splits: Split of each usable image row in the source, `unused` if the source has no split for it.
         names: Names of the images, by row.
         draw: Seed and shares for the splits that must be drawn.
         has_splits: Whether the source has splits at all.
@@ -90,16 +90,16 @@ def split_images(
         InputError: The source's splits leave too few images to train on.
     """
     if not has_splits:
-        how = f"drawn by image with seed {draw.seed} (dev {draw.dev:g}, test {draw.test:g})"
-        return draw_splits(shuffled(given, names, draw.seed), draw), how
-    counts = Counter(given.values())
+        note = f"drawn by image with seed {draw.seed} (dev {draw.dev:g}, test {draw.test:g})"
+        return draw_splits(shuffled(source_splits, names, draw.seed), draw), note
+    counts = Counter(source_splits.values())
     missing = [split for split in ("dev", "test") if not counts[split]]
     if counts["train"] <= len(missing):
-        found = ", ".join(f"{counts[split]} in {split}" for split in SPLITS)
-        raise InputError(f"{source}: its splits leave too few images to train on: {found}")
+        numbers = ", ".join(f"{counts[split]} in {split}" for split in SPLITS)
+        raise InputError(f"{source}: its splits leave too few images to train on: {numbers}")
     if not missing:
-        return dict(given), ""
-    train = [row for row, split in given.items() if split == "train"]
+        return dict(source_splits), ""
+    train = [row for row, split in source_splits.items() if split == "train"]
     shares = ", ".join(f"{split} {draw.dev if split == 'dev' else draw.test:g}" for split in missing)
-    how = f"; {' and '.join(missing)} drawn from train by image with seed {draw.seed} ({shares})"
-    return {**given, **draw_splits(shuffled(train, names, draw.seed), draw, missing)}, how
+    note = f"; {' and '.join(missing)} drawn from train by image with seed {draw.seed} ({shares})"
+    return {**source_splits, **draw_splits(shuffled(train, names, draw.seed), draw, missing)}, note

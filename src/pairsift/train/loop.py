@@ -91,7 +91,7 @@ class Trainer:
 
     @property
     def matched(self) -> Bools | None:
-        """Whether each training pair truly matches, (n,); None where nobody knows."""
+        """Whether each training pair truly matches, (n,); None where it is unknown."""
         setting = self.job.method.setting
         return None if setting.matched is None else setting.matched[setting.ids]
 
@@ -131,19 +131,19 @@ class Trainer:
         for epoch in epochs:
             began = time.monotonic()
             phase = self.phases[epoch]
-            fresh = self.position.network == 0 and self.position.step == 0
-            if fresh:
+            at_start = self.position.network == 0 and self.position.step == 0
+            if at_start:
                 self.position.sums = [{} for _ in self.networks]
                 if phase.observe:
                     self._observe(epoch)
-            seen = sum(self._train(epoch, k, phase) for k in range(self.position.network, len(self.networks)))
-            self._finish(epoch, phase, seen, time.monotonic() - began)
+            n_pairs = sum(self._train(epoch, k, phase) for k in range(self.position.network, len(self.networks)))
+            self._finish(epoch, phase, n_pairs, time.monotonic() - began)
         if not self.phases:
             self._keep_if_best(self._recall(), -1)
             self.save()
-        best, _ = read_tensors(self.job.folder / "model" / "best.safetensors")
+        weights, _ = read_tensors(self.job.folder / "model" / "best.safetensors")
         for k, network in enumerate(self.networks):
-            network.load_state_dict(under(best, f"{k}/"))
+            network.load_state_dict(under(weights, f"{k}/"))
 
     @torch.no_grad()
     def _observe(self, epoch: int) -> None:
@@ -152,20 +152,20 @@ class Trainer:
         ids = method.setting.ids
         order = np.random.default_rng((self.job.options.seed, 3, epoch)).permutation(len(ids))
         factorises = all(network.matcher.factorises for network in self.networks)
-        together = OBSERVED_TOGETHER if factorises else method.setting.batch_size
-        seen: list[dict[str, Array]] = []
+        size = OBSERVED_TOGETHER if factorises else method.setting.batch_size
+        notes_of_networks: list[dict[str, Array]] = []
         for k, network in enumerate(self.networks):
             network.eval()
             notes: dict[str, Array] = {}
-            parts = cut(order, together)
+            parts = cut(order, size)
             for rows, batch in zip(parts, prefetched(lambda rows: self.gather(Request(ids[rows])), parts), strict=True):
                 with mixed(self.device, self.job.options, training=True):
-                    seen_now = method.observe(network, k, batch)
-                for name, value in seen_now.items():
+                    values = method.observe(network, k, batch)
+                for name, value in values.items():
                     array = value.float().cpu().numpy()
                     notes.setdefault(name, np.zeros((len(ids), *array.shape[1:]), np.float32))[rows] = array
-            seen.append(notes)
-        method.update(seen, epoch)
+            notes_of_networks.append(notes)
+        method.update(notes_of_networks, epoch)
 
     def _train(self, epoch: int, k: int, phase: Phase) -> int:
         """Train one network for the rest of an epoch, and return the number of pairs that it saw."""
@@ -174,18 +174,18 @@ class Trainer:
             torch.manual_seed(seed_of(options.seed, 2, epoch, k))
         plan = steps(method, phase, k, method.setting.batch_size, (options.seed, 4, epoch))
         warmup = sum(phase.warm for phase in self.phases)
-        whole = len(cut(method.setting.ids, method.setting.batch_size))
+        n_steps = len(cut(method.setting.ids, method.setting.batch_size))
         title = f"epoch {epoch + 1}/{len(self.phases)} {phase.name}, network {k}"
-        left = sum(len(ids) for wanted in plan[self.position.step :] for ids in wanted.values())
+        n_pairs = sum(len(ids) for subsets in plan[self.position.step :] for ids in subsets.values())
         network.train()
 
-        def gather(wanted: dict[str, Ints]) -> dict[str, Batch]:
-            return {name: self.gather(request) for name, request in method.requests(wanted, k).items()}
+        def gather(subsets: dict[str, Ints]) -> dict[str, Batch]:
+            return {name: self.gather(request) for name, request in method.requests(subsets, k).items()}
 
-        with progress(left, title, "pairs", self.job.progress) as count:
+        with progress(n_pairs, title, "pairs", self.job.progress) as count:
             for batches in prefetched(gather, plan[self.position.step :]):
                 part = self.position.step / len(plan)
-                rate = learning_rate(options, epoch, part, len(self.phases), warmup, whole)
+                rate = learning_rate(options, epoch, part, len(self.phases), warmup, n_steps)
                 for group in self.optimizers[k].param_groups:
                     group["lr"] = rate * group["speed"]
                 with mixed(self.device, options, training=True):
@@ -196,7 +196,7 @@ class Trainer:
                 if time.monotonic() - self._saved > 60 * options.checkpoint_minutes:
                     self.save()
         self.position.network, self.position.step = k + 1, 0
-        return left
+        return n_pairs
 
     def _descend(self, k: int, terms: Sequence[Term]) -> None:
         """Take one optimizer step on the weighted sum of the reduced terms."""
@@ -210,16 +210,16 @@ class Trainer:
         optimizer.step()
         sums = self.position.sums[k]
         for name, value in parts.items():
-            now = float(value.detach())
-            if not isfinite(now):
+            number = float(value.detach())
+            if not isfinite(number):
                 place = f"step {self.position.step + 1} of epoch {self.position.epoch + 1}, network {k}"
                 raise InputError(
-                    f"training diverged: the loss {name} is {now} in {place}; lr is {self.job.options.lr}, try less"
+                    f"training diverged: the loss {name} is {number} in {place}; lr is {self.job.options.lr}, try less"
                 )
-            sums[name] = sums.get(name, 0.0) + now
+            sums[name] = sums.get(name, 0.0) + number
         sums["steps"] = sums.get("steps", 0.0) + 1
 
-    def _finish(self, epoch: int, phase: Phase, seen: int, seconds: float) -> None:
+    def _finish(self, epoch: int, phase: Phase, n_pairs: int, seconds: float) -> None:
         """Evaluate on dev, keep the weights if they are the best, write the log and the checkpoint."""
         dev = self._recall()
         rsum = dev["rsum"]
@@ -238,14 +238,14 @@ class Trainer:
             **self.job.method.facts(),
             "state": epoch_summary(self.job.method.values_of_pairs(), self.matched),
             "seconds": round(seconds, 3),
-            "pairs_per_second": round(seen / max(seconds, 1e-9)),
+            "pairs_per_second": round(n_pairs / max(seconds, 1e-9)),
         }
         self.log.append(line)
         if self.board is not None:
             self.board(line, epoch)
         if self.job.progress:
-            done = f"epoch {epoch + 1}/{len(self.phases)} {phase.name}: dev rSum {rsum:.1f}, {seconds:.1f} s"
-            tqdm.write(done, file=sys.stderr)
+            summary = f"epoch {epoch + 1}/{len(self.phases)} {phase.name}: dev rSum {rsum:.1f}, {seconds:.1f} s"
+            tqdm.write(summary, file=sys.stderr)
         self.position.seconds += seconds
         self.position.epoch, self.position.network = epoch + 1, 0
         self.save()
@@ -300,11 +300,11 @@ def decayed(network: Network, weight_decay: float) -> list[dict[str, object]]:
     """Return parameter groups: matrices decay, biases, norms and temperatures do not; a head has a separate rate."""
     groups: list[dict[str, object]] = []
     for part, speed in ((network.matcher, 1.0), (network.head, network.matcher.head_speed)):
-        own = [] if part is None else list(part.parameters())
+        parameters = [] if part is None else list(part.parameters())
         for matrices in (True, False):
-            chosen = [parameter for parameter in own if (parameter.ndim > 1) == matrices]
+            members = [parameter for parameter in parameters if (parameter.ndim > 1) == matrices]
             decay = weight_decay if matrices else 0.0
-            groups += [{"params": chosen, "weight_decay": decay, "speed": speed}] if chosen else []
+            groups += [{"params": members, "weight_decay": decay, "speed": speed}] if members else []
     return groups
 
 
@@ -320,8 +320,8 @@ def competing(phases: Sequence[Phase]) -> list[bool]:
 
 def mixed(device: torch.device, options: TrainOptions, training: bool = False) -> torch.autocast:
     """Return the autocast context: bf16 where the options ask for it; with `auto`, in training on a GPU."""
-    wanted = options.precision == "bf16" or (training and options.precision == "auto" and device.type == "cuda")
-    return torch.autocast(device.type, torch.bfloat16, enabled=wanted)
+    enabled = options.precision == "bf16" or (training and options.precision == "auto" and device.type == "cuda")
+    return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
 
 
 def pick_device(name: str) -> torch.device:

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from pairsift.arrays import Array, Ints
+from pairsift.arrays import Array, Ints, unit_rows
 from pairsift.match.base import Codes, products, unit
 from pairsift.steps import Batch, Network, Observation, Pairing, Setting, Term, correspond, related
 from pairsift.trust.division import Division
@@ -65,9 +65,11 @@ class CaptionSearch(Part):
         if self.search == "epoch":
             state["pseudo_caption"] = np.tile(np.arange(len(setting.image_of)), (setting.networks, 1))
 
-    def observe(self, seen: Observation) -> dict[str, Tensor]:
+    def observe(self, observation: Observation) -> dict[str, Tensor]:
         """Return the images' global vectors, where they are compared once an epoch."""
-        return {"embeddings": seen.images.vectors} if self.search == "epoch" and self.compare == "embedding" else {}
+        return (
+            {"embeddings": observation.images.vectors} if self.search == "epoch" and self.compare == "embedding" else {}
+        )
 
     def update(self, notes: Sequence[Mapping[str, Array]], epoch: int) -> None:
         """Keep the embeddings of the pass."""
@@ -82,7 +84,7 @@ class CaptionSearch(Part):
         """Find a caption for each noisy pair of every network after a pass, where `search` is epoch."""
         for k in range(self.setting.networks if self.search == "epoch" else 0):
             clean, noisy = division.subset("clean", k), division.subset("noisy", k)
-            query, keys = (_unit(self._bank(k)[self.setting.image_of[ids]]) for ids in (noisy, clean))
+            query, keys = (unit_rows(self._bank(k)[self.setting.image_of[ids]]) for ids in (noisy, clean))
             blocks = (np.array_split(side, len(noisy) // 1024 + 1) for side in (noisy, query))
             for ids, block in zip(*blocks, strict=True):
                 self.state["pseudo_caption"][k, ids] = clean[(block @ keys.T).argmax(1)]
@@ -136,7 +138,3 @@ class CaptionSearch(Part):
         """Return the predictions or embeddings of all images in the last pass of network k, (n_images, K or d)."""
         bank: Array = self.state["embeddings" if self.compare == "embedding" else "predictions"][k]
         return bank
-
-
-def _unit(x: Array) -> Array:
-    return np.asarray(x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12))

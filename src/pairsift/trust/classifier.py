@@ -53,9 +53,9 @@ class PseudoClassifier(Part):
         super().begin(setting, state)
         state["predictions"] = np.zeros((setting.networks, setting.n_images, self.classes), np.float32)
 
-    def observe(self, seen: Observation) -> dict[str, Tensor]:
+    def observe(self, observation: Observation) -> dict[str, Tensor]:
         """Return the images' class predictions, (B, K)."""
-        return {"predictions": seen.network.logits(seen.images).softmax(1)}
+        return {"predictions": observation.network.logits(observation.images).softmax(1)}
 
     def update(self, notes: Sequence[Mapping[str, Array]], epoch: int) -> None:
         """Keep the predictions of the pass."""
@@ -85,7 +85,7 @@ class PseudoClassifier(Part):
 
 
 class GlobalClassifier(nn.Module):
-    """Compute class logits from global vectors, scaled to a mean square of 1: linear, ReLU, linear.
+    """A classifier of global vectors, scaled to a mean square of 1: linear, ReLU, linear.
 
     A unit vector of many dimensions has entries so small that the biases of a layer as PyTorch initialises it outweigh
     all differences between items. Every item is then put into the same few classes, and the gradient on the other
@@ -102,12 +102,12 @@ class GlobalClassifier(nn.Module):
 
     def forward(self, codes: Codes) -> Tensor:
         """Return logits, (n, K)."""
-        logits: Tensor = self.layers(_scaled(codes.vectors))
+        logits: Tensor = self.layers(_unit_mean_square(codes.vectors))
         return logits
 
 
 class FlatClassifier(nn.Module):
-    """Compute class logits from all tokens side by side, the published code's form; for codes with tokens.
+    """A classifier of all tokens side by side, the published code's form; for codes with tokens.
 
     An item's own tokens are brought to `rows` of them by linear interpolation (36 regions stay as they are), so that
     unlike in the published code a caption's logits do not depend on the longest caption of its batch.
@@ -126,7 +126,7 @@ class FlatClassifier(nn.Module):
     def forward(self, codes: Codes) -> Tensor:
         """Return logits, (n, K)."""
         assert codes.tokens is not None
-        logits: Tensor = self.layers(_scaled(stretch(codes.tokens, codes.mask, self.rows)).flatten(1))
+        logits: Tensor = self.layers(_unit_mean_square(stretch(codes.tokens, codes.mask, self.rows)).flatten(1))
         return logits
 
 
@@ -140,11 +140,11 @@ def stretch(tokens: Tensor, mask: Tensor | None, rows: int) -> Tensor:
     place = torch.arange(rows, device=tokens.device) * (lengths[:, None] - 1) / max(1, rows - 1)
     below = place.floor().long()
     above = torch.minimum(below + 1, lengths[:, None] - 1)
-    left, right = (tokens.gather(1, index[..., None].expand(n, rows, dim)) for index in (below, above))
-    return left + (place - below)[..., None].to(tokens.dtype) * (right - left)
+    lower, upper = (tokens.gather(1, index[..., None].expand(n, rows, dim)) for index in (below, above))
+    return lower + (place - below)[..., None].to(tokens.dtype) * (upper - lower)
 
 
-def _scaled(vectors: Tensor) -> Tensor:
+def _unit_mean_square(vectors: Tensor) -> Tensor:
     """Scale vectors to a mean square of 1: unit vectors of length d by the root of d."""
     return nn.functional.rms_norm(vectors, vectors.shape[-1:])
 

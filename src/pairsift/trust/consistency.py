@@ -68,27 +68,27 @@ class Consistency(Part):
         """
         if number < self.counted_from:
             return
-        rows, first = np.unique(self.setting.image_of[self.setting.ids], return_index=True)
+        rows, first_rows = np.unique(self.setting.image_of[self.setting.ids], return_index=True)
         for k, noted in enumerate(notes):
-            labels = noted["predictions"].argmax(1)[first].astype(np.int64)
+            labels = noted["predictions"].argmax(1)[first_rows].astype(np.int64)
             counts = tally(self.state["counts"][k, rows], labels, self.count_decay)
             self.state["counts"][k, rows] = counts
             self.state["consistency"][k, rows] = consistency(counts, self.score == "share")
 
-    def move(self, k: int, noisy: Ints, done: float) -> None:
+    def move(self, k: int, noisy: Ints, progress: float) -> None:
         """Move tau of network k, by the noisy pairs of its own division (Eq. 4 to 6).
 
         Args:
             k: Number of the network.
             noisy: Ids of the pairs that it takes for noisy.
-            done: Share of the passes that are done, [0, 1].
+            progress: Share of the passes that are done, [0, 1].
         """
         score = self.state["consistency"][k, self.setting.image_of[noisy]]
-        target, tau = target_utilisation(self.least_use, self.most_use, done), float(self.state["tau"][k])
+        target, tau = target_utilisation(self.least_use, self.most_use, progress), float(self.state["tau"][k])
         if np.isnan(tau):
             tau = first_threshold(score, target) if self.start == "quantile" else float(self.start)
-        gap, most = target - utilisation(score, tau), 1.0 if self.score == "share" else inf
-        self.state["tau"][k] = moved_threshold(tau, gap, self.sensitivity, self.rate, most)
+        gap, highest = target - utilisation(score, tau), 1.0 if self.score == "share" else inf
+        self.state["tau"][k] = moved_threshold(tau, gap, self.sensitivity, self.rate, highest)
 
     @property
     def has_thresholds(self) -> bool:
@@ -115,9 +115,9 @@ def tally(counts: NDArray[Any], labels: NDArray[np.integer], decay: float = 1.0)
         labels: Each item's class in the new pass, (n,).
         decay: Factor of the earlier counts; 1 keeps them whole.
     """
-    counted = (counts * decay).astype(counts.dtype)
-    counted[np.arange(len(counts)), labels] += 1
-    return counted
+    result = (counts * decay).astype(counts.dtype)
+    result[np.arange(len(counts)), labels] += 1
+    return result
 
 
 def consistency(counts: NDArray[Any], share: bool = True) -> Floats:
@@ -142,9 +142,9 @@ def utilisation(score: Floats, threshold: float) -> float:
     return float((score >= threshold).mean()) if len(score) else 0.0
 
 
-def target_utilisation(least: float, most: float, done: float) -> float:
-    """Return lambda_target = lambda_min + (lambda_max - lambda_min) t / T (PCSR Eq. 4); `done` is t / T in [0, 1]."""
-    return least + (most - least) * done
+def target_utilisation(least: float, most: float, progress: float) -> float:
+    """Return lambda_target = lambda_min + (lambda_max - lambda_min) t / T (PCSR Eq. 4), `progress` t / T in [0, 1]."""
+    return least + (most - least) * progress
 
 
 def first_threshold(score: Floats, target: float) -> float:
@@ -160,8 +160,8 @@ def first_threshold(score: Floats, target: float) -> float:
     return float(np.quantile(score, 1 - target, method="lower")) if len(score) else 0.5
 
 
-def moved_threshold(threshold: float, gap: float, sensitivity: float, rate: float, most: float = inf) -> float:
-    """Return tau after one update (PCSR Eq. 5 and 6), kept in [0, most].
+def moved_threshold(threshold: float, gap: float, sensitivity: float, rate: float, highest: float = inf) -> float:
+    """Return tau after one update (PCSR Eq. 5 and 6), kept in [0, highest].
 
         tau_target = tau - k (lambda_target - lambda),    tau_t = (1 - beta) tau + beta tau_target
 
@@ -170,7 +170,7 @@ def moved_threshold(threshold: float, gap: float, sensitivity: float, rate: floa
         gap: lambda_target - lambda.
         sensitivity: k, at least 0.
         rate: beta, [0, 1].
-        most: Largest threshold.
+        highest: Largest threshold.
     """
     target = threshold - sensitivity * gap
-    return min(max((1 - rate) * threshold + rate * target, 0.0), most)
+    return min(max((1 - rate) * threshold + rate * target, 0.0), highest)

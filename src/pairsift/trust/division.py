@@ -26,9 +26,9 @@ class CleanProbability(Part):
         super().begin(setting, state)
         state["clean_probability"], state["loss"] = self.array_of_pairs(1), self.array_of_pairs(0)
 
-    def observe(self, seen: Observation) -> dict[str, Tensor]:
+    def observe(self, observation: Observation) -> dict[str, Tensor]:
         """Return the loss by which pairs are divided."""
-        return {"loss": seen.loss(self.setting.ranking)}
+        return {"loss": observation.loss(self.setting.ranking)}
 
     def update(self, notes: Sequence[Mapping[str, Array]], epoch: int) -> None:
         """Fit w, the posterior of the mixture component with the smaller loss."""
@@ -44,11 +44,11 @@ class CleanProbability(Part):
 
     def facts(self) -> dict[str, float]:
         """Return the estimated share of mismatched pairs; with the truth also the share of pairs on the right side."""
-        believed, matched = self.state["clean_probability"][:, self.setting.ids], self.setting.matched
-        facts = {"noise_rate": float(1 - believed.mean())}
-        if matched is not None:
-            right = [self.clean(each) == matched[self.setting.ids] for each in believed]
-            facts["discrimination"] = float(np.mean(right))
+        probabilities, matches = self.state["clean_probability"][:, self.setting.ids], self.setting.matched
+        facts = {"noise_rate": float(1 - probabilities.mean())}
+        if matches is not None:
+            hits = [self.clean(probability) == matches[self.setting.ids] for probability in probabilities]
+            facts["discrimination"] = float(np.mean(hits))
         return facts
 
 
@@ -101,12 +101,12 @@ def divide(clean_probability: Floats, threshold: float = 0.5, least: float = 0.0
     """
     n = len(clean_probability)
     clean = clean_probability > threshold
-    few = min(int(np.ceil(least * n)), n // 2)
+    side_size = min(int(np.ceil(least * n)), n // 2)
     order = np.argsort(clean_probability, kind="stable")
-    if clean.sum() < few:
-        clean[order[n - few :]] = True
-    if n - clean.sum() < few:
-        clean[order[:few]] = False
+    if clean.sum() < side_size:
+        clean[order[n - side_size :]] = True
+    if n - clean.sum() < side_size:
+        clean[order[:side_size]] = False
     surplus = int((~clean).sum() - np.floor(most * n))
     if surplus > 0:
         noisy = order[~clean[order]]

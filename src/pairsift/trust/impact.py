@@ -36,7 +36,7 @@ class View:
 
 
 class NegativeImpact(Part):
-    """How little a step on a batch would harm the clean pairs nearest to each of its pairs (NPC Eq. 6 to 8).
+    """The effect of a step on a batch on the clean pairs nearest to each of its pairs (NPC Eq. 6 to 8).
 
     State: `weight`, (networks, n_pairs), w of every pair in network k's last step on it, 1 until then; kept for the
     record alone, and only where pairs are weighted.
@@ -91,8 +91,8 @@ class NegativeImpact(Part):
         gradients = torch.autograd.grad(
             first.reduced(), list(parameters.values()), retain_graph=True, allow_unused=True
         )
-        known = {name: g for name, g in zip(parameters, gradients, strict=True) if g is not None}
-        return self.setting.after_step(k, known, self.momentum)
+        nonzero = {name: g for name, g in zip(parameters, gradients, strict=True) if g is not None}
+        return self.setting.after_step(k, nonzero, self.momentum)
 
     @torch.no_grad()
     def _losses(self, views: Sequence[View]) -> Directions:
@@ -114,8 +114,8 @@ def pairings(batches: Sequence[Batch], coded: Sequence[Coded], places: Sequence[
     """Return pairs of encoded batches, each chosen by its places in all of them one after the other, (B,)."""
     images, texts = (Codes.join(side) for side in zip(*coded, strict=True))
     rows, owners = (torch.cat([getattr(b, name) for b in batches]) for name in ("image_rows", "caption_images"))
-    known = [batch.caption_texts for batch in batches if batch.caption_texts is not None]
-    numbers = torch.cat(known) if len(known) == len(batches) else None
+    text_numbers = [batch.caption_texts for batch in batches if batch.caption_texts is not None]
+    numbers = torch.cat(text_numbers) if len(text_numbers) == len(batches) else None
     exclude = [related(rows[side], owners[side], None if numbers is None else numbers[side]) for side in places]
     return [Pairing(images.rows(side), texts.rows(side), rule) for side, rule in zip(places, exclude, strict=True)]
 

@@ -49,10 +49,10 @@ class StructureIndicators(Part):
 
     def labels(self, network: int, ids: Ints, device: torch.device) -> Tensor:
         """Return y = min(y_CM, y_IM) (Eq. 5) of these pairs as the network trains by it, its peer's, (len(ids),)."""
-        return torch.from_numpy(least(*(self.of_peer(name, network)[ids] for name in self._used))).to(device)
+        return torch.from_numpy(least(*(self.of_peer(name, network)[ids] for name in self._names))).to(device)
 
     @property
-    def _used(self) -> tuple[str, ...]:
+    def _names(self) -> tuple[str, ...]:
         """Names of the indicators that a label is made of."""
         return ("cross_modal", "intra_modal") if self.use == "both" else (self.use,)
 
@@ -61,16 +61,18 @@ class StructureIndicators(Part):
         scale = matcher.scale()
         return torch.full_like(scale, 1 / self.tau1) if self.tau1 else scale
 
-    def observe(self, seen: Observation) -> dict[str, Tensor]:
+    def observe(self, observation: Observation) -> dict[str, Tensor]:
         """Return y_CM (Eq. 3) and S_IM (Eq. 8) by the labels that the network trains by, (B,) each."""
-        images, texts, matcher = seen.images, seen.texts, seen.network.matcher
-        exclude, probability = not_negatives(seen.batch), []
-        for part in np.array_split(np.arange(len(seen.batch)), max(1, round(len(seen.batch) / self.block))):
+        images, texts, matcher = observation.images, observation.texts, observation.network.matcher
+        exclude, probability = not_negatives(observation.batch), []
+        for part in np.array_split(
+            np.arange(len(observation.batch)), max(1, round(len(observation.batch) / self.block))
+        ):
             rows = slice(int(part[0]), int(part[-1]) + 1)
             logits = matcher.similarity(images.rows(rows), texts.rows(rows)) * self.scale(matcher)
             probability.append(match_probability(logits, exclude[rows, rows]))
         within = matcher.intra_similarity(images), matcher.intra_similarity(texts)
-        labels = self.labels(seen.k, seen.batch.ids, exclude.device)
+        labels = self.labels(observation.k, observation.batch.ids, exclude.device)
         return {"probability": torch.cat(probability), "agreement": structure_agreement(*within, labels)}
 
     def update(self, notes: Sequence[Mapping[str, Array]], epoch: int) -> None:
@@ -79,17 +81,17 @@ class StructureIndicators(Part):
         for k, noted in enumerate(notes):
             probability, distance = np.asarray(noted["probability"], np.float32), 1 - noted["agreement"]
             clean = np.asarray(fit_mixture(distance, self.setting.seed).low(distance), np.float32)
-            for name, now, beta in (("cross_modal", probability, self.beta1), ("intra_modal", clean, self.beta2)):
-                self.state[name][k, ids] = moving_average(now, self.state[name][k, ids], beta)
+            for name, estimate, beta in (("cross_modal", probability, self.beta1), ("intra_modal", clean, self.beta2)):
+                self.state[name][k, ids] = moving_average(estimate, self.state[name][k, ids], beta)
 
     def facts(self) -> dict[str, float]:
         """Return the estimated share of mismatched pairs: 1 - the mean of the averages y_IM, which start at 1.
 
         With the truth also the share of pairs whose label is on the right side of one half.
         """
-        ids, matched = self.setting.ids, self.setting.matched
+        ids, matches = self.setting.ids, self.setting.matched
         facts = {"noise_rate": float(1 - self.state["intra_modal"][:, ids].mean())}
-        if matched is not None:
-            labels = least(*(self.state[name][:, ids] for name in self._used))
-            facts["discrimination"] = float(((labels > 0.5) == matched[ids]).mean())
+        if matches is not None:
+            labels = least(*(self.state[name][:, ids] for name in self._names))
+            facts["discrimination"] = float(((labels > 0.5) == matches[ids]).mean())
         return facts

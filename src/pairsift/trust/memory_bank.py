@@ -18,7 +18,7 @@ SIDES = ("by_image", "by_text")
 
 
 class MemoryBank(CleanProbability):
-    """For every pair the clean pairs with the nearest image and the nearest caption (NPC Eq. 3 to 5).
+    """The clean pairs with the nearest image and the nearest caption, for every pair (NPC Eq. 3 to 5).
 
     State beside `clean_probability`: `by_image` and `by_text`, (networks, n_pairs), ids of each pair's bank pairs; -1
     until the bank is made.
@@ -44,9 +44,13 @@ class MemoryBank(CleanProbability):
         for side in SIDES:
             state[side] = self.array_of_pairs(-1, np.int64)
 
-    def observe(self, seen: Observation) -> dict[str, Tensor]:
+    def observe(self, observation: Observation) -> dict[str, Tensor]:
         """Return the loss by which pairs are divided, and both global vectors."""
-        return {**super().observe(seen), "by_image": seen.images.vectors, "by_text": seen.texts.vectors}
+        return {
+            **super().observe(observation),
+            "by_image": observation.images.vectors,
+            "by_text": observation.texts.vectors,
+        }
 
     def update(self, notes: Sequence[Mapping[str, Array]], epoch: int) -> None:
         """Fit clean probabilities to the losses (Eq. 3 and 4), and make the bank of D_c = {p >= tau} (Eq. 5)."""
@@ -55,8 +59,8 @@ class MemoryBank(CleanProbability):
         captions = np.arange(len(ids))
         for k, noted in enumerate(notes):
             passed = int((self.state["clean_probability"][k, ids] >= self.threshold).sum())
-            few = min(len(ids), max(2, ceil(self.least * len(ids))))
-            clean = np.argsort(noted["loss"], kind="stable")[: max(passed, few)]  # p never rises with the loss
+            smallest = min(len(ids), max(2, ceil(self.least * len(ids))))
+            clean = np.argsort(noted["loss"], kind="stable")[: max(passed, smallest)]  # p never rises with the loss
             for side, items in zip(SIDES, (self.setting.image_of[ids], captions), strict=True):
                 self.state[side][k, ids] = ids[nearest_clean(noted[side], items, clean, self.self_match)]
 

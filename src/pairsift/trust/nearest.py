@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairsift.arrays import Floats, Ints
+from pairsift.arrays import Floats, Ints, unit_rows
 
 CELLS = 2**24  # largest number of products in memory at once
 
@@ -21,11 +21,11 @@ def nearest(queries: Floats, keys: Floats, banned: Ints | None = None, cells: in
     Returns:
         Indices of keys, (n,); a query whose only key is banned still takes this key.
     """
-    keys = _unit(keys)
+    keys = unit_rows(keys)
     indices = np.zeros(len(queries), np.int64)
     rows = max(1, cells // len(keys))
     for start in range(0, len(queries), rows):
-        cosine = _unit(queries[start : start + rows]) @ keys.T
+        cosine = unit_rows(queries[start : start + rows]) @ keys.T
         if banned is not None:
             column = banned[start : start + rows]
             banned_rows = np.flatnonzero(column >= 0)
@@ -56,7 +56,3 @@ def nearest_clean(vectors: Floats, items: Ints, clean: Ints, self_match: bool = 
         self_matches = np.flatnonzero(matches == np.arange(len(items)))
         matches[self_matches] = clean[nearest(vectors[self_matches], vectors[clean], place[self_matches])]
     return np.asarray(matches, np.int64)
-
-
-def _unit(x: Floats) -> Floats:
-    return np.asarray(x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12), np.float32)

@@ -15,7 +15,7 @@ from pairsift.steps import Observation, Setting
 
 
 class Part(Options):
-    """One way of believing pairs, for methods to be composed of. Its fields are its options.
+    """A component of methods that estimates how well pairs match. Its fields are its options.
 
     Its state is named arrays of shape (networks, n_pairs, ...) or (networks, n_images, ...). They lie in the method's
     `state` beside those of the method's other parts, so that the loop saves them with every checkpoint.
@@ -43,7 +43,7 @@ class Part(Options):
         """Take the setting, and put the arrays that training starts from into the state."""
         self._setting, self._state = setting, state
 
-    def observe(self, seen: Observation) -> dict[str, Tensor]:
+    def observe(self, observation: Observation) -> dict[str, Tensor]:
         """Return what an epoch's pass notes of each pair of a batch, each (B, ...)."""
         return {}
 

@@ -35,20 +35,20 @@ class Stability(Part):
         """Fit w^o by the drift of each image's prediction since the pass before."""
         ids, bank = self.setting.ids, self.state["predictions"]
         for k, noted in enumerate(notes):
-            now = np.asarray(noted["predictions"], np.float32)
-            before = np.asarray(bank[k, self.setting.image_of[ids]], np.float32)
-            if before.any():
-                drift = oscillation(now, before)
+            current = np.asarray(noted["predictions"], np.float32)
+            previous = np.asarray(bank[k, self.setting.image_of[ids]], np.float32)
+            if previous.any():
+                drift = oscillation(current, previous)
                 self.state["stability"][k, ids] = fit_mixture(drift, self.setting.seed).low(drift)
 
 
-def oscillation(now: Floats, before: Floats) -> Floats:
-    """Return KL(now || before) of each row's class prediction (PC2 Eq. 7), (n,), at least 0.
+def oscillation(current: Floats, previous: Floats) -> Floats:
+    """Return KL(current || previous) of each row's class prediction (PC2 Eq. 7), (n,), at least 0.
 
     Args:
-        now: Predictions of this epoch, (n, K), rows summing to 1.
-        before: Predictions of the epoch before, (n, K).
+        current: Predictions of this epoch, (n, K), rows summing to 1.
+        previous: Predictions of the epoch before, (n, K).
     """
     tiny = np.float32(1e-12)
-    ratio = np.log(np.maximum(now, tiny)) - np.log(np.maximum(before, tiny))
-    return np.asarray(np.maximum((now * ratio).sum(1), 0), np.float32)
+    ratio = np.log(np.maximum(current, tiny)) - np.log(np.maximum(previous, tiny))
+    return np.asarray(np.maximum((current * ratio).sum(1), 0), np.float32)

@@ -29,16 +29,16 @@ def image_root(file: Path, names: list[str], folder: Path | None) -> Path:
     Raises:
         InputError: None of these folders contains any of the first images.
     """
-    here = file.parent
-    roots = [folder] if folder is not None else [here, here / "images", here.parent / "images", here.parent]
+    base = file.parent
+    roots = [folder] if folder is not None else [base, base / "images", base.parent / "images", base.parent]
     roots += [root / part for part in re.findall(r"(?:train|val|test)\d{4}", file.name) for root in list(roots)]
     for root in roots:
         if any((place := find_image(root, name)[0]) and os.path.isfile(place) for name in names[:PROBE]):
             return root
     tried = ", ".join(str(root) for root in roots)
-    first = f"such as {names[0]!r}" if names else "for it names none"
+    example = f"such as {names[0]!r}" if names else "for it names none"
     raise InputError(
-        f"{file}: found none of its images, {first}; name their folder with --image-folder; tried: {tried}"
+        f"{file}: found none of its images, {example}; name their folder with --image-folder; tried: {tried}"
     )
 
 
@@ -48,11 +48,11 @@ def objects(value: object, key: str, path: Path) -> list[dict[str, object]]:
     Raises:
         InputError: The key is missing, its value is not a list, or the list contains other values than objects.
     """
-    found = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+    entries = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         keys = quoted(value) if isinstance(value, dict) else type(value).__name__
         raise InputError(f"{path}: needs a list of objects under {key!r}; found {keys}")
-    return found
+    return entries
 
 
 def caption_problem(caption: object) -> str:

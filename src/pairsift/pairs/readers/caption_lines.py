@@ -40,14 +40,14 @@ def read_lines(text: Text, tabbed: bool, images: int) -> list[Line]:
         tabbed: Whether it is a `.tsv` file.
         images: Number of images, at least 1.
     """
-    plain = text.content.replace("\r\n", "\n")
-    lines = plain.removesuffix("\n").split("\n")
+    content = text.content.replace("\r\n", "\n")
+    lines = content.removesuffix("\n").split("\n")
     while lines and not lines[-1].strip() and len(lines) % images:
         lines.pop()
     if not tabbed:
         return [checked(line.strip()) for line in lines]
     try:
-        rows = [row for row in csv.reader(io.StringIO(plain, newline=""), delimiter="\t") if row]
+        rows = [row for row in csv.reader(io.StringIO(content, newline=""), delimiter="\t") if row]
     except csv.Error:
         rows = []
     if not rows or len(rows) % images:
@@ -69,8 +69,8 @@ def read_token_ids(text: Text) -> list[Line]:
 
     A line that contains anything else gets a problem.
     """
-    plain = text.content.replace("\r\n", "\n")
-    return [token_line(line) for line in plain.removesuffix("\n").split("\n")]
+    content = text.content.replace("\r\n", "\n")
+    return [token_line(line) for line in content.removesuffix("\n").split("\n")]
 
 
 def token_line(line: str) -> Line:

@@ -37,9 +37,9 @@ def read_folder(path: Path, _: Columns) -> Listing:
         )
     owner: dict[str, Path] = {}
     records = []
-    read: list[Text] = []
+    decoded: list[Text] = []
     for image in images:
-        records += captions_of(path, image, texts.get(key(image)), owner.setdefault(key(image), image), read)
+        records += captions_of(path, image, texts.get(key(image)), owner.setdefault(key(image), image), decoded)
     records += [
         Record(str(text.relative_to(path)), "", None, "", problem="has no image of the same name beside it")
         for name, text in texts.items()
@@ -48,8 +48,8 @@ def read_folder(path: Path, _: Columns) -> Listing:
     folders = [record.image.split("/")[0].lower() for record in records if record.image]
     if all(folder in SPLIT_WORDS for folder in folders):
         records = [replace(record, split=record.image.split("/")[0]) for record in records]
-        return Listing(records, "image files", CAPTIONS, "the folders' names", reading=how_read(read))
-    return Listing(records, "image files", CAPTIONS, reading=how_read(read))
+        return Listing(records, "image files", CAPTIONS, "the folders' names", reading=how_read(decoded))
+    return Listing(records, "image files", CAPTIONS, reading=how_read(decoded))
 
 
 def walk(path: Path) -> list[Path]:
@@ -60,11 +60,11 @@ def walk(path: Path) -> list[Path]:
     """
     if not path.is_dir():
         raise InputError(f"{path}: is not a folder")
-    found: list[Path] = []
+    files: list[Path] = []
     for folder, below, names in os.walk(path):
         below[:] = sorted(name for name in below if not name.startswith("."))
-        found += [Path(folder, name) for name in sorted(names) if not name.startswith(".")]
-    return sorted(found, key=lambda file: file.relative_to(path).parts)
+        files += [Path(folder, name) for name in sorted(names) if not name.startswith(".")]
+    return sorted(files, key=lambda file: file.relative_to(path).parts)
 
 
 def key(file: Path) -> str:
@@ -72,10 +72,10 @@ def key(file: Path) -> str:
     return str(file.with_suffix(""))
 
 
-def captions_of(root: Path, image: Path, text: Path | None, owner: Path, read: list[Text]) -> list[Record]:
+def captions_of(root: Path, image: Path, text: Path | None, owner: Path, decoded: list[Text]) -> list[Record]:
     """Return the records of one image: one for each line of its text file, or a single one with the problem.
 
-    The decoded text file is appended to `read`.
+    The decoded text file is appended to `decoded`.
     """
     name = image.relative_to(root).as_posix()
 
@@ -87,10 +87,10 @@ def captions_of(root: Path, image: Path, text: Path | None, owner: Path, read: l
     if owner != image:
         return bad(f"{text.name} belongs to {owner.name} already")
     try:
-        read.append(decode(text.read_bytes(), text))
+        decoded.append(decode(text.read_bytes(), text))
     except (OSError, InputError) as error:
         return bad(f"{text.name} cannot be read: {error}")
-    lines = read[-1].content.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    lines = decoded[-1].content.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     place = text.relative_to(root).as_posix()
     records = [
         Record(
@@ -147,9 +147,9 @@ def read_split_lists(folder: Path) -> dict[str, str]:
         for name in decode(file.read_bytes(), file).content.split("\n"):
             if not name.strip():
                 continue
-            first = split_of.setdefault(name.strip(), word)
-            if first != word:
+            earlier = split_of.setdefault(name.strip(), word)
+            if earlier != word:
                 raise InputError(
-                    f"{folder}: {name.strip()!r} is in both {first}.txt and {file.name}; take it out of one"
+                    f"{folder}: {name.strip()!r} is in both {earlier}.txt and {file.name}; take it out of one"
                 )
     return split_of

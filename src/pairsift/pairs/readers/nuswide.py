@@ -68,20 +68,20 @@ def read_nuswide(path: Path, columns: Columns) -> Listing:
             the same image, or they name no image of `Imagelist.txt`.
     """
     base = columns.folder or path / FOLDER
-    for needed in (IMAGES, TAGS):
-        if not (path / needed).is_file():
-            raise InputError(f"{path}: the reader 'nuswide' needs {needed} in this folder")
+    for part in (IMAGES, TAGS):
+        if not (path / part).is_file():
+            raise InputError(f"{path}: the reader 'nuswide' needs {part} in this folder")
     if not base.is_dir():
         raise InputError(f"{path}: has no folder {FOLDER} of images; put it there, or name it with --image-folder")
     list_text, tags_text = read_text(path / IMAGES), read_text(path / TAGS)
     images = listed(path / IMAGES, list_text)
     tags = read_tags(path / TAGS, tags_text)
-    records = [record(image, base, *found) for image, found in zip(images, match_tags(images, tags), strict=True)]
+    records = [record(image, base, *caption) for image, caption in zip(images, match_tags(images, tags), strict=True)]
     split_of, strangers = read_splits(path, {image.name for image in images})
     if split_of:
-        records = [replace(each, split=split_of.get(each.image, "")) for each in records]
-    known = {image.photo for image in images if image.photo >= 0}
-    lines_of_no_image = sum(len(lines) for photo, lines in tags.items() if photo not in known)
+        records = [replace(image_record, split=split_of.get(image_record.image, "")) for image_record in records]
+    photos = {image.photo for image in images if image.photo >= 0}
+    lines_of_no_image = sum(len(lines) for photo, lines in tags.items() if photo not in photos)
     reading = [how_read([list_text, tags_text])]
     if lines_of_no_image:
         reading.append(f"lines of All_Tags.txt whose id no image has: {lines_of_no_image}")
@@ -105,9 +105,9 @@ def listed(path: Path, text: Text) -> list[Listed]:
     images = []
     for number, line in lines_of(text):
         parts = [part for part in line.replace("\\", "/").split("/") if part]
-        found = IMAGE_NAME.fullmatch(parts[-1]) if parts else None
+        match = IMAGE_NAME.fullmatch(parts[-1]) if parts else None
         name = "/".join(parts[-2:])
-        images.append(Listed(f"{path.name} line {number}", name, int(found[1]) if found else -1))
+        images.append(Listed(f"{path.name} line {number}", name, int(match[1]) if match else -1))
     return images
 
 
@@ -119,8 +119,8 @@ def read_tags(path: Path, text: Text) -> dict[int, list[Tagged]]:
     """
     tags: dict[int, list[Tagged]] = {}
     for number, line in lines_of(text):
-        first, *words = line.split()
-        photo = int(first) if ID.fullmatch(first) else -1
+        number_word, *words = line.split()
+        photo = int(number_word) if ID.fullmatch(number_word) else -1
         tags.setdefault(photo, []).append(Tagged(number, " ".join(words)))
     if not tags.keys() - {-1}:
         raise InputError(f"{path}: no line begins with the id of an image; each has to be an id and then tags")

@@ -14,7 +14,7 @@ from pairsift.pairs.embedded import Embedded, Store, image_suffix
 from pairsift.pairs.readers.rows import SPLIT_COLUMNS, Row, SourceTable, find_column, pick_columns, unique
 from pairsift.pairs.records import Columns, as_text, one_line
 
-ROWS = 16  # rows per batch if the rows contain images
+IMAGE_ROWS = 16  # rows per batch if the rows contain images
 TEXT_ROWS = 4096
 PEEK = 8  # rows that are checked to decide whether bytes are images or text
 BUFFER = 1 << 20  # bytes; a column is streamed in parts of this size instead of being read as a whole
@@ -26,13 +26,13 @@ class Layout:
 
     Attributes:
         names: Names of all columns, made unique.
-        kept: Columns that are read. Columns of bytes that are neither images nor text are left out.
+        columns: Columns that are read. Columns of bytes that are neither images nor text are left out.
         image: The image column.
         embedded: Whether the image column contains images instead of their names.
     """
 
     names: list[str]
-    kept: list[str]
+    columns: list[str]
     image: str
     embedded: bool
 
@@ -48,7 +48,7 @@ def read_parquet(path: Path, columns: Columns) -> SourceTable:
     """
     try:
         with pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:  # otherwise it keeps all row groups
-            layout = laid_out(path, file, columns)
+            layout = layout_of(path, file, columns)
             if layout.embedded:
                 rows = list(rows_with_images(path, file, layout, Store(path, layout.image, columns.cache)))
             else:
@@ -57,10 +57,10 @@ def read_parquet(path: Path, columns: Columns) -> SourceTable:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{path}: is not a readable Parquet file: {one_line(str(error), 200)}") from error
-    return SourceTable(layout.kept, rows)
+    return SourceTable(layout.columns, rows)
 
 
-def laid_out(path: Path, file: pq.ParquetFile, columns: Columns) -> Layout:
+def layout_of(path: Path, file: pq.ParquetFile, columns: Columns) -> Layout:
     """Determine the image column and the columns to read.
 
     Raises:
@@ -69,24 +69,26 @@ def laid_out(path: Path, file: pq.ParquetFile, columns: Columns) -> Layout:
     schema = file.schema_arrow
     names = unique(schema.names)
     image, caption = pick_columns(path, names, columns)
-    needed = (image, caption, find_column(names, SPLIT_COLUMNS))
-    first = first_bytes(file, [at for at, kind in enumerate(schema.types) if is_binary(kind)])
-    embedded = has_bytes(schema.types[names.index(image)]) or any(map(image_suffix, first.get(names.index(image), [])))
-    kept = [
+    role_columns = (image, caption, find_column(names, SPLIT_COLUMNS))
+    cells_at = first_bytes(file, [position for position, kind in enumerate(schema.types) if is_binary(kind)])
+    embedded = has_bytes(schema.types[names.index(image)]) or any(
+        map(image_suffix, cells_at.get(names.index(image), []))
+    )
+    column_names = [
         name
-        for at, (name, kind) in enumerate(zip(names, schema.types, strict=True))
-        if name in needed or not (has_bytes(kind) or not all(map(is_text, first.get(at, []))))
+        for position, (name, kind) in enumerate(zip(names, schema.types, strict=True))
+        if name in role_columns or not (has_bytes(kind) or not all(map(is_text, cells_at.get(position, []))))
     ]
-    return Layout(names, kept, image, embedded)
+    return Layout(names, column_names, image, embedded)
 
 
 def first_bytes(file: pq.ParquetFile, places: list[int]) -> dict[int, list[bytes]]:
     """Return the first cells of the columns of bytes at these positions, by position."""
-    found: dict[int, list[bytes]] = {}
-    for at in places:
-        batch = next(file.iter_batches(PEEK, columns=[file.schema_arrow.names[at]]), None)
-        found[at] = [] if batch is None else [cell for cell in batch.column(0).to_pylist() if cell is not None]
-    return found
+    cells_at: dict[int, list[bytes]] = {}
+    for position in places:
+        batch = next(file.iter_batches(PEEK, columns=[file.schema_arrow.names[position]]), None)
+        cells_at[position] = [] if batch is None else [cell for cell in batch.column(0).to_pylist() if cell is not None]
+    return cells_at
 
 
 def is_binary(kind: pa.DataType) -> bool:
@@ -116,13 +118,13 @@ def selection(file: pq.ParquetFile, layout: Layout, with_images: bool) -> list[s
     schema = file.schema_arrow
     if len(set(schema.names)) < len(schema.names) or any("." in name for name in schema.names):
         return None
-    wanted = []
-    for name, read, kind in zip(layout.names, schema.names, schema.types, strict=True):
+    columns = []
+    for name, stored, kind in zip(layout.names, schema.names, schema.types, strict=True):
         if name == layout.image and not with_images:
-            wanted += [f"{read}.path"] if has_bytes(kind) and kind.get_field_index("path") >= 0 else []
-        elif name in layout.kept:
-            wanted.append(read)
-    return wanted
+            columns += [f"{stored}.path"] if has_bytes(kind) and kind.get_field_index("path") >= 0 else []
+        elif name in layout.columns:
+            columns.append(stored)
+    return columns
 
 
 def plain_rows(path: Path, file: pq.ParquetFile, layout: Layout, with_images: bool) -> Iterator[Row]:
@@ -135,16 +137,18 @@ def plain_rows(path: Path, file: pq.ParquetFile, layout: Layout, with_images: bo
         with_images: Whether to read the image column. If not, only the names of the images that the file contains are
             read.
     """
-    wanted = selection(file, layout, with_images)
-    at_once = ROWS if layout.embedded and with_images else TEXT_ROWS
+    columns = selection(file, layout, with_images)
+    batch_rows = IMAGE_ROWS if layout.embedded and with_images else TEXT_ROWS
     number = 0
-    for batch in file.iter_batches(at_once, columns=wanted):
-        read = zip(layout.names, file.schema_arrow.names, strict=True)
-        names = layout.names if wanted is None else [name for name, own in read if own in batch.schema.names]
+    for batch in file.iter_batches(batch_rows, columns=columns):
+        name_pairs = zip(layout.names, file.schema_arrow.names, strict=True)
+        names = (
+            layout.names if columns is None else [name for name, stored in name_pairs if stored in batch.schema.names]
+        )
         cells = {
             name: column.to_pylist() if layout.embedded and name == layout.image else cells_of(column)
             for name, column in zip(names, batch.columns, strict=True)
-            if name in layout.kept
+            if name in layout.columns
         }
         for values in zip(*cells.values(), strict=True):
             number += 1
@@ -153,18 +157,18 @@ def plain_rows(path: Path, file: pq.ParquetFile, layout: Layout, with_images: bo
 
 def rows_with_images(path: Path, file: pq.ParquetFile, layout: Layout, store: Store) -> Iterator[Row]:
     """Yield the rows, with each image written into the store or present there from an earlier call."""
-    known = store.files()
-    if known is not None and len(known) != file.metadata.num_rows:
-        known = None
+    stored_files = store.files()
+    if stored_files is not None and len(stored_files) != file.metadata.num_rows:
+        stored_files = None
     files: list[str] = []
-    for number, row in enumerate(plain_rows(path, file, layout, with_images=known is None), 1):
+    for number, row in enumerate(plain_rows(path, file, layout, with_images=stored_files is None), 1):
         cell = row.cells.get(layout.image)
         data, name = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (cell, None)
-        shown = as_text(name) or f"row {number}"
-        if known is None:
-            files.append(store.add(data, shown) if isinstance(data, bytes) and data else "")
-        held = known[number - 1] if known is not None else files[-1]
-        image = Embedded(shown, store.folder / held) if held else as_text(name)
+        label = as_text(name) or f"row {number}"
+        if stored_files is None:
+            files.append(store.add(data, label) if isinstance(data, bytes) and data else "")
+        stored_file = stored_files[number - 1] if stored_files is not None else files[-1]
+        image = Embedded(label, store.folder / stored_file) if stored_file else as_text(name)
         yield Row(row.where, {**row.cells, layout.image: image})
     if any(files):
         store.finish(files)

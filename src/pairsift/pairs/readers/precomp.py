@@ -18,7 +18,7 @@ from pairsift.pairs.records import Columns, Listing, Record, quoted, read_text
 STEMS = {"train": ("train",), "dev": ("dev", "val"), "test": ("testall", "test")}  # the first that exists is used
 TOKENS = ("jieba", "bpe", "bert")
 REPEATS = 5  # rows per image in files that repeat each image for its five captions
-LOOKS = 20  # places where a file is checked for repeated images
+PROBES = 20  # places where a file is checked for repeated images
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,10 @@ def read_now(path: Path, columns: Columns) -> Listing:
     Raises:
         InputError: Files are missing, cannot be read, or do not fit each other, or there are no ids of that name.
     """
-    there = [tokens for tokens in TOKENS if (path / f"train_caps_{tokens}.txt").is_file()]
-    tokens = columns.caption or next(iter(there), "")
-    if columns.caption is not None and tokens not in there:
-        raise InputError(f"{path}: has no train_caps_{tokens}.txt; its token ids are {quoted(there) or 'none'}")
+    kinds = [tokens for tokens in TOKENS if (path / f"train_caps_{tokens}.txt").is_file()]
+    tokens = columns.caption or next(iter(kinds), "")
+    if columns.caption is not None and tokens not in kinds:
+        raise InputError(f"{path}: has no train_caps_{tokens}.txt; its token ids are {quoted(kinds) or 'none'}")
     ending = f"caps_{tokens}.txt" if tokens else "caps.txt"
     vocabulary = find_vocabulary(path, (f"*_vocab_{tokens}.json",) if tokens else ("*_vocab.json",))
     return listing(path, find_parts(path, (ending,)), vocabulary, ids=True)
@@ -98,7 +98,7 @@ def find_parts(path: Path, endings: Sequence[str]) -> list[SplitFiles]:
         raise InputError(f"{path}: is not a folder; this reader needs one with train_ims.npy in it")
     parts = []
     for split, stems in STEMS.items():
-        half = ""
+        gap = ""
         for stem in stems:
             images = path / f"{stem}_ims.npy"
             captions = next((file for end in endings if (file := path / f"{stem}_{end}").is_file()), None)
@@ -106,12 +106,12 @@ def find_parts(path: Path, endings: Sequence[str]) -> list[SplitFiles]:
                 parts.append(SplitFiles(split, stem, images, captions))
                 break
             if images.is_file():
-                half = half or f"{images.name} is there without {' or '.join(f'{stem}_{end}' for end in endings)}"
+                gap = gap or f"{images.name} is there without {' or '.join(f'{stem}_{end}' for end in endings)}"
             elif captions is not None:
-                half = half or f"{captions.name} is there without {images.name}"
+                gap = gap or f"{captions.name} is there without {images.name}"
         else:
-            if half or split == "train":
-                raise InputError(f"{path}: {half or 'has no train_ims.npy'}; put the missing file into the folder")
+            if gap or split == "train":
+                raise InputError(f"{path}: {gap or 'has no train_ims.npy'}; put the missing file into the folder")
     return parts
 
 
@@ -123,7 +123,7 @@ def listing(path: Path, parts: list[SplitFiles], vocabulary: Path | None, ids: b
     """
     records: list[Record] = []
     texts: list[Text] = []
-    shape, start, said = None, 0, []
+    shape, start, notes = None, 0, []
     for part in parts:
         values = open_rows(part.images)
         shape = shape or values.shape[1:]
@@ -132,16 +132,16 @@ def listing(path: Path, parts: list[SplitFiles], vocabulary: Path | None, ids: b
         texts.append(text := read_text(part.captions))
         tabbed = part.captions.suffix.lower() == ".tsv"
         lines = read_token_ids(text) if ids else read_lines(text, tabbed, len(values))
-        found, about = records_of(part, values, lines, start)
-        records += found
-        said.append(about)
+        part_records, note = records_of(part, values, lines, start)
+        records += part_records
+        notes.append(note)
         start += len(values)
     assert shape is not None
     numbers = Precomputed(tuple(part.images for part in parts), shape, np.zeros(0, np.int64), vocabulary, ids)
     captions = ", ".join(part.captions.name for part in parts) + (" (token ids)" if ids else "")
     return Listing(
         records,
-        image=f"{'; '.join(said)}; a row is {' x '.join(map(str, shape))}",
+        image=f"{'; '.join(notes)}; a row is {' x '.join(map(str, shape))}",
         caption=captions + (f" with {vocabulary.name}" if vocabulary else ""),
         split="the files' names",
         features=numbers,
@@ -169,23 +169,23 @@ def records_of(part: SplitFiles, values: Floats, lines: list[Line], start: int) 
             f"{part.captions}: holds {total} captions for the {rows} images in {part.images.name}; "
             "there must be as many, or the same number for each image"
         )
-    per = total // images
-    names, own, about = names_of(part, lines, images)
+    per_image = total // images
+    names, caption_ids, note = names_of(part, lines, images)
     records = [
         Record(
-            where=f"{part.captions.name} line {at + 1}",
-            image=f"{part.stem}/{names[at // per]}",
+            where=f"{part.captions.name} line {position + 1}",
+            image=f"{part.stem}/{names[position // per_image]}",
             path=part.images,
             caption=line.caption,
             split=part.split,
-            extra={"id": own[at]} if own else {},
+            extra={"id": caption_ids[position]} if caption_ids else {},
             problem=line.problem,
-            row=start + at // per * step,
+            row=start + position // per_image * step,
         )
-        for at, line in enumerate(lines)
+        for position, line in enumerate(lines)
     ]
     fifth = f", every {REPEATS}th row" if step > 1 else ""
-    return records, f"{part.images.name} ({images} images{fifth}, {per} captions each{about})"
+    return records, f"{part.images.name} ({images} images{fifth}, {per_image} captions each{note})"
 
 
 def names_of(part: SplitFiles, lines: list[Line], images: int) -> tuple[list[str], list[str], str]:
@@ -195,17 +195,17 @@ def names_of(part: SplitFiles, lines: list[Line], images: int) -> tuple[list[str
     """
     file = part.images.with_name(f"{part.stem}_ids.txt")
     ids = read_ids(file) if file.is_file() else [line.image for line in lines]
-    plain = [str(row) for row in range(images)]
+    numbers = [str(row) for row in range(images)]
     if not any(ids):
-        return plain, [], ""
+        return numbers, [], ""
     if len(ids) == images:
         return ids, [], ""
     if len(ids) != len(lines):
-        return plain, [], f"; {file.name} has {len(ids)} lines and is not used"
-    per = len(lines) // images
-    if all(ids[at] == ids[at - at % per] for at in range(len(ids))):
-        return ids[::per], [], ""
-    return plain, ids, ""
+        return numbers, [], f"; {file.name} has {len(ids)} lines and is not used"
+    per_image = len(lines) // images
+    if all(ids[position] == ids[position - position % per_image] for position in range(len(ids))):
+        return ids[::per_image], [], ""
+    return numbers, ids, ""
 
 
 def repeats(values: Floats) -> bool:
@@ -213,11 +213,11 @@ def repeats(values: Floats) -> bool:
 
     Only the first group, the last group and some groups between them are compared.
     """
-    groups, rest = divmod(len(values), REPEATS)
-    if rest or not groups:
+    groups, remainder = divmod(len(values), REPEATS)
+    if remainder or not groups:
         return False
-    looks = np.unique(np.linspace(0, groups - 1, LOOKS).astype(np.int64)).tolist()
-    blocks = (values[REPEATS * group : REPEATS * (group + 1)] for group in looks)
+    probes = np.unique(np.linspace(0, groups - 1, PROBES).astype(np.int64)).tolist()
+    blocks = (values[REPEATS * group : REPEATS * (group + 1)] for group in probes)
     return all((block == block[0]).all() for block in blocks)
 
 
@@ -227,10 +227,10 @@ def find_vocabulary(path: Path, patterns: Sequence[str], around: bool = True) ->
     With `around`, the folders are searched in this order: the folder, `vocab/` in it, `vocab/` beside it, and the
     folder above. In each folder, a pattern with several matches is ignored.
     """
-    here = path.resolve()
-    for folder in (here, here / "vocab", here.parent / "vocab", here.parent) if around else (here,):
+    base = path.resolve()
+    for folder in (base, base / "vocab", base.parent / "vocab", base.parent) if around else (base,):
         for pattern in patterns:
-            found = sorted(folder.glob(pattern))
-            if len(found) == 1:
-                return found[0]
+            matches = sorted(folder.glob(pattern))
+            if len(matches) == 1:
+                return matches[0]
     return None

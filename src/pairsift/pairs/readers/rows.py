@@ -35,10 +35,10 @@ class SourceTable:
     reading: str = ""
 
 
-def find_column(names: list[str], usual: tuple[str, ...]) -> str | None:
+def find_column(names: list[str], candidates: tuple[str, ...]) -> str | None:
     """Return the column whose name is the first of these names that exists, regardless of its case."""
-    plain = {name.strip().lower(): name for name in reversed(names)}
-    return next((plain[name] for name in usual if name in plain), None)
+    name_of = {name.strip().lower(): name for name in reversed(names)}
+    return next((name_of[name] for name in candidates if name in name_of), None)
 
 
 def pick_columns(path: Path, names: list[str], columns: Columns) -> tuple[str, str]:
@@ -48,16 +48,16 @@ def pick_columns(path: Path, names: list[str], columns: Columns) -> tuple[str, s
         InputError: One of them is missing, or both are the same column.
     """
     picked = []
-    for role, given, usual in (
+    for role, column, candidates in (
         ("image", columns.image, IMAGE_COLUMNS),
         ("caption", columns.caption, CAPTION_COLUMNS),
     ):
-        name = find_column(names, usual) if given is None else find_column(names, (given.strip().lower(),))
+        name = find_column(names, candidates) if column is None else find_column(names, (column.strip().lower(),))
         if name is None:
-            wanted = f"no column '{given}'" if given is not None else f"no {role} column"
+            problem = f"no column '{column}'" if column is not None else f"no {role} column"
             raise InputError(
-                f"{path}: {wanted} among the columns {quoted(names)}; "
-                f"name it with --{role}-column, or call it one of {', '.join(usual[:4])}"
+                f"{path}: {problem} among the columns {quoted(names)}; "
+                f"name it with --{role}-column, or call it one of {', '.join(candidates[:4])}"
             )
         picked.append(name)
     if picked[0] == picked[1]:
@@ -82,6 +82,6 @@ def one_caption_each(row: Row, caption: str) -> Iterator[Row]:
     if not isinstance(captions, list) or row.problem:
         yield row
         return
-    for number, each in enumerate(captions or [""], 1):
+    for number, text in enumerate(captions or [""], 1):
         where = f"{row.where} caption {number}" if len(captions) > 1 else row.where
-        yield Row(where, {**row.cells, caption: each})
+        yield Row(where, {**row.cells, caption: text})

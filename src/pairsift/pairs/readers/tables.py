@@ -36,16 +36,16 @@ class Lines:
 
     def __init__(self, text: str) -> None:
         self.lines = list(io.StringIO(text, newline=""))
-        self.at = 0
+        self.position = 0
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
-        if self.at == len(self.lines):
+        if self.position == len(self.lines):
             raise StopIteration
-        self.at += 1
-        return self.lines[self.at - 1]
+        self.position += 1
+        return self.lines[self.position - 1]
 
     def record(self, separator: str, width: int | None = None) -> tuple[list[str], str]:
         """Return the fields of the next record and its problem.
@@ -53,11 +53,11 @@ class Lines:
         A stray quote would include the following lines in the record. A record of several lines that is wrong therefore
         ends after its first line, and the next record starts at the second line.
         """
-        start = self.at
+        start = self.position
         try:
             fields = next(csv.reader(self, delimiter=separator, strict=True))
         except csv.Error:
-            self.at = start + 1
+            self.position = start + 1
             line = self.lines[start].rstrip("\r\n") + "\n"
             try:
                 fields = next(csv.reader([line], delimiter=separator))
@@ -66,7 +66,7 @@ class Lines:
             if fields[-1].endswith("\n"):
                 return [], "a quote is opened and not closed"
         if fields and width is not None and len(fields) != width:
-            self.at = start + 1
+            self.position = start + 1
             return [], f"has {len(fields)} fields where the header has {width}"
         return fields, ""
 
@@ -79,7 +79,7 @@ def header(path: Path, text: str, columns: Columns) -> tuple[str, list[str]]:
     Raises:
         InputError: The first line names no such columns with any separator.
     """
-    found: list[tuple[bool, int, str, list[str]]] = []
+    candidates: list[tuple[bool, int, str, list[str]]] = []
     for separator in SEPARATORS:
         names, _ = Lines(text).record(separator)
         try:
@@ -87,8 +87,8 @@ def header(path: Path, text: str, columns: Columns) -> tuple[str, list[str]]:
             fits = True
         except InputError:
             fits = False
-        found.append((fits, len(names), separator, names))
-    fits, _, separator, names = max(found, key=lambda each: each[:2])
+        candidates.append((fits, len(names), separator, names))
+    fits, _, separator, names = max(candidates, key=lambda candidate: candidate[:2])
     if not fits and any("\0" in name for name in names):
         raise InputError(f"{path}: is no table of text: the first line, for the columns' names, holds zero bytes")
     pick_columns(path, names, columns)
@@ -97,28 +97,28 @@ def header(path: Path, text: str, columns: Columns) -> tuple[str, list[str]]:
 
 def read_separated(path: Path, columns: Columns) -> SourceTable:
     """Read the rows of a CSV or TSV file; the first line determines the separator."""
-    read = read_text(path)
-    text = read.content.lstrip("\r\n")
+    decoded = read_text(path)
+    text = decoded.content.lstrip("\r\n")
     if not text:
         raise InputError(f"{path}: the file is empty")
     separator, names = header(path, text, columns)
     lines = Lines(text)
     lines.record(separator)
     rows = []
-    while lines.at < len(lines.lines):
-        where = f"{path.name} line {lines.at + 1}"
+    while lines.position < len(lines.lines):
+        where = f"{path.name} line {lines.position + 1}"
         fields, problem = lines.record(separator, len(names))
         if problem:
             rows.append(Row(where, {}, problem))
         elif fields:
             rows.append(Row(where, dict(zip(names, fields, strict=True))))
-    return SourceTable(names, rows, how_read([read]))
+    return SourceTable(names, rows, how_read([decoded]))
 
 
 def read_json_rows(path: Path, _: Columns) -> SourceTable:
     """Read the rows of a file with one JSON object per line, or with one JSON array of objects."""
-    read = read_text(path)
-    text = read.content
+    decoded = read_text(path)
+    text = decoded.content
     if text.lstrip()[:1] == "[":
         try:
             values = json.loads(text)
@@ -135,7 +135,7 @@ def read_json_rows(path: Path, _: Columns) -> SourceTable:
                 except (json.JSONDecodeError, RecursionError) as error:
                     rows.append(Row(where, {}, one_line(f"is not valid JSON: {error}")))
     names = list(dict.fromkeys(name for row in rows for name in row.cells))
-    return SourceTable(names, rows, how_read([read]))
+    return SourceTable(names, rows, how_read([decoded]))
 
 
 def json_row(where: str, value: object) -> Row:
@@ -155,9 +155,9 @@ def check_columns(path: Path, columns: Columns) -> None:
     try:
         if suffix in (".csv", ".tsv"):
             with path.open("rb") as stream:
-                raw = stream.read(BEGINNING)
-            if raw.strip() and raw[:2] not in (b"\xff\xfe", b"\xfe\xff"):
-                header(path, decode(raw, path).content.lstrip("\r\n"), columns)
+                beginning = stream.read(BEGINNING)
+            if beginning.strip() and beginning[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+                header(path, decode(beginning, path).content.lstrip("\r\n"), columns)
         elif suffix in (".parquet", ".pq"):
             pick_columns(path, unique(pq.read_schema(path).names), columns)
     except (OSError, pa.ArrowException):
@@ -195,38 +195,40 @@ def read_table(path: Path, columns: Columns, base: Path | None = None) -> Listin
         raise InputError(f"{path}: holds no rows under the columns {quoted(table.names)}")
     image, caption = pick_columns(path, table.names, columns)
     split = find_column(table.names, SPLIT_COLUMNS)
-    used = (image, caption) if split is None else (image, caption, split)
-    extra = [name for name in table.names if name not in used]
+    role_columns = (image, caption) if split is None else (image, caption, split)
+    extra = [name for name in table.names if name not in role_columns]
     base = columns.folder or base or path.parent
     embedded = any(isinstance(row.cells.get(image), Embedded) for row in table.rows)
-    several = any(isinstance(row.cells.get(caption), list) for row in table.rows)
-    rows = (each for row in table.rows for each in one_caption_each(row, caption))
+    has_lists = any(isinstance(row.cells.get(caption), list) for row in table.rows)
+    rows = (caption_row for row in table.rows for caption_row in one_caption_each(row, caption))
     return Listing(
-        [to_record(row, base, used, extra) for row in rows],
+        [to_record(row, base, role_columns, extra) for row in rows],
         image=f"column {image!r}{' (images within the file)' * embedded}",
-        caption=f"column {caption!r}{' (lists of captions)' * several}",
+        caption=f"column {caption!r}{' (lists of captions)' * has_lists}",
         split="" if split is None else f"column {split!r}",
         reading=table.reading,
     )
 
 
-def to_record(row: Row, base: Path, used: tuple[str, ...], extra: list[str]) -> Record:
+def to_record(row: Row, base: Path, role_columns: tuple[str, ...], extra: list[str]) -> Record:
     """Convert a row to a record.
 
     Args:
         row: The row.
         base: Folder that relative image paths start from.
-        used: Names of the image column, the caption column and, if there is one, the split column.
+        role_columns: Names of the image column, the caption column and, if there is one, the split column.
         extra: Names of the other columns.
     """
-    image, *others = (row.cells.get(name) for name in used)
+    image, *role_cells = (row.cells.get(name) for name in role_columns)
     if isinstance(image, dict) and image.get("bytes") is None and isinstance(image.get("path"), str):
         image = image["path"]  # an image as the library `datasets` stores it, with a path and no bytes
     name = image.name if isinstance(image, Embedded) else as_text(image).strip()
     place, trouble = (image.file, "") if isinstance(image, Embedded) else find_image(base, name)
-    caption, *split = map(as_text, others)
-    columns = {other: as_text(row.cells.get(other)) for other in extra}
-    nested = [name for name, cell in zip(used, (image, *others), strict=True) if isinstance(cell, (dict, list))]
+    caption, *split = map(as_text, role_cells)
+    columns = {label: as_text(row.cells.get(label)) for label in extra}
+    nested = [
+        name for name, cell in zip(role_columns, (image, *role_cells), strict=True) if isinstance(cell, (dict, list))
+    ]
     problem = row.problem
     if not problem and any(undecodable(cell) for cell in (name, caption, *columns.values())):
         problem = UNREADABLE

@@ -78,8 +78,8 @@ def bricks(canvas: Canvas) -> None:
     for row in range(0, 168, 14):
         for column in range(-28, SIZE, 28):
             tone = mix((168, 78, 58), (140, 58, 44), canvas.rng.random())
-            left = column + (row % 28)
-            canvas.box((left + 1, row + 1, left + 27, row + 13), tone)
+            edge = column + (row % 28)
+            canvas.box((edge + 1, row + 1, edge + 27, row + 13), tone)
     canvas.fade(168, SIZE, (170, 170, 172), (128, 128, 132))
     for x in range(-40, SIZE, 44):
         canvas.line((x + 30, 168, x, SIZE), (104, 104, 108), 1)
@@ -88,11 +88,11 @@ def bricks(canvas: Canvas) -> None:
 def city(canvas: Canvas) -> None:
     """Draw towers with lit windows along a street."""
     canvas.fade(0, 170, (196, 176, 206), (250, 214, 190))
-    for left in range(-6, SIZE, 26):
+    for edge in range(-6, SIZE, 26):
         top, tone = canvas.rng.uniform(25, 105), mix((92, 98, 122), (128, 130, 148), canvas.rng.random())
-        canvas.box((left, top, left + 25, 172), tone)
+        canvas.box((edge, top, edge + 25, 172), tone)
         for y in np.arange(top + 5, 160, 10).tolist():
-            for x in (left + 4, left + 11, left + 18):
+            for x in (edge + 4, edge + 11, edge + 18):
                 canvas.box((x, y, x + 4, y + 5), (255, 226, 130) if canvas.rng.random() < 0.6 else (70, 74, 96))
     canvas.fade(170, SIZE, (84, 84, 90), (60, 60, 66))
     for x in range(0, SIZE, 46):
@@ -118,11 +118,11 @@ def room(canvas: Canvas) -> None:
     canvas.fade(0, 150, (244, 226, 196), (236, 212, 178))
     for x in range(0, SIZE, 16):
         canvas.line((x, 0, x, 150), (228, 200, 166), 2)
-    left = canvas.rng.uniform(20, 130)
-    canvas.box((left, 22, left + 66, 92), (250, 250, 246), (140, 104, 70))
-    canvas.box((left + 5, 27, left + 61, 87), (166, 212, 240))
-    canvas.line((left + 33, 24, left + 33, 90), (250, 250, 246), 3)
-    canvas.line((left, 57, left + 66, 57), (250, 250, 246), 3)
+    edge = canvas.rng.uniform(20, 130)
+    canvas.box((edge, 22, edge + 66, 92), (250, 250, 246), (140, 104, 70))
+    canvas.box((edge + 5, 27, edge + 61, 87), (166, 212, 240))
+    canvas.line((edge + 33, 24, edge + 33, 90), (250, 250, 246), 3)
+    canvas.line((edge, 57, edge + 66, 57), (250, 250, 246), 3)
     for row, (top, bottom) in enumerate(((150, 162), (162, 178), (178, 199), (199, SIZE))):
         for column in range(-8, 9):
             across = [112 + (column + side) * 28 * (1 + (y - 150) / 60) for y in (top, bottom) for side in (0, 1)]
@@ -147,7 +147,7 @@ def beach(canvas: Canvas) -> None:
     canvas.fade(0, 85, (112, 200, 246), (206, 240, 250))
     canvas.fade(85, 128, (28, 168, 190), (110, 214, 214))
     canvas.fade(128, SIZE, (250, 228, 176), (236, 202, 140))
-    canvas.line([v for at in range(-8, 240, 8) for v in (at, 128 + 3 * np.sin(at / 14))], (255, 255, 255), 4)
+    canvas.line([v for x in range(-8, 240, 8) for v in (x, 128 + 3 * np.sin(x / 14))], (255, 255, 255), 4)
     for x, y in canvas.spread(90, 136, SIZE):
         canvas.oval((x - 1, y - 1, x + 1, y + 1), (212, 174, 112))
     x = canvas.rng.choice([24.0, 200.0])

@@ -13,9 +13,9 @@ SIZE = 224
 SCALE = 2  # drawn at twice the size and averaged down, which smooths the edges
 
 
-def mix(one: RGB, other: RGB, share: float) -> RGB:
-    """Return the colour at this share of the way from `one` to `other`."""
-    red, green, blue = (round(a + (b - a) * share) for a, b in zip(one, other, strict=True))
+def mix(start: RGB, end: RGB, share: float) -> RGB:
+    """Return the colour at this share of the way from `start` to `end`."""
+    red, green, blue = (round(a + (b - a) * share) for a, b in zip(start, end, strict=True))
     return red, green, blue
 
 
@@ -27,11 +27,11 @@ class Canvas:
         self.image = Image.new("RGB", (SIZE * SCALE, SIZE * SCALE))
         self.pen = ImageDraw.Draw(self.image)
 
-    def fade(self, top: float, bottom: float, first: RGB, last: RGB) -> None:
+    def fade(self, top: float, bottom: float, start_colour: RGB, end_colour: RGB) -> None:
         """Fill the rows from `top` to `bottom` with a colour that fades into another."""
         start, stop = round(top * SCALE), round(bottom * SCALE)
         share = np.linspace(0, 1, stop - start)[:, None]
-        rows = np.array(first) * (1 - share) + np.array(last) * share
+        rows = np.array(start_colour) * (1 - share) + np.array(end_colour) * share
         strip = Image.fromarray(rows.astype(np.uint8)[:, None, :])
         self.image.paste(strip.resize((SIZE * SCALE, stop - start)), (0, start))
 

@@ -127,24 +127,24 @@ def phrase(rng: np.random.Generator, thing: Thing) -> str:
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
 
 
-def relation(rng: np.random.Generator, one: Thing, other: Thing) -> str:
-    """Return the words for the position of `one` relative to `other`."""
-    if abs(one.y - other.y) > 45:
-        return pick(rng, ("above", "over", "higher than") if one.y < other.y else ("below", "under", "beneath"))
-    side = "left" if one.x < other.x else "right"
+def relation(rng: np.random.Generator, subject: Thing, reference: Thing) -> str:
+    """Return the words for the position of `subject` relative to `reference`."""
+    if abs(subject.y - reference.y) > 45:
+        return pick(rng, ("above", "over", "higher than") if subject.y < reference.y else ("below", "under", "beneath"))
+    side = "left" if subject.x < reference.x else "right"
     return pick(rng, (f"to the {side} of", f"on the {side} side of", "next to", "beside"))
 
 
 def caption(rng: np.random.Generator, scene: Scene, template: str) -> str:
     """Describe the scene with one template."""
-    rest = scene.things[1:]
-    other = rest[int(rng.integers(len(rest)))]
-    named = [phrase(rng, thing) for thing in scene.things]
+    companions = scene.things[1:]
+    companion = companions[int(rng.integers(len(companions)))]
+    phrases = [phrase(rng, thing) for thing in scene.things]
     words = template.format(
         a=phrase(rng, scene.things[0]),
-        b=phrase(rng, other),
-        all=f"{', '.join(named[:-1])} and {named[-1]}",
-        relation=relation(rng, scene.things[0], other),
+        b=phrase(rng, companion),
+        all=f"{', '.join(phrases[:-1])} and {phrases[-1]}",
+        relation=relation(rng, scene.things[0], companion),
         setting=pick(rng, SETTINGS[scene.setting]),
         weather=pick(rng, WEATHER_WORDS[scene.weather]),
     )
@@ -154,10 +154,10 @@ def caption(rng: np.random.Generator, scene: Scene, template: str) -> str:
 
 def captions(rng: np.random.Generator, scene: Scene, count: int = 5) -> list[str]:
     """Return `count` different captions of a scene, each from another template."""
-    found: list[str] = []
+    texts: list[str] = []
     for index in rng.permutation(len(TEMPLATES))[:count]:
         text = caption(rng, scene, TEMPLATES[int(index)])
-        while text in found:
+        while text in texts:
             text = caption(rng, scene, TEMPLATES[int(index)])
-        found.append(text)
-    return [text + ("." if rng.random() < 0.5 else "") for text in found]
+        texts.append(text)
+    return [text + ("." if rng.random() < 0.5 else "") for text in texts]
