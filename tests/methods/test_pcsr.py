@@ -268,7 +268,7 @@ def test_the_division_is_equations_3_to_6(given):
         assert method.subset("refinable", 1).tolist() == steady  # of network 1, by the counts of network 0
         assert method.subset("ambiguous", 1).tolist() == [i for i in range(4, 10) if i not in steady]
         assert method.subset("clean", 1).tolist() == [0, 1, 2, 3]
-    assert set(method.facts()) == {"noise_rate", "tau", "utilisation"}
+    assert set(method.facts()) == {"noise_rate", "classes_in_use", "tau", "utilisation"}
 
 
 def test_images_count_once_however_many_captions_they_have_and_the_first_pass_does_not():
