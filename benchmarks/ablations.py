@@ -23,36 +23,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
-import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from sklearn.metrics import roc_auc_score
-
-from flickr8k import fewer, page, write
-from option_names import present, tree
-from pairsift.encode.options import EncodeOptions
-from pairsift.methods.base import Method
-from pairsift.pairs.options import DataOptions
-from pairsift.pairs.pairs import Pairs
-from pairsift.retrieve.codes import evaluate
-from pairsift.runs.belief import Believer
-from pairsift.runs.config import Config, configure, from_tree
-from pairsift.runs.fit import facts_of
-from pairsift.runs.prepare import Prepared, matcher_factory, prepare
-from pairsift.steps import Prior
-from pairsift.train.batches import Likeness
-from pairsift.train.loop import Job, Trainer
-from pairsift.train.options import TrainOptions
+from flickr8k import page
+from option_names import present
+from side_by_side import Row, measured, write
 from studies import STUDIES
-
-Row = dict[str, Any]
 
 
 def main() -> None:
@@ -69,7 +47,7 @@ def main() -> None:
         wanted = [row for row in wanted_rows(chosen.studies, seed) if key(row) not in done]
         for collection in dict.fromkeys(map(collection_of, wanted)):
             missing = {key(row): row for row in wanted if collection_of(row) == collection}
-            for row in measured(chosen.data, chosen.cache, list(missing.values())):
+            for row in measured(chosen.data, chosen.cache, list(missing.values()), typed):
                 rows.append(row)
                 print(json.dumps({name: row[name] for name in ("method", "noise", "options", "rsum")}), flush=True)
                 write(chosen.json, rows)
@@ -96,93 +74,9 @@ def key(row: Row) -> tuple[object, ...]:
     return (row["method"], *collection_of(row), *map(present, row["options"]))
 
 
-def measured(data: Path, cache: Path | None, wanted: list[Row]) -> Iterator[Row]:
-    """Train and test the rows of one collection."""
-    images, captions, noise, seed = collection_of(wanted[0])
-    with tempfile.TemporaryDirectory() as place:
-        source, folder = fewer(data, images, Path(place)), Path(place) / "run"
-        (folder / "model").mkdir(parents=True)
-        train = TrainOptions(seed=seed)
-        common = configure(
-            source,
-            method="plain",
-            data=DataOptions(noise=noise, noise_seed=seed, captions_per_image=captions),
-            encode=EncodeOptions(cache=str(cache)) if cache else None,
-            train=train,
-            out=folder,
-        )
-        prepared = prepare(common, folder, progress=False)
-        believer = Believer(prepared, folder, seed, common.cache, False)
-        known = believer.prior(believer.train(common.train)), believer.likeness()
-        facts = facts_from(common, prepared)
-        for row in wanted:
-            choices = {name: row[name] for name in ("matcher", "method", "loss")}
-            given = {"source": str(source), "out": str(folder), **choices, "seed": seed, **tree(row["options"])}
-            yield row | trained(from_tree(given), prepared, folder, *known) | facts
-
-
-def trained(config: Config, prepared: Prepared, folder: Path, prior: Prior, likeness: Likeness) -> Row:
-    """Train one row and test it."""
-    began = time.monotonic()
-    parts = config.method, config.loss, config.train, folder, False
-    trainer = Trainer(
-        Job(prepared.pairs, prepared.features, matcher_factory(config, prepared), *parts, prior, likeness)
-    )
-    trainer.run()
-    test = evaluate([network.matcher for network in trainer.networks], prepared.features, prepared.pairs, "test")
-    networks = [view["rsum"] for name, view in test.items() if name != "ensemble"]
-    return {
-        "rsum": test["ensemble"]["rsum"],
-        "rsum_single": statistics.mean(networks),
-        "dev_rsum": trainer.position.best_rsum,
-        "recall": test["ensemble"],
-        "trust_auroc": trust_auroc(config.method),
-        "own_caption": own_caption(config.method, prepared.pairs),
-        "facts": config.method.facts(),
-        "epochs": len(trainer.log),
-        "best_epoch": trainer.position.best_epoch,
-        "seconds": round(time.monotonic() - began, 1),
-    }
-
-
-def facts_from(config: Config, prepared: Prepared) -> Row:
-    """What the rows of a collection were measured on, and with."""
-    facts = facts_of(config, prepared)
-    return {
-        "protocol": "caption-level noise, clean dev and test, best on dev of the last phase, one test",
-        **{name: (facts["noise"] or {}).get(name) for name in ("granularity", "index_hash")},
-        "data_hash": facts["data"]["hash"],
-        "versions": facts["versions"],
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-    }
-
-
-def trust_auroc(method: Method) -> float | None:
-    """AUROC of the last trust in the training pairs, mean of the networks; None without trust or without mismatches."""
-    matched, ids, values = method.setting.matched, method.setting.ids, method.values_of_pairs()
-    if matched is None or matched[ids].all():
-        return None
-    if "cross_modal" in values:
-        names = {"cross_modal": ["cross_modal"], "intra_modal": ["intra_modal"]}
-        used = method.model_dump()["indicators"]["use"]
-        trust = np.min([values[name] for name in names.get(used, list(names))], axis=0)
-    elif "clean_probability" in values:
-        trust = values["clean_probability"]
-    else:
-        return None
-    return float(roc_auc_score(matched[ids], trust.mean(0)))
-
-
-def own_caption(method: Method, pairs: Pairs) -> float | None:
-    """Share of the noisy pairs for whose image the last search found a caption that belongs to it."""
-    if "pseudo_caption" not in method.state or pairs.true_image_of is None:
-        return None
-    shares = []
-    for k in range(method.setting.networks):
-        noisy = method.subset("noisy", k)
-        found = method.state["pseudo_caption"][k, noisy]
-        shares.append(float((pairs.true_image_of[found] == pairs.image_of[noisy]).mean()) if len(noisy) else np.nan)
-    return float(np.nanmean(shares)) if np.isfinite(shares).any() else None
+def typed(row: Row) -> tuple[str, list[str]]:
+    """A row's method and its options."""
+    return row["method"], row["options"]
 
 
 def tables(rows: list[Row]) -> str:

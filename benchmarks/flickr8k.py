@@ -6,6 +6,9 @@ epochs). Recovery is (rSum - plain) / (oracle - plain) at the same noise, loss a
 same seeds, of ensembles of two networks, or of single ones where the method trains one. Lost is what plain training on
 the clean captions has more. What an epoch costs is measured by itself, in epochs.py.
 
+Rows of one noise and one seed share the held-out evidence. AUROC is that of the method's own last trust in the training
+pairs (in rows without `trust_auroc`, which are older: of the networks' own similarity); `plain` has none.
+
     python benchmarks/flickr8k.py --data ../shared/flickr8k --json benchmarks/results/flickr8k.json
     python benchmarks/flickr8k.py --matcher sgr --text-encoder words --reduced
 
@@ -15,24 +18,17 @@ Rows that the file already holds are not measured again, so that a long table ca
 from __future__ import annotations
 
 import argparse
-import csv
 import hashlib
 import json
-import os
-import platform
 import statistics
-import subprocess
-import sys
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-from option_names import flag, present
+from option_names import present
 from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
+from side_by_side import Row, measured, write
 
-Row = dict[str, Any]
 KEY = ("matcher", "method", "loss", "text_encoder", "noise", "seed", "images")
 # Rows that are a method's options: PC2* is the papers'; an oracle with as many epochs as plain takes fewer steps.
 VARIANTS = {
@@ -97,6 +93,7 @@ def main() -> None:
     parser.add_argument("--text-encoder", default="wordllama", help="minilm:<folder> for the second column")
     parser.add_argument("--options", nargs="*", default=[], help="further options of fit: pc2.captions.search=batch")
     parser.add_argument("--reduced", action="store_true", help=f"{REDUCED_IMAGES} training images, small codes")
+    parser.add_argument("--cache", type=Path, default=None, help="folder of the feature cache")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/flickr8k.json"))
     parser.add_argument("--pages", nargs="*", type=Path, default=[], help="pages whose tables are written anew")
     chosen = parser.parse_args()
@@ -104,26 +101,17 @@ def main() -> None:
     done = {(*key(row), *own_options(row)) for row in rows}
     for seed in chosen.seeds:
         for noise in chosen.noise:
-            for loss in chosen.losses:
-                for method in chosen.methods:
-                    wanted = {
-                        "matcher": chosen.matcher,
-                        "method": method,
-                        "loss": loss,
-                        "text_encoder": chosen.text_encoder.partition(":")[0],
-                        "noise": noise,
-                        "seed": seed,
-                        "images": REDUCED_IMAGES if chosen.reduced else None,
-                    }
-                    options = (reduced(chosen.matcher, method, loss) if chosen.reduced else []) + chosen.options
-                    own = own_options(wanted | {"options": options})
-                    if (*key(wanted), *own) in done or (
-                        method.startswith("oracle") and not noise
-                    ):  # which is plain training
-                        continue
-                    rows.append(measure(chosen.data, wanted, chosen.text_encoder, options))
-                    print(json.dumps({name: rows[-1][name] for name in (*KEY, "rsum", "auroc", "seconds")}), flush=True)
-                    write(chosen.json, rows)
+            wanted = [
+                row
+                for loss in chosen.losses
+                for method in chosen.methods
+                if (*key(row := wanted_row(chosen, method, loss, noise, seed)), *own_options(row)) not in done
+                and (noise or not method.startswith("oracle"))  # without noise it is plain training
+            ]
+            for row in measured(chosen.data, chosen.cache, wanted, typed, chosen.text_encoder) if wanted else ():
+                rows.append(finished(row, chosen.text_encoder))
+                print(json.dumps({name: rows[-1][name] for name in (*KEY, "rsum", "auroc", "seconds")}), flush=True)
+                write(chosen.json, rows)
     print(table(rows))
     chosen.json.with_suffix(".md").write_text(page(__doc__, table(rows)))
     for one in chosen.pages:
@@ -158,63 +146,32 @@ def reduced(matcher: str, method: str, loss: str) -> list[str]:
     return found
 
 
-def fewer(data: Path, images: int, place: Path) -> Path:
-    """A table of the first `images` training images and a fifth as many dev and test images, with their captions."""
-    split_of = {}
-    for split, count in (("train", images), ("dev", images // 5), ("test", images // 5)):
-        lines = (data / "splits" / f"{split}.txt").read_text(encoding="utf-8").split()
-        split_of |= dict.fromkeys(lines[:count], split)
-    path = place / "flickr8k.csv"
-    with (data / "captions.csv").open(encoding="utf-8", newline="") as read, path.open("w", newline="") as written:
-        rows = csv.writer(written)
-        rows.writerow(("image", "caption", "split"))
-        for row in csv.DictReader(read):
-            if row["image"] in split_of:
-                image = (data / "images" / row["image"]).resolve()
-                rows.writerow((image, row["caption"], split_of[row["image"]]))
-    return path
+def wanted_row(chosen: argparse.Namespace, method: str, loss: str, noise: float, seed: int) -> Row:
+    """What a row is looked up by, with the options that it is measured with."""
+    return {
+        "matcher": chosen.matcher,
+        "method": method,
+        "loss": loss,
+        "text_encoder": chosen.text_encoder.partition(":")[0],
+        "noise": noise,
+        "seed": seed,
+        "images": REDUCED_IMAGES if chosen.reduced else None,
+        "options": (reduced(chosen.matcher, method, loss) if chosen.reduced else []) + chosen.options,
+    }
 
 
-def measure(data: Path, wanted: Row, text_encoder: str, options: list[str]) -> Row:
-    """One whole `pairsift fit` in a process of its own."""
-    with tempfile.TemporaryDirectory() as place:
-        run = Path(place) / "run"
-        source = fewer(data, wanted["images"], Path(place)) if wanted["images"] else data
-        command = [sys.executable, "-m", "pairsift.cli", "fit", str(source), f"--out={run}"]
-        method, more = VARIANTS.get(wanted["method"], (wanted["method"], []))
-        command += [f"--{name}={wanted[name]}" for name in ("matcher", "loss", "noise")]
-        command += [f"--method={method}"]
-        command += [f"--noise-seed={wanted['seed']}", f"--seed={wanted['seed']}"]
-        if text_encoder:
-            command.append(f"--text-encoder={text_encoder}")
-        command += [flag(option) for option in (*more, *options)]
-        began = time.monotonic()
-        said = subprocess.run(command, check=False, capture_output=True, text=True)
-        seconds = time.monotonic() - began
-        if said.returncode:
-            sys.exit(f"{' '.join(command)} failed:\n{said.stderr.strip()[-2000:]}")
-        metrics = json.loads((run / "metrics.json").read_text())
-        epochs = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    networks = [view for name, view in metrics["test"].items() if name != "ensemble"]
-    return wanted | {
-        "rsum": metrics["test"]["ensemble"]["rsum"],
-        "rsum_single": statistics.mean(view["rsum"] for view in networks),
-        "networks": len(networks),
-        "dev_rsum": metrics["best"]["dev_rsum"],
-        "recall": metrics["test"]["ensemble"],
-        **{name: metrics.get("detection", {}).get(name) for name in ("auroc", "average_precision")},  # None at 0%
-        "noise_rate": {"true": 0.0, **metrics["noise_rate"]},
-        "epochs": len(epochs),
-        "best_epoch": metrics["best"]["epoch"],
-        "seconds": round(seconds, 1),
-        "seconds_per_epoch": round(statistics.mean(line["seconds"] for line in epochs), 2),
-        "peak_memory_gb": metrics["peak_memory_gb"],
-        "protocol": "caption-level noise, clean dev and test, best on dev of the last phase, one test",
-        **{name: (metrics["noise"] or {}).get(name) for name in ("granularity", "index_hash")},
-        "data_hash": metrics["data"]["hash"],
-        "versions": metrics["versions"],
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "options": options,
+def typed(row: Row) -> tuple[str, list[str]]:
+    """A row's method and its options as `fit` knows them."""
+    method, more = VARIANTS.get(row["method"], (row["method"], []))
+    return method, [*more, *row["options"]]
+
+
+def finished(row: Row, text_encoder: str) -> Row:
+    """A measured row with what the table shows: the method's own AUROC and estimate, where it has them."""
+    estimate = row["facts"].get("noise_rate", row["estimated_rate"])
+    return row | {
+        "auroc": row["trust_auroc"],
+        "noise_rate": {"estimated": estimate, "true": row["noise"]},
         "text_weights": weights(text_encoder),
     }
 
@@ -223,13 +180,6 @@ def weights(text_encoder: str) -> str | None:
     """SHA-256 of a local text encoder's weights; None for one that comes in a package."""
     _, _, folder = text_encoder.partition(":")
     return hashlib.sha256((Path(folder) / "model.safetensors").read_bytes()).hexdigest() if folder else None
-
-
-def write(path: Path, rows: list[Row]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
-    part.replace(path)
 
 
 def page(protocol: str | None, tables: str) -> str:
@@ -292,7 +242,7 @@ def table(rows: list[Row]) -> str:
             f"{statistics.mean(row['dev_rsum'] for row in group):.1f}",
             shown(recovery(rows, group) if measured else None, ".2f"),
             shown(lost(rows, group), ".1f"),
-            shown(statistics.mean(row["auroc"] for row in group) if noise else None, ".4f"),
+            shown(mean_of(group, "auroc") if noise else None, ".4f"),
             f"{statistics.mean(row['noise_rate']['estimated'] for row in group):.3f} / "
             f"{statistics.mean(row['noise_rate']['true'] for row in group):.3f}",
         ]
@@ -343,8 +293,8 @@ def grid(columns: dict[str, list[Row]], rows: list[Row]) -> str:
             cell = f"{statistics.mean(row['rsum'] for row in group):.1f}" if group else ""
             if group and method not in YARDSTICKS and (found := recovery(rows, group)) is not None:
                 cell += f" ({found:.2f})"
-            if group and group[0]["noise"]:
-                cell += f", {statistics.mean(row['auroc'] for row in group):.3f}"
+            if group and group[0]["noise"] and (auroc := mean_of(group, "auroc")) is not None:
+                cell += f", {auroc:.3f}"
             cells.append(cell)
         lines.append(f"| `{method}` | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -353,6 +303,12 @@ def grid(columns: dict[str, list[Row]], rows: list[Row]) -> str:
 def having(rows: list[Row], wanted: Row) -> list[Row]:
     """Those that have these values."""
     return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
+
+
+def mean_of(group: list[Row], name: str) -> float | None:
+    """The mean over the rows that have the number; None where none has."""
+    values = [row[name] for row in group if row[name] is not None]
+    return statistics.mean(values) if values else None
 
 
 def shown(value: float | None, digits: str) -> str:

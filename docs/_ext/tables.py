@@ -120,13 +120,13 @@ def method_scores(method: str, rows: Sequence[Row]) -> str:
     """Return the measured rows of a method, means over the seeds, with `plain` at the same place; empty for none."""
     groups_of: dict[tuple[int, str, str, float], list[Row]] = {}
     for row in rows:
-        if row["method"].rstrip("*") == method:
+        if flickr8k.VARIANTS.get(row["method"], (row["method"],))[0] == method:
             place = list(MATCHERS).index(row["matcher"])
             groups_of.setdefault((place, _setup(row), row["loss"], row["noise"]), []).append(row)
     lines = []
     for (_, setup, loss, noise), group in sorted(groups_of.items(), key=lambda item: item[0]):
         rsum = [row["rsum"] for row in group]
-        measured = method not in ("plain", "oracle")
+        measured = method not in flickr8k.YARDSTICKS
         plain = [other["rsum"] for row in group if (other := flickr8k.beside(list(rows), row, "plain"))]
         recovery = flickr8k.recovery(list(rows), group) if measured else None
         lines.append(
@@ -139,7 +139,7 @@ def method_scores(method: str, rows: Sequence[Row]) -> str:
                 f"{max(rsum) - min(rsum):.1f}" if len(group) > 1 else "",
                 f"{mean(plain):.1f}" if plain and measured else "",
                 "" if recovery is None else f"{recovery:.2f}",
-                f"{mean(row['auroc'] for row in group):.3f}" if noise else "",
+                flickr8k.shown(flickr8k.mean_of(group, "auroc") if noise else None, ".3f"),
             ]
         )
     head = ["matcher, text", "loss", "noise", "rSum", "seeds", "spread", "`plain`", "recovery", "AUROC"]
@@ -148,7 +148,7 @@ def method_scores(method: str, rows: Sequence[Row]) -> str:
 
 def _setup(row: Row) -> str:
     few = f", {row['images']:,} images" if row.get("images") else ""
-    own = [*([f"as `{row['method']}`"] if row["method"].endswith("*") else []), *flickr8k.own_options(row)]
+    own = [*([f"as `{row['method']}`"] if row["method"] in flickr8k.VARIANTS else []), *flickr8k.own_options(row)]
     words = [option if option.startswith("as ") else f"`{option}`" for option in own]
     return ", ".join([f"{row['matcher']}, {row['text_encoder']}{few}", *words])
 
