@@ -17,9 +17,12 @@ IMAGES = 40
 LIGHTER = {heldout: {"STEADY": 1, "RESAMPLES": 12, "INNER": 2}, linear: {"WIDEST": 96}, ngrams: {"MAX_DIM": 48}}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def quickly():
-    """Take few steps and lighter evidence: these tests are about pages, not about how much a run finds."""
+    """Take few steps and lighter evidence: these tests are about pages, not about how much a run finds.
+
+    It ends with the module, since other tests of the same process need the real constants.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for module, constants in LIGHTER.items():
             for name, value in constants.items():
@@ -29,7 +32,7 @@ def quickly():
         yield patch
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def prepared(quickly, tmp_path_factory):
     """A folder with `mine.csv`, the scenes of its images, and the run `runs/mine`."""
     place = tmp_path_factory.mktemp("prepared")

@@ -103,7 +103,7 @@ def test_a_networks_state_is_that_of_a_lone_network_with_its_observations(name):
     for entry, arrays in both.state.items():
         for k, lone in enumerate(alone):
             np.testing.assert_array_equal(arrays[k], lone.state[entry][0])
-        assert not np.array_equal(*arrays), entry
+        assert entry == "weight" or not np.array_equal(*arrays), entry  # weights come from steps, not from a pass
 
 
 def requested(method, k: int, noisy: np.ndarray) -> np.ndarray:
