@@ -1,8 +1,7 @@
 """Methods side by side on Flickr8k with planted mismatches; every run is a row, and a table is printed.
 
-Protocol: caption-level noise among the training captions, dev and test clean; of the epochs of the phase that makes the
-method what it is, the one with the best dev rSum is tested once (rows whose protocol says "best on dev" alone: of all
-epochs). Recovery is (rSum - plain) / (oracle - plain) at the same noise, loss and encoders, each a mean over the
+Protocol: caption-level noise among the training captions, dev and test clean; of the epochs of a method's last phase, the
+one with the best dev rSum is tested once (rows whose protocol says "best on dev" alone: of all epochs). Recovery is (rSum - plain) / (oracle - plain) at the same noise, loss and encoders, each a mean over the
 same seeds, of ensembles of two networks, or of single ones where the method trains one. Lost is what plain training on
 the clean captions has more. What an epoch costs is measured by itself, in epochs.py.
 

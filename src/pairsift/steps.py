@@ -29,8 +29,8 @@ class Phase:
         subsets: The first drives an epoch; a batch of each other one comes along with every batch of the first.
         warm: Whether the ranking loss is in its warm-up form.
         observe: Whether each epoch begins with a pass over all training pairs that renews the method's state.
-        competes: Whether the checkpoints of these epochs compete for the best on dev. Phases that only prepare those
-            that make the method what it is do not.
+        competes: Whether the checkpoints of these epochs compete for the best on dev; false for a phase that only
+            prepares the last one, such as a warm-up.
     """
 
     name: str
