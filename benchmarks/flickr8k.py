@@ -1,9 +1,10 @@
 """Methods side by side on Flickr8k with planted mismatches; every run is a row, and a table is printed.
 
-Protocol: caption-level noise among the training captions, dev and test clean; of the epochs of a method's last phase, the
-one with the best dev rSum is tested once (rows whose protocol says "best on dev" alone: of all epochs). Recovery is (rSum - plain) / (oracle - plain) at the same noise, loss and encoders, each a mean over the
-same seeds, of ensembles of two networks, or of single ones where the method trains one. Lost is what plain training on
-the clean captions has more. What an epoch costs is measured by itself, in epochs.py.
+Protocol: caption-level noise among the training captions, dev and test clean; of the epochs of a method's last phase,
+the one with the best dev rSum is tested once (rows whose protocol says "best on dev" alone: of all epochs). Recovery is
+(rSum - plain) / (oracle - plain) at the same noise, loss and encoders, each a mean over the same seeds, of ensembles of
+two networks, or of single ones where the method trains one. Lost is what plain training on the clean captions has more.
+What an epoch costs is measured by itself, in epochs.py.
 
 Rows of one noise and one seed share the held-out evidence. AUROC is that of the method's own last trust in the training
 pairs (in rows without `trust_auroc`, which are older: of the networks' own similarity); `plain` has none.
@@ -101,13 +102,13 @@ def main() -> None:
     for seed in chosen.seeds:
         for noise in chosen.noise:
             wanted = [
-                row
+                wanted_row(chosen, method, loss, noise, seed)
                 for loss in chosen.losses
                 for method in chosen.methods
-                if (*key(row := wanted_row(chosen, method, loss, noise, seed)), *own_options(row)) not in done
-                and (noise or not method.startswith("oracle"))  # without noise it is plain training
+                if noise or not method.startswith("oracle")  # which is plain training without noise
             ]
-            for row in measured(chosen.data, chosen.cache, wanted, typed, chosen.text_encoder) if wanted else ():
+            missing = [row for row in wanted if (*key(row), *own_options(row)) not in done]
+            for row in measured(chosen.data, chosen.cache, missing, typed, chosen.text_encoder):
                 rows.append(finished(row, chosen.text_encoder))
                 print(json.dumps({name: rows[-1][name] for name in (*KEY, "rsum", "auroc", "seconds")}), flush=True)
                 write(chosen.json, rows)

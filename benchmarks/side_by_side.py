@@ -46,8 +46,10 @@ def measured(
         cache: Folder of the feature cache.
         rows: What is wanted: `matcher`, `loss`, `noise`, `seed`, `images` (None for all), perhaps `captions`.
         typed: A row's method and its options, as `fit` knows them.
-        text_encoder: Name of the text encoder; empty for the default.
+        text_encoder: Name of the text encoder; empty for the default one, without n-grams beside it.
     """
+    if not rows:
+        return
     first = rows[0]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "run"

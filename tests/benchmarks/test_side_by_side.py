@@ -1,0 +1,79 @@
+"""Rows measured side by side are those of whole fits, and their columns what they say."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import side_by_side
+from pairsift.loss.ranking import InfoNCE
+from pairsift.methods import GSC, NCR, PC2, Plain
+from pairsift.pairs import write_scenes
+from pairsift.pairs.pairs import Pairs
+from pairsift.runs.config import from_tree
+from pairsift.runs.fit import fit_config
+from pairsift.steps import Setting
+
+IMAGE_OF = np.array([0, 0, 1, 1, 2, 2])
+TRUE = np.array([0, 1, 1, 1, 0, 2])
+EPOCHS = {"plain": {"warmup": 1, "train": 1}, "pc2": {"warmup": 1, "clean": 1, "all": 1}}
+
+
+def begun(method, matched=TRUE == IMAGE_OF):
+    method.begin(Setting(np.arange(6), IMAGE_OF, 3, matched, InfoNCE(), 0, method.networks))
+    return method
+
+
+def naive_auroc(trust, matched):
+    """The share of (matching, mismatched) couples in which the matching pair is believed more; half for a tie."""
+    wins = [(a > b) + 0.5 * (a == b) for a in trust[matched] for b in trust[~matched]]
+    return sum(wins) / len(wins)
+
+
+def test_the_auroc_is_of_the_methods_own_trust():
+    matched, rng = TRUE == IMAGE_OF, np.random.default_rng(0)
+    divided, labelled = begun(NCR()), begun(GSC())
+    divided.state["clean_probability"][:] = rng.random((2, 6))
+    mean = divided.state["clean_probability"].mean(0)
+    assert side_by_side.trust_auroc(divided) == pytest.approx(naive_auroc(mean, matched))
+    for name in ("cross_modal", "intra_modal"):
+        labelled.state[name][:] = rng.random((2, 6))
+    least = np.minimum(labelled.state["cross_modal"], labelled.state["intra_modal"]).mean(0)
+    assert side_by_side.trust_auroc(labelled) == pytest.approx(naive_auroc(least, matched))
+    assert side_by_side.trust_auroc(begun(Plain())) is None
+    assert side_by_side.trust_auroc(begun(NCR(), np.ones(6, bool))) is None
+
+
+def test_own_captions_are_counted_by_the_image_that_they_truly_belong_to():
+    method = begun(PC2(captions={"search": "epoch"}))
+    method.state["clean_probability"][:] = [1, 0, 1, 1, 0, 1]  # pairs 1 and 4 are noisy for both networks
+    method.state["pseudo_caption"][0, [1, 4]] = [0, 5]  # captions of the images 0 and 2: both their own
+    method.state["pseudo_caption"][1, [1, 4]] = [2, 5]
+    names = [f"{i}.jpg" for i in range(3)]
+    split = np.full(6, "train")
+    pairs = Pairs("made", names, [Path(n) for n in names], list("abcdef"), IMAGE_OF, split, true_image_of=TRUE)
+    assert side_by_side.own_caption(method, pairs) == pytest.approx(3 / 4)
+    assert side_by_side.own_caption(begun(PC2()), pairs) is None
+
+
+def test_a_row_is_what_a_whole_fit_gives(tmp_path):
+    write_scenes(tmp_path / "scenes", 60, 1)
+    common = {"matcher": "two_tower", "loss": "infonce", "noise": 0.4, "seed": 1, "images": None}
+    wanted = [common | {"method": method} for method in EPOCHS]
+
+    def typed(row):
+        return row["method"], [f"{row['method']}.epochs.{name}={n}" for name, n in EPOCHS[row["method"]].items()]
+
+    cache = tmp_path / "cache"
+    rows = list(side_by_side.measured(tmp_path / "scenes", cache, wanted, typed, "wordllama"))
+    assert [row["method"] for row in rows] == ["plain", "pc2"] and rows[0]["rsum"] != rows[1]["rsum"]
+    options = {"source": str(tmp_path / "scenes"), "out": str(tmp_path / "run"), "cache": str(cache), "noise": 0.4}
+    options |= {"text_encoder": "wordllama", "noise_seed": 1, "seed": 1, "loss": "infonce"}
+    run = fit_config(from_tree({**options, "method": "pc2", "pc2": {"epochs": EPOCHS["pc2"]}}), progress=False)
+    assert run.metrics["test"]["ensemble"] == rows[1]["recall"]
+    assert run.metrics["best"] == {"epoch": rows[1]["best_epoch"], "dev_rsum": rows[1]["dev_rsum"]}
+    assert run.metrics["noise"]["index_hash"] == rows[1]["index_hash"]
+    assert run.metrics["noise_rate"]["estimated"] == pytest.approx(rows[1]["estimated_rate"], abs=1e-6)
