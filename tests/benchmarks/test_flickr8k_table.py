@@ -6,30 +6,12 @@ from pathlib import Path
 import pytest
 from typed_options import typed
 
+from benchmark_rows import row
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import flickr8k
 from option_names import flag
-
-
-def row(method: str, seed: int, rsum: float, noise: float = 0.4) -> dict:
-    return {
-        "matcher": "two_tower",
-        "method": method,
-        "loss": "infonce",
-        "text_encoder": "wordllama",
-        "noise": noise,
-        "seed": seed,
-        "rsum": rsum,
-        "rsum_single": rsum - 5,
-        "dev_rsum": rsum + 1,
-        "networks": 2,
-        "auroc": 0.9,
-        "noise_rate": {"estimated": 0.41, "true": 0.4},
-        "seconds_per_epoch": 10.0,
-        "options": ["precision=bf16"],
-    }
-
 
 ROWS = [row("plain", 1, 200), row("oracle", 1, 250), row("pc2", 1, 240), row("plain", 2, 210), row("oracle", 2, 250)]
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
+from benchmark_rows import row
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "_ext"))
 
 import outside
@@ -29,22 +31,6 @@ class Outer(Options):
     number: int | None = Field(default=None, ge=1, description="A number.")
     inner: Inner = Inner()
     whole: bool = Field(default=True, description="Whether.")
-
-
-def row(method: str, seed: int, rsum: float, noise: float = 0.4, options=("precision=bf16",)) -> dict:
-    return {
-        "matcher": "two_tower",
-        "method": method,
-        "loss": "infonce",
-        "text_encoder": "wordllama",
-        "noise": noise,
-        "seed": seed,
-        "rsum": rsum,
-        "rsum_single": rsum - 5,
-        "networks": 2,
-        "auroc": 0.9,
-        "options": list(options),
-    }
 
 
 def cells(table: str) -> list[list[str]]:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from flat_options import configured, fit
 from safetensors.numpy import load_file
+from whole_way import opened_again
 
-import pairsift
 from clip_helpers import save_clip
 from pairsift.cli import main
 from pairsift.methods import METHODS
@@ -49,13 +49,7 @@ def test_it_goes_the_whole_way_and_opens_without_its_checkpoint(place, few, opti
     assert run.config.loss.name == "infonce" and run.config.train.weight_decay == 0.2
     assert run.metrics["versions"]["transformers"]
     assert broken.name in (run.folder / "skipped.csv").read_text()
-    recall = run.metrics["test"]["ensemble"]
-    assert main(["evaluate", str(run.folder)]) == 0
-    assert f"{recall['rsum']:.1f}" in capsys.readouterr().out
-    opened = pairsift.open_run(run.folder, progress=False)
-    assert opened.evaluate("test")["ensemble"] == pytest.approx(recall)
-    before = run.pairs()
-    assert len(before) == len(run.prepared.pairs.ids()) and opened.audit().equals(before)
+    opened = opened_again(run, capsys)
     found = opened.search("a large red ball", 4)
     assert len({path for path, _ in found}) == 4 and all(np.isfinite(score) for _, score in found)
     assert all(Path(path).exists() for path, _ in found)

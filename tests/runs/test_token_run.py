@@ -1,10 +1,9 @@
 """A matcher that does not factorise goes the whole way, from `fit` to `search`."""
 
 import numpy as np
-import pytest
 from flat_options import fit
+from whole_way import opened_again
 
-import pairsift
 from pairsift.cli import main
 from pairsift.match import MATCHERS
 from token_helpers import Late
@@ -16,13 +15,7 @@ def test_a_matcher_of_tokens_goes_the_whole_way(place, scenes, quick, monkeypatc
     chosen |= {"out": str(place / "late"), "matcher": "late", "method": "ncr", "min_count": 1, "lr": 0.003}
     chosen |= {f"ncr.epochs.{phase}": 1 for phase in ("warmup", "clean", "all")}
     run = fit(scenes, chosen, progress=False)
-    recall = run.metrics["test"]["ensemble"]
-    assert main(["evaluate", str(run.folder)]) == 0
-    assert f"{recall['rsum']:.1f}" in capsys.readouterr().out
-    opened = pairsift.open_run(run.folder, progress=False)
-    assert opened.evaluate("test")["ensemble"] == pytest.approx(recall)
-    before = run.pairs()
-    assert len(before) == len(run.prepared.pairs.ids()) and opened.audit().equals(before)
+    opened = opened_again(run, capsys)
     assert main(["audit", str(run.folder), "--worst", "1"]) == 0
     assert "AUROC" in capsys.readouterr().out
     found = opened.search("a red ball", 5)
