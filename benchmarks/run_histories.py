@@ -17,7 +17,7 @@ import yaml
 from numpy.typing import NDArray
 
 from pairsift.errors import InputError
-from pairsift.runs.folder import CONFIG, LOG, METHOD_STATE, METRICS, demand_finished
+from pairsift.runs.folder import CONFIG, LOG, METHOD_STATE, METRICS, require_finished
 
 Values = NDArray[np.float64]
 Groups = dict[str, Values]  # by `matching` and `mismatched`, or `all` where the truth is not known
@@ -120,7 +120,7 @@ def read_runs(folders: Sequence[Path]) -> list[FinishedRun]:
 
 def read_run(folder: Path, name: str) -> FinishedRun:
     """Read one run; what it does not have is empty."""
-    demand_finished(folder)
+    require_finished(folder)
     config = parsed(folder / CONFIG, yaml.safe_load)
     metrics = parsed(folder / METRICS, json.loads)
     rate = (metrics.get("noise") or {}).get("rate")

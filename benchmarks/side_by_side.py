@@ -68,7 +68,7 @@ def measured(
         common = from_tree({**shared, "method": "plain"})
         prepared = prepare(common, folder, progress=False)
         believer = Believer(prepared, folder, first["seed"], common.cache, False)
-        belief = believer.train(common.train)
+        belief = believer.judge(common.train)
         known = believer.prior(belief), believer.likeness()
         facts = facts_from(common, prepared)
         facts |= {"estimated_rate": belief.rate, "held_out_auroc": auroc(prepared.pairs, belief.probability, believer)}

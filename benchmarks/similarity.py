@@ -225,12 +225,12 @@ def evaluation(device: torch.device, repeats: int, part: int = 64) -> Row:
     size = lengths(5000).numpy()
     words = [np.random.default_rng(0).integers(4, VOCABULARY, one) for one in size]
     features = Features(
-        Table(np.random.default_rng(0).normal(size=(1000, REGIONS, WIDTH)).astype(np.float16)), Table.of(words)
+        Table(np.random.default_rng(0).normal(size=(1000, REGIONS, WIDTH)).astype(np.float16)), Table.from_items(words)
     )
 
     def fast() -> None:
         with torch.autocast(device.type, torch.bfloat16):
-            gallery = Gallery.of([matcher], features, np.arange(1000), np.arange(5000))
+            gallery = Gallery.encode([matcher], features, np.arange(1000), np.arange(5000))
             recall(ranks(gallery.block, np.repeat(np.arange(1000), 5), 1000, chunk=128))
 
     quick = clock(fast, device)

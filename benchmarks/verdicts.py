@@ -175,7 +175,7 @@ def verdicts(config: Config, wrong: np.ndarray) -> Row:
     prepared = prepare(config, folder, progress=False)
     began = time.monotonic()
     believer = Believer(prepared, folder, config.train.seed, config.cache, False)
-    belief = believer.train(config.train)
+    belief = believer.judge(config.train)
     took = round(time.monotonic() - began, 1)
     ends = {
         "estimate": belief.rate,
@@ -187,7 +187,7 @@ def verdicts(config: Config, wrong: np.ndarray) -> Row:
     truth = wrong[believer.ids]
     beside = {"cca": cca_score(prepared, believer), "knn": knn_score(prepared, believer)} if truth.any() else {}
     others = {f"auroc_{name}": round(float(roc_auc_score(truth, -score)), 4) for name, score in beside.items()}
-    seen = believer.judged.seen
+    seen = believer.judged.in_train
     if truth[seen].any():
         others["auroc_train"] = round(float(roc_auc_score(truth[seen], -belief.probability[seen])), 4)
     return {**quality(belief.probability, truth, belief.verdicts), **others, **ends, "evidence_seconds": took}

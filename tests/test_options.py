@@ -134,11 +134,11 @@ def test_options_take_keywords_alone_and_stay_as_they_are():
 def test_an_option_below_names_is_told_as_it_is_typed():
     with pytest.raises(OptionError) as caught:
         Search(wide_beam="often")
-    typed = caught.value.under(("job", "outer_search"))
+    typed = caught.value.with_parents(("job", "outer_search"))
     assert str(typed) == "--job.outer-search.wide-beam is 'often'; it must be true or false"
     assert typed.path == ("job", "outer_search", "wide_beam") and typed.complaint == caught.value.complaint
     assert str(caught.value) == "wide_beam is 'often'; it must be true or false"
-    assert str(caught.value.under(())).startswith("--wide-beam is 'often'")
+    assert str(caught.value.with_parents(())).startswith("--wide-beam is 'often'")
 
 
 # ---------------------------------------------------------------- other defaults

@@ -74,5 +74,5 @@ def make_features(n_images, n_texts, ragged=False, longest=9):
     rng = np.random.default_rng(n_images)
     images = [rng.normal(size=(rng.integers(1, 6) if ragged else 4, 6)).astype(np.float32) for _ in range(n_images)]
     texts = [rng.integers(0, 30, rng.integers(1, longest + 1)) for _ in range(n_texts)]
-    table = Table.of(images) if ragged else Table(np.stack(images))
-    return images, texts, Features(table, Table.of(texts))
+    table = Table.from_items(images) if ragged else Table(np.stack(images))
+    return images, texts, Features(table, Table.from_items(texts))

@@ -28,7 +28,7 @@ class OptionError(InputError):
         self.path = path
         self.complaint = complaint
 
-    def under(self, names: tuple[str, ...]) -> OptionError:
+    def with_parents(self, names: tuple[str, ...]) -> OptionError:
         """Return the error with the option as it is typed on the command line, below these names."""
         error = OptionError((*names, *self.path), self.complaint)
         error.args = (f"{dashed(*error.path)} {self.complaint}",)

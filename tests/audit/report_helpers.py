@@ -55,7 +55,7 @@ def make(folder, n=100, truth=True):
         captions=[f"caption number {one}" for one in range(n)],
         image_of=image_of,
         split=np.array(["train"] * n),
-        taken="image and caption from their columns",
+        description="image and caption from their columns",
         skipped=(Skip("captions.csv line 9", "empty caption", 7), Skip("3.jpg", "cannot be read")),
         true_image_of=true if truth else None,
         noise=Noise(0.4, 1, "caption", 0.38, "00ff00ff00ff00ff") if truth else None,

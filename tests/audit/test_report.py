@@ -84,7 +84,7 @@ def test_hostile_text_stays_text(tmp_path, folder):
         source=f"/data/{HOSTILE.replace('/', '|')}",
         names=[HOSTILE] * 4,
         captions=[HOSTILE] * 19 + ["\udcff broken"],
-        taken=HOSTILE,
+        description=HOSTILE,
         skipped=(Skip(HOSTILE, HOSTILE),),
     )
     score = np.linspace(0, 1, 20)
@@ -123,7 +123,7 @@ def test_detectors_show_their_auroc_or_else_their_separation(tmp_path, folder):
 
 def test_with_nothing_known(tmp_path, folder):
     pairs, table = make(folder, 20, truth=False)
-    source = write(tmp_path, replace(pairs, skipped=(), taken=""), table)
+    source = write(tmp_path, replace(pairs, skipped=(), description=""), table)
     Page(source)
     for absent in ("Retrieval", "Training", "Skipped", "Planted noise", "✓", "AUROC", "noise rate<"):
         assert absent not in source

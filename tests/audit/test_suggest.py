@@ -23,9 +23,9 @@ def make_gallery(n_images: int, owner: np.ndarray, noise: float | np.ndarray = 0
     images, texts = [], []
     for _ in matchers:
         base = rng.normal(size=(n_images, dim))
-        images.append(Bank.of(Codes(unit(torch.tensor(base, dtype=torch.float32)))))
+        images.append(Bank.from_codes(Codes(unit(torch.tensor(base, dtype=torch.float32)))))
         near = base[owner] + noise * rng.normal(size=(len(owner), dim))
-        texts.append(Bank.of(Codes(unit(torch.tensor(near, dtype=torch.float32)))))
+        texts.append(Bank.from_codes(Codes(unit(torch.tensor(near, dtype=torch.float32)))))
     return Gallery(matchers, images, texts)
 
 
@@ -52,7 +52,7 @@ def test_evidence_is_infonce_over_the_gallery(monkeypatch):
     assert sums.columns == pytest.approx(np.log(np.exp(s).sum(0)), abs=1e-5)
     for image in range(7):
         others = sum(math.exp(s[image, j]) for j in range(len(OWNER)) if OWNER[j] != image)
-        assert sums.others[image] == pytest.approx(math.log(others), abs=1e-5)
+        assert sums.without_caption[image] == pytest.approx(math.log(others), abs=1e-5)
 
 
 def test_candidates_are_the_best_captions_of_other_images(monkeypatch):
@@ -138,7 +138,9 @@ def test_the_order_of_images_and_captions_does_not_matter():
     rng = np.random.default_rng(4)
     images, texts = rng.permutation(100), rng.permutation(len(owner))
     moved = Gallery(
-        gallery.matchers, [Bank.of(c.at(images)) for c in gallery.images], [Bank.of(c.at(texts)) for c in gallery.texts]
+        gallery.matchers,
+        [Bank.from_codes(c.select(images)) for c in gallery.images],
+        [Bank.from_codes(c.select(texts)) for c in gallery.texts],
     )
     after = suggest(moved, np.argsort(images)[owner[texts]], wrong[texts], ~wrong[texts], 0)
     same = np.where(before[texts] >= 0, np.argsort(texts)[before[texts]], -1)

@@ -16,7 +16,7 @@ from token_helpers import make_matchers
 
 def codes(tokens):
     tokens = torch.tensor(tokens, dtype=torch.float32)
-    return Bank.of(Codes(unit(tokens.sum(1)), unit(tokens)))
+    return Bank.from_codes(Codes(unit(tokens.sum(1)), unit(tokens)))
 
 
 def make_gallery(n_images, owner, noise=0.5, dim=16, seed=0):

@@ -12,7 +12,15 @@ import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from pairsift.audit import detection, detector_scores, drop_same_text, pair_table, worded, write_division, write_tables
+from pairsift.audit import (
+    detection,
+    detector_scores,
+    drop_equal_suggestions,
+    pair_table,
+    verdict_names,
+    write_division,
+    write_tables,
+)
 from pairsift.audit.spreadsheet import harmless
 from pairsift.errors import WriteError
 from pairsift.pairs.pairs import Pairs
@@ -118,16 +126,16 @@ def test_a_suggestion_never_says_what_the_given_caption_says():
     captions = ["A red coat", "a  RED\tcoat\n", "a red coat.", "Straße", "STRASSE", "a blue coat"]
     given = replace(pairs(), captions=captions)
     ids = np.array([0, 1, 0, 3, 4, 5, 2])
-    kept = drop_same_text(given, ids, np.array([1, 0, 2, 4, 5, -1, 2]))
+    kept = drop_equal_suggestions(given, ids, np.array([1, 0, 2, 4, 5, -1, 2]))
     assert kept.tolist() == [-1, -1, 2, -1, 5, -1, -1]
-    assert drop_same_text(given, ids[:0], ids[:0]).dtype == np.int64
+    assert drop_equal_suggestions(given, ids[:0], ids[:0]).dtype == np.int64
 
 
 def test_without_verdicts_every_word_is_unknown(tmp_path):
     flag = np.zeros(3, bool)
     write_division(np.arange(3), ["refinable", "clean", "ambiguous"], tmp_path)
-    assert worded(np.arange(3), flag, tmp_path, given=False) == ["unknown"] * 3
-    assert worded(np.arange(3), flag, tmp_path) == ["clean"] * 3
+    assert verdict_names(np.arange(3), flag, tmp_path, has_verdicts=False) == ["unknown"] * 3
+    assert verdict_names(np.arange(3), flag, tmp_path) == ["clean"] * 3
 
 
 def test_files_hold_all_rows_and_the_flagged_ones(tmp_path):

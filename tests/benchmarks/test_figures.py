@@ -197,7 +197,7 @@ def test_what_is_no_run_ends_in_one_line_and_writes_nothing(tmp_path, capsys):
 
 
 def test_a_real_run_gives_the_pictures(tmp_path, monkeypatch):
-    monkeypatch.setattr(heldout, "STEADY", 1)  # this is not about evidence
+    monkeypatch.setattr(heldout, "AVERAGED_PAIRS", 1)  # this is not about evidence
     write_scenes(tmp_path / "scenes", 30, 5)
     options = {"method": "npc", "npc.epochs.warmup": 1, "npc.epochs.train": 2, "batch_size": 64, "device": "cpu"}
     place = {"out": str(tmp_path / "run"), "cache": str(tmp_path / "cache")}

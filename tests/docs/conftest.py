@@ -14,7 +14,11 @@ from pairsift.pairs import write_scenes
 from pairsift.trust import heldout, linear
 
 IMAGES = 40
-LIGHTER = {heldout: {"STEADY": 1, "RESAMPLES": 12, "INNER": 2}, linear: {"WIDEST": 96}, ngrams: {"MAX_DIM": 48}}
+LIGHTER = {
+    heldout: {"AVERAGED_PAIRS": 1, "RESAMPLES": 12, "INNER_FOLDS": 2},
+    linear: {"WIDEST": 96},
+    ngrams: {"MAX_DIM": 48},
+}
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pytest
 from foreign_captions import FOREIGN, LATIN, SCRIPTS, english, foreign
 
 from pairsift.encode import NgramEncoder, text_encoder, unknown_language
-from pairsift.encode.languages import FEWEST
+from pairsift.encode.languages import MIN_LATIN
 
 KINDS = ("sentences", "keywords", "titles", "files", "numbers")
 
@@ -17,15 +17,15 @@ def wordllama():
 @pytest.mark.parametrize("language", SCRIPTS)
 def test_a_script_that_is_cut_to_pieces_is_unknown(wordllama, language):
     found = unknown_language(foreign(language), wordllama)
-    assert found.judged == 60 and found.unknown == found.kinds[language] == 60
-    assert f"all captions are in scripts or languages that wordllama does not know ({language}):" in (found.sentence)
+    assert found.checked == 60 and found.unknown == found.scripts[language] == 60
+    assert f"all captions are in scripts or languages that wordllama does not know ({language}):" in (found.message)
 
 
 @pytest.mark.parametrize("language", LATIN)
 def test_a_language_in_latin_script_is_unknown(wordllama, language):
     found = unknown_language(foreign(language), wordllama)
-    assert found.judged == 60 and found.unknown >= 30
-    assert list(found.kinds) == ["languages other than English in Latin script"]
+    assert found.checked == 60 and found.unknown >= 30
+    assert list(found.scripts) == ["languages other than English in Latin script"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -36,11 +36,11 @@ def test_english_is_known(wordllama, kind):
 def test_a_mixture_of_all_is_told_with_its_scripts(wordllama):
     captions = [caption for language in FOREIGN for caption in foreign(language, 10)] + english("sentences", 60)
     found = unknown_language(captions, wordllama)
-    assert found.judged == 250 and found.unknown == sum(found.kinds.values())
-    assert {name: found.kinds[name] for name in SCRIPTS} == dict.fromkeys(SCRIPTS, 10)
+    assert found.checked == 250 and found.unknown == sum(found.scripts.values())
+    assert {name: found.scripts[name] for name in SCRIPTS} == dict.fromkeys(SCRIPTS, 10)
     assert (
-        found.sentence.startswith(f"at least {found.unknown * 100 // 250}% of the captions")
-        and "--text-encoder wordllama+ngrams" in found.sentence
+        found.message.startswith(f"at least {found.unknown * 100 // 250}% of the captions")
+        and "--text-encoder wordllama+ngrams" in found.message
     )
 
 
@@ -56,7 +56,7 @@ def test_an_accented_brand_in_every_caption_makes_no_language(wordllama):
 
 
 def test_nothing_is_said_of_few_captions_or_of_other_encoders(wordllama):
-    assert unknown_language(foreign("German", FEWEST - 1), wordllama) is None
+    assert unknown_language(foreign("German", MIN_LATIN - 1), wordllama) is None
     assert unknown_language([], wordllama) is None
     assert unknown_language(["", " ", "123", "\ud800", "👍"], wordllama) is None
     russian = foreign("Cyrillic")
@@ -65,5 +65,5 @@ def test_nothing_is_said_of_few_captions_or_of_other_encoders(wordllama):
 
 def test_of_many_captions_a_sample_tells(wordllama):
     found = unknown_language(foreign("Greek", 6_000) + english("sentences", 6_000), wordllama)
-    assert found.judged == 5_000 and found.unknown == pytest.approx(2_500, abs=150)
+    assert found.checked == 5_000 and found.unknown == pytest.approx(2_500, abs=150)
     assert found == unknown_language(foreign("Greek", 6_000) + english("sentences", 6_000), wordllama)

@@ -148,7 +148,7 @@ def test_byte_pairs_take_any_text(caption):
 
 
 def test_given_ids():
-    plain = GivenIds.of(["5 7", "", "12, 3"])
+    plain = GivenIds.from_captions(["5 7", "", "12, 3"])
     assert plain == GivenIds(13) and len(plain) == 13
     assert plain.ids("12,3 , 5").tolist() == [12, 3, 5]
     assert plain.ids("").tolist() == [0]
@@ -161,7 +161,7 @@ def test_given_ids():
     ):
         with pytest.raises(InputError, match=says):
             plain.ids(bad)
-    ended = GivenIds.of(["5 7"], read_numbering(json.dumps(SCAN)))
+    ended = GivenIds.from_captions(["5 7"], read_numbering(json.dumps(SCAN)))
     assert ended == GivenIds(10, 1, 2) and ended.ids("5").tolist() == [1, 5, 2]
     assert read_numbering(ended.to_json()) == ended and ended.key() != plain.key()
     assert len(ended.ids("1 " * 600)) == 512

@@ -48,7 +48,7 @@ def clip(checkpoint: str, pretrained: bool = True, **options: Any) -> Clip:
 
 
 def texts(checkpoint: str, captions: list[str] = CAPTIONS) -> Items:
-    return Table.of(Front(checkpoint).encode(captions)).batch(np.arange(len(captions)))
+    return Table.from_items(Front(checkpoint).encode(captions)).batch(np.arange(len(captions)))
 
 
 def pick(items: Items, order) -> Items:

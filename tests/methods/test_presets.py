@@ -4,8 +4,10 @@ import pytest
 
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS
+from pairsift.match.two_tower import TwoTowerOptions
 from pairsift.methods import METHODS, NCR, PC2, PCSR, Plain
 from pairsift.runs.config import configure, flattened, from_tree
+from pairsift.runs.prepare import check
 from pairsift.train.options import TrainOptions
 from pairsift.trust.captions import CaptionSearch
 from pairsift.trust.division import Division
@@ -68,6 +70,22 @@ def test_a_part_of_ones_own_keeps_its_type_under_a_preset():
 
     method = configure("pairs", method=PCSR(division=Own())).method
     assert type(method.division) is Own and method.division.threshold == 0.7
+
+
+def test_a_part_that_config_yaml_cannot_name_is_refused_before_any_work(tmp_path):
+    class Lenient(Division):
+        pass
+
+    class Sizes(TwoTowerOptions):
+        pass
+
+    ncr = configure(tmp_path, method=NCR(division=Lenient()))
+    message = r"^ncr\.division is of the type Lenient, and config\.yaml .* `division: Lenient`, or take a Division$"
+    with pytest.raises(InputError, match=message):
+        check(ncr)
+    check(configure(tmp_path, method=NCR(division=Division(threshold=0.2))))
+    with pytest.raises(InputError, match="Sizes are the options of no matcher"):
+        configure(tmp_path, matcher=Sizes())
 
 
 def test_epochs_in_all_scale_the_presets_phases():

@@ -57,7 +57,7 @@ def test_images_and_lists_of_captions(tmp_path):
     for path, color in zip(pairs.paths, COLORS, strict=True):
         found = open_image(path).getpixel((4, 4))
         assert np.abs(np.subtract(found, Image.new("RGB", (1, 1), color).getpixel((0, 0)))).max() < 10
-    assert "images within the file" in pairs.taken and "lists of captions" in pairs.taken
+    assert "images within the file" in pairs.description and "lists of captions" in pairs.description
     assert not pairs.skipped
 
 

@@ -98,7 +98,7 @@ def test_a_cut_utf16_file_loses_its_last_row_only(tmp_path):
     pairs = load(tmp_path / "x.csv")
     assert pairs.captions[:3] == ["é", "2", "3"]
     assert "cannot be told" in reasons(pairs)[3][1]
-    assert "read as UTF-16" in pairs.taken
+    assert "read as UTF-16" in pairs.description
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.jsonl", "x.json"])
@@ -118,8 +118,8 @@ def test_tables_in_other_encodings(tmp_path, name, encoding):
     assert pairs.captions == captions
     assert pairs.names == ["à.jpg", "b.jpg", "c.jpg"]
     assert not pairs.skipped
-    assert ("cp1252" in pairs.taken) == (encoding == "cp1252")
-    assert ("UTF-16" in pairs.taken) == encoding.startswith("utf-16")
+    assert ("cp1252" in pairs.description) == (encoding == "cp1252")
+    assert ("UTF-16" in pairs.description) == encoding.startswith("utf-16")
 
 
 def test_captions_of_a_folder_in_other_encodings(tmp_path):
@@ -128,8 +128,8 @@ def test_captions_of_a_folder_in_other_encodings(tmp_path):
         (tmp_path / f"{name}.txt").write_bytes("une fille à l’école\nTür".encode(encoding))
     pairs = load(tmp_path)
     assert pairs.captions == ["une fille à l’école", "Tür"] * 5
-    assert "2 files read as UTF-16" in pairs.taken
-    assert "read as cp1252 (Western): 4" in pairs.taken
+    assert "2 files read as UTF-16" in pairs.description
+    assert "read as cp1252 (Western): 4" in pairs.description
 
 
 def test_a_file_in_a_foreign_encoding_is_refused_with_the_reason():

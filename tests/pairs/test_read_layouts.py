@@ -29,7 +29,7 @@ def test_folder_of_images_with_texts(tmp_path):
         ("deep/er/b.JPG", "with mark"),
     ]
     assert {skip.where for skip in pairs.skipped} == {"lonely.jpg", "empty.webp", "d.png", "README.txt"}
-    assert pairs.taken.startswith("folder: ")
+    assert pairs.description.startswith("folder: ")
 
 
 def test_folder_with_bad_bytes(tmp_path):
@@ -50,7 +50,7 @@ def test_folders_named_as_splits_are_the_splits(tmp_path):
         (tmp_path / name).with_suffix(".txt").write_text("a caption")
     pairs = load(tmp_path)
     assert [len(pairs.ids(split)) for split in ("train", "dev", "test")] == [3, 3, 3]
-    assert "drawn" not in pairs.taken
+    assert "drawn" not in pairs.description
 
 
 def test_folder_without_pairs_says_what_is_there(tmp_path):
@@ -76,13 +76,13 @@ def test_flickr8k_layout(tmp_path):
     pairs = load(flickr8k(tmp_path, lists))
     assert pairs.split.tolist() == ["train"] * 6 + ["dev"] * 2 + ["test"] * 2 + ["unused"] * 2
     assert pairs.paths[0] == tmp_path / "images" / "a.jpg"
-    assert "splits/" in pairs.taken
+    assert "splits/" in pairs.description
 
 
 def test_flickr8k_without_dev_takes_it_from_train(tmp_path):
     pairs = load(flickr8k(tmp_path, {"train.txt": NAMES[:4], "test.txt": NAMES[4:]}))
     assert [len(pairs.images(split)) for split in ("train", "dev", "test")] == [3, 1, 2]
-    assert "dev drawn from train" in pairs.taken
+    assert "dev drawn from train" in pairs.description
 
 
 def test_flickr8k_without_lists_draws_splits(tmp_path):
@@ -112,7 +112,7 @@ def test_coco_finds_its_images(tmp_path, root):
     assert pairs.captions[:6] == [f"caption {n}" for n in range(6)]
     assert [pairs.names[row] for row in pairs.image_of[:6]] == NAMES
     assert pairs.columns["id"][:3] == ["0", "10", "20"]
-    assert pairs.taken.startswith("coco: ")
+    assert pairs.description.startswith("coco: ")
     assert reasons(pairs)[6] == ("captions_train2014.json annotation 7", "image id 99 is not among the images")
     assert "not text" in reasons(pairs)[7][1]
 
@@ -143,7 +143,7 @@ def test_karpathy(tmp_path, filepath):
     pairs = load(tmp_path / "dataset_x.json")
     assert pairs.split.tolist() == ["train"] * 4 + ["dev"] * 2 + ["test"] * 2 + ["train"] * 2 + ["skipped"]
     assert pairs.columns["imgid"][2] == "1"
-    assert pairs.taken.startswith("karpathy: ")
+    assert pairs.description.startswith("karpathy: ")
     assert pairs.names[0] == (f"{filepath}/a.jpg" if filepath else "a.jpg")
 
 

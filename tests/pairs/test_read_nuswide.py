@@ -42,7 +42,7 @@ def nuswide(folder, names=NAMES, tags=None, newline="\n", splits=None):
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_an_image_has_its_tags_as_its_caption(tmp_path, newline):
     pairs = load(nuswide(tmp_path, newline=newline))
-    assert pairs.taken.startswith("nuswide: ") and not pairs.skipped
+    assert pairs.description.startswith("nuswide: ") and not pairs.skipped
     assert pairs.captions == [tags for _, tags in IMAGES.values()]
     assert pairs.paths == [tmp_path / "Flickr" / name.replace("\\", "/") for name in NAMES]
     assert pairs.names[0] == "actor/0001_2124494179.jpg"
@@ -54,7 +54,7 @@ def test_the_lists_are_the_splits_and_dev_comes_from_train(tmp_path):
     pairs = load(nuswide(tmp_path, splits={"Train": NAMES[:3], "Test": NAMES[3:4]}))
     assert [pairs.split[row] for row in (3, 4)] == ["test", "unused"]
     assert sorted(pairs.split[:3].tolist()) == ["dev", "train", "train"]
-    assert "TrainImagelist.txt" in pairs.taken and "dev drawn from train" in pairs.taken
+    assert "TrainImagelist.txt" in pairs.description and "dev drawn from train" in pairs.description
 
 
 def test_what_cannot_be_used_is_skipped_with_its_reason(tmp_path):
@@ -73,7 +73,7 @@ def test_what_cannot_be_used_is_skipped_with_its_reason(tmp_path):
     assert found[7][1].startswith("no image file at") and "0007_88.jpg" in found[7][1]
     assert found[8] == ("TrainImagelist.txt line 5", "is not in Imagelist.txt")
     assert pairs.captions[4] == "grass"
-    assert "whose id no image has: 2" in pairs.taken
+    assert "whose id no image has: 2" in pairs.description
 
 
 def test_broken_bytes_of_tags_cost_one_image(tmp_path):

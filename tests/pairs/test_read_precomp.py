@@ -48,7 +48,7 @@ def test_five_captions_of_an_image_in_a_row(flickr):
     assert pairs.captions[7] == "train 1 said 2" and pairs.names[:2] == ["train/0", "train/1"]
     assert pairs.features.shape == (3, 4) and not pairs.features.ids and pairs.features.vocabulary is None
     np.testing.assert_array_equal(row_values(pairs, 5), features(2, 1)[1])  # the second of dev
-    assert "train_ims.npy (4 images, 5 captions each)" in pairs.taken and "3 x 4" in pairs.taken
+    assert "train_ims.npy (4 images, 5 captions each)" in pairs.description and "3 x 4" in pairs.description
 
 
 def test_repeated_images_are_taken_once(flickr):
@@ -57,7 +57,7 @@ def test_repeated_images_are_taken_once(flickr):
     assert pairs.image_of.tolist() == [n // 5 for n in range(40)]
     assert pairs.features.rows.tolist() == [0, 1, 2, 3, 4, 9, 14, 15]
     np.testing.assert_array_equal(row_values(pairs, 5), features(2, 1)[1])
-    assert "2 images, every 5th row, 5 captions each" in pairs.taken
+    assert "2 images, every 5th row, 5 captions each" in pairs.description
 
 
 def test_one_caption_each_is_no_repetition(tmp_path):
@@ -90,16 +90,16 @@ def test_testall_stands_for_test_and_val_for_dev(flickr):
     pairs = load(flickr)
     assert [pairs.captions[n] for n in pairs.ids("test")] == five(3, "all")
     assert [pairs.captions[n] for n in pairs.ids("dev")] == five(2, "dev")
-    assert "testall_ims.npy" in pairs.taken and "test_ims.npy" not in pairs.taken
+    assert "testall_ims.npy" in pairs.description and "test_ims.npy" not in pairs.description
     (flickr / "testall_ims.npy").unlink()
-    assert "; test_ims.npy" in load(flickr).taken
+    assert "; test_ims.npy" in load(flickr).description
 
 
 def test_missing_splits_are_drawn_from_train(tmp_path):
     write(tmp_path / "own", "train", features(20), five(20, "train"))
     pairs = load(tmp_path / "own")
     assert {name: len(pairs.images(name)) for name in ("train", "dev", "test")} == {"train": 16, "dev": 2, "test": 2}
-    assert "dev and test drawn from train" in pairs.taken
+    assert "dev and test drawn from train" in pairs.description
 
 
 @pytest.mark.parametrize("per", ["image", "caption, the image's", "caption, its own", "none that fits"])
@@ -115,7 +115,7 @@ def test_ids(flickr, per):
     named = per in ("image", "caption, the image's")
     assert pairs.names[:4] == [f"train/{'x' * named}{n}" for n in range(4)]
     assert pairs.columns == ({"id": lines + [""] * 20} if per == "caption, its own" else {})
-    assert ("train_ids.txt has 2 lines and is not used" in pairs.taken) == (per == "none that fits")
+    assert ("train_ids.txt has 2 lines and is not used" in pairs.description) == (per == "none that fits")
 
 
 def test_every_line_counts_so_that_published_noise_indices_fit(flickr, tmp_path):
@@ -168,7 +168,7 @@ def test_the_vocabulary_is_found_in_and_beside_the_folder(flickr, place):
     (flickr / place).write_text("{}")
     pairs = load(flickr)
     assert pairs.features.vocabulary == (flickr / place).resolve()
-    assert "f30k_precomp_vocab.json" in pairs.taken
+    assert "f30k_precomp_vocab.json" in pairs.description
 
 
 def test_the_hash_covers_features(flickr):
@@ -199,7 +199,7 @@ def test_noise_of_web(noise_of_web):
     assert pairs.features.ids and pairs.captions[:2] == ["200 7 0", "201 7 1"]
     assert pairs.names[6] == "dev/1001" and pairs.image_of.tolist() == list(range(9))
     assert pairs.features.vocabulary.name == "now100k_precomp_vocab_jieba.json"
-    assert "train_caps_jieba.txt" in pairs.taken and "token ids" in pairs.taken
+    assert "train_caps_jieba.txt" in pairs.description and "token ids" in pairs.description
     assert load(noise_of_web, caption_column="bpe").captions[1] == "1 7 1"
     bert = load(noise_of_web, caption_column="bert")
     assert bert.captions[1] == "101 7 1" and bert.features.vocabulary is None

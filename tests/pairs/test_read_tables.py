@@ -23,10 +23,10 @@ def test_every_format_gives_the_same_pairs(tmp_path, kind):
     assert [pairs.names[row] for row in pairs.image_of] == list(IMAGES)
     assert pairs.paths == [tmp_path / name for name in IMAGES]
     assert pairs.columns == {"price": ["7"] * 4}
-    assert "column 'FilePath'" in pairs.taken
-    assert "column 'Title'" in pairs.taken
-    assert "seed 0" in pairs.taken
-    assert "\n" not in pairs.taken
+    assert "column 'FilePath'" in pairs.description
+    assert "column 'Title'" in pairs.description
+    assert "seed 0" in pairs.description
+    assert "\n" not in pairs.description
     assert not pairs.skipped
 
 

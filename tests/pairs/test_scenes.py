@@ -33,7 +33,7 @@ def files(folder):
 
 def test_the_ordinary_reader_reads_them(written):
     pairs = load(written)
-    assert pairs.taken.startswith("flickr8k: ")
+    assert pairs.description.startswith("flickr8k: ")
     assert not pairs.skipped
     assert np.bincount(pairs.image_of).tolist() == [5] * 40
     assert [len(pairs.images(split)) for split in ("train", "dev", "test")] == [32, 4, 4]

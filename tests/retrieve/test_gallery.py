@@ -34,14 +34,14 @@ def memory(request, monkeypatch):
 def make_gallery(n_images, n_texts, ragged=False):
     images, texts, features = make_features(n_images, n_texts, ragged)
     matchers = make_matchers()
-    gallery = Gallery.of(matchers, features, np.arange(n_images), np.arange(n_texts))
+    gallery = Gallery.encode(matchers, features, np.arange(n_images), np.arange(n_texts))
     return gallery, np.stack([naive(matcher, images, texts) for matcher in matchers])
 
 
 @pytest.mark.parametrize("ragged", [False, True])
 def test_blocks_and_pairs_equal_loops_over_pairs(memory, ragged):
     gallery, expected = make_gallery(11, 23, ragged)
-    assert all(bool(bank.kept) == ("again" not in memory) for bank in gallery.texts)
+    assert all(bool(bank.codes) == ("again" not in memory) for bank in gallery.texts)
     for rows in (np.arange(11), np.array([4]), np.array([7, 0, 7, 10, 2])):
         assert np.allclose(gallery.views(rows), expected[:, rows], atol=1e-5)
         assert np.allclose(gallery.block(rows), expected.mean(0)[rows], atol=1e-5)
@@ -60,10 +60,10 @@ def test_banks_give_codes_in_the_order_asked_for(memory):
     gallery, _ = make_gallery(7, 19)
     whole = gallery.texts[0]
     for places in (np.arange(19), np.array([18, 2, 2, 5]), np.array([3])):
-        codes = whole.at(places)
+        codes = whole.select(places)
         torch.testing.assert_close(codes.vectors, whole.vectors[places])
         for row, place in enumerate(places):
-            alone = whole.at(np.array([place]))
+            alone = whole.select(np.array([place]))
             torch.testing.assert_close(codes.tokens[row][codes.mask[row]], alone.tokens[0][alone.mask[0]])
     walked = np.concatenate([places for places, _ in whole.walk()])
     assert sorted(walked.tolist()) == list(range(19))
@@ -92,7 +92,7 @@ def test_a_matcher_that_factorises_keeps_vectors_alone():
     images, _, features = make_features(4, 5)
     two_tower = TwoTower(6, 30, TwoTowerOptions(dim=8, hidden=8))
     table = type(features.images)(np.stack(images)[:, 0])
-    codes = Bank.encoded(two_tower, table, np.array([3, 0]), False, 0).at(np.array([1, 0, 1]))
+    codes = Bank.encode_table(two_tower, table, np.array([3, 0]), False, 0).select(np.array([1, 0, 1]))
     with torch.no_grad():
         expected = two_tower.eval().encode_images(table.batch(np.array([0, 3, 0]))).vectors
     assert codes.tokens is None and codes.mask is None
@@ -144,7 +144,7 @@ from test_gallery import make_pairs
 
 rng = np.random.default_rng(0)
 texts = [rng.integers(0, 50, 400 if t == 7 else rng.integers(5, 12)) for t in range(1500)]
-features = Features(Table(rng.normal(size=(300, 4, 8)).astype(np.float32)), Table.of(texts))
+features = Features(Table(rng.normal(size=(300, 4, 8)).astype(np.float32)), Table.from_items(texts))
 matchers = [Late(8, 50, dim=256) for _ in range(2)]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 evaluate(matchers, features, make_pairs(300, 5), "test")

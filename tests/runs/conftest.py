@@ -24,7 +24,7 @@ QUICK = {
 def divided_once():
     """Divide few pairs into folds once and not five times: these tests are about runs, not about evidence."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(heldout, "STEADY", 1)
+        patch.setattr(heldout, "AVERAGED_PAIRS", 1)
         yield
 
 

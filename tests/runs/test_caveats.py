@@ -8,7 +8,7 @@ import pytest
 from pairsift.runs.caveats import rate_of, warnings_of
 from pairsift.trust.heldout import Belief
 
-PAIRS = SimpleNamespace(captions=["a red coat"], taken="as given", noise=None, images=lambda split: range(100))
+PAIRS = SimpleNamespace(captions=["a red coat"], description="as given", noise=None, images=lambda split: range(100))
 PREPARED = SimpleNamespace(pairs=PAIRS, texts=None)
 
 
@@ -30,7 +30,7 @@ def recall(r10):
         (belief(rate=0.0, low=0.0, high=1.0, auroc=0.5), False, "The evidence is too weak for verdicts: "),
         (belief(low=0.1, high=0.4), True, "The evidence is weak: between 10% and 40% of the pairs may be mismatched"),
         (belief(auroc=0.82), True, "The evidence is weak: "),
-        (belief(leaked=0.3), True, "30% of the dev and test images have a near-duplicate in train: "),
+        (belief(duplicates_of_train=0.3), True, "30% of the dev and test images have a near-duplicate in train: "),
     ],
 )
 def test_verdicts_are_withheld_and_doubts_are_said(found, given, start):
@@ -48,6 +48,6 @@ def test_recall_near_chance_is_said():
 
 
 def test_rates_that_differ_between_drawn_splits_are_said():
-    drawn = SimpleNamespace(**{**vars(PAIRS), "taken": "splits drawn by image"})
-    [said] = warnings_of(SimpleNamespace(pairs=drawn, texts=None), belief(others=0.02), {})
+    drawn = SimpleNamespace(**{**vars(PAIRS), "description": "splits drawn by image"})
+    [said] = warnings_of(SimpleNamespace(pairs=drawn, texts=None), belief(rate_outside_train=0.02), {})
     assert said.startswith("30% of the training pairs and 2% of the other pairs are estimated")

@@ -75,7 +75,7 @@ def test_a_run_on_features(run, source, capsys):
     table = run.pairs().to_pylist()
     assert len(table) == 120 and {row["image"] for row in table} >= {"train/photo0", "dev/0", "test/11"}
     assert set(run.metrics["test"]["ensemble"]) >= {"rsum"} and "detection" in run.metrics
-    assert "tiny_precomp_vocab.json" in run.metrics["data"]["taken"]
+    assert "tiny_precomp_vocab.json" in run.metrics["data"]["description"]
     page = (run.folder / "report.html").read_text()
     assert "features only: " in page and "cannot be read" not in page and "<img" not in page
     with (run.folder / "suspects.csv").open(newline="") as stream:

@@ -36,7 +36,7 @@ def concepts(n_images: int, noise: float) -> tuple[Pairs, Features]:
     names = [f"{i}.jpg" for i in range(n_images)]
     captions = [f"c{i}" for i in range(len(image_of))]
     pairs = Pairs("made", names, [Path(n) for n in names], captions, image_of, split)
-    features = Features(Table(regions.astype(np.float32)), Table.of(words))
+    features = Features(Table(regions.astype(np.float32)), Table.from_items(words))
     return (plant_noise(pairs, noise, 1) if noise else pairs), features
 
 

@@ -195,7 +195,7 @@ def test_the_ensemble_is_the_mean_of_the_networks_similarities(tmp_path):
     job = make_job(tmp_path)
     matchers = [net.matcher for net in Trainer(job).networks]
     rows, ids = job.pairs.images("dev"), job.pairs.ids("dev")
-    gallery = Gallery.of(matchers, job.features, rows, ids)
+    gallery = Gallery.encode(matchers, job.features, rows, ids)
     all_rows = np.arange(len(rows))
     singles = gallery.views(all_rows)
     assert np.allclose(gallery.block(all_rows), (singles[0] + singles[1]) / 2, atol=1e-6)

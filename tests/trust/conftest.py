@@ -8,4 +8,4 @@ from pairsift.trust import contrast
 @pytest.fixture
 def own_references(monkeypatch):
     """Pairs are compared with references of their own fold, however small it is."""
-    monkeypatch.setattr(contrast, "FEWEST", 1)
+    monkeypatch.setattr(contrast, "MIN_REFERENCES", 1)

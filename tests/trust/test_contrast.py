@@ -92,7 +92,7 @@ def test_without_references_the_cosine_is_left():
 def test_pairs_of_a_small_fold_are_compared_with_those_of_all(monkeypatch):
     fit, _, _ = small(12, 1, 3)
     images, captions = codes_of(fit)
-    monkeypatch.setattr(module, "FEWEST", len(fit))
+    monkeypatch.setattr(module, "MIN_REFERENCES", len(fit))
     before = contrast(fit, given((images, captions)), 0)
     other = int(np.flatnonzero(fit.fold != fit.fold[0])[0])
     captions[other] = images[0]  # a reference that reaches the first pair's image exactly

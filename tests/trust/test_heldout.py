@@ -10,7 +10,7 @@ from trust_helpers import judged_of, planted
 
 from pairsift.trust import heldout
 from pairsift.trust.crossfit import make_folds
-from pairsift.trust.heldout import Judged, believe
+from pairsift.trust.heldout import JudgedPairs, believe
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +136,7 @@ def test_pairs_that_no_network_trains_on_may_have_another_rate():
     clean, second = planted(500, 1, 0.0, seed=1)
     captions = np.where(seen[:, None], dirty.captions, clean.captions)
     images = np.where(seen[:, None], dirty.images, clean.images)
-    judged = replace(dirty, images=images, captions=captions, seen=seen)
+    judged = replace(dirty, images=images, captions=captions, in_train=seen)
     matched = np.where(seen, first, second)
     belief = believe(judged, 0)
     assert belief.rate == pytest.approx(1 - matched[seen].mean(), abs=0.1)
@@ -150,11 +150,11 @@ def test_siblings_are_weighed_apart_where_training_pairs_alone_are_mismatched():
     rng = np.random.default_rng(0)
     captions = np.where(seen[:, None], dirty.captions, clean.captions) + 3 * rng.normal(size=dirty.captions.shape)
     images = np.where(seen[:, None], dirty.images, clean.images)
-    judged = replace(dirty, images=images, captions=captions.astype(np.float32), seen=seen)
+    judged = replace(dirty, images=images, captions=captions.astype(np.float32), in_train=seen)
     matched = np.where(seen, first, second)
     belief = heldout._believe(judged, make_folds(judged.group_of, 5, 0), 0, 8)
     assert belief.rate == pytest.approx(1 - matched[seen].mean(), abs=0.08)
-    assert belief.others is not None and belief.others < 0.05
+    assert belief.rate_outside_train is not None and belief.rate_outside_train < 0.05
     found = roc_auc_score(matched[seen], belief.probability[seen])
     assert found > max(roc_auc_score(matched[seen], one[seen]) for one in belief.detectors.values()) - 0.02
 
@@ -162,10 +162,10 @@ def test_siblings_are_weighed_apart_where_training_pairs_alone_are_mismatched():
 def test_only_keeps_rows():
     judged, _ = planted(10, 2)
     rows = np.array([3, 4, 11])
-    part = judged.only(rows)
+    part = judged.subset(rows)
     assert len(part) == 3 and part.texts == ["caption 3", "caption 4", "caption 11"]
     assert (part.images == judged.images[rows]).all() and (part.captions == judged.captions[rows]).all()
-    assert part.image_of.tolist() == part.group_of.tolist() == [1, 2, 5] and part.seen.all()
+    assert part.image_of.tolist() == part.group_of.tolist() == [1, 2, 5] and part.in_train.all()
 
 
 def drawn(n, image_of=None, seed=0, **more):
@@ -192,7 +192,7 @@ DEGENERATE = {
 
 @pytest.mark.parametrize("name", DEGENERATE)
 def test_degenerate_pairs_are_judged_without_a_warning(name):
-    judged: Judged = DEGENERATE[name]
+    judged: JudgedPairs = DEGENERATE[name]
     belief = believe(judged, 0)
     p = belief.probability
     assert p.shape == belief.fold.shape == (len(judged),) and ((p >= 0) & (p <= 1)).all()

@@ -94,7 +94,7 @@ def test_the_posterior_of_a_value_does_not_depend_on_its_company() -> None:
 def test_planted_components_are_recovered() -> None:
     values = planted()
     mixture = fit_mixture(values, 0)
-    assert mixture.found
+    assert mixture.has_two_components
     assert mixture.means.tolist() == pytest.approx([1, 3], abs=0.05)
     assert mixture.deviations.tolist() == pytest.approx([0.2, 0.4], abs=0.05)
     assert mixture.weights.tolist() == pytest.approx([0.7, 0.3], abs=0.01)
@@ -162,7 +162,7 @@ def test_huge_float32_values(size: float) -> None:
 )
 def test_values_without_two_components_count_as_clean(values: NDArray[np.float64]) -> None:
     mixture = fit_mixture(values, 0)
-    assert not mixture.found
+    assert not mixture.has_two_components
     low = mixture.low(values)
     assert low.tolist() == [1.0] * len(values)
 
@@ -170,7 +170,7 @@ def test_values_without_two_components_count_as_clean(values: NDArray[np.float64
 def test_two_values_only_are_two_components() -> None:
     values = np.array([0.0] * 8 + [1.0] * 2)
     mixture = fit_mixture(values, 0)
-    assert mixture.found and mixture.weights.tolist() == pytest.approx([0.8, 0.2])
+    assert mixture.has_two_components and mixture.weights.tolist() == pytest.approx([0.8, 0.2])
     assert mixture.low(values).tolist() == pytest.approx([1.0] * 8 + [0.0] * 2, abs=1e-6)
 
 

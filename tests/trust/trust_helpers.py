@@ -6,7 +6,7 @@ import numpy as np
 
 from pairsift.trust.contrast import Evidence
 from pairsift.trust.crossfit import CrossFit, make_folds
-from pairsift.trust.heldout import Judged
+from pairsift.trust.heldout import JudgedPairs
 
 
 def planted(images, per=1, noise=0.0, seed=0, whole=False):
@@ -30,7 +30,7 @@ def judged_of(images, captions, image_of, texts=None, group_of=None):
     texts = [f"caption {i}" for i in range(len(image_of))] if texts is None else texts
     group_of = image_of if group_of is None else group_of
     seen = np.ones(len(image_of), bool)
-    return Judged(images.astype(np.float32), captions.astype(np.float32), texts, image_of, group_of, seen)
+    return JudgedPairs(images.astype(np.float32), captions.astype(np.float32), texts, image_of, group_of, seen)
 
 
 def small(images=24, per=2, folds=3, seed=0):

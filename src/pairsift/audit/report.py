@@ -16,7 +16,7 @@ from pairsift.audit import report_parts as parts
 from pairsift.audit.report_cards import pair_sections
 from pairsift.audit.report_findings import Findings
 from pairsift.audit.report_parts import Tree, lookup, number, percent, text
-from pairsift.audit.table import PAIRS_FILE, SUSPECTS_FILE, kinds
+from pairsift.audit.table import PAIRS_FILE, SUSPECTS_FILE, count_verdicts
 from pairsift.files import write_text
 from pairsift.pairs.pairs import JUDGED, Pairs
 
@@ -83,7 +83,7 @@ def _title(pairs: Pairs, config: Tree) -> tuple[str, str, str]:
     name = "/".join([*source.parts[-2:-1], source.name]) or "pairs"
     lines = [
         f"Method: {text(method)}." if (method := _method(config)) else "",
-        f"Read: {text(pairs.taken, 400)}" if pairs.taken else "",
+        f"Read: {text(pairs.description, 400)}" if pairs.description else "",
     ]
     if pairs.noise is not None:
         noise = pairs.noise
@@ -136,7 +136,7 @@ def _flagged(findings: Findings) -> tuple[str, str, str, str]:
         return "Verdicts", "none", "", "not enough evidence: the pairs are only ranked"
     flag = findings.flag
     share = percent(float(flag.mean())) if len(flag) else parts.DASH
-    counts = "".join(f" · {n:,} {name}" for name, n in kinds(findings.table).items())
+    counts = "".join(f" · {n:,} {name}" for name, n in count_verdicts(findings.table).items())
     return "Flagged as mismatched", number(int(flag.sum()), 0), "", f"{share} of the judged pairs{counts}"
 
 

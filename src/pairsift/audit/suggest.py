@@ -59,7 +59,7 @@ def suggest(
         best = _best_captions(gallery, owner, sums, flagged_images, sizes[1])
     flagged_images = flagged_images[best[flagged_images] >= 0]
     pairs = gallery.pairs(flagged_images, best[flagged_images]).astype(np.float64) * gallery.scale()
-    evidence = pairs - (sums.others[flagged_images] + sums.columns[best[flagged_images]]) / 2
+    evidence = pairs - (sums.without_caption[flagged_images] + sums.columns[best[flagged_images]]) / 2
     rejected = flagged_images[evidence < np.quantile(sums.evidence()[believed], FITS)]
     best[rejected] = -1
     return np.where(flagged, best[owner], no_caption)
@@ -72,14 +72,14 @@ class _Sums:
     Attributes:
         pairs: s(I, T)/tau of every caption with its image, (n_texts,).
         rows: log sum_T' exp(s(I, T')/tau) over T and the reference captions of other images than I, (n_texts,).
-        others: The same sum without T, (n_images,).
+        without_caption: The same sum without T, (n_images,).
         columns: log sum_I' exp(s(I', T)/tau) over the reference images and I, (n_texts,).
         coarse: log sum_I' exp(s(I', T)/tau) over the reference images, with s from the global vectors, (n_texts,).
     """
 
     pairs: Reals
     rows: Reals
-    others: Reals
+    without_caption: Reals
     columns: Reals
     coarse: Reals
 

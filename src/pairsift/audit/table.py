@@ -74,7 +74,7 @@ def pair_table(
     return pa.table(columns).take(np.lexsort((ids, probability)))
 
 
-def drop_same_text(pairs: Pairs, ids: Ints, suggested_from: Ints) -> Ints:
+def drop_equal_suggestions(pairs: Pairs, ids: Ints, suggested_from: Ints) -> Ints:
     """Remove suggestions whose caption is the same as the pair's caption.
 
     Captions count as the same where only upper and lower case or white space differ.
@@ -123,7 +123,7 @@ def write_division(ids: Ints, verdicts: list[str], folder: Path) -> None:
     write_parquet(folder / DIVISION_FILE, table)
 
 
-def worded(ids: Ints, is_mismatch: NDArray[np.bool_], folder: Path, given: bool = True) -> list[str]:
+def verdict_names(ids: Ints, is_mismatch: NDArray[np.bool_], folder: Path, has_verdicts: bool = True) -> list[str]:
     """Return the verdict on each pair: `clean`, `mismatched`, or a kind of mismatch.
 
     Where the folder holds a method's division of its training pairs, a flagged pair that is not `clean` in the
@@ -134,9 +134,9 @@ def worded(ids: Ints, is_mismatch: NDArray[np.bool_], folder: Path, given: bool 
         ids: Ids of the judged pairs, (n,).
         is_mismatch: Whether each is flagged, (n,).
         folder: The run's folder.
-        given: Whether verdicts are given; if not, every verdict is `unknown`.
+        has_verdicts: Whether verdicts are given; if not, every verdict is `unknown`.
     """
-    if not given:
+    if not has_verdicts:
         return [UNKNOWN] * len(ids)
     class_of: dict[int, str] = {}
     if (folder / DIVISION_FILE).exists():
@@ -147,7 +147,7 @@ def worded(ids: Ints, is_mismatch: NDArray[np.bool_], folder: Path, given: bool 
     return [word if flag else "clean" for word, flag in zip(mismatches, is_mismatch, strict=True)]
 
 
-def kinds(table: pa.Table) -> dict[str, int]:
+def count_verdicts(table: pa.Table) -> dict[str, int]:
     """Count the flagged pairs by verdict, the most frequent first; empty where all are just `mismatched`."""
     counts = Counter(suspects(table)["verdict"].to_pylist())
     return {} if counts.keys() <= {"mismatched"} else dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -215,9 +215,9 @@ def import_checkpoint(
 @QUIET
 def evaluate(run: str, source: str | None, split: str, folds: int, file: Path | None, quiet: bool) -> None:
     """Print a run's recall."""
-    from pairsift.runs.folder import demand_finished
+    from pairsift.runs.folder import require_finished
 
-    demand_finished(Path(run))
+    require_finished(Path(run))
     from pairsift.cli.summary import recall_table
     from pairsift.runs.run import Run
 
@@ -234,9 +234,9 @@ def evaluate(run: str, source: str | None, split: str, folds: int, file: Path | 
 @QUIET
 def audit(run: str, source: str | None, worst: int, quiet: bool) -> None:
     """Judge a run's pairs again, and write its table and its report."""
-    from pairsift.runs.folder import demand_finished
+    from pairsift.runs.folder import require_finished
 
-    demand_finished(Path(run))
+    require_finished(Path(run))
     from pairsift.cli.summary import print_summary
     from pairsift.runs.run import Run
 
@@ -258,10 +258,10 @@ def audit(run: str, source: str | None, worst: int, quiet: bool) -> None:
 @click.option("-k", type=int, default=10, show_default=True, help="Number of images.")
 def search(run: str, query: str, source: str | None, k: int) -> None:
     """Find a run's images by a text."""
-    from pairsift.runs.folder import demand_finished
+    from pairsift.runs.folder import require_finished
 
     folder = Path(run)
-    demand_finished(folder)
+    require_finished(folder)
     from pairsift.runs.search import Search
 
     index = Search.open(folder, source)

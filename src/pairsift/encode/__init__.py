@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pairsift.encode.features import Features as Features
     from pairsift.encode.features import Items as Items
     from pairsift.encode.features import Table as Table
-    from pairsift.encode.languages import Finding as Finding
+    from pairsift.encode.languages import UnknownLanguages as UnknownLanguages
     from pairsift.encode.languages import unknown_language as unknown_language
     from pairsift.encode.ngrams import NgramEncoder as NgramEncoder
     from pairsift.encode.numbering import GivenIds as GivenIds
@@ -35,7 +35,7 @@ _MODULES = {
     "BadImage": "decode",
     "BytePairs": "bytepairs",
     "Features": "features",
-    "Finding": "languages",
+    "UnknownLanguages": "languages",
     "GivenIds": "numbering",
     "IdsEncoder": "numbering",
     "ImageEncoder": "encoder",

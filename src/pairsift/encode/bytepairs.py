@@ -13,7 +13,7 @@ from pairsift.encode.encoder import MAX_TOKENS, digest, readable
 from pairsift.encode.words import SPECIAL, START
 from pairsift.errors import InputError
 
-FEWEST = len(SPECIAL) + 256  # the special ids and every byte
+MIN_SIZE = len(SPECIAL) + 256  # the special ids and every byte
 
 
 class BytePairs:
@@ -51,8 +51,8 @@ class BytePairs:
         Raises:
             InputError: The size is too small for these ids.
         """
-        if size < FEWEST:
-            raise InputError(f"bpe_size is {size}: it must be at least {FEWEST}, for every byte and 4 special ids")
+        if size < MIN_SIZE:
+            raise InputError(f"bpe_size is {size}: it must be at least {MIN_SIZE}, for every byte and 4 special ids")
         tokenizer = Tokenizer(models.BPE())
         tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)

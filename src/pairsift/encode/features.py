@@ -49,7 +49,7 @@ class Table:
     offsets: Ints | None = None
 
     @staticmethod
-    def of(encoded: NDArray[np.generic] | list[NDArray[np.generic]]) -> Table:
+    def from_items(encoded: NDArray[np.generic] | list[NDArray[np.generic]]) -> Table:
         """Convert the output of a text encoder to a table: (n, d), or a list of n arrays (length, ...)."""
         if not isinstance(encoded, list):
             return Table(encoded)

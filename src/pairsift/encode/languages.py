@@ -18,7 +18,7 @@ from pairsift.encode.encoder import TextEncoder
 from pairsift.encode.wordvectors import WordLlamaEncoder
 
 MAX_CAPTIONS = 5_000  # maximum number of captions that are checked
-FEWEST = 50  # captions in Latin script; with fewer, no statement about their language is made
+MIN_LATIN = 50  # captions in Latin script; with fewer, no statement about their language is made
 PIECES = 1.2  # limit relative to English words; English captions have 0.8 to 1.0, German 1.3, Russian 1.5
 SIGNS = 0.3  # share of captions with a sign of another language; up to 0.2 in English, 0.6 and more in others
 NOTABLE = 0.05  # share of all captions; below it, nothing is reported
@@ -40,23 +40,23 @@ _NAMES = {"CJK": "Chinese characters", "HIRAGANA": "Japanese", "HALFWIDTH": "Jap
 
 
 @dataclass(frozen=True)
-class Finding:
+class UnknownLanguages:
     """The captions that a text encoder does not know, in numbers.
 
     Attributes:
-        judged: Number of checked captions that have letters.
+        checked: Number of checked captions that have letters.
         unknown: Number of these captions whose script or language the encoder does not know.
-        kinds: Number of unknown captions by script, most frequent first.
-        sentence: Message for the user.
+        scripts: Number of unknown captions by script, most frequent first.
+        message: Message for the user.
     """
 
-    judged: int
+    checked: int
     unknown: int
-    kinds: dict[str, int]
-    sentence: str
+    scripts: dict[str, int]
+    message: str
 
 
-def unknown_language(captions: Sequence[str], encoder: TextEncoder) -> Finding | None:
+def unknown_language(captions: Sequence[str], encoder: TextEncoder) -> UnknownLanguages | None:
     """Look for captions in scripts and languages that a text encoder does not know.
 
     A script is unknown if the encoder's tokenizer cuts its words into more pieces than English words of that length. In
@@ -86,7 +86,7 @@ def unknown_language(captions: Sequence[str], encoder: TextEncoder) -> Finding |
         [word for caption_words in by_script.values() for words in caption_words for word in words], encoder
     )
     latin = by_script.pop(LATIN, [])
-    kinds = Counter(
+    scripts = Counter(
         {
             name: len(caption_words)
             for name, caption_words in by_script.items()
@@ -94,18 +94,18 @@ def unknown_language(captions: Sequence[str], encoder: TextEncoder) -> Finding |
         }
     )
     signs = sum(_signs(latin, pieces))
-    if len(latin) >= FEWEST and signs >= SIGNS * len(latin):
-        kinds[FOREIGN] = signs
-    judged, unknown = len(latin) + sum(map(len, by_script.values())), kinds.total()
-    if not unknown or unknown < NOTABLE * judged:
+    if len(latin) >= MIN_LATIN and signs >= SIGNS * len(latin):
+        scripts[FOREIGN] = signs
+    checked, unknown = len(latin) + sum(map(len, by_script.values())), scripts.total()
+    if not unknown or unknown < NOTABLE * checked:
         return None
-    counts = dict(kinds.most_common())
-    return Finding(judged, unknown, counts, _sentence(judged, unknown, list(counts), encoder.name))
+    counts = dict(scripts.most_common())
+    return UnknownLanguages(checked, unknown, counts, _sentence(checked, unknown, list(counts), encoder.name))
 
 
-def _sentence(judged: int, unknown: int, kinds: list[str], name: str) -> str:
-    names = kinds if len(kinds) <= 8 else [*kinds[:7], f"{len(kinds) - 7} more"]
-    share = "all" if unknown == judged else f"at least {100 * unknown // judged}% of the"
+def _sentence(checked: int, unknown: int, scripts: list[str], name: str) -> str:
+    names = scripts if len(scripts) <= 8 else [*scripts[:7], f"{len(scripts) - 7} more"]
+    share = "all" if unknown == checked else f"at least {100 * unknown // checked}% of the"
     return f"{share} captions are in scripts or languages that {name} does not know ({', '.join(names)}): {ADVICE}"
 
 

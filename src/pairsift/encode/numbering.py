@@ -62,7 +62,7 @@ class GivenIds:
     name: ClassVar[str] = "ids"
 
     @classmethod
-    def of(cls, captions: Iterable[str], vocabulary: Vocabulary | None = None) -> GivenIds:
+    def from_captions(cls, captions: Iterable[str], vocabulary: Vocabulary | None = None) -> GivenIds:
         """Fit the size to the captions and to the vocabulary of their ids, which also defines start and end.
 
         Raises:

@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from pairsift.pairs.changes import Changes as Changes
     from pairsift.pairs.changes import merge as merge
     from pairsift.pairs.changes import unchanged as unchanged
-    from pairsift.pairs.kept import read_kept as read_kept
-    from pairsift.pairs.kept import write_kept as write_kept
     from pairsift.pairs.noise import plant_noise as plant_noise
     from pairsift.pairs.noise import read_index as read_index
     from pairsift.pairs.noise import write_index as write_index
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
     from pairsift.pairs.readers import READERS as READERS
     from pairsift.pairs.readers import load as load
     from pairsift.pairs.scenes import write_scenes as write_scenes
+    from pairsift.pairs.stored import read_stored_pairs as read_stored_pairs
+    from pairsift.pairs.stored import write_stored_pairs as write_stored_pairs
 
 _MODULES = {
     "Changes": "changes",
@@ -36,10 +36,10 @@ _MODULES = {
     "merge": "changes",
     "open_rows": "precomputed",
     "read_index": "noise",
-    "read_kept": "kept",
+    "read_stored_pairs": "stored",
     "unchanged": "changes",
     "write_index": "noise",
-    "write_kept": "kept",
+    "write_stored_pairs": "stored",
     "write_scenes": "scenes",
 }
 __all__ = list(_MODULES)

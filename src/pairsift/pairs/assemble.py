@@ -12,7 +12,7 @@ from pairsift.errors import InputError
 from pairsift.pairs.encoding import printable
 from pairsift.pairs.pairs import SKIPPED, UNUSED, Pairs, Skip
 from pairsift.pairs.records import Listing, Record, one_line
-from pairsift.pairs.splits import FEWEST_IMAGES, SPLIT_WORDS, Draw, split_images
+from pairsift.pairs.splits import MIN_IMAGES, SPLIT_WORDS, Draw, split_images
 
 
 class Images:
@@ -117,7 +117,7 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw) -> Pairs:
         columns={
             printable(name): [printable(record.extra.get(name, "")) for record in listing.records] for name in names
         },
-        taken=one_line(printable(description), 1000),
+        description=one_line(printable(description), 1000),
         skipped=tuple(skipped),
         features=features,
     )
@@ -125,9 +125,9 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw) -> Pairs:
 
 def _refuse_too_few(source: str, usable: int, skipped: list[Skip]) -> None:
     """Raise InputError if too few images can be used."""
-    if usable >= FEWEST_IMAGES:
+    if usable >= MIN_IMAGES:
         return
-    line = f"{source}: {usable} images can be used and at least {FEWEST_IMAGES} are needed"
+    line = f"{source}: {usable} images can be used and at least {MIN_IMAGES} are needed"
     if skipped:
         skip = skipped[0]
         line += f"; {len(skipped)} pairs were skipped, the first: {skip.where}: {skip.reason}"

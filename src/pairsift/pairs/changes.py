@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from pairsift.arrays import Ints
 from pairsift.errors import InputError
-from pairsift.pairs.kept import Kept, feature_shape, folder_of
 from pairsift.pairs.match_rows import match_rows
 from pairsift.pairs.pairs import ADDED, SKIPPED, UNUSED, Noise, Pairs, Skip
+from pairsift.pairs.stored import StoredPairs, feature_shape, folder_of
 
 GONE = "is gone from the source"
 
@@ -38,17 +38,17 @@ class Changes:
         )
 
 
-def unchanged(kept: Kept, source: Pairs, noise: Noise | None) -> Pairs:
+def unchanged(stored: StoredPairs, source: Pairs, noise: Noise | None) -> Pairs:
     """Return the pairs of an unchanged source, with the training record of the run and its planted noise.
 
     The noise is the one that was stored with the run. It is not drawn again.
     """
     if noise is not None:
-        source = replace(source, image_of=kept.planted, true_image_of=source.image_of, noise=noise)
-    return replace(source, seen=kept.trained)
+        source = replace(source, image_of=stored.planted, true_image_of=source.image_of, noise=noise)
+    return replace(source, seen_in_training=stored.trained)
 
 
-def merge(kept: Kept, source: Pairs, noise: Noise | None) -> tuple[Pairs, Changes]:
+def merge(stored: StoredPairs, source: Pairs, noise: Noise | None) -> tuple[Pairs, Changes]:
     """Merge a changed source into the ids, splits and image rows of the run.
 
     A pair that is still in the source keeps its id, its split and its planted noise, even if its row has moved. If its
@@ -56,7 +56,7 @@ def merge(kept: Kept, source: Pairs, noise: Noise | None) -> tuple[Pairs, Change
     get the ids after the last id of the run, and the split `added`.
 
     Args:
-        kept: The pairs of the run, as they were stored.
+        stored: The pairs of the run, as they were stored.
         source: The source as it is read now, without noise.
         noise: The noise that was planted in the run, or None.
 
@@ -66,31 +66,31 @@ def merge(kept: Kept, source: Pairs, noise: Noise | None) -> tuple[Pairs, Change
     Raises:
         InputError: No image of the run is left, or its features have another shape.
     """
-    if feature_shape(source) != kept.shape:
+    if feature_shape(source) != stored.shape:
         raise InputError(
             f"{source.source} has changed since the run was made: its rows of features are "
-            f"{feature_shape(source) or 'images'} and were {kept.shape or 'images'}; "
+            f"{feature_shape(source) or 'images'} and were {stored.shape or 'images'}; "
             "give the run's own data with --source, or fit again"
         )
-    matching = match_rows(kept, source)
+    matching = match_rows(stored, source)
     if not (matching.rows >= 0).any():
         raise InputError(
             f"{source.source}: names none of the images that this run was made of, such as "
-            f"{next(iter(kept.names), '')!r}; give the run's own data with --source"
+            f"{next(iter(stored.names), '')!r}; give the run's own data with --source"
         )
-    size = len(kept.captions)
+    size = len(stored.captions)
     added = np.setdiff1d(np.arange(len(source)), matching.rows)
     row_of = np.concatenate([matching.rows, added])  # source row of every id; -1 for a pair that is gone
     present = row_of >= 0
     truth = np.full(len(row_of), -1, np.int64)
-    truth[:size] = kept.image_of
+    truth[:size] = stored.image_of
     owner = source.image_of[row_of[present]]
     truth[present] = np.where(owner >= 0, matching.images[owner], -1)
-    captions = [source.captions[row] if row >= 0 else kept.captions[pair] for pair, row in enumerate(row_of.tolist())]
+    captions = [source.captions[row] if row >= 0 else stored.captions[pair] for pair, row in enumerate(row_of.tolist())]
     edited = np.zeros(len(row_of), np.bool_)
-    edited[:size] = [captions[pair] != kept.captions[pair] for pair in range(size)]
-    split = _split_of_ids(kept, source, row_of)
-    count = max([len(kept.names) - 1, *matching.images.tolist()]) + 1
+    edited[:size] = [captions[pair] != stored.captions[pair] for pair in range(size)]
+    split = _split_of_ids(stored, source, row_of)
+    count = max([len(stored.names) - 1, *matching.images.tolist()]) + 1
     pairs = replace(
         source,
         captions=captions,
@@ -100,48 +100,48 @@ def merge(kept: Kept, source: Pairs, noise: Noise | None) -> tuple[Pairs, Change
             name: [values[row] if row >= 0 else "" for row in row_of.tolist()]
             for name, values in source.columns.items()
         },
-        skipped=_skipped(kept, source, row_of),
-        seen=np.concatenate([kept.trained, np.zeros(len(added), np.bool_)]) & ~edited,
+        skipped=_skipped(stored, source, row_of),
+        seen_in_training=np.concatenate([stored.trained, np.zeros(len(added), np.bool_)]) & ~edited,
     )
-    pairs = _with_images(pairs, kept, source, matching.images, count)
-    gone = int((~present[:size] & (kept.split != SKIPPED)).sum())
+    pairs = _with_images(pairs, stored, source, matching.images, count)
+    gone = int((~present[:size] & (stored.split != SKIPPED)).sum())
     changes = Changes(int(edited.sum()), int((split == ADDED).sum()), gone)
-    return _with_noise(pairs, kept, noise), changes
+    return _with_noise(pairs, stored, noise), changes
 
 
-def _split_of_ids(kept: Kept, source: Pairs, row_of: Ints) -> NDArray[np.str_]:
+def _split_of_ids(stored: StoredPairs, source: Pairs, row_of: Ints) -> NDArray[np.str_]:
     """Return the split of each id.
 
     A pair keeps the split of the run, unless it is gone, new, no longer usable, or usable only now.
     """
     split = np.full(len(row_of), ADDED, "<U7")
-    split[: len(kept.split)] = np.where(kept.split == SKIPPED, ADDED, kept.split)
+    split[: len(stored.split)] = np.where(stored.split == SKIPPED, ADDED, stored.split)
     source_split = source.split[row_of]  # arbitrary for pairs that are gone, which are skipped
     split[(split == ADDED) & (source_split == UNUSED)] = UNUSED
     split[(row_of < 0) | (source_split == SKIPPED)] = SKIPPED
     return split
 
 
-def _skipped(kept: Kept, source: Pairs, row_of: Ints) -> tuple[Skip, ...]:
+def _skipped(stored: StoredPairs, source: Pairs, row_of: Ints) -> tuple[Skip, ...]:
     """Return what is skipped: the skips of the source's reader, with the run's ids, and the pairs that are gone."""
     id_of = {row: pair for pair, row in enumerate(row_of.tolist()) if row >= 0}
     skips = [replace(skip, pair=id_of.get(skip.pair, -1)) for skip in source.skipped]
-    lost = np.flatnonzero((row_of[: len(kept.split)] < 0) & (kept.split != SKIPPED))
+    lost = np.flatnonzero((row_of[: len(stored.split)] < 0) & (stored.split != SKIPPED))
     return (*skips, *(Skip(f"pair {pair}", GONE, pair) for pair in lost.tolist()))
 
 
-def _with_images(pairs: Pairs, kept: Kept, source: Pairs, rows: Ints, count: int) -> Pairs:
+def _with_images(pairs: Pairs, stored: StoredPairs, source: Pairs, rows: Ints, count: int) -> Pairs:
     """Return the pairs with the run's images in their old rows and the new images after them.
 
     Args:
         pairs: The pairs, whose images are still those of the source.
-        kept: The pairs of the run, as they were stored.
+        stored: The pairs of the run, as they were stored.
         source: The source.
         rows: Row in the result of each image of the source, (source.n_images,).
         count: Number of images in the result.
     """
     base = folder_of(source.source)
-    names, paths = [*kept.names, *[""] * (count - len(kept.names))], [base / file for file in kept.files]
+    names, paths = [*stored.names, *[""] * (count - len(stored.names))], [base / file for file in stored.files]
     paths += [base] * (count - len(paths))
     for row, name, path in zip(rows.tolist(), source.names, source.paths, strict=True):
         names[row], paths[row] = name, path
@@ -153,7 +153,7 @@ def _with_images(pairs: Pairs, kept: Kept, source: Pairs, rows: Ints, count: int
     return replace(pairs, names=names, paths=paths, features=features)
 
 
-def _with_noise(pairs: Pairs, kept: Kept, noise: Noise | None) -> Pairs:
+def _with_noise(pairs: Pairs, stored: StoredPairs, noise: Noise | None) -> Pairs:
     """Return the pairs with the planted noise of the pairs that are still in the source.
 
     A pair is skipped if its planted image is gone.
@@ -161,9 +161,9 @@ def _with_noise(pairs: Pairs, kept: Kept, noise: Noise | None) -> Pairs:
     if noise is None:
         return pairs
     planted = pairs.image_of.copy()
-    size = len(kept.planted)
+    size = len(stored.planted)
     alive = pairs.split[:size] != SKIPPED
-    planted[:size][alive] = kept.planted[alive]
+    planted[:size][alive] = stored.planted[alive]
     split = pairs.split.copy()
     while (lost := (split != SKIPPED) & ~np.isin(planted, pairs.image_of[split != SKIPPED])).any():
         split[lost] = SKIPPED  # an image stays only while a usable pair has it in the source

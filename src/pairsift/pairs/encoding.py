@@ -17,7 +17,7 @@ MARKS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 PROBE_BYTES = 4096  # bytes that are checked for UTF-16 without a byte order mark
-FEWEST_FOREIGN = 3  # lines that are neither UTF-8 nor Western text
+MIN_FOREIGN_LINES = 3  # lines that are neither UTF-8 nor Western text
 FOREIGN_SHARE = 0.2  # of the lines that are not UTF-8; from this share on, the file has yet another encoding
 UNREADABLE = "holds characters whose encoding cannot be told (neither UTF-8 nor cp1252); save the file as UTF-8"
 CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -120,7 +120,7 @@ def _by_line(raw: bytes) -> Text:
             foreign += text is None
             if text is not None:
                 western[number] = text
-    if foreign >= FEWEST_FOREIGN and foreign >= FOREIGN_SHARE * (foreign + len(western)):
+    if foreign >= MIN_FOREIGN_LINES and foreign >= FOREIGN_SHARE * (foreign + len(western)):
         western = {}
     for number, text in western.items():
         lines[number] = text
@@ -139,7 +139,7 @@ def _western(line: bytes) -> str | None:
 def how_read(texts: Iterable[Text]) -> str:
     """Describe what is unusual in the decoding of these files; return an empty string for plain UTF-8.
 
-    The description becomes a part of `Pairs.taken`.
+    The description becomes a part of `Pairs.description`.
     """
     files = list(texts)
     wide = [text.encoding[:6].upper() for text in files if text.encoding != "utf-8"]

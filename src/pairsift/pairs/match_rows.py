@@ -11,8 +11,8 @@ from pathlib import PurePath
 import numpy as np
 
 from pairsift.arrays import Bools, Ints
-from pairsift.pairs.kept import Kept
 from pairsift.pairs.pairs import Pairs
+from pairsift.pairs.stored import StoredPairs
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Matching:
     images: Ints
 
 
-def match_rows(kept: Kept, source: Pairs) -> Matching:
+def match_rows(stored: StoredPairs, source: Pairs) -> Matching:
     """Match the pairs of a run to the rows of a source, where rows may have moved, changed, appeared or disappeared.
 
     Four rules apply in this order: a row with the same position, image and caption; a row with the same image and
@@ -38,20 +38,20 @@ def match_rows(kept: Kept, source: Pairs) -> Matching:
     unique.
 
     Args:
-        kept: The pairs of the run, as they were stored.
+        stored: The pairs of the run, as they were stored.
         source: The source as it is read now.
     """
-    run_keys, source_keys = _image_keys(kept, source)
+    run_keys, source_keys = _image_keys(stored, source)
     row_of = {key: row for row, key in enumerate(run_keys)}
     next_rows = count(len(run_keys))
     images = np.array(
         [row_of[key] if key in row_of else row_of.setdefault(key, next(next_rows)) for key in source_keys], np.int64
     )
-    run_images = kept.image_of.tolist()
+    run_images = stored.image_of.tolist()
     source_images = [int(images[row]) if row >= 0 else -1 for row in source.image_of.tolist()]
     rows = np.full(len(run_images), -1, np.int64)
     free = np.ones(len(source_images), np.bool_)
-    exact = list(zip(run_images, kept.captions, strict=True)), list(zip(source_images, source.captions, strict=True))
+    exact = list(zip(run_images, stored.captions, strict=True)), list(zip(source_images, source.captions, strict=True))
     for run_side, source_side in (exact, (run_images, source_images)):
         _in_place(run_side, source_side, rows, free)
         _elsewhere(run_side, source_side, rows, free)
@@ -76,15 +76,15 @@ def _elsewhere(run_keys: Sequence[Hashable], source_keys: Sequence[Hashable], ro
             free[rows[pair]] = False
 
 
-def _image_keys(kept: Kept, source: Pairs) -> tuple[list[Hashable], list[Hashable]]:
+def _image_keys(stored: StoredPairs, source: Pairs) -> tuple[list[Hashable], list[Hashable]]:
     """Return the keys that identify the images of the run, and those of the images of the source."""
     if source.features is not None:
-        return _zipped(kept.names, kept.feature_rows), _zipped(source.names, source.features.rows)
-    if not set(kept.names) & set(source.names):
-        ends = [[PurePath(name).name for name in names] for names in (kept.names, source.names)]
+        return _zipped(stored.names, stored.feature_rows), _zipped(source.names, source.features.rows)
+    if not set(stored.names) & set(source.names):
+        ends = [[PurePath(name).name for name in names] for names in (stored.names, source.names)]
         if all(len(set(names)) == len(names) for names in ends):
             return list(ends[0]), list(ends[1])
-    return list(kept.names), list(source.names)
+    return list(stored.names), list(source.names)
 
 
 def _zipped(names: Iterable[str], rows: Ints) -> list[Hashable]:

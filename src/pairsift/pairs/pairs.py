@@ -70,13 +70,13 @@ class Pairs:
         image_of: Row of the image that each caption is paired with, (n_pairs,); -1 if the record has no image.
         split: `train`, `dev`, `test`, `added`, `unused` or `skipped` for each pair, (n_pairs,).
         columns: Other columns of the source, each (n_pairs,).
-        taken: One line that says what was read as image, caption and split.
+        description: One line that says what was read as image, caption and split.
         skipped: Pairs and images that were left out, with the reasons.
         true_image_of: `image_of` before noise was planted, or None if the truth is unknown.
         noise: Record of the planted noise, or None.
         features: Precomputed features of the images, or None if the images are files.
-        seen: Whether a finished run was trained on each pair with exactly this caption, (n_pairs,). None means that
-            `split` alone decides.
+        seen_in_training: Whether a finished run was trained on each pair with exactly this caption, (n_pairs,).
+            None means that `split` alone decides.
     """
 
     source: str
@@ -86,12 +86,12 @@ class Pairs:
     image_of: Ints
     split: NDArray[np.str_]
     columns: dict[str, list[str]] = field(default_factory=dict)
-    taken: str = ""
+    description: str = ""
     skipped: tuple[Skip, ...] = ()
     true_image_of: Ints | None = None
     noise: Noise | None = None
     features: Precomputed | None = None
-    seen: NDArray[np.bool_] | None = None
+    seen_in_training: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.captions)
@@ -121,7 +121,7 @@ class Pairs:
     def trained(self) -> NDArray[np.bool_]:
         """A mask of the pairs that a network trained on the training split has seen as they are now, (n_pairs,)."""
         in_train = np.equal(self.split, "train")
-        return in_train if self.seen is None else in_train & self.seen
+        return in_train if self.seen_in_training is None else in_train & self.seen_in_training
 
     def mismatched(self) -> NDArray[np.bool_]:
         """Return whether each pair was moved to another image, (n_pairs,).

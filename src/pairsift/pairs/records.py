@@ -45,9 +45,9 @@ class Listing:
 
     Attributes:
         records: The records.
-        image: Place of the images in the source, for `Pairs.taken`.
-        caption: Place of the captions in the source, for `Pairs.taken`.
-        split: Place of the splits in the source, for `Pairs.taken`; empty if the source has no splits.
+        image: Place of the images in the source, for `Pairs.description`.
+        caption: Place of the captions in the source, for `Pairs.description`.
+        split: Place of the splits in the source, for `Pairs.description`; empty if the source has no splits.
         features: Features that replace the images, or None if the images are files.
         reading: Unusual facts about the decoding of the source's text; empty for plain UTF-8.
     """
@@ -134,7 +134,7 @@ def as_text(value: object) -> str:
         return str(value)
 
 
-def others(cells: Mapping[str, object], *used: str) -> dict[str, str]:
+def other_columns(cells: Mapping[str, object], *used: str) -> dict[str, str]:
     """Return the cells that are neither used nor nested, as text."""
     return {
         str(name): as_text(value)

@@ -23,7 +23,7 @@ SPLIT_WORDS = {
     "unused": UNUSED,
     "": UNUSED,
 }
-FEWEST_IMAGES = 3  # one for each split
+MIN_IMAGES = 3  # one for each split
 
 
 @dataclass(frozen=True)

@@ -31,24 +31,24 @@ class Bank:
         vectors: Global vectors, (n, d).
         lengths: Number of tokens of each item before encoding, (n,).
         parts: Places of the items of each part; every item is in exactly one part.
-        kept: Codes of each part; empty where they are encoded for every request.
+        codes: Codes of each part; empty where they are encoded for every request.
         encode: Function from places to the codes of the items in these places; None where all codes are kept.
     """
 
     vectors: Tensor
     lengths: Ints
     parts: Sequence[Ints]
-    kept: Sequence[Codes]
+    codes: Sequence[Codes]
     encode: Callable[[Ints], Codes] | None = None
 
     @staticmethod
-    def of(codes: Codes) -> Bank:
+    def from_codes(codes: Codes) -> Bank:
         """Make a bank of existing codes."""
         length = 1 if codes.tokens is None else codes.tokens.shape[1]
         return Bank(codes.vectors, np.full(len(codes), length), [np.arange(len(codes))], [codes])
 
     @staticmethod
-    def encoded(matcher: Matcher, table: Table, rows: Ints, texts: bool, keep: int) -> Bank:
+    def encode_table(matcher: Matcher, table: Table, rows: Ints, texts: bool, keep: int) -> Bank:
         """Encode rows of a table in evaluation mode, on the device of the matcher.
 
         Args:
@@ -83,7 +83,7 @@ class Bank:
             vectors[torch.from_numpy(part).to(device)] = codes.vectors.to(vectors.dtype)
             fits = fits and _size(codes) * sum(padded) <= keep * tokens  # estimated from each part, the first included
             kept = [*kept, codes] if fits else []
-        return Bank.of(Codes(vectors)) if matcher.factorises else Bank(vectors, lengths, parts, kept, encode)
+        return Bank.from_codes(Codes(vectors)) if matcher.factorises else Bank(vectors, lengths, parts, kept, encode)
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -91,18 +91,18 @@ class Bank:
     def walk(self) -> Iterator[tuple[Ints, Codes]]:
         """Yield the places and the codes of each part."""
         for number, part in enumerate(self.parts):
-            yield part, self.kept[number] if self.kept else self._encode(part)
+            yield part, self.codes[number] if self.codes else self._encode(part)
 
-    def at(self, places: Ints) -> Codes:
+    def select(self, places: Ints) -> Codes:
         """Return the codes of the items in these places, in this order, padded to the longest item.
 
         All these codes are in memory together, so use it for small numbers of items.
         """
-        if not self.kept:
+        if not self.codes:
             return self._encode(places)
-        number, within = self._where[:, places]
+        number, within = self._positions[:, places]
         groups = [np.flatnonzero(number == part) for part in np.unique(number)]
-        picked = [self.kept[number[group[0]]].rows(self._index(within[group])) for group in groups]
+        picked = [self.codes[number[group[0]]].rows(self._index(within[group])) for group in groups]
         return Codes.join(picked).rows(self._index(np.concatenate(groups).argsort()))
 
     def _encode(self, places: Ints) -> Codes:
@@ -113,7 +113,7 @@ class Bank:
         return torch.from_numpy(places).to(self.vectors.device)
 
     @cached_property
-    def _where(self) -> Ints:
+    def _positions(self) -> Ints:
         """The part of each item and its place in the part, (2, n)."""
         where = np.empty((2, len(self)), np.int64)
         for number, part in enumerate(self.parts):

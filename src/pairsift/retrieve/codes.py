@@ -40,14 +40,14 @@ class Gallery:
     texts: Sequence[Bank]
 
     @staticmethod
-    def of(matchers: Sequence[Matcher], features: Features, image_rows: Ints, ids: Ints) -> Gallery:
+    def encode(matchers: Sequence[Matcher], features: Features, image_rows: Ints, ids: Ints) -> Gallery:
         """Encode these image rows and the captions of these pairs.
 
         The tokens of images are not kept, because the blocks read each image only once.
         """
         keep = KEPT_BYTES // len(matchers)
-        images = [Bank.encoded(matcher, features.images, image_rows, False, 0) for matcher in matchers]
-        texts = [Bank.encoded(matcher, features.texts, ids, True, keep) for matcher in matchers]
+        images = [Bank.encode_table(matcher, features.images, image_rows, False, 0) for matcher in matchers]
+        texts = [Bank.encode_table(matcher, features.texts, ids, True, keep) for matcher in matchers]
         return Gallery(matchers, images, texts)
 
     @property
@@ -60,7 +60,7 @@ class Gallery:
 
         It keeps the codes of these captions, so use it for small numbers of captions.
         """
-        return Gallery(self.matchers, self.images, [Bank.of(texts.at(places)) for texts in self.texts])
+        return Gallery(self.matchers, self.images, [Bank.from_codes(texts.select(places)) for texts in self.texts])
 
     def scale(self) -> float:
         """Return the mean inverse temperature of the networks."""
@@ -70,7 +70,7 @@ class Gallery:
         """Return the similarity of these images with all captions per network, (n_networks, len(rows), n_texts)."""
         similarities = np.empty((len(self.matchers), len(rows), len(self.texts[0])), np.float32)
         for view, matcher, images, texts in zip(similarities, self.matchers, self.images, self.texts, strict=True):
-            image_codes = images.at(rows)
+            image_codes = images.select(rows)
             for places, codes in texts.walk():
                 with evaluating(matcher):
                     view[:, places] = matcher.similarity(image_codes, codes).float().cpu().numpy()
@@ -104,7 +104,7 @@ class Gallery:
             for part in sized(longest):
                 if len(batch := order[part]):
                     with evaluating(matcher):
-                        similarity = matcher.pair_similarity(images.at(rows[batch]), texts.at(places[batch]))
+                        similarity = matcher.pair_similarity(images.select(rows[batch]), texts.select(places[batch]))
                     view[batch] = similarity.float().cpu().numpy()
         return np.asarray(similarities.mean(0), np.float32)
 
@@ -146,7 +146,7 @@ def evaluate(
     owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
     recalls = []
     for images, captions in folded(owner, len(rows), folds):
-        gallery = Gallery.of(matchers, features, rows[images], ids[captions])
+        gallery = Gallery.encode(matchers, features, rows[images], ids[captions])
         chunk = 256 if gallery.factorises else 128  # images per block; their tokens are in memory together
         views = ranks_by_view(gallery.ensemble_and_views, owner[captions] - images[0], len(images), chunk)
         recalls.append([recall(view) for view in views])

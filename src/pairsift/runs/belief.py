@@ -24,7 +24,7 @@ from pairsift.methods.plain import TrainEpochs
 from pairsift.pairs.pairs import UNUSED, Pairs
 from pairsift.runs.folder import TRUST
 from pairsift.runs.prepare import Prepared
-from pairsift.runs.vectors import beside, evidence_vectors, rows_of
+from pairsift.runs.vectors import evidence_vectors, join_vectors, rows_of
 from pairsift.steps import Prior
 from pairsift.train.batches import Likeness
 from pairsift.train.checkpoint import read_tensors, write_tensors
@@ -32,7 +32,7 @@ from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
 from pairsift.trust.contrast import Codes, Evidence, contrast
 from pairsift.trust.crossfit import CrossFit, make_folds, near_duplicates
-from pairsift.trust.heldout import Belief, Judged, Networks, believe
+from pairsift.trust.heldout import Belief, JudgedPairs, Networks, believe
 from pairsift.trust.linear import principal
 
 # Smallest number of training pairs for which networks give evidence; they were less accurate than linear evidence at
@@ -63,18 +63,18 @@ class Believer:
         self.group = near_duplicates(images)
         self.rows = rows
         captions = rows_of(self.vectors.captions, self.ids)
-        self.judged = Judged(
+        self.judged = JudgedPairs(
             principal(images)[image_rows],
-            principal(beside(captions, self.vectors.ngrams)),
+            principal(join_vectors(captions, self.vectors.ngrams)),
             [self.pairs.captions[pair] for pair in self.ids],
             self.pairs.image_of[self.ids],
             self.group[image_rows],
             np.asarray(self.pairs.split[self.ids] == "train"),
         )
 
-    def train(self, options: TrainOptions) -> Belief:
+    def judge(self, options: TrainOptions) -> Belief:
         """Judge all pairs and save the folds; for many pairs, networks that are trained on folds give evidence too."""
-        if int(self.judged.seen.sum()) < NETWORKS_FROM:
+        if int(self.judged.in_train.sum()) < NETWORKS_FROM:
             return self._believe(None, None)
 
         def networks(fit: CrossFit, trust: Reals) -> Evidence:
@@ -85,7 +85,7 @@ class Believer:
 
         return self._believe(make_folds(self.judged.group_of, FOLDS, self.seed), networks)
 
-    def again(self) -> Belief:
+    def judge_again(self) -> Belief:
         """Judge the pairs of a finished run again, changed and new pairs too, by its saved folds and networks."""
         if self._weights(0).exists():
             return self._believe(self._saved_folds(), self._evidence)
@@ -149,14 +149,14 @@ class Believer:
             return
         if self.progress:
             print(f"held-out evidence: network {number + 1} of {FOLDS}", file=sys.stderr, flush=True)
-        rows = np.flatnonzero((fold != number) & self.judged.seen).astype(np.int64)
+        rows = np.flatnonzero((fold != number) & self.judged.in_train).astype(np.int64)
         probability = np.ones(len(self.pairs), np.float32)
         probability[self.ids[rows]] = trust[rows]
         folder = self.folder / "folds" / str(number)
         with writing(folder):
             (folder / "model").mkdir(parents=True, exist_ok=True)
         job = Job(
-            self._without(self.ids[self.judged.seen & (fold == number)]),
+            self._without(self.ids[self.judged.in_train & (fold == number)]),
             Features(self.vectors.images, self.vectors.captions),
             self._matcher,
             Crossfit(epochs=TrainEpochs(warmup=0, train=None), networks=1),

@@ -10,11 +10,11 @@ import numpy as np
 from pairsift.encode import unknown_language
 from pairsift.pairs import Pairs
 from pairsift.runs.prepare import Prepared
-from pairsift.trust.heldout import FEWEST, TELLING, Belief
+from pairsift.trust.heldout import MIN_AUROC, MIN_PAIRS, Belief
 
 WEAK = 0.85  # expected AUROC below which evidence is called weak
 WIDE = 0.2  # width of the rate's interval above which evidence is called weak
-LEAKED = 0.05  # share of dev and test images with a near-duplicate in train above which a warning is given
+MAX_DUPLICATES = 0.05  # share of dev and test images with a near-duplicate in train above which a warning is given
 CHANCE = 3.0  # multiple of the recall of chance below which recall is called near chance
 
 
@@ -34,12 +34,12 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
     """
     pairs, sentences = prepared.pairs, []
     n_judged = len(belief.probability)
-    if n_judged < FEWEST:
+    if n_judged < MIN_PAIRS:
         sentences.append(
             f"{n_judged} pairs are too few for verdicts: the pairs are only ranked, the most doubtful first, and none "
-            f"is flagged. Verdicts need at least {FEWEST} pairs."
+            f"is flagged. Verdicts need at least {MIN_PAIRS} pairs."
         )
-    elif belief.auroc < TELLING:
+    elif belief.auroc < MIN_AUROC:
         sentences.append(
             "The evidence is too weak for verdicts: a mismatched pair is expected to rank below a matching one in only "
             f"{belief.auroc:.0%} of cases. The pairs are only ranked, the most doubtful first, and none is flagged."
@@ -57,18 +57,18 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
             "ranking, and do not remove pairs by the flag alone."
         )
     if (language := unknown_language(pairs.captions, prepared.texts)) is not None:
-        sentences.append(language.sentence)
+        sentences.append(language.message)
     if (chance := _near_chance(pairs, metrics)) is not None:
         sentences.append(chance)
-    if belief.leaked > LEAKED:
+    if belief.duplicates_of_train > MAX_DUPLICATES:
         sentences.append(
-            f"{belief.leaked:.0%} of the dev and test images have a near-duplicate in train: recall is higher than on "
-            "new images."
+            f"{belief.duplicates_of_train:.0%} of the dev and test images have a near-duplicate in train: recall "
+            "is higher than on new images."
         )
-    if belief.others is not None and "drawn by image" in pairs.taken and pairs.noise is None:
+    if belief.rate_outside_train is not None and "drawn by image" in pairs.description and pairs.noise is None:
         sentences.append(
-            f"{belief.rate:.0%} of the training pairs and {belief.others:.0%} of the other pairs are estimated to be "
-            "mismatched, although the splits were drawn at random: do not trust either estimate alone."
+            f"{belief.rate:.0%} of the training pairs and {belief.rate_outside_train:.0%} of the other pairs are "
+            "estimated to be mismatched, although the splits were drawn at random: do not trust either estimate alone."
         )
     return sentences
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from pairsift.encode import NgramEncoder
 from pairsift.runs.prepare import Prepared
-from pairsift.runs.vectors import beside, rows_of
+from pairsift.runs.vectors import join_vectors, rows_of
 from pairsift.trust.crossfit import CrossFit, Vectors, make_folds, near_duplicates
 from pairsift.trust.linear import linear_evidence, principal
 from pairsift.trust.rate import decoy_quantile
@@ -40,7 +40,7 @@ def ngrams_help(prepared: Prepared, seed: int) -> bool:
     words = rows_of(prepared.features.texts, ids)
     ngrams = np.asarray(NgramEncoder.build(texts).encode(texts), np.float32)
     vectors = principal(images)[image_rows]
-    plain, joined = (_separation(fit, vectors, captions, seed) for captions in (words, beside(words, ngrams)))
+    plain, joined = (_separation(fit, vectors, captions, seed) for captions in (words, join_vectors(words, ngrams)))
     return joined - plain >= GAIN
 
 

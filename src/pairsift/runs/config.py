@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from pairsift.match.base import Matcher
 from pairsift.methods import METHOD, METHODS
 from pairsift.methods.base import Epochs, Method
 from pairsift.methods.presets import Preset
-from pairsift.options import OptionError, Options
+from pairsift.options import OptionError, Options, groups
 from pairsift.pairs.options import DataOptions
 from pairsift.train.options import TrainOptions
 
@@ -83,6 +83,20 @@ class Config:
             tree |= group.model_dump()
         parts = (self.method.name, self.method), (self.matcher.name, self.matcher_options), (self.loss.name, self.loss)
         return tree | {name: options.model_dump() for name, options in parts}
+
+    def require_storable(self) -> None:
+        """Check that `text` can name the type of every part.
+
+        Raises:
+            InputError: A part has another type than its field, so that the run could not be resumed or opened.
+        """
+        for name, options in ((self.method.name, self.method), (self.matcher.name, self.matcher_options)):
+            for path, given, declared in replaced_types(options, name):
+                raise InputError(
+                    f"{path} is of the type {given.__name__}, and config.yaml holds options without types, so the run "
+                    f"could not be opened again: write a method with a field `{path.rpartition('.')[2]}: "
+                    f"{given.__name__}`, or take a {declared.__name__}"
+                )
 
     def text(self) -> str:
         """Return the options as YAML that `--config` reads."""
@@ -229,11 +243,11 @@ def unknown_option(name: str, choices: Choices) -> str:
     return f"there is no option {dashed(name)}: {hint}"
 
 
-def flattened(tree: Values, under: str = "") -> dict[str, Any]:
+def flattened(tree: Values, prefix: str = "") -> dict[str, Any]:
     """Return nested options under their names on the command line, such as `pc2.epochs.warmup`."""
     flat: dict[str, Any] = {}
     for name, value in tree.items():
-        flat |= flattened(value, f"{under}{name}.") if isinstance(value, Mapping) else {f"{under}{name}": value}
+        flat |= flattened(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return flat
 
 
@@ -252,6 +266,15 @@ def matcher_of(options: Options) -> type[Matcher]:
         if matcher.options is type(options):
             return matcher
     raise InputError(f"{type(options).__name__} are the options of no matcher: give the options of a matcher")
+
+
+def replaced_types(options: Options, path: str) -> Iterator[tuple[str, type[Options], type[Options]]]:
+    """Yield the path, the type and the declared type of every group whose type is a subclass of the declared one."""
+    for name, declared in groups(type(options)).items():
+        group = getattr(options, name)
+        if type(group) is not declared:
+            yield f"{path}.{name}", type(group), declared
+        yield from replaced_types(group, f"{path}.{name}")
 
 
 def absolute(path: str | Path) -> str:
@@ -293,7 +316,7 @@ def _filled(kind: type[Any], values: Options | Values, defaults: Values, *prefix
     try:
         return values.filled(defaults) if isinstance(values, Options) else kind(**put_over(defaults, values))
     except OptionError as error:
-        raise error.under(prefix) from None
+        raise error.with_parents(prefix) from None
 
 
 def put_over(defaults: Values, values: Values) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def check_source(source: Path, options: Mapping[str, str]) -> None:
         InputError: The source or a column does not exist.
     """
     source = source.expanduser()
-    demand_source(source)
+    require_source(source)
     if source.is_file() and "--config" not in options and options.get("--reader", "table") == "table":
         from pairsift.pairs.readers.tables import check_columns
         from pairsift.pairs.records import Columns
@@ -27,7 +27,7 @@ def check_source(source: Path, options: Mapping[str, str]) -> None:
         check_columns(source, Columns(options.get("--image-column"), options.get("--caption-column")))
 
 
-def demand_source(source: Path) -> None:
+def require_source(source: Path) -> None:
     """Raise an error if the source does not exist.
 
     Raises:

@@ -26,7 +26,7 @@ from pairsift.match.base import Matcher
 from pairsift.methods import METHOD
 from pairsift.methods.base import Method, Sorting
 from pairsift.options import Options
-from pairsift.pairs import write_kept
+from pairsift.pairs import write_stored_pairs
 from pairsift.pairs.options import DataOptions
 from pairsift.retrieve.codes import evaluate
 from pairsift.runs.belief import Believer
@@ -122,7 +122,7 @@ def fit_config(config: Config, resume: bool = False, overwrite: bool = False, pr
     after_encoding = time.monotonic()
     factory = matcher_factory(config, prepared)
     believer = Believer(prepared, folder, options.seed, config.cache, progress)
-    belief = believer.train(options)
+    belief = believer.judge(options)
     after_evidence = time.monotonic()
     evidence = believer.prior(belief), believer.likeness()
     parts = config.method, config.loss, options, folder, progress
@@ -165,7 +165,7 @@ def claim(folder: Path, config: Config, resume: bool, overwrite: bool) -> None:
     if resume:
         if not old.exists():
             raise InputError(f"{folder} holds no run to resume: leave --resume out")
-        _demand_same(folder, read_config(old), config)
+        _require_same(folder, read_config(old), config)
         if finished(folder):
             raise InputError(f"{folder} holds a finished run: there is nothing to resume")
     elif old.exists() and not overwrite:
@@ -177,7 +177,7 @@ def claim(folder: Path, config: Config, resume: bool, overwrite: bool) -> None:
         raise InputError(f"{folder} holds other files: give another --out")
 
 
-def _demand_same(folder: Path, previous: Config, config: Config) -> None:
+def _require_same(folder: Path, previous: Config, config: Config) -> None:
     """Raise an error if the run in the folder was started with other options.
 
     Raises:
@@ -229,7 +229,7 @@ def begin(folder: Path, config: Config, progress: bool) -> tuple[Config, Prepare
         if not resumed:
             shutil.rmtree(folder, ignore_errors=True)
         raise
-    write_kept(prepared.pairs, prepared.split, folder / SOURCE)
+    write_stored_pairs(prepared.pairs, prepared.split, folder / SOURCE)
     write_skipped(prepared.pairs, folder / SKIPPED)
     if prepared.vocabulary is not None:
         write_text(folder / VOCABULARY, prepared.vocabulary.to_json())
@@ -258,7 +258,12 @@ def facts_of(config: Config, prepared: Prepared) -> dict[str, Any]:
     packages += ["transformers"] if prepared.front is not None else []
     return {
         "pairs": dict(zip(names.tolist(), counts.tolist(), strict=True)),
-        "data": {"source": pairs.source, "hash": prepared.hash, "taken": pairs.taken, "skipped": len(pairs.skipped)},
+        "data": {
+            "source": pairs.source,
+            "hash": prepared.hash,
+            "description": pairs.description,
+            "skipped": len(pairs.skipped),
+        },
         "noise": None if pairs.noise is None else asdict(pairs.noise),
         "seed": config.train.seed,
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},

@@ -30,7 +30,7 @@ def finished(folder: Path) -> bool:
     return metrics.exists() and "imported" in json.loads(metrics.read_text(encoding="utf-8"))
 
 
-def demand_finished(folder: Path) -> None:
+def require_finished(folder: Path) -> None:
     """Raise an error if the folder holds no finished run.
 
     Raises:

@@ -34,16 +34,16 @@ from pairsift.encode.front import Front
 from pairsift.errors import InputError, writing
 from pairsift.files import replacing
 from pairsift.match import MATCHERS, Matcher
-from pairsift.pairs import Changes, Noise, Pairs, load, merge, plant_noise, read_index, read_kept, unchanged
+from pairsift.pairs import Changes, Noise, Pairs, load, merge, plant_noise, read_index, read_stored_pairs, unchanged
 from pairsift.pairs.options import DataOptions
 from pairsift.pairs.records import one_line
 from pairsift.pairs.subset import keep_captions
 from pairsift.runs.config import Config
-from pairsift.runs.early import demand_source
+from pairsift.runs.early import require_source
 from pairsift.runs.fitted_texts import run_ngrams
 from pairsift.runs.folder import FRONT, NGRAMS, SOURCE, VOCABULARY
 from pairsift.runs.vocabulary import check_numbering, run_numbering
-from pairsift.train.board import demand_board
+from pairsift.train.board import require_board
 from pairsift.train.loop import pick_device
 
 IMAGE_ENCODER = "efficientnet-lite0"
@@ -85,7 +85,8 @@ def check(config: Config) -> None:
         InputError: The combination is impossible.
     """
     data, matcher, method = config.data, config.matcher, config.method
-    demand_source(Path(config.source))
+    require_source(Path(config.source))
+    config.require_storable()
     if method.needs_truth and not (data.noise or data.noise_index):
         raise InputError(f"{method.name} needs to know the truth: give --noise or --noise-index, or another method")
     if data.noise and data.noise_index:
@@ -95,7 +96,7 @@ def check(config: Config) -> None:
     method.check(matcher)
     pick_device(config.train.device)
     if config.train.tensorboard:
-        demand_board()
+        require_board()
     if not sum(phase.epochs for phase in method.phases()) and not matcher.starts_trained:
         raise InputError(f"{method.name} has no epochs and {matcher.name} starts untrained: set at least one epoch")
 
@@ -158,7 +159,7 @@ def prepare(config: Config, folder: Path, progress: bool = True) -> Prepared:
         if len(pairs.ids(split)) < minimum:
             raise InputError(
                 f"{config.source} has {len(pairs.ids(split))} usable {split} pairs, but {minimum} are needed: "
-                f"{pairs.taken}; {len(pairs.skipped)} records were skipped"
+                f"{pairs.description}; {len(pairs.skipped)} records were skipped"
             )
     return replace(prepared, pairs=_with_noise(pairs, config.data))
 
@@ -179,7 +180,7 @@ def reopen(config: Config, folder: Path, facts: Mapping[str, Any], progress: boo
         raise InputError(
             f"there is nothing at {config.source}, the source of {folder}: give its new place with --source"
         )
-    read, record = read_source(config), read_kept(folder / SOURCE)
+    read, record = read_source(config), read_stored_pairs(folder / SOURCE)
     noise = None if facts["noise"] is None else Noise(**facts["noise"])
     if record is None:
         raise InputError(f"{folder / SOURCE} is missing: take it from a copy of the run, or fit again")
@@ -212,7 +213,7 @@ def _encoded(config: Config, folder: Path, pairs: Pairs, digest: str, opened: bo
     texts = front or text_encoder(name, tokens=tokens, vocabulary=vocabulary, ngrams=ngrams)
     language = None if opened else unknown_language(pairs.captions, texts)
     if language is not None:
-        log.warning("%s: %s", config.source, language.sentence)
+        log.warning("%s: %s", config.source, language.message)
     features, failures = _features(config, pairs, texts, progress)
     usable = pairs.skip_images(failures)
     return Prepared(usable, features, texts, vocabulary, digest, pairs.split, front, ngrams=ngrams)
@@ -240,7 +241,7 @@ def _features(config: Config, pairs: Pairs, texts: TextEncoder, progress: bool) 
     if pairs.features is None and kind != "pixels":
         images = image_encoder(encode.image_encoder or IMAGE_ENCODER, regions=kind == "regions")
     if progress:
-        print(f"{pairs.taken}: {len(pairs)} pairs, {pairs.n_images} images", file=sys.stderr)
+        print(f"{pairs.description}: {len(pairs)} pairs, {pairs.n_images} images", file=sys.stderr)
     cache = config.cache
     if isinstance(texts, Front):
         return texts.features(pairs, cache, progress)

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from pairsift.arrays import Ints
 from pairsift.audit import (
+    count_verdicts,
     detection,
     detector_scores,
-    drop_same_text,
-    kinds,
+    drop_equal_suggestions,
     pair_table,
     suspects,
-    worded,
+    verdict_names,
     write_report,
     write_tables,
 )
@@ -37,7 +37,7 @@ from pairsift.retrieve.codes import Gallery, evaluate
 from pairsift.runs.belief import Believer
 from pairsift.runs.caveats import rate_of, warnings_of
 from pairsift.runs.config import read_config
-from pairsift.runs.folder import CONFIG, LOG, METRICS, PAIRS_FILE, REPORT, SKIPPED, demand_finished, weights
+from pairsift.runs.folder import CONFIG, LOG, METRICS, PAIRS_FILE, REPORT, SKIPPED, require_finished, weights
 from pairsift.runs.prepare import (
     Prepared,
     matcher_factory,
@@ -47,7 +47,7 @@ from pairsift.runs.prepare import (
     write_skipped,
 )
 from pairsift.runs.search import Search, make_index
-from pairsift.train.checkpoint import read_tensors, under
+from pairsift.train.checkpoint import read_tensors, with_prefix
 from pairsift.train.loop import mixed, pick_device
 from pairsift.trust.heldout import Belief
 
@@ -89,7 +89,7 @@ class Run:
     ) -> None:
         self.folder, self.progress = Path(folder), progress
         if prepared is None:
-            demand_finished(self.folder)
+            require_finished(self.folder)
         self.config = read_config(self.folder / CONFIG)
         if source is not None:
             self.config = self.config.with_source(source)
@@ -121,7 +121,7 @@ class Run:
         make, matchers, device = matcher_factory(self.config, self.prepared), [], self._device()
         for k in range(self.config.method.networks):
             matcher = make()
-            matcher.load_state_dict(under(read_tensors(weights(self.folder, k))[0], "matcher."))
+            matcher.load_state_dict(with_prefix(read_tensors(weights(self.folder, k))[0], "matcher."))
             matchers.append(matcher.to(device).eval())
         return matchers
 
@@ -180,10 +180,10 @@ class Run:
         ids = pairs.ids()
         if belief is None:
             cache = self.config.cache
-            belief = Believer(self.prepared, self.folder, self.config.train.seed, cache, self.progress).again()
+            belief = Believer(self.prepared, self.folder, self.config.train.seed, cache, self.progress).judge_again()
         has_verdicts = belief.verdicts
         flagged = (belief.probability < 0.5) & has_verdicts
-        verdicts = worded(ids, flagged, self.folder, has_verdicts)
+        verdicts = verdict_names(ids, flagged, self.folder, has_verdicts)
         suggested = self._suggested(belief, flagged)
         table = pair_table(pairs, ids, belief.probability, flagged, verdicts, suggested)
         metrics = {**self.metrics, "verdicts_given": has_verdicts, "noise_rate": rate_of(belief)}
@@ -192,7 +192,7 @@ class Run:
             metrics["noise_rate"]["true"] = pairs.noise.rate
             metrics["detection"] = detection(table)
         metrics["detectors"] = detector_scores(table, belief.detectors, ids)
-        if counts := kinds(table):
+        if counts := count_verdicts(table):
             metrics["verdicts"] = counts
         write_tables(table, self.folder)
         metrics.pop("changes", None)
@@ -211,13 +211,13 @@ class Run:
         pairs = self.prepared.pairs
         ids, rows = pairs.ids(), pairs.images()
         owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
-        gallery = Gallery.of(self.matchers, self.prepared.features, rows, ids)
+        gallery = Gallery.encode(self.matchers, self.prepared.features, rows, ids)
         believed = belief.probability >= 0.5
         if (believed & ~pairs.trained[ids]).any():
             believed &= ~pairs.trained[ids]
         with self._mixed():
             captions = suggest(gallery, owner, flagged, believed, self.config.train.seed)
-        return drop_same_text(pairs, ids, np.where(captions >= 0, ids[captions], -1))
+        return drop_equal_suggestions(pairs, ids, np.where(captions >= 0, ids[captions], -1))
 
     def report(self, table: pa.Table) -> Path:
         """Write `report.html` and return its path."""

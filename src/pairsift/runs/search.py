@@ -23,12 +23,12 @@ from pairsift.encode.front import Front
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS, Codes, Matcher
 from pairsift.options import Options
-from pairsift.pairs.kept import folder_of, within
 from pairsift.pairs.pairs import JUDGED, UNUSED, Pairs
+from pairsift.pairs.stored import folder_of, within
 from pairsift.retrieve.bank import Bank
 from pairsift.retrieve.codes import KEPT_BYTES, Gallery, find_images
 from pairsift.runs.folder import CONFIG, FRONT, NGRAMS, VOCABULARY, weights
-from pairsift.train.checkpoint import read_tensors, under, write_tensors
+from pairsift.train.checkpoint import read_tensors, with_prefix, write_tensors
 
 INDEX = Path("model") / "images.safetensors"
 
@@ -64,7 +64,7 @@ class Index:
         write_tensors(folder / INDEX, tensors, dict(self.facts))
 
     @staticmethod
-    def read(folder: Path) -> Index:
+    def load(folder: Path) -> Index:
         """Read the index of a run's folder.
 
         Raises:
@@ -85,7 +85,7 @@ def make_index(matchers: list[Matcher], pairs: Pairs, features: Features, facts:
         facts: `sizes` and `text_encoder`, as in `Index`.
     """
     rows = pairs.images(*JUDGED, UNUSED)
-    banks = [Bank.encoded(matcher, features.images, rows, False, 0) for matcher in matchers]
+    banks = [Bank.encode_table(matcher, features.images, rows, False, 0) for matcher in matchers]
     base = folder_of(pairs.source)
     images = pairs.features is None
     files = [within(pairs.paths[row], base) if images else pairs.names[row] for row in rows]
@@ -118,7 +118,7 @@ class Search:
         for matcher, vectors in zip(matchers, index.vectors, strict=True):
             on_device = vectors.to(next(matcher.parameters()).device)
             if features is None:
-                self.images.append(Bank.of(Codes(on_device)))
+                self.images.append(Bank.from_codes(Codes(on_device)))
             else:
                 no_tokens = np.zeros(len(vectors), np.int64)
                 self.images.append(Bank(on_device, no_tokens, [], [], _encoder(matcher, features, index.rows)))
@@ -139,7 +139,7 @@ class Search:
         tree = yaml.load((folder / CONFIG).read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         place = tree["source"] if source is None else str(Path(source).expanduser().resolve())
         matcher_type = MATCHERS.find(tree["matcher"])
-        index, features = Index.read(folder), None
+        index, features = Index.load(folder), None
         if not matcher_type.factorises:
             features = _cached(index)
             if features is None:
@@ -149,7 +149,7 @@ class Search:
         device = "cuda" if tree["device"] != "cpu" and torch.cuda.is_available() else "cpu"
         matchers = [make() for _ in index.vectors]
         for k, matcher in enumerate(matchers):
-            matcher.load_state_dict(under(read_tensors(weights(folder, k))[0], "matcher."))
+            matcher.load_state_dict(with_prefix(read_tensors(weights(folder, k))[0], "matcher."))
             matcher.to(device).eval()
         return Search(texts, matchers, index, place, features)
 
@@ -161,8 +161,10 @@ class Search:
         """
         if not query.strip():
             raise InputError("the query is empty: give some words")
-        items = Table.of(self.texts.encode([query]))
-        texts = [Bank.encoded(matcher, items, np.zeros(1, np.int64), True, KEPT_BYTES) for matcher in self.matchers]
+        items = Table.from_items(self.texts.encode([query]))
+        texts = [
+            Bank.encode_table(matcher, items, np.zeros(1, np.int64), True, KEPT_BYTES) for matcher in self.matchers
+        ]
         rows, scores = find_images(Gallery(self.matchers, self.images, texts), k)
         files = [self.index.files[row] for row in rows]
         paths = [str(self.base / file) for file in files] if self.index.facts["images"] else files

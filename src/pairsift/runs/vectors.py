@@ -91,6 +91,6 @@ def rows_of(table: Table, rows: Ints) -> Vectors:
     return np.asarray(table.batch(rows).values.float().numpy(), np.float32)
 
 
-def beside(left: Vectors, right: Vectors) -> Vectors:
+def join_vectors(left: Vectors, right: Vectors) -> Vectors:
     """Concatenate vectors of both kinds after they are centred and scaled to unit length, (n, d + e)."""
     return np.concatenate([unit_rows(left - left.mean(0)), unit_rows(right - right.mean(0))], 1)

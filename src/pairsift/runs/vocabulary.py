@@ -62,7 +62,7 @@ def run_numbering(pairs: Pairs, name: str, encode: EncodeOptions, saved: Path) -
         return vocabulary
     assert vocabulary is None or isinstance(vocabulary, Vocabulary)
     if name == "ids":
-        return GivenIds.of(pairs.captions, vocabulary)
+        return GivenIds.from_captions(pairs.captions, vocabulary)
     if vocabulary is not None:
         return vocabulary if encode.splitter is None else replace(vocabulary, splitter=encode.splitter)
     captions = [pairs.captions[pair] for pair in pairs.ids("train", "dev")]

@@ -11,7 +11,7 @@ from pairsift.errors import InputError
 Board = Callable[[Mapping[str, object], int], None]
 
 
-def demand_board() -> None:
+def require_board() -> None:
     """Raise an error if TensorBoard is not installed.
 
     Raises:
@@ -35,12 +35,12 @@ def make_board(folder: Path) -> Board:
     return write
 
 
-def numbers(line: Mapping[str, object], under: str = "") -> dict[str, float]:
+def numbers(line: Mapping[str, object], prefix: str = "") -> dict[str, float]:
     """Return the numbers of a nested mapping by their path, such as `dev/rsum`."""
     flat: dict[str, float] = {}
     for name, value in line.items():
         if isinstance(value, Mapping):
-            flat |= numbers(value, f"{under}{name}/")
+            flat |= numbers(value, f"{prefix}{name}/")
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            flat[under + name] = float(value)
+            flat[prefix + name] = float(value)
     return flat

@@ -67,17 +67,17 @@ def unpack(
 ) -> dict[str, Array]:
     """Load weights and moments into the networks and optimizers, and return the method's state."""
     for k, (network, optimizer) in enumerate(zip(networks, optimizers, strict=True)):
-        network.load_state_dict(under(tensors, f"network/{k}/"))
+        network.load_state_dict(with_prefix(tensors, f"network/{k}/"))
         moments: dict[int, dict[str, Tensor]] = {}
-        for name, value in under(tensors, f"optimizer/{k}/").items():
+        for name, value in with_prefix(tensors, f"optimizer/{k}/").items():
             number, moment = name.split("/")
             moments.setdefault(int(number), {})[moment] = value
         optimizer_state = optimizer.state_dict()
         optimizer_state["state"] = moments
         optimizer.load_state_dict(optimizer_state)
-    return {name: value.numpy() for name, value in under(tensors, "state/").items()}
+    return {name: value.numpy() for name, value in with_prefix(tensors, "state/").items()}
 
 
-def under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the tensors whose names start with `prefix`, under their names without the prefix."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

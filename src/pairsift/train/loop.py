@@ -29,7 +29,7 @@ from pairsift.retrieve.codes import evaluate
 from pairsift.steps import Batch, Network, Phase, Prior, Request, Setting, Term
 from pairsift.train.batches import Gatherer, Likeness, cut, steps
 from pairsift.train.board import make_board
-from pairsift.train.checkpoint import pack, read_tensors, under, unpack, write_tensors
+from pairsift.train.checkpoint import pack, read_tensors, unpack, with_prefix, write_tensors
 from pairsift.train.lookahead import after_step
 from pairsift.train.options import TrainOptions
 from pairsift.train.record import epoch_summary
@@ -143,7 +143,7 @@ class Trainer:
             self.save()
         weights, _ = read_tensors(self.job.folder / "model" / "best.safetensors")
         for k, network in enumerate(self.networks):
-            network.load_state_dict(under(weights, f"{k}/"))
+            network.load_state_dict(with_prefix(weights, f"{k}/"))
 
     @torch.no_grad()
     def _observe(self, epoch: int) -> None:

@@ -15,7 +15,7 @@ from pairsift.trust.crossfit import CrossFit
 MOST = 40_000  # from twice this number of decoys on, weights are fitted on a part of them, evenly spaced
 
 
-def combine(fit: CrossFit, kinds: Sequence[Evidence], rate: float = 0.0) -> Evidence:
+def combine(fit: CrossFit, evidence: Sequence[Evidence], rate: float = 0.0) -> Evidence:
     """Combine kinds of evidence by a regression of given pairs against decoys, fitted without each pair's fold.
 
     Decoys replace labels. Where a share of the given pairs, `rate`, is mismatched, this share of them has evidence x
@@ -31,17 +31,17 @@ def combine(fit: CrossFit, kinds: Sequence[Evidence], rate: float = 0.0) -> Evid
 
     Args:
         fit: The pairs, their folds and the decoys.
-        kinds: At least one kind of evidence.
+        evidence: At least one kind of evidence.
         rate: Estimated share of mismatched pairs, [0, 1).
 
     Returns:
         The combined evidence; zeros where there are no decoys to compare with.
     """
-    if len(kinds) == 1:
-        return kinds[0]
+    if len(evidence) == 1:
+        return evidence[0]
     if not len(fit.decoy_images):
         return Evidence(np.zeros(len(fit)), np.zeros(0))
-    pairs, decoys = (np.stack([getattr(kind, side) for kind in kinds], 1) for side in ("pairs", "decoys"))
+    pairs, decoys = (np.stack([getattr(kind, side) for kind in evidence], 1) for side in ("pairs", "decoys"))
     mean, spread = decoys.mean(0), decoys.std(0) + 1e-9
     pairs, decoys = (pairs - mean) / spread, (decoys - mean) / spread
     decoy_fold = fit.fold[fit.decoy_images]

@@ -14,7 +14,7 @@ from pairsift.trust.crossfit import CrossFit
 
 SCALE = 20.0  # inverse temperature of the references
 REFERENCES = 1024  # largest number of pairs that every image and caption of a fold is compared with
-FEWEST = 50  # smallest number of pairs in a fold that are sufficient as references
+MIN_REFERENCES = 50  # smallest number of pairs in a fold that are sufficient as references
 
 Codes = Callable[[int, Ints], tuple[Tensor, Tensor]]
 
@@ -56,7 +56,7 @@ def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
             continue
         images, captions = codes(fold, members)
         place[members] = np.arange(len(members))
-        pool = members if len(members) >= FEWEST else np.arange(len(fit))
+        pool = members if len(members) >= MIN_REFERENCES else np.arange(len(fit))
         references = np.random.default_rng((seed, 9, fold)).permutation(pool)[:REFERENCES]
         groups, reference_groups = (torch.from_numpy(fit.group_of[part]) for part in (members, references))
         other_images, other_captions = codes(fold, references)

@@ -16,20 +16,22 @@ from pairsift.trust.linear import linear_evidence
 from pairsift.trust.neighbours import neighbour_evidence, sibling_evidence
 from pairsift.trust.rate import Calibration, calibrate, decoy_quantile
 
-FEWEST = 100  # smallest number of pairs for which verdicts are given
-TELLING = 0.8  # smallest expected AUROC for which verdicts are given
-LARGEST_RATE = 0.9  # no verdicts are given where the upper end of the rate's interval reaches this
-GROUP = 100  # smallest number of pairs in a group with a separate rate
+MIN_PAIRS = 100  # smallest number of pairs for which verdicts are given
+MIN_AUROC = 0.8  # smallest expected AUROC for which verdicts are given
+MAX_RATE = 0.9  # no verdicts are given where the upper end of the rate's interval reaches this
+MIN_GROUP = 100  # smallest number of pairs in a group with a separate rate
 RESAMPLES = 60  # number of resampled collections for the interval of the rate, over all divisions into folds
-FEWEST_RESAMPLES = 10  # smallest number of resamples to decide whether training pairs and other pairs differ in rate
-TOGETHER = 0.5  # correlation of siblings' probabilities from which on whole images count as mismatched together
-STEADY = 3000  # approximate number of pairs, summed over the divisions into folds that are averaged
-INNER = 3  # number of folds of the pairs that a fold's models are trained on
+MIN_RESAMPLES = 10  # smallest number of resamples to decide whether training pairs and other pairs differ in rate
+SIBLING_CORRELATION = (
+    0.5  # correlation of siblings' probabilities from which on whole images count as mismatched together
+)
+AVERAGED_PAIRS = 3000  # approximate number of pairs, summed over the divisions into folds that are averaged
+INNER_FOLDS = 3  # number of folds of the pairs that a fold's models are trained on
 Networks = Callable[[CrossFit, Reals], Evidence]
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedPairs:
     """The pairs to be judged, with their vectors, captions and groups.
 
     Attributes:
@@ -38,7 +40,7 @@ class Judged:
         texts: The captions, (n,).
         image_of: Image of each pair, (n,).
         group_of: Group of near-duplicate images of each pair, (n,).
-        seen: Whether each pair is a training pair; the other pairs may have another rate of mismatches, (n,).
+        in_train: Whether each pair is a training pair; the other pairs may have another rate of mismatches, (n,).
     """
 
     images: Vectors
@@ -46,16 +48,16 @@ class Judged:
     texts: Sequence[str]
     image_of: Ints
     group_of: Ints
-    seen: NDArray[np.bool_]
+    in_train: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.image_of)
 
-    def only(self, rows: Ints) -> Judged:
+    def subset(self, rows: Ints) -> JudgedPairs:
         """Return only the pairs in these rows."""
         texts = [self.texts[row] for row in rows]
-        return Judged(
-            self.images[rows], self.captions[rows], texts, self.image_of[rows], self.group_of[rows], self.seen[rows]
+        return JudgedPairs(
+            self.images[rows], self.captions[rows], texts, self.image_of[rows], self.group_of[rows], self.in_train[rows]
         )
 
 
@@ -70,9 +72,10 @@ class Belief:
         high: Upper end of this interval.
         auroc: AUROC with which the evidence is expected to separate matching from mismatched pairs, [0.5, 1].
         fold: Fold of each pair, (n,).
-        others: Share of mismatched pairs among the pairs that are not training pairs, where it differs from `rate`
-            beyond chance; else None.
-        leaked: Share of the images of these other pairs that have a near-duplicate among the training images, [0, 1].
+        rate_outside_train: Share of mismatched pairs among the pairs that are not training pairs, where it differs
+            from `rate` beyond chance; else None.
+        duplicates_of_train: Share of the images of these other pairs that have a near-duplicate among the training
+            images, [0, 1].
         detectors: By kind of evidence, the share of decoys that have no more of this evidence than each pair, (0, 1),
             (n,): `linear`, `near_images`, `near_captions`, and `networks` and `siblings` where they are used.
     """
@@ -83,8 +86,8 @@ class Belief:
     high: float
     auroc: float
     fold: Ints
-    others: float | None = None
-    leaked: float = 0.0
+    rate_outside_train: float | None = None
+    duplicates_of_train: float = 0.0
     detectors: Mapping[str, Reals] = field(default_factory=dict)
 
     @property
@@ -94,10 +97,10 @@ class Belief:
         Verdicts need at least 100 pairs, an expected AUROC of at least 0.8, and an interval of the rate that ends below
         90%. Where almost no pair differs from a random pair, the encoders may not understand the collection.
         """
-        return len(self.probability) >= FEWEST and self.auroc >= TELLING and self.high < LARGEST_RATE
+        return len(self.probability) >= MIN_PAIRS and self.auroc >= MIN_AUROC and self.high < MAX_RATE
 
 
-def believe(judged: Judged, seed: int, fold: Ints | None = None, networks: Networks | None = None) -> Belief:
+def believe(judged: JudgedPairs, seed: int, fold: Ints | None = None, networks: Networks | None = None) -> Belief:
     """Judge every pair by evidence from models that were not trained on it.
 
     The kinds of evidence are ridge canonical correlation, the nearest images and captions, networks if there are any,
@@ -115,7 +118,7 @@ def believe(judged: Judged, seed: int, fold: Ints | None = None, networks: Netwo
             without one fold. The trust in a pair is its match probability by evidence that did not see the fold.
     """
     judged = replace(judged, images=_finite(judged.images), captions=_finite(judged.captions))
-    n_divisions = 1 if fold is not None else int(np.clip(round(STEADY / max(1, len(judged))), 1, 5))
+    n_divisions = 1 if fold is not None else int(np.clip(round(AVERAGED_PAIRS / max(1, len(judged))), 1, 5))
     beliefs = []
     for number in range(n_divisions):
         fold_of = fold
@@ -128,14 +131,14 @@ def believe(judged: Judged, seed: int, fold: Ints | None = None, networks: Netwo
         [(belief.rate, belief.low, belief.high, belief.auroc) for belief in beliefs], axis=0
     ).tolist()
     probability = np.mean([belief.probability for belief in beliefs], axis=0)
-    other_rates = [belief.others for belief in beliefs if belief.others is not None]
+    other_rates = [belief.rate_outside_train for belief in beliefs if belief.rate_outside_train is not None]
     others = float(np.mean(other_rates)) if len(other_rates) == n_divisions else None
     names = dict.fromkeys(name for belief in beliefs for name in belief.detectors)
     detectors = {
         name: np.mean([belief.detectors[name] for belief in beliefs if name in belief.detectors], axis=0)
         for name in names
     }
-    return Belief(probability, rate, low, high, auroc, beliefs[0].fold, others, _leaked(judged), detectors)
+    return Belief(probability, rate, low, high, auroc, beliefs[0].fold, others, _duplicates_of_train(judged), detectors)
 
 
 def _finite(vectors: Vectors) -> Vectors:
@@ -147,7 +150,7 @@ def _finite(vectors: Vectors) -> Vectors:
     return np.where(finite[:, None], vectors, mean).astype(np.float32)
 
 
-def _trust(judged: Judged, fold: Ints, seed: int) -> Reals:
+def _trust(judged: JudgedPairs, fold: Ints, seed: int) -> Reals:
     """Return the trust in each pair without each fold, (folds, n); 1 for the pairs of the fold.
 
     It is the match probability by evidence that saw neither the fold nor the pair.
@@ -157,13 +160,13 @@ def _trust(judged: Judged, fold: Ints, seed: int) -> Reals:
         rest = np.flatnonzero(fold != held_out).astype(np.int64)
         groups = len(np.unique(judged.group_of[rest]))
         if groups >= 2:
-            inner = make_folds(judged.group_of[rest], min(INNER, groups), seed + 1)
-            trust[held_out, rest] = _believe(judged.only(rest), inner, seed, 0).probability
+            inner = make_folds(judged.group_of[rest], min(INNER_FOLDS, groups), seed + 1)
+            trust[held_out, rest] = _believe(judged.subset(rest), inner, seed, 0).probability
     return trust
 
 
 def _believe(
-    judged: Judged,
+    judged: JudgedPairs,
     fold: Ints,
     seed: int,
     resamples: int,
@@ -176,35 +179,35 @@ def _believe(
     kinds |= {"near_images": by_neighbours[0], "near_captions": by_neighbours[1]}
     if networks is not None and trust is not None:
         kinds["networks"] = networks(fit, trust)
-    evidence = _weigh(fit, kinds, judged.seen, seed)
+    evidence = _weigh(fit, kinds, judged.in_train, seed)
     if len(np.unique(judged.image_of)) < len(judged):
-        probability = _calibrated(evidence, judged.seen, seed, 0)[0].probability
-        if agreement_within(judged.image_of, probability, judged.seen) < TOGETHER:
+        probability = _calibrated(evidence, judged.in_train, seed, 0)[0].probability
+        if agreement_within(judged.image_of, probability, judged.in_train) < SIBLING_CORRELATION:
             kinds["siblings"] = sibling_evidence(fit, judged.captions, probability)
-            evidence = _weigh(fit, kinds, judged.seen, seed)
-    calibration, group = _calibrated(evidence, judged.seen, seed, resamples)
+            evidence = _weigh(fit, kinds, judged.in_train, seed)
+    calibration, group = _calibrated(evidence, judged.in_train, seed, resamples)
     rate, low, high = (float(ends[group]) for ends in (calibration.rates, calibration.low, calibration.high))
     others = float(calibration.rates[0]) if group else None
     detectors = {name: decoy_quantile(kind) for name, kind in kinds.items()}
     return Belief(calibration.probability, rate, low, high, calibration.auroc, fold, others, detectors=detectors)
 
 
-def _weigh(fit: CrossFit, kinds: Mapping[str, Evidence], seen: NDArray[np.bool_], seed: int) -> Evidence:
+def _weigh(fit: CrossFit, kinds: Mapping[str, Evidence], in_train: NDArray[np.bool_], seed: int) -> Evidence:
     """Combine kinds of evidence with a rate of 0, then again with the rate that this estimates."""
     evidence = list(kinds.values())
-    calibration, group = _calibrated(combine(fit, evidence), seen, seed, 0)
-    rates = np.minimum(calibration.rates, LARGEST_RATE)
-    return _combine_by_split(fit, evidence, seen, rates) if group else combine(fit, evidence, float(rates[0]))
+    calibration, group = _calibrated(combine(fit, evidence), in_train, seed, 0)
+    rates = np.minimum(calibration.rates, MAX_RATE)
+    return _combine_by_split(fit, evidence, in_train, rates) if group else combine(fit, evidence, float(rates[0]))
 
 
-def _combine_by_split(fit: CrossFit, kinds: list[Evidence], seen: NDArray[np.bool_], rates: Reals) -> Evidence:
+def _combine_by_split(fit: CrossFit, kinds: list[Evidence], in_train: NDArray[np.bool_], rates: Reals) -> Evidence:
     """Combine the evidence of training pairs and of other pairs by separate weights, fitted on each side alone.
 
     Where the rates differ, the value of the other captions of an image differs too. Evidence is standardised by the
     decoys of the same side, so that both sides can be calibrated together. Decoys across the sides are left out.
     """
     pairs, decoys, used = np.zeros(len(fit)), np.zeros(len(fit.decoy_images)), np.zeros(len(fit.decoy_images), np.bool_)
-    for side, rate in ((~seen, float(rates[0])), (seen, float(rates[1]))):
+    for side, rate in ((~in_train, float(rates[0])), (in_train, float(rates[1]))):
         rows, place = np.flatnonzero(side), np.cumsum(side) - 1
         inside = side[fit.decoy_images] & side[fit.decoy_captions]
         decoy_images, decoy_captions = place[fit.decoy_images[inside]], place[fit.decoy_captions[inside]]
@@ -217,7 +220,7 @@ def _combine_by_split(fit: CrossFit, kinds: list[Evidence], seen: NDArray[np.boo
     return Evidence(pairs, decoys[used])
 
 
-def agreement_within(image_of: Ints, probability: Reals, seen: NDArray[np.bool_]) -> float:
+def agreement_within(image_of: Ints, probability: Reals, in_train: NDArray[np.bool_]) -> float:
     """Return the correlation of pairs' probabilities with the mean of the image's other pairs; 0 without spread.
 
     The means over training pairs and over other pairs are subtracted first, since their rates may differ.
@@ -225,12 +228,12 @@ def agreement_within(image_of: Ints, probability: Reals, seen: NDArray[np.bool_]
     Args:
         image_of: Image of each pair, (n,).
         probability: Match probability of each pair, (n,).
-        seen: Whether each pair is a training pair, (n,).
+        in_train: Whether each pair is a training pair, (n,).
     """
     image = np.unique(image_of, return_inverse=True)[1]
     others = np.bincount(image)[image] - 1
     both = np.stack([probability, (np.bincount(image, probability)[image] - probability) / np.maximum(others, 1)])
-    for side in (seen, ~seen):
+    for side in (in_train, ~in_train):
         rows = side & (others > 0)
         if rows.any():
             both[:, rows] -= both[:, rows].mean(1, keepdims=True)
@@ -240,18 +243,18 @@ def agreement_within(image_of: Ints, probability: Reals, seen: NDArray[np.bool_]
     return float(np.corrcoef(probabilities, means)[0, 1])
 
 
-def _leaked(judged: Judged) -> float:
-    image, first = np.unique(judged.image_of[~judged.seen], return_index=True)
-    groups = judged.group_of[~judged.seen][first]
-    return float(np.isin(groups, judged.group_of[judged.seen]).mean()) if len(image) else 0.0
+def _duplicates_of_train(judged: JudgedPairs) -> float:
+    image, first = np.unique(judged.image_of[~judged.in_train], return_index=True)
+    groups = judged.group_of[~judged.in_train][first]
+    return float(np.isin(groups, judged.group_of[judged.in_train]).mean()) if len(image) else 0.0
 
 
-def _calibrated(evidence: Evidence, seen: NDArray[np.bool_], seed: int, resamples: int) -> tuple[Calibration, int]:
+def _calibrated(evidence: Evidence, in_train: NDArray[np.bool_], seed: int, resamples: int) -> tuple[Calibration, int]:
     """Return the calibration, and the group of the training pairs in it: 1 where they have a separate rate, else 0."""
-    single = np.zeros(len(seen), np.int64)
-    if min(seen.sum(), (~seen).sum()) < GROUP:
+    single = np.zeros(len(in_train), np.int64)
+    if min(in_train.sum(), (~in_train).sum()) < MIN_GROUP:
         return calibrate(evidence, single, seed, resamples), 0
-    separate = calibrate(evidence, seen.astype(np.int64), seed, max(resamples, FEWEST_RESAMPLES))
+    separate = calibrate(evidence, in_train.astype(np.int64), seed, max(resamples, MIN_RESAMPLES))
     if separate.low[0] <= separate.high[1] and separate.low[1] <= separate.high[0]:
         return calibrate(evidence, single, seed, resamples), 0
     return separate, 1

@@ -21,18 +21,19 @@ class Mixture:
         means: Ascending, (2,), on the scale of the fitted values.
         deviations: Standard deviations, (2,).
         weights: Shares of the two components, (2,); they sum to 1.
-        found: Whether a second component was found; if not, every pair counts as part of the low component.
+        has_two_components: Whether a second component was found; if not, every pair counts as part of the low
+            component.
     """
 
     means: NDArray[np.float64]
     deviations: NDArray[np.float64]
     weights: NDArray[np.float64]
-    found: bool = True
+    has_two_components: bool = True
 
     def log_odds(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return log(posterior of the low component / posterior of the high component), (n,).
 
-        It falls strictly with the value, and has a meaning only where a second component was `found`.
+        It falls strictly with the value, and has a meaning only where a second component was `has_two_components`.
 
         A wide component can have the larger posterior again in the far tail of a narrow component. Beyond the means,
         the log-odds therefore continue as straight lines, with the slope at the mean.
@@ -46,7 +47,7 @@ class Mixture:
 
     def low(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return the posterior of the component with the smaller mean, in [0, 1], (n,), never rising with the value."""
-        if not self.found:
+        if not self.has_two_components:
             return np.ones(len(values))
         return np.exp(-np.logaddexp(0, -self.log_odds(values)))
 
@@ -62,8 +63,8 @@ def fit_mixture(values: NDArray[np.floating], seed: int) -> Mixture:
         seed: Seed of the initial k-means.
 
     Returns:
-        The mixture on the scale of `values`. Its `found` is False for values without spread, for fewer than 10 values,
-        and where the fitted components coincide.
+        The mixture on the scale of `values`. Its `has_two_components` is False for values without spread, for fewer
+        than 10 values, and where the fitted components coincide.
 
     Raises:
         InputError: A value is not finite.
@@ -74,7 +75,7 @@ def fit_mixture(values: NDArray[np.floating], seed: int) -> Mixture:
     low, high = (float(x.min()), float(x.max())) if len(x) else (0.0, 0.0)
     span = high - low
     if len(x) < 10 or span <= 1e-12 * max(1.0, abs(low)):
-        return Mixture(np.full(2, low), np.ones(2), np.array([1.0, 0.0]), found=False)
+        return Mixture(np.full(2, low), np.ones(2), np.array([1.0, 0.0]), has_two_components=False)
     model = GaussianMixture(2, max_iter=100, tol=1e-3, reg_covar=5e-4, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

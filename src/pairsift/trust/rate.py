@@ -15,7 +15,7 @@ from pairsift.trust.contrast import Evidence
 
 BINS = 400
 LOWEST, HIGHEST = 0.1, 0.6  # quantiles of the decoys between which the largest rate is sought
-MANY = 1000  # number of pairs at which the two estimates of the probability have the same weight
+EQUAL_WEIGHT_PAIRS = 1000  # number of pairs at which the two estimates of the probability have the same weight
 STEEPNESS = 0.5  # prior mean of log(a - 1), where a is the first parameter of the beta density
 WIDTH = 1.5  # prior standard deviation of the logit of b
 DROP = 1.353  # drop of the log-likelihood at the ends of a 90% profile interval
@@ -87,7 +87,7 @@ def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -
     low, high = _interval(counts, centres, shape, rates, np.random.default_rng((seed, 11)), resamples)
     density = _density(np.clip(u, 0.5 / BINS, 1 - 0.5 / BINS), shape)
     isotonic = _isotonic_ratio(evidence, float(rates[group].mean()) if len(u) else 0.0)
-    share, pair_rates = len(u) / (len(u) + MANY), np.maximum(rates, 0.1 / max(1, len(u)))[group]
+    share, pair_rates = len(u) / (len(u) + EQUAL_WEIGHT_PAIRS), np.maximum(rates, 0.1 / max(1, len(u)))[group]
     probability = share * _posterior(isotonic, pair_rates) + (1 - share) * _posterior(density, pair_rates)
     return Calibration(rates, low, high, probability, _auroc(shape))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from pairsift.errors import InputError
 from pairsift.pairs.encoding import UNREADABLE, how_read, undecodable
 from pairsift.pairs.places import find_image
-from pairsift.pairs.records import Columns, Listing, Record, as_text, others, parse_json, quoted
+from pairsift.pairs.records import Columns, Listing, Record, as_text, other_columns, parse_json, quoted
 
 PROBE = 50  # images that are searched in each folder before the next folder is tried
 
@@ -85,7 +85,7 @@ def read_coco(path: Path, columns: Columns) -> Listing:
                 image=name,
                 path=place,
                 caption=as_text(annotation.get("caption")),
-                extra=others(annotation, "caption"),
+                extra=other_columns(annotation, "caption"),
                 problem=problem,
             )
         )
@@ -118,7 +118,7 @@ def read_karpathy(path: Path, columns: Columns) -> Listing:
                     path=place,
                     caption=as_text(raw),
                     split=as_text(image.get("split")),
-                    extra=others(image, "filepath", "filename", "split") | others(cells, "raw"),
+                    extra=other_columns(image, "filepath", "filename", "split") | other_columns(cells, "raw"),
                     problem=caption_problem(raw) or trouble,
                 )
             )

@@ -79,17 +79,17 @@ def captions_of(root: Path, image: Path, text: Path | None, owner: Path, decoded
     """
     name = image.relative_to(root).as_posix()
 
-    def bad(problem: str) -> list[Record]:
+    def unusable(problem: str) -> list[Record]:
         return [Record(name, name, image, "", problem=problem)]
 
     if text is None:
-        return bad(f"has no {image.stem}.txt beside it")
+        return unusable(f"has no {image.stem}.txt beside it")
     if owner != image:
-        return bad(f"{text.name} belongs to {owner.name} already")
+        return unusable(f"{text.name} belongs to {owner.name} already")
     try:
         decoded.append(decode(text.read_bytes(), text))
     except (OSError, InputError) as error:
-        return bad(f"{text.name} cannot be read: {error}")
+        return unusable(f"{text.name} cannot be read: {error}")
     lines = decoded[-1].content.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     place = text.relative_to(root).as_posix()
     records = [
@@ -103,7 +103,7 @@ def captions_of(root: Path, image: Path, text: Path | None, owner: Path, decoded
         for number, line in enumerate(lines, 1)
         if line.strip()
     ]
-    return records or bad(f"{text.name} is empty")
+    return records or unusable(f"{text.name} is empty")
 
 
 def is_flickr8k(path: Path) -> bool:

@@ -17,7 +17,7 @@ from pairsift.pairs.scenes.things import COLOURS, RGB, SKY_THINGS, THINGS
 __all__ = ["Scene", "Thing", "draw", "imagine", "write_scenes"]
 
 HALVES = {"large": (42.0, 50.0), "middle": (30.0, 36.0), "small": (19.0, 23.0)}
-FEWEST = 10
+MIN_SCENES = 10
 
 
 def imagine(rng: np.random.Generator) -> Scene:
@@ -70,8 +70,10 @@ def write_scenes(folder: Path, n_images: int, seed: int) -> None:
     Raises:
         InputError: There are too few images for three splits, or the seed is below 0.
     """
-    if n_images < FEWEST or seed < 0:
-        raise InputError(f"{n_images} scenes with seed {seed}: needs at least {FEWEST} images and a seed of 0 or above")
+    if n_images < MIN_SCENES or seed < 0:
+        raise InputError(
+            f"{n_images} scenes with seed {seed}: needs at least {MIN_SCENES} images and a seed of 0 or above"
+        )
     (folder / "images").mkdir(parents=True, exist_ok=True)
     (folder / "splits").mkdir(exist_ok=True)
     lists: dict[str, list[str]] = {"train": [], "dev": [], "test": []}

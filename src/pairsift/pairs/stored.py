@@ -18,7 +18,7 @@ from pairsift.pairs.pairs import Pairs
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredPairs:
     """The pairs of a run, as they were in its source when the run was made.
 
     Attributes:
@@ -44,7 +44,7 @@ class Kept:
     shape: str = ""
 
 
-def write_kept(pairs: Pairs, split: NDArray[np.str_], path: Path) -> None:
+def write_stored_pairs(pairs: Pairs, split: NDArray[np.str_], path: Path) -> None:
     """Write the pairs of a run as Parquet, one row per pair.
 
     The columns are `pair`, `image`, `file` (bytes of the path), `feature_row`, `caption`, `split`, `trained`,
@@ -79,8 +79,8 @@ def write_kept(pairs: Pairs, split: NDArray[np.str_], path: Path) -> None:
     write_parquet(path, table)
 
 
-def read_kept(path: Path) -> Kept | None:
-    """Read the file that `write_kept` wrote; return None if the file does not exist.
+def read_stored_pairs(path: Path) -> StoredPairs | None:
+    """Read the file that `write_stored_pairs` wrote; return None if the file does not exist.
 
     Raises:
         InputError: The file is damaged.
@@ -96,7 +96,7 @@ def read_kept(path: Path) -> Kept | None:
     owner = numbers["image_row"]
     rows, first_pairs = np.unique(owner, return_index=True)
     first_pairs = first_pairs[rows >= 0]
-    return Kept(
+    return StoredPairs(
         names=[texts["image"][pair] for pair in first_pairs],
         files=[os.fsdecode(texts["file"][pair]) for pair in first_pairs],
         feature_rows=numbers["feature_row"][first_pairs].astype(np.int64),

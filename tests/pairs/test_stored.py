@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pairsift.errors import InputError
-from pairsift.pairs import load, merge, plant_noise, read_kept, unchanged, write_kept
+from pairsift.pairs import load, merge, plant_noise, read_stored_pairs, unchanged, write_stored_pairs
 
 ROWS = [(f"{image}.jpg", f"caption {image}{letter}") for image in range(12) for letter in "abc"]
 
@@ -25,8 +25,8 @@ def source(folder: Path, rows) -> Path:
 def made(tmp_path):
     """A run's pairs with noise, and what it kept of them."""
     pairs = plant_noise(load(source(tmp_path / "data", ROWS)), 0.5, 3)
-    write_kept(pairs, pairs.split, tmp_path / "source.parquet")
-    return pairs, read_kept(tmp_path / "source.parquet")
+    write_stored_pairs(pairs, pairs.split, tmp_path / "source.parquet")
+    return pairs, read_stored_pairs(tmp_path / "source.parquet")
 
 
 def opened(made, path):
@@ -39,10 +39,10 @@ def test_what_is_read_again_is_what_was_written(made, tmp_path):
     assert (again.image_of == pairs.image_of).all() and (again.true_image_of == pairs.true_image_of).all()
     assert again.noise == pairs.noise and (again.trained == (pairs.split == "train")).all()
     assert (pairs.image_of != pairs.true_image_of).sum() > 5
-    assert read_kept(tmp_path / "none.parquet") is None
+    assert read_stored_pairs(tmp_path / "none.parquet") is None
     (tmp_path / "bad.parquet").write_bytes(b"PAR1")
     with pytest.raises(InputError, match="cannot be read"):
-        read_kept(tmp_path / "bad.parquet")
+        read_stored_pairs(tmp_path / "bad.parquet")
 
 
 def test_edited_captions_keep_ids_splits_and_noise_and_count_as_not_trained_on(made, tmp_path):
@@ -108,8 +108,8 @@ def test_a_source_that_moved_and_its_absolute_paths(made, tmp_path):
 def test_a_row_that_was_skipped_and_is_mended_is_new(tmp_path):
     rows = [*ROWS, ("5.jpg", " ")]
     pairs = load(source(tmp_path / "data", rows))
-    write_kept(pairs, pairs.split, tmp_path / "source.parquet")
-    kept = read_kept(tmp_path / "source.parquet")
+    write_stored_pairs(pairs, pairs.split, tmp_path / "source.parquet")
+    kept = read_stored_pairs(tmp_path / "source.parquet")
     again, changes = merge(kept, load(source(tmp_path / "data", [*ROWS, ("5.jpg", "mended")])), None)
     assert again.split[36] == "added" and not again.trained[36] and changes.new == 1
     again, _ = merge(kept, load(source(tmp_path / "data", [("0.jpg", " "), *rows[1:]])), None)
@@ -124,8 +124,8 @@ def test_another_source_is_refused(made, tmp_path):
 
 def test_images_that_failed_were_not_trained_on(tmp_path):
     read = load(source(tmp_path / "data", ROWS))
-    write_kept(read.skip_images({0: "broken"}), read.split, tmp_path / "source.parquet")
-    again = unchanged(read_kept(tmp_path / "source.parquet"), read, None)
+    write_stored_pairs(read.skip_images({0: "broken"}), read.split, tmp_path / "source.parquet")
+    again = unchanged(read_stored_pairs(tmp_path / "source.parquet"), read, None)
     assert (again.split == read.split).all() and not again.trained[:3].any()
     assert again.trained[3:].sum() == (read.split[3:] == "train").sum()
-    assert replace(again, seen=None).trained.sum() == (read.split == "train").sum()
+    assert replace(again, seen_in_training=None).trained.sum() == (read.split == "train").sum()
