@@ -21,16 +21,17 @@ QUICK = {
 
 
 @contextmanager
-def divided_once():
-    """Divide few pairs into folds once and not five times: these tests are about runs, not about evidence."""
+def light_evidence():
+    """Divide pairs into folds once, in two folds within a fold, and resample less: these tests are about runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(heldout, "AVERAGED_PAIRS", 1)
+        for name, value in {"AVERAGED_PAIRS": 1, "INNER_FOLDS": 2, "RESAMPLES": 12}.items():
+            patch.setattr(heldout, name, value)
         yield
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick_evidence():
-    with divided_once():
+    with light_evidence():
         yield
 
 
@@ -52,5 +53,5 @@ def quick(place):
 
 @pytest.fixture(scope="session")
 def run(place, scenes, quick):
-    with divided_once():
+    with light_evidence():
         return fit(scenes, {**quick, "out": str(place / "run")}, progress=False)

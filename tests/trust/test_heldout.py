@@ -12,10 +12,13 @@ from pairsift.trust import heldout
 from pairsift.trust.crossfit import make_folds
 from pairsift.trust.heldout import JudgedPairs, believe
 
+AVERAGED_PAIRS = heldout.AVERAGED_PAIRS
+
 
 @pytest.fixture(autouse=True)
 def no_warnings(monkeypatch):
     monkeypatch.setattr(heldout, "RESAMPLES", 8)  # intervals are tested by themselves
+    monkeypatch.setattr(heldout, "AVERAGED_PAIRS", 1)  # one division into folds, several are tested by themselves
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
@@ -117,6 +120,7 @@ def test_near_duplicates_are_judged_in_one_fold():
 
 def test_few_pairs_are_divided_several_times(monkeypatch):
     divided, believed = [], heldout._believe
+    monkeypatch.setattr(heldout, "AVERAGED_PAIRS", AVERAGED_PAIRS)
     monkeypatch.setattr(heldout, "_trust", lambda judged, fold, seed: None)
     monkeypatch.setattr(heldout, "_believe", lambda *a: divided.append(believed(*a)) or divided[-1])
     judged, matched = planted(150, 1, 0.3)

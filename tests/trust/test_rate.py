@@ -14,11 +14,12 @@ from pairsift.trust.rate import (
     _isotonic_ratio,
     _misfit,
     _posterior,
-    _profile,
+    _Profile,
     _shape,
     calibrate,
     decoy_quantile,
     largest_rate,
+    rates_differ,
 )
 
 
@@ -44,37 +45,34 @@ def test_the_density_is_a_beta_with_a_tail_that_rises_and_sums_to_one():
 @pytest.mark.parametrize("seed", range(3))
 def test_the_misfit_is_the_posterior_with_its_slope(seed):
     rng = np.random.default_rng(seed)
-    counts, theta, centres = (
-        rng.integers(0, 5, BINS),
-        np.append(rng.normal(size=3), 0.02),
-        (np.arange(BINS) + 0.5) / BINS,
-    )
+    counts, theta = rng.integers(0, 5, BINS), np.append(rng.normal(size=3), 0.02)
 
     def naive(theta):
         rate, a, b = 1 / (1 + np.exp(-theta[0])), 1 + np.exp(theta[1]), 1 / (1 + np.exp(-theta[2]))
         shape = np.array([a, b, theta[3]])
         prior = stats.norm.logpdf(theta[1], 0.5, 1) + stats.norm.logpdf(theta[2], 0, 1.5) + 40 * theta[3]
         return -prior - sum(
-            c * np.log(rate + (1 - rate) * _density(u, shape)) for c, u in zip(counts, centres, strict=True)
+            c * np.log(rate + (1 - rate) * _density(u, shape))
+            for c, u in zip(counts, (np.arange(BINS) + 0.5) / BINS, strict=True)
         )
 
-    value, slope = _misfit(theta, counts, centres)
-    assert value - _misfit(np.zeros(4), counts, centres)[0] == pytest.approx(naive(theta) - naive(np.zeros(4)))
+    value, slope = _misfit(theta, counts)
+    assert value - _misfit(np.zeros(4), counts)[0] == pytest.approx(naive(theta) - naive(np.zeros(4)))
     assert slope == pytest.approx(approx_fprime(theta, naive, 1e-6), rel=1e-3, abs=1e-2)
 
 
 def test_the_profile_holds_the_rates_that_some_shape_makes_likely():
-    rng, centres = np.random.default_rng(0), (np.arange(BINS) + 0.5) / BINS
+    rng = np.random.default_rng(0)
     u = np.concatenate([rng.random(40), rng.beta(4, 0.5, 160)])
     counts = np.bincount(np.minimum((u * BINS).astype(int), BINS - 1), minlength=BINS)
     places = np.meshgrid(np.linspace(-1, 4, 19), np.linspace(-3, 3, 19), [0.0, 0.025, 0.05])
     grid = np.stack([place.ravel() for place in places], 1)
     rates = np.arange(0.01, 0.5, 0.02)
     best = np.array(
-        [min(_misfit(np.array([np.log(rate / (1 - rate)), *at]), counts, centres)[0] for at in grid) for rate in rates]
+        [min(_misfit(np.array([np.log(rate / (1 - rate)), *at]), counts)[0] for at in grid) for rate in rates]
     )
     likely = rates[best <= best.min() + 1.353]
-    low, high = _profile(counts, centres, _shape(counts, centres), 0.2)
+    low, high = _Profile(counts, _shape(counts), 0.2).interval()
     assert low == pytest.approx(likely[0], abs=0.03)
     assert high == pytest.approx(min(likely[-1], largest_rate(counts, 1.645, 1.0)), abs=0.03)
     assert 0 < low < 0.2 < high < 0.6
@@ -180,6 +178,15 @@ def test_groups_have_rates_of_their_own():
     assert found.high[0] < found.low[1]
     middle = np.abs(evidence.pairs - 1.5) < 0.3
     assert found.probability[middle & (group == 0)].mean() > found.probability[middle & (group == 1)].mean() + 0.2
+
+
+@pytest.mark.parametrize("rates", [[0.2, 0.2], [0.2, 0.3], [0.1, 0.4], [0.0, 0.15], [0.5, 0.0]])
+def test_rates_differ_where_their_intervals_are_disjoint(rates):
+    for seed in range(3):
+        evidence, group, _ = drawn_evidence(rates, 200, seed=seed)
+        both = calibrate(evidence, group, 3, 12)
+        disjoint = both.low.max() > both.high.min()
+        assert rates_differ(evidence, group, 3, 12) == disjoint
 
 
 @pytest.mark.parametrize("rates", [[0.3], [0.1, 0.5]])

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import expit
 
 from pairsift.arrays import Reals
 from pairsift.trust.contrast import Evidence
 from pairsift.trust.crossfit import CrossFit
 
+LARGEST_LOG = 600.0  # largest absolute log-odds, so that the odds are finite and above 0
 MOST = 40_000  # from twice this number of decoys on, weights are fitted on a part of them, evenly spaced
 
 
@@ -64,16 +64,17 @@ def odds_weights(given: Reals, decoys: Reals, rate: float = 0.0) -> Reals:
     """
     if not len(given) or not len(decoys):
         return np.ones(given.shape[1])
-    rows = np.concatenate([given, decoys])
-    is_pair = np.arange(len(rows)) < len(given)
-    weight = np.where(is_pair, 0.5, 0.5 * len(given) / len(decoys))
+    rows, n = np.concatenate([given, decoys]), len(given)
+    weight = np.repeat([0.5, 0.5 * n / len(decoys)], [n, len(decoys)])
 
     def loss(theta: Reals) -> tuple[float, Reals]:
-        log_matching = np.log1p(-rate) + rows @ theta[:-1] + theta[-1]
-        log_odds = np.logaddexp(np.log(rate), log_matching) if rate else log_matching
-        pull = weight * (expit(log_odds) - is_pair) * np.exp(log_matching - log_odds)
-        value = float((weight * (np.logaddexp(0, log_odds) - is_pair * log_odds)).sum() + (theta[:-1] ** 2).sum() / 2)
-        return value, np.append(pull @ rows + theta[:-1], pull.sum())
+        matching = (1 - rate) * np.exp(np.clip(rows @ theta[:-1] + theta[-1], -LARGEST_LOG, LARGEST_LOG))
+        odds = rate + matching
+        surprise, pull = np.log1p(odds), matching / (1 + odds)  # of a decoy; then less what makes it a pair's
+        surprise[:n] -= np.log(odds[:n])
+        pull[:n] -= matching[:n] / odds[:n]
+        pull *= weight
+        return float(weight @ surprise + (theta[:-1] ** 2).sum() / 2), np.append(pull @ rows + theta[:-1], pull.sum())
 
     bounds = [(0.0, None)] * given.shape[1] + [(None, None)]
     start = np.append(np.full(given.shape[1], 0.1), 0.0)

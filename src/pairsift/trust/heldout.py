@@ -14,7 +14,7 @@ from pairsift.trust.contrast import Evidence
 from pairsift.trust.crossfit import CrossFit, Vectors, make_folds
 from pairsift.trust.linear import linear_evidence
 from pairsift.trust.neighbours import neighbour_evidence, sibling_evidence
-from pairsift.trust.rate import Calibration, calibrate, decoy_quantile
+from pairsift.trust.rate import Calibration, calibrate, decoy_quantile, rates_differ
 
 MIN_PAIRS = 100  # smallest number of pairs for which verdicts are given
 MIN_AUROC = 0.8  # smallest expected AUROC for which verdicts are given
@@ -251,10 +251,8 @@ def _duplicates_of_train(judged: JudgedPairs) -> float:
 
 def _calibrated(evidence: Evidence, in_train: NDArray[np.bool_], seed: int, resamples: int) -> tuple[Calibration, int]:
     """Return the calibration, and the group of the training pairs in it: 1 where they have a separate rate, else 0."""
-    single = np.zeros(len(in_train), np.int64)
-    if min(in_train.sum(), (~in_train).sum()) < MIN_GROUP:
-        return calibrate(evidence, single, seed, resamples), 0
-    separate = calibrate(evidence, in_train.astype(np.int64), seed, max(resamples, MIN_RESAMPLES))
-    if separate.low[0] <= separate.high[1] and separate.low[1] <= separate.high[0]:
-        return calibrate(evidence, single, seed, resamples), 0
-    return separate, 1
+    group = in_train.astype(np.int64)
+    separate = min(in_train.sum(), (~in_train).sum()) >= MIN_GROUP and rates_differ(
+        evidence, group, seed, max(resamples, MIN_RESAMPLES)
+    )
+    return calibrate(evidence, group if separate else np.zeros_like(group), seed, resamples), int(separate)

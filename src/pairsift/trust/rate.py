@@ -14,6 +14,7 @@ from pairsift.arrays import Ints, Reals
 from pairsift.trust.contrast import Evidence
 
 BINS = 400
+CENTRES = (np.arange(BINS) + 0.5) / BINS
 LOWEST, HIGHEST = 0.1, 0.6  # quantiles of the decoys between which the largest rate is sought
 EQUAL_WEIGHT_PAIRS = 1000  # number of pairs at which the two estimates of the probability have the same weight
 STEEPNESS = 0.5  # prior mean of log(a - 1), where a is the first parameter of the beta density
@@ -76,20 +77,41 @@ def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -
         resamples: Number of resampled collections for the intervals; with 0, an interval holds only the rate.
     """
     groups = int(group.max(initial=0)) + 1
-    if not len(evidence.decoys) or np.ptp(evidence.decoys) == 0:
+    if not _informative(evidence):
         return Calibration(np.zeros(groups), np.zeros(groups), np.ones(groups), np.ones(len(group)), 0.5)
     u = decoy_quantile(evidence)
-    centres = (np.arange(BINS) + 0.5) / BINS
-    bins = np.minimum((u * BINS).astype(np.int64), BINS - 1)
-    counts = np.stack([np.bincount(bins[group == number], minlength=BINS) for number in range(groups)])
-    shape = _shape(counts.sum(0), centres)
-    rates = np.array([_rate(count, centres, shape) for count in counts])
-    low, high = _interval(counts, centres, shape, rates, np.random.default_rng((seed, 11)), resamples)
+    counts = _counts(u, group)
+    shape = _shape(counts.sum(0))
+    rates = np.array([_rate(count, shape) for count in counts])
+    low, high = _interval(counts, shape, rates, np.random.default_rng((seed, 11)), resamples)
     density = _density(np.clip(u, 0.5 / BINS, 1 - 0.5 / BINS), shape)
     isotonic = _isotonic_ratio(evidence, float(rates[group].mean()) if len(u) else 0.0)
     share, pair_rates = len(u) / (len(u) + EQUAL_WEIGHT_PAIRS), np.maximum(rates, 0.1 / max(1, len(u)))[group]
     probability = share * _posterior(isotonic, pair_rates) + (1 - share) * _posterior(density, pair_rates)
     return Calibration(rates, low, high, probability, _auroc(shape))
+
+
+def rates_differ(evidence: Evidence, group: Ints, seed: int, resamples: int) -> bool:
+    """Return whether the intervals of the rates of two groups are disjoint.
+
+    The intervals are those of `calibrate`. Resampling can only widen them, so it is left out where the profile
+    likelihood of one group's rate already includes the rate of the other group.
+
+    Args:
+        evidence: Evidence of the pairs, (n,), and of decoys.
+        group: Group of each pair, 0 or 1, (n,).
+        seed: Seed of the resampling.
+        resamples: Number of resampled collections for the intervals.
+    """
+    if not _informative(evidence):
+        return False
+    counts = _counts(decoy_quantile(evidence), group)
+    shape = _shape(counts.sum(0))
+    rates = np.array([_rate(count, shape) for count in counts])
+    if any(_Profile(counts[k], shape, rates[k]).includes(rates[1 - k]) for k in (0, 1)):
+        return False
+    low, high = _interval(counts, shape, rates, np.random.default_rng((seed, 11)), resamples)
+    return bool(low[0] > high[1] or low[1] > high[0])
 
 
 def decoy_quantile(evidence: Evidence) -> Reals:
@@ -119,7 +141,7 @@ def _density(u: Reals, shape: Reals) -> Reals:
     return np.asarray((1 - tail) * np.exp((a - 1) * np.log(u) + (b - 1) * np.log1p(-u) - betaln(a, b)) + tail * 2 * u)
 
 
-def _shape(counts: NDArray[np.int64], centres: Reals, start_shape: Reals | None = None) -> Reals:
+def _shape(counts: NDArray[np.int64], start_shape: Reals | None = None) -> Reals:
     """Return a, b and t of greatest likelihood, (3,), with a weak prior at a = 2.6, b = 0.5 and the largest t.
 
     The search starts from `start_shape`, by default from several standard shapes.
@@ -128,16 +150,16 @@ def _shape(counts: NDArray[np.int64], centres: Reals, start_shape: Reals | None 
         starts = [np.array([start, STEEPNESS, 0.0, TAIL]) for start in (-3.0, -0.5, 1.0)]
     else:
         starts = [_theta(expit(-1.0), start_shape)]
-    fits = [minimize(_misfit, start, (counts, centres), "L-BFGS-B", jac=True, bounds=BOUNDS) for start in starts]
+    fits = [minimize(_misfit, start, (counts,), "L-BFGS-B", jac=True, bounds=BOUNDS) for start in starts]
     return _shaped(min(fits, key=lambda fit: float(fit.fun)).x)
 
 
-def _misfit(theta: Reals, counts: NDArray[np.int64], centres: Reals) -> tuple[float, Reals]:
+def _misfit(theta: Reals, counts: NDArray[np.int64]) -> tuple[float, Reals]:
     """Return the negative logarithm of likelihood times prior, and its gradient, in the four parameters of `BOUNDS`."""
-    rate, shape, log_u, log_v = expit(theta[0]), _shaped(theta), np.log(centres), np.log1p(-centres)
+    rate, shape, log_u, log_v = expit(theta[0]), _shaped(theta), np.log(CENTRES), np.log1p(-CENTRES)
     a, b, tail = shape
-    density = _density(centres, shape)
-    beta = _density(centres, np.array([a, b, 0.0]))
+    density = _density(CENTRES, shape)
+    beta = _density(CENTRES, np.array([a, b, 0.0]))
     mixture = rate + (1 - rate) * density
     weight = counts / mixture
     by_a, by_b = log_u + digamma(a + b) - digamma(a), log_v + digamma(a + b) - digamma(b)
@@ -145,7 +167,7 @@ def _misfit(theta: Reals, counts: NDArray[np.int64], centres: Reals) -> tuple[fl
         rate * (1 - rate) * (1 - density) @ weight,
         (1 - rate) * (1 - tail) * (a - 1) * (beta * by_a) @ weight,
         (1 - rate) * (1 - tail) * b * (1 - b) * (beta * by_b) @ weight,
-        (1 - rate) * (2 * centres - beta) @ weight,
+        (1 - rate) * (2 * CENTRES - beta) @ weight,
     ]
     prior = np.array([0.0, theta[1] - STEEPNESS, theta[2] / WIDTH**2, -TAIL_PRIOR / TAIL])
     value = (theta[1] - STEEPNESS) ** 2 / 2 + (theta[2] / WIDTH) ** 2 / 2 - TAIL_PRIOR * tail / TAIL
@@ -154,7 +176,6 @@ def _misfit(theta: Reals, counts: NDArray[np.int64], centres: Reals) -> tuple[fl
 
 def _interval(
     counts: NDArray[np.int64],
-    centres: Reals,
     shape: Reals,
     rates: Reals,
     rng: np.random.Generator,
@@ -166,33 +187,68 @@ def _interval(
     resampled = np.empty((resamples, len(rates)))
     for sample in range(resamples):
         sample_counts = np.stack([rng.multinomial(count.sum(), count / max(1, count.sum())) for count in counts])
-        sample_shape = _shape(sample_counts.sum(0), centres, shape)
-        resampled[sample] = [_rate(count, centres, sample_shape) for count in sample_counts]
+        sample_shape = _shape(sample_counts.sum(0), shape)
+        resampled[sample] = [_rate(count, sample_shape) for count in sample_counts]
     low, high = np.quantile(resampled, [0.05, 0.95], axis=0)
-    likely = np.array([_profile(count, centres, shape, rate) for count, rate in zip(counts, rates, strict=True)])
+    likely = np.array([_Profile(count, shape, rate).interval() for count, rate in zip(counts, rates, strict=True)])
     return np.minimum(rates, np.minimum(low, likely[:, 0])), np.maximum(rates, np.maximum(high, likely[:, 1]))
 
 
-def _profile(counts: NDArray[np.int64], centres: Reals, shape: Reals, rate: float) -> tuple[float, float]:
-    """Return the ends of the profile-likelihood interval of the rate, the upper end at most `largest_rate`."""
-    start = _theta(rate, shape)
+class _Profile:
+    """The profile likelihood of a rate: for each rate, the likelihood with the best shape.
 
-    def misfit(rate_logit: float) -> float:
+    Args:
+        counts: Number of pairs in each bin of u, (bins,).
+        shape: The shape that the search starts from.
+        rate: The rate that the search starts from.
+    """
+
+    def __init__(self, counts: NDArray[np.int64], shape: Reals, rate: float) -> None:
+        self.counts = counts
+        self.start = _theta(rate, shape)
+        best = minimize(_misfit, self.start, (counts,), "L-BFGS-B", jac=True, bounds=BOUNDS)
+        self.best, self.limit = float(best.x[0]), float(best.fun) + DROP
+
+    def unlikely(self, rate_logit: float) -> bool:
+        """Return whether the likelihood at this rate is more than exp(1.35) times smaller than the greatest."""
+
         def conditional(theta: Reals) -> tuple[float, Reals]:
-            value, slope = _misfit(np.array([rate_logit, *theta]), counts, centres)
+            value, slope = _misfit(np.array([rate_logit, *theta]), self.counts)
             return value, slope[1:]
 
-        return float(minimize(conditional, start[1:], jac=True, method="L-BFGS-B", bounds=BOUNDS[1:]).fun)
+        fit = minimize(conditional, self.start[1:], jac=True, method="L-BFGS-B", bounds=BOUNDS[1:])
+        return float(fit.fun) > self.limit
 
-    best = minimize(_misfit, start, (counts, centres), "L-BFGS-B", jac=True, bounds=BOUNDS)
-    ends = []
-    for end in BOUNDS[0]:
-        inside, outside = float(best.x[0]), end
-        for _ in range(HALVINGS if misfit(end) > best.fun + DROP else 0):
-            middle = (inside + outside) / 2
-            inside, outside = (inside, middle) if misfit(middle) > best.fun + DROP else (middle, outside)
-        ends.append(float(expit(outside)))
-    return ends[0], min(ends[1], largest_rate(counts, ERRORS, 1.0))
+    def largest(self) -> float:
+        """Return the upper limit of the rate by the counts of small u."""
+        return largest_rate(self.counts, ERRORS, 1.0)
+
+    def includes(self, rate: float) -> bool:
+        """Return whether a rate lies in the interval."""
+        return rate <= self.largest() and not self.unlikely(float(np.clip(logit(rate), *BOUNDS[0])))
+
+    def interval(self) -> tuple[float, float]:
+        """Return the lower and the upper end of the interval."""
+        ends = []
+        for end in BOUNDS[0]:
+            inside, outside = self.best, end
+            for _ in range(HALVINGS if self.unlikely(end) else 0):
+                middle = (inside + outside) / 2
+                inside, outside = (inside, middle) if self.unlikely(middle) else (middle, outside)
+            ends.append(float(expit(outside)))
+        return ends[0], min(ends[1], self.largest())
+
+
+def _informative(evidence: Evidence) -> bool:
+    """Return whether there are decoys with different evidence."""
+    return bool(len(evidence.decoys) and np.ptp(evidence.decoys) > 0)
+
+
+def _counts(u: Reals, group: Ints) -> NDArray[np.int64]:
+    """Return the number of pairs in each bin of u, by group, (groups, bins)."""
+    bins = np.minimum((u * BINS).astype(np.int64), BINS - 1)
+    groups = int(group.max(initial=0)) + 1
+    return np.stack([np.bincount(bins[group == number], minlength=BINS) for number in range(groups)])
 
 
 def _theta(rate: float, shape: Reals) -> Reals:
@@ -206,9 +262,9 @@ def _shaped(theta: Reals) -> Reals:
     return np.array([1 + np.exp(theta[1]), expit(theta[2]), theta[3]])
 
 
-def _rate(counts: NDArray[np.int64], centres: Reals, shape: Reals, steps: int = 300) -> float:
+def _rate(counts: NDArray[np.int64], shape: Reals, steps: int = 300) -> float:
     """Return the rate of greatest likelihood by EM, at most `largest_rate`."""
-    density, rate, total = _density(centres, shape), 0.3, max(1, int(counts.sum()))
+    density, rate, total = _density(CENTRES, shape), 0.3, max(1, int(counts.sum()))
     for _ in range(steps):
         before, rate = rate, float((counts * rate / (rate + (1 - rate) * density)).sum() / total)
         if abs(rate - before) < 1e-6:
