@@ -35,6 +35,13 @@ FILES = {
     "trust.parquet",
     "model",
 }
+LIGHTLY = """
+import sys
+from conftest import light_evidence
+from pairsift.cli import main
+with light_evidence():
+    sys.exit(main())
+"""
 
 
 def test_the_folder_holds_what_the_design_names(run):
@@ -154,11 +161,13 @@ def test_a_source_of_ones_own_needs_no_noise_option(place, scenes, quick, run):
     assert "<html" in (place / "mine" / "report.html").read_text()[:200].lower()
 
 
-def test_a_killed_fit_resumes_to_the_same_weights(place, scenes, quick, run):
+@pytest.mark.timeout(900)  # three whole fits, on slow cores
+def test_a_killed_fit_resumes_to_the_same_weights(place, scenes, quick, monkeypatch):
     out = place / "killed"
     options = [f"--{name.replace('_', '-')}={value}" for name, value in {**quick, "out": out, "threads": 1}.items()]
-    command = [sys.executable, "-m", "pairsift.cli", "fit", str(scenes), *options]
+    command = [sys.executable, "-c", LIGHTLY, "fit", str(scenes), *options]
     straight = place / "straight"
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # the conftest beside this file too
     subprocess.run([*command, f"--out={straight}"], check=True, capture_output=True)
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not (out / "checkpoint.safetensors").exists():

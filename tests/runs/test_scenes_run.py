@@ -14,7 +14,8 @@ from pairsift.runs.prepare import prepare
 
 pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
 
-SHORT = {"crossfit.networks": 1, "crossfit.epochs.train": 2, "device": "cpu"}
+ONE = {"crossfit.networks": 1, "device": "cpu"}
+SHORT = {**ONE, "crossfit.epochs.train": 2}
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def options(source, out, **more):
 
 
 def test_planted_mismatches_among_scenes_are_found(source):
-    run = fit(source, options(source, "run", noise=0.4), progress=False)
+    run = fit(source, options(source, "run", noise=0.4, **ONE), progress=False)
     assert run.config.method.name == "crossfit"
     found, rate = run.metrics["detection"], run.metrics["noise_rate"]
     assert found["auroc"] > 0.9

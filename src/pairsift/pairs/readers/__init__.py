@@ -91,7 +91,7 @@ def load(
             `~/.cache/pairsift`.
 
     Returns:
-        The pairs; `taken` says in one line what was read as image, caption and split.
+        The pairs; `description` says in one line what was read as image, caption and split.
 
     Raises:
         InputError: An argument is not valid, or the path contains nothing that can be used. The message says what is
