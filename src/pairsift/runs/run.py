@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 
 from pairsift.arrays import Ints
 from pairsift.audit import (
+    Decisions,
     count_verdicts,
     detection,
     detector_scores,
     drop_equal_suggestions,
     pair_table,
+    read_pairs,
     suspects,
     verdict_names,
     write_report,
@@ -37,7 +39,7 @@ from pairsift.retrieve.codes import Gallery, evaluate
 from pairsift.runs.belief import Believer
 from pairsift.runs.caveats import rate_of, warnings_of
 from pairsift.runs.config import read_config
-from pairsift.runs.folder import CONFIG, LOG, METRICS, PAIRS_FILE, REPORT, SKIPPED, require_finished, weights
+from pairsift.runs.folder import CONFIG, LOG, METRICS, REPORT, SKIPPED, require_finished, weights
 from pairsift.runs.prepare import (
     Prepared,
     matcher_factory,
@@ -155,9 +157,15 @@ class Run:
         Raises:
             InputError: The run was imported, and its pairs have not been judged.
         """
-        if not (self.folder / PAIRS_FILE).exists():
-            raise InputError(f"{self.folder} holds an imported run: judge its pairs first with `pairsift audit`")
-        return pyarrow.parquet.read_table(self.folder / PAIRS_FILE)
+        return read_pairs(self.folder)
+
+    def decisions(self) -> Decisions:
+        """Return what people decided about the run's pairs, to read it and to add to it.
+
+        Raises:
+            InputError: The run was imported, and its pairs have not been judged.
+        """
+        return Decisions(self.folder, self.pairs()["pair"].to_numpy())
 
     def suspects(self) -> pa.Table:
         """Return the flagged pairs, worst first, as in `suspects.csv` but with unchanged text.
