@@ -39,6 +39,7 @@ from pairsift.retrieve.codes import Gallery, evaluate
 from pairsift.runs.belief import Believer
 from pairsift.runs.caveats import rate_of, warnings_of
 from pairsift.runs.config import read_config
+from pairsift.runs.exporting import export_run
 from pairsift.runs.folder import CONFIG, LOG, METRICS, REPORT, SKIPPED, require_finished, weights
 from pairsift.runs.prepare import (
     Prepared,
@@ -166,6 +167,29 @@ class Run:
             InputError: The run was imported, and its pairs have not been judged.
         """
         return Decisions(self.folder, self.pairs()["pair"].to_numpy())
+
+    def export(
+        self, out: str | Path, *, drop_below: float = 0.0, weights: bool = False, formulas: bool = False
+    ) -> dict[str, int]:
+        """Write the pairs of the source with the decisions applied.
+
+        Args:
+            out: The file or folder to write. The ending decides on the format: `.csv`, `.tsv`, `.jsonl`, `.parquet`,
+                `.json` for COCO captions, `.txt` for ids, none for a folder of images with their captions.
+            drop_below: Pairs without a decision and with a smaller match probability are left out, [0, 1].
+            weights: Whether to add a column `weight`: the match probability, or 1 for pairs with a decision.
+            formulas: Whether CSV and TSV files keep text as it is that a spreadsheet would run as a formula.
+
+        Returns:
+            The number of pairs that are `kept`, `rewritten` (of these), `dropped`, `below` the threshold, and
+            `skipped`, which the run could not use.
+
+        Raises:
+            InputError: The path exists, its format is unknown, or the source is gone.
+        """
+        rules: dict[str, Any] = {"drop_below": drop_below, "weights": weights, "formulas": formulas}
+        selection, _ = export_run(self.folder, out, source=self.config.source, **rules)
+        return dict(selection.counts)
 
     def suspects(self) -> pa.Table:
         """Return the flagged pairs, worst first, as in `suspects.csv` but with unchanged text.
