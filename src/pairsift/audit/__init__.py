@@ -1,5 +1,7 @@
-"""The table of judged pairs, and the report."""
+"""The table of judged pairs, the decisions on them, and the report."""
 
+from pairsift.audit.decision_file import read_decisions
+from pairsift.audit.decisions import Decision, Decisions, Event, threshold_table
 from pairsift.audit.report import write_report
 from pairsift.audit.table import (
     count_verdicts,
@@ -7,6 +9,7 @@ from pairsift.audit.table import (
     detector_scores,
     drop_equal_suggestions,
     pair_table,
+    read_pairs,
     suspects,
     verdict_names,
     write_division,
@@ -14,12 +17,18 @@ from pairsift.audit.table import (
 )
 
 __all__ = [
+    "Decision",
+    "Decisions",
+    "Event",
     "count_verdicts",
     "detection",
     "detector_scores",
     "drop_equal_suggestions",
     "pair_table",
+    "read_decisions",
+    "read_pairs",
     "suspects",
+    "threshold_table",
     "verdict_names",
     "write_division",
     "write_report",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pairsift.arrays import Ints
 from pairsift.audit.spreadsheet import harmless_table
-from pairsift.errors import writing
+from pairsift.errors import InputError, writing
 from pairsift.files import replacing, write_parquet
 from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.ranks import FloatArray
@@ -115,6 +115,17 @@ def write_tables(table: pa.Table, folder: Path) -> None:
     path = folder / SUSPECTS_FILE
     with writing(path), replacing(path) as part:
         pyarrow.csv.write_csv(flagged, part)
+
+
+def read_pairs(folder: Path) -> pa.Table:
+    """Return the table of a run's judged pairs, worst first.
+
+    Raises:
+        InputError: The run was imported, and its pairs have not been judged.
+    """
+    if not (folder / PAIRS_FILE).exists():
+        raise InputError(f"{folder} holds an imported run: judge its pairs first with `pairsift audit`")
+    return pyarrow.parquet.read_table(folder / PAIRS_FILE)
 
 
 def write_division(ids: Ints, verdicts: list[str], folder: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from pairsift.cli.decide import decide
+from pairsift.cli.export import export
 from pairsift.errors import InputError, similar
 from pairsift.files import write_json
 
@@ -32,7 +34,7 @@ class Verbs(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the order in which people need them."""
-        return ["demo", "fit", "evaluate", "audit", "search", "list", "import-checkpoint"]
+        return ["demo", "fit", "evaluate", "audit", "decide", "export", "search", "list", "import-checkpoint"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a verb."""
@@ -287,6 +289,10 @@ def list_(what: str | None) -> None:
         print(name)
         for entry, about in entries.items():
             print(f"  {entry:24}{about}")
+
+
+verbs.add_command(decide)
+verbs.add_command(export)
 
 
 def _catalogue() -> dict[str, dict[str, str]]:

@@ -102,6 +102,7 @@ def merge(stored: StoredPairs, source: Pairs, noise: Noise | None) -> tuple[Pair
         },
         skipped=_skipped(stored, source, row_of),
         seen_in_training=np.concatenate([stored.trained, np.zeros(len(added), np.bool_)]) & ~edited,
+        source_rows=row_of,
     )
     pairs = _with_images(pairs, stored, source, matching.images, count)
     gone = int((~present[:size] & (stored.split != SKIPPED)).sum())

@@ -77,6 +77,8 @@ class Pairs:
         features: Precomputed features of the images, or None if the images are files.
         seen_in_training: Whether a finished run was trained on each pair with exactly this caption, (n_pairs,).
             None means that `split` alone decides.
+        source_rows: Position in the source of the record of each pair, (n_pairs,); -1 for a pair that is gone. None
+            means that it is the id.
     """
 
     source: str
@@ -92,6 +94,7 @@ class Pairs:
     noise: Noise | None = None
     features: Precomputed | None = None
     seen_in_training: NDArray[np.bool_] | None = None
+    source_rows: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.captions)

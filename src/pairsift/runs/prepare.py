@@ -176,6 +176,26 @@ def reopen(config: Config, folder: Path, facts: Mapping[str, Any], progress: boo
     Raises:
         InputError: The source is gone or is another source, or the folder lacks the record of the run's pairs.
     """
+    pairs, digest, changes = read_again(config, folder, facts)
+    if changes is not None and progress:
+        print(f"{config.source} has changed since {folder} was made: {changes}", file=sys.stderr)
+    return replace(_encoded(config, folder, pairs, digest, True, progress), changes=changes)
+
+
+def read_again(config: Config, folder: Path, facts: Mapping[str, Any]) -> tuple[Pairs, str, Changes | None]:
+    """Read the pairs of a finished run again, without features.
+
+    Args:
+        config: The run's options, with the present path of the source.
+        folder: The run's folder.
+        facts: The run's metrics.
+
+    Returns:
+        The pairs with the ids of the run, the hash of the source, and its changes, if there are any.
+
+    Raises:
+        InputError: The source is gone or is another source, or the folder lacks the record of the run's pairs.
+    """
     if not Path(config.source).exists():
         raise InputError(
             f"there is nothing at {config.source}, the source of {folder}: give its new place with --source"
@@ -184,12 +204,11 @@ def reopen(config: Config, folder: Path, facts: Mapping[str, Any], progress: boo
     noise = None if facts["noise"] is None else Noise(**facts["noise"])
     if record is None:
         raise InputError(f"{folder / SOURCE} is missing: take it from a copy of the run, or fit again")
-    pairs, changes = unchanged(record, read, noise), None
-    if read.hash() != facts["data"]["hash"]:
-        pairs, changes = merge(record, read, noise)
-        if progress:
-            print(f"{config.source} has changed since {folder} was made: {changes}", file=sys.stderr)
-    return replace(_encoded(config, folder, pairs, read.hash(), True, progress), changes=changes)
+    digest = read.hash()
+    if digest == facts["data"]["hash"]:
+        return unchanged(record, read, noise), digest, None
+    pairs, changes = merge(record, read, noise)
+    return pairs, digest, changes
 
 
 def read_source(config: Config) -> Pairs:

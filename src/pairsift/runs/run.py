@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 
 from pairsift.arrays import Ints
 from pairsift.audit import (
+    Decisions,
     count_verdicts,
     detection,
     detector_scores,
     drop_equal_suggestions,
     pair_table,
+    read_pairs,
     suspects,
     verdict_names,
     write_report,
@@ -37,7 +39,8 @@ from pairsift.retrieve.codes import Gallery, evaluate
 from pairsift.runs.belief import Believer
 from pairsift.runs.caveats import rate_of, warnings_of
 from pairsift.runs.config import read_config
-from pairsift.runs.folder import CONFIG, LOG, METRICS, PAIRS_FILE, REPORT, SKIPPED, require_finished, weights
+from pairsift.runs.exporting import export_run
+from pairsift.runs.folder import CONFIG, LOG, METRICS, REPORT, SKIPPED, require_finished, weights
 from pairsift.runs.prepare import (
     Prepared,
     matcher_factory,
@@ -155,9 +158,38 @@ class Run:
         Raises:
             InputError: The run was imported, and its pairs have not been judged.
         """
-        if not (self.folder / PAIRS_FILE).exists():
-            raise InputError(f"{self.folder} holds an imported run: judge its pairs first with `pairsift audit`")
-        return pyarrow.parquet.read_table(self.folder / PAIRS_FILE)
+        return read_pairs(self.folder)
+
+    def decisions(self) -> Decisions:
+        """Return what people decided about the run's pairs, to read it and to add to it.
+
+        Raises:
+            InputError: The run was imported, and its pairs have not been judged.
+        """
+        return Decisions(self.folder, self.pairs()["pair"].to_numpy())
+
+    def export(
+        self, out: str | Path, *, drop_below: float = 0.0, weights: bool = False, formulas: bool = False
+    ) -> dict[str, int]:
+        """Write the pairs of the source with the decisions applied.
+
+        Args:
+            out: The file or folder to write. The ending decides on the format: `.csv`, `.tsv`, `.jsonl`, `.parquet`,
+                `.json` for COCO captions, `.txt` for ids, none for a folder of images with their captions.
+            drop_below: Pairs without a decision and with a smaller match probability are left out, [0, 1].
+            weights: Whether to add a column `weight`: the match probability, or 1 for pairs with a decision.
+            formulas: Whether CSV and TSV files keep text as it is that a spreadsheet would run as a formula.
+
+        Returns:
+            The number of pairs that are `kept`, `rewritten` (of these), `dropped`, `below` the threshold, and
+            `skipped`, which the run could not use.
+
+        Raises:
+            InputError: The path exists, its format is unknown, or the source is gone.
+        """
+        rules: dict[str, Any] = {"drop_below": drop_below, "weights": weights, "formulas": formulas}
+        selection, _ = export_run(self.folder, out, source=self.config.source, **rules)
+        return dict(selection.counts)
 
     def suspects(self) -> pa.Table:
         """Return the flagged pairs, worst first, as in `suspects.csv` but with unchanged text.

@@ -17,6 +17,18 @@ CAPTION_COLUMNS = ("caption", "title", "text", "description", "captions", "comme
 SPLIT_COLUMNS = ("split", "subset", "partition")
 
 
+class MissingColumn(InputError):
+    """A table lacks a column.
+
+    Attributes:
+        names: Names of the columns that the table has.
+    """
+
+    def __init__(self, message: str, names: list[str]) -> None:
+        super().__init__(message)
+        self.names = names
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A row of a table: its place in the file, its cells by column, and its problem, if any."""
@@ -45,7 +57,8 @@ def pick_columns(path: Path, names: list[str], columns: Columns) -> tuple[str, s
     """Return the names of the image column and the caption column.
 
     Raises:
-        InputError: One of them is missing, or both are the same column.
+        MissingColumn: One of them is missing.
+        InputError: Both are the same column.
     """
     picked = []
     for role, column, candidates in (
@@ -55,10 +68,11 @@ def pick_columns(path: Path, names: list[str], columns: Columns) -> tuple[str, s
         name = find_column(names, candidates) if column is None else find_column(names, (column.strip().lower(),))
         if name is None:
             problem = f"no column '{column}'" if column is not None else f"no {role} column"
-            raise InputError(
+            message = (
                 f"{path}: {problem} among the columns {quoted(names)}; "
                 f"name it with --{role}-column, or call it one of {', '.join(candidates[:4])}"
             )
+            raise MissingColumn(message, names)
         picked.append(name)
     if picked[0] == picked[1]:
         raise InputError(f"{path}: column {picked[0]!r} cannot be both image and caption")

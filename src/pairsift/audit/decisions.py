@@ -1,0 +1,218 @@
+"""What people decided about pairs: keep, drop, or replace the caption."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from pairsift.arrays import Bools, Ints, Reals
+from pairsift.audit.journal import Change, Journal
+from pairsift.errors import InputError, similar
+from pairsift.pairs.encoding import printable
+
+DECISIONS_FILE = "decisions.sqlite"
+CHOICES = ("keep", "drop", "replace")
+CLEAR = "clear"  # takes a pair's decision away, as if it had never been reviewed
+REASONS = ("wrong image", "wrong detail", "too vague", "duplicate caption", "other")
+LONGEST = 10_000  # characters of a caption
+REVIEWER = "reviewer"
+SCHEMA = pa.schema(
+    [
+        ("pair", pa.int64()),
+        ("decision", pa.string()),
+        ("new_caption", pa.string()),
+        ("from_pair", pa.int64()),
+        ("reason", pa.string()),
+        ("reviewer", pa.string()),
+        ("time", pa.string()),
+    ]
+)
+CURRENT = """
+SELECT current.pair, decision, caption, from_pair, reason, reviewer, time
+FROM current JOIN events USING (event) ORDER BY current.pair
+"""
+HISTORY = """
+SELECT event, time, reviewer, kind, target, (SELECT count(*) FROM changes WHERE changes.event = events.event)
+FROM events ORDER BY event DESC LIMIT ?
+"""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A decision on a pair.
+
+    Attributes:
+        pair: Id of the pair.
+        choice: `keep`, `drop`, `replace`, or `clear`, which takes an earlier decision away.
+        caption: The new caption, for `replace` alone.
+        from_pair: Id of the pair that the new caption is taken from; None where it was typed.
+        reason: One of `REASONS`, or None.
+    """
+
+    pair: int
+    choice: Literal["keep", "drop", "replace", "clear"]
+    caption: str | None = None
+    from_pair: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Event:
+    """An entry of the journal.
+
+    Attributes:
+        event: Number of the entry, ascending in time.
+        time: UTC time as ISO 8601, to the millisecond.
+        reviewer: Who decided.
+        kind: `decide`, `undo` or `redo`.
+        target: The entry that was undone or redone; None for `decide`.
+        pairs: Number of pairs that were decided on; 0 for `undo` and `redo`.
+    """
+
+    event: int
+    time: str
+    reviewer: str
+    kind: str
+    target: int | None
+    pairs: int
+
+
+class Decisions:
+    """The decisions on a run's pairs, kept in `decisions.sqlite` in its folder.
+
+    Nothing is ever removed from the file: an undo is an entry of its own. Several reviewers, processes and browser tabs
+    may decide at the same time; on one pair, the last decision counts.
+
+    Args:
+        folder: The run's folder.
+        ids: Ids of the run's pairs that can be decided on, (n,).
+    """
+
+    def __init__(self, folder: Path, ids: Ints) -> None:
+        self._journal = Journal(folder / DECISIONS_FILE)
+        self._ids = np.sort(np.asarray(ids, np.int64))
+
+    def decide(self, decisions: Iterable[Decision], reviewer: str = REVIEWER, key: str | None = None) -> int:
+        """Record decisions as one entry, which one undo takes back, and return the number of its entry.
+
+        Args:
+            decisions: At most one for each pair.
+            reviewer: Who decides; undo and redo are separate for each reviewer.
+            key: Any text. A call with the key of an earlier call does nothing, so that a request can be repeated.
+
+        Raises:
+            InputError: A pair is unknown or decided twice, or a decision is incomplete. Then none is recorded.
+            WriteError: The file cannot be written.
+        """
+        changes = [_change(decision) for decision in decisions]
+        pairs, counts = np.unique([change[0] for change in changes], return_counts=True)
+        if (counts > 1).any():
+            raise InputError(f"pair {pairs[counts > 1][0]} is decided twice at once: decide each pair once")
+        self._require_known([change[0] for change in changes])
+        self._require_known([change[3] for change in changes if change[3] is not None])
+        return self._journal.decide(changes, _reviewer(reviewer), key)
+
+    def undo(self, reviewer: str = REVIEWER, key: str | None = None) -> list[int]:
+        """Take back the reviewer's last entry that is still valid, and return its pairs; an empty list if none is."""
+        return self._pairs_of(self._journal.undo(_reviewer(reviewer), key))
+
+    def redo(self, reviewer: str = REVIEWER, key: str | None = None) -> list[int]:
+        """Apply again what the reviewer undid last, and return its pairs; an empty list if there is nothing to redo."""
+        return self._pairs_of(self._journal.redo(_reviewer(reviewer), key))
+
+    def table(self) -> pa.Table:
+        """Return the valid decisions, by pair.
+
+        The columns are `pair`, `decision`, `new_caption`, `from_pair`, `reason`, `reviewer` and `time`.
+        It is a snapshot: decisions that are made while it is read are either all in it or not at all.
+        """
+        columns = zip(*self._journal.rows(CURRENT), strict=True)
+        values = list(columns) or [()] * len(SCHEMA)
+        return pa.table([pa.array(column, kind.type) for column, kind in zip(values, SCHEMA, strict=True)], SCHEMA)
+
+    def history(self, limit: int = 100) -> list[Event]:
+        """Return the last entries of the journal, the newest first."""
+        return [Event(*row) for row in self._journal.rows(HISTORY, (limit,))]
+
+    def decided(self) -> Ints:
+        """Return the ids of the pairs with a valid decision, ascending, (n,)."""
+        return np.array([pair for (pair,) in self._journal.rows("SELECT pair FROM current ORDER BY pair")], np.int64)
+
+    def _pairs_of(self, event: int | None) -> list[int]:
+        return [] if event is None else self._journal.pairs_of(event)
+
+    def _require_known(self, pairs: Sequence[int]) -> None:
+        asked = np.asarray(pairs, np.int64)
+        unknown = asked[~np.isin(asked, self._ids)]
+        if len(unknown):
+            raise InputError(f"the run has no judged pair {unknown[0]}: take ids from the column `pair` of its tables")
+
+
+def threshold_table(probability: Reals, thresholds: Sequence[float]) -> pa.Table:
+    """Return how many pairs lie below each threshold, and how many of these are expected to match.
+
+    Args:
+        probability: Match probability of each pair, [0, 1], (n,).
+        thresholds: Thresholds, [0, 1].
+
+    Returns:
+        `threshold`, `pairs` (those with a smaller probability), `expected_matching` (the sum of their probabilities)
+        and `expected_mismatched`.
+    """
+    ordered = np.sort(np.asarray(probability, np.float64))
+    sums = np.concatenate([np.zeros(1), ordered.cumsum()])
+    below = np.searchsorted(ordered, np.asarray(thresholds, np.float64), side="left")
+    columns = {"threshold": np.asarray(thresholds, np.float64), "pairs": below, "expected_matching": sums[below]}
+    return pa.table({**columns, "expected_mismatched": below - sums[below]})
+
+
+def below(table: pa.Table, threshold: float, decided: Ints) -> tuple[Ints, Reals]:
+    """Return the pairs without a decision whose match probability is below a threshold, and these probabilities, (n,).
+
+    Args:
+        table: The table of judged pairs.
+        threshold: A probability, [0, 1].
+        decided: Ids of the pairs with a decision, (m,).
+    """
+    ids, probability = table["pair"].to_numpy(), table["match_probability"].to_numpy()
+    rows: Bools = (probability < threshold) & ~np.isin(ids, decided)
+    return ids[rows].astype(np.int64), probability[rows]
+
+
+def _change(decision: Decision) -> Change:
+    """Return a decision as the journal holds it.
+
+    Raises:
+        InputError: It is incomplete, or one of its words is unknown.
+    """
+    choice, caption, place = decision.choice, decision.caption, f"pair {decision.pair}"
+    if choice not in (*CHOICES, CLEAR):
+        raise InputError(f"{place}: there is no decision {choice!r}; {similar(str(choice), (*CHOICES, CLEAR))}")
+    if decision.reason is not None and decision.reason not in REASONS:
+        raise InputError(f"{place}: there is no reason {decision.reason!r}; {similar(decision.reason, REASONS)}")
+    if choice != "replace":
+        if caption is not None or decision.from_pair is not None:
+            raise InputError(f"{place}: has a new caption, and its decision is {choice!r}: only replace has one")
+        return decision.pair, None if choice == CLEAR else choice, None, None, decision.reason
+    text = " ".join(printable(caption or "").split())
+    if not text or len(text) > LONGEST:
+        size = f"{len(text):,} characters" if text else "none"
+        raise InputError(f"{place}: replace needs a new caption of 1 to {LONGEST:,} characters; it has {size}")
+    return decision.pair, choice, text, decision.from_pair, decision.reason
+
+
+def _reviewer(name: str) -> str:
+    """Return the name of a reviewer without surplus white space.
+
+    Raises:
+        InputError: It is empty or has more than 100 characters.
+    """
+    text = " ".join(name.split())
+    if not 0 < len(text) <= 100:
+        raise InputError(f"a reviewer's name has 1 to 100 characters, not {len(text)}")
+    return text

@@ -1,0 +1,258 @@
+"""Cleaned data in the formats that people use."""
+
+from __future__ import annotations
+
+import csv
+import json
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pairsift.arrays import Bools, Reals
+from pairsift.audit.spreadsheet import harmless
+from pairsift.errors import InputError, similar, writing
+from pairsift.files import replacing
+from pairsift.pairs.origin import Cells, Origin
+from pairsift.pairs.pairs import JUDGED, SKIPPED, Pairs
+from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column
+from pairsift.pairs.records import as_text
+from pairsift.pairs.splits import SPLIT_WORDS
+
+TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+FORMATS = (*TABLES, ".json", ".txt", "a folder")
+ROWS = 10_000  # written to Parquet at once
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What becomes of each pair.
+
+    Attributes:
+        keep: Whether to export each pair, (n_pairs,).
+        captions: New captions by pair.
+        weight: Weight of each pair in a training on the exported data, [0, 1], (n_pairs,).
+        counts: Number of pairs by what became of them: `kept`, `dropped`, `rewritten`, `below` (the threshold) and
+            `skipped` (the run could not use them).
+    """
+
+    keep: Bools
+    captions: Mapping[int, str]
+    weight: Reals
+    counts: Mapping[str, int]
+
+
+def choose_pairs(pairs: Pairs, table: pa.Table, decisions: pa.Table, drop_below: float = 0.0) -> Selection:
+    """Return what becomes of each pair: first by the decisions, then by a threshold for the undecided pairs.
+
+    Pairs that the run could not use are left out. Pairs that the source's splits leave out are kept.
+
+    Args:
+        pairs: All pairs.
+        table: The table of judged pairs.
+        decisions: The table of decisions.
+        drop_below: Undecided pairs with a smaller match probability are left out.
+
+    Returns:
+        The selection. The weight of a decided or unjudged pair is 1, that of other pairs the match probability.
+    """
+    probability = np.ones(len(pairs))
+    probability[table["pair"].to_numpy()] = table["match_probability"].to_numpy()
+    usable: Bools = np.not_equal(pairs.split, SKIPPED)
+    choice_of = {row["pair"]: row for row in decisions.to_pylist() if row["pair"] < len(pairs) and usable[row["pair"]]}
+    decided = np.zeros(len(pairs), np.bool_)
+    decided[list(choice_of)] = True
+    dropped = np.zeros(len(pairs), np.bool_)
+    dropped[[pair for pair, row in choice_of.items() if row["decision"] == "drop"]] = True
+    low: Bools = usable & ~decided & (probability < drop_below)
+    keep = usable & ~dropped & ~low
+    captions = {pair: row["new_caption"] for pair, row in choice_of.items() if row["decision"] == "replace"}
+    masks = {"kept": keep, "dropped": dropped, "below": low, "skipped": ~usable}
+    counts = {name: int(mask.sum()) for name, mask in masks.items()} | {"rewritten": len(captions)}
+    return Selection(keep, captions, np.where(decided, 1.0, probability), counts)
+
+
+def by_record(selection: Selection, pairs: Pairs) -> Selection:
+    """Return a selection by the records of a source that has changed since the run was made.
+
+    Records are counted as in the source. Records that the run does not know are kept.
+    """
+    if pairs.source_rows is None:
+        return selection
+    present = np.flatnonzero(pairs.source_rows >= 0)
+    rows = pairs.source_rows[present]
+    keep, weight = np.ones(rows.max(initial=-1) + 1, np.bool_), np.ones(rows.max(initial=-1) + 1)
+    keep[rows], weight[rows] = selection.keep[present], selection.weight[present]
+    record_of = dict(zip(present.tolist(), rows.tolist(), strict=True))
+    captions = {record_of[pair]: text for pair, text in selection.captions.items() if pair in record_of}
+    return Selection(keep, captions, weight, selection.counts)
+
+
+def export(
+    origin: Origin, pairs: Pairs, selection: Selection, out: Path, weights: bool = False, formulas: bool = False
+) -> None:
+    """Write the selected pairs.
+
+    The ending of the path decides on the format: a table (`.csv`, `.tsv`, `.jsonl`, `.parquet`) with the columns of
+    the source, `.json` for COCO captions, `.txt` for the ids of the pairs, one per line, and no ending for a folder of
+    images with a text file of captions beside each.
+
+    Args:
+        origin: The rows of the source.
+        pairs: The pairs; the id of a pair is the position of its record in the source.
+        selection: The pairs to export and their captions.
+        out: The file or folder, which must not exist.
+        weights: Whether tables and COCO captions get a column `weight`.
+        formulas: Whether CSV and TSV files keep text as it is that a spreadsheet would run as a formula; by default, an
+            apostrophe is put before it.
+
+    Raises:
+        InputError: The format is unknown, the path exists already, or the source has no images for a folder.
+        WriteError: The file cannot be written.
+    """
+    suffix = out.suffix.lower()
+    if out.exists():
+        raise InputError(f"{out} exists already: name another file, or move it away")
+    if suffix and suffix not in FORMATS:
+        raise InputError(f"{out}: there is no format {suffix!r}; {similar(suffix, FORMATS)}")
+    extra: dict[str, list[object]] = {_unused("weight", origin.names): selection.weight.tolist()} if weights else {}
+    if suffix in TABLES:
+        records = by_record(selection, pairs)
+        extra = dict.fromkeys(extra, records.weight.tolist())
+        rows = origin.rewritten(records.keep, records.captions, extra)
+        _write_table(out, origin, rows, extra, formulas)
+    elif suffix == ".json":
+        _write_json(out, coco(pairs, selection, extra))
+    elif suffix == ".txt":
+        with writing(out), replacing(out) as part:
+            part.write_text("".join(f"{pair}\n" for pair in np.flatnonzero(selection.keep)), encoding="ascii")
+    else:
+        _write_folder(out, origin, pairs, selection)
+
+
+def folder_of_names(pairs: Pairs, out: Path) -> Path | None:
+    """Return the folder that the images' names in an exported file start from; None where they need no other folder."""
+    name, path = next(zip(pairs.names, pairs.paths, strict=True), ("", Path()))
+    if pairs.features is not None or not name or Path(name).is_absolute() or not str(path).endswith(name):
+        return None
+    base = Path(str(path).removesuffix(name)).absolute()
+    return None if base == out.absolute().parent else base
+
+
+def coco(pairs: Pairs, selection: Selection, extra: Mapping[str, list[object]] | None = None) -> dict[str, Any]:
+    """Return the selected pairs as COCO captions; the id of an annotation is the id of its pair."""
+    kept = np.flatnonzero(selection.keep).tolist()
+    images = dict.fromkeys(int(pairs.image_of[pair]) for pair in kept)
+    columns: dict[str, Sequence[object]] = {**pairs.columns, **(extra or {})}
+    annotations = [
+        {
+            **{name: values[pair] for name, values in columns.items()},
+            "id": pair,
+            "image_id": int(pairs.image_of[pair]),
+            "caption": selection.captions.get(pair, pairs.captions[pair]),
+        }
+        for pair in kept
+    ]
+    names = [{"id": row, "file_name": pairs.names[row]} for row in images]
+    return {"info": {}, "licenses": [], "images": names, "annotations": annotations}
+
+
+def _write_json(out: Path, value: object) -> None:
+    with writing(out), replacing(out) as part:
+        part.write_text(json.dumps(value, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _write_table(
+    out: Path, origin: Origin, rows: Iterator[Cells], extra: Mapping[str, list[object]], formulas: bool
+) -> None:
+    safe = str if formulas else harmless
+    names = [*origin.names, *(["split"] if origin.splits is not None and "split" not in origin.names else []), *extra]
+    with writing(out), replacing(out) as part:
+        if out.suffix.lower() == ".jsonl":
+            with part.open("w", encoding="utf-8", errors="replace") as stream:
+                stream.writelines(json.dumps(cells, ensure_ascii=False, default=str) + "\n" for cells in rows)
+        elif out.suffix.lower() == ".parquet":
+            _write_parquet(part, names, rows, origin.schema, extra)
+        else:
+            with part.open("w", newline="", encoding="utf-8", errors="replace") as stream:
+                writer = csv.writer(stream, delimiter="\t" if out.suffix.lower() == ".tsv" else ",")
+                writer.writerow(map(safe, names))
+                writer.writerows([safe(as_text(cells.get(name))) for name in names] for cells in rows)
+
+
+def _write_parquet(
+    part: Path, names: list[str], rows: Iterator[Cells], schema: pa.Schema | None, extra: Mapping[str, list[object]]
+) -> None:
+    """Write rows with the types of the source; where it has no types, all of them become text but weights."""
+    kinds = {name: pa.float64() if name in extra else pa.string() for name in names}
+    kinds |= {} if schema is None else dict(zip(schema.names, schema.types, strict=True))
+    full = pa.schema(list(kinds.items()))
+    with pq.ParquetWriter(part, full) as writer:
+        for batch in iter(lambda: list(islice(rows, ROWS)), []):
+            columns = [_cells(batch, name, kind) for name, kind in kinds.items()]
+            writer.write_table(pa.table(columns, full))
+
+
+def _cells(batch: list[Cells], name: str, kind: pa.DataType) -> pa.Array:
+    """Return a column of a batch of rows; cells that are not text become text where the column is text."""
+    cells = [row.get(name) for row in batch]
+    if pa.types.is_string(kind):
+        cells = [None if cell is None else as_text(cell) for cell in cells]
+    return pa.array(cells, kind)
+
+
+def _write_folder(out: Path, origin: Origin, pairs: Pairs, selection: Selection) -> None:
+    """Copy every image that keeps a caption, and write its captions beside it.
+
+    Where the source has splits, they become folders, and pairs outside the splits are left out.
+    """
+    if pairs.features is not None:
+        raise InputError(f"{pairs.source} has features instead of images: export a table")
+    has_splits = origin.splits is not None or find_column(origin.names, SPLIT_COLUMNS) is not None
+    captions: dict[int, list[str]] = {}
+    kept = selection.keep & (np.isin(pairs.split, JUDGED) if has_splits else np.ones(len(pairs), np.bool_))
+    for pair in np.flatnonzero(kept).tolist():
+        captions.setdefault(int(pairs.image_of[pair]), []).append(selection.captions.get(pair, pairs.captions[pair]))
+    split_of = dict(zip(pairs.image_of.tolist(), pairs.split.tolist(), strict=True)) if has_splits else {}
+    part = out.with_name(f".{out.name}.{secrets.token_hex(4)}.part")
+    try:
+        with writing(out):
+            part.mkdir(parents=True)
+            for row, name in zip(captions, _file_names(pairs, captions, split_of), strict=True):
+                place = part / name
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(pairs.paths[row], place)
+                lines = (" ".join(caption.split()) for caption in captions[row])
+                place.with_suffix(".txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            part.replace(out)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
+def _file_names(pairs: Pairs, rows: Iterable[int], split_of: Mapping[int, str]) -> Iterator[str]:
+    """Yield a relative path for each image: its own name if that is relative, below its split; each stem once."""
+    taken: set[str] = set()
+    for row in rows:
+        place = PurePosixPath(pairs.names[row])
+        if place.is_absolute() or ".." in place.parts or not place.name:
+            place = PurePosixPath(pairs.paths[row].name)
+        if row in split_of and place.parts[0].lower() not in SPLIT_WORDS:
+            place = PurePosixPath(split_of[row]) / place
+        stem = str(place.with_suffix(""))
+        stem = stem if stem.casefold() not in taken else f"{stem}_{row}"
+        taken.add(stem.casefold())
+        yield stem + (pairs.paths[row].suffix or ".jpg")
+
+
+def _unused(name: str, names: Iterable[str]) -> str:
+    """Return a name that no column of the source has."""
+    used = set(names)
+    return name if name not in used else f"{name}_of_match"

@@ -1,0 +1,236 @@
+"""The journal of a run's decisions: an append-only SQLite file with unlimited undo."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pairsift.errors import InputError, WriteError
+
+VERSION = 1  # of the tables below
+WAIT = 30.0  # seconds to wait for another writer
+DECIDE, UNDO, REDO = "decide", "undo", "redo"
+
+# `events` and `changes` are only ever added to. `applied` and `current` follow from them: `applied` holds, for each
+# decision event, the id of the event that made it valid last (itself or a redo), or null while it is undone; `current`
+# holds the valid decision on each pair, which is the one that was applied last.
+TABLES = """
+CREATE TABLE events (
+    event INTEGER PRIMARY KEY AUTOINCREMENT,
+    time TEXT NOT NULL,
+    reviewer TEXT NOT NULL,
+    kind TEXT NOT NULL CHECK (kind IN ('decide', 'undo', 'redo')),
+    target INTEGER REFERENCES events(event),
+    key TEXT UNIQUE
+) STRICT;
+CREATE INDEX events_of_reviewer ON events(reviewer, kind, event);
+CREATE TABLE changes (
+    event INTEGER NOT NULL REFERENCES events(event),
+    pair INTEGER NOT NULL,
+    decision TEXT CHECK (decision IN ('keep', 'drop', 'replace')),
+    caption TEXT CHECK ((caption IS NOT NULL) = (decision IS 'replace')),
+    from_pair INTEGER,
+    reason TEXT,
+    PRIMARY KEY (event, pair)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX changes_of_pair ON changes(pair, event);
+CREATE TABLE applied (
+    event INTEGER PRIMARY KEY REFERENCES events(event), reviewer TEXT NOT NULL, place INTEGER
+) STRICT;
+CREATE INDEX applied_of_reviewer ON applied(reviewer, place);
+CREATE TABLE current (
+    pair INTEGER PRIMARY KEY, event INTEGER NOT NULL, decision TEXT NOT NULL, caption TEXT, from_pair INTEGER,
+    reason TEXT
+) STRICT;
+"""
+# After a decision or a redo, the changes of the event are valid.
+APPLY = (
+    "DELETE FROM current WHERE pair IN (SELECT pair FROM changes WHERE event = :event AND decision IS NULL)",
+    """
+    INSERT OR REPLACE INTO current
+    SELECT pair, event, decision, caption, from_pair, reason FROM changes
+    WHERE event = :event AND decision IS NOT NULL
+    """,
+)
+# After an undo, of each of its pairs the change that was applied last is valid.
+TAKE_BACK = (
+    "DELETE FROM current WHERE pair IN (SELECT pair FROM changes WHERE event = :event)",
+    """
+    INSERT INTO current
+    SELECT pair, event, decision, caption, from_pair, reason FROM (
+        SELECT changes.*, row_number() OVER (PARTITION BY pair ORDER BY place DESC) AS rank
+        FROM changes JOIN applied USING (event)
+        WHERE place IS NOT NULL AND pair IN (SELECT pair FROM changes WHERE event = :event)
+    ) WHERE rank = 1 AND decision IS NOT NULL
+    """,
+)
+LAST_APPLIED = "SELECT event FROM applied WHERE reviewer = :reviewer AND place IS NOT NULL ORDER BY place DESC LIMIT 1"
+# What the reviewer undid last, unless they have decided something since.
+LAST_UNDONE = """
+SELECT events.target FROM events JOIN applied ON applied.event = events.target
+WHERE events.reviewer = :reviewer AND events.kind = 'undo' AND applied.place IS NULL
+  AND events.event > (SELECT coalesce(max(event), 0) FROM events WHERE reviewer = :reviewer AND kind = 'decide')
+ORDER BY events.event DESC LIMIT 1
+"""
+Change = tuple[int, str | None, str | None, int | None, str | None]  # pair, decision, caption, from_pair, reason
+
+
+class Journal:
+    """The decisions of all reviewers, in one file that several processes may read and write at the same time.
+
+    Every call is one transaction, which is on the disk when the call returns. A process that is killed loses nothing
+    that a call returned, and leaves nothing half-done.
+
+    Args:
+        path: The file. The first decision creates it; without it, there are no decisions.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def decide(self, changes: Iterable[Change], reviewer: str, key: str | None = None) -> int:
+        """Append one event with decisions on pairs, and return its id. One undo takes back the whole event.
+
+        Args:
+            changes: Pair, decision (None clears the decision on the pair), new caption, the pair that the caption is
+                from, and reason; each pair at most once.
+            reviewer: Who decides.
+            key: A text that the caller chose for this event. A second call with the same key does nothing and returns
+                the id of the first, so that a request can be repeated.
+
+        Raises:
+            WriteError: The file cannot be written.
+            InputError: The file is damaged, or another process has kept it locked for 30 seconds.
+        """
+        with self._writing() as database:
+            if (done := _event_of(database, key)) is not None:
+                return done
+            event = _append(database, reviewer, DECIDE, None, key)
+            rows = ((event, *change) for change in changes)
+            database.executemany("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?)", rows)
+            database.execute("INSERT INTO applied VALUES (?, ?, ?)", (event, reviewer, event))
+            _run(database, APPLY, event)
+            return event
+
+    def undo(self, reviewer: str, key: str | None = None) -> int | None:
+        """Take back the reviewer's last decision event that is valid; return its id, or None if there is none.
+
+        What another reviewer decided on the same pairs later stays; what was valid before is valid again.
+        """
+        return self._move(UNDO, LAST_APPLIED, reviewer, key)
+
+    def redo(self, reviewer: str, key: str | None = None) -> int | None:
+        """Apply again what the reviewer undid last; return its id, or None if there is nothing to redo.
+
+        A new decision of the reviewer ends what can be redone.
+        """
+        return self._move(REDO, LAST_UNDONE, reviewer, key)
+
+    def rows(self, query: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows of a query; an empty list where there is no file yet."""
+        with self._reading() as database:
+            return [] if database is None else database.execute(query, tuple(values)).fetchall()
+
+    def pairs_of(self, event: int) -> list[int]:
+        """Return the pairs that an event decided on, ascending."""
+        return [pair for (pair,) in self.rows("SELECT pair FROM changes WHERE event = ? ORDER BY pair", (event,))]
+
+    def _move(self, kind: str, find: str, reviewer: str, key: str | None) -> int | None:
+        if not self.path.exists():
+            return None
+        with self._writing() as database:
+            if (done := _event_of(database, key)) is not None:
+                (target,) = database.execute("SELECT target FROM events WHERE event = ?", (done,)).fetchone()
+                return int(target)
+            found = database.execute(find, {"reviewer": reviewer}).fetchone()
+            if found is None:
+                return None
+            target = int(found[0])
+            event = _append(database, reviewer, kind, target, key)
+            place = event if kind == REDO else None
+            database.execute("UPDATE applied SET place = ? WHERE event = ?", (place, target))
+            _run(database, APPLY if kind == REDO else TAKE_BACK, target)
+            return target
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """Yield a connection inside a transaction, which is committed unless the block raises."""
+        with _one_line(self.path), _connected(f"{self.path.absolute().as_uri()}?mode=rwc") as database:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = FULL")
+            database.execute("BEGIN IMMEDIATE")
+            if _version(database, self.path) == 0:
+                for statement in TABLES.split(";"):
+                    database.execute(statement)
+                database.execute(f"PRAGMA user_version = {VERSION}")
+            yield database
+            database.execute("COMMIT")
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection | None]:
+        """Yield a connection that sees the file as it is at its first query; None where there is no file."""
+        if not self.path.exists():
+            yield None
+            return
+        with _one_line(self.path), _connected(f"{self.path.absolute().as_uri()}?mode=ro") as database:
+            yield database if _version(database, self.path) else None
+
+
+@contextmanager
+def _connected(uri: str) -> Iterator[sqlite3.Connection]:
+    """Yield a connection, which is closed at the end; what was not committed by then never happened."""
+    database = sqlite3.connect(uri, timeout=WAIT, isolation_level=None, uri=True)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+def _version(database: sqlite3.Connection, path: Path) -> int:
+    """Return the version of the tables; 0 where there are none.
+
+    Raises:
+        InputError: The version is unknown.
+    """
+    version = int(database.execute("PRAGMA user_version").fetchone()[0])
+    if version > VERSION:
+        raise InputError(f"{path}: was written by a newer pairsift: install that version to read it")
+    return version
+
+
+def _append(database: sqlite3.Connection, reviewer: str, kind: str, target: int | None, key: str | None) -> int:
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    values = (now, reviewer, kind, target, key)
+    cursor = database.execute("INSERT INTO events (time, reviewer, kind, target, key) VALUES (?, ?, ?, ?, ?)", values)
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
+
+
+def _event_of(database: sqlite3.Connection, key: str | None) -> int | None:
+    """Return the event with this key."""
+    found = None if key is None else database.execute("SELECT event FROM events WHERE key = ?", (key,)).fetchone()
+    return None if found is None else int(found[0])
+
+
+def _run(database: sqlite3.Connection, statements: Iterable[str], event: int) -> None:
+    for statement in statements:
+        database.execute(statement, {"event": event})
+
+
+@contextmanager
+def _one_line(path: Path) -> Iterator[None]:
+    """Turn the errors of SQLite into one line."""
+    try:
+        yield
+    except sqlite3.IntegrityError:
+        raise
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error):
+            raise InputError(f"{path}: another process has been writing for {WAIT:.0f} seconds: try again") from error
+        raise WriteError(f"{path}: cannot be opened or written ({error}); free space, or open the folder") from error
+    except sqlite3.DatabaseError as error:
+        raise InputError(f"{path}: is damaged ({error}); take it from a copy of the run, or move it away") from error

@@ -1,0 +1,103 @@
+"""The verb `decide`: decisions on pairs in bulk, from a table or by a threshold, and what undoes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pairsift.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pairsift.audit import Decisions
+
+
+@click.command()
+@click.argument("run")
+@click.option("--from", "file", type=Path, metavar="FILE", help="Record the decisions of a CSV, JSON or Parquet table.")
+@click.option(
+    "--drop-below", type=click.FloatRange(0, 1), metavar="P", help="Drop all pairs with a smaller match probability."
+)
+@click.option("--undo", is_flag=True, help="Take back the reviewer's last entry.")
+@click.option("--redo", is_flag=True, help="Apply again what the reviewer undid last.")
+@click.option("--reason", help="Why: wrong image, wrong detail, too vague, duplicate caption, other.")
+@click.option("--reviewer", default="reviewer", show_default=True, help="Who decides; undo is separate for each name.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def decide(
+    run: str,
+    file: Path | None,
+    drop_below: float | None,
+    undo: bool,
+    redo: bool,
+    reason: str | None,
+    reviewer: str,
+    quiet: bool,
+) -> None:
+    """Keep, drop or rewrite pairs in bulk; without an option, show what is decided.
+
+    A table of decisions has the columns pair and decision (keep, drop, replace or clear), and may have new_caption,
+    from_pair and reason. Pairs with a decision are left alone by --drop-below.
+    """
+    if sum((file is not None, drop_below is not None, undo, redo)) > 1:
+        raise InputError("--from, --drop-below, --undo and --redo exclude each other: give one of them")
+    if reason is not None and drop_below is None:
+        raise InputError("--reason goes with --drop-below; a table of decisions has a column reason")
+    from pairsift.audit import Decisions, read_pairs
+    from pairsift.runs.folder import require_finished
+
+    folder = Path(run)
+    require_finished(folder)
+    table = read_pairs(folder)
+    decisions = Decisions(folder, table["pair"].to_numpy())
+    line = ""
+    if file is not None:
+        line = _from_file(decisions, table, file, reviewer)
+    elif drop_below is not None:
+        line = _drop_below(decisions, table, drop_below, reason, reviewer)
+    elif undo or redo:
+        pairs = decisions.undo(reviewer) if undo else decisions.redo(reviewer)
+        verb = "undo" if undo else "redo"
+        line = f"{verb}: decision on {_count(len(pairs))}" if pairs else f"{reviewer} has nothing to {verb}"
+    if not quiet:
+        print("\n".join(filter(None, (line, _summary(decisions, table.num_rows)))))
+
+
+def _from_file(decisions: Decisions, table: pa.Table, file: Path, reviewer: str) -> str:
+    from pairsift.audit import read_decisions
+
+    rows = read_decisions(file, table)
+    if not rows:
+        raise InputError(f"{file}: no row has a decision: write keep, drop, replace or clear into its column decision")
+    decisions.decide(rows, reviewer)
+    return f"{file}: decided on {_count(len(rows))}"
+
+
+def _drop_below(decisions: Decisions, table: pa.Table, threshold: float, reason: str | None, reviewer: str) -> str:
+    from pairsift.audit import Decision
+    from pairsift.audit.decisions import below
+    from pairsift.audit.table import UNKNOWN
+
+    pairs, probability = below(table, threshold, decisions.decided())
+    if not len(pairs):
+        return f"no undecided pair has a match probability below {threshold:g}: nothing is dropped"
+    decisions.decide([Decision(pair, "drop", reason=reason) for pair in pairs.tolist()], reviewer)
+    if table["verdict"][0].as_py() == UNKNOWN:
+        return f"dropped {_count(len(pairs))} below {threshold:g}; the run gives no verdicts: check some of them"
+    good = f"about {probability.sum():,.0f}" if probability.sum() >= 1 else "fewer than 1"
+    return f"dropped {_count(len(pairs))} below {threshold:g}; {good} of them are expected to match"
+
+
+def _summary(decisions: Decisions, total: int) -> str:
+    from pairsift.audit.decisions import CHOICES
+
+    chosen = decisions.table()["decision"].to_pylist()
+    counts = {name: chosen.count(name) for name in CHOICES}
+    decided = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing"
+    return f"decided: {decided}; undecided: {total - len(chosen):,} of {total:,} pairs"
+
+
+def _count(n: int) -> str:
+    return f"{n:,} pair{'s' * (n != 1)}"

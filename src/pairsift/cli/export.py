@@ -1,0 +1,47 @@
+"""The verb `export`: the cleaned data in the formats that people use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("run")
+@click.option("--out", required=True, type=Path, metavar="PATH", help="File or folder to write; see below.")
+@click.option("--source", metavar="PATH", help="New path of the run's source, if it has moved.")
+@click.option(
+    "--drop-below",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    metavar="P",
+    help="Leave out undecided pairs with a smaller match probability.",
+)
+@click.option("--weights", is_flag=True, help="Add a column weight, the match probability; 1 for decided pairs.")
+@click.option("--formulas", is_flag=True, help="Keep text in CSV that a spreadsheet would run as a formula.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def export(
+    run: str, out: Path, source: str | None, drop_below: float, weights: bool, formulas: bool, quiet: bool
+) -> None:
+    """Write a run's pairs with the decisions applied.
+
+    Dropped pairs are left out, replaced captions are replaced, and the columns of the source stay as they are, in their
+    order. The ending of the path decides on the format: .csv, .tsv, .jsonl or .parquet for a table, .json for COCO
+    captions, .txt for the ids of the pairs, and no ending for a folder of images with their captions.
+    """
+    from pairsift.runs.exporting import export_run
+
+    selection, images = export_run(run, out, source=source, drop_below=drop_below, weights=weights, formulas=formulas)
+    if quiet:
+        return
+    counts = selection.counts
+    parts = [
+        f"{counts['rewritten']:,} with a new caption" * bool(counts["rewritten"]),
+        f"left out: {counts['dropped']:,} dropped" if counts["dropped"] else "",
+        f"{counts['below']:,} below {drop_below:g}" * bool(counts["below"]),
+        f"{counts['skipped']:,} that could not be used" * bool(counts["skipped"]),
+    ]
+    print(f"{out}: {counts['kept']:,} pairs" + "".join(f"; {part}" for part in parts if part))
+    if images is not None and out.suffix not in ("", ".txt"):
+        print(f"its image names start from {images}: read it with --image-folder {images}")

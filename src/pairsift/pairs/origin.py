@@ -1,0 +1,142 @@
+"""The rows of a source as they are in it, so that they can be written again with fewer pairs and other captions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pairsift.arrays import Bools
+from pairsift.pairs.formats import READERS
+from pairsift.pairs.pairs import Pairs
+from pairsift.pairs.readers import choose
+from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column, pick_columns, unique
+from pairsift.pairs.readers.tables import FORMATS, read_separated
+from pairsift.pairs.records import Columns, Listing
+
+Cells = dict[str, object]
+BATCH = 4096  # rows of a Parquet file that are read at once
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The rows of a source.
+
+    Attributes:
+        names: Names of the columns, in the order of the source.
+        caption: Name of the caption column. A cell holds one caption, or a list of captions, which are one record each.
+        rows: Function that yields the cells of each row by column, with the types that the source has.
+        schema: Types of the columns of a Parquet file; None for other sources.
+        splits: Split of each record where the source names it elsewhere than in its rows; else None.
+    """
+
+    names: list[str]
+    caption: str
+    rows: Callable[[], Iterator[Cells]]
+    schema: pa.Schema | None = None
+    splits: list[str] | None = None
+
+    def rewritten(
+        self, keep: Bools, captions: Mapping[int, str], extra: Mapping[str, list[object]] | None = None
+    ) -> Iterator[Cells]:
+        """Yield the rows with the records to keep, in the order of the source.
+
+        A row whose captions are all left out is left out too. Every other cell stays as it is.
+
+        Args:
+            keep: Whether to keep each record, (n,).
+            captions: New captions by record.
+            extra: New columns, by their names, with a value for each record; lists where the captions are lists.
+        """
+        record = 0
+        added = dict(extra or {})
+        if self.splits is not None and find_column(self.names, SPLIT_COLUMNS) is None:
+            added["split"] = list(self.splits)
+        for cells in self.rows():
+            given = cells.get(self.caption)
+            several = isinstance(given, list)
+            old = (given or [""]) if isinstance(given, list) else [given]
+            places = [place for place in range(record, record + len(old)) if keep[place]]
+            new = [captions.get(place, old[place - record]) for place in places]
+            record += len(old)
+            if places:
+                columns = {name: [values[place] for place in places] for name, values in added.items()}
+                yield {
+                    **cells,
+                    self.caption: new if several else new[0],
+                    **{name: values if several else values[0] for name, values in columns.items()},
+                }
+
+
+def read_origin(path: Path, reader: str | None, columns: Columns) -> Origin:
+    """Read the rows of a source again.
+
+    Of a table, these are the rows of the table. Of any other layout, there is a row for each record, with the columns
+    `image` and `caption`, `split` where the source has splits, and the source's other fields.
+
+    Args:
+        path: The source.
+        reader: Name of the reader; None for the one that fits.
+        columns: Options of the source.
+
+    Raises:
+        InputError: The source cannot be read.
+    """
+    name = choose(path) if reader is None else reader
+    if name == "table":
+        return _table(path, columns)
+    listing = READERS.find(name)(path, columns)
+    if name == "flickr8k":
+        origin = _table(path / "captions.csv", columns)
+        splits = [record.split for record in listing.records] if (path / "splits").is_dir() else None
+        return Origin(origin.names, origin.caption, origin.rows, origin.schema, splits)
+    return _listing(listing)
+
+
+def origin_of_pairs(pairs: Pairs) -> Origin:
+    """Return pairs as rows with the columns `image`, `caption`, `split` and those of the source.
+
+    This is for pairs with planted noise: the rows of the source do not have it.
+    """
+    names = ["image", "caption", "split"]
+    columns = {name: values for name, values in pairs.columns.items() if name not in names}
+
+    def rows() -> Iterator[Cells]:
+        for pair, (caption, split) in enumerate(zip(pairs.captions, pairs.split.tolist(), strict=True)):
+            row = int(pairs.image_of[pair])
+            roles = {"image": pairs.names[row] if row >= 0 else "", "caption": caption, "split": split}
+            yield {**roles, **{name: values[pair] for name, values in columns.items()}}
+
+    return Origin([*names, *columns], "caption", rows)
+
+
+def _table(path: Path, columns: Columns) -> Origin:
+    if path.suffix.lower() in (".parquet", ".pq"):
+        schema = pq.read_schema(path)
+        names = unique(schema.names)
+        kinds = pa.schema([pa.field(name, kind) for name, kind in zip(names, schema.types, strict=True)])
+
+        def batches() -> Iterator[Cells]:
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(BATCH):
+                    yield from batch.rename_columns(names).to_pylist()
+
+        return Origin(names, pick_columns(path, names, columns)[1], batches, kinds)
+    table = FORMATS.get(path.suffix.lower(), read_separated)(path, columns)
+    caption = pick_columns(path, table.names, columns)[1]
+    return Origin(table.names, caption, lambda: (row.cells for row in table.rows))
+
+
+def _listing(listing: Listing) -> Origin:
+    names = ["image", "caption", *(["split"] if listing.split else [])]
+    extra = list(dict.fromkeys(name for record in listing.records for name in record.extra if name not in names))
+
+    def rows() -> Iterator[Cells]:
+        for record in listing.records:
+            roles = dict(zip(names, (record.image, record.caption, record.split), strict=False))
+            yield {**roles, **{name: record.extra.get(name, "") for name in extra}}
+
+    return Origin([*names, *extra], "caption", rows)

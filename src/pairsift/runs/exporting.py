@@ -1,0 +1,59 @@
+"""The export of a run's pairs, cleaned by decisions and by their match probabilities."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pairsift.audit import Decisions, read_pairs
+from pairsift.audit.export import Selection, choose_pairs, export, folder_of_names
+from pairsift.pairs.origin import origin_of_pairs, read_origin
+from pairsift.pairs.records import Columns
+from pairsift.runs.config import read_config
+from pairsift.runs.folder import CONFIG, METRICS, require_finished
+from pairsift.runs.prepare import read_again
+
+
+def export_run(
+    folder: str | Path,
+    out: str | Path,
+    *,
+    source: str | Path | None = None,
+    drop_below: float = 0.0,
+    weights: bool = False,
+    formulas: bool = False,
+) -> tuple[Selection, Path | None]:
+    """Write a run's pairs with the decisions applied.
+
+    Args:
+        folder: The run's folder.
+        out: The file or folder to write; see `pairsift.audit.export.export` for the formats.
+        source: New path of the run's source, if it has moved.
+        drop_below: Pairs without a decision and with a smaller match probability are left out, [0, 1].
+        weights: Whether to add a column `weight`: the match probability, or 1 for pairs that a person decided to keep.
+        formulas: Whether CSV and TSV files keep text that a spreadsheet would run as a formula as it is.
+
+    Returns:
+        What became of each pair, and the folder that the images' names in the exported file start from, if it is not
+        the file's own folder.
+
+    Raises:
+        InputError: The folder holds no finished run, its source is gone, or the path cannot be written to.
+    """
+    place = Path(folder)
+    require_finished(place)
+    config = read_config(place / CONFIG)
+    if source is not None:
+        config = config.with_source(source)
+    table = read_pairs(place)
+    pairs, _, _ = read_again(config, place, json.loads((place / METRICS).read_text(encoding="utf-8")))
+    selection = choose_pairs(pairs, table, Decisions(place, table["pair"].to_numpy()).table(), drop_below)
+    if pairs.noise is None:
+        data = config.data
+        images = None if data.image_folder is None else Path(data.image_folder)
+        columns = Columns(data.image_column, data.caption_column, images, config.cache)
+        origin = read_origin(Path(config.source), data.reader, columns)
+    else:
+        origin = origin_of_pairs(pairs)
+    export(origin, pairs, selection, Path(out), weights, formulas)
+    return selection, folder_of_names(pairs, Path(out))

@@ -1,0 +1,241 @@
+"""Cleaned data, written in every format and read again."""
+
+import csv
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+import pairsift
+from pairsift.audit.decisions import Decision, Decisions
+from pairsift.audit.export import choose_pairs, export, folder_of_names
+from pairsift.errors import InputError
+from pairsift.pairs import plant_noise
+from pairsift.pairs.changes import merge
+from pairsift.pairs.origin import origin_of_pairs, read_origin
+from pairsift.pairs.records import Columns
+from pairsift.pairs.stored import read_stored_pairs, write_stored_pairs
+
+N = 12
+SPLITS = ["train"] * 6 + ["dev"] * 3 + ["test"] * 3
+CAPTIONS = [f"caption {k}" for k in range(N)]
+ROWS = [
+    {
+        "id": 100 + k,
+        "photo": f"pictures/{k // 2}.png",
+        "price": k / 4,
+        "caption": CAPTIONS[k],
+        "split": SPLITS[k // 2 * 2],
+    }
+    for k in range(N)
+]
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "pictures").mkdir()
+    for k in range(N // 2):
+        Image.new("RGB", (8, 8), (k, 0, 0)).save(tmp_path / "pictures" / f"{k}.png")
+    return tmp_path
+
+
+def written(path, rows=ROWS):
+    """The rows as a file of the format that its name says, with types where it has types."""
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        with path.open("w", newline="") as stream:
+            writer = csv.DictWriter(stream, rows[0], delimiter="\t" if path.suffix == ".tsv" else ",")
+            writer.writeheader()
+            writer.writerows(rows)
+    return path
+
+
+def rows_of(path):
+    if path.suffix == ".parquet":
+        return pyarrow.parquet.read_table(path).to_pylist()
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream, delimiter="\t" if path.suffix == ".tsv" else ","))
+
+
+def judged(pairs):
+    """A table of judged pairs with a rising match probability."""
+    ids = pairs.ids()
+    return pa.table({"pair": ids, "match_probability": (ids + 0.5) / len(pairs)})
+
+
+def cleaned(pairs, folder, **rule):
+    """Drop pair 3, give pair 1 a new caption, keep pair 0, and decide the rest by the rule."""
+    decisions = Decisions(folder, pairs.ids())
+    decisions.decide([Decision(3, "drop"), Decision(1, "replace", "=NEW, and better"), Decision(0, "keep")])
+    return choose_pairs(pairs, judged(pairs), decisions.table(), **rule)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
+def test_a_table_keeps_its_columns_their_order_and_their_types(place, suffix):
+    source = written(place / f"mine.{suffix}")
+    columns = Columns("photo")
+    pairs = pairsift.load(source, image_column="photo")
+    out = place / f"cleaned.{suffix}"
+    export(read_origin(source, None, columns), pairs, cleaned(pairs, place, drop_below=0.22), out, formulas=True)
+    expected = [dict(row) for row in rows_of(source)]
+    expected[1]["caption"] = "=NEW, and better"
+    assert rows_of(out) == [row for k, row in enumerate(expected) if k not in (2, 3)]  # 2 is below, 3 is dropped
+    assert list(rows_of(out)[0]) == list(ROWS[0])
+    if suffix == "parquet":
+        assert pyarrow.parquet.read_schema(out).types == pyarrow.parquet.read_schema(source).types
+    again = pairsift.load(out, image_column="photo")
+    kept = [pair for pair in range(N) if pair not in (2, 3)]
+    assert again.split.tolist() == [pairs.split[pair] for pair in kept]
+    assert [again.names[row] for row in again.image_of] == [pairs.names[pairs.image_of[pair]] for pair in kept]
+    assert again.columns == {name: [values[pair] for pair in kept] for name, values in pairs.columns.items()}
+
+
+def test_text_that_a_spreadsheet_would_run_stays_text(place):
+    source = written(place / "mine.csv")
+    pairs = pairsift.load(source, image_column="photo")
+    export(read_origin(source, None, Columns("photo")), pairs, cleaned(pairs, place), place / "safe.csv")
+    assert rows_of(place / "safe.csv")[1]["caption"] == "'=NEW, and better"
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "json"])
+def test_weights_are_asked_for_and_are_one_where_a_person_decided(place, suffix):
+    source = written(place / "mine.csv", [{**row, "weight": "heavy"} for row in ROWS])
+    pairs = pairsift.load(source, image_column="photo")
+    selection, origin = cleaned(pairs, place), read_origin(source, None, Columns("photo"))
+    export(origin, pairs, selection, place / f"out.{suffix}", weights=True)
+    path = place / f"out.{suffix}"
+    rows = json.loads(path.read_text())["annotations"] if suffix == "json" else rows_of(path)
+    kept = [pair for pair in range(N) if pair != 3]
+    expected = [1.0 if pair < 2 else (pair + 0.5) / N for pair in kept]
+    assert [float(row["weight_of_match"]) for row in rows] == pytest.approx(expected)
+    assert {row["weight"] for row in rows} == {"heavy"}  # a column of theirs
+
+
+def test_lists_of_captions_stay_lists(place):
+    rows = [{"image": f"pictures/{k}.png", "captions": CAPTIONS[2 * k : 2 * k + 2], "n": k} for k in range(N // 2)]
+    source = written(place / "mine.parquet", rows)
+    pairs = pairsift.load(source)
+    selection = cleaned(pairs, place, drop_below=0.22)
+    export(read_origin(source, None, Columns()), pairs, selection, place / "out.parquet")
+    assert rows_of(place / "out.parquet") == [{**rows[0], "captions": ["caption 0", "=NEW, and better"]}, *rows[2:]]
+
+
+def test_splits_that_lie_beside_the_table_come_along(place):
+    written(place / "captions.csv", [{"image": row["photo"].split("/")[1], "caption": row["caption"]} for row in ROWS])
+    (place / "pictures").rename(place / "images")
+    (place / "splits").mkdir()
+    for split, names in (("train", "012"), ("dev", "3"), ("test", "4")):  # image 5 is in none
+        (place / "splits" / f"{split}.txt").write_text("".join(f"{name}.png\n" for name in names))
+    pairs = pairsift.load(place)
+    export(read_origin(place, None, Columns()), pairs, cleaned(pairs, place), place / "out.csv")
+    again = pairsift.load(place / "out.csv", image_folder=place / "images")
+    assert again.split.tolist() == [split for pair, split in enumerate(pairs.split.tolist()) if pair != 3]
+    assert pairs.split.tolist()[-2:] == ["unused", "unused"]
+
+
+def test_coco_captions_are_read_again(place):
+    source = written(place / "mine.csv")
+    pairs = pairsift.load(source, image_column="photo")
+    export(read_origin(source, None, Columns("photo")), pairs, cleaned(pairs, place), place / "coco.json")
+    again = pairsift.load(place / "coco.json")
+    assert again.captions == ["caption 0", "=NEW, and better", "caption 2", *CAPTIONS[4:]]
+    assert [again.names[row] for row in again.image_of] == [row["photo"] for k, row in enumerate(ROWS) if k != 3]
+    assert again.columns["price"] == [str(row["price"]) for k, row in enumerate(ROWS) if k != 3]
+    assert folder_of_names(pairs, place / "coco.json") is None
+    assert folder_of_names(pairs, place / "elsewhere" / "coco.json") == place
+
+
+def test_a_folder_of_images_is_read_again_with_its_splits(place):
+    source = written(place / "mine.csv")
+    pairs = pairsift.load(source, image_column="photo")
+    export(read_origin(source, None, Columns("photo")), pairs, cleaned(pairs, place, drop_below=0.22), place / "folder")
+    again = pairsift.load(place / "folder")
+    found = {}
+    for pair, row in enumerate(again.image_of.tolist()):
+        found.setdefault((again.split[pair], again.paths[row].read_bytes()), []).append(again.captions[pair])
+    expected = {}
+    for pair in (0, 1, *range(4, N)):
+        key = pairs.split[pair], pairs.paths[pairs.image_of[pair]].read_bytes()
+        expected.setdefault(key, []).append("=NEW, and better" if pair == 1 else pairs.captions[pair])
+    assert found == expected
+    nested = pairsift.load(place / "folder")
+    selection = choose_pairs(nested, judged(nested), Decisions(place / "none", nested.ids()).table())
+    export(read_origin(place / "folder", None, Columns()), nested, selection, place / "twice")
+    assert sorted(file.relative_to(place / "twice") for file in (place / "twice").rglob("*.*")) == sorted(
+        file.relative_to(place / "folder") for file in (place / "folder").rglob("*.*")
+    )
+
+
+def test_the_ids_are_those_of_the_kept_pairs(place):
+    source = written(place / "mine.csv")
+    pairs = pairsift.load(source, image_column="photo")
+    selection = cleaned(pairs, place, drop_below=0.22)
+    export(read_origin(source, None, Columns("photo")), pairs, selection, place / "kept.txt")
+    assert (place / "kept.txt").read_text().split() == [str(pair) for pair in range(N) if pair not in (2, 3)]
+    assert dict(selection.counts) == {"kept": 10, "dropped": 1, "below": 1, "skipped": 0, "rewritten": 1}
+
+
+def test_rows_that_cannot_be_used_are_left_out_and_counted(place):
+    rows = [dict(row) for row in ROWS]
+    rows[4]["caption"], rows[5]["photo"] = " ", "pictures/none.png"
+    source = written(place / "mine.csv", rows)
+    pairs = pairsift.load(source, image_column="photo")
+    selection = cleaned(pairs, place)
+    export(read_origin(source, None, Columns("photo")), pairs, selection, place / "out.csv", formulas=True)
+    assert [row["id"] for row in rows_of(place / "out.csv")] == [str(100 + k) for k in range(N) if k not in (3, 4, 5)]
+    assert selection.counts["skipped"] == 2
+
+
+def test_decisions_follow_their_rows_in_a_source_that_was_edited_since(place):
+    source = written(place / "mine.csv")
+    pairs = pairsift.load(source, image_column="photo")
+    write_stored_pairs(pairs, pairs.split, place / "stored.parquet")
+    selection = cleaned(pairs, place)
+    moved = [dict(ROWS[k]) for k in (5, 3, 1, 0, 7, 6, 8, 9, 10, 11)]  # 2 and 4 are gone, one is new
+    written(source, [{**ROWS[0], "id": 999, "caption": "new"}, *moved])
+    merged, _ = merge(read_stored_pairs(place / "stored.parquet"), pairsift.load(source, image_column="photo"), None)
+    decisions = Decisions(place, merged.ids())
+    selection = choose_pairs(merged, judged(merged), decisions.table())
+    export(read_origin(source, None, Columns("photo")), merged, selection, place / "out.csv", formulas=True)
+    found = rows_of(place / "out.csv")
+    assert [row["id"] for row in found] == ["999", "105", "101", "100", "107", "106", "108", "109", "110", "111"]
+    assert [row["caption"] for row in found][:3] == ["new", "caption 5", "=NEW, and better"]
+
+
+def test_planted_noise_is_exported_as_the_run_saw_it(place):
+    source = written(place / "mine.csv")
+    pairs = plant_noise(pairsift.load(source, image_column="photo"), 0.9, 1, "caption")
+    selection = choose_pairs(pairs, judged(pairs), Decisions(place, pairs.ids()).table())
+    export(origin_of_pairs(pairs), pairs, selection, place / "out.csv")
+    rows = rows_of(place / "out.csv")
+    assert [row["image"] for row in rows] == [pairs.names[row] for row in pairs.image_of]
+    assert [row["image"] for row in rows] != [row["photo"] for row in ROWS]
+    assert [row["price"] for row in rows] == pairs.columns["price"]
+
+
+def test_nothing_is_overwritten_and_nothing_half_written_stays(place):
+    source = written(place / "mine.csv")
+    pairs = pairsift.load(source, image_column="photo")
+    selection, origin = cleaned(pairs, place), read_origin(source, None, Columns("photo"))
+    with pytest.raises(InputError, match="exists already"):
+        export(origin, pairs, selection, source)
+    with pytest.raises(InputError, match=r"no format '\.cvs'; did you mean \.csv\?"):
+        export(origin, pairs, selection, place / "out.cvs")
+    pairs.paths[pairs.image_of[8]].unlink()
+    with pytest.raises(InputError, match="cannot be written"):
+        export(origin, pairs, selection, place / "folder")
+    assert not list(place.glob("*folder*")) and not list(place.glob(".*"))
+
+
+def test_keep_is_a_promise_that_no_threshold_breaks(place):
+    pairs = pairsift.load(written(place / "mine.csv"), image_column="photo")
+    selection = cleaned(pairs, place, drop_below=1.0)
+    assert np.flatnonzero(selection.keep).tolist() == [0, 1]

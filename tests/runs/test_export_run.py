@@ -1,0 +1,49 @@
+"""A finished run, decided on and exported by the command line."""
+
+import csv
+import shutil
+
+from flat_options import fit
+
+from pairsift.cli import main
+
+
+def test_a_run_is_cleaned_by_two_commands(run, tmp_path, capsys):
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    table = run.pairs().to_pylist()
+    low = [row["pair"] for row in table if row["match_probability"] < 0.2]
+    suggested = next(row for row in table if row["suggested_caption"] is not None and row["pair"] not in low)
+    (tmp_path / "mine.csv").write_text(f"pair,decision\n{suggested['pair']},replace\n{low[0]},keep\n")
+    assert main(["decide", str(folder), "--from", str(tmp_path / "mine.csv")]) == 0
+    assert main(["export", str(folder), "--out", str(tmp_path / "out.csv"), "--drop-below", "0.2"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[-2].endswith(f"{len(table) - len(low) + 1:,} pairs; 1 with a new caption; {len(low) - 1} below 0.2")
+    base = run.prepared.pairs.paths[0].parent
+    assert out[-1] == f"its image names start from {base}: read it with --image-folder {base}"
+    with (tmp_path / "out.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    expected = {row["pair"]: (row["image"], row["given_caption"]) for row in table if row["pair"] not in low[1:]}
+    expected[suggested["pair"]] = suggested["image"], suggested["suggested_caption"]
+    assert [(row["image"], row["caption"]) for row in rows] == [expected[pair] for pair in sorted(expected)]
+    assert main(["export", str(folder), "--out", str(tmp_path / "out.csv")]) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_a_table_of_ones_own_comes_back_as_it_was(place, scenes, quick, tmp_path, capsys):
+    with (scenes / "captions.csv").open(newline="") as stream:
+        rows = [
+            {"sku": n, "photo": row["image"], "title": row["caption"]} for n, row in enumerate(csv.DictReader(stream))
+        ]
+    source = tmp_path / "shop.csv"
+    with source.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    options = {"cache": quick["cache"], "device": "cpu", "method": "plain", "plain.epochs.train": 1}
+    options |= {"image_column": "photo", "image_folder": str(scenes / "images"), "out": str(tmp_path / "run")}
+    fit(source, {**options, "plain.networks": 1}, progress=False)
+    assert main(["decide", str(tmp_path / "run"), "--drop-below", "0"]) == 0
+    assert "nothing is dropped" in capsys.readouterr().out
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "again.csv"), "--quiet"]) == 0
+    assert (tmp_path / "again.csv").read_bytes() == source.read_bytes()
+    assert capsys.readouterr().out == ""
