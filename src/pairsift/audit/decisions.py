@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -32,9 +32,18 @@ SCHEMA = pa.schema(
         ("time", pa.string()),
     ]
 )
+DECIDED = SCHEMA.names[1:]
+MOST_VALUES = 500  # in one query
 CURRENT = """
 SELECT current.pair, decision, caption, from_pair, reason, reviewer, time
 FROM current JOIN events USING (event) ORDER BY current.pair
+"""
+# What is valid now on the pairs that the entries after a number are about; pairs without a decision have none.
+SINCE = """
+SELECT DISTINCT changes.pair, current.decision, current.reason
+FROM events JOIN changes ON changes.event = coalesce(events.target, events.event)
+LEFT JOIN current ON current.pair = changes.pair
+WHERE events.event > ?
 """
 HISTORY = """
 SELECT event, time, reviewer, kind, target, (SELECT count(*) FROM changes WHERE changes.event = events.event)
@@ -134,6 +143,31 @@ class Decisions:
         columns = zip(*self._journal.rows(CURRENT), strict=True)
         values = list(columns) or [()] * len(SCHEMA)
         return pa.table([pa.array(column, kind.type) for column, kind in zip(values, SCHEMA, strict=True)], SCHEMA)
+
+    def of_pairs(self, pairs: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """Return the valid decisions on these pairs, with the columns of `table` after `pair`, by pair."""
+        found: dict[int, dict[str, Any]] = {}
+        for start in range(0, len(pairs), MOST_VALUES):
+            part = pairs[start : start + MOST_VALUES]
+            marks = ", ".join("?" * len(part))
+            rows = self._journal.rows(CURRENT.replace(" ORDER", f" WHERE current.pair IN ({marks}) ORDER"), part)
+            found |= {row[0]: dict(zip(DECIDED, row[1:], strict=True)) for row in rows}
+        return found
+
+    def changes_since(self, event: int) -> tuple[int, dict[str, list[Any]]]:
+        """Return the number of the last entry, and what is valid now on the pairs of the entries after `event`.
+
+        Args:
+            event: Number of an entry; 0 for all.
+
+        Returns:
+            The number, and the columns `pair`, `decision` (None for a pair without one) and `reason`.
+        """
+        with self._journal.snapshot() as rows:
+            last = max((number for (number,) in rows("SELECT max(event) FROM events") if number), default=0)
+            found = rows(SINCE, (event,)) if last > event else []
+        columns = list(zip(*found, strict=True)) or [(), (), ()]
+        return last, dict(zip(("pair", "decision", "reason"), map(list, columns), strict=True))
 
     def history(self, limit: int = 100) -> list[Event]:
         """Return the last entries of the journal, the newest first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -130,10 +130,22 @@ class Journal:
         """
         return self._move(REDO, LAST_UNDONE, reviewer, key)
 
-    def rows(self, query: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
+    def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query; an empty list where there is no file yet."""
+        with self.snapshot() as rows:
+            return rows(query, values)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
+        """Yield a function from queries and their values to rows, which all see the file in the same state."""
         with self._reading() as database:
-            return [] if database is None else database.execute(query, tuple(values)).fetchall()
+
+            def rows(query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+                return [] if database is None else database.execute(query, values).fetchall()
+
+            if database is not None:
+                database.execute("BEGIN")
+            yield rows
 
     def pairs_of(self, event: int) -> list[int]:
         """Return the pairs that an event decided on, ascending."""

@@ -1,0 +1,213 @@
+"""The pairs of a run in the order and by the filter that a reviewer asks for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pairsift.arrays import Bools, Ints, Reals
+from pairsift.audit.decisions import CHOICES, DECIDED, Decisions
+from pairsift.cores import usable_cores
+from pairsift.errors import InputError, similar
+
+UNDECIDED = "undecided"
+ORDERS = ("worst", "best", "random", "source")
+Order = Literal["worst", "best", "random", "source"]
+WORDS = 16  # searched words whose results are remembered, at a byte for each pair
+FEW = 0.2  # share of the pairs up to which only these are searched for a word
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What a reviewer asks for; every condition must hold.
+
+    Attributes:
+        low: Smallest match probability.
+        high: Largest match probability.
+        verdicts: Verdicts, one of which the pair has; empty for any.
+        decisions: Decisions, one of which the pair has, among them `undecided`; empty for any.
+        reasons: Reasons of decisions, one of which the pair has; empty for any.
+        splits: Splits, one of which the pair is in; empty for any.
+        text: Words that all occur in the given caption, in any order and as parts of words, whatever their case.
+        columns: Values of other columns of the table, by name.
+        order: `worst` (smallest match probability first), `best`, `random` or `source`.
+        seed: Seed of the random order.
+    """
+
+    low: float = 0.0
+    high: float = 1.0
+    verdicts: tuple[str, ...] = ()
+    decisions: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    splits: tuple[str, ...] = ()
+    text: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    order: Order = "worst"
+    seed: int = 0
+
+
+class Queue:
+    """The judged pairs of a run with their decisions, for filters and pages over millions of pairs.
+
+    The columns that filters need are in memory; everything else stays in the table. Any number of threads may ask.
+
+    Args:
+        table: The table of judged pairs, worst first. It may be memory-mapped.
+        decisions: The decisions. What others decide is seen at the next question.
+    """
+
+    def __init__(self, table: pa.Table, decisions: Decisions) -> None:
+        self.table, self.decisions = table, decisions
+        self.ids: Ints = table["pair"].to_numpy()
+        self.probability: Reals = table["match_probability"].to_numpy()
+        self._row_of = np.argsort(self.ids)
+        self._sorted_ids = self.ids[self._row_of]
+        self._codes = {name: _Codes(table[name]) for name in ("verdict", "split")}
+        self._captions = pc.utf8_lower(table["given_caption"]).combine_chunks()
+        self._match = lru_cache(WORDS)(self._contains)
+        self._choice = np.zeros(len(self.ids), np.int8)  # 0 for undecided, else 1 + the place in CHOICES
+        self._reason = np.zeros(len(self.ids), np.int16)
+        self._reasons = [""]
+        self._event = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def select(self, wanted: Filter) -> Ints:
+        """Return the rows of the table that pass a filter, in its order, (n,).
+
+        Raises:
+            InputError: The filter names a column, a value or an order that does not exist.
+        """
+        self._refresh()
+        rows = np.flatnonzero(self._mask(wanted)).astype(np.int64)
+        if wanted.order == "best":
+            return rows[::-1]
+        if wanted.order == "source":
+            return rows[np.argsort(self.ids[rows], kind="stable")]
+        if wanted.order == "random":
+            return rows[np.argsort(_shuffled(self.ids[rows], wanted.seed), kind="stable")]
+        if wanted.order != "worst":
+            raise InputError(f"there is no order {wanted.order!r}; {similar(wanted.order, ORDERS)}")
+        return rows
+
+    def page(self, rows: Ints) -> list[dict[str, Any]]:
+        """Return rows of the table as mappings by column, with what was decided: see `Decisions.of_pairs`."""
+        cells = self.table.take(rows).to_pylist()
+        decided = self.decisions.of_pairs([row["pair"] for row in cells])
+        return [{**row, **decided.get(row["pair"], dict.fromkeys(DECIDED))} for row in cells]
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of pairs by decision, `undecided` among them."""
+        self._refresh()
+        found = np.bincount(self._choice, minlength=len(CHOICES) + 1).tolist()
+        return dict(zip((UNDECIDED, *CHOICES), found, strict=True))
+
+    def row(self, pair: int) -> int:
+        """Return the row of a pair.
+
+        Raises:
+            InputError: The run has no such pair.
+        """
+        place = int(np.searchsorted(self._sorted_ids, pair))
+        if place == len(self._sorted_ids) or self._sorted_ids[place] != pair:
+            raise InputError(f"the run has no judged pair {pair}")
+        return int(self._row_of[place])
+
+    def _mask(self, wanted: Filter) -> Bools:
+        mask: Bools = (self.probability >= wanted.low) & (self.probability <= wanted.high)
+        for name, values in (("verdict", wanted.verdicts), ("split", wanted.splits)):
+            if values:
+                mask &= self._codes[name].among(values)
+        if wanted.decisions:
+            names = (UNDECIDED, *CHOICES)
+            for name in wanted.decisions:
+                if name not in names:
+                    raise InputError(f"there is no decision {name!r}; {similar(name, names)}")
+            mask &= np.isin(self._choice, [names.index(name) for name in wanted.decisions])
+        if wanted.reasons:
+            known = [self._reasons.index(name) for name in wanted.reasons if name in self._reasons]
+            mask &= np.isin(self._reason, known)
+        for name, value in wanted.columns.items():
+            mask &= self._column(name).among((value,))
+        for word in sorted(wanted.text.lower().split(), key=len, reverse=True):
+            mask = self._with_word(mask, word)
+        return mask
+
+    def _with_word(self, mask: Bools, word: str) -> Bools:
+        """Return the mask of those pairs of a mask whose given caption contains a word in lower case."""
+        rows = np.flatnonzero(mask)
+        if len(rows) > FEW * len(mask):
+            return mask & self._match(word)
+        found = pc.match_substring(self._captions.take(rows), word).to_numpy(zero_copy_only=False)
+        narrowed: Bools = np.zeros_like(mask)
+        narrowed[rows[found]] = True
+        return narrowed
+
+    def _column(self, name: str) -> _Codes:
+        if name not in self._codes:
+            if name not in self.table.column_names:
+                raise InputError(f"the run has no column {name!r}; {similar(name, self.table.column_names)}")
+            self._codes[name] = _Codes(self.table[name])
+        return self._codes[name]
+
+    def _contains(self, word: str) -> Bools:
+        """Return whether each given caption contains a word in lower case."""
+        bounds = np.linspace(0, len(self), usable_cores() + 1).astype(int).tolist()
+        slices = [self._captions.slice(start, end - start) for start, end in pairwise(bounds)]
+        with ThreadPoolExecutor(len(slices)) as pool:  # pyarrow searches without Python's lock
+            parts = pool.map(lambda part: pc.match_substring(part, word).to_numpy(zero_copy_only=False), slices)
+            return np.concatenate(list(parts))
+
+    def _refresh(self) -> None:
+        """Read what was decided since the last time."""
+        with self._lock:
+            event, changed = self.decisions.changes_since(self._event)
+            if event == self._event:
+                return
+            places = np.searchsorted(self._sorted_ids, changed["pair"])
+            rows = self._row_of[places]
+            self._choice[rows] = [0 if name is None else 1 + CHOICES.index(name) for name in changed["decision"]]
+            self._reason[rows] = [self._code_of(reason) for reason in changed["reason"]]
+            self._event = event
+
+    def _code_of(self, reason: str | None) -> int:
+        if (reason or "") not in self._reasons:
+            self._reasons.append(reason or "")
+        return self._reasons.index(reason or "")
+
+
+class _Codes:
+    """A column as numbers of its values.
+
+    Args:
+        column: The column; values that are not text are compared as text.
+    """
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        encoded = pc.dictionary_encode(pc.fill_null(column.cast(pa.string()), "")).combine_chunks()
+        self.values: list[str] = encoded.dictionary.to_pylist()
+        self.codes = encoded.indices.to_numpy(zero_copy_only=False)
+
+    def among(self, values: Sequence[str]) -> Bools:
+        """Return whether each cell has one of these values."""
+        return np.isin(self.codes, [code for code, value in enumerate(self.values) if value in values])
+
+
+def _shuffled(ids: Ints, seed: int) -> NDArray[np.uint64]:
+    """Return a number for each id that depends on the id and the seed alone, so that pages stay in the same order."""
+    x = ids.astype(np.uint64) + np.uint64((seed + 1) * 0x9E3779B97F4A7C15 % 2**64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+    return x ^ (x >> np.uint64(31))
