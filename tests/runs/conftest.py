@@ -1,12 +1,10 @@
 """Scenes, drawn once, and one finished run on them."""
 
-from contextlib import contextmanager
-
 import pytest
 from flat_options import fit
+from light_evidence import light_evidence
 
 from pairsift.pairs import write_scenes
-from pairsift.trust import heldout
 
 QUICK = {
     "batch_size": 64,
@@ -18,15 +16,6 @@ QUICK = {
     "pc2.epochs.clean": 2,
     "pc2.epochs.all": 1,
 }
-
-
-@contextmanager
-def light_evidence():
-    """Divide pairs into folds once, in two folds within a fold, and resample less: these tests are about runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"AVERAGED_PAIRS": 1, "INNER_FOLDS": 2, "RESAMPLES": 12}.items():
-            patch.setattr(heldout, name, value)
-        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

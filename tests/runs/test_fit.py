@@ -37,7 +37,7 @@ FILES = {
 }
 LIGHTLY = """
 import sys
-from conftest import light_evidence
+from light_evidence import light_evidence
 from pairsift.cli import main
 with light_evidence():
     sys.exit(main())
@@ -167,7 +167,7 @@ def test_a_killed_fit_resumes_to_the_same_weights(place, scenes, quick, monkeypa
     options = [f"--{name.replace('_', '-')}={value}" for name, value in {**quick, "out": out, "threads": 1}.items()]
     command = [sys.executable, "-c", LIGHTLY, "fit", str(scenes), *options]
     straight = place / "straight"
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # the conftest beside this file too
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # with light_evidence.py
     subprocess.run([*command, f"--out={straight}"], check=True, capture_output=True)
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not (out / "checkpoint.safetensors").exists():

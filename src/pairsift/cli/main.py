@@ -13,6 +13,7 @@ import click
 
 from pairsift.cli.decide import decide
 from pairsift.cli.export import export
+from pairsift.cli.serve import serve
 from pairsift.errors import InputError, similar
 from pairsift.files import write_json
 
@@ -34,7 +35,7 @@ class Verbs(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the order in which people need them."""
-        return ["demo", "fit", "evaluate", "audit", "decide", "export", "search", "list", "import-checkpoint"]
+        return ["demo", "fit", "evaluate", "audit", "serve", "decide", "export", "search", "list", "import-checkpoint"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a verb."""
@@ -293,6 +294,7 @@ def list_(what: str | None) -> None:
 
 verbs.add_command(decide)
 verbs.add_command(export)
+verbs.add_command(serve)
 
 
 def _catalogue() -> dict[str, dict[str, str]]:

@@ -1,0 +1,68 @@
+"""The verb `serve`: the review queue in a browser."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+from pathlib import Path
+
+import click
+
+from pairsift.errors import InputError
+
+
+@click.command()
+@click.argument("run")
+@click.option("--source", metavar="PATH", help="New path of the run's source, if it has moved.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; any other needs a token.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="Port; 0 for a free one.")
+@click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
+def serve(run: str, source: str | None, host: str, port: int, show: bool) -> None:
+    """Review a run's pairs in a browser: keep, drop, or give a new caption."""
+    from pairsift.runs.folder import require_finished
+
+    require_finished(Path(run))
+    try:
+        import uvicorn
+
+        from pairsift.web.app import create_app
+    except ModuleNotFoundError as error:
+        raise InputError(f"serve needs {error.name}: install pairsift[serve]") from None
+    import socket
+
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        raise InputError(f"{host} port {port}: {error.strerror}; give another --port or --host") from error
+    port = listening.getsockname()[1]
+    token = None if _is_local(host) else secrets.token_urlsafe(24)
+    name = f"[{host}]" if ":" in host else host
+    hosts = {f"{known}:{port}" for known in ((name, "localhost") if token is None else (name, *_names()))}
+    app = create_app(Path(run), hosts, token, source)
+    address = f"http://{name}:{port}/" + (f"?token={token}" if token else "")
+    print(f"reviewing {run} at {address} (stop with Ctrl+C)", flush=True)
+    if show:
+        click.launch(address)
+    uvicorn.Server(uvicorn.Config(app, log_level="warning", server_header=False)).run(sockets=[listening])
+
+
+def _is_local(host: str) -> bool:
+    """Return whether only this computer can connect to an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _names() -> set[str]:
+    """Return the names and addresses under which other computers know this one."""
+    import socket
+
+    name = socket.gethostname()
+    try:
+        addresses = {str(entry[4][0]) for entry in socket.getaddrinfo(name, None)}
+    except OSError:
+        addresses = set()
+    return {name, socket.getfqdn(), *(f"[{one}]" if ":" in one else one for one in addresses)}

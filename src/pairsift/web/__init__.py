@@ -1,0 +1,1 @@
+"""The local web app: the review queue of a run."""

@@ -1,0 +1,205 @@
+"""The application: pages and JSON over a run's queue and its decisions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.staticfiles import StaticFiles
+from jinja2 import Environment, PackageLoader
+from pydantic import BaseModel, ConfigDict, Field
+
+from pairsift.audit import Decision, Decisions, read_pairs, threshold_table
+from pairsift.audit.decisions import CHOICES, REASONS, REVIEWER
+from pairsift.audit.queue import ORDERS, UNDECIDED, Filter, Order, Queue
+from pairsift.errors import InputError
+from pairsift.pairs.stored import folder_of
+from pairsift.runs.config import read_config
+from pairsift.runs.folder import CONFIG, METRICS, require_finished
+from pairsift.web.guard import Guard
+from pairsift.web.images import Images, Size
+
+MOST = 200  # pairs on a page
+FAR = 86_400  # seconds that a browser may keep an image
+THRESHOLDS = [round(k / 20, 2) for k in range(1, 20)]
+Name = Annotated[str, Field(min_length=1, max_length=100)]
+Key = Annotated[str | None, Field(max_length=100)]
+Id = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Who(_Body):
+    """Who asks, and a text that makes the repetition of a request harmless."""
+
+    reviewer: Name = REVIEWER
+    key: Key = None
+
+
+class PairDecision(_Body):
+    """A decision on a pair."""
+
+    pair: Id
+    choice: Literal["keep", "drop", "replace", "clear"]
+    caption: Annotated[str | None, Field(max_length=20_000)] = None
+    from_pair: Id | None = None
+    reason: str | None = None
+
+
+class Decided(Who):
+    """Decisions that are one entry of the journal."""
+
+    decisions: Annotated[list[PairDecision], Field(min_length=1, max_length=1000)]
+
+
+class Wanted(_Body):
+    """A filter: see `pairsift.audit.queue.Filter`. `columns` holds `name=value`."""
+
+    low: Annotated[float, Field(ge=0, le=1)] = 0.0
+    high: Annotated[float, Field(ge=0, le=1)] = 1.0
+    verdict: list[str] = []
+    decision: list[str] = []
+    reason: list[str] = []
+    split: list[str] = []
+    text: Annotated[str, Field(max_length=200)] = ""
+    column: list[str] = []
+    order: Order = "worst"
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+    def filter(self) -> Filter:
+        """Return the filter for the queue."""
+        return Filter(
+            low=self.low,
+            high=self.high,
+            verdicts=tuple(self.verdict),
+            decisions=tuple(self.decision),
+            reasons=tuple(self.reason),
+            splits=tuple(self.split),
+            text=self.text,
+            columns=dict(item.partition("=")[::2] for item in self.column),
+            order=self.order,
+            seed=self.seed,
+        )
+
+
+class Page(Wanted):
+    """A part of what a filter selects."""
+
+    offset: Annotated[int, Field(ge=0)] = 0
+    limit: Annotated[int, Field(ge=1, le=MOST)] = 50
+
+
+class DecidedByFilter(Who):
+    """One choice for all pairs of a filter."""
+
+    filter: Wanted
+    choice: Literal["keep", "drop", "clear"]
+    reason: str | None = None
+
+
+def create_app(folder: Path, hosts: set[str], token: str | None = None, source: str | None = None) -> FastAPI:
+    """Make the application of a run.
+
+    Args:
+        folder: The run's folder.
+        hosts: Values of the Host header that are answered.
+        token: A secret that requests must bring; None where only this computer can connect.
+        source: New path of the run's source, if it has moved.
+
+    Raises:
+        InputError: The folder holds no finished run.
+    """
+    require_finished(folder)
+    table = read_pairs(folder)
+    queue = Queue(table, Decisions(folder, table["pair"].to_numpy()))
+    images = Images(folder, folder_of(source or read_config(folder / CONFIG).source))
+    metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+    app = FastAPI(title="pairsift", docs_url=None, redoc_url=None)
+    app.middleware("http")(Guard(hosts, token))
+    app.mount("/static", StaticFiles(packages=[("pairsift.web", "static")]), "static")
+    _add_pages(app, folder, queue, images, metrics)
+    _add_questions(app, queue, images, metrics)
+    _add_decisions(app, queue)
+
+    @app.exception_handler(InputError)
+    async def refuse(request: Request, error: InputError) -> Response:
+        return JSONResponse({"detail": str(error)}, 422)
+
+    return app
+
+
+def _add_pages(app: FastAPI, folder: Path, queue: Queue, images: Images, metrics: dict[str, Any]) -> None:
+    templates = Environment(loader=PackageLoader("pairsift.web", "templates"), autoescape=True)
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    def review() -> str:
+        known = {name: sorted(set(queue.table[name].unique().to_pylist())) for name in ("verdict", "split")}
+        return templates.get_template("review.html").render(
+            run=folder.name,
+            orders=ORDERS,
+            reasons=REASONS,
+            choices=(UNDECIDED, *CHOICES),
+            has_images=images.exist,
+            verdicts=known["verdict"],
+            splits=known["split"],
+            given=metrics.get("verdicts_given", True),
+        )
+
+
+def _add_questions(app: FastAPI, queue: Queue, images: Images, metrics: dict[str, Any]) -> None:
+    @app.get("/api/pairs")
+    def pairs(page: Annotated[Page, Query()]) -> dict[str, Any]:
+        """Return a page of the pairs that pass a filter, and how many they are."""
+        rows = queue.select(page.filter())
+        return {"total": len(rows), "pairs": queue.page(rows[page.offset : page.offset + page.limit])}
+
+    @app.get("/api/pairs/{pair}")
+    def pair(pair: int) -> dict[str, Any]:
+        """Return a pair with its decision."""
+        return queue.page(np.array([queue.row(pair)]))[0]
+
+    @app.get("/api/overview")
+    def overview() -> dict[str, Any]:
+        """Return the number of pairs by decision, the estimated rate, and what a threshold would drop."""
+        rows = threshold_table(queue.probability, THRESHOLDS).to_pylist()
+        return {"counts": queue.counts(), "noise_rate": metrics.get("noise_rate"), "thresholds": rows}
+
+    @app.get("/image/{pair}", response_class=Response, include_in_schema=False)
+    def image(pair: int, size: Size = "large") -> Response:
+        content = images.jpeg(pair, size)
+        if content is None:
+            return Response("this pair has no image that can be shown", 404, media_type="text/plain")
+        return Response(content, media_type="image/jpeg", headers={"Cache-Control": f"private, max-age={FAR}"})
+
+
+def _add_decisions(app: FastAPI, queue: Queue) -> None:
+    @app.post("/api/decisions")
+    def decide(body: Decided) -> dict[str, Any]:
+        """Record decisions as one entry, and return its number."""
+        decisions = [Decision(**decision.model_dump()) for decision in body.decisions]
+        event = queue.decisions.decide(decisions, body.reviewer, body.key)
+        return {"event": event, "pairs": [decision.pair for decision in decisions], "counts": queue.counts()}
+
+    @app.post("/api/decisions/filter")
+    def decide_all(body: DecidedByFilter) -> dict[str, Any]:
+        """Decide on all pairs of a filter as one entry."""
+        ids = queue.ids[queue.select(body.filter.filter())].tolist()
+        decisions = [Decision(pair, body.choice, reason=body.reason) for pair in ids]
+        event = queue.decisions.decide(decisions, body.reviewer, body.key) if ids else None
+        return {"event": event, "decided": len(ids), "counts": queue.counts()}
+
+    @app.post("/api/undo")
+    def undo(body: Who) -> dict[str, Any]:
+        """Take back the reviewer's last entry that is valid."""
+        return {"pairs": queue.decisions.undo(body.reviewer, body.key)[:MOST], "counts": queue.counts()}
+
+    @app.post("/api/redo")
+    def redo(body: Who) -> dict[str, Any]:
+        """Apply again what the reviewer undid last."""
+        return {"pairs": queue.decisions.redo(body.reviewer, body.key)[:MOST], "counts": queue.counts()}

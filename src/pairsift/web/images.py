@@ -1,0 +1,72 @@
+"""The images of a run's pairs, by the id of the pair, in the sizes that a page shows."""
+
+from __future__ import annotations
+
+import io
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow.parquet as pq
+from PIL import Image
+
+from pairsift.encode.decode import BadImage, open_image
+from pairsift.errors import InputError
+from pairsift.runs.folder import SOURCE
+
+Size = Literal["small", "large"]
+SIDES: dict[Size, int] = {"small": 320, "large": 1280}  # longest side in pixels
+REMEMBERED = 512  # encoded images that stay in memory
+
+
+class Images:
+    """The image files of a run.
+
+    Only files that the run was made of are opened; a request names a pair and never a path.
+
+    Args:
+        folder: The run's folder.
+        base: The folder that the relative paths of the source start from.
+
+    Raises:
+        InputError: The folder lacks the record of the run's pairs.
+    """
+
+    def __init__(self, folder: Path, base: Path) -> None:
+        path = folder / SOURCE
+        if not path.exists():
+            raise InputError(f"{path} is missing: take it from a copy of the run, or fit again")
+        table = pq.read_table(path, columns=["file", "image_row", "planted_row", "feature_row"], memory_map=True)
+        self._base, self._files = base, table["file"]
+        self._image_of = table["planted_row"].to_numpy()
+        rows, first = np.unique(table["image_row"].to_numpy(), return_index=True)
+        self._image_rows, self._first_pairs = rows, first
+        self.exist = len(table) > 0 and int(table["feature_row"][0].as_py()) < 0
+        self._encoded = lru_cache(REMEMBERED)(self._encode)
+
+    def path(self, pair: int) -> Path | None:
+        """Return the file of a pair's image, or None if the run has none for it."""
+        if not self.exist or not 0 <= pair < len(self._image_of):
+            return None
+        row = int(self._image_of[pair])
+        place = int(np.searchsorted(self._image_rows, row))
+        if row < 0 or place == len(self._image_rows) or self._image_rows[place] != row:
+            return None
+        return self._base / os.fsdecode(self._files[int(self._first_pairs[place])].as_py())
+
+    def jpeg(self, pair: int, size: Size) -> bytes | None:
+        """Return a pair's image as JPEG, at most as large as the size; None if it cannot be shown."""
+        path = self.path(pair)
+        return None if path is None else self._encoded(path, size)
+
+    def _encode(self, path: Path, size: Size) -> bytes | None:
+        try:
+            image = open_image(path, smallest=SIDES[size])
+        except BadImage:
+            return None
+        image.thumbnail((SIDES[size], SIDES[size]), Image.Resampling.LANCZOS)
+        stream = io.BytesIO()
+        image.save(stream, "JPEG", quality=85)
+        return stream.getvalue()

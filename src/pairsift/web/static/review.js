@@ -1,0 +1,312 @@
+"use strict";
+// The review queue: one pair at a time, or a grid. Everything that can be done is a key and a button.
+
+const LIMIT = 50;
+const find = (id) => document.getElementById(id);
+const state = { items: [], index: 0, total: 0, counts: null, grid: false, selected: new Set(), start: Date.now(), done: 0, ticket: 0 };
+
+async function ask(path, body) {
+  const options = body ? { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) } : {};
+  const answer = await fetch(path, options);
+  const content = await answer.json().catch(() => ({}));
+  if (!answer.ok) {
+    const detail = Array.isArray(content.detail) ? content.detail.map((part) => part.msg).join("; ") : content.detail;
+    throw new Error(detail || `the server answered ${answer.status}`);
+  }
+  return content;
+}
+
+function show(error) {
+  find("message").textContent = error ? error.message || String(error) : "";
+}
+
+let last = Promise.resolve();
+
+function guarded(work) {
+  // One action after the other: a key that comes while an answer is awaited acts on what the answer leaves.
+  last = last.then(async () => {
+    try {
+      show(null);
+      await work();
+    } catch (error) {
+      show(error instanceof TypeError ? new Error("pairsift serve does not answer: is it still running?") : error);
+    }
+  });
+  return last;
+}
+
+function query() {
+  const wanted = new URLSearchParams();
+  for (const [name, value] of new FormData(find("filters"))) {
+    if (value !== "") wanted.append(name, value);
+  }
+  return wanted;
+}
+
+function reviewer() {
+  return find("reviewer").value.trim() || "reviewer";
+}
+
+function waiting() {
+  // How many of the loaded pairs still pass a filter for undecided pairs: these come first on the server too.
+  const onlyUndecided = query().get("decision") === "undecided";
+  return state.items.filter((item) => !onlyUndecided || !item.decision).length;
+}
+
+async function load(fresh) {
+  const ticket = fresh ? ++state.ticket : state.ticket;
+  const wanted = query();
+  wanted.set("offset", fresh ? 0 : waiting());
+  wanted.set("limit", LIMIT);
+  const page = await ask(`/api/pairs?${wanted}`);
+  if (ticket !== state.ticket) return;
+  const known = new Set(fresh ? [] : state.items.map((item) => item.pair));
+  state.items = (fresh ? [] : state.items).concat(page.pairs.filter((item) => !known.has(item.pair)));
+  state.total = page.total;
+  if (fresh) {
+    state.index = 0;
+    state.selected.clear();
+  }
+}
+
+async function reload() {
+  await load(true);
+  const pair = new URLSearchParams(location.search).get("pair");
+  if (pair !== null) {
+    const place = state.items.findIndex((item) => String(item.pair) === pair);
+    if (place >= 0) state.index = place;
+    else if (/^\d+$/.test(pair)) {
+      state.items.unshift(await ask(`/api/pairs/${pair}`));
+      state.index = 0;
+    }
+  }
+  state.counts = (await ask("/api/overview")).counts;
+  draw();
+}
+
+function percent(value) {
+  if (value < 0.0001) return "under 0.01%";
+  if (value > 0.9999) return "over 99.99%";
+  return `${(100 * value).toFixed(value < 0.01 || value > 0.99 ? 2 : 1)}%`;
+}
+
+function draw() {
+  const { counts } = state;
+  if (counts) {
+    const decided = counts.keep + counts.drop + counts.replace;
+    const minutes = (Date.now() - state.start) / 60000;
+    const pace = state.done > 4 ? ` · ${Math.round(state.done / minutes)} a minute` : "";
+    find("progress").textContent =
+      `${decided.toLocaleString()} decided (${counts.keep.toLocaleString()} keep, ${counts.drop.toLocaleString()} drop, ` +
+      `${counts.replace.toLocaleString()} replace) · ${state.total.toLocaleString()} in this filter${pace}`;
+  }
+  find("single").hidden = state.grid || !state.items.length;
+  find("grid").hidden = !state.grid || !state.items.length;
+  find("empty").hidden = state.items.length > 0;
+  find("grid-toggle").setAttribute("aria-pressed", String(state.grid));
+  if (!state.items.length) return;
+  if (state.grid) drawGrid();
+  else drawSingle();
+}
+
+const OWN = new Set(["pair", "image", "given_caption", "split", "match_probability", "is_mismatch", "verdict", "suggested_caption",
+  "suggested_from_pair", "decision", "new_caption", "from_pair", "reason", "reviewer", "time"]);
+
+function drawSingle() {
+  const item = state.items[Math.min(state.index, state.items.length - 1)];
+  find("image").src = `/image/${item.pair}?size=large`;
+  find("image").alt = `image of pair ${item.pair}`;
+  find("place").textContent = `${item.image} · pair ${item.pair} · ${item.split}`;
+  find("meter").value = item.match_probability;
+  find("probability").textContent = `${percent(item.match_probability)} that they belong together · ${item.verdict}`;
+  find("given").textContent = item.given_caption;
+  find("suggestion-box").hidden = find("take").hidden = !item.suggested_caption;
+  find("suggestion").textContent = item.suggested_caption || "";
+  const words = { keep: "kept", drop: "dropped", replace: `new caption: ${item.new_caption}` };
+  find("decided").textContent = item.decision
+    ? words[item.decision] + (item.reason ? ` (${item.reason})` : "") + (item.reviewer ? ` by ${item.reviewer}` : "") : "";
+  const rows = Object.entries(item).filter(([name, value]) => !OWN.has(name) && value !== null && value !== "");
+  find("columns").replaceChildren(...rows.flatMap(([name, value]) => {
+    const term = document.createElement("dt");
+    const cell = document.createElement("dd");
+    term.textContent = name;
+    cell.textContent = String(value);
+    return [term, cell];
+  }));
+  const next = state.items[state.index + 1];
+  if (next) new Image().src = `/image/${next.pair}?size=large`;
+  const wanted = query();
+  wanted.set("pair", item.pair);
+  history.replaceState(null, "", `?${wanted}`);
+}
+
+function drawGrid() {
+  const shown = state.items.slice(state.index, state.index + LIMIT);
+  find("cells").replaceChildren(...shown.map((item) => {
+    const cell = document.createElement("li");
+    const button = document.createElement("button");
+    const image = document.createElement("img");
+    const text = document.createElement("span");
+    const small = document.createElement("span");
+    button.type = "button";
+    button.setAttribute("aria-pressed", String(state.selected.has(item.pair)));
+    image.src = `/image/${item.pair}?size=small`;
+    image.alt = "";
+    image.loading = "lazy";
+    text.textContent = item.given_caption;
+    small.className = "small";
+    small.textContent = `${percent(item.match_probability)}${item.decision ? ` · ${item.decision}` : ""}`;
+    button.append(image, text, small);
+    button.addEventListener("click", () => {
+      if (!state.selected.delete(item.pair)) state.selected.add(item.pair);
+      button.setAttribute("aria-pressed", String(state.selected.has(item.pair)));
+      find("selected").textContent = `${state.selected.size} selected`;
+    });
+    cell.append(button);
+    return cell;
+  }));
+  find("selected").textContent = `${state.selected.size} selected`;
+}
+
+async function move(step) {
+  const place = state.index + step;
+  if (place < 0) return;
+  if (place + 10 >= state.items.length && waiting() < state.total) await load(false);
+  if (place < state.items.length) state.index = place;
+  else if (step > 0) show(new Error("this was the last pair of the filter"));
+  draw();
+}
+
+async function decide(pairs, choice, caption = null, source = null) {
+  const reason = choice === "keep" ? null : find("reason").value || null;
+  const decisions = pairs.map((pair) => ({ pair, choice, caption, from_pair: source, reason }));
+  const answer = await ask("/api/decisions", { decisions, reviewer: reviewer(), key: crypto.randomUUID() });
+  state.counts = answer.counts;
+  state.done += pairs.length;
+  const only = query().get("decision");
+  const known = new Set(pairs);
+  for (const item of state.items) {
+    if (known.has(item.pair) && only === (item.decision || "undecided") && only !== choice) state.total -= 1;
+    if (known.has(item.pair)) Object.assign(item, { decision: choice, new_caption: caption, from_pair: source, reason, reviewer: reviewer() });
+  }
+}
+
+async function again(path) {
+  const answer = await ask(path, { reviewer: reviewer(), key: crypto.randomUUID() });
+  state.counts = answer.counts;
+  if (!answer.pairs.length) return show(new Error(path.endsWith("undo") ? "there is nothing to undo" : "there is nothing to redo"));
+  for (const pair of answer.pairs) {
+    const place = state.items.findIndex((item) => item.pair === pair);
+    if (place >= 0) state.items[place] = await ask(`/api/pairs/${pair}`);
+  }
+  const place = state.items.findIndex((item) => item.pair === answer.pairs[0]);
+  if (place >= 0 && !state.grid) state.index = place;
+  if (place < 0) await load(true);
+  draw();
+}
+
+function sure(text) {
+  const dialog = find("sure");
+  find("sure-text").textContent = text;
+  dialog.returnValue = "";
+  dialog.showModal();
+  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }));
+}
+
+async function type(item) {
+  const dialog = find("typing");
+  find("typed").value = item.new_caption || item.given_caption;
+  dialog.returnValue = "";
+  dialog.showModal();
+  find("typed").select();
+  await new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
+  const text = find("typed").value.trim();
+  if (dialog.returnValue !== "save" || !text) return false;
+  await decide([item.pair], "replace", text);
+  return true;
+}
+
+const single = {
+  k: async (item) => { await decide([item.pair], "keep"); await move(1); },
+  d: async (item) => { await decide([item.pair], "drop"); await move(1); },
+  1: async (item) => {
+    if (!item.suggested_caption) return;
+    await decide([item.pair], "replace", item.suggested_caption, item.suggested_from_pair);
+    await move(1);
+  },
+  t: async (item) => { if (await type(item)) await move(1); else draw(); },
+  ArrowLeft: () => move(-1),
+  ArrowRight: () => move(1),
+};
+
+function press(key) {
+  if (key === "u") return guarded(() => again("/api/undo"));
+  if (key === "r") return guarded(() => again("/api/redo"));
+  if (key === "g") return guarded(async () => { state.grid = !state.grid; draw(); });
+  if (key === "/") return find("filters").elements.text.focus();
+  if (!state.grid && single[key]) return guarded(() => {
+    const item = state.items[state.index];
+    return item ? single[key](item) : null;
+  });
+}
+
+const bulk = {
+  keep: () => decide([...state.selected], "keep"),
+  drop: () => decide([...state.selected], "drop"),
+  page: () => state.items.slice(state.index, state.index + LIMIT).forEach((item) => state.selected.add(item.pair)),
+  none: () => state.selected.clear(),
+  before: () => move(-Math.min(LIMIT, state.index)),
+  after: () => move(LIMIT),
+};
+
+async function all(choice) {
+  const wanted = Object.fromEntries(["text", "low", "high", "order"].map((name) => [name, query().get(name) ?? undefined]));
+  for (const name of ["low", "high"]) wanted[name] = Number(wanted[name]);
+  for (const name of ["decision", "verdict", "split"]) wanted[name] = query().getAll(name);
+  if (!(await sure(`${choice} all ${state.total.toLocaleString()} pairs of this filter? One undo takes it back.`))) return;
+  await ask("/api/decisions/filter", { filter: wanted, choice, reviewer: reviewer(), key: crypto.randomUUID() });
+  await reload();
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (!button) return;
+  if (button.dataset.key) press(button.dataset.key);
+  const what = button.dataset.grid;
+  if (what) guarded(async () => {
+    if (what.endsWith("-all")) return all(what.split("-")[0]);
+    if ((what === "keep" || what === "drop") && !state.selected.size) throw new Error("no pair is selected");
+    await bulk[what]();
+    if (what === "keep" || what === "drop") state.selected.clear();
+    draw();
+  });
+  if (button.id === "grid-toggle") press("g");
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey && event.key === "Enter" && find("typing").open) return find("typing").close("save");
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (event.target.matches("input, select, textarea")) return;
+  if (event.repeat && !event.key.startsWith("Arrow")) return;
+  if ("kd1turg/".includes(event.key) || event.key.startsWith("Arrow")) {
+    event.preventDefault();
+    press(event.key);
+  }
+});
+
+find("filters").addEventListener("submit", (event) => event.preventDefault());
+find("filters").addEventListener("change", () => {
+  history.replaceState(null, "", `?${query()}`);
+  guarded(reload);
+});
+find("reviewer").addEventListener("change", () => {
+  try { localStorage.setItem("reviewer", reviewer()); } catch { /* private windows keep nothing */ }
+});
+
+if (matchMedia("(max-width: 760px)").matches) find("filter-box").open = false;
+for (const [name, value] of new URLSearchParams(location.search)) {
+  const field = find("filters").elements[name];
+  if (field) field.value = value;
+}
+try { find("reviewer").value = localStorage.getItem("reviewer") || ""; } catch { /* as above */ }
+guarded(reload);

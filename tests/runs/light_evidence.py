@@ -1,0 +1,16 @@
+"""Held-out evidence at less cost, for tests of runs."""
+
+from contextlib import contextmanager
+
+import pytest
+
+from pairsift.trust import heldout
+
+
+@contextmanager
+def light_evidence():
+    """Divide pairs into folds once, in two folds within a fold, and resample less: these tests are about runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"AVERAGED_PAIRS": 1, "INNER_FOLDS": 2, "RESAMPLES": 12}.items():
+            patch.setattr(heldout, name, value)
+        yield

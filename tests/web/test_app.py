@@ -1,0 +1,178 @@
+"""The application by requests: pages of pairs, decisions, images, and what is refused."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+from web_helpers import MARKUP, N
+
+from pairsift.audit import Decisions
+from pairsift.cli import main
+from pairsift.cli.serve import _is_local
+from pairsift.web.app import create_app
+from pairsift.web.guard import COOKIE
+
+HOST = "127.0.0.1:8765"
+
+
+def client(folder, **more):
+    return TestClient(create_app(folder, {HOST}, **more), base_url=f"http://{HOST}", raise_server_exceptions=False)
+
+
+@pytest.fixture
+def browser(folder):
+    return client(folder)
+
+
+def choose(*pairs, choice="drop", **more):
+    return {"decisions": [{"pair": pair, "choice": choice, **more} for pair in pairs]}
+
+
+def test_pages_are_parts_of_what_a_filter_selects(browser):
+    found = browser.get("/api/pairs", params={"limit": 10}).json()
+    assert found["total"] == N and [row["pair"] for row in found["pairs"]] == list(range(10))
+    rest = browser.get("/api/pairs", params={"offset": 115, "limit": 10}).json()
+    assert [row["pair"] for row in rest["pairs"]] == list(range(115, 120))
+    wanted = {"verdict": "mismatched", "text": "BLUE", "column": "shop=shop 1", "order": "best"}
+    found = browser.get("/api/pairs", params=wanted).json()
+    expected = [pair for pair in range(1, 30, 3) if pair % 4 == 1]
+    assert [row["pair"] for row in found["pairs"]] == expected[::-1] and found["total"] == len(expected)
+
+
+def test_decisions_are_recorded_counted_undone_and_redone(browser, folder):
+    answer = browser.post("/api/decisions", json=choose(3, 4) | {"reviewer": "ana"})
+    assert answer.json()["counts"] == {"undecided": N - 2, "keep": 0, "drop": 2, "replace": 0}
+    browser.post("/api/decisions", json=choose(3, choice="replace", caption="new", from_pair=9, reason="other"))
+    row = browser.get("/api/pairs/3").json()
+    assert (row["decision"], row["new_caption"], row["from_pair"], row["reason"]) == ("replace", "new", 9, "other")
+    undecided = browser.get("/api/pairs", params={"decision": "undecided", "limit": 200}).json()
+    assert undecided["total"] == N - 2 == len(undecided["pairs"])
+    assert browser.post("/api/undo", json={}).json() == {"pairs": [3], "counts": answer.json()["counts"]}
+    assert browser.post("/api/redo", json={}).json()["counts"]["replace"] == 1
+    assert browser.post("/api/undo", json={"reviewer": "nobody"}).json()["pairs"] == []
+    table = Decisions(folder, np.arange(N)).table().to_pylist()
+    assert [(row["pair"], row["decision"], row["reviewer"]) for row in table] == [
+        (3, "replace", "reviewer"),
+        (4, "drop", "ana"),
+    ]
+
+
+def test_all_of_a_filter_is_one_entry(browser):
+    body = {"filter": {"high": 0.25, "text": "red"}, "choice": "drop", "reviewer": "ana"}
+    answer = browser.post("/api/decisions/filter", json=body).json()
+    assert answer["decided"] == answer["counts"]["drop"] == 9  # of ten images, the first of which has another caption
+    assert len(browser.post("/api/undo", json={"reviewer": "ana"}).json()["pairs"]) == 9
+    nothing = browser.post("/api/decisions/filter", json=body | {"filter": {"text": "nowhere"}}).json()
+    assert nothing["decided"] == 0 and nothing["event"] is None
+
+
+def test_fifty_clients_lose_and_double_nothing(folder):
+    browsers = [client(folder), client(folder)]  # two servers on one run
+
+    def reviewer(number):
+        for pair in (number, number + 50):
+            body = choose(pair) | {"reviewer": f"r{number}", "key": f"{number} {pair}"}
+            answers = {browsers[k].post("/api/decisions", json=body).json()["event"] for k in (0, 1)}
+            assert len(answers) == 1
+
+    with ThreadPoolExecutor(50) as pool:
+        list(pool.map(reviewer, range(50)))
+    for browser in browsers:
+        assert browser.get("/api/overview").json()["counts"] == {
+            "undecided": N - 100,
+            "keep": 0,
+            "drop": 100,
+            "replace": 0,
+        }
+    assert len(Decisions(folder, np.arange(N)).history(1000)) == 100
+
+
+def test_the_overview_says_what_each_threshold_drops(browser):
+    overview = browser.get("/api/overview").json()
+    row = next(row for row in overview["thresholds"] if row["threshold"] == 0.5)
+    assert row["pairs"] == N / 2 and row["expected_matching"] == pytest.approx(N / 2 * 0.25)
+    assert overview["noise_rate"] == {"estimated": 0.25}
+
+
+def test_images_are_those_of_the_pairs_in_two_sizes(browser, folder, tmp_path):
+    answer = browser.get("/image/31", params={"size": "small"})
+    assert answer.headers["content-type"] == "image/jpeg"
+    (tmp_path / "got.jpg").write_bytes(answer.content)
+    with Image.open(tmp_path / "got.jpg") as image:
+        assert np.abs(np.asarray(image)[20, 30].astype(int) - [50, 90, 205]).max() < 6  # of pair 31, the tenth image
+    for path in ("/image/9999", "/image/-1"):
+        assert browser.get(path).status_code == 404
+    for path in ("/image/1%2f..%2f..%2fconfig.yaml", "/image/..%2f..%2fetc%2fpasswd", "/image/1?size=huge"):
+        assert browser.get(path).status_code in (404, 422)
+    for path in ("/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py"):
+        assert browser.get(path).status_code == 404
+    (folder.parent / "data" / "image 3.png").write_bytes(b"no picture")
+    assert browser.get("/image/9").status_code == 404
+
+
+def test_text_stays_text(browser):
+    page = browser.get("/")
+    assert MARKUP not in page.text and "<script>alert" not in page.text
+    row = browser.get("/api/pairs/0").json()
+    assert row["given_caption"] == row["shop"] == MARKUP
+    assert page.headers["content-security-policy"].startswith("default-src 'none'")
+    assert (
+        "unsafe" not in page.headers["content-security-policy"] and page.headers["x-content-type-options"] == "nosniff"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        ("/api/decisions", {"decisions": []}, "at least 1 item"),
+        ("/api/decisions", choose(9999), "no judged pair 9999"),
+        ("/api/decisions", choose(1, choice="delete"), "'keep', 'drop', 'replace' or 'clear'"),
+        ("/api/decisions", choose(1, 1), "decided twice"),
+        ("/api/decisions", choose(1, choice="replace"), "replace needs a new caption"),
+        ("/api/decisions", choose(1) | {"reviewer": ""}, "at least 1 character"),
+        ("/api/decisions", choose(1) | {"path": "/etc/passwd"}, "Extra inputs are not permitted"),
+        ("/api/decisions/filter", {"filter": {"column": ["nothing=1"]}, "choice": "drop"}, "no column 'nothing'"),
+        ("/api/undo", [], "valid dictionary"),
+    ],
+)
+def test_a_request_that_cannot_be_done_is_refused_with_the_reason(browser, path, body, message):
+    answer = browser.post(path, json=body)
+    assert answer.status_code == 422 and message in json.dumps(answer.json(), ensure_ascii=False)
+    assert browser.get("/api/overview").json()["counts"]["undecided"] == N
+
+
+def test_other_sites_get_nothing(browser):
+    assert browser.get("/", headers={"Host": "evil.example"}).status_code == 421
+    for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert browser.post("/api/decisions", json=choose(1), headers=headers).status_code == 403
+        assert browser.get("/image/1", headers=headers).status_code == 403
+    assert browser.post("/api/decisions", json=choose(1), headers={"Origin": f"http://{HOST}"}).status_code == 200
+
+
+def test_with_a_token_only_who_has_it_is_answered(folder):
+    browser = client(folder, token="s3cret")
+    for path in ("/", "/api/pairs", "/image/1", "/static/review.js", "/openapi.json", "/?token=wrong"):
+        assert browser.get(path).status_code == 401
+    assert browser.get("/api/pairs", headers={"Authorization": "Bearer s3cret"}).status_code == 200
+    first = browser.get("/?token=s3cret", follow_redirects=False)
+    assert first.status_code == 303 and first.headers["location"] == "/"
+    assert "HttpOnly" in first.headers["set-cookie"] and "SameSite=strict" in first.headers["set-cookie"]
+    assert browser.cookies[COOKIE] == "s3cret" and browser.get("/").status_code == 200
+
+
+def test_only_this_computer_connects_without_a_token():
+    assert all(map(_is_local, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
+    assert not any(map(_is_local, ("0.0.0.0", "192.168.1.5", "::", "example.org", "localhost.example.org")))
+
+
+def test_what_cannot_be_served_is_told_in_one_line(folder, tmp_path, capsys):
+    assert main(["serve", str(tmp_path / "none")]) == 2
+    assert "holds no run" in capsys.readouterr().err
+    assert main(["serve", str(folder), "--host", "203.0.113.7", "--port", "0"]) == 2
+    assert capsys.readouterr().err.startswith("pairsift: 203.0.113.7 port 0: ")
+    (folder / "source.parquet").unlink()
+    assert main(["serve", str(folder), "--port", "0"]) == 2
+    assert "source.parquet is missing" in capsys.readouterr().err

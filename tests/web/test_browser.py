@@ -1,0 +1,174 @@
+"""A review in a real browser: keys, reload, undo, grid, filters, and how the page looks."""
+
+import shutil
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+import uvicorn
+from web_helpers import MARKUP, N
+
+from pairsift.audit import Decisions
+from pairsift.web.app import create_app
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, a dependency for tests")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt install chromium")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def address(folder):
+    """The address of a server on the run."""
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    host = f"127.0.0.1:{listening.getsockname()[1]}"
+    server = uvicorn.Server(uvicorn.Config(create_app(folder, {host}), log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://{host}/"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture
+def page(browser, address):
+    """The page, with what it complained of; it must be nothing at the end."""
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    opened = context.new_page()
+    problems = []
+    opened.on(
+        "console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None
+    )
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    opened.on("dialog", lambda dialog: problems.append(f"dialog {dialog.message}"))
+    opened.on("request", lambda request: request.url.startswith(address) or problems.append(request.url))
+    opened.goto(address)
+    opened.wait_for_selector("#given:not(:empty)")
+    yield opened
+    context.close()
+    assert problems == []
+
+
+def decided(folder):
+    return {row["pair"]: row["decision"] for row in Decisions(folder, np.arange(N)).table().to_pylist()}
+
+
+def press(page, key):
+    """Press a key, and wait until another pair is shown."""
+    before = page.inner_text("#place")
+    page.keyboard.press(key)
+    page.wait_for_function("before => document.getElementById('place').innerText !== before", arg=before)
+
+
+def wait_for(condition):
+    """Wait until something is true of the journal."""
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_thirty_pairs_by_keyboard_a_reload_and_twenty_undone(page, folder):
+    assert page.inner_text("#given") == MARKUP.replace("  ", " ")
+    pairs = []
+    for k in range(30):
+        pairs.append(int(page.inner_text("#place").split("pair ")[1].split(" ")[0]))
+        press(page, "1" if page.is_visible("#take") and k % 3 == 0 else "kd"[k % 2])
+    assert pairs == list(range(30))
+    assert [decided(folder)[pair] for pair in (1, 2, 4)] == ["drop", "keep", "keep"]
+    assert decided(folder)[6] == "replace"
+    page.reload()
+    page.wait_for_selector("#given:not(:empty)")
+    assert "pair 30 " in page.inner_text("#place") and "30 decided" in page.inner_text("#progress")
+    for k in range(20):
+        page.keyboard.press("u")
+        wait_for(lambda left=29 - k: len(decided(folder)) == left)
+    assert sorted(decided(folder)) == list(range(10))
+    page.keyboard.press("r")
+    wait_for(lambda: len(decided(folder)) == 11)
+
+
+def test_a_typed_caption_a_reason_and_a_name(page, folder):
+    page.fill("#reviewer", "ana")
+    page.select_option("#reason", "wrong detail")
+    page.keyboard.press("Tab")
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("t")
+    page.wait_for_selector("#typing[open]")
+    page.fill("#typed", MARKUP)
+    page.keyboard.press("Control+Enter")
+    wait_for(lambda: decided(folder) == {0: "replace"})
+    [row] = Decisions(folder, np.arange(N)).table().to_pylist()
+    assert (row["new_caption"], row["reason"], row["reviewer"]) == (MARKUP, "wrong detail", "ana")
+    page.wait_for_selector("#place:has-text('pair 1 ')")
+    press(page, "ArrowLeft")
+    assert MARKUP in page.inner_text("#decided")
+    page.reload()
+    page.wait_for_selector("#given:not(:empty)")
+    assert page.input_value("#reviewer") == "ana"
+
+
+def test_a_grid_with_a_selection_and_with_all_of_a_filter(page, folder):
+    page.keyboard.press("g")
+    page.wait_for_selector("#cells button")
+    for place in (2, 4):
+        page.click(f"#cells li:nth-child({place}) button")
+    assert page.inner_text("#selected") == "2 selected"
+    page.click("[data-grid=drop]")
+    wait_for(lambda: decided(folder) == {1: "drop", 3: "drop"})
+    page.fill("[name=text]", "GREEN 1")
+    page.keyboard.press("Tab")
+    green = [pair for pair in range(2, N, 3) if "1" in str(pair // 3)]
+    said = f" {len(green)} in this filter"
+    page.wait_for_function("said => document.getElementById('progress').innerText.includes(said)", arg=said)
+    page.click("[data-grid=drop-all]")
+    assert f"drop all {len(green)} pairs" in page.inner_text("#sure-text")
+    page.click("#sure button[value=yes]")
+    wait_for(lambda: len(decided(folder)) == 2 + len(green))
+    page.wait_for_selector("#empty:visible")
+    page.click("#grid-toggle")
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("u")
+    wait_for(lambda: len(decided(folder)) == 2)
+
+
+def test_an_address_leads_to_a_pair_and_a_filter(page, address):
+    page.goto(f"{address}?pair=77&decision=&order=best&low=0.5")
+    page.wait_for_selector("#given:not(:empty)")
+    assert "pair 77 " in page.inner_text("#place") and page.input_value("[name=order]") == "best"
+    press(page, "ArrowRight")
+    assert "pair 76 " in page.inner_text("#place") and "pair=76" in page.url
+    assert page.evaluate("document.getElementById('image').naturalWidth") > 0
+
+
+@pytest.mark.parametrize("width", [390, 1000, 1600])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_overflows_and_text_stands_out(browser, address, width, scheme):
+    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page = context.new_page()
+    page.goto(address)
+    page.wait_for_selector("#given:not(:empty)")
+    for _ in range(2):
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.keyboard.press("g")
+        page.wait_for_function(
+            "() => document.getElementById('single').hidden != document.getElementById('grid').hidden"
+        )
+    ink, paper = (
+        page.evaluate(f"getComputedStyle(document.body).{name}").strip("rgb()").split(", ")
+        for name in ("color", "backgroundColor")
+    )
+    assert abs(sum(map(int, ink)) - sum(map(int, paper))) > 500
+    context.close()

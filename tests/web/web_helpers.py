@@ -1,0 +1,41 @@
+"""A finished run's folder as far as a review needs it, made without training."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+from PIL import Image
+
+import pairsift
+from pairsift.audit import pair_table, write_tables
+from pairsift.pairs import write_stored_pairs
+from pairsift.runs.config import configure
+
+MARKUP = '<script>alert(1)</script><img src=x onerror=alert(2)> "quoted" & =1+1'
+N = 120
+
+
+def make_run(place):
+    """Write a run on 40 small images with three captions each, one of them hostile, and return its folder."""
+    (place / "data").mkdir(parents=True)
+    rows = []
+    for k in range(N // 3):
+        Image.new("RGB", (60, 40), (5 * k, 90, 255 - 5 * k)).save(place / "data" / f"image {k}.png")
+        rows += [{"image": f"image {k}.png", "caption": f"caption {k} {word}"} for word in ("red", "blue", "green")]
+    rows[0]["caption"] = MARKUP
+    table = pa.Table.from_pylist([{**row, "shop": MARKUP if n == 0 else f"shop {n % 4}"} for n, row in enumerate(rows)])
+    pyarrow.parquet.write_table(table, place / "data" / "mine.parquet")
+    pairs = pairsift.load(place / "data" / "mine.parquet")
+    folder = place / "run"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(configure(place / "data" / "mine.parquet", out=folder).text())
+    (folder / "metrics.json").write_text(json.dumps({"verdicts_given": True, "noise_rate": {"estimated": 0.25}}))
+    write_stored_pairs(pairs, pairs.split, folder / "source.parquet")
+    ids = pairs.ids()
+    probability = (np.arange(len(ids)) + 0.5) / len(ids)
+    flag = probability < 0.25
+    suggested = np.where(flag & (ids % 2 == 0), (ids + 50) % N, -1)
+    verdicts = np.where(flag, "mismatched", "clean").tolist()
+    write_tables(pair_table(pairs, ids, probability, flag, verdicts, suggested), folder)
+    return folder
