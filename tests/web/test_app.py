@@ -97,6 +97,20 @@ def test_the_overview_says_what_each_threshold_drops(browser):
     assert overview["noise_rate"] == {"estimated": 0.25}
 
 
+def test_the_overview_is_a_page_too_and_the_report_has_no_scripts(browser, folder):
+    browser.post("/api/decisions", json=choose(1, 2))
+    page = browser.get("/overview").text
+    assert "118 undecided, 0 keep, 2 drop, 0 replace" in page and "About 25.0% of the training pairs" in page
+    assert "<td>60</td><td>45</td><td>15</td>" in page  # of 60 pairs below 0.5, a quarter is good in the mean
+    assert "/report" not in page and browser.get("/report").status_code == 404
+    (folder / "report.html").write_text("<h1>here</h1>")
+    again = client(folder)
+    assert "/report" in again.get("/overview").text
+    report = again.get("/report")
+    assert report.text == "<h1>here</h1>" and "script-src" not in report.headers["content-security-policy"]
+    assert report.headers["content-security-policy"].startswith("default-src 'none'; img-src data:; ")
+
+
 def test_images_are_those_of_the_pairs_in_two_sizes(browser, folder, tmp_path):
     answer = browser.get("/image/31", params={"size": "small"})
     assert answer.headers["content-type"] == "image/jpeg"

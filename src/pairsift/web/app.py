@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import FastAPI, Query, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, PackageLoader
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,13 +19,15 @@ from pairsift.audit.queue import ORDERS, UNDECIDED, Filter, Order, Queue
 from pairsift.errors import InputError
 from pairsift.pairs.stored import folder_of
 from pairsift.runs.config import read_config
-from pairsift.runs.folder import CONFIG, METRICS, require_finished
+from pairsift.runs.folder import CONFIG, METRICS, REPORT, require_finished
 from pairsift.web.guard import Guard
 from pairsift.web.images import Images, Size
 
 MOST = 200  # pairs on a page
 FAR = 86_400  # seconds that a browser may keep an image
 THRESHOLDS = [round(k / 20, 2) for k in range(1, 20)]
+# The report is one file with its styles and images in it, and without scripts.
+REPORT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 Key = Annotated[str | None, Field(max_length=100)]
 Id = Annotated[int, Field(ge=0, lt=2**63)]
@@ -123,7 +125,7 @@ def create_app(folder: Path, hosts: set[str], token: str | None = None, source: 
     app = FastAPI(title="pairsift", docs_url=None, redoc_url=None)
     app.middleware("http")(Guard(hosts, token))
     app.mount("/static", StaticFiles(packages=[("pairsift.web", "static")]), "static")
-    _add_pages(app, folder, queue, images, metrics)
+    _add_pages(app, folder, queue, metrics)
     _add_questions(app, queue, images, metrics)
     _add_decisions(app, queue)
 
@@ -134,22 +136,30 @@ def create_app(folder: Path, hosts: set[str], token: str | None = None, source: 
     return app
 
 
-def _add_pages(app: FastAPI, folder: Path, queue: Queue, images: Images, metrics: dict[str, Any]) -> None:
+def _add_pages(app: FastAPI, folder: Path, queue: Queue, metrics: dict[str, Any]) -> None:
     templates = Environment(loader=PackageLoader("pairsift.web", "templates"), autoescape=True)
+    report = folder / REPORT
+    shared = {"run": folder.name, "report": report.exists(), "given": metrics.get("verdicts_given", True)}
+    known = {name: sorted(set(queue.table[name].unique().to_pylist())) for name in ("verdict", "split")}
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     def review() -> str:
-        known = {name: sorted(set(queue.table[name].unique().to_pylist())) for name in ("verdict", "split")}
-        return templates.get_template("review.html").render(
-            run=folder.name,
-            orders=ORDERS,
-            reasons=REASONS,
-            choices=(UNDECIDED, *CHOICES),
-            has_images=images.exist,
-            verdicts=known["verdict"],
-            splits=known["split"],
-            given=metrics.get("verdicts_given", True),
-        )
+        choices = {"orders": ORDERS, "reasons": REASONS, "choices": (UNDECIDED, *CHOICES)}
+        lists = {"verdicts": known["verdict"], "splits": known["split"]}
+        return templates.get_template("review.html").render(**shared, **choices, **lists)
+
+    @app.get("/overview", response_class=HTMLResponse, include_in_schema=False)
+    def overview() -> str:
+        rows = threshold_table(queue.probability, THRESHOLDS).to_pylist()
+        rate = metrics.get("noise_rate") if shared["given"] else None
+        found = {"counts": queue.counts(), "thresholds": rows, "rate": rate}
+        return templates.get_template("overview.html").render(**shared, **found)
+
+    @app.get("/report", response_class=FileResponse, include_in_schema=False)
+    def whole_report() -> Response:
+        if not report.exists():
+            return Response("this run has no report", 404, media_type="text/plain")
+        return FileResponse(report, media_type="text/html", headers={"Content-Security-Policy": REPORT_POLICY})
 
 
 def _add_questions(app: FastAPI, queue: Queue, images: Images, metrics: dict[str, Any]) -> None:
