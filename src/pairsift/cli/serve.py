@@ -34,6 +34,7 @@ def serve(run: str, source: str | None, host: str, port: int, show: bool) -> Non
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen(1024)  # so that the printed address can be opened at once
     except OSError as error:
         raise InputError(f"{host} port {port}: {error.strerror}; give another --port or --host") from error
     port = listening.getsockname()[1]
