@@ -19,7 +19,7 @@ demo: $(STAMP)  ## Make captioned scenes, plant mismatches, train, and find them
 	$(BIN)/pairsift demo
 
 test: $(STAMP)  ## Run the tests in WORKERS processes of one thread each.
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: $(STAMP)  ## Format, lint, types, import rules.
 	$(BIN)/ruff format --check .
