@@ -22,6 +22,13 @@ def weights(folder: Path, network: int) -> Path:
     return folder / "model" / f"network_{network}.safetensors"
 
 
+def source_of(folder: Path) -> str:
+    """Return the path of the source of a run, as it is in its options; the options are not checked."""
+    import yaml
+
+    return str(yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))["source"])
+
+
 def finished(folder: Path) -> bool:
     """Return whether the run of a folder is finished or was imported."""
     if (folder / PAIRS_FILE).exists():

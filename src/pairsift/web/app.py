@@ -18,8 +18,7 @@ from pairsift.audit.decisions import CHOICES, REASONS, REVIEWER
 from pairsift.audit.queue import ORDERS, UNDECIDED, Filter, Order, Queue
 from pairsift.errors import InputError
 from pairsift.pairs.stored import folder_of
-from pairsift.runs.config import read_config
-from pairsift.runs.folder import CONFIG, METRICS, REPORT, require_finished
+from pairsift.runs.folder import METRICS, REPORT, require_finished, source_of
 from pairsift.web.guard import Guard
 from pairsift.web.images import Images, Size
 
@@ -120,7 +119,8 @@ def create_app(folder: Path, hosts: set[str], token: str | None = None, source: 
     require_finished(folder)
     table = read_pairs(folder)
     queue = Queue(table, Decisions(folder, table["pair"].to_numpy()))
-    images = Images(folder, folder_of(source or read_config(folder / CONFIG).source))
+    queue.page(queue.select(Filter())[:MOST])  # so that nobody waits for the first page
+    images = Images(folder, folder_of(source or source_of(folder)))
     metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
     app = FastAPI(title="pairsift", docs_url=None, redoc_url=None)
     app.middleware("http")(Guard(hosts, token))
