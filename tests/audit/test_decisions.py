@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pairsift.audit.decisions import DECISIONS_FILE, LONGEST, Decision, Decisions, below, threshold_table
+from pairsift.audit.decisions import DECISIONS_FILE, MAX_CAPTION, Decision, Decisions, threshold_table, undecided_below
 from pairsift.errors import InputError, WriteError
 
 IDS = np.arange(20)
@@ -132,7 +132,7 @@ def test_a_decision_keeps_its_caption_its_origin_and_its_reason(tmp_path):
         ([Decision(1, "drop", reason="wrong imag")], "did you mean wrong image"),
         ([Decision(1, "drop", "a new caption")], "only replace has one"),
         ([Decision(1, "replace", "  ")], "1 to 10,000 characters; it has none"),
-        ([Decision(1, "replace", "a" * (LONGEST + 1))], "it has 10,001 characters"),
+        ([Decision(1, "replace", "a" * (MAX_CAPTION + 1))], "it has 10,001 characters"),
     ],
 )
 def test_a_wrong_decision_is_refused_in_one_line_and_none_is_recorded(tmp_path, wrong, message):
@@ -252,5 +252,5 @@ def test_the_threshold_table_counts_what_goes_and_what_of_it_is_good():
 
 def test_below_leaves_out_what_is_decided():
     table = pa.table({"pair": [4, 2, 9, 7], "match_probability": [0.05, 0.1, 0.2, 0.9]})
-    pairs, probability = below(table, 0.2, np.array([4]))
+    pairs, probability = undecided_below(table, 0.2, np.array([4]))
     assert pairs.tolist() == [2] and probability.tolist() == [0.1]

@@ -150,6 +150,16 @@ def test_many_may_ask_and_decide_at_once(tmp_path):
     assert not problems and queue.counts()["drop"] == 80
 
 
+def test_decisions_on_pairs_that_left_the_table_are_left_alone(tmp_path):
+    rows = table()
+    pairs = rows["pair"].to_pylist()
+    Decisions(tmp_path, np.array(pairs)).decide([Decision(pair, "drop") for pair in pairs[:4]])
+    shorter = rows.slice(2)
+    queue = Queue(shorter, Decisions(tmp_path, shorter["pair"].to_numpy()))
+    assert queue.select(Filter(decisions=("drop",))).tolist() == [0, 1]
+    assert queue.counts() == {"undecided": N - 4, "keep": 0, "drop": 2, "replace": 0}
+
+
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [

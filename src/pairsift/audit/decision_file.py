@@ -6,11 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from pairsift.arrays import Ints
 from pairsift.audit.decisions import Decision
+from pairsift.audit.table import PairRows
 from pairsift.errors import InputError
 from pairsift.pairs.readers.rows import MissingColumn, Row, find_column
 from pairsift.pairs.readers.tables import FORMATS, read_separated
@@ -51,16 +50,12 @@ class _Captions:
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
-        ids: Ints = table["pair"].to_numpy()
-        self._order = np.argsort(ids)
-        self._ids = ids[self._order]
+        self._rows = PairRows(table["pair"].to_numpy())
 
     def cell(self, pair: int, column: str) -> Any:
         """Return a cell of a pair's row; None where the run has no such pair."""
-        place = int(np.searchsorted(self._ids, pair))
-        if place == len(self._ids) or self._ids[place] != pair:
-            return None
-        return self._table[column][int(self._order[place])].as_py()
+        row = int(self._rows.find([pair])[0])
+        return None if row < 0 else self._table[column][row].as_py()
 
 
 def _decision(row: Row, names: list[str], captions: _Captions) -> Decision | None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.audit.journal import Change, Journal
+from pairsift.audit.table import PairRows
 from pairsift.errors import InputError, similar
 from pairsift.pairs.encoding import printable
 
@@ -19,7 +20,7 @@ DECISIONS_FILE = "decisions.sqlite"
 CHOICES = ("keep", "drop", "replace")
 CLEAR = "clear"  # takes a pair's decision away, as if it had never been reviewed
 REASONS = ("wrong image", "wrong detail", "too vague", "duplicate caption", "other")
-LONGEST = 10_000  # characters of a caption
+MAX_CAPTION = 10_000  # characters of a caption
 REVIEWER = "reviewer"
 SCHEMA = pa.schema(
     [
@@ -32,8 +33,8 @@ SCHEMA = pa.schema(
         ("time", pa.string()),
     ]
 )
-DECIDED = SCHEMA.names[1:]
-MOST_VALUES = 500  # in one query
+DECISION_COLUMNS = SCHEMA.names[1:]
+MAX_VALUES = 500  # in one query
 CURRENT = """
 SELECT current.pair, decision, caption, from_pair, reason, reviewer, time
 FROM current JOIN events USING (event) ORDER BY current.pair
@@ -104,7 +105,7 @@ class Decisions:
 
     def __init__(self, folder: Path, ids: Ints) -> None:
         self._journal = Journal(folder / DECISIONS_FILE)
-        self._ids = np.sort(np.asarray(ids, np.int64))
+        self._rows = PairRows(ids)
 
     def decide(self, decisions: Iterable[Decision], reviewer: str = REVIEWER, key: str | None = None) -> int:
         """Record decisions as one entry, which one undo takes back, and return the number of its entry.
@@ -147,11 +148,11 @@ class Decisions:
     def of_pairs(self, pairs: Sequence[int]) -> dict[int, dict[str, Any]]:
         """Return the valid decisions on these pairs, with the columns of `table` after `pair`, by pair."""
         found: dict[int, dict[str, Any]] = {}
-        for start in range(0, len(pairs), MOST_VALUES):
-            part = pairs[start : start + MOST_VALUES]
+        for start in range(0, len(pairs), MAX_VALUES):
+            part = pairs[start : start + MAX_VALUES]
             marks = ", ".join("?" * len(part))
             rows = self._journal.rows(CURRENT.replace(" ORDER", f" WHERE current.pair IN ({marks}) ORDER"), part)
-            found |= {row[0]: dict(zip(DECIDED, row[1:], strict=True)) for row in rows}
+            found |= {row[0]: dict(zip(DECISION_COLUMNS, row[1:], strict=True)) for row in rows}
         return found
 
     def changes_since(self, event: int) -> tuple[int, dict[str, list[Any]]]:
@@ -181,10 +182,10 @@ class Decisions:
         return [] if event is None else self._journal.pairs_of(event)
 
     def _require_known(self, pairs: Sequence[int]) -> None:
-        asked = np.asarray(pairs, np.int64)
-        unknown = asked[~np.isin(asked, self._ids)]
+        unknown = np.flatnonzero(self._rows.find(pairs) < 0)
         if len(unknown):
-            raise InputError(f"the run has no judged pair {unknown[0]}: take ids from the column `pair` of its tables")
+            pair = pairs[unknown[0]]
+            raise InputError(f"the run has no judged pair {pair}: take ids from the column `pair` of its tables")
 
 
 def threshold_table(probability: Reals, thresholds: Sequence[float]) -> pa.Table:
@@ -205,7 +206,7 @@ def threshold_table(probability: Reals, thresholds: Sequence[float]) -> pa.Table
     return pa.table({**columns, "expected_mismatched": below - sums[below]})
 
 
-def below(table: pa.Table, threshold: float, decided: Ints) -> tuple[Ints, Reals]:
+def undecided_below(table: pa.Table, threshold: float, decided: Ints) -> tuple[Ints, Reals]:
     """Return the pairs without a decision whose match probability is below a threshold, and these probabilities, (n,).
 
     Args:
@@ -234,9 +235,9 @@ def _change(decision: Decision) -> Change:
             raise InputError(f"{place}: has a new caption, and its decision is {choice!r}: only replace has one")
         return decision.pair, None if choice == CLEAR else choice, None, None, decision.reason
     text = " ".join(printable(caption or "").split())
-    if not text or len(text) > LONGEST:
+    if not text or len(text) > MAX_CAPTION:
         size = f"{len(text):,} characters" if text else "none"
-        raise InputError(f"{place}: replace needs a new caption of 1 to {LONGEST:,} characters; it has {size}")
+        raise InputError(f"{place}: replace needs a new caption of 1 to {MAX_CAPTION:,} characters; it has {size}")
     return decision.pair, choice, text, decision.from_pair, decision.reason
 
 

@@ -16,15 +16,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pairsift.arrays import Bools, Ints, Reals
-from pairsift.audit.decisions import CHOICES, DECIDED, Decisions
+from pairsift.audit.decisions import CHOICES, DECISION_COLUMNS, Decisions
+from pairsift.audit.table import PairRows
 from pairsift.cores import usable_cores
 from pairsift.errors import InputError, similar
 
 UNDECIDED = "undecided"
 ORDERS = ("worst", "best", "random", "source")
 Order = Literal["worst", "best", "random", "source"]
-WORDS = 16  # searched words whose results are remembered, at a byte for each pair
-FEW = 0.2  # share of the pairs up to which only these are searched for a word
+CACHED_WORDS = 16  # searched words whose results are remembered, at a byte for each pair
+SMALL_SHARE = 0.2  # share of the pairs up to which only these are searched for a word
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,10 @@ class Queue:
         self.table, self.decisions = table, decisions
         self.ids: Ints = table["pair"].to_numpy()
         self.probability: Reals = table["match_probability"].to_numpy()
-        self._row_of = np.argsort(self.ids)
-        self._sorted_ids = self.ids[self._row_of]
+        self._rows = PairRows(self.ids)
         self._codes = {name: _Codes(table[name]) for name in ("verdict", "split")}
         self._captions = pc.utf8_lower(table["given_caption"]).combine_chunks()
-        self._match = lru_cache(WORDS)(self._contains)
+        self._match = lru_cache(CACHED_WORDS)(self._contains)
         self._choice = np.zeros(len(self.ids), np.int8)  # 0 for undecided, else 1 + the place in CHOICES
         self._reason = np.zeros(len(self.ids), np.int16)
         self._reasons = [""]
@@ -106,7 +106,7 @@ class Queue:
         """Return rows of the table as mappings by column, with what was decided: see `Decisions.of_pairs`."""
         cells = self.table.take(rows).to_pylist()
         decided = self.decisions.of_pairs([row["pair"] for row in cells])
-        return [{**row, **decided.get(row["pair"], dict.fromkeys(DECIDED))} for row in cells]
+        return [{**row, **decided.get(row["pair"], dict.fromkeys(DECISION_COLUMNS))} for row in cells]
 
     def counts(self) -> dict[str, int]:
         """Return the number of pairs by decision, `undecided` among them."""
@@ -120,10 +120,10 @@ class Queue:
         Raises:
             InputError: The run has no such pair.
         """
-        place = int(np.searchsorted(self._sorted_ids, pair))
-        if place == len(self._sorted_ids) or self._sorted_ids[place] != pair:
+        row = int(self._rows.find([pair])[0])
+        if row < 0:
             raise InputError(f"the run has no judged pair {pair}")
-        return int(self._row_of[place])
+        return row
 
     def _mask(self, wanted: Filter) -> Bools:
         mask: Bools = (self.probability >= wanted.low) & (self.probability <= wanted.high)
@@ -148,7 +148,7 @@ class Queue:
     def _with_word(self, mask: Bools, word: str) -> Bools:
         """Return the mask of those pairs of a mask whose given caption contains a word in lower case."""
         rows = np.flatnonzero(mask)
-        if len(rows) > FEW * len(mask):
+        if len(rows) > SMALL_SHARE * len(mask):
             return mask & self._match(word)
         found = pc.match_substring(self._captions.take(rows), word).to_numpy(zero_copy_only=False)
         narrowed: Bools = np.zeros_like(mask)
@@ -176,10 +176,13 @@ class Queue:
             event, changed = self.decisions.changes_since(self._event)
             if event == self._event:
                 return
-            places = np.searchsorted(self._sorted_ids, changed["pair"])
-            rows = self._row_of[places]
-            self._choice[rows] = [0 if name is None else 1 + CHOICES.index(name) for name in changed["decision"]]
-            self._reason[rows] = [self._code_of(reason) for reason in changed["reason"]]
+            rows = self._rows.find(changed["pair"])
+            present = rows >= 0  # a pair may have left the table since it was decided on
+            choices = np.array(
+                [0 if name is None else 1 + CHOICES.index(name) for name in changed["decision"]], np.int8
+            )
+            reasons = np.array([self._code_of(reason) for reason in changed["reason"]], np.int16)
+            self._choice[rows[present]], self._reason[rows[present]] = choices[present], reasons[present]
             self._event = event
 
     def _code_of(self, reason: str | None) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,26 @@ def write_tables(table: pa.Table, folder: Path) -> None:
     path = folder / SUSPECTS_FILE
     with writing(path), replacing(path) as part:
         pyarrow.csv.write_csv(flagged, part)
+
+
+class PairRows:
+    """The rows of pairs in a table, by the id of the pair.
+
+    Args:
+        ids: Id of the pair of each row, (n,), each once.
+    """
+
+    def __init__(self, ids: Ints) -> None:
+        self._order = np.argsort(ids)
+        self._ids = np.asarray(ids, np.int64)[self._order]
+
+    def find(self, pairs: Sequence[int] | Ints) -> Ints:
+        """Return the row of each of these pairs, -1 for a pair that the table does not have, (m,)."""
+        wanted = np.asarray(pairs, np.int64)
+        if not len(self._ids):
+            return np.full(len(wanted), -1)
+        places = np.minimum(np.searchsorted(self._ids, wanted), len(self._ids) - 1)
+        return np.where(self._ids[places] == wanted, self._order[places], -1)
 
 
 def read_pairs(folder: Path) -> pa.Table:

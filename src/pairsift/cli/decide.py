@@ -77,10 +77,10 @@ def _from_file(decisions: Decisions, table: pa.Table, file: Path, reviewer: str)
 
 def _drop_below(decisions: Decisions, table: pa.Table, threshold: float, reason: str | None, reviewer: str) -> str:
     from pairsift.audit import Decision
-    from pairsift.audit.decisions import below
+    from pairsift.audit.decisions import undecided_below
     from pairsift.audit.table import UNKNOWN
 
-    pairs, probability = below(table, threshold, decisions.decided())
+    pairs, probability = undecided_below(table, threshold, decisions.decided())
     if not len(pairs):
         return f"no undecided pair has a match probability below {threshold:g}: nothing is dropped"
     decisions.decide([Decision(pair, "drop", reason=reason) for pair in pairs.tolist()], reviewer)
