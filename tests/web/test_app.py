@@ -117,8 +117,9 @@ def test_images_are_those_of_the_pairs_in_two_sizes(browser, folder, tmp_path):
     (tmp_path / "got.jpg").write_bytes(answer.content)
     with Image.open(tmp_path / "got.jpg") as image:
         assert np.abs(np.asarray(image)[20, 30].astype(int) - [50, 90, 205]).max() < 6  # of pair 31, the tenth image
-    for path in ("/image/9999", "/image/-1"):
-        assert browser.get(path).status_code == 404
+    assert browser.get("/image/9999").status_code == 404
+    for path in ("/image/-1", f"/image/{10**30}", f"/api/pairs/{10**30}"):
+        assert browser.get(path).status_code == 422
     for path in ("/image/1%2f..%2f..%2fconfig.yaml", "/image/..%2f..%2fetc%2fpasswd", "/image/1?size=huge"):
         assert browser.get(path).status_code in (404, 422)
     for path in ("/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py"):
@@ -166,14 +167,23 @@ def test_other_sites_get_nothing(browser):
     assert browser.post("/api/decisions", json=choose(1), headers={"Origin": f"http://{HOST}"}).status_code == 200
 
 
+def test_a_link_on_another_site_opens_the_page_and_nothing_else(browser):
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    assert browser.get("/?pair=3", headers=link).status_code == 200
+    assert browser.get("/", headers=link | {"Sec-Fetch-Dest": "iframe"}).status_code == 403
+    assert browser.get("/image/1", headers=link | {"Sec-Fetch-Mode": "no-cors"}).status_code == 403
+    assert browser.post("/api/undo", json={}, headers=link).status_code == 403
+
+
 def test_with_a_token_only_who_has_it_is_answered(folder):
-    browser = client(folder, token="s3cret")
+    app = create_app(folder, None, token="s3cret")
+    browser = TestClient(app, base_url="http://archive.example:8765")  # of a host with any name
     for path in ("/", "/api/pairs", "/image/1", "/static/review.js", "/openapi.json", "/?token=wrong"):
         assert browser.get(path).status_code == 401
     assert browser.get("/api/pairs", headers={"Authorization": "Bearer s3cret"}).status_code == 200
-    first = browser.get("/?token=s3cret", follow_redirects=False)
-    assert first.status_code == 303 and first.headers["location"] == "/"
-    assert "HttpOnly" in first.headers["set-cookie"] and "SameSite=strict" in first.headers["set-cookie"]
+    first = browser.get("/?pair=7&token=s3cret&order=best", follow_redirects=False)
+    assert first.status_code == 303 and first.headers["location"] == "http://archive.example:8765/?pair=7&order=best"
+    assert "HttpOnly" in first.headers["set-cookie"] and "SameSite=lax" in first.headers["set-cookie"]
     assert browser.cookies[COOKIE] == "s3cret" and browser.get("/").status_code == 200
 
 

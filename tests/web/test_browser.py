@@ -153,6 +153,25 @@ def test_an_address_leads_to_a_pair_and_a_filter(page, address):
     assert page.evaluate("document.getElementById('image').naturalWidth") > 0
 
 
+def test_the_number_of_pairs_in_the_filter_follows_decisions_and_undo(page, address, folder):
+    page.goto(f"{address}?pair=100")  # which lies beyond the first page
+    page.wait_for_selector("#place:has-text('pair 100 ')")
+
+    def count():
+        return int(page.inner_text("#progress").split(" in this filter")[0].split("· ")[1])
+
+    press(page, "k")
+    assert "pair 0 " in page.inner_text("#place") and count() == N - 1
+    press(page, "d")
+    assert count() == N - 2
+    page.keyboard.press("u")
+    page.wait_for_selector("#place:has-text('pair 0 ')")
+    assert count() == N - 1 and decided(folder) == {100: "keep"}
+    page.evaluate("() => { crypto.randomUUID = undefined; }")  # as on a page from another computer
+    page.keyboard.press("r")
+    wait_for(lambda: decided(folder) == {100: "keep", 0: "drop"})
+
+
 @pytest.mark.parametrize("width", [390, 1000, 1600])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_overflows_and_text_stands_out(browser, address, width, scheme):

@@ -10,6 +10,8 @@ import click
 
 from pairsift.errors import InputError
 
+EVERYWHERE = ("0.0.0.0", "::")  # all addresses of this computer
+
 
 @click.command()
 @click.argument("run")
@@ -39,8 +41,8 @@ def serve(run: str, source: str | None, host: str, port: int, show: bool) -> Non
         raise InputError(f"{host} port {port}: {error.strerror}; give another --port or --host") from error
     port = listening.getsockname()[1]
     token = None if _is_local(host) else secrets.token_urlsafe(24)
-    name = f"[{host}]" if ":" in host else host
-    hosts = {f"{known}:{port}" for known in ((name, "localhost") if token is None else (name, *_names()))}
+    name = socket.gethostname() if host in EVERYWHERE else f"[{host}]" if ":" in host else host
+    hosts = {f"{name}:{port}", f"localhost:{port}"} if token is None else None
     app = create_app(Path(run), hosts, token, source)
     address = f"http://{name}:{port}/" + (f"?token={token}" if token else "")
     print(f"reviewing {run} at {address} (stop with Ctrl+C)", flush=True)
@@ -56,14 +58,3 @@ def _is_local(host: str) -> bool:
     except ValueError:
         return host == "localhost"
 
-
-def _names() -> set[str]:
-    """Return the names and addresses under which other computers know this one."""
-    import socket
-
-    name = socket.gethostname()
-    try:
-        addresses = {str(entry[4][0]) for entry in socket.getaddrinfo(name, None)}
-    except OSError:
-        addresses = set()
-    return {name, socket.getfqdn(), *(f"[{one}]" if ":" in one else one for one in addresses)}

@@ -22,8 +22,8 @@ from pairsift.runs.folder import METRICS, REPORT, require_finished, source_of
 from pairsift.web.guard import Guard
 from pairsift.web.images import Images, Size
 
-MOST = 200  # pairs on a page
-FAR = 86_400  # seconds that a browser may keep an image
+MAX_PAIRS = 200  # on a page
+IMAGE_AGE = 86_400  # seconds that a browser may keep an image
 THRESHOLDS = [round(k / 20, 2) for k in range(1, 20)]
 # The report is one file with its styles and images in it, and without scripts.
 REPORT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
@@ -36,7 +36,7 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Who(_Body):
+class Requester(_Body):
     """Who asks, and a text that makes the repetition of a request harmless."""
 
     reviewer: Name = REVIEWER
@@ -53,13 +53,13 @@ class PairDecision(_Body):
     reason: str | None = None
 
 
-class Decided(Who):
+class DecisionList(Requester):
     """Decisions that are one entry of the journal."""
 
     decisions: Annotated[list[PairDecision], Field(min_length=1, max_length=1000)]
 
 
-class Wanted(_Body):
+class Selector(_Body):
     """A filter: see `pairsift.audit.queue.Filter`. `columns` holds `name=value`."""
 
     low: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -89,27 +89,27 @@ class Wanted(_Body):
         )
 
 
-class Page(Wanted):
+class Page(Selector):
     """A part of what a filter selects."""
 
     offset: Annotated[int, Field(ge=0)] = 0
-    limit: Annotated[int, Field(ge=1, le=MOST)] = 50
+    limit: Annotated[int, Field(ge=1, le=MAX_PAIRS)] = 50
 
 
-class DecidedByFilter(Who):
+class FilterDecision(Requester):
     """One choice for all pairs of a filter."""
 
-    filter: Wanted
+    filter: Selector
     choice: Literal["keep", "drop", "clear"]
     reason: str | None = None
 
 
-def create_app(folder: Path, hosts: set[str], token: str | None = None, source: str | None = None) -> FastAPI:
+def create_app(folder: Path, hosts: set[str] | None, token: str | None = None, source: str | None = None) -> FastAPI:
     """Make the application of a run.
 
     Args:
         folder: The run's folder.
-        hosts: Values of the Host header that are answered.
+        hosts: Values of the Host header that are answered; None for any, where there is a token.
         token: A secret that requests must bring; None where only this computer can connect.
         source: New path of the run's source, if it has moved.
 
@@ -119,7 +119,7 @@ def create_app(folder: Path, hosts: set[str], token: str | None = None, source: 
     require_finished(folder)
     table = read_pairs(folder)
     queue = Queue(table, Decisions(folder, table["pair"].to_numpy()))
-    queue.page(queue.select(Filter())[:MOST])  # so that nobody waits for the first page
+    queue.page(queue.select(Filter())[:MAX_PAIRS])  # so that nobody waits for the first page
     images = Images(folder, folder_of(source or source_of(folder)))
     metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
     app = FastAPI(title="pairsift", docs_url=None, redoc_url=None)
@@ -170,7 +170,7 @@ def _add_questions(app: FastAPI, queue: Queue, images: Images, metrics: dict[str
         return {"total": len(rows), "pairs": queue.page(rows[page.offset : page.offset + page.limit])}
 
     @app.get("/api/pairs/{pair}")
-    def pair(pair: int) -> dict[str, Any]:
+    def pair(pair: Id) -> dict[str, Any]:
         """Return a pair with its decision."""
         return queue.page(np.array([queue.row(pair)]))[0]
 
@@ -181,23 +181,23 @@ def _add_questions(app: FastAPI, queue: Queue, images: Images, metrics: dict[str
         return {"counts": queue.counts(), "noise_rate": metrics.get("noise_rate"), "thresholds": rows}
 
     @app.get("/image/{pair}", response_class=Response, include_in_schema=False)
-    def image(pair: int, size: Size = "large") -> Response:
+    def image(pair: Id, size: Size = "large") -> Response:
         content = images.jpeg(pair, size)
         if content is None:
             return Response("this pair has no image that can be shown", 404, media_type="text/plain")
-        return Response(content, media_type="image/jpeg", headers={"Cache-Control": f"private, max-age={FAR}"})
+        return Response(content, media_type="image/jpeg", headers={"Cache-Control": f"private, max-age={IMAGE_AGE}"})
 
 
 def _add_decisions(app: FastAPI, queue: Queue) -> None:
     @app.post("/api/decisions")
-    def decide(body: Decided) -> dict[str, Any]:
+    def decide(body: DecisionList) -> dict[str, Any]:
         """Record decisions as one entry, and return its number."""
         decisions = [Decision(**decision.model_dump()) for decision in body.decisions]
         event = queue.decisions.decide(decisions, body.reviewer, body.key)
         return {"event": event, "pairs": [decision.pair for decision in decisions], "counts": queue.counts()}
 
     @app.post("/api/decisions/filter")
-    def decide_all(body: DecidedByFilter) -> dict[str, Any]:
+    def decide_all(body: FilterDecision) -> dict[str, Any]:
         """Decide on all pairs of a filter as one entry."""
         ids = queue.ids[queue.select(body.filter.filter())].tolist()
         decisions = [Decision(pair, body.choice, reason=body.reason) for pair in ids]
@@ -205,11 +205,11 @@ def _add_decisions(app: FastAPI, queue: Queue) -> None:
         return {"event": event, "decided": len(ids), "counts": queue.counts()}
 
     @app.post("/api/undo")
-    def undo(body: Who) -> dict[str, Any]:
+    def undo(body: Requester) -> dict[str, Any]:
         """Take back the reviewer's last entry that is valid."""
-        return {"pairs": queue.decisions.undo(body.reviewer, body.key)[:MOST], "counts": queue.counts()}
+        return {"pairs": queue.decisions.undo(body.reviewer, body.key)[:MAX_PAIRS], "counts": queue.counts()}
 
     @app.post("/api/redo")
-    def redo(body: Who) -> dict[str, Any]:
+    def redo(body: Requester) -> dict[str, Any]:
         """Apply again what the reviewer undid last."""
-        return {"pairs": queue.decisions.redo(body.reviewer, body.key)[:MOST], "counts": queue.counts()}
+        return {"pairs": queue.decisions.redo(body.reviewer, body.key)[:MAX_PAIRS], "counts": queue.counts()}

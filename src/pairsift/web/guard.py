@@ -23,18 +23,20 @@ Answer = Callable[[Request], Awaitable[Response]]
 
 
 class Guard:
-    """A middleware that lets in requests of the page itself alone.
+    """A middleware that lets in the requests of its own pages, and links to them.
 
     A page of another site can make a browser send requests to this computer. Such a request names the other site as its
-    origin, or, after DNS rebinding, as its host.
+    origin, or, after DNS rebinding, as its host. A link that a person follows is answered: the other site cannot read
+    the page.
 
     Args:
-        hosts: Values of the Host header that are answered, such as `127.0.0.1:8000`.
+        hosts: Values of the Host header that are answered, such as `127.0.0.1:8000`; None for any, where there is a
+            token, which a page of another site does not have.
         token: A secret that every request must bring, as a cookie, as a bearer token, or once as `?token=`; None where
             only this computer can connect.
     """
 
-    def __init__(self, hosts: set[str], token: str | None) -> None:
+    def __init__(self, hosts: set[str] | None, token: str | None) -> None:
         self._hosts, self._token = hosts, token
 
     async def __call__(self, request: Request, answer: Answer) -> Response:
@@ -47,10 +49,11 @@ class Guard:
     def _refusal(self, request: Request) -> Response | None:
         """Return the answer to a request that is not let in; None for all others."""
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
-        if host not in self._hosts:
+        if self._hosts is not None and host not in self._hosts:
             return PlainTextResponse("this host is not served here", 421)
         is_foreign = origin is not None and origin.partition("://")[2] != host
-        if is_foreign or request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        is_inside = request.headers.get("sec-fetch-site", "none") in ("same-origin", "none")
+        if is_foreign or not (is_inside or _is_link(request)):
             return PlainTextResponse("requests of other sites are refused", 403)
         return None if self._token is None else self._without_token(request)
 
@@ -58,8 +61,8 @@ class Guard:
         """Return the answer to a request without the token, or the page itself after the token came in its address."""
         given = request.query_params.get("token")
         if given is not None and request.method == "GET" and self._is_token(given):
-            response = RedirectResponse(request.url.path, 303)
-            response.set_cookie(COOKIE, given, httponly=True, samesite="strict")
+            response = RedirectResponse(str(request.url.remove_query_params("token")), 303)
+            response.set_cookie(COOKIE, given, httponly=True, samesite="lax")
             return response
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
         if self._is_token(request.cookies.get(COOKIE, "")) or self._is_token(bearer):
@@ -68,3 +71,9 @@ class Guard:
 
     def _is_token(self, given: str) -> bool:
         return self._token is not None and hmac.compare_digest(given.encode(), self._token.encode())
+
+
+def _is_link(request: Request) -> bool:
+    """Return whether a person opened a page by a link."""
+    mode, target = request.headers.get("sec-fetch-mode"), request.headers.get("sec-fetch-dest")
+    return request.method == "GET" and mode == "navigate" and target == "document"

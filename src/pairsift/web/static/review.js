@@ -43,14 +43,30 @@ function query() {
   return wanted;
 }
 
+function newKey() {
+  // crypto.randomUUID is missing on pages from another computer without https.
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
 function reviewer() {
   return find("reviewer").value.trim() || "reviewer";
 }
 
+function passes(item) {
+  const wanted = query().get("decision");
+  return !wanted || wanted === (item.decision || "undecided");
+}
+
 function waiting() {
-  // How many of the loaded pairs still pass a filter for undecided pairs: these come first on the server too.
-  const onlyUndecided = query().get("decision") === "undecided";
-  return state.items.filter((item) => !onlyUndecided || !item.decision).length;
+  // How many of the loaded pairs still pass the filter: these come first on the server too.
+  return state.items.filter((item) => !item.linked && passes(item)).length;
+}
+
+async function change(item, values) {
+  const before = passes(item);
+  Object.assign(item, values);
+  if (!item.linked) state.total += passes(item) - before;
+  else state.total = (await ask(`/api/pairs?${query()}&limit=1`)).total; // only the server knows whether it is in the filter
 }
 
 async function load(fresh) {
@@ -76,7 +92,7 @@ async function reload() {
     const place = state.items.findIndex((item) => String(item.pair) === pair);
     if (place >= 0) state.index = place;
     else if (/^\d+$/.test(pair)) {
-      state.items.unshift(await ask(`/api/pairs/${pair}`));
+      state.items.unshift({ ...(await ask(`/api/pairs/${pair}`)), linked: true });
       state.index = 0;
     }
   }
@@ -180,24 +196,22 @@ async function move(step) {
 async function decide(pairs, choice, caption = null, source = null) {
   const reason = choice === "keep" ? null : find("reason").value || null;
   const decisions = pairs.map((pair) => ({ pair, choice, caption, from_pair: source, reason }));
-  const answer = await ask("/api/decisions", { decisions, reviewer: reviewer(), key: crypto.randomUUID() });
+  const answer = await ask("/api/decisions", { decisions, reviewer: reviewer(), key: newKey() });
   state.counts = answer.counts;
   state.done += pairs.length;
-  const only = query().get("decision");
   const known = new Set(pairs);
   for (const item of state.items) {
-    if (known.has(item.pair) && only === (item.decision || "undecided") && only !== choice) state.total -= 1;
-    if (known.has(item.pair)) Object.assign(item, { decision: choice, new_caption: caption, from_pair: source, reason, reviewer: reviewer() });
+    if (known.has(item.pair)) await change(item, { decision: choice, new_caption: caption, from_pair: source, reason, reviewer: reviewer() });
   }
 }
 
 async function again(path) {
-  const answer = await ask(path, { reviewer: reviewer(), key: crypto.randomUUID() });
+  const answer = await ask(path, { reviewer: reviewer(), key: newKey() });
   state.counts = answer.counts;
   if (!answer.pairs.length) return show(new Error(path.endsWith("undo") ? "there is nothing to undo" : "there is nothing to redo"));
   for (const pair of answer.pairs) {
     const place = state.items.findIndex((item) => item.pair === pair);
-    if (place >= 0) state.items[place] = await ask(`/api/pairs/${pair}`);
+    if (place >= 0) await change(state.items[place], await ask(`/api/pairs/${pair}`));
   }
   const place = state.items.findIndex((item) => item.pair === answer.pairs[0]);
   if (place >= 0 && !state.grid) state.index = place;
@@ -261,10 +275,10 @@ const bulk = {
 
 async function all(choice) {
   const wanted = Object.fromEntries(["text", "low", "high", "order"].map((name) => [name, query().get(name) ?? undefined]));
-  for (const name of ["low", "high"]) wanted[name] = Number(wanted[name]);
+  for (const name of ["low", "high"]) wanted[name] = wanted[name] && Number(wanted[name]);
   for (const name of ["decision", "verdict", "split"]) wanted[name] = query().getAll(name);
   if (!(await sure(`${choice} all ${state.total.toLocaleString()} pairs of this filter? One undo takes it back.`))) return;
-  await ask("/api/decisions/filter", { filter: wanted, choice, reviewer: reviewer(), key: crypto.randomUUID() });
+  await ask("/api/decisions/filter", { filter: wanted, choice, reviewer: reviewer(), key: newKey() });
   await reload();
 }
 
