@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 @contextmanager
 def replacing(path: Path, durable: bool = False, locked: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside a file, and put what the block writes there in the file's place.
+
+    The block may also make a folder there, for a path where nothing is yet.
 
     A block that raises leaves the file as it was, and no temporary file. Only a killed process leaves one, which no
     other writer needs or reads. Errors pass as they are; `errors.writing` around this makes one line of them.
@@ -39,7 +42,10 @@ def replacing(path: Path, durable: bool = False, locked: bool = False) -> Iterat
                 os.fsync(stream.fileno())
         part.replace(path)
     finally:
-        part.unlink(missing_ok=True)
+        if part.is_dir():
+            shutil.rmtree(part, ignore_errors=True)
+        else:
+            part.unlink(missing_ok=True)
 
 
 def is_partial(file: Path, path: Path) -> bool:

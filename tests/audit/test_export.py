@@ -115,7 +115,7 @@ def test_weights_are_asked_for_and_are_one_where_a_person_decided(place, suffix)
     rows = json.loads(path.read_text())["annotations"] if suffix == "json" else rows_of(path)
     kept = [pair for pair in range(N) if pair != 3]
     expected = [1.0 if pair < 2 else (pair + 0.5) / N for pair in kept]
-    assert [float(row["weight_of_match"]) for row in rows] == pytest.approx(expected)
+    assert [float(row["weight 2"]) for row in rows] == pytest.approx(expected)
     assert {row["weight"] for row in rows} == {"heavy"}  # a column of theirs
 
 

@@ -47,3 +47,12 @@ def test_a_table_of_ones_own_comes_back_as_it_was(place, scenes, quick, tmp_path
     assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "again.csv"), "--quiet"]) == 0
     assert (tmp_path / "again.csv").read_bytes() == source.read_bytes()
     assert capsys.readouterr().out == ""
+    source.write_bytes(source.read_bytes().replace(rows[4]["title"].encode(), b"another caption", 1))
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "third.csv")]) == 2
+    message = capsys.readouterr().err
+    assert f"had the caption '{rows[4]['title']}'" in message and f"pairsift audit {tmp_path / 'run'}" in message
+    assert main(["audit", str(tmp_path / "run"), "--quiet"]) == 0
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "third.csv"), "--quiet"]) == 0
+    rows[4]["title"] = "another caption"
+    with (tmp_path / "third.csv").open(newline="") as stream:
+        assert list(csv.DictReader(stream)) == [row | {"sku": str(row["sku"])} for row in rows]

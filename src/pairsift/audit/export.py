@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +18,10 @@ import pyarrow.parquet as pq
 from pairsift.arrays import Bools, Reals
 from pairsift.audit.spreadsheet import harmless
 from pairsift.errors import InputError, similar, writing
-from pairsift.files import replacing
+from pairsift.files import replacing, write_text
 from pairsift.pairs.origin import Cells, Origin
 from pairsift.pairs.pairs import JUDGED, SKIPPED, Pairs
-from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column
+from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column, unique
 from pairsift.pairs.records import as_text
 from pairsift.pairs.splits import SPLIT_WORDS
 
@@ -79,7 +78,7 @@ def choose_pairs(pairs: Pairs, table: pa.Table, decisions: pa.Table, drop_below:
     return Selection(keep, captions, np.where(decided, 1.0, probability), counts)
 
 
-def by_record(selection: Selection, pairs: Pairs) -> Selection:
+def selection_of_records(selection: Selection, pairs: Pairs) -> Selection:
     """Return a selection by the records of a source that has changed since the run was made.
 
     Records are counted as in the source. Records that the run does not know are kept.
@@ -122,17 +121,17 @@ def export(
         raise InputError(f"{out} exists already: name another file, or move it away")
     if suffix and suffix not in FORMATS:
         raise InputError(f"{out}: there is no format {suffix!r}; {similar(suffix, FORMATS)}")
-    extra: dict[str, list[object]] = {_unused("weight", origin.names): selection.weight.tolist()} if weights else {}
+    column = unique([*origin.all_names, "weight"])[-1]
+    extra: dict[str, list[object]] = {column: selection.weight.tolist()} if weights else {}
     if suffix in TABLES:
-        records = by_record(selection, pairs)
+        records = selection_of_records(selection, pairs)
         extra = dict.fromkeys(extra, records.weight.tolist())
         rows = origin.rewritten(records.keep, records.captions, extra)
         _write_table(out, origin, rows, extra, formulas)
     elif suffix == ".json":
-        _write_json(out, coco(pairs, selection, extra))
+        write_text(out, json.dumps(coco(pairs, selection, extra), ensure_ascii=False) + "\n")
     elif suffix == ".txt":
-        with writing(out), replacing(out) as part:
-            part.write_text("".join(f"{pair}\n" for pair in np.flatnonzero(selection.keep)), encoding="ascii")
+        write_text(out, "".join(f"{pair}\n" for pair in np.flatnonzero(selection.keep)))
     else:
         _write_folder(out, origin, pairs, selection)
 
@@ -164,16 +163,11 @@ def coco(pairs: Pairs, selection: Selection, extra: Mapping[str, list[object]] |
     return {"info": {}, "licenses": [], "images": names, "annotations": annotations}
 
 
-def _write_json(out: Path, value: object) -> None:
-    with writing(out), replacing(out) as part:
-        part.write_text(json.dumps(value, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
 def _write_table(
     out: Path, origin: Origin, rows: Iterator[Cells], extra: Mapping[str, list[object]], formulas: bool
 ) -> None:
     safe = str if formulas else harmless
-    names = [*origin.names, *(["split"] if origin.splits is not None and "split" not in origin.names else []), *extra]
+    names = [*origin.all_names, *extra]
     with writing(out), replacing(out) as part:
         if out.suffix.lower() == ".jsonl":
             with part.open("w", encoding="utf-8", errors="replace") as stream:
@@ -221,20 +215,14 @@ def _write_folder(out: Path, origin: Origin, pairs: Pairs, selection: Selection)
     for pair in np.flatnonzero(kept).tolist():
         captions.setdefault(int(pairs.image_of[pair]), []).append(selection.captions.get(pair, pairs.captions[pair]))
     split_of = dict(zip(pairs.image_of.tolist(), pairs.split.tolist(), strict=True)) if has_splits else {}
-    part = out.with_name(f".{out.name}.{secrets.token_hex(4)}.part")
-    try:
-        with writing(out):
-            part.mkdir(parents=True)
-            for row, name in zip(captions, _file_names(pairs, captions, split_of), strict=True):
-                place = part / name
-                place.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(pairs.paths[row], place)
-                lines = (" ".join(caption.split()) for caption in captions[row])
-                place.with_suffix(".txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-            part.replace(out)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
+    with writing(out), replacing(out) as part:
+        part.mkdir(parents=True)
+        for row, name in zip(captions, _file_names(pairs, captions, split_of), strict=True):
+            place = part / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(pairs.paths[row], place)
+            lines = (" ".join(caption.split()) for caption in captions[row])
+            place.with_suffix(".txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def _file_names(pairs: Pairs, rows: Iterable[int], split_of: Mapping[int, str]) -> Iterator[str]:
@@ -250,9 +238,3 @@ def _file_names(pairs: Pairs, rows: Iterable[int], split_of: Mapping[int, str]) 
         stem = stem if stem.casefold() not in taken else f"{stem}_{row}"
         taken.add(stem.casefold())
         yield stem + (pairs.paths[row].suffix or ".jpg")
-
-
-def _unused(name: str, names: Iterable[str]) -> str:
-    """Return a name that no column of the source has."""
-    used = set(names)
-    return name if name not in used else f"{name}_of_match"

@@ -97,6 +97,11 @@ def drop_equal_suggestions(pairs: Pairs, ids: Ints, suggested_from: Ints) -> Int
     )
 
 
+def storable(text: str) -> str:
+    """Return a text as a table holds it: bytes of a file name that are not UTF-8 become U+FFFD."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def suspects(table: pa.Table) -> pa.Table:
     """Return the flagged rows of a table of pairs, in its order."""
     return table.filter(table["is_mismatch"])
@@ -286,12 +291,7 @@ def _name(pairs: Pairs, row: int) -> str | None:
 
 
 def _texts(values: Any) -> pa.Array:
-    """Return an array of strings and None; bytes of a file name that are not UTF-8 become U+FFFD."""
-    clean = [
-        value if value is None else value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        for value in values
-    ]
-    return pa.array(clean, type=pa.string())
+    return pa.array([None if value is None else storable(value) for value in values], type=pa.string())
 
 
 def _unused_name(name: str, columns: dict[str, pa.Array], source_columns: dict[str, list[str]]) -> str:

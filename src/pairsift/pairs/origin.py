@@ -39,6 +39,12 @@ class Origin:
     schema: pa.Schema | None = None
     splits: list[str] | None = None
 
+    @property
+    def all_names(self) -> list[str]:
+        """The names of the columns, with `split` where the source names the splits elsewhere."""
+        has_split = self.splits is None or find_column(self.names, SPLIT_COLUMNS) is not None
+        return self.names if has_split else [*self.names, "split"]
+
     def rewritten(
         self, keep: Bools, captions: Mapping[int, str], extra: Mapping[str, list[object]] | None = None
     ) -> Iterator[Cells]:
@@ -53,7 +59,7 @@ class Origin:
         """
         record = 0
         added = dict(extra or {})
-        if self.splits is not None and find_column(self.names, SPLIT_COLUMNS) is None:
+        if self.splits is not None and len(self.all_names) > len(self.names):
             added["split"] = list(self.splits)
         for cells in self.rows():
             given = cells.get(self.caption)

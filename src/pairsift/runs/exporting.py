@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
+
 from pairsift.audit import Decisions, read_pairs
 from pairsift.audit.export import Selection, choose_pairs, export, folder_of_names
+from pairsift.audit.table import storable
+from pairsift.errors import InputError
+from pairsift.pairs import Pairs
 from pairsift.pairs.origin import origin_of_pairs, read_origin
 from pairsift.pairs.records import Columns
 from pairsift.runs.config import read_config
@@ -38,7 +43,8 @@ def export_run(
         the file's own folder.
 
     Raises:
-        InputError: The folder holds no finished run, its source is gone, or the path cannot be written to.
+        InputError: The folder holds no finished run, its source is gone or has changed since its pairs were judged, or
+            the path cannot be written to.
     """
     place = Path(folder)
     require_finished(place)
@@ -47,6 +53,7 @@ def export_run(
         config = config.with_source(source)
     table = read_pairs(place)
     pairs, _, _ = read_again(config, place, json.loads((place / METRICS).read_text(encoding="utf-8")))
+    _require_judged(table, pairs, place)
     selection = choose_pairs(pairs, table, Decisions(place, table["pair"].to_numpy()).table(), drop_below)
     if pairs.noise is None:
         data = config.data
@@ -57,3 +64,13 @@ def export_run(
         origin = origin_of_pairs(pairs)
     export(origin, pairs, selection, Path(out), weights, formulas)
     return selection, folder_of_names(pairs, Path(out))
+
+
+def _require_judged(table: pa.Table, pairs: Pairs, folder: Path) -> None:
+    """Raise an error if the table of judged pairs has other captions than the source has now."""
+    for pair, caption in zip(table["pair"].to_pylist(), table["given_caption"].to_pylist(), strict=True):
+        if pair >= len(pairs) or storable(pairs.captions[pair]) != caption:
+            raise InputError(
+                f"{pairs.source} has changed since its pairs were judged (pair {pair} had the caption {caption!r}): "
+                f"judge them again with: pairsift audit {folder}"
+            )

@@ -70,7 +70,8 @@ def odds_weights(given: Reals, decoys: Reals, rate: float = 0.0) -> Reals:
     def loss(theta: Reals) -> tuple[float, Reals]:
         matching = (1 - rate) * np.exp(np.clip(rows @ theta[:-1] + theta[-1], -LARGEST_LOG, LARGEST_LOG))
         odds = rate + matching
-        surprise, pull = np.log1p(odds), matching / (1 + odds)  # of a decoy; then less what makes it a pair's
+        # Cross-entropy and its gradient, as if every row were a decoy; then corrected for the n rows of pairs.
+        surprise, pull = np.log1p(odds), matching / (1 + odds)
         surprise[:n] -= np.log(odds[:n])
         pull[:n] -= matching[:n] / odds[:n]
         pull *= weight
