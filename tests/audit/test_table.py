@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from pairsift.audit import (
     detection,
     detector_scores,
-    drop_equal_suggestions,
     pair_table,
     verdict_names,
     write_division,
@@ -120,15 +119,6 @@ def test_what_does_not_fit_is_refused():
         table(given, [0.0], suggested=[9])
     with pytest.raises(ValueError, match="extra column verdict"):
         table(given, [0.0] * 6, extra={"verdict": [1] * 6})
-
-
-def test_a_suggestion_never_says_what_the_given_caption_says():
-    captions = ["A red coat", "a  RED\tcoat\n", "a red coat.", "Straße", "STRASSE", "a blue coat"]
-    given = replace(pairs(), captions=captions)
-    ids = np.array([0, 1, 0, 3, 4, 5, 2])
-    kept = drop_equal_suggestions(given, ids, np.array([1, 0, 2, 4, 5, -1, 2]))
-    assert kept.tolist() == [-1, -1, 2, -1, 5, -1, -1]
-    assert drop_equal_suggestions(given, ids[:0], ids[:0]).dtype == np.int64
 
 
 def test_without_verdicts_every_word_is_unknown(tmp_path):

@@ -24,6 +24,7 @@ from pairsift.retrieve.ranks import FloatArray
 PAIRS_FILE = "pairs.parquet"
 SUSPECTS_FILE = "suspects.csv"
 DIVISION_FILE = "division.parquet"
+VAGUE = "vague"  # the verdict on pairs that are not flagged because their caption says too little
 UNKNOWN = "unknown"  # the verdict on every pair where no verdicts are given
 
 
@@ -72,29 +73,6 @@ def pair_table(
     for name, values in pairs.columns.items():
         columns[_unused_name(name, columns, pairs.columns)] = _texts(values[pair] for pair in ids)
     return pa.table(columns).take(np.lexsort((ids, probability)))
-
-
-def drop_equal_suggestions(pairs: Pairs, ids: Ints, suggested_from: Ints) -> Ints:
-    """Remove suggestions whose caption is the same as the pair's caption.
-
-    Captions count as the same where only upper and lower case or white space differ.
-
-    Args:
-        pairs: All pairs.
-        ids: Ids of the judged pairs, (n,).
-        suggested_from: Id of the pair whose caption is suggested, -1 for none, (n,).
-
-    Returns:
-        `suggested_from` with -1 in place of such suggestions, (n,).
-    """
-
-    def normalised(pair: int) -> str:
-        return " ".join(pairs.captions[pair].split()).casefold()
-
-    rows = zip(ids.tolist(), suggested_from.tolist(), strict=True)
-    return np.array(
-        [-1 if other < 0 or normalised(other) == normalised(pair) else other for pair, other in rows], np.int64
-    )
 
 
 def storable(text: str) -> str:
@@ -159,8 +137,14 @@ def write_division(ids: Ints, verdicts: list[str], folder: Path) -> None:
     write_parquet(folder / DIVISION_FILE, table)
 
 
-def verdict_names(ids: Ints, is_mismatch: NDArray[np.bool_], folder: Path, has_verdicts: bool = True) -> list[str]:
-    """Return the verdict on each pair: `clean`, `mismatched`, or a kind of mismatch.
+def verdict_names(
+    ids: Ints,
+    is_mismatch: NDArray[np.bool_],
+    folder: Path,
+    has_verdicts: bool = True,
+    is_vague: NDArray[np.bool_] | None = None,
+) -> list[str]:
+    """Return the verdict on each pair: `clean`, `mismatched`, a kind of mismatch, or `vague`.
 
     Where the folder holds a method's division of its training pairs, a flagged pair that is not `clean` in the
     division either gets the class of the division, such as `refinable` or `ambiguous`. The flag alone decides between
@@ -171,6 +155,7 @@ def verdict_names(ids: Ints, is_mismatch: NDArray[np.bool_], folder: Path, has_v
         is_mismatch: Whether each is flagged, (n,).
         folder: The run's folder.
         has_verdicts: Whether verdicts are given; if not, every verdict is `unknown`.
+        is_vague: Whether each pair is not flagged because its caption is vague, (n,).
     """
     if not has_verdicts:
         return [UNKNOWN] * len(ids)
@@ -180,7 +165,9 @@ def verdict_names(ids: Ints, is_mismatch: NDArray[np.bool_], folder: Path, has_v
         class_of = dict(zip(division["pair"], division["verdict"], strict=True))
     kinds = (class_of.get(int(pair), "clean") for pair in ids)
     mismatches = ("mismatched" if kind == "clean" else kind for kind in kinds)
-    return [word if flag else "clean" for word, flag in zip(mismatches, is_mismatch, strict=True)]
+    names = [word if flag else "clean" for word, flag in zip(mismatches, is_mismatch, strict=True)]
+    vague = np.zeros(len(ids), np.bool_) if is_vague is None else is_vague
+    return [VAGUE if flag else name for name, flag in zip(names, vague, strict=True)]
 
 
 def count_verdicts(table: pa.Table) -> dict[str, int]:

@@ -85,14 +85,17 @@ class Gallery:
         views = self.views(rows)
         return np.concatenate([views.mean(0, keepdims=True), views])
 
-    def coarse(self, rows: Ints | slice, captions: slice = slice(None)) -> Similarities:
+    def coarse(self, rows: Ints | slice, captions: Ints | slice = slice(None)) -> Similarities:
         """Return the mean inner product of the global vectors of these images and captions, (len(rows), len(captions)).
 
         It equals `block` where the matchers factorise.
         """
         sides = zip(self.images, self.texts, strict=True)
-        index = rows if isinstance(rows, slice) else torch.from_numpy(rows).to(self.images[0].vectors.device)
-        parts = [products(images.vectors[index], texts.vectors[captions]) for images, texts in sides]
+        device = self.images[0].vectors.device
+        images_at, texts_at = (
+            index if isinstance(index, slice) else torch.from_numpy(index).to(device) for index in (rows, captions)
+        )
+        parts = [products(images.vectors[images_at], texts.vectors[texts_at]) for images, texts in sides]
         return np.asarray((torch.stack(parts).sum(0) / len(parts)).cpu().numpy(), np.float32)
 
     def pairs(self, rows: Ints, places: Ints) -> Similarities:

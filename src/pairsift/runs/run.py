@@ -9,38 +9,33 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import torch
-from numpy.typing import NDArray
 
-from pairsift.arrays import Ints
 from pairsift.audit import (
     Decisions,
     count_verdicts,
     detection,
     detector_scores,
-    drop_equal_suggestions,
-    pair_table,
     read_pairs,
     suspects,
-    verdict_names,
     write_report,
     write_tables,
 )
-from pairsift.audit.suggest import suggest
+from pairsift.audit.suggestion_table import SUGGESTIONS_FILE
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError, WriteError
-from pairsift.files import write_json
+from pairsift.files import write_json, write_parquet
 from pairsift.match import Matcher
 from pairsift.pairs import SPLITS
-from pairsift.retrieve.codes import Gallery, evaluate
+from pairsift.retrieve.codes import evaluate
 from pairsift.runs.belief import Believer
 from pairsift.runs.caveats import rate_of, warnings_of
 from pairsift.runs.config import read_config
 from pairsift.runs.exporting import export_run
 from pairsift.runs.folder import CONFIG, LOG, METRICS, REPORT, SKIPPED, require_finished, weights
+from pairsift.runs.judging import judged_tables
 from pairsift.runs.prepare import (
     Prepared,
     matcher_factory,
@@ -209,24 +204,23 @@ class Run:
             The table of judged pairs.
         """
         pairs = self.prepared.pairs
-        ids = pairs.ids()
         if belief is None:
             cache = self.config.cache
             belief = Believer(self.prepared, self.folder, self.config.train.seed, cache, self.progress).judge_again()
-        has_verdicts = belief.verdicts
-        flagged = (belief.probability < 0.5) & has_verdicts
-        verdicts = verdict_names(ids, flagged, self.folder, has_verdicts)
-        suggested = self._suggested(belief, flagged)
-        table = pair_table(pairs, ids, belief.probability, flagged, verdicts, suggested)
-        metrics = {**self.metrics, "verdicts_given": has_verdicts, "noise_rate": rate_of(belief)}
+        with self._mixed():
+            table, suggestions = judged_tables(
+                self.prepared, self.matchers, belief, self.folder, self.config.train.seed
+            )
+        metrics = {**self.metrics, "verdicts_given": belief.verdicts, "noise_rate": rate_of(belief)}
         metrics["warnings"] = warnings_of(self.prepared, belief, metrics)
         if pairs.noise is not None:
             metrics["noise_rate"]["true"] = pairs.noise.rate
             metrics["detection"] = detection(table)
-        metrics["detectors"] = detector_scores(table, belief.detectors, ids)
+        metrics["detectors"] = detector_scores(table, belief.detectors, pairs.ids())
         if counts := count_verdicts(table):
             metrics["verdicts"] = counts
         write_tables(table, self.folder)
+        write_parquet(self.folder / SUGGESTIONS_FILE, suggestions)
         metrics.pop("changes", None)
         if self.prepared.changes is not None:
             metrics["changes"] = asdict(self.prepared.changes)
@@ -237,19 +231,6 @@ class Run:
         self._search.index.write(self.folder)
         self.report(table)
         return table
-
-    def _suggested(self, belief: Belief, flagged: NDArray[np.bool_]) -> Ints:
-        """Return for each flagged pair the id of the pair whose caption would fit, -1 for none and for other pairs."""
-        pairs = self.prepared.pairs
-        ids, rows = pairs.ids(), pairs.images()
-        owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
-        gallery = Gallery.encode(self.matchers, self.prepared.features, rows, ids)
-        believed = belief.probability >= 0.5
-        if (believed & ~pairs.trained[ids]).any():
-            believed &= ~pairs.trained[ids]
-        with self._mixed():
-            captions = suggest(gallery, owner, flagged, believed, self.config.train.seed)
-        return drop_equal_suggestions(pairs, ids, np.where(captions >= 0, ids[captions], -1))
 
     def report(self, table: pa.Table) -> Path:
         """Write `report.html` and return its path."""

@@ -78,6 +78,7 @@ class Belief:
             images, [0, 1].
         detectors: By kind of evidence, the share of decoys that have no more of this evidence than each pair, (0, 1),
             (n,): `linear`, `near_images`, `near_captions`, and `networks` and `siblings` where they are used.
+        group: Group of near-duplicate images of each pair, (n,); None if it is not known.
     """
 
     probability: Reals
@@ -89,6 +90,7 @@ class Belief:
     rate_outside_train: float | None = None
     duplicates_of_train: float = 0.0
     detectors: Mapping[str, Reals] = field(default_factory=dict)
+    group: Ints | None = None
 
     @property
     def verdicts(self) -> bool:
@@ -138,7 +140,9 @@ def believe(judged: JudgedPairs, seed: int, fold: Ints | None = None, networks: 
         name: np.mean([belief.detectors[name] for belief in beliefs if name in belief.detectors], axis=0)
         for name in names
     }
-    return Belief(probability, rate, low, high, auroc, beliefs[0].fold, others, _duplicates_of_train(judged), detectors)
+    duplicates = _duplicates_of_train(judged)
+    fold_of, group = beliefs[0].fold, judged.group_of
+    return Belief(probability, rate, low, high, auroc, fold_of, others, duplicates, detectors, group)
 
 
 def _finite(vectors: Vectors) -> Vectors:

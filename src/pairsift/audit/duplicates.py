@@ -1,0 +1,102 @@
+"""Images and captions that occur several times, and captions that fit many images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+from scipy.stats import binom
+
+from pairsift.arrays import Bools, Ints
+from pairsift.encode.decode import BadImage, open_image
+
+DISTANCE = 10  # largest number of different bits, of 64, of two copies of a picture
+VAGUE_IMAGES = 5  # smallest number of images of a vague caption
+CHANCE = 1e-3  # probability below which it is no chance that so many pairs of a caption look mismatched
+
+
+def difference_hash(image: Image.Image) -> int:
+    """Return the difference hash of an image: for each of 8 x 8 cells, whether its right neighbour is brighter."""
+    grey = np.asarray(image.convert("L").resize((9, 8), Image.Resampling.BOX), np.int16)
+    return int("".join("1" if bit else "0" for bit in (grey[:, 1:] > grey[:, :-1]).ravel()), 2)
+
+
+def same_pictures(paths: Sequence[Path], group: Ints) -> Ints:
+    """Return the group of copies of each image, (n,), numbered from 0.
+
+    Copies are images whose encoders' vectors are near-duplicates and whose difference hashes differ in at most 10 of 64
+    bits, or a chain of such images. Images that cannot be read have no copies.
+
+    Args:
+        paths: File of each image, (n,). Only those of near-duplicates are read.
+        group: Group of near-duplicates of each image by the encoder's vectors, (n,).
+    """
+    rows, columns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    order = np.argsort(group, kind="stable")
+    for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+        if len(members) < 2:
+            continue
+        hashes = {member: value for member in members.tolist() if (value := _hash(paths[member])) is not None}
+        places, values = list(hashes), list(hashes.values())
+        near = [
+            (first, second)
+            for k, first in enumerate(places)
+            for j, second in enumerate(places[:k])
+            if (values[k] ^ values[j]).bit_count() <= DISTANCE
+        ]
+        ends = np.array(near, np.int64).reshape(-1, 2)
+        rows.append(ends[:, 0])
+        columns.append(ends[:, 1])
+    edges = np.concatenate(rows), np.concatenate(columns)
+    graph = coo_matrix((np.ones(len(edges[0]), np.bool_), edges), (len(group), len(group)))
+    return np.asarray(connected_components(graph, directed=False)[1], np.int64)
+
+
+def text_numbers(captions: Sequence[str]) -> Ints:
+    """Return a number for each caption, (n,): the same for captions that differ in case, punctuation and space only."""
+    words = ["".join(c if c.isalnum() else " " for c in text.casefold()).split() for text in captions]
+    texts = [" ".join(part) or text for part, text in zip(words, captions, strict=True)]  # of emoji, no word is left
+    return np.unique(texts, return_inverse=True)[1].astype(np.int64)
+
+
+def repeated(group: Ints, item: Ints) -> Ints:
+    """Return the group of each row if different items are in it, else -1, (n,).
+
+    Args:
+        group: Group of each row, such as the number of its caption, (n,).
+        item: What must differ, such as its image, (n,).
+    """
+    both = np.unique(np.stack([group, item]), axis=1)[0]
+    count = np.bincount(both, minlength=int(group.max(initial=-1)) + 1)
+    return np.where(count[group] > 1, group, -1)
+
+
+def vague_captions(text: Ints, image: Ints, is_mismatch: NDArray[np.bool_]) -> Bools:
+    """Return whether each flagged pair has a vague caption, such as "photo", (n,).
+
+    A caption is vague if it is given with at least five images, and far more of these pairs are flagged than chance
+    would flag (p < 0.001, binomial test). Such a caption does not belong to another image; it says too little of any.
+
+    Args:
+        text: Number of each pair's caption, (n,).
+        image: Group of copies of each pair's image, (n,).
+        is_mismatch: Whether each pair is flagged, (n,).
+    """
+    size = int(text.max(initial=-1)) + 1
+    images = np.bincount(np.unique(np.stack([text, image]), axis=1)[0], minlength=size)
+    pairs, flagged = np.bincount(text, minlength=size), np.bincount(text, is_mismatch, minlength=size)
+    rate = is_mismatch.mean() if len(is_mismatch) else 0.0
+    unlikely = binom.sf(flagged - 1, pairs, rate) < CHANCE
+    return np.asarray(is_mismatch & ((images >= VAGUE_IMAGES) & unlikely)[text], np.bool_)
+
+
+def _hash(path: Path) -> int | None:
+    try:
+        return difference_hash(open_image(path, smallest=32))
+    except BadImage:
+        return None

@@ -1,0 +1,91 @@
+"""The table of a run's judged pairs, and the suggestions for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pairsift.arrays import Bools, Ints, Reals
+from pairsift.audit import pair_table, verdict_names
+from pairsift.audit.duplicates import repeated, same_pictures, text_numbers, vague_captions
+from pairsift.audit.suggest import GalleryPairs, Suggestions, suggest
+from pairsift.audit.suggestion_table import suggestion_table
+from pairsift.match import Matcher
+from pairsift.pairs import Pairs
+from pairsift.retrieve.codes import Gallery
+from pairsift.runs.prepare import Prepared
+from pairsift.trust.heldout import Belief
+
+MAX_PROBABILITY = 0.9  # match probability below which a pair gets suggestions
+
+
+def judged_tables(
+    prepared: Prepared, matchers: Sequence[Matcher], belief: Belief, folder: Path, seed: int
+) -> tuple[pa.Table, pa.Table]:
+    """Return the table of judged pairs and the table of suggestions.
+
+    Beside the columns of `pairsift.audit.pair_table`, the table has `suggestion_probability`, `image_duplicates`, the
+    number of a group of copies of an image, and `caption_duplicates`, the number of a caption that several images have.
+
+    Args:
+        prepared: The run's pairs and features.
+        matchers: The trained matchers.
+        belief: Held-out evidence on the pairs.
+        folder: The run's folder.
+        seed: Seed of the samples.
+    """
+    pairs = prepared.pairs
+    ids, rows = pairs.ids(), pairs.images()
+    owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
+    text, copies = text_numbers([pairs.captions[pair] for pair in ids]), _copies(pairs, rows, owner, belief)
+    flagged: Bools = (belief.probability < 0.5) & belief.verdicts
+    vague = vague_captions(text, copies[owner], flagged)
+    flagged &= ~vague
+    trained = pairs.trained[ids]
+    believed = belief.probability >= 0.5
+    if (believed & ~trained).any():
+        believed &= ~trained
+    gallery = Gallery.encode(matchers, prepared.features, rows, ids)
+    known = GalleryPairs(owner, text, belief.probability, believed)
+    suggestions = suggest(gallery, known, flagged | (belief.probability < MAX_PROBABILITY), seed)
+    suggested, probability = _first(suggestions, ids, flagged)
+    extra: dict[str, Any] = {
+        "suggestion_probability": pa.array(probability, from_pandas=True),
+        "image_duplicates": _numbers(repeated(copies[owner], owner)),
+        "caption_duplicates": _numbers(repeated(text, copies[owner])),
+    }
+    verdicts = verdict_names(ids, flagged, folder, belief.verdicts, vague)
+    table = pair_table(pairs, ids, belief.probability, flagged, verdicts, suggested, extra)
+    return table, suggestion_table(suggestions, ids, owner)
+
+
+def _first(suggestions: Suggestions, ids: Ints, flagged: Bools) -> tuple[Ints, Reals]:
+    """Return the pair whose caption is suggested first for each flagged pair, -1 for none, and its probability."""
+    pair, probability = np.full(len(ids), -1, np.int64), np.full(len(ids), np.nan)
+    rows = flagged[suggestions.pairs] & suggestions.fits & (suggestions.captions[:, 0] >= 0)
+    places = suggestions.pairs[rows]
+    pair[places] = ids[suggestions.captions[rows, 0]]
+    probability[places] = suggestions.caption_probability[rows, 0]
+    return pair, probability
+
+
+def _copies(pairs: Pairs, rows: Ints, owner: Ints, belief: Belief) -> Ints:
+    """Return the group of copies of each image, (n_images,)."""
+    if belief.group is None:
+        return np.arange(len(rows))
+    group = np.zeros(len(rows), np.int64)
+    group[owner] = belief.group
+    return group if pairs.features is not None else same_pictures([pairs.paths[row] for row in rows], group)
+
+
+def _numbers(group: Ints) -> pa.Array:
+    """Return groups as numbers from 1 in the order of the pairs, null for -1."""
+    present = group >= 0
+    first, place = np.unique(group[present], return_index=True, return_inverse=True)[1:]
+    number = np.zeros(len(group), np.int64)
+    number[present] = np.argsort(np.argsort(first))[place] + 1
+    return pa.array(number, mask=~present)
