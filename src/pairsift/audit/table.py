@@ -24,6 +24,11 @@ from pairsift.retrieve.ranks import FloatArray
 PAIRS_FILE = "pairs.parquet"
 SUSPECTS_FILE = "suspects.csv"
 DIVISION_FILE = "division.parquet"
+JUDGEMENT_COLUMNS = (
+    *("pair", "image", "given_caption", "split", "match_probability", "is_mismatch", "verdict", "suggested_caption"),
+    *("suggested_from_pair", "true_image", "truly_mismatched", "suggestion_probability"),
+    *("image_duplicates", "caption_duplicates"),
+)  # all others are the source's
 VAGUE = "vague"  # the verdict on pairs that are not flagged because their caption says too little
 UNKNOWN = "unknown"  # the verdict on every pair where no verdicts are given
 

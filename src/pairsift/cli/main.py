@@ -14,6 +14,7 @@ import click
 from pairsift.cli.decide import decide
 from pairsift.cli.export import export
 from pairsift.cli.serve import serve
+from pairsift.cli.spot_check import spot_check
 from pairsift.errors import InputError, similar
 from pairsift.files import write_json
 
@@ -35,7 +36,19 @@ class Verbs(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the order in which people need them."""
-        return ["demo", "fit", "evaluate", "audit", "serve", "decide", "export", "search", "list", "import-checkpoint"]
+        return [
+            "demo",
+            "fit",
+            "evaluate",
+            "audit",
+            "serve",
+            "decide",
+            "spot-check",
+            "export",
+            "search",
+            "list",
+            "import-checkpoint",
+        ]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a verb."""
@@ -295,6 +308,7 @@ def list_(what: str | None) -> None:
 verbs.add_command(decide)
 verbs.add_command(export)
 verbs.add_command(serve)
+verbs.add_command(spot_check)
 
 
 def _catalogue() -> dict[str, dict[str, str]]:

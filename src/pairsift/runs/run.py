@@ -23,6 +23,7 @@ from pairsift.audit import (
     write_report,
     write_tables,
 )
+from pairsift.audit.spot_check import SpotCheck, SpotResult
 from pairsift.audit.suggestion_table import SUGGESTIONS_FILE
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError, WriteError
@@ -45,6 +46,7 @@ from pairsift.runs.prepare import (
     write_skipped,
 )
 from pairsift.runs.search import Search, make_index
+from pairsift.runs.spot_check import recalibrated_tables, spot_check, spot_result
 from pairsift.train.checkpoint import read_tensors, with_prefix
 from pairsift.train.loop import mixed, pick_device
 from pairsift.trust.heldout import Belief
@@ -162,6 +164,43 @@ class Run:
             InputError: The run was imported, and its pairs have not been judged.
         """
         return Decisions(self.folder, self.pairs()["pair"].to_numpy())
+
+    def spot_check(self, pairs: int | None = None) -> SpotCheck:
+        """Return the run's spot check, or draw a new one.
+
+        Args:
+            pairs: Number of pairs of a new spot check, 20 to 100; None for the last one, or one of 50 pairs.
+
+        Raises:
+            InputError: The number is outside these bounds, the run has fewer pairs, or its pairs were not judged.
+        """
+        return spot_check(self.folder, pairs)
+
+    def spot_result(self) -> SpotResult:
+        """Return what the decisions on the pairs of the spot check say about the rate and the calibration.
+
+        Raises:
+            InputError: There is no spot check.
+        """
+        return spot_result(self.folder)
+
+    def recalibrate(self) -> SpotResult:
+        """Write the tables, the metrics and the report with match probabilities recalibrated by the spot check.
+
+        The next `audit` replaces them.
+
+        Raises:
+            InputError: There is no spot check, or it has fewer than 20 answers.
+        """
+        pairs = self.prepared.pairs
+        result, table, metrics = recalibrated_tables(self.folder)
+        if pairs.noise is not None:
+            metrics["detection"] = detection(table)
+        write_tables(table, self.folder)
+        write_json(self.folder / METRICS, metrics)
+        self.metrics = metrics
+        self.report(table)
+        return result
 
     def export(
         self, out: str | Path, *, drop_below: float = 0.0, weights: bool = False, formulas: bool = False

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pairsift.audit import Decision, Decisions, read_pairs, threshold_table
 from pairsift.audit.decisions import CHOICES, REASONS, REVIEWER
 from pairsift.audit.queue import ORDERS, UNDECIDED, Filter, Order, Queue
+from pairsift.audit.suggestion_table import SuggestionLists
 from pairsift.errors import InputError
 from pairsift.pairs.stored import folder_of
 from pairsift.runs.folder import METRICS, REPORT, require_finished, source_of
@@ -70,6 +71,7 @@ class Selector(_Body):
     split: list[str] = []
     text: Annotated[str, Field(max_length=200)] = ""
     column: list[str] = []
+    duplicates: Literal["", "image", "caption"] = ""
     order: Order = "worst"
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
@@ -84,6 +86,7 @@ class Selector(_Body):
             splits=tuple(self.split),
             text=self.text,
             columns=dict(item.partition("=")[::2] for item in self.column),
+            duplicates=self.duplicates,
             order=self.order,
             seed=self.seed,
         )
@@ -118,7 +121,7 @@ def create_app(folder: Path, hosts: set[str] | None, token: str | None = None, s
     """
     require_finished(folder)
     table = read_pairs(folder)
-    queue = Queue(table, Decisions(folder, table["pair"].to_numpy()))
+    queue = Queue(table, Decisions(folder, table["pair"].to_numpy()), SuggestionLists(folder))
     queue.page(queue.select(Filter())[:MAX_PAIRS])  # so that nobody waits for the first page
     images = Images(folder, folder_of(source or source_of(folder)))
     metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
@@ -145,7 +148,7 @@ def _add_pages(app: FastAPI, folder: Path, queue: Queue, metrics: dict[str, Any]
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     def review() -> str:
         choices = {"orders": ORDERS, "reasons": REASONS, "choices": (UNDECIDED, *CHOICES)}
-        lists = {"verdicts": known["verdict"], "splits": known["split"]}
+        lists = {"verdicts": known["verdict"], "splits": known["split"], "columns": queue.source_columns()}
         return templates.get_template("review.html").render(**shared, **choices, **lists)
 
     @app.get("/overview", response_class=HTMLResponse, include_in_schema=False)

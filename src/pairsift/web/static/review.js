@@ -40,6 +40,8 @@ function query() {
   for (const [name, value] of new FormData(find("filters"))) {
     if (value !== "") wanted.append(name, value);
   }
+  const column = find("column-name");
+  if (column && column.value) wanted.append("column", `${column.value}=${find("column-value").value}`);
   return wanted;
 }
 
@@ -125,8 +127,41 @@ function draw() {
   else drawSingle();
 }
 
-const OWN = new Set(["pair", "image", "given_caption", "split", "match_probability", "is_mismatch", "verdict", "suggested_caption",
-  "suggested_from_pair", "decision", "new_caption", "from_pair", "reason", "reviewer", "time"]);
+function element(name, properties, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+function drawSuggestions(item) {
+  find("suggestion-box").hidden = !item.captions.length;
+  find("suggestions").replaceChildren(...item.captions.map((row, place) => {
+    const button = element("button", { type: "button" }, element("kbd", { textContent: place + 1 }), ` ${row.caption} `,
+      element("span", { className: "small", textContent: percent(row.probability) }));
+    button.dataset.key = place + 1;
+    return element("li", {}, button);
+  }));
+  find("image-box").hidden = !item.images.length;
+  find("images").replaceChildren(...item.images.map((row) => {
+    const image = element("img", { src: `/image/${row.from_pair}?size=small`, alt: row.image, loading: "lazy" });
+    const link = element("a", { href: `/?decision=&pair=${row.from_pair}` }, image);
+    return element("li", {}, link, element("span", { className: "small", textContent: percent(row.probability) }));
+  }));
+}
+
+function drawColumns(item) {
+  const names = find("columns").dataset.names.split("\n");
+  const rows = names.filter((name) => item[name] !== null && item[name] !== undefined && item[name] !== "")
+    .map((name) => [name, String(item[name])]);
+  const groups = [["copies of this image", "image_duplicates"], ["images with this caption", "caption_duplicates"]];
+  for (const [text, name] of groups) {
+    if (item[name] == null) continue;
+    const wanted = new URLSearchParams({ decision: "", order: "source", column: `${name}=${item[name]}` });
+    rows.push([text, element("a", { href: `/?${wanted}`, textContent: "show all" })]);
+  }
+  find("columns").replaceChildren(...rows.flatMap(([name, value]) =>
+    [element("dt", { textContent: name }), element("dd", {}, value)]));
+}
 
 function drawSingle() {
   const item = state.items[Math.min(state.index, state.items.length - 1)];
@@ -136,19 +171,11 @@ function drawSingle() {
   find("meter").value = item.match_probability;
   find("probability").textContent = `${percent(item.match_probability)} that they belong together · ${item.verdict}`;
   find("given").textContent = item.given_caption;
-  find("suggestion-box").hidden = find("take").hidden = !item.suggested_caption;
-  find("suggestion").textContent = item.suggested_caption || "";
+  drawSuggestions(item);
   const words = { keep: "kept", drop: "dropped", replace: `new caption: ${item.new_caption}` };
   find("decided").textContent = item.decision
     ? words[item.decision] + (item.reason ? ` (${item.reason})` : "") + (item.reviewer ? ` by ${item.reviewer}` : "") : "";
-  const rows = Object.entries(item).filter(([name, value]) => !OWN.has(name) && value !== null && value !== "");
-  find("columns").replaceChildren(...rows.flatMap(([name, value]) => {
-    const term = document.createElement("dt");
-    const cell = document.createElement("dd");
-    term.textContent = name;
-    cell.textContent = String(value);
-    return [term, cell];
-  }));
+  drawColumns(item);
   const next = state.items[state.index + 1];
   if (next) new Image().src = `/image/${next.pair}?size=large`;
   const wanted = query();
@@ -240,14 +267,16 @@ async function type(item) {
   return true;
 }
 
+async function take(item, place) {
+  const row = item.captions[place];
+  if (!row) return;
+  await decide([item.pair], "replace", row.caption, row.from_pair);
+  await move(1);
+}
+
 const single = {
   k: async (item) => { await decide([item.pair], "keep"); await move(1); },
   d: async (item) => { await decide([item.pair], "drop"); await move(1); },
-  1: async (item) => {
-    if (!item.suggested_caption) return;
-    await decide([item.pair], "replace", item.suggested_caption, item.suggested_from_pair);
-    await move(1);
-  },
   t: async (item) => { if (await type(item)) await move(1); else draw(); },
   ArrowLeft: () => move(-1),
   ArrowRight: () => move(1),
@@ -258,9 +287,10 @@ function press(key) {
   if (key === "r") return guarded(() => again("/api/redo"));
   if (key === "g") return guarded(async () => { state.grid = !state.grid; draw(); });
   if (key === "/") return find("filters").elements.text.focus();
-  if (!state.grid && single[key]) return guarded(() => {
+  if (!state.grid) return guarded(() => {
     const item = state.items[state.index];
-    return item ? single[key](item) : null;
+    if (item && single[key]) return single[key](item);
+    if (item && key >= "1" && key <= "5") return take(item, key - 1);
   });
 }
 
@@ -274,9 +304,9 @@ const bulk = {
 };
 
 async function all(choice) {
-  const wanted = Object.fromEntries(["text", "low", "high", "order"].map((name) => [name, query().get(name) ?? undefined]));
+  const wanted = Object.fromEntries(["text", "low", "high", "order", "duplicates"].map((name) => [name, query().get(name) ?? undefined]));
   for (const name of ["low", "high"]) wanted[name] = wanted[name] && Number(wanted[name]);
-  for (const name of ["decision", "verdict", "split"]) wanted[name] = query().getAll(name);
+  for (const name of ["decision", "verdict", "split", "reason", "column"]) wanted[name] = query().getAll(name);
   if (!(await sure(`${choice} all ${state.total.toLocaleString()} pairs of this filter? One undo takes it back.`))) return;
   await ask("/api/decisions/filter", { filter: wanted, choice, reviewer: reviewer(), key: newKey() });
   await reload();
@@ -302,7 +332,7 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   if (event.target.matches("input, select, textarea")) return;
   if (event.repeat && !event.key.startsWith("Arrow")) return;
-  if ("kd1turg/".includes(event.key) || event.key.startsWith("Arrow")) {
+  if ("kdturg/12345".includes(event.key) || event.key.startsWith("Arrow")) {
     event.preventDefault();
     press(event.key);
   }
@@ -317,10 +347,23 @@ find("reviewer").addEventListener("change", () => {
   try { localStorage.setItem("reviewer", reviewer()); } catch { /* private windows keep nothing */ }
 });
 
+function setColumn(text) {
+  // A group of duplicates is chosen by a link; its column is not among those of the source.
+  const place = text.indexOf("=");
+  const select = find("column-name");
+  if (!select || place < 0) return;
+  if (![...select.options].some((option) => option.value === text.slice(0, place))) {
+    select.append(element("option", { textContent: text.slice(0, place) }));
+  }
+  select.value = text.slice(0, place);
+  find("column-value").value = text.slice(place + 1);
+}
+
 if (matchMedia("(max-width: 760px)").matches) find("filter-box").open = false;
 for (const [name, value] of new URLSearchParams(location.search)) {
   const field = find("filters").elements[name];
   if (field) field.value = value;
+  if (name === "column") setColumn(value);
 }
 try { find("reviewer").value = localStorage.getItem("reviewer") || ""; } catch { /* as above */ }
 guarded(reload);

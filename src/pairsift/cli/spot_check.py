@@ -1,0 +1,65 @@
+"""The verb `spot-check`: a few pairs that a person judges, and what they say about all pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from pairsift.audit.spot_check import SpotResult
+
+
+@click.command("spot-check")
+@click.argument("run")
+@click.option("--pairs", type=int, metavar="N", help="Draw a new spot check of 20 to 100 pairs.")
+@click.option("--apply", is_flag=True, help="Recalibrate the run's match probabilities by the answers.")
+@click.option("--source", metavar="PATH", help="New path of the run's source, if it has moved; for --apply.")
+def spot_check(run: str, pairs: int | None, apply: bool, source: str | None) -> None:
+    """Check the match probabilities of a run by a few pairs that you judge.
+
+    The first call draws 50 pairs. Keep, drop or replace each of them, in the browser or in a table; then call again.
+    """
+    from pairsift.audit.spot_check import SpotCheck
+    from pairsift.runs.folder import require_finished
+    from pairsift.runs.spot_check import spot_check as draw
+    from pairsift.runs.spot_check import spot_result
+
+    folder = Path(run)
+    require_finished(folder)
+    if apply:
+        from pairsift.runs.run import Run
+
+        result = Run(folder, source=source).recalibrate()
+        print(f"{summary(result)}\nrecalibrated: {folder}/pairs.parquet, suspects.csv, metrics.json and report.html")
+        return
+    if pairs is not None or SpotCheck.read(folder) is None:
+        from pairsift.audit import read_pairs
+        from pairsift.audit.spot_check import write_sheet
+
+        check = draw(folder, pairs)
+        sheet = write_sheet(check, read_pairs(folder), folder)
+        print(
+            f"drew {len(check.pairs)} pairs. Decide on each of them in the browser: pairsift serve {run}\n"
+            f"or write keep, drop or replace into the column decision of {sheet}, then: "
+            f"pairsift decide {run} --from {sheet}"
+        )
+        return
+    print(summary(spot_result(folder)))
+
+
+def summary(result: SpotResult) -> str:
+    """Return what the answers to a spot check say, in a few lines."""
+    from pairsift.audit.spot_check import MIN_ANSWERS
+
+    first = f"{result.answered} of {result.asked} pairs are answered; {result.mismatched} of these do not match"
+    if result.rate is None or result.low is None or result.high is None:
+        return f"{first}\na result needs {MIN_ANSWERS} answers"
+    word = "agree" if result.agrees else "do not agree"
+    return (
+        f"{first}\n"
+        f"mismatched pairs: {result.expected:.1%} by the match probabilities, {result.rate:.1%} by the answers "
+        f"(90% interval {result.low:.1%} to {result.high:.1%}): they {word}\n"
+        f"recalibrated, {result.flagged_after:,} pairs instead of {result.flagged:,} have a match probability below 0.5"
+    )

@@ -1,0 +1,36 @@
+"""A run checked by a few decisions and recalibrated, by the command line."""
+
+import json
+import shutil
+
+import pyarrow.parquet as pq
+
+from pairsift.cli import main
+
+
+def test_a_run_is_checked_and_recalibrated(run, tmp_path, capsys):
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    assert main(["spot-check", str(folder), "--apply"]) == 2
+    assert f"has no spot check: draw one with: pairsift spot-check {folder}" in capsys.readouterr().err
+    assert main(["spot-check", str(folder), "--pairs", "40"]) == 0
+    assert "drew 40 pairs" in capsys.readouterr().out
+    truth = {row["pair"]: row["truly_mismatched"] for row in run.pairs().to_pylist()}
+    sheet = folder / "spot_check.csv"
+    lines = sheet.read_text().splitlines()[1:]
+    chosen = {line.split(",")[0]: "drop" if truth[int(line.split(",")[0])] else "keep" for line in lines}
+    sheet.write_text("pair,decision\n" + "".join(f"{pair},{choice}\n" for pair, choice in chosen.items()))
+    assert main(["decide", str(folder), "--from", str(sheet), "--quiet"]) == 0
+    assert main(["spot-check", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert f"40 of 40 pairs are answered; {list(chosen.values()).count('drop')} of these do not match" in out
+    assert "by the match probabilities" in out
+    before = pq.read_table(folder / "pairs.parquet")
+    assert main(["spot-check", str(folder), "--apply"]) == 0
+    after = pq.read_table(folder / "pairs.parquet")
+    assert after["pair"].to_pylist() == before["pair"].to_pylist()
+    assert after["match_probability"].to_pylist() != before["match_probability"].to_pylist()
+    flags = [p < 0.5 for p in after["match_probability"].to_pylist()]
+    assert after["is_mismatch"].to_pylist() == flags
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["spot_check"]["answered"] == 40
+    assert metrics["noise_rate"]["estimated"] == metrics["spot_check"]["rate"]
