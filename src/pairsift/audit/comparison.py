@@ -52,7 +52,8 @@ AUDIT = (
 
 def _paired(runs: Sequence[Tree]) -> str:
     return (
-        f"Differences to {_name(runs[0])} on the same resamples. An interval without 0 is hardly chance in the images."
+        f"Differences to {_name(runs[0])} on the same resamples. Where an interval does not hold 0, the difference is "
+        "hardly due to the choice of images."
     )
 
 
