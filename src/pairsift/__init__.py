@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pairsift.errors import InputError as InputError
     from pairsift.pairs.options import DataOptions as DataOptions
     from pairsift.pairs.readers import load as load
+    from pairsift.runs.compare import compare as compare
     from pairsift.runs.fit import fit as fit
     from pairsift.runs.register import register as register
     from pairsift.runs.run import Run as Run
@@ -24,6 +25,7 @@ _MODULES = {
     "InputError": "errors",
     "Run": "runs.run",
     "TrainOptions": "train.options",
+    "compare": "runs.compare",
     "fit": "runs.fit",
     "load": "pairs.readers",
     "open_run": "runs.run",

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -239,3 +240,87 @@ def test_keep_is_a_promise_that_no_threshold_breaks(place):
     pairs = pairsift.load(written(place / "mine.csv"), image_column="photo")
     selection = cleaned(pairs, place, drop_below=1.0)
     assert np.flatnonzero(selection.keep).tolist() == [0, 1]
+
+
+def split_of_colours(pairs):
+    """The split of each image by its content, since a folder has other names."""
+    rows = zip(pairs.image_of.tolist(), pairs.split.tolist(), strict=True)
+    return {Image.open(pairs.paths[row]).getpixel((0, 0)): split for row, split in rows}
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.tsv", "out.jsonl", "out.parquet", "out"])
+def test_drawn_splits_are_written_on_request_alone(place, name):
+    rows = [{key: value for key, value in row.items() if key != "split"} for row in ROWS]
+    source = written(place / f"mine{'.parquet' if name.endswith('parquet') else '.csv'}", rows)
+    pairs = pairsift.load(source, image_column="photo", split_seed=4)
+    selection = cleaned(pairs, place)  # pair 3 is dropped
+    origin = read_origin(source, None, Columns("photo"))
+    export(origin, pairs, selection, place / name, splits=True)
+    again = pairsift.load(place / name, image_column=None if name == "out" else "photo", split_seed=5)
+    expected = split_of_colours(pairs)
+    assert len(set(expected.values())) == 3 and split_of_colours(again) == expected and len(again.ids()) == N - 1
+    if name != "out":
+        assert list(rows_of(place / name)[0]) == [*rows[0], "split"]
+        export(origin, pairs, selection, place / f"bare_{name}")
+        assert list(rows_of(place / f"bare_{name}")[0]) == list(rows[0])
+
+
+def test_a_split_that_was_drawn_from_train_is_written_and_other_words_stay(place):
+    words = ["training"] * 8 + ["TEST"] * 4
+    source = written(place / "mine.csv", [{**row, "split": word} for row, word in zip(ROWS, words, strict=True)])
+    pairs = pairsift.load(source, image_column="photo")
+    selection = choose_pairs(pairs, judged(pairs), Decisions(place, pairs.ids()).table())
+    export(read_origin(source, None, Columns("photo")), pairs, selection, place / "out.csv", splits=True)
+    drawn = [row["split"] for row in rows_of(place / "out.csv")]
+    assert drawn.count("dev") == 2 and drawn.count("training") == 6 and drawn[8:] == ["TEST"] * 4
+    assert pairsift.load(place / "out.csv", image_column="photo").split.tolist() == pairs.split.tolist()
+    export(read_origin(source, None, Columns("photo")), pairs, selection, place / "folder", splits=True)
+    nested = pairsift.load(place / "folder")
+    assert sorted(nested.split.tolist()) == sorted(pairs.split.tolist())
+
+
+def test_lists_of_captions_have_one_split(place):
+    rows = [{"image": f"pictures/{k}.png", "captions": CAPTIONS[2 * k : 2 * k + 2]} for k in range(N // 2)]
+    source = written(place / "mine.parquet", rows)
+    pairs = pairsift.load(source)
+    export(read_origin(source, None, Columns()), pairs, cleaned(pairs, place), place / "out.parquet", splits=True)
+    assert [row["split"] for row in rows_of(place / "out.parquet")] == pairs.split[::2].tolist()
+
+
+def test_splits_follow_their_rows_and_new_pairs_follow_their_image(place):
+    rows = [{key: value for key, value in row.items() if key != "split"} for row in ROWS]
+    source = written(place / "mine.csv", rows)
+    pairs = pairsift.load(source, image_column="photo")
+    write_stored_pairs(pairs, pairs.split, place / "stored.parquet")
+    Image.new("RGB", (8, 8), "white").save(place / "pictures" / "new.png")
+    added = [{**rows[k], "caption": "another"} for k in (0, 4, 8)] + [{**rows[0], "photo": "pictures/new.png"}]
+    written(source, [*added, *rows[::-1]])
+    merged, _ = merge(read_stored_pairs(place / "stored.parquet"), pairsift.load(source, image_column="photo"), None)
+    selection = choose_pairs(merged, judged(merged), Decisions(place, merged.ids()).table())
+    export(read_origin(source, None, Columns("photo")), merged, selection, place / "out.csv", splits=True)
+    split_of = {pairs.names[row]: split for row, split in zip(pairs.image_of, pairs.split.tolist(), strict=True)}
+    found = [(row["photo"], row["split"]) for row in rows_of(place / "out.csv")]
+    assert found == [(row["photo"], split_of.get(row["photo"], "train")) for row in rows_of(source)]
+
+
+def test_planted_noise_follows_its_rows_in_a_source_that_was_edited_since(place):
+    source = written(place / "mine.csv")
+    noise = plant_noise(pairsift.load(source, image_column="photo"), 0.9, 1, "caption")
+    write_stored_pairs(noise, noise.split, place / "stored.parquet")
+    written(source, ROWS[::-1])
+    read = pairsift.load(source, image_column="photo")
+    merged, _ = merge(read_stored_pairs(place / "stored.parquet"), read, noise.noise)
+    selection = choose_pairs(merged, judged(merged), Decisions(place, merged.ids()).table())
+    assert [merged.names[row] for row in merged.image_of] == [noise.names[row] for row in noise.image_of]
+    export(origin_of_pairs(merged), replace(merged, source_rows=None), selection, place / "out.csv")
+    expected = [(noise.names[row], caption) for row, caption in zip(noise.image_of, noise.captions, strict=True)]
+    assert [(row["image"], row["caption"]) for row in rows_of(place / "out.csv")] == expected
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.txt"])
+def test_a_format_without_splits_is_refused(place, name):
+    source = written(place / "mine.csv")
+    pairs = pairsift.load(source, image_column="photo")
+    with pytest.raises(InputError, match=r"has no splits: choose \.csv"):
+        export(read_origin(source, None, Columns("photo")), pairs, cleaned(pairs, place), place / name, splits=True)
+    assert not (place / name).exists()

@@ -6,7 +6,7 @@ import csv
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -20,10 +20,10 @@ from pairsift.audit.spreadsheet import harmless
 from pairsift.errors import InputError, similar, writing
 from pairsift.files import replacing, write_text
 from pairsift.pairs.origin import Cells, Origin
-from pairsift.pairs.pairs import JUDGED, SKIPPED, Pairs
+from pairsift.pairs.pairs import JUDGED, SKIPPED, UNUSED, Pairs
 from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column, unique
 from pairsift.pairs.records import as_text
-from pairsift.pairs.splits import SPLIT_WORDS
+from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 FORMATS = (*TABLES, ".json", ".txt", "a folder")
@@ -94,8 +94,27 @@ def selection_of_records(selection: Selection, pairs: Pairs) -> Selection:
     return Selection(keep, captions, weight, selection.counts)
 
 
+def with_run_splits(origin: Origin, pairs: Pairs) -> Origin:
+    """Return the rows of the source with the split that each image has in the run."""
+    split_of = splits_of_images(pairs)
+    splits = [split_of[row] for row in pairs.image_of.tolist()]
+    if pairs.source_rows is not None:
+        of_records = [UNUSED] * (int(pairs.source_rows.max(initial=-1)) + 1)
+        for record, split in zip(pairs.source_rows.tolist(), splits, strict=True):
+            if record >= 0:
+                of_records[record] = split
+        splits = of_records
+    return replace(origin, splits=splits)
+
+
 def export(
-    origin: Origin, pairs: Pairs, selection: Selection, out: Path, weights: bool = False, formulas: bool = False
+    origin: Origin,
+    pairs: Pairs,
+    selection: Selection,
+    out: Path,
+    weights: bool = False,
+    formulas: bool = False,
+    splits: bool = False,
 ) -> None:
     """Write the selected pairs.
 
@@ -111,9 +130,11 @@ def export(
         weights: Whether tables and COCO captions get a column `weight`.
         formulas: Whether CSV and TSV files keep text as it is that a spreadsheet would run as a formula; by default, an
             apostrophe is put before it.
+        splits: Whether tables and folders say the split that each image has in the run, also where it was drawn.
 
     Raises:
-        InputError: The format is unknown, the path exists already, or the source has no images for a folder.
+        InputError: The format is unknown or has no splits, the path exists already, or the source has no images for a
+            folder.
         WriteError: The file cannot be written.
     """
     suffix = out.suffix.lower()
@@ -121,6 +142,9 @@ def export(
         raise InputError(f"{out} exists already: name another file, or move it away")
     if suffix and suffix not in FORMATS:
         raise InputError(f"{out}: there is no format {suffix!r}; {similar(suffix, FORMATS)}")
+    if splits and suffix in (".json", ".txt"):
+        raise InputError(f"{out}: a {suffix} file has no splits: choose {', '.join(TABLES)} or a folder for --splits")
+    origin = with_run_splits(origin, pairs) if splits else origin
     column = unique([*origin.all_names, "weight"])[-1]
     extra: dict[str, list[object]] = {column: selection.weight.tolist()} if weights else {}
     if suffix in TABLES:
@@ -214,7 +238,7 @@ def _write_folder(out: Path, origin: Origin, pairs: Pairs, selection: Selection)
     kept = selection.keep & (np.isin(pairs.split, JUDGED) if has_splits else np.ones(len(pairs), np.bool_))
     for pair in np.flatnonzero(kept).tolist():
         captions.setdefault(int(pairs.image_of[pair]), []).append(selection.captions.get(pair, pairs.captions[pair]))
-    split_of = dict(zip(pairs.image_of.tolist(), pairs.split.tolist(), strict=True)) if has_splits else {}
+    split_of = splits_of_images(pairs) if has_splits else {}
     with writing(out), replacing(out) as part:
         part.mkdir(parents=True)
         for row, name in zip(captions, _file_names(pairs, captions, split_of), strict=True):
@@ -232,8 +256,9 @@ def _file_names(pairs: Pairs, rows: Iterable[int], split_of: Mapping[int, str]) 
         place = PurePosixPath(pairs.names[row])
         if place.is_absolute() or ".." in place.parts or not place.name:
             place = PurePosixPath(pairs.paths[row].name)
-        if row in split_of and place.parts[0].lower() not in SPLIT_WORDS:
-            place = PurePosixPath(split_of[row]) / place
+        word = SPLIT_WORDS.get(place.parts[0].lower()) if len(place.parts) > 1 else None
+        if row in split_of and word != split_of[row]:
+            place = PurePosixPath(split_of[row], *place.parts[word is not None :])
         stem = str(place.with_suffix(""))
         stem = stem if stem.casefold() not in taken else f"{stem}_{row}"
         taken.add(stem.casefold())

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import pyarrow as pa
@@ -51,15 +49,9 @@ def write_report(
     """
     findings = Findings(pairs, table, metrics, log, path.absolute().parent)
     plain, heading, lead = _title(pairs, config)
-    template = Template((files("pairsift.audit") / "report.html").read_text(encoding="utf-8"))
-    content = template.substitute(
-        page_title=f"{plain} · pairsift",
-        heading=heading,
-        lead=lead,
-        body="\n".join(filter(None, _body(findings, config, page))),
-        footer=f"All judged pairs are in {PAIRS_FILE}, the flagged ones in {SUSPECTS_FILE}.",
-    )
-    write_text(path, content)
+    footer = f"All judged pairs are in {PAIRS_FILE}, the flagged ones in {SUSPECTS_FILE}."
+    titles = {"page_title": f"{plain} · pairsift", "eyebrow": "pairsift report", "heading": heading}
+    write_text(path, parts.page({**titles, "lead": lead, "footer": footer}, _body(findings, config, page)))
 
 
 def _body(findings: Findings, config: Tree, page: int) -> list[str]:

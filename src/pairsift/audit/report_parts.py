@@ -7,7 +7,9 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from string import Template
 from typing import Any
 
 from pairsift.pairs.pairs import SKIPPED, Pairs
@@ -18,7 +20,7 @@ RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 LONGEST = 320  # characters of a caption that a card shows
 DASH = "–"
 SKIPPED_FILE = "skipped.csv"
-_SUM = ' class="sum"'
+SUM = ' class="sum"'
 
 
 def text(value: object, longest: int | None = None) -> str:
@@ -42,6 +44,17 @@ def titled(value: object, longest: int) -> str:
     """Write a path or a name, cut in the middle where it is long; the tooltip shows the whole text."""
     content, short = str(value), middle_cut(value, longest)
     return text(short) if short == content else f'<span title="{text(content)}">{text(short)}</span>'
+
+
+def page(texts: Mapping[str, str], sections: Iterable[str]) -> str:
+    """Write a page that needs no other file.
+
+    Args:
+        texts: HTML of `page_title`, `eyebrow`, `heading`, `lead` and `footer`.
+        sections: HTML of the sections; empty ones are left out.
+    """
+    template = Template((files("pairsift.audit") / "report.html").read_text(encoding="utf-8"))
+    return template.substitute(texts, body="\n".join(filter(None, sections)))
 
 
 def section(title: str, note: str, content: str) -> str:
@@ -117,7 +130,7 @@ def recall_table(metrics: Tree) -> str:
         body.append(f'<tr class="split"><th scope="rowgroup" colspan="8">{split}</th></tr>')
         for name in sorted(recalls, key=lambda view: (view != "ensemble", view)):
             cells = "".join(
-                f"<td{_SUM if key == 'rsum' else ''}>{number(lookup(recalls, name, key))}</td>" for key in RECALLS
+                f"<td{SUM if key == 'rsum' else ''}>{number(lookup(recalls, name, key))}</td>" for key in RECALLS
             )
             strong = ' class="strong"' if name == "ensemble" else ""
             label = text(str(name).replace("_", " "))
@@ -132,13 +145,13 @@ def recall_table(metrics: Tree) -> str:
     )
 
 
-def warnings(sentences: Any) -> str:
+def warnings(sentences: Any, title: str = "Warning") -> str:
     """Write a box with the warnings; return an empty string where there are none."""
     texts = [sentence for sentence in sentences if sentence] if isinstance(sentences, (list, tuple)) else []
     if not texts:
         return ""
     items = "".join(f"<li>{text(sentence)}</li>" for sentence in texts)
-    return f'<section class="card warnings"><h2>Warning{"s" if len(texts) > 1 else ""}</h2><ul>{items}</ul></section>'
+    return f'<section class="card warnings"><h2>{title}{"s" if len(texts) > 1 else ""}</h2><ul>{items}</ul></section>'
 
 
 def skipped_line(pairs: Pairs, first: int = 3) -> str:

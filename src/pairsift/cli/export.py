@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,9 +21,19 @@ import click
 )
 @click.option("--weights", is_flag=True, help="Add a column weight, the match probability; 1 for decided pairs.")
 @click.option("--formulas", is_flag=True, help="Keep text in CSV that a spreadsheet would run as a formula.")
+@click.option(
+    "--splits", is_flag=True, help="Write the run's splits too, so that a run on them has the same test images."
+)
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def export(
-    run: str, out: Path, source: str | None, drop_below: float, weights: bool, formulas: bool, quiet: bool
+    run: str,
+    out: Path,
+    source: str | None,
+    drop_below: float,
+    weights: bool,
+    formulas: bool,
+    splits: bool,
+    quiet: bool,
 ) -> None:
     """Write a run's pairs with the decisions applied.
 
@@ -32,7 +43,8 @@ def export(
     """
     from pairsift.runs.exporting import export_run
 
-    selection, images = export_run(run, out, source=source, drop_below=drop_below, weights=weights, formulas=formulas)
+    options: dict[str, Any] = {"drop_below": drop_below, "weights": weights, "formulas": formulas, "splits": splits}
+    selection, images = export_run(run, out, source=source, **options)
     if quiet:
         return
     counts = selection.counts

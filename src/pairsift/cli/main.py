@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from pairsift.cli.compare import compare
 from pairsift.cli.decide import decide
 from pairsift.cli.export import export
 from pairsift.cli.serve import serve
@@ -36,19 +37,8 @@ class Verbs(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the order in which people need them."""
-        return [
-            "demo",
-            "fit",
-            "evaluate",
-            "audit",
-            "serve",
-            "decide",
-            "spot-check",
-            "export",
-            "search",
-            "list",
-            "import-checkpoint",
-        ]
+        everyday = ["demo", "fit", "evaluate", "audit", "serve", "decide", "spot-check", "export", "compare"]
+        return [*everyday, "search", "list", "import-checkpoint"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a verb."""
@@ -305,6 +295,7 @@ def list_(what: str | None) -> None:
             print(f"  {entry:24}{about}")
 
 
+verbs.add_command(compare)
 verbs.add_command(decide)
 verbs.add_command(export)
 verbs.add_command(serve)

@@ -15,7 +15,8 @@ from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers import choose
 from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column, pick_columns, unique
 from pairsift.pairs.readers.tables import FORMATS, read_separated
-from pairsift.pairs.records import Columns, Listing
+from pairsift.pairs.records import Columns, Listing, as_text
+from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
 
 Cells = dict[str, object]
 BATCH = 4096  # rows of a Parquet file that are read at once
@@ -30,7 +31,8 @@ class Origin:
         caption: Name of the caption column. A cell holds one caption, or a list of captions, which are one record each.
         rows: Function that yields the cells of each row by column, with the types that the source has.
         schema: Types of the columns of a Parquet file; None for other sources.
-        splits: Split of each record where the source names it elsewhere than in its rows; else None.
+        splits: Split of each record where it is not that of its row: where the source names it elsewhere, or where a
+            run has drawn it; else None.
     """
 
     names: list[str]
@@ -40,17 +42,22 @@ class Origin:
     splits: list[str] | None = None
 
     @property
+    def split_column(self) -> str | None:
+        """The column of the splits; `split` where the rows have none but the records do, None where nothing has."""
+        return find_column(self.names, SPLIT_COLUMNS) or (None if self.splits is None else "split")
+
+    @property
     def all_names(self) -> list[str]:
-        """The names of the columns, with `split` where the source names the splits elsewhere."""
-        has_split = self.splits is None or find_column(self.names, SPLIT_COLUMNS) is not None
-        return self.names if has_split else [*self.names, "split"]
+        """The names of the columns, and that of the splits where the rows have none but the records do."""
+        return self.names if self.split_column in (None, *self.names) else [*self.names, str(self.split_column)]
 
     def rewritten(
         self, keep: Bools, captions: Mapping[int, str], extra: Mapping[str, list[object]] | None = None
     ) -> Iterator[Cells]:
         """Yield the rows with the records to keep, in the order of the source.
 
-        A row whose captions are all left out is left out too. Every other cell stays as it is.
+        A row whose captions are all left out is left out too. Every other cell stays as it is, and so does a word for
+        the split that means the split of the record.
 
         Args:
             keep: Whether to keep each record, (n,).
@@ -59,8 +66,6 @@ class Origin:
         """
         record = 0
         added = dict(extra or {})
-        if self.splits is not None and len(self.all_names) > len(self.names):
-            added["split"] = list(self.splits)
         for cells in self.rows():
             given = cells.get(self.caption)
             several = isinstance(given, list)
@@ -72,9 +77,20 @@ class Origin:
                 columns = {name: [values[place] for place in places] for name, values in added.items()}
                 yield {
                     **cells,
+                    **self._split_cell(cells, places[0]),
                     self.caption: new if several else new[0],
                     **{name: values if several else values[0] for name, values in columns.items()},
                 }
+
+    def _split_cell(self, cells: Cells, record: int) -> Cells:
+        """Return the cell of the split where it is another one than the row has."""
+        column = self.split_column
+        if self.splits is None or column is None:
+            return {}
+        word = as_text(cells.get(column)).strip().lower()
+        split = self.splits[record]
+        same = column in self.names and SPLIT_WORDS.get(word) == SPLIT_WORDS.get(split.lower())
+        return {} if same else {column: split}
 
 
 def read_origin(path: Path, reader: str | None, columns: Columns) -> Origin:
@@ -110,10 +126,11 @@ def origin_of_pairs(pairs: Pairs) -> Origin:
     names = ["image", "caption", "split"]
     columns = {name: values for name, values in pairs.columns.items() if name not in names}
 
+    split_of = splits_of_images(pairs)
+
     def rows() -> Iterator[Cells]:
-        for pair, (caption, split) in enumerate(zip(pairs.captions, pairs.split.tolist(), strict=True)):
-            row = int(pairs.image_of[pair])
-            roles = {"image": pairs.names[row] if row >= 0 else "", "caption": caption, "split": split}
+        for pair, (caption, row) in enumerate(zip(pairs.captions, pairs.image_of.tolist(), strict=True)):
+            roles = {"image": pairs.names[row] if row >= 0 else "", "caption": caption, "split": split_of[row]}
             yield {**roles, **{name: values[pair] for name, values in columns.items()}}
 
     return Origin([*names, *columns], "caption", rows)

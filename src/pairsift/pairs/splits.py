@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pairsift.errors import InputError
-from pairsift.pairs.pairs import SPLITS, UNUSED
+from pairsift.pairs.pairs import ADDED, SPLITS, UNUSED, Pairs
 
 SPLIT_WORDS = {
     "train": "train",
@@ -103,3 +103,16 @@ def split_images(
     shares = ", ".join(f"{split} {draw.dev if split == 'dev' else draw.test:g}" for split in missing)
     note = f"; {' and '.join(missing)} drawn from train by image with seed {draw.seed} ({shares})"
     return {**source_splits, **draw_splits(shuffled(train, names, draw.seed), draw, missing)}, note
+
+
+def splits_of_images(pairs: Pairs) -> dict[int, str]:
+    """Return the split of each image as a source names it, so that another reading gives it the same split.
+
+    An image whose pairs came into the source after the run was made is in train, and one without a pair in any split is
+    `unused`.
+    """
+    split_of = dict.fromkeys(pairs.image_of.tolist(), UNUSED)
+    split_of |= dict.fromkeys(pairs.images(ADDED).tolist(), "train")
+    for split in SPLITS:
+        split_of |= dict.fromkeys(pairs.images(split).tolist(), split)
+    return split_of

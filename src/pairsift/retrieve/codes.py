@@ -14,7 +14,7 @@ from pairsift.encode.features import Features
 from pairsift.match.base import Matcher, products
 from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.bank import Bank, evaluating, sized
-from pairsift.retrieve.ranks import folded, ranks_by_view, recall
+from pairsift.retrieve.ranks import Ranks, folded, ranks_by_view, recall
 from pairsift.retrieve.search import top
 
 KEPT_BYTES = 3 * 2**28  # limit of the tokens that all networks together keep
@@ -149,12 +149,25 @@ def evaluate(
     owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
     recalls = []
     for images, captions in folded(owner, len(rows), folds):
-        gallery = Gallery.encode(matchers, features, rows[images], ids[captions])
-        chunk = 256 if gallery.factorises else 128  # images per block; their tokens are in memory together
-        views = ranks_by_view(gallery.ensemble_and_views, owner[captions] - images[0], len(images), chunk)
+        views = ranks_of_views(matchers, features, rows[images], ids[captions], owner[captions] - images[0])
         recalls.append([recall(view) for view in views])
     names = ["ensemble", *(f"network_{k}" for k in range(len(matchers)))]
     return {
         name: {key: float(np.mean([fold[view][key] for fold in recalls])) for key in recalls[0][view]}
         for view, name in enumerate(names)
     }
+
+
+def ranks_of_views(matchers: Sequence[Matcher], features: Features, rows: Ints, ids: Ints, owner: Ints) -> list[Ranks]:
+    """Return the ranks among these images and captions for the ensemble, followed by those for each network.
+
+    Args:
+        matchers: One matcher per network.
+        features: The features of all images and captions.
+        rows: Rows of the images, (n_images,).
+        ids: Ids of the pairs with the captions, (n_texts,).
+        owner: Position in `rows` of the image of each caption, (n_texts,).
+    """
+    gallery = Gallery.encode(matchers, features, rows, ids)
+    chunk = 256 if gallery.factorises else 128  # images per block; their tokens are in memory together
+    return ranks_by_view(gallery.ensemble_and_views, owner, len(rows), chunk)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ def export_run(
     drop_below: float = 0.0,
     weights: bool = False,
     formulas: bool = False,
+    splits: bool = False,
 ) -> tuple[Selection, Path | None]:
     """Write a run's pairs with the decisions applied.
 
@@ -37,6 +39,7 @@ def export_run(
         drop_below: Pairs without a decision and with a smaller match probability are left out, [0, 1].
         weights: Whether to add a column `weight`: the match probability, or 1 for pairs that a person decided to keep.
         formulas: Whether CSV and TSV files keep text that a spreadsheet would run as a formula as it is.
+        splits: Whether to write the split that each image has in the run.
 
     Returns:
         What became of each pair, and the folder that the images' names in the exported file start from, if it is not
@@ -62,7 +65,8 @@ def export_run(
         origin = read_origin(Path(config.source), data.reader, columns)
     else:
         origin = origin_of_pairs(pairs)
-    export(origin, pairs, selection, Path(out), weights, formulas)
+        pairs = replace(pairs, source_rows=None)  # its rows are the pairs, not the records of the source
+    export(origin, pairs, selection, Path(out), weights, formulas, splits)
     return selection, folder_of_names(pairs, Path(out))
 
 

@@ -9,10 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import torch
 
+from pairsift.arrays import Ints
 from pairsift.audit import (
     Decisions,
     count_verdicts,
@@ -29,8 +31,9 @@ from pairsift.cores import limit_threads
 from pairsift.errors import InputError, WriteError
 from pairsift.files import write_json, write_parquet
 from pairsift.match import Matcher
-from pairsift.pairs import SPLITS
-from pairsift.retrieve.codes import evaluate
+from pairsift.pairs import SPLITS, Pairs
+from pairsift.retrieve.codes import evaluate, ranks_of_views
+from pairsift.retrieve.ranks import Ranks
 from pairsift.runs.belief import Believer
 from pairsift.runs.caveats import rate_of, warnings_of
 from pairsift.runs.config import read_config
@@ -141,13 +144,33 @@ class Run:
         Raises:
             InputError: There is no such split, or it has no usable pairs.
         """
+        pairs = self.pairs_of(split)
+        with self._mixed():
+            return evaluate(self.matchers, self.prepared.features, pairs, split, folds)
+
+    def pairs_of(self, split: str) -> Pairs:
+        """Return the run's pairs, of which some are in this split.
+
+        Raises:
+            InputError: There is no such split, or it has no usable pairs.
+        """
         if split not in SPLITS:
             raise InputError(f"there is no split {split!r}; choose from {', '.join(SPLITS)}")
         pairs = self.prepared.pairs
         if not len(pairs.ids(split)):
             raise InputError(f"{pairs.source} has no usable pairs in {split} any more: choose another split")
+        return pairs
+
+    def ranks(self, ids: Ints, owner: Ints) -> Ranks:
+        """Return the ranks of the ensemble for each of some images and captions as a query, among these alone.
+
+        Args:
+            ids: Ids of the pairs, (n,).
+            owner: Number of the image of each pair among the images to rank, from 0 without gaps, (n,).
+        """
+        rows = self.prepared.pairs.image_of[ids[np.unique(owner, return_index=True)[1]]]
         with self._mixed():
-            return evaluate(self.matchers, self.prepared.features, pairs, split, folds)
+            return ranks_of_views(self.matchers, self.prepared.features, rows, ids, owner)[0]
 
     def pairs(self) -> pa.Table:
         """Return all judged pairs, worst first, with the columns of `pairs.parquet`.
@@ -203,7 +226,13 @@ class Run:
         return result
 
     def export(
-        self, out: str | Path, *, drop_below: float = 0.0, weights: bool = False, formulas: bool = False
+        self,
+        out: str | Path,
+        *,
+        drop_below: float = 0.0,
+        weights: bool = False,
+        formulas: bool = False,
+        splits: bool = False,
     ) -> dict[str, int]:
         """Write the pairs of the source with the decisions applied.
 
@@ -213,6 +242,8 @@ class Run:
             drop_below: Pairs without a decision and with a smaller match probability are left out, [0, 1].
             weights: Whether to add a column `weight`: the match probability, or 1 for pairs with a decision.
             formulas: Whether CSV and TSV files keep text as it is that a spreadsheet would run as a formula.
+            splits: Whether tables and folders say the split that each image has in the run, so that a run on the export
+                has the same test images.
 
         Returns:
             The number of pairs that are `kept`, `rewritten` (of these), `dropped`, `below` the threshold, and
@@ -221,7 +252,7 @@ class Run:
         Raises:
             InputError: The path exists, its format is unknown, or the source is gone.
         """
-        rules: dict[str, Any] = {"drop_below": drop_below, "weights": weights, "formulas": formulas}
+        rules: dict[str, Any] = {"drop_below": drop_below, "weights": weights, "formulas": formulas, "splits": splits}
         selection, _ = export_run(self.folder, out, source=self.config.source, **rules)
         return dict(selection.counts)
 

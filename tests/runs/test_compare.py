@@ -1,0 +1,152 @@
+"""Runs side by side: on the pairs that they share, after cleaning, and what cannot be compared."""
+
+import csv
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from flat_options import fit
+
+import pairsift
+from pairsift.audit import Decision
+from pairsift.cli import main
+from pairsift.errors import InputError
+from pairsift.pairs.shared import shared_pairs
+from pairsift.retrieve import Ranks, recall
+from pairsift.retrieve.codes import Gallery
+from pairsift.runs.run import Run
+
+
+@pytest.fixture(scope="module")
+def mine(scenes, place, quick):
+    """A run on a table without splits."""
+    with (scenes / "captions.csv").open(newline="") as stream:
+        rows = [{"photo": row["image"], "title": row["caption"]} for row in csv.DictReader(stream)]
+    source = place / "compare" / "shop.csv"
+    source.parent.mkdir()
+    with source.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    options = {"cache": quick["cache"], "device": "cpu", "method": "plain", "plain.epochs.train": 2}
+    options |= {"plain.networks": 1, "seed": 3, "out": str(place / "compare" / "mine")}
+    return fit(source, {**options, "image_column": "photo", "image_folder": str(scenes / "images")}, progress=False)
+
+
+@pytest.fixture(scope="module")
+def cleaned(mine, place):
+    """A run with the options of `mine` on its export: two test pairs dropped, one rewritten, a test image gone."""
+    pairs = mine.prepared.pairs
+    test = pairs.ids("test")
+    first, last = (test[pairs.image_of[test] == row] for row in pairs.images("test")[[0, -1]])
+    drops = [*last.tolist(), int(first[0])]
+    drops += [int(pair) for row in pairs.images("train")[:5] for pair in np.flatnonzero(pairs.image_of == row)]
+    decisions = [Decision(pair, "drop") for pair in drops]
+    mine.decisions().decide([*decisions, Decision(int(first[1]), "replace", "something else")])
+    table, out = place / "compare" / "clean.csv", place / "compare" / "clean"
+    assert main(["export", str(mine.folder), "--out", str(table), "--splits", "--quiet"]) == 0
+    assert main(["fit", str(table), "--config", str(mine.folder / "config.yaml"), "--out", str(out), "--quiet"]) == 0
+    return pairsift.open_run(out, progress=False)
+
+
+def naive_recall(run, ids):
+    """Recall among the images and captions of these pairs, by definition, from the full matrix."""
+    pairs = run.prepared.pairs
+    rows = np.unique(pairs.image_of[ids])
+    gallery = Gallery.encode(run.matchers, run.prepared.features, rows, ids)
+    scores, right = gallery.block(np.arange(len(rows))), pairs.image_of[ids] == rows[:, None]
+    i2t = [int((scores[i][~right[i]] >= scores[i][right[i]].max()).sum()) for i in range(len(rows))]
+    t2i = [int((scores[:, t][~right[:, t]] >= scores[right[:, t], t]).sum()) for t in range(len(ids))]
+    return recall(Ranks(np.array(i2t), np.array(t2i)))
+
+
+def test_a_run_does_not_differ_from_itself_and_has_its_recall(run):
+    found = pairsift.compare([run, run.folder], samples=50)
+    first, second = found.runs
+    expected = run.evaluate("test")["ensemble"]
+    assert {key: one.value for key, one in first.recall.items()} == pytest.approx(expected)
+    assert all(one.low <= one.value <= one.high for one in first.recall.values())
+    assert all((one.value, one.low, one.high) == (0.0, 0.0, 0.0) for one in second.difference.values())
+    assert second.recall == first.recall and first.difference == {} and set(second.difference) == set(expected)
+    assert found.options == {} and (found.images, found.captions) == (12, 60) and found.samples == 50
+    assert first.detection["auroc"].value == pytest.approx(run.metrics["detection"]["auroc"])
+    assert first.noise_rate == run.metrics["noise_rate"] and first.judged == len(run.pairs())
+    assert first.suspects == len(run.suspects())
+
+
+def test_cleaned_data_are_compared_on_the_pairs_that_both_runs_have(mine, cleaned):
+    pairs = mine.prepared.pairs
+    test, n = pairs.ids("test"), len(pairs.images("test"))
+    found = pairsift.compare([mine, cleaned], samples=30)
+    assert (found.images, found.captions) == (n - 1, len(test) - 5 - 2)  # an image of five, a drop, a new caption
+    assert found.notes[0].startswith("The test splits differ (") and f"{n - 1:,} images" in found.notes[0]
+    assert not any("--splits" in note for note in found.notes)
+    shared = shared_pairs([mine.prepared.pairs, cleaned.prepared.pairs], "test")
+    for run, ids, compared in zip((mine, cleaned), shared, found.runs, strict=True):
+        assert {key: one.value for key, one in compared.recall.items()} == pytest.approx(naive_recall(run, ids))
+    for key, one in found.runs[1].difference.items():
+        assert one.value == found.runs[1].recall[key].value - found.runs[0].recall[key].value
+    assert [*found.options] == ["source"] and found.options["source"][1].endswith("clean.csv")
+
+
+def test_splits_drawn_anew_are_noticed(mine, cleaned):
+    """Without --splits the images are drawn from fewer, so some change their split."""
+    pairs = cleaned.prepared.pairs
+    split = np.array(pairs.split)
+    moved = pairs.images("test")[:2]
+    split[np.isin(pairs.image_of, moved)] = "train"
+    other = Run(cleaned.folder, replace(cleaned.prepared, pairs=replace(pairs, split=split)))
+    found = pairsift.compare([mine, other], samples=5)
+    assert any(note.startswith("2 test images of") and "`pairsift export --splits`" in note for note in found.notes)
+    assert found.images == len(mine.prepared.pairs.images("test")) - 3
+
+
+def test_the_command_prints_a_table_and_writes_files(run, capsys, tmp_path):
+    words = ["compare", str(run.folder), str(run.folder), "--samples", "20", "--split", "dev"]
+    assert main([*words, "--json", str(tmp_path / "c.json"), "--html", str(tmp_path / "c.html"), "--quiet"]) == 0
+    out = capsys.readouterr().out
+    tree = json.loads((tmp_path / "c.json").read_text())
+    assert out.startswith("dev: 12 images and 60 captions; intervals hold 95% of 20 resamples of the images (seed 0)")
+    rsum = tree["runs"][0]["recall"]["rsum"]
+    assert f"{rsum['value']:.1f}" in out and f"[{rsum['low']:.1f},{rsum['high']:.1f}]" in out and "[+0.0,+0.0]" in out
+    lines = out.splitlines()
+    table = lines[3 : lines.index("", 3)]
+    assert len({len(line) for line in table}) == 1 and table[0].split()[-1] == "rSum"  # aligned to the right
+    assert f"{len(run.suspects()):,} of {len(run.pairs()):,}" in out and "AUROC" in out
+    assert "2 runs side by side" in (tmp_path / "c.html").read_text()
+
+
+def test_what_cannot_be_compared_is_one_line(run, mine, place, capsys):
+    def line(*words):
+        assert main(["compare", *words]) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.startswith("pairsift: ")
+        return err.splitlines()[-1]
+
+    folder = str(run.folder)
+    assert "alone cannot be compared: give at least two runs" in line(folder)
+    assert "holds no run" in line(folder, str(place / "nowhere"))
+    assert "no split 'tset'" in line(folder, folder, "--split", "tset", "--quiet")
+    (place / "compare" / "begun").mkdir()
+    (place / "compare" / "begun" / "config.yaml").write_text("source: x\n")
+    assert "holds an unfinished run" in line(folder, str(place / "compare" / "begun"))
+    with pytest.raises(InputError, match="at least two"):
+        pairsift.compare([run])
+    with pytest.raises(InputError, match="samples is 0"):
+        pairsift.compare([run, run], samples=0)
+
+
+def test_runs_without_a_common_pair_are_refused_with_the_reason(run):
+    pairs = run.prepared.pairs
+    other = replace(run.prepared, pairs=replace(pairs, captions=[f"new {caption}" for caption in pairs.captions]))
+    with pytest.raises(
+        InputError, match=r"shares no test pair with .*: no image of the same name has the same caption"
+    ):
+        pairsift.compare([run, Run(run.folder, other)])
+
+
+def test_a_run_whose_source_is_gone_says_how_to_open_it(run, tmp_path):
+    gone = Run(run.folder, source=tmp_path / "gone.csv", progress=False)
+    with pytest.raises(InputError, match=r"nothing at .*gone\.csv, the source of .*source=\.\.\."):
+        pairsift.compare([run, gone])
