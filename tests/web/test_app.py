@@ -97,6 +97,40 @@ def test_the_overview_says_what_each_threshold_drops(browser):
     assert overview["noise_rate"] == {"estimated": 0.25}
 
 
+def test_a_spot_check_is_drawn_answered_and_evaluated(browser, folder):
+    assert browser.get("/api/spot-check").json() is None
+    refused = browser.get("/api/pairs", params={"sample": True})
+    assert refused.status_code == 422 and "no spot check" in refused.json()["detail"]
+    assert browser.post("/api/spot-check", json={"pairs": 19}).status_code == 422
+    assert "Draw a spot check" in browser.get("/spot-check").text
+    pairs = browser.post("/api/spot-check", json={"pairs": 30}).json()["pairs"]
+    found = browser.get("/api/pairs", params={"sample": True, "limit": 200}).json()
+    assert found["total"] == 30 and {row["pair"] for row in found["pairs"]} == set(pairs)
+    for k, pair in enumerate(pairs[:25]):
+        browser.post("/api/decisions", json=choose(pair, choice="drop" if k % 5 == 0 else "keep"))
+    browser.post("/api/decisions/filter", json={"filter": {"decision": ["undecided"]}, "choice": "keep"})
+    result = browser.get("/api/spot-check").json()
+    assert (result["asked"], result["answered"], result["mismatched"]) == (30, 25, 5)
+    assert result["expected"] == pytest.approx(0.5) and result["low"] < result["rate"] < result["high"]
+    page = browser.get("/spot-check").text
+    assert "<strong>25 of 30</strong>" in page and f"{result['rate']:.1%}" in page
+    assert browser.post("/api/spot-check", json={}).json()["pairs"] != pairs
+
+
+def test_a_pair_comes_with_what_would_fit_and_copies_can_be_asked_for(browser):
+    row = browser.get("/api/pairs/4").json()
+    others = [(4 + 50 + k) % N for k in range(5)]
+    assert [item["from_pair"] for item in row["captions"]] == others
+    assert [item["caption"] for item in row["captions"]] == [
+        browser.get(f"/api/pairs/{pair}").json()["given_caption"] for pair in others
+    ]
+    assert [item["probability"] for item in row["images"]] == pytest.approx([0.5, 0.2, 0.1, 0.05, 0.0])
+    copies = browser.get("/api/pairs", params={"duplicates": "image", "order": "source"}).json()
+    assert [item["pair"] for item in copies["pairs"]] == list(range(6))
+    group = browser.get("/api/pairs", params={"column": "image_duplicates=1", "order": "source"}).json()
+    assert [item["pair"] for item in group["pairs"]] == [3, 4, 5]
+
+
 def test_the_overview_is_a_page_too_and_the_report_has_no_scripts(browser, folder):
     browser.post("/api/decisions", json=choose(1, 2))
     page = browser.get("/overview").text

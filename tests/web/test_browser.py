@@ -172,6 +172,40 @@ def test_the_number_of_pairs_in_the_filter_follows_decisions_and_undo(page, addr
     wait_for(lambda: decided(folder) == {100: "keep", 0: "drop"})
 
 
+def test_a_spot_check_hides_what_the_run_thinks(page, address, folder):
+    page.goto(f"{address}spot-check")
+    page.fill("[name=pairs]", "20")
+    page.click("#draw button")
+    page.wait_for_selector("#given:not(:empty)")
+    assert (
+        page.is_visible("#sample-note") and not page.is_visible("#probability") and not page.is_visible("#suggestions")
+    )
+    for k in range(20):
+        page.keyboard.press("dk"[k % 2])
+        wait_for(lambda done=k + 1: len(decided(folder)) == done)
+    page.goto(f"{address}spot-check")
+    assert "20 of 20 pairs are answered; 10 of these" in page.inner_text("main")
+    assert "90% interval" in page.inner_text("main")
+
+
+def test_a_caption_is_taken_from_five_and_columns_filter(page, folder):
+    page.wait_for_selector("#suggestions button")
+    assert page.locator("#suggestions button").count() == 5 and page.locator("#images img").count() == 5
+    press(page, "3")
+    [row] = Decisions(folder, np.arange(N)).table().to_pylist()
+    assert (row["pair"], row["from_pair"]) == (0, 52) and row["new_caption"].startswith("caption 17")
+    page.select_option("#column-name", "shop")
+    page.fill("#column-value", "shop 2")
+    page.keyboard.press("Tab")
+    page.wait_for_selector("#place:has-text('pair 2 ')")
+    assert "column=shop%3Dshop+2" in page.url
+    page.goto(page.url + "&duplicates=image")
+    page.wait_for_selector("#place:has-text('pair 2 ')")
+    page.click("#columns a")
+    page.wait_for_selector("#place:has-text('pair 0 ')")
+    assert page.input_value("#column-value") == "0" and "3 in this filter" in page.inner_text("#progress")
+
+
 @pytest.mark.parametrize("width", [390, 1000, 1600])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_overflows_and_text_stands_out(browser, address, width, scheme):

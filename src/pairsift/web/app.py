@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,10 +17,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from pairsift.audit import Decision, Decisions, read_pairs, threshold_table
 from pairsift.audit.decisions import CHOICES, REASONS, REVIEWER
 from pairsift.audit.queue import ORDERS, UNDECIDED, Filter, Order, Queue
+from pairsift.audit.spot_check import MAX_PAIRS as MAX_SAMPLE
+from pairsift.audit.spot_check import MIN_ANSWERS, MIN_PAIRS, SpotCheck, SpotResult, evaluate
 from pairsift.audit.suggestion_table import SuggestionLists
 from pairsift.errors import InputError
 from pairsift.pairs.stored import folder_of
 from pairsift.runs.folder import METRICS, REPORT, require_finished, source_of
+from pairsift.runs.spot_check import spot_check
 from pairsift.web.guard import Guard
 from pairsift.web.images import Images, Size
 
@@ -61,7 +65,7 @@ class DecisionList(Requester):
 
 
 class Selector(_Body):
-    """A filter: see `pairsift.audit.queue.Filter`. `columns` holds `name=value`."""
+    """A filter: see `pairsift.audit.queue.Filter`. `column` holds `name=value`; `sample` asks for the spot check."""
 
     low: Annotated[float, Field(ge=0, le=1)] = 0.0
     high: Annotated[float, Field(ge=0, le=1)] = 1.0
@@ -72,11 +76,15 @@ class Selector(_Body):
     text: Annotated[str, Field(max_length=200)] = ""
     column: list[str] = []
     duplicates: Literal["", "image", "caption"] = ""
+    sample: bool = False
     order: Order = "worst"
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
-    def filter(self) -> Filter:
-        """Return the filter for the queue."""
+    def filter(self, folder: Path) -> Filter:
+        """Return the filter for the queue of a run's folder."""
+        check = SpotCheck.read(folder) if self.sample else None
+        if self.sample and check is None:
+            raise InputError("there is no spot check: draw one on the page Spot check")
         return Filter(
             low=self.low,
             high=self.high,
@@ -87,6 +95,7 @@ class Selector(_Body):
             text=self.text,
             columns=dict(item.partition("=")[::2] for item in self.column),
             duplicates=self.duplicates,
+            pairs=None if check is None else np.array(check.pairs, np.int64),
             order=self.order,
             seed=self.seed,
         )
@@ -97,6 +106,12 @@ class Page(Selector):
 
     offset: Annotated[int, Field(ge=0)] = 0
     limit: Annotated[int, Field(ge=1, le=MAX_PAIRS)] = 50
+
+
+class SpotCheckSize(_Body):
+    """The number of pairs of a new spot check."""
+
+    pairs: Annotated[int, Field(ge=MIN_PAIRS, le=MAX_SAMPLE)] = 50
 
 
 class FilterDecision(Requester):
@@ -129,8 +144,9 @@ def create_app(folder: Path, hosts: set[str] | None, token: str | None = None, s
     app.middleware("http")(Guard(hosts, token))
     app.mount("/static", StaticFiles(packages=[("pairsift.web", "static")]), "static")
     _add_pages(app, folder, queue, metrics)
-    _add_questions(app, queue, images, metrics)
-    _add_decisions(app, queue)
+    _add_questions(app, folder, queue, images, metrics)
+    _add_decisions(app, folder, queue)
+    _add_spot_check(app, folder, queue)
 
     @app.exception_handler(InputError)
     async def refuse(request: Request, error: InputError) -> Response:
@@ -158,6 +174,11 @@ def _add_pages(app: FastAPI, folder: Path, queue: Queue, metrics: dict[str, Any]
         found = {"counts": queue.counts(), "thresholds": rows, "rate": rate}
         return templates.get_template("overview.html").render(**shared, **found)
 
+    @app.get("/spot-check", response_class=HTMLResponse, include_in_schema=False)
+    def spot_check_page() -> str:
+        result = _spot_result(folder, queue)
+        return templates.get_template("spot_check.html").render(**shared, result=result, least=MIN_ANSWERS)
+
     @app.get("/report", response_class=FileResponse, include_in_schema=False)
     def whole_report() -> Response:
         if not report.exists():
@@ -165,11 +186,11 @@ def _add_pages(app: FastAPI, folder: Path, queue: Queue, metrics: dict[str, Any]
         return FileResponse(report, media_type="text/html", headers={"Content-Security-Policy": REPORT_POLICY})
 
 
-def _add_questions(app: FastAPI, queue: Queue, images: Images, metrics: dict[str, Any]) -> None:
+def _add_questions(app: FastAPI, folder: Path, queue: Queue, images: Images, metrics: dict[str, Any]) -> None:
     @app.get("/api/pairs")
     def pairs(page: Annotated[Page, Query()]) -> dict[str, Any]:
         """Return a page of the pairs that pass a filter, and how many they are."""
-        rows = queue.select(page.filter())
+        rows = queue.select(page.filter(folder))
         return {"total": len(rows), "pairs": queue.page(rows[page.offset : page.offset + page.limit])}
 
     @app.get("/api/pairs/{pair}")
@@ -191,7 +212,7 @@ def _add_questions(app: FastAPI, queue: Queue, images: Images, metrics: dict[str
         return Response(content, media_type="image/jpeg", headers={"Cache-Control": f"private, max-age={IMAGE_AGE}"})
 
 
-def _add_decisions(app: FastAPI, queue: Queue) -> None:
+def _add_decisions(app: FastAPI, folder: Path, queue: Queue) -> None:
     @app.post("/api/decisions")
     def decide(body: DecisionList) -> dict[str, Any]:
         """Record decisions as one entry, and return its number."""
@@ -202,7 +223,7 @@ def _add_decisions(app: FastAPI, queue: Queue) -> None:
     @app.post("/api/decisions/filter")
     def decide_all(body: FilterDecision) -> dict[str, Any]:
         """Decide on all pairs of a filter as one entry."""
-        ids = queue.ids[queue.select(body.filter.filter())].tolist()
+        ids = queue.ids[queue.select(body.filter.filter(folder))].tolist()
         decisions = [Decision(pair, body.choice, reason=body.reason) for pair in ids]
         event = queue.decisions.decide(decisions, body.reviewer, body.key) if ids else None
         return {"event": event, "decided": len(ids), "counts": queue.counts()}
@@ -216,3 +237,21 @@ def _add_decisions(app: FastAPI, queue: Queue) -> None:
     def redo(body: Requester) -> dict[str, Any]:
         """Apply again what the reviewer undid last."""
         return {"pairs": queue.decisions.redo(body.reviewer, body.key)[:MAX_PAIRS], "counts": queue.counts()}
+
+
+def _add_spot_check(app: FastAPI, folder: Path, queue: Queue) -> None:
+    @app.get("/api/spot-check")
+    def result() -> dict[str, Any] | None:
+        """Return what the answers to the spot check say so far; null if there is no spot check."""
+        found = _spot_result(folder, queue)
+        return None if found is None else {**asdict(found), "agrees": found.agrees}
+
+    @app.post("/api/spot-check")
+    def draw(body: SpotCheckSize) -> dict[str, Any]:
+        """Draw a new spot check."""
+        return {"pairs": spot_check(folder, body.pairs).pairs}
+
+
+def _spot_result(folder: Path, queue: Queue) -> SpotResult | None:
+    check = SpotCheck.read(folder)
+    return None if check is None else evaluate(check, queue.table, queue.decisions.of_sample(check.pairs))

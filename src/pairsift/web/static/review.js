@@ -50,6 +50,10 @@ function newKey() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
+function isSample() {
+  return find("filters").elements.sample.value !== "";
+}
+
 function reviewer() {
   return find("reviewer").value.trim() || "reviewer";
 }
@@ -134,14 +138,16 @@ function element(name, properties, ...children) {
 }
 
 function drawSuggestions(item) {
-  find("suggestion-box").hidden = !item.captions.length;
+  const hidden = isSample(); // a person who judges a sample is not told what the run thinks
+  find("probability").parentElement.hidden = hidden;
+  find("suggestion-box").hidden = hidden || !item.captions.length;
   find("suggestions").replaceChildren(...item.captions.map((row, place) => {
     const button = element("button", { type: "button" }, element("kbd", { textContent: place + 1 }), ` ${row.caption} `,
       element("span", { className: "small", textContent: percent(row.probability) }));
     button.dataset.key = place + 1;
     return element("li", {}, button);
   }));
-  find("image-box").hidden = !item.images.length;
+  find("image-box").hidden = hidden || !item.images.length;
   find("images").replaceChildren(...item.images.map((row) => {
     const image = element("img", { src: `/image/${row.from_pair}?size=small`, alt: row.image, loading: "lazy" });
     const link = element("a", { href: `/?decision=&pair=${row.from_pair}` }, image);
@@ -198,7 +204,8 @@ function drawGrid() {
     image.loading = "lazy";
     text.textContent = item.given_caption;
     small.className = "small";
-    small.textContent = `${percent(item.match_probability)}${item.decision ? ` · ${item.decision}` : ""}`;
+    const parts = [isSample() ? null : percent(item.match_probability), item.decision];
+    small.textContent = parts.filter(Boolean).join(" · ");
     button.append(image, text, small);
     button.addEventListener("click", () => {
       if (!state.selected.delete(item.pair)) state.selected.add(item.pair);
@@ -269,7 +276,7 @@ async function type(item) {
 
 async function take(item, place) {
   const row = item.captions[place];
-  if (!row) return;
+  if (!row || isSample()) return;
   await decide([item.pair], "replace", row.caption, row.from_pair);
   await move(1);
 }
@@ -304,7 +311,7 @@ const bulk = {
 };
 
 async function all(choice) {
-  const wanted = Object.fromEntries(["text", "low", "high", "order", "duplicates"].map((name) => [name, query().get(name) ?? undefined]));
+  const wanted = Object.fromEntries(["text", "low", "high", "order", "duplicates", "sample"].map((name) => [name, query().get(name) ?? undefined]));
   for (const name of ["low", "high"]) wanted[name] = wanted[name] && Number(wanted[name]);
   for (const name of ["decision", "verdict", "split", "reason", "column"]) wanted[name] = query().getAll(name);
   if (!(await sure(`${choice} all ${state.total.toLocaleString()} pairs of this filter? One undo takes it back.`))) return;
@@ -356,6 +363,7 @@ function setColumn(text) {
     select.append(element("option", { textContent: text.slice(0, place) }));
   }
   select.value = text.slice(0, place);
+  for (const id of ["column-name", "column-value"]) find(id).closest("label").hidden = false;
   find("column-value").value = text.slice(place + 1);
 }
 
@@ -365,5 +373,6 @@ for (const [name, value] of new URLSearchParams(location.search)) {
   if (field) field.value = value;
   if (name === "column") setColumn(value);
 }
+find("sample-note").hidden = !isSample();
 try { find("reviewer").value = localStorage.getItem("reviewer") || ""; } catch { /* as above */ }
 guarded(reload);

@@ -1,0 +1,15 @@
+"use strict";
+
+document.getElementById("draw").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const pairs = Number(new FormData(event.target).get("pairs"));
+  const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ pairs }) };
+  try {
+    const answer = await fetch("/api/spot-check", options);
+    const content = await answer.json();
+    if (!answer.ok) throw new Error(typeof content.detail === "string" ? content.detail : "the server refused this number");
+    location.assign("/?sample=1&decision=undecided&order=random");
+  } catch (error) {
+    document.getElementById("message").textContent = error.message;
+  }
+});
