@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 
 from pairsift.arrays import Bools, Reals
@@ -48,8 +49,10 @@ class Selection:
     counts: Mapping[str, int]
 
 
-def choose_pairs(pairs: Pairs, table: pa.Table, decisions: pa.Table, drop_below: float = 0.0) -> Selection:
-    """Return what becomes of each pair: first by the decisions, then by a threshold for the undecided pairs.
+def choose_pairs(
+    pairs: Pairs, table: pa.Table, decisions: pa.Table, drop_below: float = 0.0, replace_above: float | None = None
+) -> Selection:
+    """Return what becomes of each pair: first by the decisions, then by thresholds for the undecided pairs.
 
     Pairs that the run could not use are left out. Pairs that the source's splits leave out are kept.
 
@@ -58,9 +61,12 @@ def choose_pairs(pairs: Pairs, table: pa.Table, decisions: pa.Table, drop_below:
         table: The table of judged pairs.
         decisions: The table of decisions.
         drop_below: Undecided pairs with a smaller match probability are left out.
+        replace_above: Undecided flagged pairs get the suggested caption instead if its probability is at least this;
+            None for none.
 
     Returns:
-        The selection. The weight of a decided or unjudged pair is 1, that of other pairs the match probability.
+        The selection. The weight of a decided or unjudged pair is 1, that of a pair with a suggested caption the
+        probability of the suggestion, and that of other pairs the match probability.
     """
     probability = np.ones(len(pairs))
     probability[table["pair"].to_numpy()] = table["match_probability"].to_numpy()
@@ -70,12 +76,25 @@ def choose_pairs(pairs: Pairs, table: pa.Table, decisions: pa.Table, drop_below:
     decided[list(choice_of)] = True
     dropped = np.zeros(len(pairs), np.bool_)
     dropped[[pair for pair, row in choice_of.items() if row["decision"] == "drop"]] = True
-    low: Bools = usable & ~decided & (probability < drop_below)
+    suggested = _suggested(table, replace_above, usable & ~decided)
+    rewritten = np.isin(np.arange(len(pairs)), list(suggested))
+    low: Bools = usable & ~decided & ~rewritten & (probability < drop_below)
     keep = usable & ~dropped & ~low
     captions = {pair: row["new_caption"] for pair, row in choice_of.items() if row["decision"] == "replace"}
+    captions |= {pair: caption for pair, (caption, _) in suggested.items()}
+    probability[list(suggested)] = [value for _, value in suggested.values()]
     masks = {"kept": keep, "dropped": dropped, "below": low, "skipped": ~usable}
     counts = {name: int(mask.sum()) for name, mask in masks.items()} | {"rewritten": len(captions)}
     return Selection(keep, captions, np.where(decided, 1.0, probability), counts)
+
+
+def _suggested(table: pa.Table, replace_above: float | None, undecided: Bools) -> dict[int, tuple[str, float]]:
+    """Return the suggested caption and its probability of undecided pairs, where it is at least a threshold."""
+    if replace_above is None or "suggestion_probability" not in table.column_names:
+        return {}
+    likely = table.filter(pa.compute.greater_equal(table["suggestion_probability"], replace_above))
+    columns = (likely[name].to_pylist() for name in ("pair", "suggested_caption", "suggestion_probability"))
+    return {pair: (text, value) for pair, text, value in zip(*columns, strict=True) if undecided[pair]}
 
 
 def selection_of_records(selection: Selection, pairs: Pairs) -> Selection:

@@ -19,22 +19,19 @@ import click
     metavar="P",
     help="Leave out undecided pairs with a smaller match probability.",
 )
+@click.option(
+    "--replace-above",
+    type=click.FloatRange(0, 1),
+    metavar="P",
+    help="Give undecided suspects the suggested caption if its probability is at least P.",
+)
 @click.option("--weights", is_flag=True, help="Add a column weight, the match probability; 1 for decided pairs.")
 @click.option("--formulas", is_flag=True, help="Keep text in CSV that a spreadsheet would run as a formula.")
 @click.option(
     "--splits", is_flag=True, help="Write the run's splits too, so that a run on them has the same test images."
 )
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-def export(
-    run: str,
-    out: Path,
-    source: str | None,
-    drop_below: float,
-    weights: bool,
-    formulas: bool,
-    splits: bool,
-    quiet: bool,
-) -> None:
+def export(run: str, out: Path, source: str | None, quiet: bool, **rules: Any) -> None:
     """Write a run's pairs with the decisions applied.
 
     Dropped pairs are left out, replaced captions are replaced, and the columns of the source stay as they are, in their
@@ -43,15 +40,14 @@ def export(
     """
     from pairsift.runs.exporting import export_run
 
-    options: dict[str, Any] = {"drop_below": drop_below, "weights": weights, "formulas": formulas, "splits": splits}
-    selection, images = export_run(run, out, source=source, **options)
+    selection, images = export_run(run, out, source=source, **rules)
     if quiet:
         return
     counts = selection.counts
     parts = [
         f"{counts['rewritten']:,} with a new caption" * bool(counts["rewritten"]),
         f"left out: {counts['dropped']:,} dropped" if counts["dropped"] else "",
-        f"{counts['below']:,} below {drop_below:g}" * bool(counts["below"]),
+        f"{counts['below']:,} below {rules['drop_below']:g}" * bool(counts["below"]),
         f"{counts['skipped']:,} that could not be used" * bool(counts["skipped"]),
     ]
     print(f"{out}: {counts['kept']:,} pairs" + "".join(f"; {part}" for part in parts if part))

@@ -14,6 +14,7 @@ import click
 from pairsift.cli.compare import compare
 from pairsift.cli.decide import decide
 from pairsift.cli.export import export
+from pairsift.cli.score import score
 from pairsift.cli.serve import serve
 from pairsift.cli.spot_check import spot_check
 from pairsift.errors import InputError, similar
@@ -37,8 +38,8 @@ class Verbs(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the order in which people need them."""
-        everyday = ["demo", "fit", "evaluate", "audit", "serve", "decide", "spot-check", "export", "compare"]
-        return [*everyday, "search", "list", "import-checkpoint"]
+        everyday = ["demo", "fit", "evaluate", "audit", "serve", "decide", "spot-check", "export", "score"]
+        return [*everyday, "compare", "search", "list", "import-checkpoint"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a verb."""
@@ -277,8 +278,8 @@ def search(run: str, query: str, source: str | None, k: int) -> None:
         images = Run(folder, source=source).search(query, k)
     else:
         images = index.find(query, k)
-    for path, score in images:
-        print(f"{score:.3f}  {path}")
+    for path, similarity in images:
+        print(f"{similarity:.3f}  {path}")
 
 
 @verbs.command("list")
@@ -299,6 +300,7 @@ verbs.add_command(compare)
 verbs.add_command(decide)
 verbs.add_command(export)
 verbs.add_command(serve)
+verbs.add_command(score)
 verbs.add_command(spot_check)
 
 

@@ -85,11 +85,15 @@ class Believer:
 
         return self._believe(make_folds(self.judged.group_of, FOLDS, self.seed), networks)
 
-    def judge_again(self) -> Belief:
-        """Judge the pairs of a finished run again, changed and new pairs too, by its saved folds and networks."""
+    def judge_again(self, write: bool = True) -> Belief:
+        """Judge the pairs of a finished run again, changed and new pairs too, by its saved folds and networks.
+
+        Args:
+            write: Whether to write what each kind of evidence says into the run's folder.
+        """
         if self._weights(0).exists():
-            return self._believe(self._saved_folds(), self._evidence)
-        return self._believe(None, None)
+            return self._believe(self._saved_folds(), self._evidence, write)
+        return self._believe(None, None, write)
 
     def likeness(self) -> Likeness:
         """Return the groups of images and captions that are too similar to be each other's negatives."""
@@ -107,8 +111,10 @@ class Believer:
         probability[self.ids] = belief.probability
         return Prior(probability, belief.rate, min(1.0, belief.high + MARGIN))
 
-    def _believe(self, fold: Ints | None, networks: Networks | None) -> Belief:
+    def _believe(self, fold: Ints | None, networks: Networks | None, write: bool = True) -> Belief:
         belief = believe(self.judged, self.seed, fold, networks)
+        if not write:
+            return belief
         columns = {"pair": self.ids, "fold": belief.fold, "match_probability": belief.probability}
         write_parquet(self.folder / TRUST, pa.table({**columns, **belief.detectors}))
         return belief

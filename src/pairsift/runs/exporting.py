@@ -26,6 +26,7 @@ def export_run(
     *,
     source: str | Path | None = None,
     drop_below: float = 0.0,
+    replace_above: float | None = None,
     weights: bool = False,
     formulas: bool = False,
     splits: bool = False,
@@ -37,6 +38,8 @@ def export_run(
         out: The file or folder to write; see `pairsift.audit.export.export` for the formats.
         source: New path of the run's source, if it has moved.
         drop_below: Pairs without a decision and with a smaller match probability are left out, [0, 1].
+        replace_above: Flagged pairs without a decision get the suggested caption if its probability is at least this,
+            [0, 1]; None for none.
         weights: Whether to add a column `weight`: the match probability, or 1 for pairs that a person decided to keep.
         formulas: Whether CSV and TSV files keep text that a spreadsheet would run as a formula as it is.
         splits: Whether to write the split that each image has in the run.
@@ -57,7 +60,9 @@ def export_run(
     table = read_pairs(place)
     pairs, _, _ = read_again(config, place, json.loads((place / METRICS).read_text(encoding="utf-8")))
     _require_judged(table, pairs, place)
-    selection = choose_pairs(pairs, table, Decisions(place, table["pair"].to_numpy()).table(), drop_below)
+    selection = choose_pairs(
+        pairs, table, Decisions(place, table["pair"].to_numpy()).table(), drop_below, replace_above
+    )
     if pairs.noise is None:
         data = config.data
         images = None if data.image_folder is None else Path(data.image_folder)

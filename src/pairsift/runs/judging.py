@@ -24,7 +24,12 @@ MAX_PROBABILITY = 0.9  # match probability below which a pair gets suggestions
 
 
 def judged_tables(
-    prepared: Prepared, matchers: Sequence[Matcher], belief: Belief, folder: Path, seed: int
+    prepared: Prepared,
+    matchers: Sequence[Matcher],
+    belief: Belief,
+    folder: Path,
+    seed: int,
+    requested: Bools | None = None,
 ) -> tuple[pa.Table, pa.Table]:
     """Return the table of judged pairs and the table of suggestions.
 
@@ -37,6 +42,7 @@ def judged_tables(
         belief: Held-out evidence on the pairs.
         folder: The run's folder.
         seed: Seed of the samples.
+        requested: Whether each pair may get suggestions, (n,); by default, all pairs may.
     """
     pairs = prepared.pairs
     ids, rows = pairs.ids(), pairs.images()
@@ -51,7 +57,8 @@ def judged_tables(
         believed &= ~trained
     gallery = Gallery.encode(matchers, prepared.features, rows, ids)
     known = GalleryPairs(owner, text, belief.probability, believed)
-    suggestions = suggest(gallery, known, flagged | (belief.probability < MAX_PROBABILITY), seed)
+    doubtful: Bools = flagged | (belief.probability < MAX_PROBABILITY)
+    suggestions = suggest(gallery, known, doubtful if requested is None else doubtful & requested, seed)
     suggested, probability = _first(suggestions, ids, flagged)
     extra: dict[str, Any] = {
         "suggestion_probability": pa.array(probability, from_pandas=True),

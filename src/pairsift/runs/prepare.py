@@ -182,6 +182,18 @@ def reopen(config: Config, folder: Path, facts: Mapping[str, Any], progress: boo
     return replace(_encoded(config, folder, pairs, digest, True, progress), changes=changes)
 
 
+def encode_again(config: Config, folder: Path, pairs: Pairs, progress: bool = True) -> Prepared:
+    """Encode pairs as those of a finished run are encoded.
+
+    Args:
+        config: The run's options.
+        folder: The run's folder.
+        pairs: The pairs; what the cache has is not encoded again.
+        progress: Whether to show progress.
+    """
+    return _encoded(config, folder, pairs, pairs.hash(), True, progress)
+
+
 def read_again(config: Config, folder: Path, facts: Mapping[str, Any]) -> tuple[Pairs, str, Changes | None]:
     """Read the pairs of a finished run again, without features.
 

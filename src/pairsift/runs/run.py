@@ -31,7 +31,7 @@ from pairsift.cores import limit_threads
 from pairsift.errors import InputError, WriteError
 from pairsift.files import write_json, write_parquet
 from pairsift.match import Matcher
-from pairsift.pairs import SPLITS, Pairs
+from pairsift.pairs import SPLITS, Pairs, load
 from pairsift.retrieve.codes import evaluate, ranks_of_views
 from pairsift.retrieve.ranks import Ranks
 from pairsift.runs.belief import Believer
@@ -48,6 +48,7 @@ from pairsift.runs.prepare import (
     text_name,
     write_skipped,
 )
+from pairsift.runs.scoring import Scorer, require_new_table, score_to
 from pairsift.runs.search import Search, make_index
 from pairsift.runs.spot_check import recalibrated_tables, spot_check, spot_result
 from pairsift.train.checkpoint import read_tensors, with_prefix
@@ -188,6 +189,44 @@ class Run:
         """
         return Decisions(self.folder, self.pairs()["pair"].to_numpy())
 
+    def score(
+        self,
+        source: str | Path,
+        out: str | Path,
+        *,
+        reader: str | None = None,
+        image_column: str | None = None,
+        caption_column: str | None = None,
+        image_folder: str | Path | None = None,
+    ) -> int:
+        """Judge pairs that the run was not made of, and write their table.
+
+        The columns are those of `pairs`, and the probabilities mean the same as those of pairs that the run was not
+        trained on. 20,000 pairs are judged at once, together with the run's own. Finished parts are kept: a call that
+        was killed can be repeated.
+
+        Args:
+            source: The new pairs, in any format that `fit` reads.
+            out: The table to write, `.parquet` or `.csv`.
+            reader: Name of the reader; by default the one that fits the source.
+            image_column: Image column of a table.
+            caption_column: Caption column of a table.
+            image_folder: Folder that relative image paths start from.
+
+        Returns:
+            The number of pairs in the table.
+
+        Raises:
+            InputError: The source cannot be read, the table exists already, or the run was made from features.
+        """
+        path = Path(out)
+        require_new_table(path)
+        columns: dict[str, Any] = {"image_column": image_column, "caption_column": caption_column}
+        new = load(source, reader, image_folder=image_folder, cache=self.config.encode.cache, **columns)
+        pairs = self.prepared.pairs
+        with self._mixed():
+            return score_to(Scorer(self.config, self.folder, pairs, self.matchers, self.progress), new, path)
+
     def spot_check(self, pairs: int | None = None) -> SpotCheck:
         """Return the run's spot check, or draw a new one.
 
@@ -230,6 +269,7 @@ class Run:
         out: str | Path,
         *,
         drop_below: float = 0.0,
+        replace_above: float | None = None,
         weights: bool = False,
         formulas: bool = False,
         splits: bool = False,
@@ -240,6 +280,8 @@ class Run:
             out: The file or folder to write. The ending decides on the format: `.csv`, `.tsv`, `.jsonl`, `.parquet`,
                 `.json` for COCO captions, `.txt` for ids, none for a folder of images with their captions.
             drop_below: Pairs without a decision and with a smaller match probability are left out, [0, 1].
+            replace_above: Flagged pairs without a decision get the suggested caption if its probability is at least
+                this, [0, 1]; None for none.
             weights: Whether to add a column `weight`: the match probability, or 1 for pairs with a decision.
             formulas: Whether CSV and TSV files keep text as it is that a spreadsheet would run as a formula.
             splits: Whether tables and folders say the split that each image has in the run, so that a run on the export
@@ -252,8 +294,16 @@ class Run:
         Raises:
             InputError: The path exists, its format is unknown, or the source is gone.
         """
-        rules: dict[str, Any] = {"drop_below": drop_below, "weights": weights, "formulas": formulas, "splits": splits}
-        selection, _ = export_run(self.folder, out, source=self.config.source, **rules)
+        selection, _ = export_run(
+            self.folder,
+            out,
+            source=self.config.source,
+            drop_below=drop_below,
+            replace_above=replace_above,
+            weights=weights,
+            formulas=formulas,
+            splits=splits,
+        )
         return dict(selection.counts)
 
     def suspects(self) -> pa.Table:
