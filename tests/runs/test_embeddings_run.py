@@ -126,6 +126,7 @@ def test_changed_captions_are_not_judged_by_their_old_vectors(run, planted, tmp_
 def test_export_names_the_rows_that_are_left(run, tmp_path):
     counts = run.export(tmp_path / "rows.txt", drop_below=0.5)
     rows = np.loadtxt(tmp_path / "rows.txt", dtype=int)
+    assert counts["skipped"] == 3 and not np.isin((17, 250, 251), rows).any()
     assert counts["kept"] == len(rows) and not np.isin(rows, run.suspects()["pair"].to_numpy()).any()
     run.export(tmp_path / "clean.csv", drop_below=0.5)
     with (tmp_path / "clean.csv").open(newline="") as stream:
