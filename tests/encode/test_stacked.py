@@ -65,6 +65,31 @@ def test_values_that_are_not_finite_are_named(tmp_path):
         stacked[np.array([0, 7])]
 
 
+def test_items_that_are_not_finite_as_float32_are_listed(tmp_path):
+    files = parts_of(tmp_path, (5, 4), (300, 4), dtype="<f8")
+    broken = np.load(files[1])
+    broken[[2, 250, 7, 100], [0, 3, 1, 2]] = np.nan, np.inf, 1e300, 3e38
+    np.save(files[1], broken)
+    rows = np.random.default_rng(2).permutation(305)
+    stacked = open_stacked(Precomputed(tuple(files), (4,), rows), "vector")
+    items = np.arange(0, 305, dtype=np.int64)
+    bad = np.flatnonzero(np.isin(rows, [5 + 2, 5 + 7, 5 + 250]))
+    assert stacked.not_finite(items).tolist() == bad.tolist()
+    assert stacked.not_finite(np.setdiff1d(items, bad)).tolist() == []
+    assert {stacked.place(int(item)) for item in bad} == {f"{files[1]}: row {row}" for row in (2, 7, 250)}
+    assert stacked.place(int(np.flatnonzero(rows == 4)[0])) == f"{files[0]}: row 4"
+
+
+@pytest.mark.parametrize("kilobytes", [0, 1])
+def test_neighbouring_rows_are_gathered_together(tmp_path, monkeypatch, kilobytes):
+    monkeypatch.setattr("pairsift.encode.stacked.READ_BYTES", kilobytes * 1024)
+    files = parts_of(tmp_path, (200, 2), (200, 2), dtype="<f2")
+    whole = np.concatenate([np.load(file) for file in files])
+    stacked = open_stacked(Precomputed(tuple(files), (2,), np.arange(400)), "vector")
+    for index in (np.arange(400), np.array([5, 6, 7, 7, 8, 199, 200, 201, 399]), np.arange(399, -1, -1)):
+        np.testing.assert_array_equal(stacked[index], whole[index])
+
+
 def test_a_file_of_another_shape_is_refused(tmp_path):
     files = parts_of(tmp_path, (5, 3, 4), (5, 2, 4))
     with pytest.raises(InputError, match=r"1\.npy"):

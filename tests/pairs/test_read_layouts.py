@@ -148,5 +148,6 @@ def test_karpathy(tmp_path, filepath):
 
 
 def test_registry_names():
-    assert list(READERS) == ["table", "folder", "flickr8k", "coco", "karpathy", "nuswide", "precomp", "now"]
+    names = ["table", "folder", "flickr8k", "coco", "karpathy", "nuswide", "precomp", "now", "embeddings"]
+    assert list(READERS) == names
     assert all(callable(reader) for reader in READERS.values())

@@ -21,7 +21,7 @@ from pairsift.audit.spreadsheet import harmless
 from pairsift.errors import InputError, similar, writing
 from pairsift.files import replacing, write_text
 from pairsift.pairs.origin import Cells, Origin
-from pairsift.pairs.pairs import JUDGED, SKIPPED, UNUSED, Pairs
+from pairsift.pairs.pairs import JUDGED, SKIPPED, SPLITS, UNUSED, Pairs
 from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column, unique
 from pairsift.pairs.records import as_text
 from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
@@ -70,7 +70,10 @@ def choose_pairs(
     """
     probability = np.ones(len(pairs))
     probability[table["pair"].to_numpy()] = table["match_probability"].to_numpy()
-    usable: Bools = np.not_equal(pairs.split, SKIPPED)
+    judged = np.zeros(len(pairs), np.bool_)
+    judged[table["pair"].to_numpy()] = True
+    # broken images and vectors are known only to the run: their pairs are in a split of the run and were not judged
+    usable: Bools = np.not_equal(pairs.split, SKIPPED) & (judged | ~np.isin(pairs.split, SPLITS))
     choice_of = {row["pair"]: row for row in decisions.to_pylist() if row["pair"] < len(pairs) and usable[row["pair"]]}
     decided = np.zeros(len(pairs), np.bool_)
     decided[list(choice_of)] = True

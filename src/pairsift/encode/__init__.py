@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from pairsift.encode.registry import image_encoder as image_encoder
     from pairsift.encode.registry import text_encoder as text_encoder
     from pairsift.encode.registry import text_parts as text_parts
+    from pairsift.encode.source_vectors import EMBEDDINGS as EMBEDDINGS
+    from pairsift.encode.source_vectors import broken_vectors as broken_vectors
+    from pairsift.encode.source_vectors import caption_vectors as caption_vectors
     from pairsift.encode.stacked import Stacked as Stacked
     from pairsift.encode.stacked import open_stacked as open_stacked
     from pairsift.encode.words import Vocabulary as Vocabulary
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "BadImage": "decode",
     "BytePairs": "bytepairs",
+    "EMBEDDINGS": "source_vectors",
     "Features": "features",
     "UnknownLanguages": "languages",
     "GivenIds": "numbering",
@@ -47,6 +51,8 @@ _MODULES = {
     "Table": "features",
     "TextEncoder": "encoder",
     "Vocabulary": "words",
+    "broken_vectors": "source_vectors",
+    "caption_vectors": "source_vectors",
     "encode_captions": "cache",
     "encode_pairs": "cache",
     "image_encoder": "registry",

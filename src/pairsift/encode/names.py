@@ -40,6 +40,10 @@ TEXT_ENCODERS: Registry[Callable[[], TextEncoder]] = Registry(
             "", "ids of byte pairs learned from the captions, any language, for matchers that learn word vectors"
         ),
         "ids": Entry("", "captions that are token ids already, for matchers that learn word vectors"),
+        "embeddings": Entry(
+            "pairsift.encode.source_vectors:SourceVectors",
+            "vectors that the source has for its captions (reader embeddings); no other text can be encoded",
+        ),
         "minilm": Entry(
             "", "all-MiniLM-L6-v2, averaged or one vector per token, 384-d; `minilm:<folder>` for a local copy"
         ),
@@ -47,7 +51,7 @@ TEXT_ENCODERS: Registry[Callable[[], TextEncoder]] = Registry(
             "", "a language model or CLIP-like model of transformers; pip install 'pairsift[hf]'"
         ),
         "<name>+<name>": Entry(
-            "", "vectors of several of these (not words, bpe, ids) side by side, such as wordllama+ngrams"
+            "", "vectors of several of these (not words, bpe, ids, embeddings) side by side, such as wordllama+ngrams"
         ),
     },
 )

@@ -21,7 +21,7 @@ class EncodeOptions(Options):
         default=None,
         description="Name of the text encoder, such as ngrams for captions of any language, or several joined by +, "
         "such as wordllama+ngrams; by default wordllama, or words for matchers that learn words, or ids where the "
-        "captions are token ids.",
+        "captions are token ids, or embeddings where the source has their vectors.",
     )
     vocabulary: str | None = Field(
         default=None,

@@ -12,11 +12,14 @@ from pairsift.encode.joined import JoinedEncoder
 from pairsift.encode.names import IMAGE_ENCODERS, TEXT_ENCODERS
 from pairsift.encode.ngrams import NgramEncoder
 from pairsift.encode.numbering import IdsEncoder, Numbering
+from pairsift.encode.source_vectors import EMBEDDINGS
 from pairsift.encode.wordvectors import WordLlamaEncoder
 from pairsift.errors import InputError
 
 LEARNED = ("words", "bpe", "ids")  # text encoders that number tokens; a matcher learns the vectors
-_SEAM = re.compile(r"\+(?=(?:wordllama|ngrams|minilm|words|bpe|ids)(?:$|[+:])|hf:)")  # skips a `+` in a folder's name
+_SEAM = re.compile(
+    r"\+(?=(?:wordllama|ngrams|minilm|words|bpe|ids|embeddings)(?:$|[+:])|hf:)"
+)  # skips a `+` in a folder's name
 
 
 def image_encoder(spec: str = "efficientnet-lite0", regions: bool = False) -> ImageEncoder:
@@ -61,13 +64,15 @@ def text_encoder(
             tokens, or it joins an encoder that has no vectors.
     """
     parts = text_parts(spec)
-    if tokens and (len(parts) > 1 or spec == "ngrams"):
+    if tokens and (len(parts) > 1 or spec in ("ngrams", EMBEDDINGS)):
         raise InputError(
             f"the text encoder `{spec}` gives one vector for a caption and none for its tokens: give another"
         )
     if len(parts) > 1:
         if learned := [part for part in parts if part in LEARNED]:
             raise InputError(f"`{learned[0]}` in the text encoder `{spec}` numbers words and gives no vectors to join")
+        if EMBEDDINGS in parts:
+            raise InputError(f"the text encoder `{spec}` joins `{EMBEDDINGS}`, which encodes no text: give it alone")
         return JoinedEncoder([text_encoder(part, tokens, vocabulary, ngrams) for part in parts])
     if spec == "ngrams":
         if ngrams is None:

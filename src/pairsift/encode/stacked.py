@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,9 +13,10 @@ from numpy.typing import NDArray
 
 from pairsift.arrays import Ints
 from pairsift.errors import InputError
-from pairsift.pairs.precomputed import Floats, Precomputed, open_rows
+from pairsift.pairs.precomputed import FeatureFiles, Floats, open_rows
 
-READ_ROWS = 64  # rows per read, so that a gathered batch is not in memory twice
+READ_ROWS = 64  # least rows per read; more only while they take less than this, so that no batch is in memory twice:
+READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -48,26 +50,25 @@ class RowsFile:
     def read(self, rows: Ints) -> Floats:
         """Read these rows, (len(rows), *item).
 
-        The rows are read and not mapped. A row has hundreds of kilobytes, which page faults read several times slower,
-        and mapped pages would count as memory of this process.
+        The rows are read and not mapped. A row may have hundreds of kilobytes, which page faults read several times
+        slower, and mapped pages would count as memory of this process. Consecutive rows are read together.
 
         Raises:
-            InputError: The file cannot be read, or a value is not finite.
+            InputError: The file cannot be read.
         """
         values: Floats = np.empty((len(rows), *self.item), self.dtype)
         size = values[:1].nbytes
+        starts = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist()]
         try:
             with self.file.open("rb", buffering=0) as stream:
-                for place, row in zip(values, rows.tolist(), strict=True):
-                    stream.seek(self.offset + row * size)
-                    if stream.readinto(place) != size:
+                for start, end in pairwise([*starts, len(rows)]):
+                    stream.seek(self.offset + int(rows[start]) * size)
+                    count = stream.readinto(values[start:end].data)
+                    if count != (end - start) * size:
+                        row = rows[start] + count // size
                         raise InputError(f"{self.file}: ends before row {row} does; copy or make it again")
         except OSError as error:
             raise InputError(f"{self.file}: cannot be read: {error.strerror or error}") from error
-        finite = np.isfinite(values).reshape(len(rows), -1).all(1)
-        if not finite.all():
-            bad = rows[~finite][0]
-            raise InputError(f"{self.file}: row {bad} holds values that are not finite; mend it or leave it out")
         return values
 
 
@@ -107,28 +108,62 @@ class Stacked:
         Raises:
             InputError: A file cannot be read, or a value is not finite.
         """
-        rows = self._rows[index]
-        owner = np.searchsorted(self._starts, rows, side="right") - 1
-        order = np.argsort(rows, kind="stable")  # files are read from front to back
-        gathered = np.empty((len(rows), *self.shape[1:]), np.float32)
-        for number in np.unique(owner).tolist():
-            part_places = order[owner[order] == number]
-            for places in (part_places[start : start + READ_ROWS] for start in range(0, len(part_places), READ_ROWS)):
-                values = self._parts[number].read(rows[places] - self._starts[number])
-                values = values.reshape(len(places), -1, self.shape[-1])
-                gathered[places] = values.mean(1, dtype=np.float32) if self._pooled else values
+        gathered = np.empty((len(index), *self.shape[1:]), np.float32)
+        for places, values in self._parts_of(index):
+            finite = np.isfinite(values).reshape(len(places), -1).all(1)
+            if not finite.all():
+                place = self.place(int(index[places[~finite][0]]))
+                raise InputError(f"{place} holds values that are not finite; mend it or leave it out")
+            gathered[places] = values
         return gathered
 
+    def place(self, item: int) -> str:
+        """Return the file and the row of an item in words, such as `text.npy: row 17`."""
+        owner, row = self._owners(np.array([item]))
+        part = int(owner[0])
+        return f"{self._parts[part].file}: row {row[0] - self._starts[part]}"
 
-def open_stacked(features: Precomputed, kind: Literal["vector", "regions"]) -> Stacked:
-    """Open the precomputed features of the images for a matcher.
+    def not_finite(self, items: Ints) -> Ints:
+        """Return the items with values that are not finite as float32; a few rows at a time are read.
+
+        Raises:
+            InputError: A file cannot be read.
+        """
+        bad = [
+            items[places[~np.isfinite(values).reshape(len(places), -1).all(1)]]
+            for places, values in self._parts_of(items)
+        ]
+        return np.sort(np.concatenate([np.zeros(0, np.int64), *bad]))
+
+    def _owners(self, index: Ints) -> tuple[Ints, Ints]:
+        """Return the part and the row of items."""
+        rows = self._rows[index]
+        return np.searchsorted(self._starts, rows, side="right") - 1, rows
+
+    def _parts_of(self, index: Ints) -> Iterator[tuple[Ints, NDArray[np.float32]]]:
+        """Yield places in the index with the values of the items there, from the front of the files to their back."""
+        owner, rows = self._owners(index)
+        order = np.argsort(rows, kind="stable")
+        step = max(READ_ROWS, READ_BYTES // (4 * int(np.prod(self._parts[0].item))))
+        for number in np.unique(owner).tolist():
+            part_places = order[owner[order] == number]
+            for places in (part_places[start : start + step] for start in range(0, len(part_places), step)):
+                values = self._parts[number].read(rows[places] - self._starts[number])
+                values = values.reshape(len(places), -1, self.shape[-1])
+                with np.errstate(over="ignore", invalid="ignore"):  # such values are reported
+                    values = values.mean(1, dtype=np.float32) if self._pooled else values.astype(np.float32)
+                yield places, values
+
+
+def open_stacked(features: FeatureFiles, kind: Literal["vector", "regions"]) -> Stacked:
+    """Open precomputed features for a matcher.
 
     Args:
         features: Location of the features.
         kind: `regions` for all regions (single vectors are one region), `vector` for their mean.
 
     Returns:
-        (n_images, dim) or (n_images, regions, dim).
+        (n, dim) or (n, regions, dim).
 
     Raises:
         InputError: A file cannot be read, or its rows have changed their shape since the source was read.

@@ -42,9 +42,10 @@ class Images:
 class Checks:
     """The checks that decide whether a record can be used."""
 
-    def __init__(self, images: Images, has_splits: bool) -> None:
+    def __init__(self, images: Images, has_splits: bool, may_repeat: bool) -> None:
         self.images = images
         self.has_splits = has_splits
+        self.may_repeat = may_repeat  # published features and their noise indices count repeated captions
         self.split_of: dict[int, str] = {}  # the source's split of each image with a usable record
         self._first_record: dict[tuple[int, str], str] = {}  # the first record with each caption of an image
 
@@ -54,7 +55,7 @@ class Checks:
         if basic:
             return basic
         key = (row, record.caption)
-        if key in self._first_record and record.row < 0:  # published features and their noise indices count repeats
+        if key in self._first_record and not self.may_repeat:
             return f"repeats {self._first_record[key]}"
         self._first_record[key] = record.where
         split = SPLIT_WORDS.get(record.split.lower()) if self.has_splits else UNUSED
@@ -87,7 +88,8 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw) -> Pairs:
     """
     images = Images()
     has_splits = bool(listing.split) and any(record.split for record in listing.records)
-    checks = Checks(images, has_splits)
+    features = listing.features
+    checks = Checks(images, has_splits, may_repeat=features is not None and features.captions is None)
     rows: list[int] = []
     skipped: list[Skip] = []
     for pair, record in enumerate(listing.records):
@@ -100,7 +102,6 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw) -> Pairs:
     split = np.array([split_of.get(row, SKIPPED) for row in rows], dtype="<U7")  # room for `skipped`
     split[[skip.pair for skip in skipped]] = SKIPPED
     names = dict.fromkeys(name for record in listing.records for name in record.extra)
-    features = listing.features
     if features is not None:
         features = replace(features, rows=np.array(images.feature_rows, dtype=np.int64))
     description = (

@@ -146,11 +146,15 @@ def _with_images(pairs: Pairs, stored: StoredPairs, source: Pairs, rows: Ints, c
     paths += [base] * (count - len(paths))
     for row, name, path in zip(rows.tolist(), source.names, source.paths, strict=True):
         names[row], paths[row] = name, path
-    features = source.features
+    features, source_rows = source.features, pairs.source_rows
+    assert source_rows is not None
     if features is not None:
         feature_rows = np.zeros(count, np.int64)
         feature_rows[rows] = features.rows
         features = replace(features, rows=feature_rows)
+        if features.captions is not None:
+            caption_rows = features.captions.rows[np.maximum(source_rows, 0)]  # pairs that are gone are skipped
+            features = replace(features, captions=replace(features.captions, rows=caption_rows))
     return replace(pairs, names=names, paths=paths, features=features)
 
 

@@ -41,5 +41,9 @@ READERS: Registry[Reader] = Registry(
             "pairsift.pairs.readers.precomp:read_now",
             "Noise of Web: {train,dev,test}_ims.npy with _caps_{jieba,bpe,bert}.txt, a list of token ids a line",
         ),
+        "embeddings": Entry(
+            "pairsift.pairs.readers.embeddings:read_embeddings",
+            "a folder of image.npy, text.npy and captions.csv, or clip-retrieval's img_emb/, text_emb/, metadata/",
+        ),
     },
 )

@@ -33,7 +33,8 @@ def match_rows(stored: StoredPairs, source: Pairs) -> Matching:
 
     Four rules apply in this order: a row with the same position, image and caption; a row with the same image and
     caption at another position; a row with the same position and image; a row with the same image at another position.
-    Images are the same if their names are equal (with precomputed features, their names and rows). If no name is equal,
+    Images are the same if their names are equal (with precomputed features, their names and rows, unless captions have
+    vectors too, where a row belongs to a row of a table). If no name is equal,
     for example after absolute paths have moved, the file names without folders decide, provided that each of them is
     unique.
 
@@ -78,7 +79,7 @@ def _elsewhere(run_keys: Sequence[Hashable], source_keys: Sequence[Hashable], ro
 
 def _image_keys(stored: StoredPairs, source: Pairs) -> tuple[list[Hashable], list[Hashable]]:
     """Return the keys that identify the images of the run, and those of the images of the source."""
-    if source.features is not None:
+    if source.features is not None and source.features.captions is None:
         return _zipped(stored.names, stored.feature_rows), _zipped(source.names, source.features.rows)
     if not set(stored.names) & set(source.names):
         ends = [[PurePath(name).name for name in names] for names in (stored.names, source.names)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -149,6 +149,12 @@ class Pairs:
         skips = tuple(Skip(self.names[row], reason) for row, reason in sorted(reasons.items()))
         return replace(self, split=split, skipped=self.skipped + skips)
 
+    def skip_pairs(self, skips: Sequence[Skip]) -> Pairs:
+        """Return the pairs without those that these entries name: they get the split `skipped`."""
+        split = self.split.astype("<U7")
+        split[[skip.pair for skip in skips]] = SKIPPED
+        return replace(self, split=split, skipped=(*self.skipped, *skips))
+
     def hash(self) -> str:
         """Return 16 hex digits over the image names, the captions and the splits, before any planted noise.
 
@@ -161,4 +167,6 @@ class Pairs:
         digest.update(truth.astype("<i8").tobytes())
         if self.features is not None:
             digest.update(f"{self.features.shape}".encode() + self.features.rows.astype("<i8").tobytes())
+            if self.features.captions is not None:
+                digest.update(f"{self.features.captions.shape}".encode())
         return digest.hexdigest()[:16]

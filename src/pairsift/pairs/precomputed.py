@@ -13,30 +13,50 @@ from pairsift.errors import InputError
 
 Floats = NDArray[np.floating[Any]]
 
+SHAPES = {2: "(rows, dim)", 3: "(rows, regions, dim)"}
+
 
 @dataclass(frozen=True)
-class Precomputed:
-    """The location of the precomputed features of images; this class does not read them.
+class FeatureFiles:
+    """The location of the precomputed features of items; this class does not read them.
 
     Attributes:
         parts: Files of `.npy` format, each (rows, dim) or (rows, regions, dim), with equal shapes except for the number
             of rows.
         shape: Shape of one row, (dim,) or (regions, dim).
-        rows: Row of each image in the concatenated parts, (n_images,). A reader leaves it empty; `assemble` fills it
-            with the rows that the records name.
-        vocabulary: File that numbers the words of the captions, or None if the source has no such file.
-        ids: Whether a caption is a list of token ids joined by spaces instead of words.
+        rows: Row of each item in the concatenated parts, (n,).
     """
 
     parts: tuple[Path, ...]
     shape: tuple[int, ...]
     rows: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Precomputed(FeatureFiles):
+    """The location of the precomputed features of images, and of captions where the source has them too.
+
+    Attributes:
+        parts: Files of `.npy` format.
+        shape: Shape of one row, (dim,) or (regions, dim).
+        rows: Row of each image in the concatenated parts, (n_images,). A reader leaves it empty; `assemble` fills it
+            with the rows that the records name.
+        vocabulary: File that numbers the words of the captions, or None if the source has no such file.
+        ids: Whether a caption is a list of token ids joined by spaces instead of words.
+        captions: Vectors of the captions, with a row for each record, or None if the source has only the captions.
+    """
+
     vocabulary: Path | None = None
     ids: bool = False
+    captions: FeatureFiles | None = None
 
 
-def open_rows(file: Path) -> np.memmap[Any, Any]:
+def open_rows(file: Path, axes: tuple[int, ...] = (2, 3)) -> np.memmap[Any, Any]:
     """Open a file of features memory-mapped: (rows, dim) or (rows, regions, dim), stored row after row.
+
+    Args:
+        file: The file.
+        axes: Numbers of axes that are accepted, of 2 and 3.
 
     Raises:
         InputError: The file cannot be read, is not such a file, is truncated, or is stored column by column.
@@ -47,11 +67,10 @@ def open_rows(file: Path) -> np.memmap[Any, Any]:
         raise InputError(f"{file}: cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError) as error:
         raise InputError(f"{file}: is no whole .npy file of numbers ({error}); copy or make it again") from error
-    if not isinstance(values, np.memmap) or values.dtype.kind != "f" or values.ndim not in (2, 3) or not values.size:
+    if not isinstance(values, np.memmap) or values.dtype.kind != "f" or values.ndim not in axes or not values.size:
         contents = f"{values.dtype} of shape {values.shape}" if isinstance(values, np.ndarray) else "an archive"
-        raise InputError(
-            f"{file}: holds {contents}; features are floats of shape (images, regions, dim) or (images, dim)"
-        )
+        shapes = " or ".join(SHAPES[number] for number in axes)
+        raise InputError(f"{file}: holds {contents}; features are floats of shape {shapes}")
     if not values.flags.c_contiguous:
         raise InputError(f"{file}: is stored column by column; save it again with np.ascontiguousarray")
     return values

@@ -69,12 +69,14 @@ class Columns:
         caption: Name of the caption column, or None to look for the usual names.
         folder: Folder that relative image paths start from, or None for the default of the reader.
         cache: Folder for the images that the source contains as bytes, or None for the default cache.
+        needs_image: Whether a table must have an image column. Without one, its name is an empty string.
     """
 
     image: str | None = None
     caption: str | None = None
     folder: Path | None = None
     cache: Path | None = None
+    needs_image: bool = True
 
 
 Reader = Callable[[Path, Columns], Listing]

@@ -111,7 +111,10 @@ def read_stored_pairs(path: Path) -> StoredPairs | None:
 
 def feature_shape(pairs: Pairs) -> str:
     """Return the shape of a row of precomputed features as text, or an empty string if the images are files."""
-    return "" if pairs.features is None else " x ".join(map(str, pairs.features.shape))
+    if pairs.features is None:
+        return ""
+    shape, captions = " x ".join(map(str, pairs.features.shape)), pairs.features.captions
+    return shape if captions is None else f"{shape} with {captions.shape[0]} for captions"
 
 
 def folder_of(source: str | Path) -> Path:

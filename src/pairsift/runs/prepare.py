@@ -17,11 +17,15 @@ from numpy.typing import NDArray
 
 from pairsift.audit.spreadsheet import harmless
 from pairsift.encode import (
+    EMBEDDINGS,
     LEARNED,
     Features,
     NgramEncoder,
     Numbering,
+    Stacked,
     Table,
+    broken_vectors,
+    caption_vectors,
     encode_captions,
     encode_pairs,
     image_encoder,
@@ -123,11 +127,17 @@ def text_name(config: Config, pairs: Pairs | None = None) -> str:
     A matcher that reads raw text takes the place of a text encoder. The pairs count only after they are read.
 
     Raises:
-        InputError: The captions are token ids, and the matcher or the text encoder of the options cannot read them.
+        InputError: The captions are token ids, and the matcher or the text encoder of the options cannot read them; or
+            the options want vectors from the source, which has none.
     """
     matcher, requested = config.matcher, config.encode.text_encoder
-    if pairs is None or pairs.features is None or not pairs.features.ids:
-        return requested or {"ids": "words", "text": matcher.name}.get(matcher.text_kind, "wordllama")
+    features = None if pairs is None else pairs.features
+    has_vectors = features is not None and features.captions is not None
+    if pairs is not None and requested == EMBEDDINGS and not has_vectors:
+        raise InputError(f"{pairs.source}: has no vectors of captions: leave --text-encoder {EMBEDDINGS} out")
+    if pairs is None or features is None or not features.ids:
+        frozen = EMBEDDINGS if has_vectors and matcher.text_kind == "vector" else "wordllama"
+        return requested or {"ids": "words", "text": matcher.name}.get(matcher.text_kind, frozen)
     if matcher.text_kind != "ids":
         learn = ", ".join(name for name, other in MATCHERS.items() if other.text_kind == "ids")
         raise InputError(
@@ -179,7 +189,13 @@ def reopen(config: Config, folder: Path, facts: Mapping[str, Any], progress: boo
     pairs, digest, changes = read_again(config, folder, facts)
     if changes is not None and progress:
         print(f"{config.source} has changed since {folder} was made: {changes}", file=sys.stderr)
-    return replace(_encoded(config, folder, pairs, digest, True, progress), changes=changes)
+    prepared = replace(_encoded(config, folder, pairs, digest, True, progress), changes=changes)
+    if changes is not None and changes.captions and caption_vectors(pairs, prepared.texts) is not None:
+        raise InputError(
+            f"{config.source} has changed since {folder} was made ({changes}), and this run cannot encode captions: "
+            "write the vectors of the changed ones into the source and fit again"
+        )
+    return prepared
 
 
 def encode_again(config: Config, folder: Path, pairs: Pairs, progress: bool = True) -> Prepared:
@@ -247,6 +263,9 @@ def _encoded(config: Config, folder: Path, pairs: Pairs, digest: str, opened: bo
         log.warning("%s: %s", config.source, language.message)
     features, failures = _features(config, pairs, texts, progress)
     usable = pairs.skip_images(failures)
+    images = features.images.values
+    if isinstance(images, Stacked) and pairs.features is not None and len(pairs.features.shape) == 1:
+        usable = usable.skip_pairs(broken_vectors(usable, images, caption_vectors(pairs, texts)))
     return Prepared(usable, features, texts, vocabulary, digest, pairs.split, front, ngrams=ngrams)
 
 
@@ -280,6 +299,8 @@ def _features(config: Config, pairs: Pairs, texts: TextEncoder, progress: bool) 
         return encode_pairs(pairs, images, texts, cache, progress=progress)
     assert pairs.features is not None and kind != "pixels"
     table = Table(open_stacked(pairs.features, kind))
+    if texts.name == EMBEDDINGS and (captions := caption_vectors(pairs, texts)) is not None:
+        return Features(table, Table(captions)), {}
     return Features(table, encode_captions(pairs, texts, cache, progress)), {}
 
 

@@ -8,7 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from pairsift.arrays import Ints
-from pairsift.encode import NgramEncoder, Table, encode_captions, encode_pairs, image_encoder, text_encoder
+from pairsift.encode import (
+    NgramEncoder,
+    Table,
+    caption_vectors,
+    encode_captions,
+    encode_pairs,
+    image_encoder,
+    text_encoder,
+)
 from pairsift.encode.pixels import Pixels
 from pairsift.pairs import Pairs
 from pairsift.runs.prepare import IMAGE_ENCODER, Prepared
@@ -36,9 +44,10 @@ class EvidenceVectors:
 def evidence_vectors(prepared: Prepared, ids: Ints, cache: Path | None, progress: bool) -> EvidenceVectors:
     """Return vectors of a run's images and captions.
 
-    The run's features are used where they are vectors; regions and tokens are averaged. Captions of numbered words are
-    encoded by `wordllama`. Captions that the source gives as token ids have the vectors of their n-grams. Images that
-    the matcher decodes itself are encoded by the default image encoder.
+    The run's features are used where they are vectors; regions and tokens are averaged. Captions that a matcher reads
+    as tokens or numbered words have the vectors of the source, if it has any; numbered words are else encoded by
+    `wordllama`. Captions that the source gives as token ids have the vectors of their n-grams. Images that the matcher
+    decodes itself are encoded by the default image encoder.
 
     Args:
         prepared: The run's pairs and features.
@@ -49,7 +58,9 @@ def evidence_vectors(prepared: Prepared, ids: Ints, cache: Path | None, progress
     pairs, images, texts = prepared.pairs, prepared.features.images, prepared.features.texts
     numbers = pairs.features is not None and pairs.features.ids
     words = texts
-    if prepared.texts.kind == "ids" and not numbers:
+    if (vectors := caption_vectors(pairs, prepared.texts)) is not None:
+        words = Table(vectors)
+    elif prepared.texts.kind == "ids" and not numbers:
         words = encode_captions(pairs, text_encoder("wordllama"), cache, progress)
     if isinstance(images.values, Pixels):
         encoded, _ = encode_pairs(

@@ -8,6 +8,7 @@ from pairsift.errors import InputError
 from pairsift.pairs.assemble import assemble
 from pairsift.pairs.formats import READERS
 from pairsift.pairs.pairs import Pairs
+from pairsift.pairs.readers.embeddings import is_embeddings
 from pairsift.pairs.readers.folders import is_flickr8k
 from pairsift.pairs.readers.nuswide import is_nuswide
 from pairsift.pairs.readers.precomp import is_now, is_precomp
@@ -47,7 +48,7 @@ def choose(path: Path) -> str:
     if is_nuswide(path):
         return "nuswide"
     if path.is_dir():
-        return "flickr8k" if is_flickr8k(path) else "folder"
+        return "flickr8k" if is_flickr8k(path) else "embeddings" if is_embeddings(path) else "folder"
     suffix = path.suffix.lower()
     if suffix == ".json":
         text = read_text(path).content

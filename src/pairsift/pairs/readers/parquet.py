@@ -27,7 +27,7 @@ class Layout:
     Attributes:
         names: Names of all columns, made unique.
         columns: Columns that are read. Columns of bytes that are neither images nor text are left out.
-        image: The image column.
+        image: The image column; an empty string if there is none.
         embedded: Whether the image column contains images instead of their names.
     """
 
@@ -69,11 +69,13 @@ def layout_of(path: Path, file: pq.ParquetFile, columns: Columns) -> Layout:
     schema = file.schema_arrow
     names = unique(schema.names)
     image, caption = pick_columns(path, names, columns)
-    role_columns = (image, caption, find_column(names, SPLIT_COLUMNS))
     cells_at = first_bytes(file, [position for position, kind in enumerate(schema.types) if is_binary(kind)])
-    embedded = has_bytes(schema.types[names.index(image)]) or any(
-        map(image_suffix, cells_at.get(names.index(image), []))
+    embedded = bool(image) and (
+        has_bytes(schema.types[names.index(image)]) or any(map(image_suffix, cells_at.get(names.index(image), [])))
     )
+    if embedded and not columns.needs_image:
+        image, embedded = "", False
+    role_columns = (image, caption, find_column(names, SPLIT_COLUMNS))
     column_names = [
         name
         for position, (name, kind) in enumerate(zip(names, schema.types, strict=True))

@@ -56,6 +56,8 @@ def find_column(names: list[str], candidates: tuple[str, ...]) -> str | None:
 def pick_columns(path: Path, names: list[str], columns: Columns) -> tuple[str, str]:
     """Return the names of the image column and the caption column.
 
+    The name of a missing image column is an empty string where the table needs none.
+
     Raises:
         MissingColumn: One of them is missing.
         InputError: Both are the same column.
@@ -66,6 +68,8 @@ def pick_columns(path: Path, names: list[str], columns: Columns) -> tuple[str, s
         ("caption", columns.caption, CAPTION_COLUMNS),
     ):
         name = find_column(names, candidates) if column is None else find_column(names, (column.strip().lower(),))
+        if name is None and role == "image" and column is None and not columns.needs_image:
+            name = ""
         if name is None:
             problem = f"no column '{column}'" if column is not None else f"no {role} column"
             message = (

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -188,11 +189,7 @@ def read_table(path: Path, columns: Columns, base: Path | None = None) -> Listin
     """
     if path.is_dir():
         raise InputError(f"{path}: is a folder; the reader 'table' needs a CSV, TSV, JSON lines or Parquet file")
-    table = FORMATS.get(path.suffix.lower(), read_separated)(path, columns)
-    if not table.names and table.rows:
-        raise InputError(f"{path}: no row can be read; {table.rows[0].where} {table.rows[0].problem}")
-    if not table.rows:
-        raise InputError(f"{path}: holds no rows under the columns {quoted(table.names)}")
+    table = read_rows(path, columns)
     image, caption = pick_columns(path, table.names, columns)
     split = find_column(table.names, SPLIT_COLUMNS)
     role_columns = (image, caption) if split is None else (image, caption, split)
@@ -210,8 +207,22 @@ def read_table(path: Path, columns: Columns, base: Path | None = None) -> Listin
     )
 
 
+def read_rows(path: Path, columns: Columns) -> SourceTable:
+    """Read the rows of a table, in the format that its extension determines.
+
+    Raises:
+        InputError: The file cannot be read, is empty, has no row, or lacks a column.
+    """
+    table = FORMATS.get(path.suffix.lower(), read_separated)(path, columns)
+    if not table.names and table.rows:
+        raise InputError(f"{path}: no row can be read; {table.rows[0].where} {table.rows[0].problem}")
+    if not table.rows:
+        raise InputError(f"{path}: holds no rows under the columns {quoted(table.names)}")
+    return table
+
+
 def to_record(row: Row, base: Path, role_columns: tuple[str, ...], extra: list[str]) -> Record:
-    """Convert a row to a record.
+    """Convert a row to a record with the image file that it names.
 
     Args:
         row: The row.
@@ -219,11 +230,25 @@ def to_record(row: Row, base: Path, role_columns: tuple[str, ...], extra: list[s
         role_columns: Names of the image column, the caption column and, if there is one, the split column.
         extra: Names of the other columns.
     """
+    image = row.cells.get(role_columns[0])
+    record = named_record(row, role_columns, extra)
+    place, trouble = (image.file, "") if isinstance(image, Embedded) else find_image(base, record.image)
+    return replace(record, path=place, problem=record.problem or trouble)
+
+
+def named_record(row: Row, role_columns: tuple[str, ...], extra: list[str]) -> Record:
+    """Convert a row to a record with the name of an image and without its file.
+
+    Args:
+        row: The row.
+        role_columns: Names of the image column, the caption column and, if there is one, the split column. A name may
+            be an empty string for a column that does not exist.
+        extra: Names of the other columns.
+    """
     image, *role_cells = (row.cells.get(name) for name in role_columns)
     if isinstance(image, dict) and image.get("bytes") is None and isinstance(image.get("path"), str):
         image = image["path"]  # an image as the library `datasets` stores it, with a path and no bytes
     name = image.name if isinstance(image, Embedded) else as_text(image).strip()
-    place, trouble = (image.file, "") if isinstance(image, Embedded) else find_image(base, name)
     caption, *split = map(as_text, role_cells)
     columns = {label: as_text(row.cells.get(label)) for label in extra}
     nested = [
@@ -237,9 +262,9 @@ def to_record(row: Row, base: Path, role_columns: tuple[str, ...], extra: list[s
     return Record(
         where=row.where,
         image=name,
-        path=place,
+        path=None,
         caption=caption,
         split=split[0].strip() if split else "",
         extra=columns,
-        problem=problem or trouble,
+        problem=problem,
     )
