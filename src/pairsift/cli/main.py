@@ -13,6 +13,7 @@ import click
 
 from pairsift.cli.decide import decide
 from pairsift.cli.export import export
+from pairsift.cli.search import search
 from pairsift.cli.serve import serve
 from pairsift.errors import InputError, similar
 from pairsift.files import write_json
@@ -254,30 +255,6 @@ def audit(run: str, source: str | None, worst: int, quiet: bool) -> None:
     print_summary(opened.folder, opened.metrics)
 
 
-@verbs.command()
-@RUN
-@click.argument("query")
-@SOURCE
-@click.option("-k", type=int, default=10, show_default=True, help="Number of images.")
-def search(run: str, query: str, source: str | None, k: int) -> None:
-    """Find a run's images by a text."""
-    from pairsift.runs.folder import require_finished
-
-    folder = Path(run)
-    require_finished(folder)
-    from pairsift.runs.search import Search
-
-    index = Search.open(folder, source)
-    if index is None:
-        from pairsift.runs.run import Run
-
-        images = Run(folder, source=source).search(query, k)
-    else:
-        images = index.find(query, k)
-    for path, score in images:
-        print(f"{score:.3f}  {path}")
-
-
 @verbs.command("list")
 @click.argument("what", required=False)
 def list_(what: str | None) -> None:
@@ -294,6 +271,7 @@ def list_(what: str | None) -> None:
 
 verbs.add_command(decide)
 verbs.add_command(export)
+verbs.add_command(search)
 verbs.add_command(serve)
 
 
