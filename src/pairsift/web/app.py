@@ -21,6 +21,8 @@ from pairsift.pairs.stored import folder_of
 from pairsift.runs.folder import METRICS, REPORT, require_finished, source_of
 from pairsift.web.guard import Guard
 from pairsift.web.images import Images, Size
+from pairsift.web.reference import add_reference
+from pairsift.web.search import add_search
 
 MAX_PAIRS = 200  # on a page
 IMAGE_AGE = 86_400  # seconds that a browser may keep an image
@@ -128,6 +130,8 @@ def create_app(folder: Path, hosts: set[str] | None, token: str | None = None, s
     _add_pages(app, folder, queue, metrics)
     _add_questions(app, queue, images, metrics)
     _add_decisions(app, queue)
+    add_search(app, folder, source, queue, images)
+    add_reference(app, folder)
 
     @app.exception_handler(InputError)
     async def refuse(request: Request, error: InputError) -> Response:
