@@ -197,3 +197,27 @@ def test_a_run_without_index_and_source_says_so(copied):
     config.write_text(config.read_text().replace("source: ", "source: /nowhere"))
     with pytest.raises(InputError, match="there is nothing at /nowhere"):
         open_search(copied)
+
+
+def test_a_large_run_gets_an_index_whose_recall_is_told_with_each_search(copied, run, capsys, monkeypatch):
+    pytest.importorskip("faiss", reason="needs faiss-cpu: pip install 'pairsift[index]'")
+    exact = [run.search("a red ball", 5), run.images_like(4, 5)]
+    monkeypatch.setattr("pairsift.runs.approximation.LEAST", 100)
+    image = str(run.prepared.pairs.paths[0])
+    for round_ in range(2):
+        opened = pairsift.open_run(copied, progress=False)
+        assert [opened.search("a red ball", 5), opened.images_like(4, 5)] == exact
+        built = "building an index of 120 images, once\napproximate search: 100.0% of the 10 best are found"
+        assert capsys.readouterr().err.startswith("" if round_ else built)
+        assert main(["search", str(copied), "--image", image, "-k", "2"]) == 0
+        assert "approximate search: " in capsys.readouterr().err
+    assert opened._search.approximate_images is not None
+    assert (copied / "model" / "images_approximate.safetensors").exists()
+
+
+def test_without_faiss_a_large_run_is_searched_exactly(copied, run, monkeypatch):
+    monkeypatch.setattr("pairsift.runs.approximation.LEAST", 1)
+    monkeypatch.setattr("pairsift.runs.approximation.find_spec", lambda name: None)
+    opened = pairsift.open_run(copied, progress=False)
+    assert opened.search("a red ball", 5) == run.search("a red ball", 5)
+    assert opened._search.approximate_images is None

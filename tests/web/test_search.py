@@ -49,6 +49,7 @@ def hits(results):
 def test_the_answers_are_those_of_the_run(browser, run, searchable):
     answer = browser.get("/api/search", params={"text": "something red", "k": 5})
     assert hits(run._search.by_text("something red", 5)) == found(answer)
+    assert answer.json()["recall"] == ""
     row = answer.json()["results"][0]
     assert row["image"] == f"image {row['pair'] // 3}.png" and row["judged"] and row["decision"] is None
     assert row["match_probability"] == pytest.approx((row["pair"] + 0.5) / N)

@@ -56,6 +56,9 @@ def search(
         title, hits = f"images like that of pair {like}", index.by_pair(like, k)
     for hit in hits:
         print(json.dumps(asdict(hit)) if lines else _line(hit, image is not None))
+    approximate = index.approximate_images if image is None else index.approximate_captions
+    if approximate is not None:
+        print(approximate.line, file=sys.stderr)
     if show:
         _open_page(title, hits)
 

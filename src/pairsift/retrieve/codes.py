@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pairsift.arrays import Ints
 from pairsift.encode.features import Features
 from pairsift.match.base import Matcher, products
 from pairsift.pairs.pairs import Pairs
+from pairsift.retrieve.approximate import CANDIDATES, Approximate, closest
 from pairsift.retrieve.bank import Bank, evaluating, sized
-from pairsift.retrieve.exact import nearest
 from pairsift.retrieve.ranks import folded, ranks_by_view, recall
 
 KEPT_BYTES = 3 * 2**28  # limit of the tokens that all networks together keep
@@ -109,39 +110,44 @@ class Gallery:
         return np.asarray(similarities.mean(0), np.float32)
 
 
-def find_images(gallery: Gallery, k: int, candidates: int = 200) -> tuple[Ints, Similarities]:
+def find_images(
+    gallery: Gallery, k: int, candidates: int = CANDIDATES, index: Approximate | None = None
+) -> tuple[Ints, Similarities]:
     """Return the `k` images most similar to the only caption of a gallery, best first.
 
     Images with equal scores are ordered by ascending index. Where the matchers do not factorise, the global vectors
-    select the best `candidates` images (at least `k`), and the similarity itself ranks these again.
+    select the best `candidates` images (at least `k`), and the similarity itself ranks these again. With an approximate
+    index of the images, the best are those among its candidates.
 
     Returns:
         Indices of the images and their mean similarities, each (min(k, n_images),).
     """
-    rows, scores = _closest(gallery.texts, gallery.images, k if gallery.factorises else max(k, candidates))
+    number = k if gallery.factorises else max(k, candidates)
+    rows, scores = closest(_vectors(gallery.texts), _vectors(gallery.images), number, index)
     if gallery.factorises:
         return rows, scores
     rows = np.sort(rows)
     return _best(rows, gallery.block(rows)[:, 0], k)
 
 
-def find_captions(gallery: Gallery, k: int, candidates: int = 200) -> tuple[Ints, Similarities]:
+def find_captions(
+    gallery: Gallery, k: int, candidates: int = CANDIDATES, index: Approximate | None = None
+) -> tuple[Ints, Similarities]:
     """Return the `k` captions most similar to the only image of a gallery, best first: see `find_images`.
 
     Returns:
         Indices of the captions and their mean similarities, each (min(k, n_captions),).
     """
-    rows, scores = _closest(gallery.images, gallery.texts, k if gallery.factorises else max(k, candidates))
+    number = k if gallery.factorises else max(k, candidates)
+    rows, scores = closest(_vectors(gallery.images), _vectors(gallery.texts), number, index)
     if gallery.factorises:
         return rows, scores
     rows = np.sort(rows)
     return _best(rows, gallery.only_captions(rows).block(np.zeros(1, np.int64))[0], k)
 
 
-def _closest(query: Sequence[Bank], items: Sequence[Bank], k: int) -> tuple[Ints, Similarities]:
-    """Return the `k` items whose global vectors have the largest mean inner product with those of the only query."""
-    rows, scores = nearest([bank.vectors for bank in query], [bank.vectors for bank in items], k)
-    return rows[0], scores[0]
+def _vectors(banks: Sequence[Bank]) -> list[Tensor]:
+    return [bank.vectors for bank in banks]
 
 
 def _best(rows: Ints, scores: Similarities, k: int) -> tuple[Ints, Similarities]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from pairsift.arrays import Floats, Ints
@@ -40,10 +41,11 @@ def nearest(queries: Sequence[Tensor], vectors: Sequence[Tensor], k: int) -> tup
 
 def _blocks(queries: Sequence[Tensor], vectors: Sequence[Tensor]) -> Iterator[Floats]:
     """Yield the scores of each query with the items of each block, (q, block)."""
-    rows = max(1, BLOCK // max(1, vectors[0].shape[1]))
-    for start in range(0, len(vectors[0]), rows):
-        parts = [products(query, items[start : start + rows]) for query, items in zip(queries, vectors, strict=True)]
-        total = parts[0]
-        for part in parts[1:]:
-            total = total + part
-        yield np.asarray((total / len(parts)).cpu().numpy(), np.float32)
+    rows = min(len(vectors[0]), max(1, BLOCK // max(1, vectors[0].shape[1])))
+    room = [torch.empty(rows, items.shape[1], device=items.device) for items in vectors]  # new memory is slow to get
+    for start in range(0, len(vectors[0]), max(1, rows)):
+        total = torch.zeros(())
+        for query, items, block in zip(queries, vectors, room, strict=True):
+            part = items[start : start + rows]
+            total = total.to(part.device) + products(query, block[: len(part)].copy_(part))
+        yield np.asarray((total / len(vectors)).cpu().numpy(), np.float32)

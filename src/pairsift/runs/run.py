@@ -335,4 +335,4 @@ class Run:
         }
         index = make_index(self.matchers, prepared.pairs, prepared.features, facts)
         features = None if self.matchers[0].factorises else prepared.features.images
-        return Search(prepared.texts, self.matchers, index, self.config.source, features)
+        return Search(prepared.texts, self.matchers, index, self.config.source, features, self.folder)

@@ -23,9 +23,10 @@ from pairsift.errors import InputError
 from pairsift.match import MATCHERS, Codes, Matcher
 from pairsift.options import Options
 from pairsift.pairs.stored import folder_of
+from pairsift.retrieve.approximate import Approximate, closest
 from pairsift.retrieve.bank import Bank
 from pairsift.retrieve.codes import KEPT_BYTES, Gallery, find_captions, find_images
-from pairsift.retrieve.exact import nearest
+from pairsift.runs.approximation import approximation
 from pairsift.runs.folder import CONFIG, FRONT, NGRAMS, VOCABULARY, weights
 from pairsift.runs.index import INDEX, Captions, Index
 from pairsift.train.checkpoint import read_tensors, with_prefix
@@ -59,12 +60,19 @@ class Search:
         index: The run's images and captions.
         source: Path of the source, from which the paths of images are shown; it need not exist.
         features: The images' features, where similarities need more than global vectors.
+        folder: The run's folder, where approximate indexes are kept; without it, search is exact.
     """
 
     def __init__(
-        self, texts: TextEncoder, matchers: Sequence[Matcher], index: Index, source: str, features: Table | None = None
+        self,
+        texts: TextEncoder,
+        matchers: Sequence[Matcher],
+        index: Index,
+        source: str,
+        features: Table | None = None,
+        folder: Path | None = None,
     ) -> None:
-        self.texts, self.matchers, self.index = texts, matchers, index
+        self.texts, self.matchers, self.index, self.folder = texts, matchers, index, folder
         missing = not Path(source).exists()
         self.base = Path(source) if missing and index.facts["folder"] else folder_of(source)
         self.images = []
@@ -104,7 +112,7 @@ class Search:
         for k, matcher in enumerate(matchers):
             matcher.load_state_dict(with_prefix(read_tensors(weights(folder, k))[0], "matcher."))
             matcher.to(device).eval()
-        return Search(texts, matchers, index, place, features)
+        return Search(texts, matchers, index, place, features, folder)
 
     def by_text(self, query: str, k: int) -> list[Hit]:
         """Find images by a text, best first; see `Run.search`.
@@ -115,7 +123,8 @@ class Search:
         if not query.strip():
             raise InputError("the query is empty: give some words")
         texts = self._banks(Table.from_items(self.texts.encode([query])), True)
-        return self._image_hits(*find_images(Gallery(self.matchers, self.images, texts), _positive(k)))
+        gallery = Gallery(self.matchers, self.images, texts)
+        return self._image_hits(*find_images(gallery, _positive(k), index=self.approximate_images))
 
     def by_image(self, image: Path | bytes, k: int) -> list[Hit]:
         """Find captions by an image, best first; see `Run.captions_for`.
@@ -128,7 +137,8 @@ class Search:
             InputError: The image cannot be used, the run has no encoder for images, or k is below 1.
         """
         images = self._banks(encode_image(image, self._image_encoder), False)
-        places, scores = find_captions(Gallery(self.matchers, images, self._caption_banks), _positive(k))
+        gallery = Gallery(self.matchers, images, self._caption_banks)
+        places, scores = find_captions(gallery, _positive(k), index=self.approximate_captions)
         return [self._hit(int(self.captions.images[place]), place, score) for place, score in _rows(places, scores)]
 
     def by_pair(self, pair: int, k: int) -> list[Hit]:
@@ -139,9 +149,10 @@ class Search:
         """
         image = int(self.captions.images[self.captions.place(pair)])
         vectors = [bank.vectors for bank in self.images]
-        rows, scores = nearest([of_images[image : image + 1] for of_images in vectors], vectors, _positive(k) + 1)
-        others = rows[0] != image
-        return self._image_hits(rows[0][others][:k], scores[0][others][:k])
+        query = [of_images[image : image + 1] for of_images in vectors]
+        rows, scores = closest(query, vectors, _positive(k) + 1, self.approximate_images)
+        others = rows != image
+        return self._image_hits(rows[others][:k], scores[others][:k])
 
     @property
     def captions(self) -> Captions:
@@ -153,6 +164,18 @@ class Search:
         if self.index.captions is None:
             raise InputError("the run's folder holds no captions to search: judge the run again with `pairsift audit`")
         return self.index.captions
+
+    @cached_property
+    def approximate_images(self) -> Approximate | None:
+        """The approximate index of the images, where there are so many that it is needed; see `approximation`."""
+        captions = self.index.captions
+        queries = None if captions is None else captions.vectors
+        return approximation(self.folder, "images", self.index.vectors, queries)
+
+    @cached_property
+    def approximate_captions(self) -> Approximate | None:
+        """The approximate index of the captions, as for the images."""
+        return approximation(self.folder, "captions", self.captions.vectors, self.index.vectors)
 
     @cached_property
     def _image_encoder(self) -> ImageEncoder | Front:

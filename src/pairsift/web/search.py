@@ -43,8 +43,12 @@ class LazySearch:
         self._search: Search | None = None
         self._lock = threading.Lock()
 
-    def ask(self, question: Callable[[Search], list[Hit]]) -> list[Hit]:
-        """Return the answer to a question.
+    def ask(self, question: Callable[[Search], list[Hit]], captions: bool) -> tuple[list[Hit], str]:
+        """Return the answer to a question, and a sentence about its recall; an empty one where the search is exact.
+
+        Args:
+            question: The question.
+            captions: Whether it is about captions, not about images.
 
         Raises:
             InputError: The question has no answer, or the run's folder lacks something and the source is gone.
@@ -54,7 +58,9 @@ class LazySearch:
                 from pairsift.runs.search import open_search
 
                 self._search = open_search(self._folder, self._source)
-            return question(self._search)
+            hits = question(self._search)
+            index = self._search.approximate_captions if captions else self._search.approximate_images
+            return hits, "" if index is None else index.line
 
 
 def add_search(app: FastAPI, folder: Path, source: str | None, queue: Queue, images: Images) -> None:
@@ -72,8 +78,9 @@ def add_search(app: FastAPI, folder: Path, source: str | None, queue: Queue, ima
         "search.html"
     )
 
-    def results(question: Callable[[Search], list[Hit]]) -> dict[str, Any]:
-        return {"results": _rows(search.ask(question), queue)}
+    def results(question: Callable[[Search], list[Hit]], captions: bool = False) -> dict[str, Any]:
+        hits, recall = search.ask(question, captions)
+        return {"results": _rows(hits, queue), "recall": recall}
 
     @app.get("/search", response_class=HTMLResponse, include_in_schema=False)
     def page() -> str:
@@ -94,7 +101,7 @@ def add_search(app: FastAPI, folder: Path, source: str | None, queue: Queue, ima
     async def by_image(request: Request, k: Number = 24) -> dict[str, Any]:
         """Find the captions that describe an image, best first; the body is the content of the image file."""
         content = await _content(request)
-        return await run_in_threadpool(results, lambda search: search.by_image(content, k))
+        return await run_in_threadpool(results, lambda search: search.by_image(content, k), True)
 
 
 async def _content(request: Request) -> bytes:

@@ -34,10 +34,10 @@ async function search() {
   find("status").textContent = `Searching ${kind.title(query)} …`;
   show(null);
   try {
-    const { results } = await ask(kind.path(query, STEPS[step]), query.file);
+    const { results, recall } = await ask(kind.path(query, STEPS[step]), query.file);
     if (ticket !== state.ticket) return;
     find("results").replaceChildren(...results.map(card));
-    find("status").textContent = `${results.length} ${kind.title(query)}`;
+    find("status").textContent = `${results.length} ${kind.title(query)}${recall && ` · ${recall}`}`;
     find("more").hidden = results.length < STEPS[step] || step + 1 === STEPS.length;
   } catch (error) {
     if (ticket !== state.ticket) return;
