@@ -107,9 +107,9 @@ def test_search_needs_neither_source_nor_images_nor_cache(run, moved, capsys, mo
 
 def test_what_was_searched_before_it_was_kept_is_found_again(run):
     fresh = Run(run.folder, run.prepared)
-    made = fresh._new_search().find("two blue things", 10)
+    made = fresh._unsaved_search().by_text("two blue things", 10)
     kept = pairsift.open_run(run.folder).search("two blue things", 10)
-    assert made == [(path, pytest.approx(score, abs=1e-6)) for path, score in kept]
+    assert [(hit.file, hit.score) for hit in made] == [(path, pytest.approx(score, abs=1e-6)) for path, score in kept]
 
 
 def test_a_run_without_what_it_was_made_of_says_so(run, moved):

@@ -47,6 +47,7 @@ with light_evidence():
 def test_the_folder_holds_what_the_design_names(run):
     assert {path.name for path in run.folder.iterdir()} == FILES
     assert {path.name for path in (run.folder / "model").iterdir()} == {
+        "captions.safetensors",
         "images.safetensors",
         "network_0.safetensors",
         "network_1.safetensors",

@@ -1,9 +1,18 @@
-"""The folder of a finished run."""
+"""The folder of a finished run, and of a run that can be searched."""
 
 import pytest
-from web_helpers import make_run
+from web_helpers import add_networks, make_run
 
 
 @pytest.fixture
 def folder(tmp_path):
     return make_run(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def searchable(tmp_path_factory):
+    """A run with networks, the features of whose images are in a cache of its own."""
+    place = tmp_path_factory.mktemp("searchable")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(place / "cache"))
+        yield add_networks(make_run(place))

@@ -1,6 +1,10 @@
-"""A finished run's folder as far as a review needs it, made without training."""
+"""A finished run's folder as far as a review needs it, made without training; and a server on it."""
 
 import json
+import socket
+import threading
+import time
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +36,8 @@ def make_run(place):
     folder = place / "run"
     folder.mkdir()
     (folder / "config.yaml").write_text(configure(place / "data" / "mine.parquet", out=folder).text())
-    (folder / "metrics.json").write_text(json.dumps({"verdicts_given": True, "noise_rate": {"estimated": 0.25}}))
+    metrics = {"verdicts_given": True, "noise_rate": {"estimated": 0.25}, "noise": None, "data": {"hash": pairs.hash()}}
+    (folder / "metrics.json").write_text(json.dumps(metrics))
     write_stored_pairs(pairs, pairs.split, folder / "source.parquet")
     ids = pairs.ids()
     probability = (np.arange(len(ids)) + 0.5) / len(ids)
@@ -48,3 +53,42 @@ def make_run(place):
     rows = suggestion_table(Suggestions(places, others, chance, others // 3, chance, places >= 0), ids, pairs.image_of)
     pa.parquet.write_table(rows, folder / SUGGESTIONS_FILE)
     return folder
+
+
+def add_networks(folder):
+    """Give a run untrained networks: they take similar images for similar, and know nothing of captions."""
+    import torch
+
+    from pairsift.runs.folder import weights
+    from pairsift.runs.prepare import matcher_factory
+    from pairsift.train.checkpoint import write_tensors
+
+    run = pairsift.open_run(folder, progress=False)
+    make = matcher_factory(run.config, run.prepared)
+    (folder / "model").mkdir()
+    torch.manual_seed(0)
+    for k in range(run.config.method.networks):
+        write_tensors(weights(folder, k), {f"matcher.{name}": value for name, value in make().state_dict().items()})
+    return folder
+
+
+@contextmanager
+def served(folder):
+    """Serve a run, and yield the address of its first page."""
+    import uvicorn
+
+    from pairsift.web.app import create_app
+
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    host = f"127.0.0.1:{listening.getsockname()[1]}"
+    server = uvicorn.Server(uvicorn.Config(create_app(folder, {host}), log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://{host}/"
+    finally:
+        server.should_exit = True
+        thread.join()

@@ -15,6 +15,7 @@ from pairsift.cli.compare import compare
 from pairsift.cli.decide import decide
 from pairsift.cli.export import export
 from pairsift.cli.score import score
+from pairsift.cli.search import search
 from pairsift.cli.serve import serve
 from pairsift.cli.spot_check import spot_check
 from pairsift.errors import InputError, similar
@@ -258,30 +259,6 @@ def audit(run: str, source: str | None, worst: int, quiet: bool) -> None:
     print_summary(opened.folder, opened.metrics)
 
 
-@verbs.command()
-@RUN
-@click.argument("query")
-@SOURCE
-@click.option("-k", type=int, default=10, show_default=True, help="Number of images.")
-def search(run: str, query: str, source: str | None, k: int) -> None:
-    """Find a run's images by a text."""
-    from pairsift.runs.folder import require_finished
-
-    folder = Path(run)
-    require_finished(folder)
-    from pairsift.runs.search import Search
-
-    index = Search.open(folder, source)
-    if index is None:
-        from pairsift.runs.run import Run
-
-        images = Run(folder, source=source).search(query, k)
-    else:
-        images = index.find(query, k)
-    for path, similarity in images:
-        print(f"{similarity:.3f}  {path}")
-
-
 @verbs.command("list")
 @click.argument("what", required=False)
 def list_(what: str | None) -> None:
@@ -299,6 +276,7 @@ def list_(what: str | None) -> None:
 verbs.add_command(compare)
 verbs.add_command(decide)
 verbs.add_command(export)
+verbs.add_command(search)
 verbs.add_command(serve)
 verbs.add_command(score)
 verbs.add_command(spot_check)

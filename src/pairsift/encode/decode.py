@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import stat
 import struct
 import threading
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,6 +20,7 @@ LARGEST_DECODED = 1 << 28  # pixels in memory at a time, of up to 4 bytes each
 MOST_COMPRESSED = 300.0  # bytes of pixels per byte of the file, for a large image; zlib reaches 1,030
 KEPT_SIDE = 2048  # pixels that the sides of a large image keep if no size is requested
 BITS = {"1": 1, "L": 8, "P": 8, "LA": 16, "I;16": 16, "I;16B": 16, "RGBA": 32, "CMYK": 32, "I": 32, "F": 32}
+SENT_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")  # no reader of these runs another program
 JPEGS = ("JPEG", "MPO")  # MPO: several JPEGs in one file, written by phones
 _large_images = threading.Lock()
 
@@ -51,13 +54,38 @@ def open_image(path: Path, smallest: int | None = None) -> Image.Image:
         BadImage: The file is missing, empty, not an image, broken, truncated, or would take too much memory: see
             `LARGEST`, `LARGEST_DECODED` and `MOST_COMPRESSED` (such a file is refused before it is decoded).
     """
-    try:
+    with _one_reason():
         bytes_on_disk = _check_file(path)
         with path.open("rb") as stream, _opened(stream) as image:
             _check_size(image, bytes_on_disk)
             large = image.width * image.height > LARGE
             with _large_images if large else nullcontext():
-                return _to_rgb(_upright(_loaded(image, smallest or (KEPT_SIDE if large else None), large)))
+                return _to_rgb(
+                    _upright(_loaded(image, smallest or (KEPT_SIDE if large else None), large, LARGEST_DECODED))
+                )
+
+
+def decode_image(content: bytes, smallest: int) -> Image.Image:
+    """Decode the content of an image file that somebody sent, like `open_image` but within narrower limits.
+
+    Args:
+        content: The bytes of a file in one of the formats `SENT_FORMATS`.
+        smallest: Number of pixels that both sides keep, as for `open_image`.
+
+    Raises:
+        BadImage: The bytes are no image of these formats, are broken or truncated, or more than `LARGE` pixels would
+            have to be decoded (they are refused before that).
+    """
+    with _one_reason(), _opened(io.BytesIO(content), SENT_FORMATS) as image:
+        _check_size(image, len(content))
+        return _to_rgb(_upright(_loaded(image, smallest, image.width * image.height > LARGE, LARGE)))
+
+
+@contextmanager
+def _one_reason() -> Iterator[None]:
+    """Turn whatever the decoding of an image raises into a `BadImage`."""
+    try:
+        yield
     except BadImage:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -71,8 +99,8 @@ def open_image(path: Path, smallest: int | None = None) -> Image.Image:
         raise BadImage(f"the image is broken or truncated ({message})".rstrip(".")) from error
 
 
-def _opened(stream: BinaryIO) -> Image.Image:
-    """Read the header of an image with the first of Pillow's readers that accepts it.
+def _opened(stream: BinaryIO, formats: Sequence[str] = ()) -> Image.Image:
+    """Read the header of an image with the first of Pillow's readers that accepts it; with formats, only with theirs.
 
     `Image.open` does the same, but it refuses large images by a limit that the whole process shares, and it warns below
     this limit.
@@ -80,7 +108,7 @@ def _opened(stream: BinaryIO) -> Image.Image:
     Image.preinit()  # loads the common formats, so that they are tried first
     Image.init()
     start = stream.read(16)
-    for name in Image.ID:
+    for name in [name for name in formats or Image.ID if name in Image.OPEN]:  # a build may lack WebP
         reader, accepts = Image.OPEN[name]
         if accepts is not None and accepts(start) is not True:  # False, or a message about missing support
             continue
@@ -92,15 +120,15 @@ def _opened(stream: BinaryIO) -> Image.Image:
     raise UnidentifiedImageError
 
 
-def _loaded(image: Image.Image, smallest: int | None, large: bool) -> Image.Image:
-    """Decode the pixels, and immediately reduce a large image."""
+def _loaded(image: Image.Image, smallest: int | None, large: bool, most: int) -> Image.Image:
+    """Decode the pixels, at most `most`, and immediately reduce a large image."""
     progressive = "progressive" in image.info  # if so, the decoder holds all of it, whatever size is requested
     pixels = image.width * image.height
     if smallest is not None and image.format in JPEGS:
         image.draft(image.mode, (smallest, smallest))
     decoded = pixels if progressive else image.width * image.height
-    if decoded > LARGEST_DECODED:
-        raise BadImage(f"the image has too many pixels to decode ({decoded:,}, at most {LARGEST_DECODED:,})")
+    if decoded > most:
+        raise BadImage(f"the image has too many pixels to decode ({decoded:,}, at most {most:,})")
     image.load()
     factor = min(image.size) // smallest if large and smallest else 1
     return _reducible(image).reduce(factor) if factor > 1 else image

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pairsift.arrays import Ints
 from pairsift.encode.features import Features
 from pairsift.match.base import Matcher, products
 from pairsift.pairs.pairs import Pairs
+from pairsift.retrieve.approximate import CANDIDATES, Approximate, closest
 from pairsift.retrieve.bank import Bank, evaluating, sized
 from pairsift.retrieve.ranks import Ranks, folded, ranks_by_view, recall
-from pairsift.retrieve.search import top
 
 KEPT_BYTES = 3 * 2**28  # limit of the tokens that all networks together keep
 
@@ -112,29 +113,50 @@ class Gallery:
         return np.asarray(similarities.mean(0), np.float32)
 
 
-def find_images(gallery: Gallery, k: int, candidates: int = 200) -> tuple[Ints, Similarities]:
+def find_images(
+    gallery: Gallery, k: int, candidates: int = CANDIDATES, index: Approximate | None = None
+) -> tuple[Ints, Similarities]:
     """Return the `k` images most similar to the only caption of a gallery, best first.
 
     Images with equal scores are ordered by ascending index. Where the matchers do not factorise, the global vectors
-    select the best `candidates` images (at least `k`), and the similarity itself ranks these again.
+    select the best `candidates` images (at least `k`), and the similarity itself ranks these again. With an approximate
+    index of the images, the best are those among its candidates.
 
     Returns:
         Indices of the images and their mean similarities, each (min(k, n_images),).
     """
-    query, images = (_side_by_side(side) for side in (gallery.texts, gallery.images))
-    rows, scores = top(query[0], images, k if gallery.factorises else max(k, candidates))
-    if not gallery.factorises:
-        rows = np.sort(rows)
-        scores = gallery.block(rows)[:, 0]
-        best = np.argsort(-scores, kind="stable")[:k]
-        rows, scores = rows[best], scores[best]
-    return rows, np.asarray(scores, np.float32)
+    number = k if gallery.factorises else max(k, candidates)
+    rows, scores = closest(_vectors(gallery.texts), _vectors(gallery.images), number, index)
+    if gallery.factorises:
+        return rows, scores
+    rows = np.sort(rows)
+    return _best(rows, gallery.block(rows)[:, 0], k)
 
 
-def _side_by_side(banks: Sequence[Bank]) -> Similarities:
-    """Return vectors whose inner product is the mean of the inner products of the networks, (n, n_networks * d)."""
-    vectors = torch.cat([bank.vectors for bank in banks], 1) / len(banks) ** 0.5
-    return np.asarray(vectors.cpu().numpy(), np.float32)
+def find_captions(
+    gallery: Gallery, k: int, candidates: int = CANDIDATES, index: Approximate | None = None
+) -> tuple[Ints, Similarities]:
+    """Return the `k` captions most similar to the only image of a gallery, best first: see `find_images`.
+
+    Returns:
+        Indices of the captions and their mean similarities, each (min(k, n_captions),).
+    """
+    number = k if gallery.factorises else max(k, candidates)
+    rows, scores = closest(_vectors(gallery.images), _vectors(gallery.texts), number, index)
+    if gallery.factorises:
+        return rows, scores
+    rows = np.sort(rows)
+    return _best(rows, gallery.only_captions(rows).block(np.zeros(1, np.int64))[0], k)
+
+
+def _vectors(banks: Sequence[Bank]) -> list[Tensor]:
+    return [bank.vectors for bank in banks]
+
+
+def _best(rows: Ints, scores: Similarities, k: int) -> tuple[Ints, Similarities]:
+    """Return the `k` of these items with the largest scores, best first, ties by the order of the items."""
+    best = np.argsort(-scores, kind="stable")[:k]
+    return rows[best], scores[best]
 
 
 def evaluate(

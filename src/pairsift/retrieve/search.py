@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from pairsift.arrays import Ints
@@ -42,12 +44,24 @@ def top(query: FloatArray, vectors: FloatArray, k: int) -> tuple[Ints, FloatArra
     return (indices[0], scores[0]) if query.ndim == 1 else (indices, scores)
 
 
-def _top(query: FloatArray, vectors: FloatArray, k: int) -> tuple[Ints, FloatArray]:
-    """Search like `top` for at most `QUERIES` queries, (q, d), and merge the results chunk by chunk."""
-    indices = np.empty((len(query), 0), dtype=np.int64)
-    scores: FloatArray = np.empty((len(query), 0), dtype=np.result_type(query, vectors, np.float32))
-    for start in range(0, len(vectors), CHUNK):
-        block = np.asarray(query @ vectors[start : start + CHUNK].T, dtype=scores.dtype)
+def merged(blocks: Iterable[FloatArray], queries: int, k: int) -> tuple[Ints, FloatArray]:
+    """Return the `k` largest scores of each query among consecutive blocks of items, best first, ties by the index.
+
+    Args:
+        blocks: Scores of each query with the items of a block, (q, block) each; they are read one at a time.
+        queries: The number of queries, q.
+        k: At least 1.
+
+    Returns:
+        Indices of the items and their scores, each (q, min(k, n_items)).
+
+    Raises:
+        InputError: A score is not a number.
+    """
+    indices = np.empty((queries, 0), dtype=np.int64)
+    scores: FloatArray = np.empty((queries, 0), dtype=np.float32)
+    start = 0
+    for block in blocks:
         if np.isnan(block).any():
             raise InputError(f"scores are not a number among vectors {start} to {start + block.shape[1] - 1}")
         best = _best(block, k)
@@ -56,7 +70,16 @@ def _top(query: FloatArray, vectors: FloatArray, k: int) -> tuple[Ints, FloatArr
         best = _best(scores, k)  # among equal scores the columns are already in ascending order of the index
         indices = np.take_along_axis(indices, best, axis=1)
         scores = np.take_along_axis(scores, best, axis=1)
+        start += block.shape[1]
     return indices, scores
+
+
+def _top(query: FloatArray, vectors: FloatArray, k: int) -> tuple[Ints, FloatArray]:
+    """Search like `top` for at most `QUERIES` queries, (q, d)."""
+    kind = np.result_type(query, vectors, np.float32)
+    starts = range(0, len(vectors), CHUNK)
+    blocks = (np.asarray(query @ vectors[start : start + CHUNK].T, dtype=kind) for start in starts)
+    return merged(blocks, len(query), k)
 
 
 def _best(scores: FloatArray, k: int) -> Ints:

@@ -39,8 +39,10 @@ from pairsift.runs.caveats import rate_of, warnings_of
 from pairsift.runs.config import read_config
 from pairsift.runs.exporting import export_run
 from pairsift.runs.folder import CONFIG, LOG, METRICS, REPORT, SKIPPED, require_finished, weights
+from pairsift.runs.index import make_index
 from pairsift.runs.judging import judged_tables
 from pairsift.runs.prepare import (
+    IMAGE_ENCODER,
     Prepared,
     matcher_factory,
     matcher_sizes,
@@ -49,7 +51,7 @@ from pairsift.runs.prepare import (
     write_skipped,
 )
 from pairsift.runs.scoring import Scorer, require_new_table, score_to
-from pairsift.runs.search import Search, make_index
+from pairsift.runs.search import Hit, Search
 from pairsift.runs.spot_check import recalibrated_tables, spot_check, spot_result
 from pairsift.train.checkpoint import read_tensors, with_prefix
 from pairsift.train.loop import mixed, pick_device
@@ -347,7 +349,7 @@ class Run:
         write_skipped(pairs, self.folder / SKIPPED)
         write_json(self.folder / METRICS, metrics)
         self.metrics = metrics
-        self._search = self._new_search()
+        self._search = self._unsaved_search()
         self._search.index.write(self.folder)
         self.report(table)
         return table
@@ -373,23 +375,65 @@ class Run:
             matcher factorises. Where it does not, the scale of the score depends on the matcher, and the images are
             the best of the 200 (at least `k`) whose global vectors are closest to that of the text.
         """
-        return self._search.find(query, k)
+        return [(hit.file, hit.score) for hit in self._search.by_text(query, k)]
+
+    def captions_for(self, image: str | Path, k: int = 10) -> list[Hit]:
+        """Find the captions that describe an image, best first.
+
+        Args:
+            image: An image file, which need not belong to the run.
+            k: Number of captions.
+
+        Returns:
+            The captions with their pairs, the images of these pairs, and scores as in `search`.
+
+        Raises:
+            InputError: The image cannot be used, or the run was made of features instead of images.
+        """
+        return self._whole_search().by_image(Path(image), k)
+
+    def images_like(self, pair: int, k: int = 10) -> list[Hit]:
+        """Find the images that the matcher takes for similar to the image of a pair, best first, without this image.
+
+        Args:
+            pair: Id of the pair.
+            k: Number of images.
+
+        Returns:
+            The images, each with its first pair. The score is the cosine of the global vectors, averaged over the
+            networks, in [-1, 1].
+
+        Raises:
+            InputError: The run has no such pair.
+        """
+        return self._whole_search().by_pair(pair, k)
 
     @cached_property
     def _search(self) -> Search:
         """The search over the run's images, by the index in its folder or by a new index of the source."""
-        saved = Search.open(self.folder, self.config.source)
-        if saved is not None:
-            return saved
-        new = self._new_search()
+        return Search.open(self.folder, self.config.source) or self.new_search()
+
+    def _whole_search(self) -> Search:
+        """Return the search over the run's images and captions; captions that the folder lacks are encoded."""
+        if self._search.index.captions is None:
+            self._search = self.new_search()
+        return self._search
+
+    def new_search(self) -> Search:
+        """Encode all images and captions of the source, write the index, and return the search over it."""
+        new = self._unsaved_search()
         with suppress(WriteError):  # a read-only folder can be searched too
             new.index.write(self.folder)
         return new
 
-    def _new_search(self) -> Search:
-        """Encode all images of the source, and return the search over them."""
+    def _unsaved_search(self) -> Search:
+        """Encode all images and captions of the source, and return the search over them."""
         prepared = self.prepared
-        facts = {"sizes": matcher_sizes(self.config, prepared), "text_encoder": text_name(self.config, prepared.pairs)}
+        facts = {
+            "sizes": matcher_sizes(self.config, prepared),
+            "text_encoder": text_name(self.config, prepared.pairs),
+            "image_encoder": self.config.encode.image_encoder or IMAGE_ENCODER,
+        }
         index = make_index(self.matchers, prepared.pairs, prepared.features, facts)
         features = None if self.matchers[0].factorises else prepared.features.images
-        return Search(prepared.texts, self.matchers, index, self.config.source, features)
+        return Search(prepared.texts, self.matchers, index, self.config.source, features, self.folder)

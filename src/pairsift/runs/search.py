@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,104 +13,66 @@ import numpy as np
 import torch
 import yaml
 from numpy.typing import NDArray
-from torch import Tensor
 
-from pairsift.arrays import Ints
-from pairsift.encode import Features, NgramEncoder, Table, read_numbering, text_encoder, text_parts
-from pairsift.encode.encoder import TextEncoder
+from pairsift.arrays import Floats, Ints
+from pairsift.encode import NgramEncoder, Table, image_encoder, read_numbering, text_encoder, text_parts
+from pairsift.encode.encoder import ImageEncoder, TextEncoder
 from pairsift.encode.front import Front
+from pairsift.encode.outside import encode_image
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS, Codes, Matcher
 from pairsift.options import Options
-from pairsift.pairs.pairs import JUDGED, UNUSED, Pairs
-from pairsift.pairs.stored import folder_of, within
+from pairsift.pairs.stored import folder_of
+from pairsift.retrieve.approximate import Approximate, closest
 from pairsift.retrieve.bank import Bank
-from pairsift.retrieve.codes import KEPT_BYTES, Gallery, find_images
+from pairsift.retrieve.codes import KEPT_BYTES, Gallery, find_captions, find_images
+from pairsift.runs.approximation import approximation
 from pairsift.runs.folder import CONFIG, FRONT, NGRAMS, VOCABULARY, weights
-from pairsift.train.checkpoint import read_tensors, with_prefix, write_tensors
+from pairsift.runs.index import INDEX, Captions, Index
+from pairsift.train.checkpoint import read_tensors, with_prefix
 
-INDEX = Path("model") / "images.safetensors"
+FIRST = np.zeros(1, np.int64)
 
 
 @dataclass(frozen=True)
-class Index:
-    """The images of a run with their global vectors.
+class Hit:
+    """A result of a search: an image, and a caption of it.
 
     Attributes:
-        files: File of each image, relative to the source's folder if it is inside; name of each image where the source
-            has features, (n,).
-        rows: Row of each image among the features, (n,).
-        vectors: Each network's global vectors, float32, (n, d) each.
-        facts: `sizes`, the sizes of the data for the matcher's constructor; `text_encoder`, its name; `features`, the
-            file of the images' features in the cache, or None; `images`, whether images are files; `folder`, whether
-            the source is a folder.
+        file: Path of the image; its name where the source has features instead of images.
+        pair: Id of the caption's pair; None where the run's folder holds no captions.
+        caption: The caption that was found, or the caption of the image's first pair; None as for `pair`.
+        score: The similarity, see `Run.search`.
     """
 
-    files: list[str]
-    rows: Ints
-    vectors: list[Tensor]
-    facts: Mapping[str, Any]
-
-    def write(self, folder: Path) -> None:
-        """Write the index into a run's folder, with vectors in half precision.
-
-        Raises:
-            WriteError: The file cannot be written.
-        """
-        tensors = {f"network_{k}": vectors.half() for k, vectors in enumerate(self.vectors)}
-        names = np.frombuffer(json.dumps(self.files).encode(), np.uint8).copy()
-        tensors |= {"files": torch.from_numpy(names), "rows": torch.from_numpy(self.rows)}
-        write_tensors(folder / INDEX, tensors, dict(self.facts))
-
-    @staticmethod
-    def load(folder: Path) -> Index:
-        """Read the index of a run's folder.
-
-        Raises:
-            InputError: The file is damaged.
-        """
-        tensors, facts = read_tensors(folder / INDEX)
-        vectors = [tensors[f"network_{k}"].float() for k in range(len(tensors) - 2)]
-        return Index(json.loads(tensors["files"].numpy().tobytes()), tensors["rows"].numpy(), vectors, facts)
-
-
-def make_index(matchers: list[Matcher], pairs: Pairs, features: Features, facts: Mapping[str, Any]) -> Index:
-    """Encode all images of a run that are in a pair that is not skipped.
-
-    Args:
-        matchers: The trained matchers.
-        pairs: The run's pairs.
-        features: Features of all pairs.
-        facts: `sizes` and `text_encoder`, as in `Index`.
-    """
-    rows = pairs.images(*JUDGED, UNUSED)
-    banks = [Bank.encode_table(matcher, features.images, rows, False, 0) for matcher in matchers]
-    base = folder_of(pairs.source)
-    images = pairs.features is None
-    files = [within(pairs.paths[row], base) if images else pairs.names[row] for row in rows]
-    values = features.images.values
-    cached = str(Path(values.filename).absolute()) if isinstance(values, np.memmap) and values.filename else None
-    vectors = [bank.vectors.half().float().cpu() for bank in banks]  # the same values as from a file
-    return Index(
-        files, rows, vectors, {**facts, "features": cached, "images": images, "folder": base == Path(pairs.source)}
-    )
+    file: str
+    pair: int | None
+    caption: str | None
+    score: float
 
 
 class Search:
-    """A search over the images of a run by text.
+    """A search over the images and captions of a run.
 
     Args:
         texts: The run's text encoder.
         matchers: The matcher of each of its networks.
-        index: The run's images.
+        index: The run's images and captions.
         source: Path of the source, from which the paths of images are shown; it need not exist.
         features: The images' features, where similarities need more than global vectors.
+        folder: The run's folder, where approximate indexes are kept; without it, search is exact.
     """
 
     def __init__(
-        self, texts: TextEncoder, matchers: Sequence[Matcher], index: Index, source: str, features: Table | None = None
+        self,
+        texts: TextEncoder,
+        matchers: Sequence[Matcher],
+        index: Index,
+        source: str,
+        features: Table | None = None,
+        folder: Path | None = None,
     ) -> None:
-        self.texts, self.matchers, self.index = texts, matchers, index
+        self.texts, self.matchers, self.index, self.folder = texts, matchers, index, folder
         missing = not Path(source).exists()
         self.base = Path(source) if missing and index.facts["folder"] else folder_of(source)
         self.images = []
@@ -120,8 +81,8 @@ class Search:
             if features is None:
                 self.images.append(Bank.from_codes(Codes(on_device)))
             else:
-                no_tokens = np.zeros(len(vectors), np.int64)
-                self.images.append(Bank(on_device, no_tokens, [], [], _encoder(matcher, features, index.rows)))
+                encode = partial(_encoded_images, matcher, features, index.rows)
+                self.images.append(Bank(on_device, np.zeros(len(vectors), np.int64), [], [], encode))
 
     @staticmethod
     def open(folder: Path, source: str | Path | None = None) -> Search | None:
@@ -151,9 +112,9 @@ class Search:
         for k, matcher in enumerate(matchers):
             matcher.load_state_dict(with_prefix(read_tensors(weights(folder, k))[0], "matcher."))
             matcher.to(device).eval()
-        return Search(texts, matchers, index, place, features)
+        return Search(texts, matchers, index, place, features, folder)
 
-    def find(self, query: str, k: int) -> list[tuple[str, float]]:
+    def by_text(self, query: str, k: int) -> list[Hit]:
         """Find images by a text, best first; see `Run.search`.
 
         Raises:
@@ -161,14 +122,122 @@ class Search:
         """
         if not query.strip():
             raise InputError("the query is empty: give some words")
-        items = Table.from_items(self.texts.encode([query]))
-        texts = [
-            Bank.encode_table(matcher, items, np.zeros(1, np.int64), True, KEPT_BYTES) for matcher in self.matchers
+        texts = self._banks(Table.from_items(self.texts.encode([query])), True)
+        gallery = Gallery(self.matchers, self.images, texts)
+        return self._image_hits(*find_images(gallery, _positive(k), index=self.approximate_images))
+
+    def by_image(self, image: Path | bytes, k: int) -> list[Hit]:
+        """Find captions by an image, best first; see `Run.captions_for`.
+
+        Args:
+            image: A file, or the content of a file that somebody sent: see `decode_image`.
+            k: Number of captions.
+
+        Raises:
+            InputError: The image cannot be used, the run has no encoder for images, or k is below 1.
+        """
+        images = self._banks(encode_image(image, self._image_encoder), False)
+        gallery = Gallery(self.matchers, images, self._caption_banks)
+        places, scores = find_captions(gallery, _positive(k), index=self.approximate_captions)
+        return [self._hit(int(self.captions.images[place]), place, score) for place, score in _rows(places, scores)]
+
+    def by_pair(self, pair: int, k: int) -> list[Hit]:
+        """Find images by the image of a pair, best first; see `Run.images_like`.
+
+        Raises:
+            InputError: The run has no such pair, or k is below 1.
+        """
+        image = int(self.captions.images[self.captions.place(pair)])
+        vectors = [bank.vectors for bank in self.images]
+        query = [of_images[image : image + 1] for of_images in vectors]
+        rows, scores = closest(query, vectors, _positive(k) + 1, self.approximate_images)
+        others = rows != image
+        return self._image_hits(rows[others][:k], scores[others][:k])
+
+    @property
+    def captions(self) -> Captions:
+        """The captions of the index.
+
+        Raises:
+            InputError: The run's folder holds no captions.
+        """
+        if self.index.captions is None:
+            raise InputError("the run's folder holds no captions to search: judge the run again with `pairsift audit`")
+        return self.index.captions
+
+    @cached_property
+    def approximate_images(self) -> Approximate | None:
+        """The approximate index of the images, where there are so many that it is needed; see `approximation`."""
+        captions = self.index.captions
+        queries = None if captions is None else captions.vectors
+        return approximation(self.folder, "images", self.index.vectors, queries)
+
+    @cached_property
+    def approximate_captions(self) -> Approximate | None:
+        """The approximate index of the captions, as for the images."""
+        return approximation(self.folder, "captions", self.captions.vectors, self.index.vectors)
+
+    @cached_property
+    def _image_encoder(self) -> ImageEncoder | Front:
+        """The run's encoder of image files."""
+        if isinstance(self.texts, Front):
+            return self.texts
+        if not self.index.facts["images"]:
+            raise InputError(
+                "the run's source has features instead of images, so no image can be searched by: give a text or a pair"
+            )
+        return image_encoder(self.index.facts["image_encoder"], regions=self.matchers[0].image_kind == "regions")
+
+    @cached_property
+    def _caption_banks(self) -> list[Bank]:
+        """Each network's codes of the captions; tokens are encoded again when a similarity needs them."""
+        banks = []
+        for matcher, vectors in zip(self.matchers, self.captions.vectors, strict=True):
+            on_device = vectors.to(next(matcher.parameters()).device)
+            if matcher.factorises:
+                banks.append(Bank.from_codes(Codes(on_device)))
+            else:
+                encode = partial(_encoded_captions, matcher, self.texts, self.captions)
+                banks.append(Bank(on_device, np.zeros(len(vectors), np.int64), [], [], encode))
+        return banks
+
+    def _banks(self, table: Table, texts: bool) -> list[Bank]:
+        """Return each network's codes of the query, the only row of a table."""
+        return [Bank.encode_table(matcher, table, FIRST, texts, KEPT_BYTES) for matcher in self.matchers]
+
+    def _image_hits(self, places: Ints, scores: Floats) -> list[Hit]:
+        captions = self.index.captions
+        first = [None] * len(places) if captions is None else captions.first[places].tolist()
+        return [
+            self._hit(image, place, score) for (image, score), place in zip(_rows(places, scores), first, strict=True)
         ]
-        rows, scores = find_images(Gallery(self.matchers, self.images, texts), k)
-        files = [self.index.files[row] for row in rows]
-        paths = [str(self.base / file) for file in files] if self.index.facts["images"] else files
-        return [(name, float(score)) for name, score in zip(paths, scores, strict=True)]
+
+    def _hit(self, image: int, caption: int | None, score: float) -> Hit:
+        """Return a result from the places of its image and of its caption."""
+        file = self.index.files[image]
+        path = str(self.base / file) if self.index.facts["images"] else file
+        if caption is None:
+            return Hit(path, None, None, score)
+        return Hit(path, int(self.captions.pairs[caption]), self.captions.caption(caption), score)
+
+
+def open_search(folder: Path, source: str | Path | None = None, captions: bool = True) -> Search:
+    """Open the search over a run, and encode what its folder lacks.
+
+    Args:
+        folder: The run's folder.
+        source: New path of the source, if it has moved; it need not exist where nothing has to be encoded.
+        captions: Whether captions are needed too.
+
+    Raises:
+        InputError: A file is damaged, or something has to be encoded and the source is gone.
+    """
+    saved = Search.open(folder, source)
+    if saved is not None and (saved.index.captions is not None or not captions):
+        return saved
+    from pairsift.runs.run import Run  # methods take seconds to import
+
+    return Run(folder, source=source).new_search()
 
 
 def query_side(
@@ -190,15 +259,32 @@ def query_side(
     return texts, partial(matcher.make, options, **facts["sizes"])
 
 
-def _encoder(matcher: Matcher, features: Table, rows: Ints) -> Callable[[Ints], Codes]:
-    """Return a function that encodes the images at some places of an index."""
+def _encoded_images(matcher: Matcher, features: Table, rows: Ints, places: Ints) -> Codes:
+    """Encode the images at some places of an index."""
+    with torch.no_grad():
+        return matcher.encode_images(features.batch(rows[places]).to(next(matcher.parameters()).device))
 
-    def encode(places: Ints) -> Codes:
-        device = next(matcher.parameters()).device
-        with torch.no_grad():
-            return matcher.encode_images(features.batch(rows[places]).to(device))
 
-    return encode
+def _encoded_captions(matcher: Matcher, texts: TextEncoder, captions: Captions, places: Ints) -> Codes:
+    """Encode the captions at some places of an index."""
+    table = Table.from_items(texts.encode([captions.caption(place) for place in places.tolist()]))
+    with torch.no_grad():
+        return matcher.encode_texts(table.batch(np.arange(len(places))).to(next(matcher.parameters()).device))
+
+
+def _rows(places: Ints, scores: Floats) -> list[tuple[int, float]]:
+    return list(zip(places.tolist(), scores.tolist(), strict=True))
+
+
+def _positive(k: int) -> int:
+    """Return the number of results that is asked for.
+
+    Raises:
+        InputError: It is below 1.
+    """
+    if k < 1:
+        raise InputError(f"k is {k}: ask for at least 1")
+    return k
 
 
 def _cached(index: Index) -> Table | None:

@@ -26,6 +26,8 @@ from pairsift.runs.folder import METRICS, REPORT, require_finished, source_of
 from pairsift.runs.spot_check import spot_check
 from pairsift.web.guard import Guard
 from pairsift.web.images import Images, Size
+from pairsift.web.reference import add_reference
+from pairsift.web.search import add_search
 
 MAX_PAIRS = 200  # on a page
 IMAGE_AGE = 86_400  # seconds that a browser may keep an image
@@ -147,6 +149,8 @@ def create_app(folder: Path, hosts: set[str] | None, token: str | None = None, s
     _add_questions(app, folder, queue, images, metrics)
     _add_decisions(app, folder, queue)
     _add_spot_check(app, folder, queue)
+    add_search(app, folder, source, queue, images)
+    add_reference(app, folder)
 
     @app.exception_handler(InputError)
     async def refuse(request: Request, error: InputError) -> Response:

@@ -1,0 +1,87 @@
+"""The verb `search`: images by a text or by a pair, captions by an image."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pairsift.errors import InputError, writing
+
+if TYPE_CHECKING:
+    from pairsift.runs.search import Hit
+
+
+@click.command()
+@click.argument("run")
+@click.argument("text", required=False)
+@click.option("--image", metavar="FILE", type=Path, help="Find the captions that describe an image file.")
+@click.option("--like", metavar="PAIR", type=int, help="Find images like that of a pair, by the pair's id.")
+@click.option("--source", metavar="PATH", help="New path of the run's source, if it has moved.")
+@click.option("-k", type=int, default=10, show_default=True, help="Number of results.")
+@click.option("--json", "lines", is_flag=True, help="Print a JSON object for each result: file, pair, caption, score.")
+@click.option("--open", "show", is_flag=True, help="Show the results with small images on a page in a browser.")
+def search(
+    run: str,
+    text: str | None,
+    image: Path | None,
+    like: int | None,
+    source: str | None,
+    k: int,
+    lines: bool,
+    show: bool,
+) -> None:
+    """Find a run's images by a text, captions by an image, or images like that of a pair."""
+    if sum(query is not None for query in (text, image, like)) != 1:
+        raise InputError("search by one thing: give a text, or --image FILE, or --like PAIR")
+    from pairsift.runs.folder import require_finished
+
+    folder = Path(run)
+    require_finished(folder)
+    from pairsift.runs.search import open_search
+
+    index = open_search(folder, source, captions=text is None)
+    if text is not None:
+        title, hits = text, index.by_text(text, k)
+    elif image is not None:
+        title, hits = f"captions for {image.name}", index.by_image(image, k)
+    else:
+        assert like is not None
+        title, hits = f"images like that of pair {like}", index.by_pair(like, k)
+    for hit in hits:
+        print(json.dumps(asdict(hit)) if lines else _line(hit, image is not None))
+    approximate = index.approximate_images if image is None else index.approximate_captions
+    if approximate is not None:
+        print(approximate.line, file=sys.stderr)
+    if show:
+        _open_page(title, hits)
+
+
+def _line(hit: Hit, captions: bool) -> str:
+    """Return a result as a line of text: the image, or the caption with its pair and image."""
+    file = click.format_filename(hit.file)  # a name may be no text
+    if not captions:
+        return f"{hit.score:.3f}  {file}"
+    return f"{hit.score:.3f}  {plain(hit.caption or '')}  (pair {hit.pair}, {file})"
+
+
+def plain(text: str) -> str:
+    """Return a text as one line without characters that steer a terminal."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
+def _open_page(title: str, hits: list[Hit]) -> None:
+    """Write the results as a page into a temporary file, and open it in a browser."""
+    from pairsift.cli.search_page import page_of
+
+    number, name = tempfile.mkstemp(".html", "pairsift-search-")
+    with writing(Path(name)), os.fdopen(number, "w", encoding="utf-8", errors="replace") as stream:
+        stream.write(page_of(title, hits))
+    print(f"the page is {name}", file=sys.stderr)
+    click.launch(name)

@@ -1,0 +1,181 @@
+"""The index of a run: its images and captions with their global vectors, in the run's folder."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pairsift.arrays import Ints
+from pairsift.encode import Features, Table
+from pairsift.errors import InputError, writing
+from pairsift.match import Matcher
+from pairsift.pairs.pairs import JUDGED, UNUSED, Pairs
+from pairsift.pairs.stored import folder_of, within
+from pairsift.retrieve.bank import Bank
+from pairsift.train.checkpoint import read_tensors, with_prefix, write_tensors
+
+INDEX = Path("model") / "images.safetensors"
+CAPTIONS = Path("model") / "captions.safetensors"
+
+
+@dataclass(frozen=True)
+class Captions:
+    """The captions of a run with their global vectors.
+
+    Attributes:
+        pairs: Id of the pair of each caption, ascending, (m,).
+        images: Place of each caption's image in the index, (m,).
+        first: Place of the caption that stands for each image of the index: that of its first judged pair, (n,).
+        text: UTF-8 bytes of all captions, one after the other.
+        ends: End of each caption in `text`, (m,).
+        vectors: Each network's global vectors, float16, (m, d) each.
+    """
+
+    pairs: Ints
+    images: Ints
+    first: Ints
+    text: NDArray[np.uint8]
+    ends: Ints
+    vectors: list[Tensor]
+
+    def caption(self, place: int) -> str:
+        """Return the caption at a place; bytes that are no text become U+FFFD."""
+        start = int(self.ends[place - 1]) if place else 0
+        return self.text[start : int(self.ends[place])].tobytes().decode("utf-8", "replace")
+
+    def place(self, pair: int) -> int:
+        """Return the place of a pair's caption.
+
+        Raises:
+            InputError: The run has no usable pair with this id.
+        """
+        place = bisect_left(self.pairs, pair)  # any number, however large
+        if place == len(self.pairs) or self.pairs[place] != pair:
+            raise InputError(f"the run has no usable pair {pair}: give an id from the column pair of pairs.parquet")
+        return place
+
+    def write(self, folder: Path) -> None:
+        """Write the captions into a run's folder.
+
+        Raises:
+            WriteError: The file cannot be written.
+        """
+        arrays = {"pairs": self.pairs, "images": self.images, "first": self.first, "text": self.text, "ends": self.ends}
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        write_tensors(folder / CAPTIONS, tensors | _numbered(self.vectors))
+
+    @staticmethod
+    def load(folder: Path) -> Captions | None:
+        """Read the captions of a run's folder; None where the file does not exist.
+
+        Raises:
+            InputError: The file is damaged.
+        """
+        if not (folder / CAPTIONS).exists():
+            return None
+        tensors, _ = read_tensors(folder / CAPTIONS)
+        arrays = {name: tensors[name].numpy() for name in ("pairs", "images", "first", "text", "ends")}
+        return Captions(**arrays, vectors=_vectors(tensors))
+
+
+@dataclass(frozen=True)
+class Index:
+    """The images of a run with their global vectors.
+
+    Attributes:
+        files: File of each image, relative to the source's folder if it is inside; name of each image where the source
+            has features, (n,).
+        rows: Row of each image among the features, (n,).
+        vectors: Each network's global vectors, float16, (n, d) each.
+        facts: `sizes`, the sizes of the data for the matcher's constructor; `text_encoder` and `image_encoder`, their
+            names; `features`, the file of the images' features in the cache, or None; `images`, whether images are
+            files; `folder`, whether the source is a folder.
+        captions: The captions of these images; None in the folder of a run that was made before captions were kept.
+    """
+
+    files: list[str]
+    rows: Ints
+    vectors: list[Tensor]
+    facts: Mapping[str, Any]
+    captions: Captions | None = None
+
+    def write(self, folder: Path) -> None:
+        """Write the index into a run's folder.
+
+        The old captions are removed first, so that captions are never beside the images of another index.
+
+        Raises:
+            WriteError: A file cannot be written.
+        """
+        names = np.frombuffer(json.dumps(self.files).encode(), np.uint8).copy()
+        tensors = _numbered(self.vectors) | {"files": torch.from_numpy(names), "rows": torch.from_numpy(self.rows)}
+        with writing(folder / CAPTIONS):
+            (folder / CAPTIONS).unlink(missing_ok=True)
+        write_tensors(folder / INDEX, tensors, dict(self.facts))
+        if self.captions is not None:
+            self.captions.write(folder)
+
+    @staticmethod
+    def load(folder: Path) -> Index:
+        """Read the index of a run's folder.
+
+        Raises:
+            InputError: A file is damaged.
+        """
+        tensors, facts = read_tensors(folder / INDEX)
+        files = json.loads(tensors["files"].numpy().tobytes())
+        return Index(files, tensors["rows"].numpy(), _vectors(tensors), facts, Captions.load(folder))
+
+
+def make_index(matchers: Sequence[Matcher], pairs: Pairs, features: Features, facts: Mapping[str, Any]) -> Index:
+    """Encode all images and captions of a run that are in a pair that is not skipped.
+
+    Args:
+        matchers: The trained matchers.
+        pairs: The run's pairs.
+        features: Features of all pairs.
+        facts: `sizes`, `text_encoder` and `image_encoder`, as in `Index`.
+    """
+    rows = pairs.images(*JUDGED, UNUSED)
+    base = folder_of(pairs.source)
+    images = pairs.features is None
+    files = [within(pairs.paths[row], base) if images else pairs.names[row] for row in rows]
+    values = features.images.values
+    cached = str(Path(values.filename).absolute()) if isinstance(values, np.memmap) and values.filename else None
+    more = {"features": cached, "images": images, "folder": base == Path(pairs.source)}
+    vectors = _encoded(matchers, features.images, rows, False)
+    return Index(files, rows, vectors, {**facts, **more}, _make_captions(matchers, pairs, features.texts, rows))
+
+
+def _make_captions(matchers: Sequence[Matcher], pairs: Pairs, texts: Table, rows: Ints) -> Captions:
+    """Encode the captions of the images at these rows."""
+    ids = pairs.ids(*JUDGED, UNUSED)
+    images = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
+    judged_first = np.argsort(pairs.split[ids] == UNUSED, kind="stable")
+    _, first = np.unique(images[judged_first], return_index=True)
+    encoded = [pairs.captions[pair].encode("utf-8", "surrogatepass") for pair in ids]
+    ends = np.cumsum([len(caption) for caption in encoded], dtype=np.int64)
+    text = np.frombuffer(b"".join(encoded), np.uint8).copy()
+    return Captions(ids, images, judged_first[first], text, ends, _encoded(matchers, texts, ids, True))
+
+
+def _encoded(matchers: Sequence[Matcher], table: Table, rows: Ints, texts: bool) -> list[Tensor]:
+    """Return each network's global vectors of these rows in half precision, (n, d) each, on the CPU."""
+    return [Bank.encode_table(matcher, table, rows, texts, 0).vectors.half().cpu() for matcher in matchers]
+
+
+def _numbered(vectors: Sequence[Tensor]) -> dict[str, Tensor]:
+    return {f"network_{k}": rows for k, rows in enumerate(vectors)}
+
+
+def _vectors(tensors: Mapping[str, Tensor]) -> list[Tensor]:
+    return [tensors[f"network_{k}"].half() for k in range(len(with_prefix(dict(tensors), "network_")))]

@@ -1,0 +1,91 @@
+"""The page that describes the questions that scripts can ask, made by the server without scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader
+
+from pairsift.runs.folder import REPORT
+
+Tree = Mapping[str, Any]
+
+
+def add_reference(app: FastAPI, folder: Path) -> None:
+    """Add the page `/api` to the application of a run.
+
+    Args:
+        app: The application, with all its questions.
+        folder: The run's folder.
+    """
+    templates = Environment(loader=PackageLoader("pairsift.web", "templates"), autoescape=True)
+
+    @app.get("/api", response_class=HTMLResponse, include_in_schema=False)
+    def page() -> str:
+        facts = {"run": folder.name, "report": (folder / REPORT).exists()}
+        return templates.get_template("reference.html").render(**facts, questions=list(questions_of(app.openapi())))
+
+
+def questions_of(description: Tree) -> Iterator[dict[str, Any]]:
+    """Yield each question of an OpenAPI description: its method, path, text and what it takes.
+
+    Args:
+        description: The content of `/openapi.json`.
+    """
+    schemas = description.get("components", {}).get("schemas", {})
+    for path, methods in description["paths"].items():
+        for method, about in methods.items():
+            text = about.get("description") or about.get("summary", "")
+            takes = [_field(field["name"], field["schema"], field.get("required", False), field["in"])
+                     for field in about.get("parameters", [])]  # fmt: skip
+            takes += _body(about.get("requestBody", {}).get("content", {}), schemas)
+            yield {"method": method.upper(), "path": path, "text": text, "takes": takes}
+
+
+def _body(content: Tree, schemas: Tree) -> Iterator[dict[str, Any]]:
+    """Yield the fields of a body, or the body itself if it is no object."""
+    for kind, form in content.items():
+        schema = _resolved(form["schema"], schemas)
+        if "properties" not in schema:
+            yield _field(kind, schema, True, "body")
+        yield from _fields("", schema, schemas)
+
+
+def _fields(prefix: str, schema: Tree, schemas: Tree) -> Iterator[dict[str, Any]]:
+    """Yield the fields of an object and of the objects in it; `[]` is after the name of a list."""
+    for name, field in schema.get("properties", {}).items():
+        full = prefix + name
+        yield _field(full, field, name in schema.get("required", ()), "body")
+        yield from _fields(f"{full}.", _resolved(field, schemas), schemas)
+        yield from _fields(f"{full}[].", _resolved(field.get("items", {}), schemas), schemas)
+
+
+def _resolved(schema: Tree, schemas: Tree) -> Tree:
+    name = schema.get("$ref", "").rpartition("/")[2]
+    found: Tree = schemas.get(name, schema)
+    return found
+
+
+def _field(name: str, schema: Tree, required: bool, place: str) -> dict[str, Any]:
+    default = "required" if required else schema.get("default", "")
+    return {"name": name, "place": place, "kind": kind_of(schema), "default": default}
+
+
+def kind_of(schema: Tree) -> str:
+    """Return the type of a value in words, with its bounds."""
+    if "$ref" in schema:
+        return str(schema["$ref"].rpartition("/")[2])
+    if "anyOf" in schema:
+        return " or ".join(kind_of(choice) for choice in schema["anyOf"])
+    if "enum" in schema:
+        return ", ".join(map(str, schema["enum"]))
+    if schema.get("type") == "array":
+        return f"list of {kind_of(schema['items'])}"
+    names = {"minimum": "at least", "maximum": "at most", "exclusiveMaximum": "below", "maxLength": "at most"}
+    bounds = [f"{word} {schema[name]:,.10g}" for name, word in names.items() if name in schema and schema[name] < 2**62]
+    unit = " characters" if "maxLength" in schema and bounds else ""
+    return ", ".join([str(schema.get("format") or schema.get("type", "any")), *bounds]) + unit

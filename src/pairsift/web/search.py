@@ -1,0 +1,153 @@
+"""The search page: images by a text or by a pair, and captions by an image that is sent."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader
+from pydantic import Field
+
+from pairsift.audit.queue import Queue
+from pairsift.audit.table import storable
+from pairsift.errors import InputError
+from pairsift.runs.folder import REPORT
+from pairsift.web.images import Images
+
+if TYPE_CHECKING:  # torch takes seconds to import, and the review needs none of it
+    from pairsift.runs.search import Hit, Search
+
+MAX_UPLOAD = 20_000_000  # bytes of an image
+MAX_TEXT = 1000  # characters
+UPLOAD = {"requestBody": {"required": True, "content": {"image/*": {"schema": {"type": "string", "format": "binary"}}}}}
+Number = Annotated[int, Query(ge=1, le=200, description="Number of results.")]
+Id = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class LazySearch:
+    """The search of a run, which is opened at the first question; one question is answered at a time.
+
+    Args:
+        folder: The run's folder.
+        source: New path of the run's source, if it has moved.
+    """
+
+    def __init__(self, folder: Path, source: str | None) -> None:
+        self._folder, self._source = folder, source
+        self._search: Search | None = None
+        self._lock = threading.Lock()
+
+    def ask(self, question: Callable[[Search], list[Hit]], captions: bool) -> tuple[list[Hit], str]:
+        """Return the answer to a question, and a sentence about its recall; an empty one where the search is exact.
+
+        Args:
+            question: The question.
+            captions: Whether it is about captions, not about images.
+
+        Raises:
+            InputError: The question has no answer, or the run's folder lacks something and the source is gone.
+        """
+        with self._lock:
+            if self._search is None:
+                from pairsift.runs.search import open_search
+
+                self._search = open_search(self._folder, self._source)
+            hits = question(self._search)
+            index = self._search.approximate_captions if captions else self._search.approximate_images
+            return hits, "" if index is None else index.line
+
+
+def add_search(app: FastAPI, folder: Path, source: str | None, queue: Queue, images: Images) -> None:
+    """Add the search page and its questions to the application of a run.
+
+    Args:
+        app: The application.
+        folder: The run's folder.
+        source: New path of the run's source, if it has moved.
+        queue: The run's judged pairs.
+        images: The run's images.
+    """
+    search = LazySearch(folder, source)
+    template = Environment(loader=PackageLoader("pairsift.web", "templates"), autoescape=True).get_template(
+        "search.html"
+    )
+
+    def results(question: Callable[[Search], list[Hit]], captions: bool = False) -> dict[str, Any]:
+        hits, recall = search.ask(question, captions)
+        return {"results": _rows(hits, queue), "recall": recall}
+
+    @app.get("/search", response_class=HTMLResponse, include_in_schema=False)
+    def page() -> str:
+        facts = {"run": folder.name, "report": (folder / REPORT).exists(), "images": images.exist}
+        return template.render(**facts, max_text=MAX_TEXT, max_upload=MAX_UPLOAD)
+
+    @app.get("/api/search")
+    def by_text(text: Annotated[str, Query(max_length=MAX_TEXT)], k: Number = 24) -> dict[str, Any]:
+        """Find the images that a text describes, best first."""
+        return results(lambda search: search.by_text(text, k))
+
+    @app.get("/api/like/{pair}")
+    def by_pair(pair: Id, k: Number = 24) -> dict[str, Any]:
+        """Find images like that of a pair, most similar first."""
+        return results(lambda search: search.by_pair(pair, k))
+
+    @app.post("/api/search/image", openapi_extra=UPLOAD)
+    async def by_image(request: Request, k: Number = 24) -> dict[str, Any]:
+        """Find the captions that describe an image, best first; the body is the content of the image file."""
+        content = await _content(request)
+        return await run_in_threadpool(results, lambda search: search.by_image(content, k), True)
+
+
+async def _content(request: Request) -> bytes:
+    """Read the body of a request, up to the limit.
+
+    Raises:
+        HTTPException: The body is longer; the rest of it is not read.
+    """
+    length = request.headers.get("content-length", "")
+    content = bytearray()
+    too_large = length.isdecimal() and int(length) > MAX_UPLOAD
+    if not too_large:
+        async for part in request.stream():
+            content += part
+            if len(content) > MAX_UPLOAD:
+                too_large = True
+                break
+    if too_large:
+        raise HTTPException(413, f"the image has more than {MAX_UPLOAD:,} bytes: send a smaller one")
+    return bytes(content)
+
+
+def _rows(hits: list[Hit], queue: Queue) -> list[dict[str, Any]]:
+    """Return results as the page shows them, with what the queue knows of their pairs."""
+    places = [_place(hit, queue) for hit in hits]
+    judged = iter(queue.page(np.array([place for place in places if place is not None], np.int64)))
+    rows = []
+    for hit, place in zip(hits, places, strict=True):
+        row = {} if place is None else next(judged)
+        rows.append(
+            {
+                "pair": hit.pair,
+                "image": row.get("image") or storable(Path(hit.file).name),
+                "caption": hit.caption,
+                "score": hit.score,
+                "judged": place is not None,
+                "match_probability": row.get("match_probability"),
+                "decision": row.get("decision"),
+            }
+        )
+    return rows
+
+
+def _place(hit: Hit, queue: Queue) -> int | None:
+    """Return the row of a result's pair in the queue, None for a pair that the run did not judge."""
+    try:
+        return None if hit.pair is None else queue.row(hit.pair)
+    except InputError:
+        return None
