@@ -4,13 +4,17 @@ from contextlib import contextmanager
 
 import pytest
 
-from pairsift.trust import heldout
+from pairsift.trust import heldout, rate
 
 
 @contextmanager
 def light_evidence():
-    """Divide pairs into folds once, in two folds within a fold, and resample less: these tests are about runs."""
+    """Divide pairs into folds once, in two folds within a fold, and look for intervals less closely.
+
+    These tests are about runs.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"AVERAGED_PAIRS": 1, "INNER_FOLDS": 2, "RESAMPLES": 12}.items():
+        for name, value in {"AVERAGED_PAIRS": 1, "INNER_FOLDS": 2, "RESAMPLES": 12, "MIN_RESAMPLES": 4}.items():
             patch.setattr(heldout, name, value)
+        patch.setattr(rate, "HALVINGS", 4)
         yield

@@ -32,6 +32,7 @@ FILES = {
     "report.html",
     "skipped.csv",
     "source.parquet",
+    "suggestions.parquet",
     "trust.parquet",
     "model",
 }
