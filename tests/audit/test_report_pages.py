@@ -11,6 +11,7 @@ from PIL import Image
 from report_helpers import HOSTILE, Page, judged, make, metrics, section, shown, write
 
 from pairsift.audit import report, report_pages
+from pairsift.audit.report_images import SIDE, SMALL_SIDE, thumbnail
 
 
 def many(folder, n, caption="wörd " * 99):
@@ -105,3 +106,14 @@ def test_links_at_the_top_lead_to_the_sections(tmp_path, folder):
     assert links == sections and "least-certain" in links and "run-card" in links
     empty = table.slice(0, 0)
     assert "#suspects" not in write(tmp_path, pairs, empty, metrics(empty))
+
+
+def test_a_picture_stands_beside_its_pair(tmp_path, folder):
+    pairs, table = judged(make(folder)[0], np.arange(100) / 100)
+    suspects = section(write(tmp_path, pairs, table, page=20), "Suspects")
+    sides = [SIDE] * 20 + [SMALL_SIDE] * 30
+    for card, side in zip(suspects.split('<li class="card pair')[1:], sides, strict=True):
+        (pair,) = shown(card)
+        picture = re.search(r'<img src="([^"]*)" alt="image of pair (\d+)"', card)
+        expected = thumbnail(pairs.paths[pairs.image_of[pair]], side)
+        assert (picture and picture.groups()) == (expected and (expected, str(pair)))

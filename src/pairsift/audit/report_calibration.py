@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from pairsift.audit import report_parts as parts
 from pairsift.audit import report_plots as plots
-from pairsift.audit.calibration import reliability
+from pairsift.audit.calibration import Reliability, reliability
 from pairsift.audit.decisions import threshold_table
 from pairsift.audit.report_charts import NO_VERDICTS, THRESHOLD
 from pairsift.audit.report_findings import Findings
 from pairsift.audit.report_parts import number, percent
 
 THRESHOLDS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+UNKNOWN_CALIBRATION = (
+    "The truth about these pairs is not known, so that calibration cannot be measured without a spot check: look at "
+    "pairs that are drawn at random, and compare. Of those with a match probability near 0.8, about "
+    "8 in 10 should be good."
+)
 
 
 def thresholds(findings: Findings) -> str:
@@ -22,9 +27,14 @@ def thresholds(findings: Findings) -> str:
         "if the probabilities are right."
     )
     note += "" if findings.verdicts_given else f" {NO_VERDICTS} They are not calibrated."
-    table = f'<div class="card scroll"><h3>Pairs below a match probability</h3>{_table(findings)}</div>'
-    calibration = f'<div class="card"><h3>Calibration</h3>{_calibration(findings)}</div>'
-    return parts.section("How many to drop", note, f'<div class="grid">{table}{calibration}</div>')
+    train = findings.in_splits("train")
+    table = f"<h3>Pairs below a match probability</h3>{_table(findings)}"
+    if findings.truth is None or not train.any():
+        content = f'<div class="card scroll">{table}<p class="aside">{UNKNOWN_CALIBRATION}</p></div>'
+    else:
+        diagram = _diagram(reliability(findings.probability[train], ~findings.truth[train]))
+        content = f'<div class="grid"><div class="card scroll">{table}</div><div class="card">{diagram}</div></div>'
+    return parts.section("How many to drop", note, content)
 
 
 def _table(findings: Findings) -> str:
@@ -50,20 +60,12 @@ def _table(findings: Findings) -> str:
     )
 
 
-def _calibration(findings: Findings) -> str:
-    """Draw the reliability diagram of the training pairs; where the truth is not known, say how to measure it."""
-    train = findings.in_splits("train")
-    if findings.truth is None or not train.any():
-        return (
-            '<p class="aside">The truth about these pairs is not known, so that calibration cannot be measured without '
-            "a spot check: look at pairs that are drawn at random, and compare. Of those with a match probability near "
-            "0.8, about 8 in 10 should be good.</p>"
-        )
-    found = reliability(findings.probability[train], ~findings.truth[train])
-    svg = plots.reliability(found)
+def _diagram(found: Reliability) -> str:
+    """Draw the reliability diagram of the training pairs, and write the expected calibration error."""
     legend = plots.legend(["training pairs, with 95% intervals", "perfect calibration"], ["clean", "muted"])
-    scores = [("Expected calibration error", number(found.error, 3)), ("Training pairs", number(int(train.sum()), 0))]
+    scores = [("Expected calibration error", number(found.error, 3)), ("Training pairs", f"{found.pairs.sum():,}")]
     return (
-        f'<figure>{svg}{legend}</figure>{parts.facts(scores)}<p class="aside">In ten bins of equal width, over '
-        "the training pairs, since noise is planted among these alone. A pair that was not moved counts as good.</p>"
+        f"<h3>Calibration</h3><figure>{plots.reliability(found)}{legend}</figure>{parts.facts(scores)}"
+        '<p class="aside">In ten bins of equal width, over the training pairs, since noise is planted among these '
+        "alone. A pair that was not moved counts as good.</p>"
     )
