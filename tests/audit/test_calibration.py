@@ -109,6 +109,8 @@ def test_without_the_truth_no_diagram_is_drawn(tmp_path, folder):
     source = write(tmp_path, pairs, table, {})
     assert "calibration cannot be measured without a spot check" in " ".join(Page(source).texts)
     assert 'id="reliability-' not in source and "calibration error" not in source
+    checked = write(tmp_path, pairs, table, {"spot_check": {"answered": 50, "mismatched": 11}})
+    assert "recalibrated by a spot check: 50 of its pairs were judged, and 11 of these do not match." in checked
 
 
 def test_a_ranking_says_that_its_counts_are_not_calibrated(tmp_path, folder):

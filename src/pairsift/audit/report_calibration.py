@@ -8,13 +8,16 @@ from pairsift.audit.calibration import Reliability, reliability
 from pairsift.audit.decisions import threshold_table
 from pairsift.audit.report_charts import NO_VERDICTS, THRESHOLD
 from pairsift.audit.report_findings import Findings
-from pairsift.audit.report_parts import number, percent
+from pairsift.audit.report_parts import lookup, number, percent
 
 THRESHOLDS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
-UNKNOWN_CALIBRATION = (
-    "The truth about these pairs is not known, so that calibration cannot be measured without a spot check: look at "
-    "pairs that are drawn at random, and compare. Of those with a match probability near 0.8, about "
-    "8 in 10 should be good."
+UNKNOWN_TRUTH = (
+    "The truth about these pairs is not known, so that calibration cannot be measured without a spot check: pairsift "
+    "spot-check draws some pairs, and compares what you decide on them with their match probabilities."
+)
+SPOT_CHECK = (
+    "The truth about these pairs is not known. The match probabilities were recalibrated by a spot check: {} of its "
+    "pairs were judged, and {} of these do not match."
 )
 
 
@@ -30,7 +33,7 @@ def thresholds(findings: Findings) -> str:
     train = findings.in_splits("train")
     table = f"<h3>Pairs below a match probability</h3>{_table(findings)}"
     if findings.truth is None or not train.any():
-        content = f'<div class="card scroll">{table}<p class="aside">{UNKNOWN_CALIBRATION}</p></div>'
+        content = f'<div class="card scroll">{table}<p class="aside">{_spot_check(findings)}</p></div>'
     else:
         diagram = _diagram(reliability(findings.probability[train], ~findings.truth[train]))
         content = f'<div class="grid"><div class="card scroll">{table}</div><div class="card">{diagram}</div></div>'
@@ -58,6 +61,12 @@ def _table(findings: Findings) -> str:
         f'<table class="thresholds"><thead><tr>{groups}</tr><tr>{head}</tr></thead>'
         f"<tbody>{''.join(body)}</tbody></table>"
     )
+
+
+def _spot_check(findings: Findings) -> str:
+    """Write what is known about the calibration without the truth."""
+    answered, mismatched = (lookup(findings.metrics, "spot_check", name) for name in ("answered", "mismatched"))
+    return UNKNOWN_TRUTH if answered is None else SPOT_CHECK.format(number(answered, 0), number(mismatched, 0))
 
 
 def _diagram(found: Reliability) -> str:
