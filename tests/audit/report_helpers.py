@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -100,3 +102,22 @@ def write(tmp_path, pairs, table, numbers=None, events=(), config=None, **more):
     write_report(path, pairs, table, numbers or {}, list(events), config or {}, **more)
     assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
     return path.read_text(encoding="utf-8")
+
+
+def shown(source):
+    return [int(found) for found in re.findall(r"<b>pair (\d+)</b>", source)]
+
+
+def section(source, title):
+    return re.search(rf"<section[^>]*><h2>{title}</h2>.*?</section>", source, re.DOTALL).group()
+
+
+def judged(pairs, probability, truth=True):
+    """A table of these match probabilities, flagged below one half."""
+    probability = np.asarray(probability)
+    flag = probability < 0.5
+    words = np.where(flag, "mismatched", "clean")
+    known = pairs if truth else replace(pairs, true_image_of=None, noise=None)
+    return known, pair_table(
+        known, np.arange(len(probability)), probability, flag, words, np.full(len(probability), -1)
+    )

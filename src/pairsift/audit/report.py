@@ -11,12 +11,17 @@ import pyarrow as pa
 
 from pairsift.audit import report_charts as charts
 from pairsift.audit import report_parts as parts
-from pairsift.audit.report_cards import pair_sections
+from pairsift.audit.report_calibration import thresholds
 from pairsift.audit.report_findings import Findings
+from pairsift.audit.report_pages import pair_sections
 from pairsift.audit.report_parts import Tree, lookup, number, percent, text
+from pairsift.audit.report_run_card import run_card
 from pairsift.audit.table import PAIRS_FILE, SUSPECTS_FILE, count_verdicts
 from pairsift.files import write_text
 from pairsift.pairs.pairs import JUDGED, Pairs
+
+MAX_BYTES = 5_000_000  # largest size of the file
+MARGIN = 1000  # bytes for the links to the sections of pairs
 
 
 def write_report(
@@ -27,6 +32,7 @@ def write_report(
     log: list[dict[str, Any]],
     config: Tree,
     page: int = 60,
+    citation: str = "",
 ) -> None:
     """Write the report of a run as a self-contained HTML file; a failed write keeps the old file.
 
@@ -41,32 +47,34 @@ def write_report(
         metrics: `warnings` (sentences that the report shows first), `test` and `dev` (each maps `ensemble`,
             `network_0`, ... to the keys of `recall`), `detection`, `detectors`, `noise_rate` (`estimated` with `low`
             and `high`, `true`), `verdicts_given` (False if the table is only a ranking), `pairs`, `best` (`epoch`,
-            `dev_rsum`), `seconds`, `versions`.
+            `dev_rsum`), `seconds`, `versions`, `data` (`hash`), `seed`, `encoders` (`image_encoder`, `text_encoder`).
         log: The run's events; events with `"event": "epoch"` are plotted.
         config: The run's configuration.
-        page: Number of suspects on a page. The pages after the first are folded. Suspects beyond the limits
-            `SUSPECTS` and `BYTES` of `report_cards` are only counted.
+        page: Number of suspects on a page. The pages after the first are folded. Suspects beyond `PAIRS` of
+            `report_pages`, and those that would make the file larger than `MAX_BYTES`, are only counted.
+        citation: BibTeX entry of the paper of the method; empty where there is none.
     """
     findings = Findings(pairs, table, metrics, log, path.absolute().parent)
+    top = [parts.warnings(lookup(metrics, "warnings")), parts.skipped_line(pairs), _headline(findings)]
+    before = [
+        charts.retrieval(findings),
+        charts.probabilities(findings),
+        thresholds(findings),
+        charts.training(findings),
+    ]
+    after = [parts.skipped(pairs), run_card(findings, config, citation)]
+    size = len(_page(pairs, config, top, [*before, *after]).encode())
+    pages = pair_sections(findings, page, MAX_BYTES - MARGIN - size)
+    write_text(path, _page(pairs, config, top, [*before, pages, *after]))
+
+
+def _page(pairs: Pairs, config: Tree, top: list[str], sections: list[str]) -> str:
+    """Write the page with links to its sections; a section without content is an empty string."""
     plain, heading, lead = _title(pairs, config)
     footer = f"All judged pairs are in {PAIRS_FILE}, the flagged ones in {SUSPECTS_FILE}."
     titles = {"page_title": f"{plain} · pairsift", "eyebrow": "pairsift report", "heading": heading}
-    write_text(path, parts.page({**titles, "lead": lead, "footer": footer}, _body(findings, config, page)))
-
-
-def _body(findings: Findings, config: Tree, page: int) -> list[str]:
-    """Return the sections from the warnings to the provenance; a section without content is an empty string."""
-    return [
-        parts.warnings(lookup(findings.metrics, "warnings")),
-        parts.skipped_line(findings.pairs),
-        _headline(findings),
-        charts.retrieval(findings),
-        charts.probabilities(findings),
-        charts.training(findings),
-        pair_sections(findings, page),
-        parts.skipped(findings.pairs),
-        _provenance(findings, config),
-    ]
+    body = parts.linked("\n".join(filter(None, sections)))
+    return parts.page({**titles, "lead": lead, "footer": footer}, [*top, body])
 
 
 def _title(pairs: Pairs, config: Tree) -> tuple[str, str, str]:
@@ -130,21 +138,3 @@ def _flagged(findings: Findings) -> tuple[str, str, str, str]:
     share = percent(float(flag.mean())) if len(flag) else parts.DASH
     counts = "".join(f" · {n:,} {name}" for name, n in count_verdicts(findings.table).items())
     return "Flagged as mismatched", number(int(flag.sum()), 0), "", f"{share} of the judged pairs{counts}"
-
-
-def _provenance(findings: Findings, config: Tree) -> str:
-    """Write the section of hashes, configuration, versions and times."""
-    pairs, metrics = findings.pairs, findings.metrics
-    hashes = {"source": pairs.source, "data hash": pairs.hash()}
-    if pairs.noise is not None:
-        hashes["noise index hash"] = pairs.noise.index_hash
-    blocks: dict[str, Any] = {"Data": hashes, "Configuration": dict(config)}
-    titles = {
-        "versions": "Versions",
-        "seconds": "Seconds",
-        "pairs": "Pairs",
-        "best": "Best epoch, here counted from 0 as in metrics.json",
-    }
-    for key, title in titles.items():
-        blocks[title] = lookup(metrics, key)
-    return parts.provenance(blocks)

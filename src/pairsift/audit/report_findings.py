@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pairsift.arrays import Reals
 from pairsift.audit.report_parts import Tree, lookup
 from pairsift.pairs.pairs import Pairs
-from pairsift.retrieve.ranks import FloatArray
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Findings:
     folder: Path
 
     @cached_property
-    def probability(self) -> FloatArray:
+    def probability(self) -> Reals:
         """The match probability of each row, (n,)."""
-        probability: FloatArray = self.table["match_probability"].to_numpy()
+        probability: Reals = self.table["match_probability"].to_numpy()
         return probability
 
     @cached_property

@@ -11,19 +11,25 @@ from urllib.parse import quote_from_bytes
 from pairsift.encode.decode import BadImage, open_image
 
 SIDE = 160  # pixels of the longer side, which is shown at 132 pixels
+SMALL_SIDE = 112  # pixels of the longer side on the folded pages, which is shown at 96 pixels
 QUALITY = 75
 NEAR = 2  # number of folders that a relative address may go up, as from runs/mine to a source beside runs
 
 
-def thumbnail(path: Path) -> str | None:
-    """Return a small upright JPEG of an image as a data URI, with transparency on white; None if it cannot be read."""
+def thumbnail(path: Path, side: int = SIDE) -> str | None:
+    """Return a small upright JPEG of an image as a data URI, with transparency on white; None if it cannot be read.
+
+    Args:
+        path: Path of the image.
+        side: Pixels of the longer side; a smaller image keeps its size.
+    """
     from PIL import Image
 
     try:
-        image = open_image(path, smallest=2 * SIDE)
+        image = open_image(path, smallest=2 * side)
     except BadImage:  # the report is still written
         return None
-    image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+    image.thumbnail((side, side), Image.Resampling.LANCZOS)
     out = io.BytesIO()
     image.save(out, "JPEG", quality=QUALITY, optimize=True)
     return "data:image/jpeg;base64," + base64.b64encode(out.getvalue()).decode("ascii")

@@ -63,6 +63,19 @@ def section(title: str, note: str, content: str) -> str:
     return f"<section><h2>{title}</h2>{paragraph}{content}</section>" if content else ""
 
 
+def linked(sections: str) -> str:
+    """Give each section with a plain heading an id, and write links to these sections before them."""
+    links = []
+
+    def named(found: re.Match[str]) -> str:
+        name = re.sub(r"\W+", "-", found[1].lower())
+        links.append(f'<a href="#{name}">{found[1]}</a>')
+        return f'<section id="{name}"><h2>{found[1]}</h2>'
+
+    content = re.sub(r"<section><h2>([^<]+)</h2>", named, sections)
+    return f'<nav class="contents" aria-label="Sections">{"".join(links)}</nav>\n{content}'
+
+
 def lookup(tree: Any, *keys: str) -> Any:
     """Return the value at these keys of nested mappings, or None."""
     for key in keys:
@@ -206,19 +219,19 @@ def skipped(pairs: Pairs, first: int = 50) -> str:
     )
     file = f'<a href="{SKIPPED_FILE}">{SKIPPED_FILE}</a>'
     more = f" The first {first} of {len(pairs.skipped):,}; all are in {file}." if len(pairs.skipped) > first else ""
-    return (
-        f'<section><h2>Skipped</h2><p class="note">Records and images that could not be used.{more}</p>'
+    content = (
         f'<div class="grid"><div class="card"><h3>By reason</h3><table class="text"><tbody>{reasons}</tbody></table>'
-        f'</div><div class="card"><h3>Each</h3><table class="text"><tbody>{rows}</tbody></table></div></div></section>'
+        f'</div><div class="card"><h3>Each</h3><table class="text"><tbody>{rows}</tbody></table></div></div>'
     )
+    return section("Skipped", f"Records and images that could not be used.{more}", content)
 
 
-def provenance(parts: dict[str, Any]) -> str:
-    """Write the data needed to repeat the run, folded; `parts` maps titles to values that JSON can represent."""
-    blocks = "".join(
-        f"<h3>{text(title)}</h3><pre>{text(_plain(value))}</pre>" for title, value in parts.items() if value
+def provenance(blocks: dict[str, Any]) -> str:
+    """Write what repeats the run in full, folded; `blocks` maps titles to values that JSON can represent."""
+    content = "".join(
+        f"<h3>{text(title)}</h3><pre>{text(_plain(value))}</pre>" for title, value in blocks.items() if value
     )
-    return f'<details class="card provenance"><summary>Provenance</summary>{blocks}</details>'
+    return f'<details class="card provenance"><summary>All options</summary>{content}</details>' if content else ""
 
 
 def _plain(value: Any) -> str:

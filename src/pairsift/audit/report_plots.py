@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pairsift.audit.calibration import Reliability
 from pairsift.retrieve.ranks import FloatArray
 
 if TYPE_CHECKING:
@@ -89,6 +90,19 @@ def curves(
     axes.set_ylabel(ylabel)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return _svg(figure, name, f"{ylabel} for each epoch")
+
+
+def reliability(found: Reliability) -> str:
+    """Draw the share of matching pairs in each bin over the mean match probability, with intervals."""
+    figure, axes = _canvas()
+    axes.plot([0, 1], [0, 1], color=_PAINT["muted"], linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    axes.vlines(found.mean, found.low, found.high, color=_PAINT["clean"], linewidth=1.6, zorder=2)
+    axes.plot(found.mean, found.share, color=_PAINT["clean"], linewidth=1.2, marker="o", markersize=5, zorder=3)
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_ylim(-0.03, 1.05)
+    axes.set_xlabel("mean match probability")
+    axes.set_ylabel("share of matching pairs")
+    return _svg(figure, "reliability", f"Share of matching pairs over match probability in {len(found.mean)} bins")
 
 
 def legend(names: list[str], tones: list[str] | None = None) -> str:

@@ -65,7 +65,7 @@ class Method(Options, ABC):
 
     Attributes:
         name: What the command line calls it.
-        citation: The paper.
+        citation: The BibTeX entry of the paper; empty where there is none.
         needs_truth: Whether it can only run where the true correspondences are known.
         presets: Defaults by the name of a preset, for the method, the loop and the losses.
     """

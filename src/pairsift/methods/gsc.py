@@ -74,9 +74,15 @@ class GSC(Method):
     """
 
     name: ClassVar[str] = "gsc"
-    citation: ClassVar[str] = (
-        "Zhao et al., Mitigating Noisy Correspondence by Geometrical Structure Consistency Learning, CVPR 2024"
-    )
+    citation: ClassVar[str] = """
+@inproceedings{zhao2024gsc,
+  author = {Zhao, Zihua and Chen, Mengxi and Dai, Tianjie and Yao, Jiangchao and Han, Bo and Zhang, Ya and
+    Wang, Yanfeng},
+  title = {Mitigating Noisy Correspondence by Geometrical Structure Consistency Learning},
+  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  year = {2024}
+}
+"""
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": PAPER,
         "paper_coco": PAPER.having(epochs={"train": 29}),

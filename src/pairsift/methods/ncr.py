@@ -27,7 +27,16 @@ class NCR(Method):
     """
 
     name: ClassVar[str] = "ncr"
-    citation: ClassVar[str] = "Huang et al., Learning with Noisy Correspondence for Cross-modal Matching, NeurIPS 2021"
+    citation: ClassVar[str] = """
+@inproceedings{huang2021ncr,
+  author = {Huang, Zhenyu and Niu, Guocheng and Liu, Xiao and Ding, Wenbiao and Xiao, Xinyan and Wu, Hua and Peng, Xi},
+  title = {Learning with Noisy Correspondence for Cross-modal Matching},
+  booktitle = {Advances in Neural Information Processing Systems},
+  volume = {34},
+  pages = {29406--29419},
+  year = {2021}
+}
+"""
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": PAPER,
         "paper_coco": PAPER.having(epochs={"warmup": 10, "clean": 10, "all": 10}, train={"decay_epoch": 10}),

@@ -62,7 +62,14 @@ class NPC(Method):
     """
 
     name: ClassVar[str] = "npc"
-    citation: ClassVar[str] = "Zhang et al., Negative Pre-aware for Noisy Cross-Modal Matching, AAAI 2024"
+    citation: ClassVar[str] = """
+@inproceedings{zhang2024npc,
+  author = {Zhang, Xu and Li, Hao and Ye, Mang},
+  title = {Negative Pre-aware for Noisy Cross-Modal Matching},
+  booktitle = {Proceedings of the AAAI Conference on Artificial Intelligence},
+  year = {2024}
+}
+"""
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": FINE_TUNING.having(bank={"least": 0.0}),
         "clip": FINE_TUNING,

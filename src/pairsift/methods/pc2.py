@@ -48,10 +48,16 @@ class PC2(Method):
     """
 
     name: ClassVar[str] = "pc2"
-    citation: ClassVar[str] = (
-        "Duan et al., PC2: Pseudo-Classification Based Pseudo-Captioning for Noisy Correspondence Learning in "
-        "Cross-Modal Retrieval, ACM MM 2024"
-    )
+    citation: ClassVar[str] = """
+@inproceedings{duan2024pc2,
+  author = {Duan, Y. and Gu, Z. and Ying, Z. and Qi, L. and Meng, C. and Shi, Y.},
+  title = {{PC2}: Pseudo-Classification Based Pseudo-Captioning for Noisy Correspondence Learning in
+    Cross-Modal Retrieval},
+  booktitle = {Proceedings of the 32nd ACM International Conference on Multimedia},
+  pages = {9397--9406},
+  year = {2024}
+}
+"""
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": PAPER,
         "paper_coco": PAPER.having(epochs={"warmup": 10}),

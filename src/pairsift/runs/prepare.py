@@ -269,6 +269,16 @@ def _encoded(config: Config, folder: Path, pairs: Pairs, digest: str, opened: bo
     return Prepared(usable, features, texts, vocabulary, digest, pairs.split, front, ngrams=ngrams)
 
 
+def encoder_names(config: Config, prepared: Prepared) -> dict[str, str]:
+    """Return what made the features: `image_encoder` and `text_encoder`."""
+    images = config.encode.image_encoder or IMAGE_ENCODER
+    if prepared.pairs.features is not None:
+        images = "precomputed features"
+    elif config.matcher.image_kind == "pixels":
+        images = config.matcher.name
+    return {"image_encoder": images, "text_encoder": prepared.texts.name}
+
+
 def _front(config: Config, folder: Path, opened: bool) -> Front | None:
     """Return the preprocessing of a matcher of pixels and text, from its checkpoint or an opened run; else None."""
     if config.matcher.image_kind != "pixels":

@@ -44,6 +44,7 @@ from pairsift.runs.judging import judged_tables
 from pairsift.runs.prepare import (
     IMAGE_ENCODER,
     Prepared,
+    encoder_names,
     matcher_factory,
     matcher_sizes,
     reopen,
@@ -359,7 +360,9 @@ class Run:
         log = (self.folder / LOG).read_text(encoding="utf-8").splitlines()
         path = self.folder / REPORT
         lines = [json.loads(line) for line in log]
-        write_report(path, self.prepared.pairs, table, self.metrics, lines, self.config.tree())
+        metrics = self.metrics | {"encoders": encoder_names(self.config, self.prepared)}
+        citation = self.config.method.citation
+        write_report(path, self.prepared.pairs, table, metrics, lines, self.config.tree(), citation=citation)
         return path
 
     def search(self, query: str, k: int = 10) -> list[tuple[str, float]]:
