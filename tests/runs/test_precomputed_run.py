@@ -85,6 +85,12 @@ def test_a_run_on_features(run, source, capsys):
     assert main(["search", str(run.folder), "a red dog", "-k", "3"]) == 0
     found = capsys.readouterr().out.splitlines()[-3:]
     assert all(line.split()[1].split("/")[0] in ("train", "dev", "test") for line in found)
+    assert main(["search", str(run.folder), "--like", "2", "-k", "3", "--json"]) == 0
+    hits = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert all(run.prepared.pairs.captions[hit["pair"]] == hit["caption"] for hit in hits) and len(hits) == 3
+    assert main(["search", str(run.folder), "--image", "any.jpg"]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "features instead of images, so no image can be searched by" in err
 
 
 def test_it_opens_again_without_the_vocabulary_of_the_source(run, source):
