@@ -1,6 +1,6 @@
 """The review queue at a million pairs: what a page, a filter, a decision and a thumbnail take, and how much memory.
 
-A run with generated captions and an image for every five pairs, which share 100 image files, is served by `pairsift
+A run with generated captions, an image for every five pairs and ten suggestions for each of three pairs in ten, which share 100 image files, is served by `pairsift
 serve` in a process of its own, and asked over HTTP. `first` is the first request, for which nothing is remembered, and
 `again` the median of the next ones. The memory is the largest resident size of the process.
 
@@ -40,6 +40,7 @@ FILTERS = {
     "a verdict": "verdict=clean",
     "undecided": "decision=undecided",
     "a column of the user": "column=shop=s7",
+    "copies of images": "duplicates=image",
     "a word": "text=w77x",
     "a part of a word": "text=w1",
     "two words": "text=w12x+w5",
@@ -113,7 +114,17 @@ def make_run(place: Path, n: int) -> Path:
         "suggested_from_pair": pa.nulls(n, pa.int64()),
         "shop": rng.choice([f"s{k}" for k in range(300)], n),
     }
+    judged["image_duplicates"] = pa.array(np.where(order % 20 == 0, order // 60, -1), mask=order % 20 != 0)
+    judged["caption_duplicates"] = pa.nulls(n, pa.int64())
     pyarrow.parquet.write_table(pa.table(judged), folder / "pairs.parquet")
+    doubtful = np.sort(order[probability < 0.3])
+    suggestions = {
+        "pair": np.repeat(doubtful, 10),
+        "is_image": np.tile(np.arange(10) >= 5, len(doubtful)),
+        "from_pair": rng.integers(0, n, 10 * len(doubtful)),
+        "probability": rng.random(10 * len(doubtful)).astype(np.float32),
+    }
+    pyarrow.parquet.write_table(pa.table(suggestions), folder / "suggestions.parquet")
     return folder
 
 

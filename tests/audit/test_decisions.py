@@ -254,3 +254,14 @@ def test_below_leaves_out_what_is_decided():
     table = pa.table({"pair": [4, 2, 9, 7], "match_probability": [0.05, 0.1, 0.2, 0.9]})
     pairs, probability = undecided_below(table, 0.2, np.array([4]))
     assert pairs.tolist() == [2] and probability.tolist() == [0.1]
+
+
+def test_a_key_is_of_one_kind_of_request(tmp_path):
+    decisions = Decisions(tmp_path, np.arange(5))
+    decisions.decide([Decision(1, "drop")], key="a")
+    with pytest.raises(InputError, match="'a' was given to another request"):
+        decisions.undo(key="a")
+    assert decisions.undo(key="b") == decisions.undo(key="b") == [1]
+    with pytest.raises(InputError, match="give each request a new key"):
+        decisions.decide([Decision(2, "drop")], key="b")
+    assert not len(decisions.table())

@@ -172,6 +172,24 @@ def test_the_number_of_pairs_in_the_filter_follows_decisions_and_undo(page, addr
     wait_for(lambda: decided(folder) == {100: "keep", 0: "drop"})
 
 
+@pytest.mark.parametrize("path", ["", "?decision=&order=source", "overview", "spot-check", "search", "api"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_accessibility_rule_is_broken(browser, address, path, scheme):
+    axe = pytest.importorskip("axe_playwright_python.base", reason="needs axe-playwright-python, for tests")
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    page.goto(address + path)
+    if "search" not in path and path in ("", "?decision=&order=source"):
+        page.wait_for_selector("#given:not(:empty)")
+    for _ in range(2 if path == "" else 1):  # a pair, then the grid
+        page.evaluate(axe.AXE_FILE_PATH.read_text(encoding="utf-8"))
+        found = page.evaluate("() => axe.run()")["violations"]
+        assert [(rule["id"], [node["html"][:200] for node in rule["nodes"][:3]]) for rule in found] == []
+        page.keyboard.press("g")
+        page.wait_for_timeout(300)
+    context.close()
+
+
 def test_a_spot_check_hides_what_the_run_thinks(page, address, folder):
     page.goto(f"{address}spot-check")
     page.fill("[name=pairs]", "20")

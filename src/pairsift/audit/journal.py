@@ -107,7 +107,7 @@ class Journal:
             InputError: The file is damaged, or another process has kept it locked for 30 seconds.
         """
         with self._writing() as database:
-            if (done := _event_of(database, key)) is not None:
+            if (done := _event_of(database, key, DECIDE)) is not None:
                 return done
             event = _append(database, reviewer, DECIDE, None, key)
             rows = ((event, *change) for change in changes)
@@ -155,7 +155,7 @@ class Journal:
         if not self.path.exists():
             return None
         with self._writing() as database:
-            if (done := _event_of(database, key)) is not None:
+            if (done := _event_of(database, key, kind)) is not None:
                 (target,) = database.execute("SELECT target FROM events WHERE event = ?", (done,)).fetchone()
                 return int(target)
             found = database.execute(find, {"reviewer": reviewer}).fetchone()
@@ -222,10 +222,19 @@ def _append(database: sqlite3.Connection, reviewer: str, kind: str, target: int 
     return cursor.lastrowid
 
 
-def _event_of(database: sqlite3.Connection, key: str | None) -> int | None:
-    """Return the event with this key."""
-    found = None if key is None else database.execute("SELECT event FROM events WHERE key = ?", (key,)).fetchone()
-    return None if found is None else int(found[0])
+def _event_of(database: sqlite3.Connection, key: str | None, kind: str) -> int | None:
+    """Return the event with this key, or None.
+
+    Raises:
+        InputError: The event is of another kind.
+    """
+    query = "SELECT event, kind FROM events WHERE key = ?"
+    found = None if key is None else database.execute(query, (key,)).fetchone()
+    if found is None:
+        return None
+    if found[1] != kind:
+        raise InputError(f"the key {key!r} was given to another request ({found[1]}): give each request a new key")
+    return int(found[0])
 
 
 def _run(database: sqlite3.Connection, statements: Iterable[str], event: int) -> None:
