@@ -156,9 +156,9 @@ def require_new_table(out: Path) -> None:
 
 
 def _chunks(new: Pairs, chunk: int) -> Iterator[Ints]:
-    """Yield the ids of parts of the pairs; all pairs of an image are in the same part."""
+    """Yield the ids of parts of the usable pairs; all pairs of an image are in the same part."""
     order = np.argsort(new.image_of, kind="stable")
-    order = order[new.image_of[order] >= 0]
+    order = order[(new.image_of[order] >= 0) & np.not_equal(new.split[order], SKIPPED)]
     image = new.image_of[order]
     start = 0
     while start < len(order):
@@ -192,6 +192,8 @@ def _key(parts: Path) -> Any:
 
 def _join(files: list[Path], out: Path) -> int:
     """Write the tables of all parts as one, and return the number of rows."""
+    if not files:
+        raise InputError(f"{out}: none of the new pairs can be used")
     schema = pa.unify_schemas([pq.read_schema(file) for file in files], promote_options="permissive")
     rows = 0
     is_csv = out.suffix.lower() == ".csv"
