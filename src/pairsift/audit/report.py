@@ -12,6 +12,7 @@ import pyarrow as pa
 from pairsift.audit import report_charts as charts
 from pairsift.audit import report_parts as parts
 from pairsift.audit.report_calibration import thresholds
+from pairsift.audit.report_duplicates import duplicates
 from pairsift.audit.report_findings import Findings
 from pairsift.audit.report_pages import pair_sections
 from pairsift.audit.report_parts import Tree, lookup, number, percent, text
@@ -62,7 +63,7 @@ def write_report(
         thresholds(findings),
         charts.training(findings),
     ]
-    after = [parts.skipped(pairs), run_card(findings, config, citation)]
+    after = [duplicates(findings), parts.skipped(pairs), run_card(findings, config, citation)]
     size = len(_page(pairs, config, top, [*before, *after]).encode())
     pages = pair_sections(findings, page, MAX_BYTES - MARGIN - size)
     write_text(path, _page(pairs, config, top, [*before, pages, *after]))

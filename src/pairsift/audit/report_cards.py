@@ -9,7 +9,7 @@ from pairsift.arrays import Ints
 from pairsift.audit import report_parts as parts
 from pairsift.audit.report_findings import Findings
 from pairsift.audit.report_images import SIDE, address, thumbnail
-from pairsift.audit.report_parts import LONGEST, Tree, text
+from pairsift.audit.report_parts import LONGEST, Tree, percent, text
 
 TAIL = 12  # number of last characters of an image's name, which are shown even if the name does not fit
 THREADS = 4  # number of threads that make thumbnails
@@ -94,9 +94,11 @@ def _better(findings: Findings, row: Tree) -> str:
         image = findings.pairs.image_of[row["pair"]]
         correct = bool(true_image_of[row["suggested_from_pair"]] == image)
         mark = f'<span class="{"right" if correct else "wrong"}">{"✓" if correct else "✗"}</span> '
+    probability = row.get("suggestion_probability")
+    chance = "" if probability is None else f", {percent(probability, 0)} likely"
     return (
         f'<p class="better" dir="auto">{text(row["suggested_caption"], LONGEST)}</p>'
-        f'<p class="from">{mark}suggested from pair {row["suggested_from_pair"]}</p>'
+        f'<p class="from">{mark}suggested from pair {row["suggested_from_pair"]}{chance}</p>'
     )
 
 
