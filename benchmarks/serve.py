@@ -1,9 +1,9 @@
 """The review queue at a million pairs: what a page, a filter, a decision and a thumbnail take, and how much memory.
 
-A run with generated captions, an image for every five pairs and ten suggestions for each of three pairs in ten is served
-by `pairsift serve` in a process of its own, and asked over HTTP. The images share 100 files. `first` is the first request,
-for which nothing is remembered, and `again` the median of the next ones. The memory is the largest resident size of the
-process.
+A run with generated captions, an image for every five pairs and ten suggestions for each of three pairs in ten is
+served by `pairsift serve` in a process of its own, and asked over HTTP. The images share 100 files. `first` is the
+first request, for which nothing is remembered, and `again` the median of the next ones. The memory is the largest
+resident size of the process.
 
     python benchmarks/serve.py --json benchmarks/results/serve.json
 """
