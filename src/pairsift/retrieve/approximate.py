@@ -51,7 +51,7 @@ class Approximate:
         n = len(vectors[0])
         cells = min(2 * isqrt(n), max(1, n // TRAINED))
         width = sum(part.shape[1] for part in vectors)
-        index = faiss.index_factory(width, f"IVF{cells},SQ8", faiss.METRIC_INNER_PRODUCT)
+        index: Any = faiss.index_factory(width, f"IVF{cells},SQ8", faiss.METRIC_INNER_PRODUCT)
         rng = np.random.default_rng(SEED)
         index.train(_rows(vectors, np.sort(rng.choice(n, min(n, TRAINED * cells), replace=False))))
         for start in range(0, n, ROWS):
