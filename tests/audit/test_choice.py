@@ -76,3 +76,10 @@ def test_nothing_is_promised_where_the_right_captions_are_missing():
     assert total.mean() < 0.15 and (total > 0.5).mean() < 0.02
     nothing = np.full((5, 3), -np.inf)
     assert (Choice.fit(nothing, free[:5, :3]).probability(nothing) == 0).all()
+
+
+def test_first_candidates_may_be_missing_in_all_lists():
+    information, free, _ = lists(200)
+    information[:, 0] = -np.inf
+    probability = Choice.fit(information, free).probability(information, free)
+    assert np.isfinite(probability).all() and (probability[:, 0] == 0).all()

@@ -48,6 +48,7 @@ def test_captions_are_the_same_up_to_case_space_and_punctuation():
     captions = ["A dog.", "a  DOG", "a cat", "😀", "😀 ", "😎", "dog a", "…"]
     numbers = text_numbers(captions)
     assert numbers[0] == numbers[1] and len({numbers[k] for k in (0, 2, 3, 5, 6, 7)}) == 6
+    assert len(set(text_numbers(["लड़का", "लड़की", "เด็ก", "เดก"]).tolist())) == 4  # vowel signs count
 
 
 def test_a_group_is_repeated_if_its_items_differ():

@@ -166,7 +166,7 @@ def test_text_stays_text(browser):
     page = browser.get("/")
     assert MARKUP not in page.text and "<script>alert" not in page.text
     row = browser.get("/api/pairs/0").json()
-    assert row["given_caption"] == row["shop"] == MARKUP
+    assert row["given_caption"] == row["columns"]["shop"] == MARKUP
     assert page.headers["content-security-policy"].startswith("default-src 'none'")
     assert (
         "unsafe" not in page.headers["content-security-policy"] and page.headers["x-content-type-options"] == "nosniff"
@@ -234,3 +234,30 @@ def test_what_cannot_be_served_is_told_in_one_line(folder, tmp_path, capsys):
     (folder / "source.parquet").unlink()
     assert main(["serve", str(folder), "--port", "0"]) == 2
     assert "source.parquet is missing" in capsys.readouterr().err
+
+
+def test_a_spot_check_asks_for_every_pair_that_has_no_answer_and_tells_nothing(browser):
+    pairs = browser.post("/api/spot-check", json={"pairs": 30}).json()["pairs"]
+    browser.post("/api/decisions/filter", json={"filter": {"low": 0.0, "high": 0.9}, "choice": "drop"})
+    browser.post("/api/decisions", json=choose(pairs[0], choice="keep"))
+    asked = {"sample": True, "decision": "undecided", "limit": 200}
+    found = browser.get("/api/pairs", params=asked).json()["pairs"]
+    assert {row["pair"] for row in found} == set(pairs[1:]) and {row["decision"] for row in found} == {None}
+    order = [row["pair"] for row in found]
+    for more in ({"order": "worst"}, {"verdict": "mismatched"}, {"low": 0.5}):
+        again = browser.get("/api/pairs", params=asked | more).json()["pairs"]
+        assert [row["pair"] for row in again] == order != sorted(order)
+
+
+def test_images_are_asked_for_again_when_another_server_answers(folder):
+    first, second = client(folder), client(folder)
+    mark = first.get("/image/3").headers["etag"]
+    assert first.get("/image/3", headers={"If-None-Match": mark}).status_code == 304
+    assert second.get("/image/3", headers={"If-None-Match": mark}).status_code == 200
+    assert first.get("/static/review.js").headers["cache-control"] == "no-cache"
+
+
+@pytest.mark.parametrize("body", [choose(1, caption="a\ud800"), choose(1) | {"reviewer": "\ud800"}])
+def test_text_that_is_not_unicode_is_refused(browser, body):
+    answer = browser.post("/api/decisions", content=json.dumps(body), headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422 and "not Unicode" in json.dumps(answer.json())

@@ -206,6 +206,21 @@ def test_a_spot_check_hides_what_the_run_thinks(page, address, folder):
     assert "90% interval" in page.inner_text("main")
 
 
+def test_keys_decide_after_a_reason_is_chosen_and_a_lost_pair_is_told(page, address, folder):
+    page.focus("#reason")
+    page.select_option("#reason", "wrong image")
+    page.keyboard.press("d")
+    wait_for(lambda: decided(folder) == {0: "drop"})
+    [row] = Decisions(folder, np.arange(N)).table().to_pylist()
+    assert row["reason"] == "wrong image"
+    page.select_option("[name=reason]", "wrong image")
+    page.wait_for_selector("#place:has-text('pair 0 ')")
+    assert page.input_value("[name=decision]") == "" and "1 in this filter" in page.inner_text("#progress")
+    page.goto(f"{address}?split=val")
+    page.wait_for_selector("#empty:visible")
+    assert "0 in this filter" in page.inner_text("#progress")
+
+
 def test_a_caption_is_taken_from_five_and_columns_filter(page, folder):
     page.wait_for_selector("#suggestions button")
     assert page.locator("#suggestions button").count() == 5 and page.locator("#images img").count() == 5

@@ -15,6 +15,7 @@ SLOPE_SPREAD = 0.5  # prior standard deviation of log(a)
 INTERCEPT_SPREAD = 3.0  # prior standard deviation of b, at the mean information of first candidates
 STARTS = (-4.0, -1.0, 2.0)  # of b
 BOUNDS = ((-3.0, 3.0), (-15.0, 15.0))
+MAX_LISTS = 5000  # from twice this number of lists on, the model is fitted to a part of them
 MIN_FREE = 0.05  # smallest probability that counts for the pair that a candidate is given in to be mismatched
 
 
@@ -50,16 +51,19 @@ class Choice:
         with weak priors. Where the right captions are not in the collection, b becomes small.
 
         Args:
-            information: Mutual information of the candidates, the best first, -inf where there is none, (n, k).
+            information: Mutual information of the candidates, the best first, -inf where there is none, (n, k). From
+                twice 5,000 lists on, the model is fitted to a part of them, evenly spaced.
             free: Probability that the pair that each candidate is given in is mismatched, [0, 1], (n, k).
         """
+        step = max(1, len(information) // MAX_LISTS)
+        information, free = information[::step], free[::step]
         present = np.isfinite(information)
         if not present.any():
             return Choice(float(np.exp(SLOPE)), 0.0, 1.0)
         last = present.copy()
         last[:, : information.shape[1] // 2] = False
         base = float(np.maximum(free[last if last.any() else present], MIN_FREE).mean())
-        centre = float(information[:, 0][present[:, 0]].mean())
+        centre = float(information.max(1)[present.any(1)].mean())
         values, ratio = np.where(present, information - centre, 0.0), _log_ratio(free, base)
 
         def loss(theta: Reals) -> float:

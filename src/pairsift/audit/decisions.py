@@ -161,13 +161,13 @@ class Decisions:
         Decisions by a filter or a threshold, that is, by entries that are about pairs outside the sample too, are left
         out: nobody has looked at each of their pairs.
         """
-        sample = set(pairs)
-        entries = self._journal.rows("SELECT pair, event FROM current")
-        inside = {event for pair, event in entries if pair in sample}
-        inside = {event for event in inside if sample.issuperset(self._journal.pairs_of(event))}
-        alone = {pair for pair, event in entries if event in inside}
-        table = self.table()
-        return table.filter(pa.array([pair in alone for pair in table["pair"].to_pylist()], pa.bool_()))
+        sample, marks = set(pairs), ", ".join("?" * len(pairs))
+        entries = self._journal.rows(f"SELECT pair, event FROM current WHERE pair IN ({marks})", tuple(pairs))
+        inside = {
+            event for event in {event for _, event in entries} if sample.issuperset(self._journal.pairs_of(event))
+        }
+        decided = self.of_pairs([pair for pair, event in entries if event in inside])
+        return pa.Table.from_pylist([{"pair": pair, **row} for pair, row in sorted(decided.items())], SCHEMA)
 
     def changes_since(self, event: int) -> tuple[int, dict[str, list[Any]]]:
         """Return the number of the last entry, and what is valid now on the pairs of the entries after `event`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,32 +37,41 @@ def same_pictures(paths: Sequence[Path], group: Ints) -> Ints:
         paths: File of each image, (n,). Only those of near-duplicates are read.
         group: Group of near-duplicates of each image by the encoder's vectors, (n,).
     """
-    rows, columns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    copies = np.arange(len(group))
     order = np.argsort(group, kind="stable")
     for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
-        if len(members) < 2:
-            continue
-        hashes = {member: value for member in members.tolist() if (value := _hash(paths[member])) is not None}
-        places, values = list(hashes), list(hashes.values())
-        near = [
-            (first, second)
-            for k, first in enumerate(places)
-            for j, second in enumerate(places[:k])
-            if (values[k] ^ values[j]).bit_count() <= DISTANCE
-        ]
-        ends = np.array(near, np.int64).reshape(-1, 2)
-        rows.append(ends[:, 0])
-        columns.append(ends[:, 1])
-    edges = np.concatenate(rows), np.concatenate(columns)
-    graph = coo_matrix((np.ones(len(edges[0]), np.bool_), edges), (len(group), len(group)))
-    return np.asarray(connected_components(graph, directed=False)[1], np.int64)
+        hashes = (
+            {member: value for member in members.tolist() if (value := _hash(paths[member])) is not None}
+            if (len(members) > 1)
+            else {}
+        )
+        readable = np.array(list(hashes), np.int64)
+        copies[readable] = readable[_first_near(np.array(list(hashes.values()), np.uint64))]
+    return np.unique(copies, return_inverse=True)[1].astype(np.int64)
+
+
+def _first_near(hashes: NDArray[np.uint64]) -> Ints:
+    """Return for each hash the place of the first hash that it is near to, directly or by a chain, (n,)."""
+    values, first, place = np.unique(hashes, return_index=True, return_inverse=True)
+    edges = [np.flatnonzero(np.bitwise_count(values ^ value) <= DISTANCE) for value in values]
+    rows = np.repeat(np.arange(len(values)), [len(near) for near in edges])
+    ends = rows, np.concatenate([np.zeros(0, np.int64), *edges])
+    graph = coo_matrix((np.ones(len(rows), np.bool_), ends), (len(values), len(values)))
+    component = connected_components(graph, directed=False)[1]
+    earliest = np.full(len(values), len(hashes), np.int64)
+    np.minimum.at(earliest, component, first)
+    return np.asarray(earliest[component][place], np.int64)
 
 
 def text_numbers(captions: Sequence[str]) -> Ints:
     """Return a number for each caption, (n,): the same for captions that differ in case, punctuation and space only."""
-    words = ["".join(c if c.isalnum() else " " for c in text.casefold()).split() for text in captions]
-    texts = [" ".join(part) or text for part, text in zip(words, captions, strict=True)]  # of emoji, no word is left
-    return np.unique(texts, return_inverse=True)[1].astype(np.int64)
+    number: dict[str, int] = {}
+    numbers = np.empty(len(captions), np.int64)
+    for place, text in enumerate(captions):
+        letters = "".join(c if unicodedata.category(c)[0] in "LNM" else " " for c in text.casefold())
+        words = " ".join(letters.split()) or text  # of emoji, no word is left
+        numbers[place] = number.setdefault(words, len(number))
+    return numbers
 
 
 def repeated(group: Ints, item: Ints) -> Ints:
@@ -79,8 +89,8 @@ def repeated(group: Ints, item: Ints) -> Ints:
 def vague_captions(text: Ints, image: Ints, is_mismatch: NDArray[np.bool_]) -> Bools:
     """Return whether each flagged pair has a vague caption, such as "photo", (n,).
 
-    A caption is vague if it is given with at least five images, and far more of these pairs are flagged than chance
-    would flag (p < 0.001, binomial test). Such a caption does not belong to another image; it says too little of any.
+    A caption is vague if it is given with at least five images, and so many of these pairs are flagged as chance would
+    rarely flag (p < 0.001, binomial test). Such a caption does not belong to another image: it describes none of them.
 
     Args:
         text: Number of each pair's caption, (n,).

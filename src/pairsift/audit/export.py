@@ -92,10 +92,11 @@ def choose_pairs(
 
 
 def _suggested(table: pa.Table, replace_above: float | None, undecided: Bools) -> dict[int, tuple[str, float]]:
-    """Return the suggested caption and its probability of undecided pairs, where it is at least a threshold."""
+    """Return the suggested caption and its probability of undecided flagged pairs, where it is at least a threshold."""
     if replace_above is None or "suggestion_probability" not in table.column_names:
         return {}
-    likely = table.filter(pa.compute.greater_equal(table["suggestion_probability"], replace_above))
+    flagged = table.filter(table["is_mismatch"])
+    likely = flagged.filter(pa.compute.greater_equal(flagged["suggestion_probability"], replace_above))
     columns = (likely[name].to_pylist() for name in ("pair", "suggested_caption", "suggestion_probability"))
     return {pair: (text, value) for pair, text, value in zip(*columns, strict=True) if undecided[pair]}
 

@@ -115,14 +115,23 @@ class Queue:
     def page(self, rows: Ints) -> list[dict[str, Any]]:
         """Return rows of the table as mappings by column, with what was decided and what would fit.
 
-        Beside the columns of the table and those of `Decisions.of_pairs`, there are `captions`, a list of `from_pair`,
-        `caption` and `probability`, and `images`, a list of `from_pair`, `image` and `probability`.
+        Beside our columns of the table and those of `Decisions.of_pairs`, there are `columns`, those of the source by
+        name, `captions`, a list of `from_pair`, `caption` and `probability`, and `images`, a list of `from_pair`,
+        `image` and `probability`.
         """
         cells = self.table.take(rows).to_pylist()
         ids = [row["pair"] for row in cells]
         decided, suggested = self.decisions.of_pairs(ids), self._suggested(ids)
-        nothing = dict.fromkeys(DECISION_COLUMNS)
-        return [{**row, **decided.get(row["pair"], nothing), **suggested[row["pair"]]} for row in cells]
+        nothing, source = dict.fromkeys(DECISION_COLUMNS), self.source_columns()
+        return [
+            {
+                **{name: value for name, value in row.items() if name in JUDGEMENT_COLUMNS},
+                "columns": {name: row[name] for name in source},
+                **decided.get(row["pair"], nothing),
+                **suggested[row["pair"]],
+            }
+            for row in cells
+        ]
 
     def counts(self) -> dict[str, int]:
         """Return the number of pairs by decision, `undecided` among them."""

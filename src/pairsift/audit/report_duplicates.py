@@ -29,7 +29,7 @@ def duplicates(findings: Findings) -> str:
     if not any(cards):
         return ""
     note = (
-        "Copies look the same to the encoder and cell by cell. They are no mismatches. A vague caption is given with "
+        "Copies look the same to the encoder and cell by cell. A copy is not a mismatch. A vague caption is given with "
         "at least five images, and far more of its pairs look mismatched than chance explains."
     )
     return parts.section("Duplicates", note, f'<div class="grid">{"".join(cards)}</div>')

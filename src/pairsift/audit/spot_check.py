@@ -45,7 +45,7 @@ class SpotCheck:
 
     @staticmethod
     def draw(table: pa.Table, n: int, seed: int = 0) -> SpotCheck:
-        """Draw pairs: more of them where the match probability leaves more open.
+        """Draw pairs: more of them where the run is less certain.
 
         The pairs are divided into strata by their match probability. A stratum of N pairs with the mean probability p
         gets a number of pairs in proportion to N max(sqrt(p (1 - p)), 0.15), at least two (Neyman's allocation).
@@ -218,12 +218,17 @@ def _logit(probability: Reals) -> Reals:
 
 
 def write_sheet(check: SpotCheck, table: pa.Table, folder: Path) -> Path:
-    """Write the pairs of a spot check as `spot_check.csv` with an empty column `decision`, and return its path.
+    """Write the pairs of a spot check as `spot_check.csv` with empty columns `decision` and `reason`.
 
     It does not say what the run thinks of the pairs.
+
+    Returns:
+        The path of the table.
     """
     rows = table.take(PairRows(table["pair"].to_numpy()).find(check.pairs)).select(["pair", "image", "given_caption"])
-    path = folder / SHEET_FILE
+    path, empty = folder / SHEET_FILE, pa.array([""] * len(rows))
     with writing(path), replacing(path) as part:
-        pyarrow.csv.write_csv(harmless_table(rows.append_column("decision", pa.array([""] * len(rows)))), part)
+        pyarrow.csv.write_csv(
+            harmless_table(rows.append_column("decision", empty).append_column("reason", empty)), part
+        )
     return path

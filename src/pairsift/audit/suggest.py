@@ -80,8 +80,7 @@ def suggest(
     captions, information = best_captions(gallery, pairs.owner, sums, owners, CANDIDATES, references.shortlist)
     captions, information = captions[place], information[place]
     texts = np.where(captions >= 0, pairs.text[captions], -1)
-    repeated = np.tril(texts[:, :, None] == texts[:, None, :], -1).any(2)
-    information[repeated | (texts == pairs.text[places][:, None])] = -np.inf
+    information[_repeated(texts) | (texts == pairs.text[places][:, None])] = -np.inf
     free = 1 - pairs.probability[captions]
     choice = Choice.fit(information, free)
     caption_probability = choice.probability(information, free)
@@ -96,3 +95,11 @@ def suggest(
     image_probability = choice.probability(information)
     few = slice(0, SUGGESTIONS)
     return Suggestions(places, captions, caption_probability, images[:, few], image_probability[:, few], fits)
+
+
+def _repeated(texts: Ints) -> Bools:
+    """Return whether each text is in its row before, (n, k)."""
+    repeated = np.zeros(texts.shape, np.bool_)
+    for place in range(1, texts.shape[1]):
+        repeated[:, place] = (texts[:, :place] == texts[:, place, None]).any(1)
+    return repeated

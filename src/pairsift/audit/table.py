@@ -287,9 +287,9 @@ def _texts(values: Any) -> pa.Array:
 
 
 def _unused_name(name: str, columns: dict[str, pa.Array], source_columns: dict[str, list[str]]) -> str:
-    """Return a user's column name, with `_given` appended until no other column has the name."""
+    """Return a user's column name, with `_given` appended until no column of ours or of the user has the name."""
     unused = name
-    while unused in columns or (unused != name and unused in source_columns):
+    while unused in columns or unused in JUDGEMENT_COLUMNS or (unused != name and unused in source_columns):
         unused += "_given"
     return unused
 

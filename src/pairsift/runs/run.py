@@ -255,7 +255,7 @@ class Run:
         The next `audit` replaces them.
 
         Raises:
-            InputError: There is no spot check, or it has fewer than 20 answers.
+            InputError: There is no spot check, it has fewer than 20 answers, or the run is recalibrated already.
         """
         pairs = self.prepared.pairs
         result, table, metrics = recalibrated_tables(self.folder)
@@ -334,7 +334,8 @@ class Run:
             table, suggestions = judged_tables(
                 self.prepared, self.matchers, belief, self.folder, self.config.train.seed
             )
-        metrics = {**self.metrics, "verdicts_given": belief.verdicts, "noise_rate": rate_of(belief)}
+        kept = {name: value for name, value in self.metrics.items() if name not in ("spot_check", "verdicts")}
+        metrics = {**kept, "verdicts_given": belief.verdicts, "noise_rate": rate_of(belief)}
         metrics["warnings"] = warnings_of(self.prepared, belief, metrics)
         if pairs.noise is not None:
             metrics["noise_rate"]["true"] = pairs.noise.rate

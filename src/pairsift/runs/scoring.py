@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +16,13 @@ import pyarrow.parquet as pq
 from pairsift.arrays import Ints
 from pairsift.audit.spreadsheet import harmless_table
 from pairsift.errors import InputError, similar, writing
-from pairsift.files import replacing, write_json, write_parquet
+from pairsift.files import replacing, write_parquet
 from pairsift.match import Matcher
 from pairsift.pairs import Pairs
 from pairsift.pairs.pairs import ADDED, SKIPPED
 from pairsift.runs.belief import Believer
 from pairsift.runs.config import Config
+from pairsift.runs.folder import TRUST
 from pairsift.runs.judging import judged_tables
 from pairsift.runs.prepare import encode_again
 
@@ -58,8 +58,8 @@ class Scorer:
     def score(self, new: Pairs) -> pa.Table:
         """Return the table of judged pairs for new pairs, in their order.
 
-        It has the columns of `Run.pairs`. `pair` is the position of the record in the new source;
-        `suggested_from_pair` is a pair of the run, or null where the suggested caption is one of the new pairs'.
+        It has the columns of `Run.pairs` but the groups of duplicates. `pair` is the position of the record in the new
+        source; `suggested_from_pair` is a pair of the run, or null where the suggested caption is that of a new pair.
 
         Args:
             new: The new pairs. Pairs and images that cannot be used are not in the table.
@@ -83,7 +83,7 @@ class Scorer:
         }
         for name, values in columns.items():
             table = table.set_column(table.column_names.index(name), name, values)
-        return table.sort_by("pair")
+        return table.drop_columns(["image_duplicates", "caption_duplicates"]).sort_by("pair")
 
 
 def joined(pairs: Pairs, new: Pairs) -> Pairs:
@@ -123,13 +123,9 @@ def score_to(scorer: Scorer, new: Pairs, out: Path, chunk: int = CHUNK) -> int:
         WriteError: A file cannot be written.
     """
     require_new_table(out)
-    parts = out.with_name(f".{out.name}.parts")
-    key = {"new": new.hash(), "run": scorer.pairs.hash(), "folder": str(scorer.folder.resolve()), "chunk": chunk}
+    parts = out.with_name(f".{out.name}.{_key(scorer, new, chunk)}.parts")
     with writing(parts):
-        if parts.exists() and _key(parts) != key:
-            shutil.rmtree(parts)
         parts.mkdir(exist_ok=True)
-    write_json(parts / "key.json", key)
     files = []
     for number, ids in enumerate(_chunks(new, chunk)):
         files.append(parts / f"{number:06d}.parquet")
@@ -183,25 +179,32 @@ def _part(new: Pairs, ids: Ints) -> Pairs:
     )
 
 
-def _key(parts: Path) -> Any:
+def _key(scorer: Scorer, new: Pairs, chunk: int) -> str:
+    """Return 16 hex digits over what the scores depend on: the new pairs, their images, and the files of the run."""
+    files = [*new.paths, *sorted((scorer.folder / "model").glob("*")), scorer.folder / TRUST]
+    stamps = [(str(file), *_stamp(file)) for file in files]
+    facts = [new.hash(), scorer.pairs.hash(), chunk, sorted(new.columns.items()), stamps]
+    return hashlib.sha256(repr(facts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    """Return the size and the time of change of a file; zeros where there is none."""
     try:
-        return json.loads((parts / "key.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+        status = file.stat()
+    except OSError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
 
 
 def _join(files: list[Path], out: Path) -> int:
     """Write the tables of all parts as one, and return the number of rows."""
     if not files:
         raise InputError(f"{out}: none of the new pairs can be used")
-    schema = pa.unify_schemas([pq.read_schema(file) for file in files], promote_options="permissive")
-    rows = 0
-    is_csv = out.suffix.lower() == ".csv"
-    with writing(out), replacing(out) as part:
-        make = pyarrow.csv.CSVWriter if is_csv else pq.ParquetWriter
-        with make(part, schema) as writer:
-            for file in files:
-                table = pq.read_table(file).cast(schema)
-                writer.write_table(harmless_table(table).cast(schema) if is_csv else table)
-                rows += len(table)
-    return rows
+    tables = [pq.read_table(file) for file in files]
+    table = pa.concat_tables(tables, promote_options="permissive").sort_by("pair")
+    if out.suffix.lower() == ".csv":
+        with writing(out), replacing(out) as part:
+            pyarrow.csv.write_csv(harmless_table(table), part)
+    else:
+        write_parquet(out, table)
+    return len(table)

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
-from pairsift.audit import Decisions, read_pairs
-from pairsift.audit.spot_check import MIN_ANSWERS, SpotCheck, SpotResult, evaluate
+from pairsift.audit import Decisions, count_verdicts, read_pairs
+from pairsift.audit.spot_check import MIN_ANSWERS, MIN_PAIRS, SpotCheck, SpotResult, evaluate
 from pairsift.audit.table import VAGUE
 from pairsift.errors import InputError
 from pairsift.runs.folder import METRICS, require_finished
@@ -25,19 +26,23 @@ def spot_check(folder: Path, pairs: int | None = None) -> SpotCheck:
     check = SpotCheck.read(folder)
     if check is not None and pairs is None:
         return check
-    check = SpotCheck.draw(
-        read_pairs(folder), PAIRS if pairs is None else pairs, 0 if check is None else check.seed + 1
-    )
+    table, seed = read_pairs(folder), 0 if check is None else check.seed + 1
+    check = SpotCheck.draw(table, max(MIN_PAIRS, min(PAIRS, len(table))) if pairs is None else pairs, seed)
     check.write(folder)
     return check
 
 
 def spot_result(folder: Path) -> SpotResult:
-    """Return what the answers to the spot check of a run say: see `Run.spot_result`."""
+    """Return what the answers to the spot check of a run say: see `Run.spot_result`.
+
+    After a recalibration, this is the result that it was made by.
+    """
     require_finished(folder)
     check = SpotCheck.read(folder)
     if check is None:
         raise InputError(f"{folder} has no spot check: draw one with: pairsift spot-check {folder}")
+    if (applied := _metrics(folder).get("spot_check")) is not None:
+        return SpotResult(**applied)
     table = read_pairs(folder)
     return evaluate(check, table, Decisions(folder, table["pair"].to_numpy()).of_sample(check.pairs))
 
@@ -46,23 +51,34 @@ def recalibrated_tables(folder: Path) -> tuple[SpotResult, pa.Table, dict[str, A
     """Return the result of the spot check, and the table of judged pairs and the metrics after recalibration.
 
     Raises:
-        InputError: There is no spot check, or it has too few answers.
+        InputError: There is no spot check, it has too few answers, or the run is recalibrated already.
     """
-    result, table = spot_result(folder), read_pairs(folder)
+    result, table, metrics = spot_result(folder), read_pairs(folder), _metrics(folder)
+    if "spot_check" in metrics:
+        raise InputError(
+            f"{folder} is recalibrated already: judge its pairs again first, with: pairsift audit {folder}"
+        )
     if result.rate is None:
         raise InputError(f"{result.answered} answers are too few for a recalibration: it needs {MIN_ANSWERS}")
-    metrics = dict(json.loads((folder / METRICS).read_text(encoding="utf-8")))
     probability = result.recalibrated(table["match_probability"].to_numpy())
     verdict = np.array(table["verdict"].to_pylist(), object)
     flagged = (probability < 0.5) & (verdict != VAGUE) & bool(metrics.get("verdicts_given", True))
     if metrics.get("verdicts_given", True):
         verdict[flagged & (verdict == "clean")] = "mismatched"
         verdict[~flagged & (verdict != VAGUE)] = "clean"
-    columns = {"match_probability": probability, "is_mismatch": flagged, "verdict": verdict}
+    columns: dict[str, Any] = {"match_probability": probability, "is_mismatch": flagged, "verdict": verdict}
+    for name in ("suggested_caption", "suggested_from_pair", "suggestion_probability"):
+        if name in table.column_names:
+            columns[name] = pa.compute.if_else(pa.array(flagged), table[name], None)
     for name, values in columns.items():
         place = table.column_names.index(name)
-        table = table.set_column(place, name, pa.array(values, table.schema.field(name).type))
-    rate = {"estimated": result.rate, "low": result.low, "high": result.high}
-    metrics["noise_rate"] = {**(metrics.get("noise_rate") or {}), **rate}
-    metrics["spot_check"] = asdict(result)
-    return result, table, metrics
+        kind = table.schema.field(name).type
+        table = table.set_column(place, name, values if isinstance(values, pa.ChunkedArray) else pa.array(values, kind))
+    metrics.pop("verdicts", None)
+    if counts := count_verdicts(table):
+        metrics["verdicts"] = counts
+    return result, table, {**metrics, "spot_check": asdict(result)}
+
+
+def _metrics(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / METRICS).read_text(encoding="utf-8")))

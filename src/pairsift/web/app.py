@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import secrets
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, PackageLoader
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pairsift.audit import Decision, Decisions, read_pairs, threshold_table
-from pairsift.audit.decisions import CHOICES, REASONS, REVIEWER
+from pairsift.audit.decisions import CHOICES, DECISION_COLUMNS, REASONS, REVIEWER
 from pairsift.audit.queue import ORDERS, UNDECIDED, Filter, Order, Queue
 from pairsift.audit.spot_check import MAX_PAIRS as MAX_SAMPLE
 from pairsift.audit.spot_check import MIN_ANSWERS, MIN_PAIRS, SpotCheck, SpotResult, evaluate
@@ -30,7 +32,6 @@ from pairsift.web.reference import add_reference
 from pairsift.web.search import add_search
 
 MAX_PAIRS = 200  # on a page
-IMAGE_AGE = 86_400  # seconds that a browser may keep an image
 THRESHOLDS = [round(k / 20, 2) for k in range(1, 20)]
 # The report is one file with its styles and images in it, and without scripts.
 REPORT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
@@ -41,6 +42,15 @@ Id = Annotated[int, Field(ge=0, lt=2**63)]
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _require_unicode(cls, values: Any) -> Any:
+        try:
+            json.dumps(values, ensure_ascii=False, default=str).encode()
+        except UnicodeEncodeError:
+            raise InputError("the request has a text that is not Unicode: send valid UTF-8") from None
+        return values
 
 
 class Requester(_Body):
@@ -82,12 +92,13 @@ class Selector(_Body):
     order: Order = "worst"
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
-    def filter(self, folder: Path) -> Filter:
-        """Return the filter for the queue of a run's folder."""
-        check = SpotCheck.read(folder) if self.sample else None
-        if self.sample and check is None:
-            raise InputError("there is no spot check: draw one on the page Spot check")
-        return Filter(
+    def filter(self, folder: Path, decisions: Decisions) -> Filter:
+        """Return the filter for the queue of a run's folder.
+
+        Pairs of a spot check come in a random order, whatever the run thinks of them. Undecided ones are those without
+        an answer, even if a filter or a threshold has decided on them.
+        """
+        found = Filter(
             low=self.low,
             high=self.high,
             verdicts=tuple(self.verdict),
@@ -97,10 +108,19 @@ class Selector(_Body):
             text=self.text,
             columns=dict(item.partition("=")[::2] for item in self.column),
             duplicates=self.duplicates,
-            pairs=None if check is None else np.array(check.pairs, np.int64),
             order=self.order,
             seed=self.seed,
         )
+        if not self.sample:
+            return found
+        check = SpotCheck.read(folder)
+        if check is None:
+            raise InputError("there is no spot check: draw one on the page Spot check")
+        pairs = np.array(check.pairs, np.int64)
+        if self.decision == [UNDECIDED]:
+            pairs = np.setdiff1d(pairs, decisions.of_sample(check.pairs)["pair"].to_numpy())
+            found = replace(found, decisions=())
+        return replace(found, low=0.0, high=1.0, verdicts=(), order="random", pairs=pairs)
 
 
 class Page(Selector):
@@ -152,6 +172,12 @@ def create_app(folder: Path, hosts: set[str] | None, token: str | None = None, s
     add_search(app, folder, source, queue, images)
     add_reference(app, folder)
 
+    @app.exception_handler(RequestValidationError)
+    async def explain(request: Request, error: RequestValidationError) -> Response:
+        """Say what is wrong without repeating the request, which may hold anything."""
+        detail = [{name: problem[name] for name in ("type", "loc", "msg")} for problem in error.errors()]
+        return JSONResponse({"detail": detail}, 422)
+
     @app.exception_handler(InputError)
     async def refuse(request: Request, error: InputError) -> Response:
         return JSONResponse({"detail": str(error)}, 422)
@@ -175,7 +201,8 @@ def _add_pages(app: FastAPI, folder: Path, queue: Queue, metrics: dict[str, Any]
     def overview() -> str:
         rows = threshold_table(queue.probability, THRESHOLDS).to_pylist()
         rate = metrics.get("noise_rate") if shared["given"] else None
-        found = {"counts": queue.counts(), "thresholds": rows, "rate": rate}
+        check = _spot_result(folder, queue)
+        found = {"check": check, "counts": queue.counts(), "thresholds": rows, "rate": rate}
         return templates.get_template("overview.html").render(**shared, **found)
 
     @app.get("/spot-check", response_class=HTMLResponse, include_in_schema=False)
@@ -194,8 +221,11 @@ def _add_questions(app: FastAPI, folder: Path, queue: Queue, images: Images, met
     @app.get("/api/pairs")
     def pairs(page: Annotated[Page, Query()]) -> dict[str, Any]:
         """Return a page of the pairs that pass a filter, and how many they are."""
-        rows = queue.select(page.filter(folder))
-        return {"total": len(rows), "pairs": queue.page(rows[page.offset : page.offset + page.limit])}
+        rows = queue.select(page.filter(folder, queue.decisions))
+        found = queue.page(rows[page.offset : page.offset + page.limit])
+        if page.sample and page.decision == [UNDECIDED]:  # what a filter decided is no answer
+            found = [{**row, **dict.fromkeys(DECISION_COLUMNS)} for row in found]
+        return {"total": len(rows), "pairs": found}
 
     @app.get("/api/pairs/{pair}")
     def pair(pair: Id) -> dict[str, Any]:
@@ -208,12 +238,17 @@ def _add_questions(app: FastAPI, folder: Path, queue: Queue, images: Images, met
         rows = threshold_table(queue.probability, THRESHOLDS).to_pylist()
         return {"counts": queue.counts(), "noise_rate": metrics.get("noise_rate"), "thresholds": rows}
 
+    mark = f'"{secrets.token_hex(8)}"'  # of this server: another run may be served at the same address later
+
     @app.get("/image/{pair}", response_class=Response, include_in_schema=False)
-    def image(pair: Id, size: Size = "large") -> Response:
+    def image(request: Request, pair: Id, size: Size = "large") -> Response:
+        headers = {"Cache-Control": "private, no-cache", "ETag": mark}
+        if request.headers.get("if-none-match") == mark:
+            return Response(status_code=304, headers=headers)
         content = images.jpeg(pair, size)
         if content is None:
             return Response("this pair has no image that can be shown", 404, media_type="text/plain")
-        return Response(content, media_type="image/jpeg", headers={"Cache-Control": f"private, max-age={IMAGE_AGE}"})
+        return Response(content, media_type="image/jpeg", headers=headers)
 
 
 def _add_decisions(app: FastAPI, folder: Path, queue: Queue) -> None:
@@ -227,7 +262,7 @@ def _add_decisions(app: FastAPI, folder: Path, queue: Queue) -> None:
     @app.post("/api/decisions/filter")
     def decide_all(body: FilterDecision) -> dict[str, Any]:
         """Decide on all pairs of a filter as one entry."""
-        ids = queue.ids[queue.select(body.filter.filter(folder))].tolist()
+        ids = queue.ids[queue.select(body.filter.filter(folder, queue.decisions))].tolist()
         decisions = [Decision(pair, body.choice, reason=body.reason) for pair in ids]
         event = queue.decisions.decide(decisions, body.reviewer, body.key) if ids else None
         return {"event": event, "decided": len(ids), "counts": queue.counts()}
@@ -258,4 +293,9 @@ def _add_spot_check(app: FastAPI, folder: Path, queue: Queue) -> None:
 
 def _spot_result(folder: Path, queue: Queue) -> SpotResult | None:
     check = SpotCheck.read(folder)
-    return None if check is None else evaluate(check, queue.table, queue.decisions.of_sample(check.pairs))
+    if check is None:
+        return None
+    applied = json.loads((folder / METRICS).read_text(encoding="utf-8")).get("spot_check")
+    if applied is not None:  # the probabilities are recalibrated by it
+        return SpotResult(**applied)
+    return evaluate(check, queue.table, queue.decisions.of_sample(check.pairs))

@@ -10,6 +10,7 @@ from fastapi.responses import PlainTextResponse, RedirectResponse
 
 COOKIE = "pairsift_token"
 HEADERS = {
+    "Cache-Control": "no-cache",
     "Content-Security-Policy": (
         "default-src 'none'; img-src 'self'; script-src 'self'; style-src 'self'; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

@@ -59,8 +59,10 @@ function reviewer() {
 }
 
 function passes(item) {
-  const wanted = query().get("decision");
-  return !wanted || wanted === (item.decision || "undecided");
+  const wanted = query();
+  const decision = wanted.get("decision");
+  const reason = wanted.get("reason");
+  return (!decision || decision === (item.decision || "undecided")) && (!reason || reason === item.reason);
 }
 
 function waiting() {
@@ -94,16 +96,21 @@ async function load(fresh) {
 async function reload() {
   await load(true);
   const pair = new URLSearchParams(location.search).get("pair");
+  let missing = null;
   if (pair !== null) {
     const place = state.items.findIndex((item) => String(item.pair) === pair);
     if (place >= 0) state.index = place;
     else if (/^\d+$/.test(pair)) {
-      state.items.unshift({ ...(await ask(`/api/pairs/${pair}`)), linked: true });
-      state.index = 0;
+      const item = await ask(`/api/pairs/${pair}`).catch((error) => { missing = error; });
+      if (item) {
+        state.items.unshift({ ...item, linked: true });
+        state.index = 0;
+      }
     }
   }
   state.counts = (await ask("/api/overview")).counts;
   draw();
+  if (missing) throw missing;
 }
 
 function percent(value) {
@@ -156,9 +163,8 @@ function drawSuggestions(item) {
 }
 
 function drawColumns(item) {
-  const names = find("columns").dataset.names.split("\n");
-  const rows = names.filter((name) => item[name] !== null && item[name] !== undefined && item[name] !== "")
-    .map((name) => [name, String(item[name])]);
+  const rows = Object.entries(item.columns).filter(([, value]) => value !== null && value !== "")
+    .map(([name, value]) => [name, String(value)]);
   const groups = [["copies of this image", "image_duplicates"], ["images with this caption", "caption_duplicates"]];
   for (const [text, name] of groups) {
     if (item[name] == null) continue;
@@ -228,7 +234,7 @@ async function move(step) {
 }
 
 async function decide(pairs, choice, caption = null, source = null) {
-  const reason = choice === "keep" ? null : find("reason").value || null;
+  const reason = choice === "keep" || state.grid ? null : find("reason").value || null; // the grid does not show it
   const decisions = pairs.map((pair) => ({ pair, choice, caption, from_pair: source, reason }));
   const answer = await ask("/api/decisions", { decisions, reviewer: reviewer(), key: newKey() });
   state.counts = answer.counts;
@@ -249,7 +255,14 @@ async function again(path) {
   }
   const place = state.items.findIndex((item) => item.pair === answer.pairs[0]);
   if (place >= 0 && !state.grid) state.index = place;
-  if (place < 0) await load(true);
+  if (answer.pairs.some((pair) => !state.items.some((item) => item.pair === pair))) {
+    const [pair] = answer.pairs;
+    await load(true);
+    if (!state.items.some((item) => item.pair === pair)) {
+      state.items.unshift({ ...(await ask(`/api/pairs/${pair}`)), linked: true });
+    }
+    state.index = state.grid ? 0 : state.items.findIndex((item) => item.pair === pair);
+  }
   draw();
 }
 
@@ -292,7 +305,11 @@ const single = {
 function press(key) {
   if (key === "u") return guarded(() => again("/api/undo"));
   if (key === "r") return guarded(() => again("/api/redo"));
-  if (key === "g") return guarded(async () => { state.grid = !state.grid; draw(); });
+  if (key === "g") return guarded(async () => {
+    state.grid = !state.grid;
+    if (state.grid) state.index -= state.index % LIMIT;
+    draw();
+  });
   if (key === "/") return find("filters").elements.text.focus();
   if (!state.grid) return guarded(() => {
     const item = state.items[state.index];
@@ -316,6 +333,7 @@ async function all(choice) {
   for (const name of ["decision", "verdict", "split", "reason", "column"]) wanted[name] = query().getAll(name);
   if (!(await sure(`${choice} all ${state.total.toLocaleString()} pairs of this filter? One undo takes it back.`))) return;
   await ask("/api/decisions/filter", { filter: wanted, choice, reviewer: reviewer(), key: newKey() });
+  history.replaceState(null, "", `?${query()}`); // the pair that was shown may have left the filter
   await reload();
 }
 
@@ -337,16 +355,20 @@ document.addEventListener("click", (event) => {
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey && event.key === "Enter" && find("typing").open) return find("typing").close("save");
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  if (event.target.matches("input, select, textarea")) return;
+  if (event.target.matches("input, textarea")) return;
+  if (event.target.matches("select") && !/^[a-z1-5]$/.test(event.key)) return; // arrows change the choice
   if (event.repeat && !event.key.startsWith("Arrow")) return;
-  if ("kdturg/12345".includes(event.key) || event.key.startsWith("Arrow")) {
+  const moves = !state.grid && ["ArrowLeft", "ArrowRight"].includes(event.key);
+  if ("kdturg/12345".includes(event.key) || moves) {
     event.preventDefault();
     press(event.key);
   }
 });
 
 find("filters").addEventListener("submit", (event) => event.preventDefault());
-find("filters").addEventListener("change", () => {
+find("filters").addEventListener("change", (event) => {
+  const fields = find("filters").elements;
+  if (event.target.name === "reason" && event.target.value && fields.decision.value === "undecided") fields.decision.value = "";
   history.replaceState(null, "", `?${query()}`);
   guarded(reload);
 });
@@ -370,9 +392,19 @@ function setColumn(text) {
 if (matchMedia("(max-width: 760px)").matches) find("filter-box").open = false;
 for (const [name, value] of new URLSearchParams(location.search)) {
   const field = find("filters").elements[name];
+  if (field?.options && ![...field.options].some((option) => option.value === value)) {
+    field.append(element("option", { textContent: value })); // the server says what it thinks of it
+  }
   if (field) field.value = value;
   if (name === "column") setColumn(value);
 }
 find("sample-note").hidden = !isSample();
+if (isSample()) {
+  for (const [name, value] of Object.entries({ verdict: "", low: "0", high: "1", order: "random" })) {
+    const field = find("filters").elements[name];
+    field.value = value;
+    field.closest("label").hidden = true;
+  }
+}
 try { find("reviewer").value = localStorage.getItem("reviewer") || ""; } catch { /* as above */ }
 guarded(reload);

@@ -2,6 +2,9 @@
 
 document.getElementById("draw").addEventListener("submit", async (event) => {
   event.preventDefault();
+  const answered = Number(event.target.dataset.answered);
+  const text = `The ${answered} answers so far no longer count for the result; the decisions stay. Draw new pairs?`;
+  if (answered && !confirm(text)) return;
   const pairs = Number(new FormData(event.target).get("pairs"));
   const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ pairs }) };
   try {
