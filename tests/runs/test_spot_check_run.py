@@ -33,4 +33,8 @@ def test_a_run_is_checked_and_recalibrated(run, tmp_path, capsys):
     assert after["is_mismatch"].to_pylist() == flags
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["spot_check"]["answered"] == 40
-    assert metrics["noise_rate"]["estimated"] == metrics["spot_check"]["rate"]
+    assert metrics["noise_rate"] == run.metrics["noise_rate"]  # that of the training pairs; the check is of all pairs
+    assert capsys.readouterr().out.count("40 of 40 pairs are answered") == 1
+    assert main(["spot-check", str(folder), "--apply"]) == 2  # the answers count once
+    assert "recalibrated already" in capsys.readouterr().err
+    assert main(["spot-check", str(folder)]) == 0 and "40 of 40" in capsys.readouterr().out
