@@ -5,13 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
+import numpy as np
 import pytest
 import torch
 from safetensors import SafetensorError
 
-from pairsift.audit import write_report, write_tables
+from pairsift.audit import pair_table, write_report, write_tables
 from pairsift.errors import InputError, WriteError, writing
+from pairsift.pairs.pairs import Pairs
 from pairsift.train import checkpoint
 
 CHILD = """
@@ -78,14 +79,13 @@ def test_the_table_and_the_report(tmp_path, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    table = pa.table({"is_mismatch": [True], "match_probability": [0.1]})
+    names, split = ["a.png"], np.array(["train"])
+    pairs = Pairs("source", names, [tmp_path.parent / "a.png"], ["caption"], np.zeros(1, np.int64), split)
+    table = pair_table(pairs, pairs.ids(), np.array([0.1]), np.array([True]), ["mismatched"], np.array([-1]))
     monkeypatch.setattr("pyarrow.parquet.write_table", full)
     with pytest.raises(WriteError, match=r"pairs.parquet: cannot be written \(No space left"):
         write_tables(table, tmp_path)
-    monkeypatch.setattr("pairsift.audit.report._body", lambda *args: [])
-    monkeypatch.setattr("pairsift.audit.report._title", lambda *args: ("", "", ""))
-    monkeypatch.setattr("pairsift.audit.report._provenance", lambda *args: "")
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(WriteError, match=r"report.html: cannot be written \(No space left"):
-        write_report(tmp_path / "report.html", None, table, {}, [], {})
+        write_report(tmp_path / "report.html", pairs, table, {}, [], {})
     assert list(tmp_path.iterdir()) == []

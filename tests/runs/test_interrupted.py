@@ -22,7 +22,7 @@ MOMENTS = {
     "beginning": "pairsift.train.loop.Trainer.__init__",
     "an epoch": "pairsift.train.loop.Trainer._finish",
     "the end": "pairsift.runs.fit.evaluate",
-    "judging": "pairsift.runs.run.suggest",
+    "judging": "pairsift.runs.judging.suggest",
     "the report": "pairsift.runs.run.write_report",
 }
 
