@@ -1,4 +1,6 @@
-"""The folder of a finished run, and of a run that can be searched."""
+"""The folder of a finished run, and of a run that can be searched, and a browser."""
+
+import shutil
 
 import pytest
 from web_helpers import add_networks, make_run
@@ -16,3 +18,16 @@ def searchable(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(place / "cache"))
         yield add_networks(make_run(place))
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, a dependency for tests")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    program = next((path for path in map(shutil.which, names) if path), None)
+    if program is None:
+        pytest.skip("needs chromium: apt install chromium")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield opened
+        opened.close()

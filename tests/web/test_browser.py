@@ -1,64 +1,25 @@
 """A review in a real browser: keys, reload, undo, grid, filters, and how the page looks."""
 
-import shutil
-import socket
-import threading
 import time
 
 import numpy as np
 import pytest
-import uvicorn
-from web_helpers import MARKUP, N
+from web_helpers import MARKUP, N, served, watched
 
 from pairsift.audit import Decisions
-from pairsift.web.app import create_app
-
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, a dependency for tests")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt install chromium")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture
 def address(folder):
-    """The address of a server on the run."""
-    listening = socket.socket()
-    listening.bind(("127.0.0.1", 0))
-    host = f"127.0.0.1:{listening.getsockname()[1]}"
-    server = uvicorn.Server(uvicorn.Config(create_app(folder, {host}), log_level="warning"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://{host}/"
-    server.should_exit = True
-    thread.join()
+    with served(folder) as first_page:
+        yield first_page
 
 
 @pytest.fixture
 def page(browser, address):
-    """The page, with what it complained of; it must be nothing at the end."""
-    context = browser.new_context(viewport={"width": 1400, "height": 900})
-    opened = context.new_page()
-    problems = []
-    opened.on(
-        "console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None
-    )
-    opened.on("pageerror", lambda error: problems.append(str(error)))
-    opened.on("dialog", lambda dialog: problems.append(f"dialog {dialog.message}"))
-    opened.on("request", lambda request: request.url.startswith(address) or problems.append(request.url))
-    opened.goto(address)
-    opened.wait_for_selector("#given:not(:empty)")
-    yield opened
-    context.close()
-    assert problems == []
+    with watched(browser, address) as opened:
+        opened.wait_for_selector("#given:not(:empty)")
+        yield opened
 
 
 def decided(folder):

@@ -1,23 +1,9 @@
 """The search page in a real browser: texts, images like a result's, an uploaded image, and how the page looks."""
 
-import shutil
-
 import pytest
-from web_helpers import MARKUP, N, served
+from web_helpers import MARKUP, N, served, watched
 
 import pairsift
-
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, a dependency for tests")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt install chromium")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -28,20 +14,10 @@ def address(searchable):
 
 @pytest.fixture
 def page(browser, address):
-    """The page, with what it complained of; it must be nothing at the end."""
-    context = browser.new_context(viewport={"width": 1400, "height": 900})
-    opened = context.new_page()
-    problems = []
-    opened.on("console", lambda said: problems.append(said.text) if said.type in ("error", "warning") else None)
-    opened.on("pageerror", lambda error: problems.append(str(error)))
-    opened.on("dialog", lambda dialog: problems.append(f"dialog {dialog.message}"))
-    opened.on("request", lambda request: request.url.startswith(address) or problems.append(request.url))
-    opened.goto(address)
-    opened.click("nav >> text=Search")
-    opened.wait_for_selector("#text")
-    yield opened
-    context.close()
-    assert problems == []
+    with watched(browser, address) as opened:
+        opened.click("nav >> text=Search")
+        opened.wait_for_selector("#text")
+        yield opened
 
 
 def ask(page, text):

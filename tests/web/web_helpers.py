@@ -92,3 +92,18 @@ def served(folder):
     finally:
         server.should_exit = True
         thread.join()
+
+
+@contextmanager
+def watched(browser, address):
+    """Open a page, and check at the end that it complained of nothing and asked nobody else."""
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    page, problems = context.new_page(), []
+    page.on("console", lambda said: problems.append(said.text) if said.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("dialog", lambda dialog: problems.append(f"dialog {dialog.message}"))
+    page.on("request", lambda request: request.url.startswith(address) or problems.append(request.url))
+    page.goto(address)
+    yield page
+    context.close()
+    assert problems == []

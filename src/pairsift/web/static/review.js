@@ -5,17 +5,6 @@ const LIMIT = 50;
 const find = (id) => document.getElementById(id);
 const state = { items: [], index: 0, total: 0, counts: null, grid: false, selected: new Set(), start: Date.now(), done: 0, ticket: 0 };
 
-async function ask(path, body) {
-  const options = body ? { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) } : {};
-  const answer = await fetch(path, options);
-  const content = await answer.json().catch(() => ({}));
-  if (!answer.ok) {
-    const detail = Array.isArray(content.detail) ? content.detail.map((part) => part.msg).join("; ") : content.detail;
-    throw new Error(detail || `the server answered ${answer.status}`);
-  }
-  return content;
-}
-
 function show(error) {
   find("message").textContent = error ? error.message || String(error) : "";
 }

@@ -6,16 +6,6 @@ const find = (id) => document.getElementById(id);
 const { images, maxUpload } = document.querySelector("main").dataset;
 const state = { query: null, step: 0, ticket: 0 };
 
-async function ask(path, file) {
-  const answer = await fetch(path, file ? { method: "POST", body: file } : {});
-  const content = await answer.json().catch(() => ({}));
-  if (!answer.ok) {
-    const detail = Array.isArray(content.detail) ? content.detail.map((part) => part.msg).join("; ") : content.detail;
-    throw new Error(detail || `the server answered ${answer.status}`);
-  }
-  return content;
-}
-
 function show(error) {
   const lost = error instanceof TypeError;
   find("message").textContent = lost ? "pairsift serve does not answer: is it still running?" : error ? error.message : "";

@@ -6,11 +6,8 @@ document.getElementById("draw").addEventListener("submit", async (event) => {
   const text = `The ${answered} answers so far no longer count for the result; the decisions stay. Draw new pairs?`;
   if (answered && !confirm(text)) return;
   const pairs = Number(new FormData(event.target).get("pairs"));
-  const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ pairs }) };
   try {
-    const answer = await fetch("/api/spot-check", options);
-    const content = await answer.json();
-    if (!answer.ok) throw new Error(typeof content.detail === "string" ? content.detail : "the server refused this number");
+    await ask("/api/spot-check", { pairs });
     location.assign("/?sample=1&decision=undecided&order=random");
   } catch (error) {
     document.getElementById("message").textContent = error.message;

@@ -1,0 +1,15 @@
+"use strict";
+// Ask the server: without a body by GET, with a file or an object by POST. An error has the server's own words.
+
+async function ask(path, body) {
+  const isFile = body instanceof Blob;
+  const headers = body && !isFile ? { "Content-Type": "application/json" } : {};
+  const options = body ? { method: "POST", headers, body: isFile ? body : JSON.stringify(body) } : {};
+  const answer = await fetch(path, options);
+  const content = await answer.json().catch(() => ({}));
+  if (!answer.ok) {
+    const detail = Array.isArray(content.detail) ? content.detail.map((part) => part.msg).join("; ") : content.detail;
+    throw new Error(detail || `the server answered ${answer.status}`);
+  }
+  return content;
+}
