@@ -18,7 +18,8 @@ from pairsift.match import MATCHERS
 from pairsift.pairs import write_scenes
 from pairsift.retrieve.codes import Gallery
 from pairsift.runs.index import CAPTIONS
-from pairsift.runs.search import Search, open_search
+from pairsift.runs.open_search import open_search
+from pairsift.runs.search import Search
 from token_helpers import Late
 
 MARKUP = '<script>alert(1)</script>\x1b[31m "red"\nsecond line'
@@ -184,7 +185,7 @@ def test_a_matcher_of_tokens_ranks_captions_by_the_full_similarity(place, quick,
 
 def test_search_imports_no_method(run):
     code = (
-        "import sys; from pathlib import Path; from pairsift.runs.search import open_search; "
+        "import sys; from pathlib import Path; from pairsift.runs.open_search import open_search; "
         f"open_search(Path({str(run.folder)!r})).by_pair(3, 2); print('pairsift.methods.base' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

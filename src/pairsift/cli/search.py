@@ -44,7 +44,7 @@ def search(
 
     folder = Path(run)
     require_finished(folder)
-    from pairsift.runs.search import open_search
+    from pairsift.runs.open_search import open_search
 
     index = open_search(folder, source, captions=text is None)
     if text is not None:

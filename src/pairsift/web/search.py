@@ -55,7 +55,7 @@ class LazySearch:
         """
         with self._lock:
             if self._search is None:
-                from pairsift.runs.search import open_search
+                from pairsift.runs.open_search import open_search
 
                 self._search = open_search(self._folder, self._source)
             hits = question(self._search)
