@@ -358,8 +358,10 @@ find("filters").addEventListener("submit", (event) => event.preventDefault());
 find("filters").addEventListener("change", (event) => {
   const fields = find("filters").elements;
   if (event.target.name === "reason" && event.target.value && fields.decision.value === "undecided") fields.decision.value = "";
-  history.replaceState(null, "", `?${query()}`);
-  guarded(reload);
+  guarded(async () => {
+    history.replaceState(null, "", `?${query()}`); // after what is still under way, which may name a pair
+    await reload();
+  });
 });
 find("reviewer").addEventListener("change", () => {
   try { localStorage.setItem("reviewer", reviewer()); } catch { /* private windows keep nothing */ }
