@@ -1,13 +1,15 @@
 """Copies of images, repeated captions and vague captions."""
 
-import itertools
+import io
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from scipy.stats import binomtest
 
-from pairsift.audit.duplicates import difference_hash, repeated, same_pictures, text_numbers, vague_captions
+from pairsift.audit.duplicates import repeated, same_pictures, text_numbers, vague_captions
+from pairsift.encode import Thumbnails
 
 
 def picture(seed, size=(200, 150)):
@@ -16,32 +18,57 @@ def picture(seed, size=(200, 150)):
     return Image.fromarray(small).resize(size, Image.Resampling.BICUBIC)
 
 
-def test_the_hash_compares_neighbouring_cells():
-    image = picture(3)
-    grey = np.asarray(image.convert("L").resize((9, 8), Image.Resampling.BOX)).astype(int)
-    bits = [int(grey[y, x + 1] > grey[y, x]) for y, x in itertools.product(range(8), range(8))]
-    assert [difference_hash(image) >> (63 - k) & 1 for k in range(64)] == bits
+def thumbnails(images):
+    encoder = Thumbnails()
+    return encoder.encode(torch.stack([encoder.prepare(image) for image in images])).numpy()
 
 
-def test_copies_are_found_though_resized_compressed_or_a_little_cropped(tmp_path):
+def correlation(one, other):
+    return np.corrcoef(*thumbnails([one, other]))[0, 1]
+
+
+def test_a_thumbnail_holds_the_mean_colours_of_cells():
+    image = picture(3, (16, 24))
+    pixels = np.asarray(image, float).reshape(8, 3, 8, 2, 3)
+    assert np.abs(thumbnails([image])[0] - pixels.mean((1, 3)).ravel()).max() <= 1  # cells are whole numbers
+
+
+def test_resized_and_compressed_copies_are_found_by_their_looks():
     one, other = picture(1), picture(2)
-    files = {
-        "a.png": one,
-        "b.jpg": one.resize((90, 70)),
-        "c.png": one.crop((3, 2, 198, 148)),
-        "d.png": other,
-        "e.jpg": other.resize((400, 300)),
-        "f.png": picture(5),
-    }
-    for name, image in files.items():
-        image.save(tmp_path / name, quality=30)
-    (tmp_path / "broken.png").write_bytes(b"no picture")
-    paths = [tmp_path / name for name in (*files, "broken.png", "missing.png")]
-    group = same_pictures(paths, np.zeros(8, np.int64))  # the vectors of all of them are near
-    assert group[0] == group[1] == group[2] and group[3] == group[4]
-    assert len(set(group.tolist())) == 5
-    apart = same_pictures(paths, np.array([0, 1, 2, 3, 4, 5, 6, 7]))  # and of none
-    assert len(set(apart.tolist())) == 8
+    small, large = one.resize((90, 70)), other.resize((400, 300))
+    jpeg = io.BytesIO()
+    small.save(jpeg, "JPEG", quality=30)
+    images = [one, small, other, Image.open(jpeg), large, picture(5), one]
+    group = same_pictures(thumbnails(images), np.arange(7))
+    assert group.tolist() == [group[0], group[0], group[2], group[0], group[2], group[5], group[0]]
+    assert len(set(group.tolist())) == 3
+
+
+def test_cropped_copies_are_found_where_their_vectors_are_near():
+    one, other = picture(1), picture(2)
+    cropped = one.crop((8, 6, 196, 147))
+    assert 0.9 <= correlation(one, cropped) < 0.99 and correlation(one, other) < 0.9
+    cells = thumbnails([one, cropped, other])
+    near = same_pictures(cells, np.zeros(3, np.int64))
+    assert near[0] == near[1] != near[2]
+    assert len(set(same_pictures(cells, np.arange(3)).tolist())) == 3
+
+
+def test_pairs_of_looks_are_those_of_all_correlations():
+    rng = np.random.default_rng(0)
+    cells = rng.uniform(0, 255, (300, 192)).astype(np.float32)
+    cells[100:200] = np.clip(cells[:100] + rng.normal(0, 10.5, (100, 192)), 0, 255)  # around the limit
+    group = same_pictures(cells, np.arange(300))
+    near = np.corrcoef(cells) >= 0.99
+    assert 20 < near[:100, 100:200].diagonal().sum() < 80
+    assert ((group[:, None] == group) == near).all()
+
+
+def test_flat_pictures_are_copies_only_of_the_same_colour():
+    flat = [Image.new("RGB", (50, 50), colour) for colour in ("white", "red", "white", "black")]
+    group = same_pictures(thumbnails(flat), np.zeros(4, np.int64))
+    assert group[0] == group[2] and len(set(group.tolist())) == 3
+    assert same_pictures(np.zeros((0, 192), np.float32), np.zeros(0, np.int64)).shape == (0,)
 
 
 def test_captions_are_the_same_up_to_case_space_and_punctuation():

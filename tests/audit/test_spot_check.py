@@ -1,10 +1,12 @@
 """The spot check: which pairs it asks for, and what it makes of the answers, against simulations and plain loops."""
 
+import itertools
 import math
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import scipy.stats
 from scipy.optimize import minimize
 
 from pairsift.audit.decisions import Decision, Decisions
@@ -43,19 +45,70 @@ def test_pairs_are_drawn_once_each_from_every_stratum_and_more_where_more_is_ope
     assert check == SpotCheck.draw(table, 80) != SpotCheck.draw(table, 80, 1)
 
 
-@pytest.mark.parametrize("distort", [lambda p: p, lambda p: 1 / (1 + np.exp(-1 - 2 * np.log(p / (1 - p))))])
-def test_the_interval_holds_the_true_rate(distort):
+def interval_by_loops(probability, answers_of):
+    """The stratified rate and its interval, from scipy's quantiles, stratum by stratum."""
+    rate = below = above = 0.0
+    for low, high in itertools.pairwise((-1, 0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98, 2)):
+        members = [row for row, p in enumerate(probability) if low <= p < high]
+        if not members:
+            continue
+        answers = [answers_of[row] for row in members if row in answers_of]
+        n, k = len(answers), sum(answers)
+        share, posterior = k / n, scipy.stats.beta(k + 0.5, n - k + 0.5)
+        weight = len(members) / len(probability)
+        rate += weight * share
+        below += (1 - n / len(members)) * (weight * (share - (posterior.ppf(0.05) if k else 0))) ** 2
+        above += (1 - n / len(members)) * (weight * ((posterior.ppf(0.95) if k < n else 1) - share)) ** 2
+    least = sum(answers_of.values()) / len(probability)
+    return rate, max(rate - math.sqrt(below), least), min(rate + math.sqrt(above), 1)
+
+
+def test_the_interval_joins_those_of_the_strata():
+    table, matches = judged(2)
+    check = SpotCheck.draw(table, 40)
+    result = evaluate(check, table, answers(check, table, matches))
+    rows = {pair: row for row, pair in enumerate(table["pair"].to_pylist())}
+    expected = interval_by_loops(
+        table["match_probability"].to_pylist(), {rows[pair]: not matches[rows[pair]] for pair in check.pairs}
+    )
+    assert [result.rate, result.low, result.high] == pytest.approx(expected, abs=1e-12)
+
+
+def sure(p):
+    return 1 / (1 + np.exp(-1 - 2 * np.log(p / (1 - p))))
+
+
+@pytest.mark.parametrize("asked", [20, 50, 100])
+@pytest.mark.parametrize(
+    ("shape", "distort"),
+    [
+        ((0.4, 0.3), lambda p: p),
+        ((0.4, 0.3), sure),
+        ((9, 0.5), lambda p: p),
+        ((9, 0.2), lambda p: 0.5 + p / 2),  # 2% are mismatched, the run says half of it
+        ((2, 3), lambda p: 0 * p + 0.7),  # the probabilities say nothing
+        ((1e9, 1e-9), lambda p: p),  # all match
+    ],
+)
+def test_the_interval_holds_the_true_rate_whatever_the_run_says(shape, distort, asked):
     held, errors = 0, []
-    for seed in range(100):
-        table, matches = judged(seed)
+    for seed in range(60):
+        table, matches = judged(seed, shape)
         stated = np.clip(distort(table["match_probability"].to_numpy()), 1e-6, 1 - 1e-6)
         table = table.set_column(3, "match_probability", pa.array(stated))
-        check = SpotCheck.draw(table, 100, seed)
+        check = SpotCheck.draw(table, asked, seed)
         result = evaluate(check, table, answers(check, table, matches))
         held += result.low <= 1 - matches.mean() <= result.high
         errors.append(result.rate - (1 - matches.mean()))
-        assert result.answered == 100 and result.low < result.rate < result.high
-    assert held >= 80 and abs(np.mean(errors)) < 0.02
+        assert result.answered == asked and 0 <= result.low <= result.rate <= result.high <= 1
+    assert held >= 48 and abs(np.mean(errors)) < 0.03
+
+
+def test_a_run_that_is_sure_that_all_match_does_not_make_the_interval_narrow():
+    table, _ = judged(0, (1e9, 1e-9))
+    check = SpotCheck.draw(table, 50)
+    result = evaluate(check, table, answers(check, table, np.ones(N, bool)))
+    assert result.rate == result.low == 0 and 0.02 < result.high < 0.06
 
 
 def test_wrong_probabilities_are_recalibrated_and_right_ones_stay():

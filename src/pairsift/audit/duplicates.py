@@ -4,63 +4,79 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
+from scipy.spatial import cKDTree
 from scipy.stats import binom
 
-from pairsift.arrays import Bools, Ints
-from pairsift.encode.decode import BadImage, open_image
+from pairsift.arrays import Bools, Floats, Ints, unit_rows
 
-DISTANCE = 10  # largest number of different bits, of 64, of two copies of a picture
+CHUNK = 4096  # rows compared at once
+
+LOOKS = 0.99  # smallest correlation of the thumbnails of copies
+LOOKS_OF_NEAR = 0.9  # smallest correlation of the thumbnails of copies whose encoder's vectors are near-duplicates
+DIRECTIONS = 8  # of the thumbnails, along which candidates are searched
 VAGUE_IMAGES = 5  # smallest number of images of a vague caption
 CHANCE = 1e-3  # probability below which it is no chance that so many pairs of a caption look mismatched
 
 
-def difference_hash(image: Image.Image) -> int:
-    """Return the difference hash of an image: for each of 8 x 8 cells, whether its right neighbour is brighter."""
-    grey = np.asarray(image.convert("L").resize((9, 8), Image.Resampling.BOX), np.int16)
-    return int("".join("1" if bit else "0" for bit in (grey[:, 1:] > grey[:, :-1]).ravel()), 2)
-
-
-def same_pictures(paths: Sequence[Path], group: Ints) -> Ints:
+def same_pictures(thumbnails: Floats, group: Ints) -> Ints:
     """Return the group of copies of each image, (n,), numbered from 0.
 
-    Copies are images whose encoders' vectors are near-duplicates and whose difference hashes differ in at most 10 of 64
-    bits, or a chain of such images. Images that cannot be read have no copies.
+    Two images are copies if their thumbnails have a correlation of at least 0.99: pictures that were resized or
+    compressed. If their encoder's vectors are near-duplicates, 0.9 is enough: pictures that were also cropped or made
+    brighter. A chain of copies is a group.
 
     Args:
-        paths: File of each image, (n,). Only those of near-duplicates are read.
+        thumbnails: Cells of each image, (n, d).
         group: Group of near-duplicates of each image by the encoder's vectors, (n,).
     """
-    copies = np.arange(len(group))
+    cells, place = np.unique(thumbnails, axis=0, return_inverse=True)
+    place = place.ravel()
+    unit = unit_rows(cells - cells.mean(1, keepdims=True))
+    edges = [_alike(unit), _chains(place, group, unit)]
+    rows, columns = np.concatenate(edges).T
+    graph = coo_matrix((np.ones(len(rows), np.bool_), (rows, columns)), (len(cells), len(cells)))
+    component = connected_components(graph, directed=False)[1]
+    return np.unique(component[place], return_inverse=True)[1].astype(np.int64)
+
+
+def _alike(unit: Floats) -> Ints:
+    """Return the pairs of rows with an inner product of at least `LOOKS`, (m, 2)."""
+    if len(unit) < 2:
+        return np.zeros((0, 2), np.int64)
+    centred = unit - unit.mean(0)
+    directions = np.linalg.eigh(centred.T @ centred)[1][:, -DIRECTIONS:]
+    # Unit vectors are at most this far from each other, and their projections are no farther.
+    distance = np.sqrt(2 - 2 * LOOKS) + 1e-5
+    near = cKDTree(centred @ directions).query_pairs(distance, output_type="ndarray").astype(np.int64)
+    keep = [
+        (unit[part[:, 0]] * unit[part[:, 1]]).sum(1) >= LOOKS
+        for part in np.array_split(near, max(1, len(near) // CHUNK))
+    ]
+    return near[np.concatenate(keep)]
+
+
+def _chains(place: Ints, group: Ints, unit: Floats) -> Ints:
+    """Return pairs of rows in the same group of near-duplicates with an inner product of at least `LOOKS_OF_NEAR`.
+
+    Args:
+        place: Row of each image, (n,).
+        group: Group of near-duplicates of each image, (n,).
+        unit: Thumbnails of unit length.
+    """
+    edges = [np.zeros((0, 2), np.int64)]
     order = np.argsort(group, kind="stable")
     for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
-        hashes = (
-            {member: value for member in members.tolist() if (value := _hash(paths[member])) is not None}
-            if (len(members) > 1)
-            else {}
-        )
-        readable = np.array(list(hashes), np.int64)
-        copies[readable] = readable[_first_near(np.array(list(hashes.values()), np.uint64))]
-    return np.unique(copies, return_inverse=True)[1].astype(np.int64)
-
-
-def _first_near(hashes: NDArray[np.uint64]) -> Ints:
-    """Return for each hash the place of the first hash that it is near to, directly or by a chain, (n,)."""
-    values, first, place = np.unique(hashes, return_index=True, return_inverse=True)
-    edges = [np.flatnonzero(np.bitwise_count(values ^ value) <= DISTANCE) for value in values]
-    rows = np.repeat(np.arange(len(values)), [len(near) for near in edges])
-    ends = rows, np.concatenate([np.zeros(0, np.int64), *edges])
-    graph = coo_matrix((np.ones(len(rows), np.bool_), ends), (len(values), len(values)))
-    component = connected_components(graph, directed=False)[1]
-    earliest = np.full(len(values), len(hashes), np.int64)
-    np.minimum.at(earliest, component, first)
-    return np.asarray(earliest[component][place], np.int64)
+        rows = np.unique(place[members])
+        for start in range(0, len(rows) if len(rows) > 1 else 0, CHUNK):
+            part = rows[start : start + CHUNK]
+            one, other = np.nonzero(unit[part] @ unit[rows].T >= LOOKS_OF_NEAR)
+            edges.append(np.stack([part[one], rows[other]], axis=1))
+    return np.concatenate(edges)
 
 
 def text_numbers(captions: Sequence[str]) -> Ints:
@@ -103,10 +119,3 @@ def vague_captions(text: Ints, image: Ints, is_mismatch: NDArray[np.bool_]) -> B
     rate = is_mismatch.mean() if len(is_mismatch) else 0.0
     unlikely = binom.sf(flagged - 1, pairs, rate) < CHANCE
     return np.asarray(is_mismatch & ((images >= VAGUE_IMAGES) & unlikely)[text], np.bool_)
-
-
-def _hash(path: Path) -> int | None:
-    try:
-        return difference_hash(open_image(path, smallest=32))
-    except BadImage:
-        return None

@@ -12,7 +12,7 @@ from typing import Any
 from pairsift.errors import InputError, WriteError
 
 VERSION = 1  # of the tables below
-WAIT = 30.0  # seconds to wait for another writer
+WAIT = 60.0  # seconds to wait for another writer
 DECIDE, UNDO, REDO = "decide", "undo", "redo"
 
 # `events` and `changes` are only ever added to. `applied` and `current` follow from them: `applied` holds, for each

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 from scipy.optimize import minimize
 from scipy.special import expit, logit
+from scipy.stats import beta
 
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.audit.spreadsheet import harmless_table
@@ -24,8 +25,7 @@ EDGES = (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98)  # of match probability, between s
 MIN_SPREAD = 0.15  # smallest standard deviation of an answer that counts for the number of pairs of a stratum
 MIN_PAIRS, MAX_PAIRS = 20, 100  # of a spot check
 MIN_ANSWERS = 20  # from which on there is a result
-PRIOR_ANSWERS = 2.0  # answers in a stratum that the match probabilities are worth
-DRAWS = 4000  # from the posterior of the rate
+TAIL = 0.05  # probability on each side of an interval
 SPREADS = (1.0, 0.5)  # prior standard deviations of the recalibration's intercept, around 0, and slope, around 1
 LOWEST = 1e-4  # smallest probability whose logit is used
 OTHER_FAULTS = ("too vague", "duplicate caption")  # reasons to drop or replace a caption that belongs to its image
@@ -132,22 +132,25 @@ class SpotResult:
         return np.asarray(expit(self.intercept + self.slope * _logit(probability)))
 
 
-def evaluate(check: SpotCheck, table: pa.Table, decisions: pa.Table, seed: int = 0) -> SpotResult:
+def evaluate(check: SpotCheck, table: pa.Table, decisions: pa.Table) -> SpotResult:
     """Estimate the rate and the calibration from the decisions on the pairs of a spot check.
 
     A pair that is kept matches; one that is dropped or gets another caption does not, unless the reason is that its
     caption is vague or a duplicate. Pairs without a decision are left out, as if by chance.
 
-    In each stratum, the share of mismatched pairs has a beta posterior, with two prior answers that the match
-    probabilities give. The rate is the mean over strata, weighted by their sizes; its 90% interval comes from 4,000
-    draws. The recalibration maximises the likelihood of the answers times a normal prior that changes nothing (Platt
-    scaling): with few answers, little changes.
+    The rate is the mean of the strata's shares of mismatched pairs among the answers, weighted by the strata's sizes;
+    the match probabilities have no part in it. Its 90% interval joins Jeffreys intervals of the strata (the method of
+    variance estimates recovery), with W_h the weight of stratum h, N_h its pairs, n_h its answers, r_h its share:
+
+        low = rate - sqrt(sum_h W_h^2 (1 - n_h / N_h) (r_h - low_h)^2),    high alike.
+
+    The recalibration maximises the likelihood of the answers times a normal prior that changes nothing (Platt scaling):
+    with few answers, little changes.
 
     Args:
         check: The spot check.
         table: The table of judged pairs.
         decisions: The table of decisions.
-        seed: Seed of the draws.
     """
     rows, mismatched = _answers(check, table, decisions)
     probability = table["match_probability"].to_numpy()
@@ -157,17 +160,36 @@ def evaluate(check: SpotCheck, table: pa.Table, decisions: pa.Table, seed: int =
         return SpotResult(asked, len(rows), int(mismatched.sum()), expected, flagged=flagged, flagged_after=flagged)
     stratum, n_strata = strata_of(probability), len(EDGES) + 1
     sizes = np.bincount(stratum, minlength=n_strata)
-    prior = 1 - np.bincount(stratum, probability, n_strata) / np.maximum(sizes, 1)
-    wrong = np.bincount(stratum[rows], mismatched, n_strata) + PRIOR_ANSWERS * prior + 1e-9
-    right = np.bincount(stratum[rows], ~mismatched, n_strata) + PRIOR_ANSWERS * (1 - prior) + 1e-9
-    shares = np.random.default_rng((seed, 14)).beta(wrong, right, (DRAWS, n_strata)) @ (sizes / sizes.sum())
-    low, high = np.quantile(shares, [0.05, 0.95]).tolist()
-    rate = float(wrong / (wrong + right) @ (sizes / sizes.sum()))
+    answered = np.bincount(stratum[rows], minlength=n_strata)
+    wrong = np.bincount(stratum[rows], mismatched.astype(np.float64), n_strata)
+    stated = 1 - np.bincount(stratum, probability, n_strata) / np.maximum(sizes, 1)
+    rate, low, high = _rate(sizes, answered, wrong, stated)
     intercept, slope = _recalibration(probability[rows], mismatched)
     after = int((expit(intercept + slope * _logit(probability)) < 0.5).sum())
     return SpotResult(
         asked, len(rows), int(mismatched.sum()), expected, rate, low, high, intercept, slope, flagged, after
     )
+
+
+def _rate(sizes: Ints, answered: Ints, wrong: Reals, stated: Reals) -> tuple[float, float, float]:
+    """Return the rate with its interval.
+
+    Args:
+        sizes: Number of pairs of each stratum, (h,).
+        answered: Number of answers in each.
+        wrong: Number of mismatched pairs among these.
+        stated: Share that is mismatched by the match probabilities, used only in strata without answers.
+    """
+    share = np.where(answered > 0, wrong / np.maximum(answered, 1), stated)
+    low_h = np.where(wrong > 0, beta.ppf(TAIL, wrong + 0.5, answered - wrong + 0.5), 0.0)
+    high_h = np.where(wrong < answered, beta.ppf(1 - TAIL, wrong + 0.5, answered - wrong + 0.5), 1.0)
+    weight = sizes / sizes.sum()
+    open_part = weight**2 * (1 - answered / np.maximum(sizes, 1))
+    rate = float(weight @ share)
+    below = np.sqrt(open_part @ np.square(share - np.where(answered > 0, low_h, 0.0)))
+    above = np.sqrt(open_part @ np.square(np.where(answered > 0, high_h, 1.0) - share))
+    least = wrong.sum() / sizes.sum()  # these are known
+    return rate, float(max(rate - below, least)), float(min(rate + above, 1.0))
 
 
 def strata_of(probability: Reals) -> Ints:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from pairsift.cache_folder import default_cache as default_cache
     from pairsift.encode.bytepairs import BytePairs as BytePairs
     from pairsift.encode.cache import encode_captions as encode_captions
+    from pairsift.encode.cache import encode_images as encode_images
     from pairsift.encode.cache import encode_pairs as encode_pairs
     from pairsift.encode.decode import BadImage as BadImage
     from pairsift.encode.decode import open_image as open_image
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pairsift.encode.source_vectors import caption_vectors as caption_vectors
     from pairsift.encode.stacked import Stacked as Stacked
     from pairsift.encode.stacked import open_stacked as open_stacked
+    from pairsift.encode.thumbnails import Thumbnails as Thumbnails
     from pairsift.encode.words import Vocabulary as Vocabulary
 
 _MODULES = {
@@ -50,10 +52,12 @@ _MODULES = {
     "Stacked": "stacked",
     "Table": "features",
     "TextEncoder": "encoder",
+    "Thumbnails": "thumbnails",
     "Vocabulary": "words",
     "broken_vectors": "source_vectors",
     "caption_vectors": "source_vectors",
     "encode_captions": "cache",
+    "encode_images": "cache",
     "encode_pairs": "cache",
     "image_encoder": "registry",
     "open_image": "decode",

@@ -71,14 +71,30 @@ def encode_pairs(
     """
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}: it must be at least 1")
-    folder = default_cache() if cache is None else Path(cache)
-    images, failures = _images(pairs, image_encoder, folder, batch_size, progress)
-    return Features(images, encode_captions(pairs, text_encoder, folder, progress)), failures
+    images, failures = encode_images(pairs, image_encoder, cache, batch_size, "images" if progress else None)
+    return Features(images, encode_captions(pairs, text_encoder, cache, progress)), failures
 
 
-def _images(
-    pairs: Pairs, encoder: ImageEncoder, folder: Path, batch_size: int, progress: bool
+def encode_images(
+    pairs: Pairs, encoder: ImageEncoder, cache: Path | None = None, batch_size: int = 32, bar: str | None = None
 ) -> tuple[Table, dict[int, str]]:
+    """Encode all images, as `encode_pairs` does.
+
+    Args:
+        pairs: The pairs.
+        encoder: Encoder from `image_encoder(...)`.
+        cache: Folder for the arrays; None takes `$XDG_CACHE_HOME/pairsift` or `~/.cache/pairsift`.
+        batch_size: Number of images decoded and encoded together, at least 1.
+        bar: Name of the images in a progress bar; None for no bar.
+
+    Returns:
+        The features, row i for image i, and the images that could not be read, as a dict from row to reason.
+
+    Raises:
+        WriteError: The cache folder cannot be written.
+        InputError: An array does not read back as it was written.
+    """
+    folder = default_cache() if cache is None else Path(cache)
     # Noise may leave an image without a caption, so the true pairs of the source decide.
     truth = pairs.image_of if pairs.true_image_of is None else pairs.true_image_of
     image_rows = truth[(pairs.split != SKIPPED) & (truth >= 0)]
@@ -112,7 +128,7 @@ def _images(
         marks[list(failures)] = 0
         write_marks(entry, marks)
 
-    table, failures = _open_or_fill(entry, layout, needed, chunks, "images" if progress else None, finished)
+    table, failures = _open_or_fill(entry, layout, needed, chunks, bar, finished)
     return table, {row: reason for row, reason in failures.items() if needed[row]}
 
 

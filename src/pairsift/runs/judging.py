@@ -14,10 +14,11 @@ from pairsift.audit import pair_table, verdict_names
 from pairsift.audit.duplicates import repeated, same_pictures, text_numbers, vague_captions
 from pairsift.audit.suggest import GalleryPairs, Suggestions, suggest
 from pairsift.audit.suggestion_table import suggestion_table
+from pairsift.encode import Thumbnails, encode_images
 from pairsift.match import Matcher
-from pairsift.pairs import Pairs
 from pairsift.retrieve.codes import Gallery
 from pairsift.runs.prepare import Prepared
+from pairsift.runs.vectors import rows_of
 from pairsift.trust.heldout import Belief
 
 MAX_PROBABILITY = 0.9  # match probability below which a pair gets suggestions
@@ -29,6 +30,7 @@ def judged_tables(
     belief: Belief,
     folder: Path,
     seed: int,
+    copies: Ints | None = None,
     requested: Bools | None = None,
 ) -> tuple[pa.Table, pa.Table]:
     """Return the table of judged pairs and the table of suggestions.
@@ -42,12 +44,14 @@ def judged_tables(
         belief: Held-out evidence on the pairs.
         folder: The run's folder.
         seed: Seed of the samples.
+        copies: Group of copies of each image, see `image_copies`; by default, near-duplicates count as copies.
         requested: Whether each pair may get suggestions, (n,); by default, all pairs may.
     """
     pairs = prepared.pairs
     ids, rows = pairs.ids(), pairs.images()
     owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
-    text, copies = text_numbers([pairs.captions[pair] for pair in ids]), _copies(pairs, rows, owner, belief)
+    text = text_numbers([pairs.captions[pair] for pair in ids])
+    copies = _near_duplicates(belief, owner) if copies is None else copies
     flagged: Bools = (belief.probability < 0.5) & belief.verdicts
     vague = vague_captions(text, copies[owner], flagged)
     flagged &= ~vague
@@ -80,13 +84,30 @@ def _first(suggestions: Suggestions, ids: Ints, flagged: Bools) -> tuple[Ints, R
     return pair, probability
 
 
-def _copies(pairs: Pairs, rows: Ints, owner: Ints, belief: Belief) -> Ints:
-    """Return the group of copies of each image, (n_images,)."""
-    if belief.group is None:
-        return np.arange(len(rows))
-    group = np.zeros(len(rows), np.int64)
-    group[owner] = belief.group
-    return group if pairs.features is not None else same_pictures([pairs.paths[row] for row in rows], group)
+def image_copies(prepared: Prepared, belief: Belief, cache: Path | None, progress: bool) -> Ints | None:
+    """Return the group of copies of each image; None where the source has features instead of images.
+
+    Args:
+        prepared: The run's pairs and features.
+        belief: Held-out evidence on the pairs.
+        cache: Folder of the feature cache, where the thumbnails are kept.
+        progress: Whether to show a progress bar.
+    """
+    pairs = prepared.pairs
+    if pairs.features is not None:
+        return None
+    rows = pairs.images()
+    thumbnails, _ = encode_images(pairs, Thumbnails(), cache, bar="thumbnails" if progress else None)
+    owner = np.searchsorted(rows, pairs.image_of[pairs.ids()]).astype(np.int64)
+    return same_pictures(rows_of(thumbnails, rows), _near_duplicates(belief, owner))
+
+
+def _near_duplicates(belief: Belief, owner: Ints) -> Ints:
+    """Return the group of near-duplicates of each image by the encoder's vectors, (n_images,)."""
+    group = np.arange(int(owner.max(initial=-1)) + 1)
+    if belief.group is not None:
+        group[owner] = belief.group
+    return group
 
 
 def _numbers(group: Ints) -> pa.Array:

@@ -40,7 +40,7 @@ from pairsift.runs.config import read_config
 from pairsift.runs.exporting import export_run
 from pairsift.runs.folder import CONFIG, LOG, METRICS, REPORT, SKIPPED, require_finished, weights
 from pairsift.runs.index import make_index
-from pairsift.runs.judging import judged_tables
+from pairsift.runs.judging import image_copies, judged_tables
 from pairsift.runs.prepare import (
     IMAGE_ENCODER,
     Prepared,
@@ -326,14 +326,12 @@ class Run:
         Returns:
             The table of judged pairs.
         """
-        pairs = self.prepared.pairs
+        pairs, cache, seed = self.prepared.pairs, self.config.cache, self.config.train.seed
         if belief is None:
-            cache = self.config.cache
-            belief = Believer(self.prepared, self.folder, self.config.train.seed, cache, self.progress).judge_again()
+            belief = Believer(self.prepared, self.folder, seed, cache, self.progress).judge_again()
+        copies = image_copies(self.prepared, belief, cache, self.progress)
         with self._mixed():
-            table, suggestions = judged_tables(
-                self.prepared, self.matchers, belief, self.folder, self.config.train.seed
-            )
+            table, suggestions = judged_tables(self.prepared, self.matchers, belief, self.folder, seed, copies)
         kept = {name: value for name, value in self.metrics.items() if name not in ("spot_check", "verdicts")}
         metrics = {**kept, "verdicts_given": belief.verdicts, "noise_rate": rate_of(belief)}
         metrics["warnings"] = warnings_of(self.prepared, belief, metrics)

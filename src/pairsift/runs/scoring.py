@@ -74,7 +74,7 @@ class Scorer:
         seed = self.config.train.seed
         belief = Believer(prepared, self.folder, seed, self.config.cache, self.progress).judge_again(write=False)
         ids = prepared.pairs.ids()
-        table, _ = judged_tables(prepared, self.matchers, belief, self.folder, seed, ids >= first)
+        table, _ = judged_tables(prepared, self.matchers, belief, self.folder, seed, requested=ids >= first)
         table = table.filter(pa.compute.greater_equal(table["pair"], first))
         source = table["suggested_from_pair"]
         columns = {
