@@ -57,7 +57,7 @@ def _alike(unit: Floats) -> Ints:
         (unit[part[:, 0]] * unit[part[:, 1]]).sum(1) >= LOOKS
         for part in np.array_split(near, max(1, len(near) // CHUNK))
     ]
-    return near[np.concatenate(keep)]
+    return np.asarray(near[np.concatenate(keep)], np.int64)
 
 
 def _chains(place: Ints, group: Ints, unit: Floats) -> Ints:

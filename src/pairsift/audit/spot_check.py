@@ -161,7 +161,7 @@ def evaluate(check: SpotCheck, table: pa.Table, decisions: pa.Table) -> SpotResu
     stratum, n_strata = strata_of(probability), len(EDGES) + 1
     sizes = np.bincount(stratum, minlength=n_strata)
     answered = np.bincount(stratum[rows], minlength=n_strata)
-    wrong = np.bincount(stratum[rows], mismatched.astype(np.float64), n_strata)
+    wrong: Reals = np.bincount(stratum[rows], mismatched, n_strata).astype(np.float64)
     stated = 1 - np.bincount(stratum, probability, n_strata) / np.maximum(sizes, 1)
     rate, low, high = _rate(sizes, answered, wrong, stated)
     intercept, slope = _recalibration(probability[rows], mismatched)
