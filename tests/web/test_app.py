@@ -1,6 +1,7 @@
 """The application by requests: pages of pairs, decisions, images, and what is refused."""
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -134,9 +135,12 @@ def test_a_pair_comes_with_what_would_fit_and_copies_can_be_asked_for(browser):
 def test_the_overview_is_a_page_too_and_the_report_has_no_scripts(browser, folder):
     browser.post("/api/decisions", json=choose(1, 2))
     page = browser.get("/overview").text
-    assert "118 undecided, 0 keep, 2 drop, 0 replace" in page and "About 25.0% of the training pairs" in page
+    assert all(f">{text}</li>" in page for text in ("118 undecided", "0 keep", "2 drop", "0 replace"))
+    assert "About 25.0% of the training pairs" in page and "Nobody has checked this yet" in page
+    heights = [float(height) for height in re.findall(r'<rect class="drop" .* height="([\d.]+)"', page)]
+    assert sum(heights) == pytest.approx(118 * 2 / (N / 40), abs=0.02)  # as many pairs in each of 40 bins
     assert "<td>60</td><td>45</td><td>15</td>" in page  # of 60 pairs below 0.5, a quarter is good in the mean
-    assert "/report" not in page and browser.get("/report").status_code == 404
+    assert 'href="/report"' not in page and browser.get("/report").status_code == 404
     (folder / "report.html").write_text("<h1>here</h1>")
     again = client(folder)
     assert "/report" in again.get("/overview").text

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from web_helpers import MARKUP, N, served, watched
 
-from pairsift.audit import Decisions
+from pairsift.audit import Decision, Decisions
 
 
 @pytest.fixture
@@ -59,6 +59,16 @@ def test_thirty_pairs_by_keyboard_a_reload_and_twenty_undone(page, folder):
     assert sorted(decided(folder)) == list(range(10))
     page.keyboard.press("r")
     wait_for(lambda: len(decided(folder)) == 11)
+
+
+def test_the_overview_follows_the_decisions(browser, address, folder):
+    with watched(browser, address) as page:
+        page.goto(f"{address}overview")
+        page.evaluate("setInterval(update, 100)")
+        page.wait_for_selector(".legend li.drop:has-text('0 drop')")
+        Decisions(folder, np.arange(N)).decide([Decision(pair, "drop") for pair in range(7)])
+        page.wait_for_selector(".legend li.drop:has-text('7 drop')")
+        assert page.locator("rect.drop").count() >= 1
 
 
 def test_a_typed_caption_a_reason_and_a_name(page, folder):

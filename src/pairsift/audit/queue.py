@@ -139,13 +139,24 @@ class Queue:
         found = np.bincount(self._choice, minlength=len(CHOICES) + 1).tolist()
         return dict(zip((UNDECIDED, *CHOICES), found, strict=True))
 
+    def histogram(self, bins: int) -> dict[str, list[int]]:
+        """Return the number of pairs in each bin of match probability, by decision, `undecided` among them."""
+        self._refresh()
+        place = np.minimum((self.probability * bins).astype(np.int64), bins - 1)
+        found = np.bincount(self._choice * bins + place, minlength=bins * (len(CHOICES) + 1)).reshape(-1, bins)
+        return dict(zip((UNDECIDED, *CHOICES), found.tolist(), strict=True))
+
+    def rows(self, pairs: Sequence[int]) -> Ints:
+        """Return the rows of pairs, -1 for pairs that the run did not judge, (n,)."""
+        return self._rows.find(pairs)
+
     def row(self, pair: int) -> int:
         """Return the row of a pair.
 
         Raises:
             InputError: The run has no such pair.
         """
-        row = int(self._rows.find([pair])[0])
+        row = int(self.rows([pair])[0])
         if row < 0:
             raise InputError(f"the run has no judged pair {pair}")
         return row

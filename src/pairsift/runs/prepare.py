@@ -346,6 +346,15 @@ def matcher_sizes(config: Config, prepared: Prepared) -> dict[str, int | None]:
     return sizes
 
 
+def index_facts(config: Config, prepared: Prepared) -> dict[str, Any]:
+    """Return what a search has to know of the encoders and the matcher, see `Index.facts`."""
+    return {
+        "sizes": matcher_sizes(config, prepared),
+        "text_encoder": text_name(config, prepared.pairs),
+        "image_encoder": config.encode.image_encoder or IMAGE_ENCODER,
+    }
+
+
 def write_skipped(pairs: Pairs, path: Path) -> None:
     """Write the skipped records and images as CSV with the columns where, reason, pair.
 

@@ -16,16 +16,13 @@ import torch
 
 from pairsift.arrays import Ints
 from pairsift.audit import (
-    Decisions,
     count_verdicts,
     detection,
     detector_scores,
-    read_pairs,
-    suspects,
     write_report,
     write_tables,
 )
-from pairsift.audit.spot_check import SpotCheck, SpotResult
+from pairsift.audit.spot_check import SpotResult
 from pairsift.audit.suggestion_table import SUGGESTIONS_FILE
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError, WriteError
@@ -37,23 +34,21 @@ from pairsift.retrieve.ranks import Ranks
 from pairsift.runs.belief import Believer
 from pairsift.runs.caveats import rate_of, warnings_of
 from pairsift.runs.config import read_config
-from pairsift.runs.exporting import export_run
 from pairsift.runs.folder import CONFIG, LOG, METRICS, REPORT, SKIPPED, require_finished, weights
 from pairsift.runs.index import make_index
+from pairsift.runs.judged import JudgedRun
 from pairsift.runs.judging import image_copies, judged_tables
 from pairsift.runs.prepare import (
-    IMAGE_ENCODER,
     Prepared,
     encoder_names,
+    index_facts,
     matcher_factory,
-    matcher_sizes,
     reopen,
-    text_name,
     write_skipped,
 )
 from pairsift.runs.scoring import Scorer, require_new_table, score_to
 from pairsift.runs.search import Hit, Search
-from pairsift.runs.spot_check import recalibrated_tables, spot_check, spot_result
+from pairsift.runs.spot_check import recalibrated_tables
 from pairsift.train.checkpoint import read_tensors, with_prefix
 from pairsift.train.loop import mixed, pick_device
 from pairsift.trust.heldout import Belief
@@ -73,7 +68,7 @@ def open_run(folder: str | Path, source: str | Path | None = None, progress: boo
     return Run(folder, source=source, progress=progress)
 
 
-class Run:
+class Run(JudgedRun):
     """A finished or imported run.
 
     Args:
@@ -176,22 +171,6 @@ class Run:
         with self._mixed():
             return ranks_of_views(self.matchers, self.prepared.features, rows, ids, owner)[0]
 
-    def pairs(self) -> pa.Table:
-        """Return all judged pairs, worst first, with the columns of `pairs.parquet`.
-
-        Raises:
-            InputError: The run was imported, and its pairs have not been judged.
-        """
-        return read_pairs(self.folder)
-
-    def decisions(self) -> Decisions:
-        """Return what people decided about the run's pairs, to read it and to add to it.
-
-        Raises:
-            InputError: The run was imported, and its pairs have not been judged.
-        """
-        return Decisions(self.folder, self.pairs()["pair"].to_numpy())
-
     def score(
         self,
         source: str | Path,
@@ -230,25 +209,6 @@ class Run:
         with self._mixed():
             return score_to(Scorer(self.config, self.folder, pairs, self.matchers, self.progress), new, path)
 
-    def spot_check(self, pairs: int | None = None) -> SpotCheck:
-        """Return the run's spot check, or draw a new one.
-
-        Args:
-            pairs: Number of pairs of a new spot check, 20 to 100; None for the last one, or one of 50 pairs.
-
-        Raises:
-            InputError: The number is outside these bounds, the run has fewer pairs, or its pairs were not judged.
-        """
-        return spot_check(self.folder, pairs)
-
-    def spot_result(self) -> SpotResult:
-        """Return what the decisions on the pairs of the spot check say about the rate and the calibration.
-
-        Raises:
-            InputError: There is no spot check.
-        """
-        return spot_result(self.folder)
-
     def recalibrate(self) -> SpotResult:
         """Write the tables, the metrics and the report with match probabilities recalibrated by the spot check.
 
@@ -257,65 +217,12 @@ class Run:
         Raises:
             InputError: There is no spot check, it has fewer than 20 answers, or the run is recalibrated already.
         """
-        pairs = self.prepared.pairs
         result, table, metrics = recalibrated_tables(self.folder)
-        if pairs.noise is not None:
-            metrics["detection"] = detection(table)
         write_tables(table, self.folder)
         write_json(self.folder / METRICS, metrics)
         self.metrics = metrics
         self.report(table)
         return result
-
-    def export(
-        self,
-        out: str | Path,
-        *,
-        drop_below: float = 0.0,
-        replace_above: float | None = None,
-        weights: bool = False,
-        formulas: bool = False,
-        splits: bool = False,
-    ) -> dict[str, int]:
-        """Write the pairs of the source with the decisions applied.
-
-        Args:
-            out: The file or folder to write. The ending decides on the format: `.csv`, `.tsv`, `.jsonl`, `.parquet`,
-                `.json` for COCO captions, `.txt` for ids, none for a folder of images with their captions.
-            drop_below: Pairs without a decision and with a smaller match probability are left out, [0, 1].
-            replace_above: Flagged pairs without a decision get the suggested caption if its probability is at least
-                this, [0, 1]; None for none.
-            weights: Whether to add a column `weight`: the match probability, or 1 for pairs with a decision.
-            formulas: Whether CSV and TSV files keep text as it is that a spreadsheet would run as a formula.
-            splits: Whether tables and folders say the split that each image has in the run, so that a run on the export
-                has the same test images.
-
-        Returns:
-            The number of pairs that are `kept`, `rewritten` (of these), `dropped`, `below` the threshold, and
-            `skipped`, which the run could not use.
-
-        Raises:
-            InputError: The path exists, its format is unknown, or the source is gone.
-        """
-        selection, _ = export_run(
-            self.folder,
-            out,
-            source=self.config.source,
-            drop_below=drop_below,
-            replace_above=replace_above,
-            weights=weights,
-            formulas=formulas,
-            splits=splits,
-        )
-        return dict(selection.counts)
-
-    def suspects(self) -> pa.Table:
-        """Return the flagged pairs, worst first, as in `suspects.csv` but with unchanged text.
-
-        Raises:
-            InputError: The run was imported, and its pairs have not been judged.
-        """
-        return suspects(self.pairs())
 
     def audit(self, belief: Belief | None = None) -> pa.Table:
         """Judge every usable pair and write `pairs.parquet`, `suspects.csv`, `metrics.json` and `report.html`.
@@ -431,11 +338,7 @@ class Run:
     def _unsaved_search(self) -> Search:
         """Encode all images and captions of the source, and return the search over them."""
         prepared = self.prepared
-        facts = {
-            "sizes": matcher_sizes(self.config, prepared),
-            "text_encoder": text_name(self.config, prepared.pairs),
-            "image_encoder": self.config.encode.image_encoder or IMAGE_ENCODER,
-        }
+        facts = index_facts(self.config, prepared)
         index = make_index(self.matchers, prepared.pairs, prepared.features, facts)
         features = None if self.matchers[0].factorises else prepared.features.images
         return Search(prepared.texts, self.matchers, index, self.config.source, features, self.folder)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from pairsift.audit import Decisions, count_verdicts, read_pairs
+from pairsift.audit import Decisions, count_verdicts, detection, read_pairs
 from pairsift.audit.spot_check import MIN_ANSWERS, MIN_PAIRS, SpotCheck, SpotResult, evaluate
 from pairsift.audit.table import VAGUE
 from pairsift.errors import InputError
@@ -38,13 +38,27 @@ def spot_result(folder: Path) -> SpotResult:
     After a recalibration, this is the result that it was made by.
     """
     require_finished(folder)
+    table = read_pairs(folder)
+    result = current_result(folder, table, Decisions(folder, table["pair"].to_numpy()))
+    if result is None:
+        raise InputError(f"{folder} has no spot check: draw one with: pairsift spot-check {folder}")
+    return result
+
+
+def current_result(folder: Path, table: pa.Table, decisions: Decisions) -> SpotResult | None:
+    """Return what the answers to a spot check say, see `spot_result`; None if there is no spot check.
+
+    Args:
+        folder: The run's folder.
+        table: The table of judged pairs.
+        decisions: The decisions about them.
+    """
     check = SpotCheck.read(folder)
     if check is None:
-        raise InputError(f"{folder} has no spot check: draw one with: pairsift spot-check {folder}")
+        return None
     if (applied := _metrics(folder).get("spot_check")) is not None:
         return SpotResult(**applied)
-    table = read_pairs(folder)
-    return evaluate(check, table, Decisions(folder, table["pair"].to_numpy()).of_sample(check.pairs))
+    return evaluate(check, table, decisions.of_sample(check.pairs))
 
 
 def recalibrated_tables(folder: Path) -> tuple[SpotResult, pa.Table, dict[str, Any]]:
@@ -77,6 +91,8 @@ def recalibrated_tables(folder: Path) -> tuple[SpotResult, pa.Table, dict[str, A
     metrics.pop("verdicts", None)
     if counts := count_verdicts(table):
         metrics["verdicts"] = counts
+    if metrics.get("noise") is not None:
+        metrics["detection"] = detection(table)
     return result, table, {**metrics, "spot_check": asdict(result)}
 
 

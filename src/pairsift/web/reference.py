@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, PackageLoader
 
-from pairsift.runs.folder import REPORT
+from pairsift.web.pages import Pages
 
 Tree = Mapping[str, Any]
 
 
-def add_reference(app: FastAPI, folder: Path) -> None:
+def add_reference(app: FastAPI, pages: Pages) -> None:
     """Add the page `/api` to the application of a run.
 
     Args:
         app: The application, with all its questions.
-        folder: The run's folder.
+        pages: The pages of the run.
     """
-    templates = Environment(loader=PackageLoader("pairsift.web", "templates"), autoescape=True)
 
     @app.get("/api", response_class=HTMLResponse, include_in_schema=False)
     def page() -> str:
-        facts = {"run": folder.name, "report": (folder / REPORT).exists()}
-        return templates.get_template("reference.html").render(**facts, questions=list(questions_of(app.openapi())))
+        return pages.render("API", questions=list(questions_of(app.openapi())))
 
 
 def questions_of(description: Tree) -> Iterator[dict[str, Any]]:

@@ -7,18 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 from fastapi import FastAPI, HTTPException, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, PackageLoader
-from pydantic import Field
 
 from pairsift.audit.queue import Queue
 from pairsift.audit.table import storable
-from pairsift.errors import InputError
-from pairsift.runs.folder import REPORT
+from pairsift.web.bodies import Id
 from pairsift.web.images import Images
+from pairsift.web.pages import Pages
 
 if TYPE_CHECKING:  # torch takes seconds to import, and the review needs none of it
     from pairsift.runs.search import Hit, Search
@@ -27,7 +24,6 @@ MAX_UPLOAD = 20_000_000  # bytes of an image
 MAX_TEXT = 1000  # characters
 UPLOAD = {"requestBody": {"required": True, "content": {"image/*": {"schema": {"type": "string", "format": "binary"}}}}}
 Number = Annotated[int, Query(ge=1, le=200, description="Number of results.")]
-Id = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class LazySearch:
@@ -63,20 +59,18 @@ class LazySearch:
             return hits, "" if index is None else index.line
 
 
-def add_search(app: FastAPI, folder: Path, source: str | None, queue: Queue, images: Images) -> None:
+def add_search(app: FastAPI, folder: Path, source: str | None, pages: Pages, queue: Queue, images: Images) -> None:
     """Add the search page and its questions to the application of a run.
 
     Args:
         app: The application.
         folder: The run's folder.
         source: New path of the run's source, if it has moved.
+        pages: The pages of the run.
         queue: The run's judged pairs.
         images: The run's images.
     """
     search = LazySearch(folder, source)
-    template = Environment(loader=PackageLoader("pairsift.web", "templates"), autoescape=True).get_template(
-        "search.html"
-    )
 
     def results(question: Callable[[Search], list[Hit]], captions: bool = False) -> dict[str, Any]:
         hits, recall = search.ask(question, captions)
@@ -84,8 +78,7 @@ def add_search(app: FastAPI, folder: Path, source: str | None, queue: Queue, ima
 
     @app.get("/search", response_class=HTMLResponse, include_in_schema=False)
     def page() -> str:
-        facts = {"run": folder.name, "report": (folder / REPORT).exists(), "images": images.exist}
-        return template.render(**facts, max_text=MAX_TEXT, max_upload=MAX_UPLOAD)
+        return pages.render("Search", images=images.exist, max_text=MAX_TEXT, max_upload=MAX_UPLOAD)
 
     @app.get("/api/search")
     def by_text(text: Annotated[str, Query(max_length=MAX_TEXT)], k: Number = 24) -> dict[str, Any]:
@@ -126,28 +119,20 @@ async def _content(request: Request) -> bytes:
 
 def _rows(hits: list[Hit], queue: Queue) -> list[dict[str, Any]]:
     """Return results as the page shows them, with what the queue knows of their pairs."""
-    places = [_place(hit, queue) for hit in hits]
-    judged = iter(queue.page(np.array([place for place in places if place is not None], np.int64)))
+    places = queue.rows([-1 if hit.pair is None else hit.pair for hit in hits])
+    judged = iter(queue.page(places[places >= 0]))
     rows = []
     for hit, place in zip(hits, places, strict=True):
-        row = {} if place is None else next(judged)
+        row = next(judged) if place >= 0 else {}
         rows.append(
             {
                 "pair": hit.pair,
                 "image": row.get("image") or storable(Path(hit.file).name),
                 "caption": hit.caption,
                 "score": hit.score,
-                "judged": place is not None,
+                "judged": bool(place >= 0),
                 "match_probability": row.get("match_probability"),
                 "decision": row.get("decision"),
             }
         )
     return rows
-
-
-def _place(hit: Hit, queue: Queue) -> int | None:
-    """Return the row of a result's pair in the queue, None for a pair that the run did not judge."""
-    try:
-        return None if hit.pair is None else queue.row(hit.pair)
-    except InputError:
-        return None

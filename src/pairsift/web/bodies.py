@@ -1,0 +1,129 @@
+"""What requests to the application may hold, with bounds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from pairsift.audit import Decisions
+from pairsift.audit.decisions import REVIEWER
+from pairsift.audit.queue import UNDECIDED, Filter, Order
+from pairsift.audit.spot_check import MAX_PAIRS as MAX_SAMPLE
+from pairsift.audit.spot_check import MIN_PAIRS, SpotCheck
+from pairsift.errors import InputError
+
+MAX_PAIRS = 200  # on a page
+Name = Annotated[str, Field(min_length=1, max_length=100)]
+Key = Annotated[str | None, Field(max_length=100)]
+Id = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class Body(BaseModel):
+    """A body whose fields are known and whose texts are Unicode."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _require_unicode(cls, values: Any) -> Any:
+        try:
+            json.dumps(values, ensure_ascii=False, default=str).encode()
+        except UnicodeEncodeError:
+            raise InputError("the request has a text that is not Unicode: send valid UTF-8") from None
+        return values
+
+
+class Requester(Body):
+    """Who asks, and a text that makes the repetition of a request harmless."""
+
+    reviewer: Name = REVIEWER
+    key: Key = None
+
+
+class PairDecision(Body):
+    """A decision on a pair."""
+
+    pair: Id
+    choice: Literal["keep", "drop", "replace", "clear"]
+    caption: Annotated[str | None, Field(max_length=20_000)] = None
+    from_pair: Id | None = None
+    reason: str | None = None
+
+
+class DecisionList(Requester):
+    """Decisions that are one entry of the journal."""
+
+    decisions: Annotated[list[PairDecision], Field(min_length=1, max_length=1000)]
+
+
+class Selector(Body):
+    """A filter: see `pairsift.audit.queue.Filter`. `column` holds `name=value`; `sample` asks for the spot check."""
+
+    low: Annotated[float, Field(ge=0, le=1)] = 0.0
+    high: Annotated[float, Field(ge=0, le=1)] = 1.0
+    verdict: list[str] = []
+    decision: list[str] = []
+    reason: list[str] = []
+    split: list[str] = []
+    text: Annotated[str, Field(max_length=200)] = ""
+    column: list[str] = []
+    duplicates: Literal["", "image", "caption"] = ""
+    sample: bool = False
+    order: Order = "worst"
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+    def filter(self, folder: Path, decisions: Decisions) -> Filter:
+        """Return the filter for the queue of a run's folder.
+
+        Pairs of a spot check come in a random order, whatever the run thinks of them. Undecided ones are those without
+        an answer, even if a filter or a threshold has decided on them.
+        """
+        found = Filter(
+            low=self.low,
+            high=self.high,
+            verdicts=tuple(self.verdict),
+            decisions=tuple(self.decision),
+            reasons=tuple(self.reason),
+            splits=tuple(self.split),
+            text=self.text,
+            columns=dict(item.partition("=")[::2] for item in self.column),
+            duplicates=self.duplicates,
+            order=self.order,
+            seed=self.seed,
+        )
+        if not self.sample:
+            return found
+        check = SpotCheck.read(folder)
+        if check is None:
+            raise InputError("there is no spot check: draw one on the page Spot check")
+        pairs = np.array(check.pairs, np.int64)
+        if self.decision == [UNDECIDED]:
+            pairs = np.setdiff1d(pairs, decisions.of_sample(check.pairs)["pair"].to_numpy())
+            found = replace(found, decisions=())
+        return replace(found, low=0.0, high=1.0, verdicts=(), order="random", pairs=pairs)
+
+
+class Page(Selector):
+    """A part of what a filter selects."""
+
+    offset: Annotated[int, Field(ge=0)] = 0
+    limit: Annotated[int, Field(ge=1, le=MAX_PAIRS)] = 50
+
+
+class SpotCheckSize(Body):
+    """The number of pairs of a new spot check."""
+
+    pairs: Annotated[int, Field(ge=MIN_PAIRS, le=MAX_SAMPLE)] = 50
+
+
+class FilterDecision(Requester):
+    """One choice for all pairs of a filter."""
+
+    filter: Selector
+    choice: Literal["keep", "drop", "clear"]
+    reason: str | None = None

@@ -1,0 +1,35 @@
+"""The pages of the application: templates, and what all of them show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader
+
+from pairsift.runs.folder import REPORT
+
+PAGES = {"/": "Review", "/search": "Search", "/overview": "Overview", "/spot-check": "Spot check", "/api": "API"}
+
+
+class Pages:
+    """The pages of a run.
+
+    Args:
+        folder: The run's folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._templates = Environment(loader=PackageLoader("pairsift.web", "templates"), autoescape=True)
+        self.report = folder / REPORT
+        self._shared = {"run": folder.name, "report": self.report.exists(), "pages": PAGES}
+
+    def render(self, page: str, **facts: Any) -> str:
+        """Return a page as HTML.
+
+        Args:
+            page: Name of the page in `PAGES`.
+            facts: What its template shows.
+        """
+        template = self._templates.get_template(f"{page.lower().replace(' ', '_')}.html")
+        return template.render(page=page, **self._shared, **facts)
