@@ -111,3 +111,12 @@ def test_far_fewer_pairs_are_compared_than_there_are():
     gallery, truth, owner = planted(make_token_gallery, 300)
     suggested(gallery, owner, owner != truth, owner == truth, References(16, 8))
     assert all(matcher.compared == 16 * (300 + 600) for matcher in gallery.matchers)
+
+
+def test_an_image_that_lacks_its_caption_comes_before_one_that_has_it():
+    gallery, truth, owner = planted(make_gallery, noise=2.5)
+    wrong = owner != truth
+    found = suggested(gallery, owner, wrong, ~wrong)
+    lacks = np.bincount(owner, wrong, len(gallery.images[0])) > 0
+    first = found.images[:, 0]
+    assert lacks[first].mean() > 0.9 > lacks.mean()

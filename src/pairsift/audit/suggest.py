@@ -60,8 +60,8 @@ def suggest(
     """Return what would fit these pairs better than what they are given with.
 
     The 20 candidates with the greatest mutual information (see `pairsift.audit.candidates`) are compared by `Choice`.
-    For an image, captions that seem to be mismatched where they are given come first, since the caption of this image
-    may be among them.
+    Captions that seem to be mismatched where they are given come first, since the caption of the image may be among
+    them, and so do images whose captions seem to be mismatched.
 
     Args:
         gallery: Codes of the images and captions.
@@ -81,9 +81,9 @@ def suggest(
     captions, information = captions[place], information[place]
     texts = np.where(captions >= 0, pairs.text[captions], -1)
     information[_repeated(texts) | (texts == pairs.text[places][:, None])] = -np.inf
-    free = 1 - pairs.probability[captions]
-    choice = Choice.fit(information, free)
-    caption_probability = choice.probability(information, free)
+    mismatched = 1 - pairs.probability[captions]
+    choice = Choice.fit(information, mismatched)
+    caption_probability = choice.probability(information, mismatched)
     order = np.argsort(-caption_probability, axis=1, kind="stable")[:, :SUGGESTIONS]
     captions = np.where(np.isfinite(information), captions, -1)
     captions = np.take_along_axis(captions, order, 1)
@@ -92,9 +92,12 @@ def suggest(
     evidence = sums.evidence_of(first, pairs.owner[places], captions[:, 0])
     fits = evidence >= np.quantile(sums.evidence()[pairs.believed], FITS)
     images, information = best_images(gallery, pairs.owner, sums, places, CANDIDATES, references.shortlist)
-    image_probability = choice.probability(information)
-    few = slice(0, SUGGESTIONS)
-    return Suggestions(places, captions, caption_probability, images[:, few], image_probability[:, few], fits)
+    lacking: Reals = np.bincount(pairs.owner, 1 - pairs.probability, len(gallery.images[0])).astype(np.float64)
+    image_probability = choice.probability(information, lacking[images])
+    order = np.argsort(-image_probability, axis=1, kind="stable")[:, :SUGGESTIONS]
+    images = np.take_along_axis(images, order, 1)
+    image_probability = np.take_along_axis(image_probability, order, 1)
+    return Suggestions(places, captions, caption_probability, images, image_probability, fits)
 
 
 def _repeated(texts: Ints) -> Bools:
