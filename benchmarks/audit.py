@@ -169,16 +169,16 @@ def plant_vague(given: list[Record], rng: np.random.Generator) -> np.ndarray:
 def plant_copies(given: list[Record], place: Path, rng: np.random.Generator) -> np.ndarray:
     """Append pairs with copies of images; the pair that each is a copy of, (m,)."""
     original = rng.permutation(len(given))[: max(4, round(SHARE * len(given)))]
-    (place / "copies").mkdir()
+    (place / "copies").mkdir()  # named from the table's folder, since splits are drawn by the names
     for row in original:
         path, caption, split = given[row]
-        target = place / "copies" / f"{row}.jpg"
+        target = f"copies/{row}.jpg"
         with Image.open(place / path) as opened:
             image = opened.convert("RGBA") if opened.mode in ("P", "RGBA", "LA") else opened.convert("RGB")
             if image.mode == "RGBA":
                 image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
-            image.resize((max(32, image.width // 2), max(32, image.height // 2))).save(target, quality=60)
-        given.append((str(target), caption, split))
+            image.resize((max(32, image.width // 2), max(32, image.height // 2))).save(place / target, quality=60)
+        given.append((target, caption, split))
     return original
 
 

@@ -183,8 +183,8 @@ class Run(JudgedRun):
     ) -> int:
         """Judge pairs that the run was not made of, and write their table.
 
-        The columns are those of `pairs`, and the probabilities mean the same as those of pairs that the run was not
-        trained on. 20,000 pairs are judged at once, together with the run's own. Finished parts are kept: a call that
+        The columns are those of `pairs` without the groups of duplicates, and the probabilities mean the same as those
+        of pairs that the run was not trained on, with which they share a rate of mismatches. 20,000 pairs are judged at once, together with the run's own. Finished parts are kept: a call that
         was killed can be repeated.
 
         Args:
