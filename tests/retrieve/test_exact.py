@@ -37,6 +37,8 @@ def test_the_mean_over_networks_of_different_width_matches_a_full_sort(block, k,
 def test_nothing_is_found_among_nothing_and_no_result_is_no_request():
     indices, scores = nearest([torch.ones(2, 3)], [torch.empty(0, 3).half()], 4)
     assert indices.shape == scores.shape == (2, 0)
+    indices, scores = nearest([torch.empty(0, 3)], [torch.ones(4, 3).half()], 5)
+    assert indices.shape == scores.shape == (0, 4)
     with pytest.raises(InputError, match="k is 0"):
         nearest([torch.ones(1, 3)], [torch.ones(2, 3)], 0)
     with pytest.raises(InputError, match="not a number"):

@@ -1,6 +1,5 @@
-"""Ranks, recall and search."""
+"""Ranks and recall."""
 
 from pairsift.retrieve.ranks import Ranks, folded, ranks, recall
-from pairsift.retrieve.search import top
 
-__all__ = ["Ranks", "folded", "ranks", "recall", "top"]
+__all__ = ["Ranks", "folded", "ranks", "recall"]

@@ -125,12 +125,7 @@ def find_images(
     Returns:
         Indices of the images and their mean similarities, each (min(k, n_images),).
     """
-    number = k if gallery.factorises else max(k, candidates)
-    rows, scores = closest(_vectors(gallery.texts), _vectors(gallery.images), number, index)
-    if gallery.factorises:
-        return rows, scores
-    rows = np.sort(rows)
-    return _best(rows, gallery.block(rows)[:, 0], k)
+    return _found(gallery, True, k, candidates, index)
 
 
 def find_captions(
@@ -141,12 +136,22 @@ def find_captions(
     Returns:
         Indices of the captions and their mean similarities, each (min(k, n_captions),).
     """
+    return _found(gallery, False, k, candidates, index)
+
+
+def _found(
+    gallery: Gallery, images: bool, k: int, candidates: int, index: Approximate | None
+) -> tuple[Ints, Similarities]:
+    """Return the images most similar to a gallery's only caption, or the captions most similar to its only image."""
+    queries, items = (gallery.texts, gallery.images) if images else (gallery.images, gallery.texts)
     number = k if gallery.factorises else max(k, candidates)
-    rows, scores = closest(_vectors(gallery.images), _vectors(gallery.texts), number, index)
+    places, scores = closest(_vectors(queries), _vectors(items), number, index)
     if gallery.factorises:
-        return rows, scores
-    rows = np.sort(rows)
-    return _best(rows, gallery.only_captions(rows).block(np.zeros(1, np.int64))[0], k)
+        return places, scores
+    places = np.sort(places)
+    part = gallery if images else gallery.only_captions(places)
+    similarity = part.block(places)[:, 0] if images else part.block(np.zeros(1, np.int64))[0]
+    return _best(places, similarity, k)
 
 
 def _vectors(banks: Sequence[Bank]) -> list[Tensor]:

@@ -183,9 +183,9 @@ class Run(JudgedRun):
     ) -> int:
         """Judge pairs that the run was not made of, and write their table.
 
-        The columns are those of `pairs` without the groups of duplicates, and the probabilities mean the same as those
-        of pairs that the run was not trained on, with which they share a rate of mismatches. 20,000 pairs are judged at once, together with the run's own. Finished parts are kept: a call that
-        was killed can be repeated.
+        The columns are those of `pairs` without the groups of duplicates. The probabilities mean the same as those of
+        pairs that the run was not trained on, with which the new pairs share a rate of mismatches. 20,000 pairs are
+        judged at once, together with the run's own. Finished parts are kept: a call that was killed can be repeated.
 
         Args:
             source: The new pairs, in any format that `fit` reads.
