@@ -87,6 +87,8 @@ def _first(suggestions: Suggestions, ids: Ints, flagged: Bools) -> tuple[Ints, R
 def image_copies(prepared: Prepared, belief: Belief, cache: Path | None, progress: bool) -> Ints | None:
     """Return the group of copies of each image; None where the source has features instead of images.
 
+    Images that cannot be read any more have no copies.
+
     Args:
         prepared: The run's pairs and features.
         belief: Held-out evidence on the pairs.
@@ -97,9 +99,12 @@ def image_copies(prepared: Prepared, belief: Belief, cache: Path | None, progres
     if pairs.features is not None:
         return None
     rows = pairs.images()
-    thumbnails, _ = encode_images(pairs, Thumbnails(), cache, bar="thumbnails" if progress else None)
+    thumbnails, failures = encode_images(pairs, Thumbnails(), cache, bar="thumbnails" if progress else None)
     owner = np.searchsorted(rows, pairs.image_of[pairs.ids()]).astype(np.int64)
-    return same_pictures(rows_of(thumbnails, rows), _near_duplicates(belief, owner))
+    copies = same_pictures(rows_of(thumbnails, rows), _near_duplicates(belief, owner))
+    unread = np.flatnonzero(np.isin(rows, list(failures)))  # their thumbnails are empty, which is no likeness
+    copies[unread] = len(rows) + np.arange(len(unread))
+    return copies
 
 
 def _near_duplicates(belief: Belief, owner: Ints) -> Ints:
