@@ -160,7 +160,8 @@ def test_many_may_ask_and_decide_at_once(tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert not problems and queue.counts()["drop"] == 80
+    assert problems == []
+    assert queue.counts()["drop"] == 80
 
 
 def test_decisions_on_pairs_that_left_the_table_are_left_alone(tmp_path):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from pairsift.errors import InputError, WriteError
 
 VERSION = 1  # of the tables below
 WAIT = 60.0  # seconds to wait for another writer
+CLOSING, PAUSE = 1.0, 0.01  # seconds that another connection may take to close, and between attempts
+READ = ("PRAGMA user_version",)
+WRITE = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "BEGIN IMMEDIATE")
 DECIDE, UNDO, REDO = "decide", "undo", "redo"
 
 # `events` and `changes` are only ever added to. `applied` and `current` follow from them: `applied` holds, for each
@@ -171,10 +175,7 @@ class Journal:
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """Yield a connection inside a transaction, which is committed unless the block raises."""
-        with _one_line(self.path), _connected(f"{self.path.absolute().as_uri()}?mode=rwc") as database:
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = FULL")
-            database.execute("BEGIN IMMEDIATE")
+        with _one_line(self.path), _connected(f"{self.path.absolute().as_uri()}?mode=rwc", WRITE) as database:
             if _version(database, self.path) == 0:
                 for statement in TABLES.split(";"):
                     database.execute(statement)
@@ -188,18 +189,32 @@ class Journal:
         if not self.path.exists():
             yield None
             return
-        with _one_line(self.path), _connected(f"{self.path.absolute().as_uri()}?mode=ro") as database:
+        with _one_line(self.path), _connected(f"{self.path.absolute().as_uri()}?mode=ro", READ) as database:
             yield database if _version(database, self.path) else None
 
 
 @contextmanager
-def _connected(uri: str) -> Iterator[sqlite3.Connection]:
-    """Yield a connection, which is closed at the end; what was not committed by then never happened."""
-    database = sqlite3.connect(uri, timeout=WAIT, isolation_level=None, uri=True)
-    try:
+def _connected(uri: str, first: Sequence[str]) -> Iterator[sqlite3.Connection]:
+    """Yield a connection that has run the first statements, and close it; what was not committed never happened.
+
+    While the last of other connections closes, it removes the write-ahead log: SQLite then refuses new connections
+    without the patience that it has with writers. They are tried again.
+    """
+    began = time.monotonic()
+    with ExitStack() as stack:
+        while True:
+            try:
+                database = sqlite3.connect(uri, timeout=WAIT, isolation_level=None, uri=True)
+                stack.callback(database.close)
+                for statement in first:
+                    database.execute(statement).fetchall()
+                break
+            except sqlite3.OperationalError as error:
+                stack.close()
+                if time.monotonic() - began > (WAIT if "locked" in str(error) else CLOSING):
+                    raise
+                time.sleep(PAUSE)
         yield database
-    finally:
-        database.close()
 
 
 def _version(database: sqlite3.Connection, path: Path) -> int:
