@@ -13,6 +13,9 @@ and how many images are in groups that were not planted. `spot check`: of 200 ch
 many of the 90% intervals hold the true rate, their mean width, and the calibration error of match probabilities before
 and after a recalibration.
 
+Rows with a field `splits` are of fits whose copies had absolute names, by which splits are drawn: a repetition draws
+others. Their suggestions were made anew by the present code from the kept evidence of these fits.
+
     python benchmarks/audit.py --json benchmarks/results/audit.json
 
 Rows that the file already holds are not measured again.
