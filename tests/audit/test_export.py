@@ -39,7 +39,7 @@ ROWS = [
 def place(tmp_path):
     (tmp_path / "pictures").mkdir()
     for k in range(N // 2):
-        Image.new("RGB", (8, 8), (k, 0, 0)).save(tmp_path / "pictures" / f"{k}.png")
+        Image.new("RGB", (9, 8), (k, 0, 0)).save(tmp_path / "pictures" / f"{k}.png")
     return tmp_path
 
 
@@ -146,6 +146,9 @@ def test_coco_captions_are_read_again(place):
     source = written(place / "mine.csv")
     pairs = pairsift.load(source, image_column="photo")
     export(read_origin(source, None, Columns("photo")), pairs, cleaned(pairs, place), place / "coco.json")
+    for image in json.loads((place / "coco.json").read_text())["images"]:
+        with Image.open(place / image["file_name"]) as opened:
+            assert (image["width"], image["height"]) == opened.size
     again = pairsift.load(place / "coco.json")
     assert again.captions == ["caption 0", "=NEW, and better", "caption 2", *CAPTIONS[4:]]
     assert [again.names[row] for row in again.image_of] == [row["photo"] for k, row in enumerate(ROWS) if k != 3]

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
+from PIL import Image
 
 from pairsift.arrays import Bools, Reals
 from pairsift.audit.spreadsheet import harmless
@@ -193,7 +194,10 @@ def folder_of_names(pairs: Pairs, out: Path) -> Path | None:
 
 
 def coco(pairs: Pairs, selection: Selection, extra: Mapping[str, list[object]] | None = None) -> dict[str, Any]:
-    """Return the selected pairs as COCO captions; the id of an annotation is the id of its pair."""
+    """Return the selected pairs as COCO captions; the id of an annotation is the id of its pair.
+
+    Images have their width and height in pixels, as stored, which other tools ask for.
+    """
     kept = np.flatnonzero(selection.keep).tolist()
     images = dict.fromkeys(int(pairs.image_of[pair]) for pair in kept)
     columns: dict[str, Sequence[object]] = {**pairs.columns, **(extra or {})}
@@ -206,8 +210,19 @@ def coco(pairs: Pairs, selection: Selection, extra: Mapping[str, list[object]] |
         }
         for pair in kept
     ]
-    names = [{"id": row, "file_name": pairs.names[row]} for row in images]
-    return {"info": {}, "licenses": [], "images": names, "annotations": annotations}
+    files = [{"id": row, "file_name": pairs.names[row], **_size(pairs, row)} for row in images]
+    return {"info": {}, "licenses": [], "images": files, "annotations": annotations}
+
+
+def _size(pairs: Pairs, row: int) -> dict[str, int]:
+    """Return the width and the height of an image from the header of its file; nothing where there is none."""
+    if pairs.features is not None:
+        return {}
+    try:
+        with Image.open(pairs.paths[row]) as image:
+            return {"width": image.width, "height": image.height}
+    except (OSError, ValueError, Image.DecompressionBombError):
+        return {}
 
 
 def _write_table(
