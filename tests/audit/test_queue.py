@@ -85,11 +85,12 @@ def test_a_filter_selects_what_a_loop_selects(queue, wanted):
     assert queue.select(wanted).tolist() == naive(queue, wanted)
 
 
-def test_the_histogram_counts_pairs_by_decision(queue):
-    found = queue.histogram(8)
-    expected = {name: [0] * 8 for name in found}
+@pytest.mark.parametrize("bins", [8, 100])
+def test_the_histogram_counts_pairs_by_decision(queue, bins):
+    found = queue.histogram(bins)
+    expected = {name: [0] * bins for name in found}
     for row in queue.page(np.arange(len(queue))):
-        expected[row["decision"] or "undecided"][min(int(row["match_probability"] * 8), 7)] += 1
+        expected[row["decision"] or "undecided"][min(int(row["match_probability"] * bins), bins - 1)] += 1
     assert found == expected
     assert {name: sum(counts) for name, counts in found.items()} == queue.counts()
 

@@ -143,7 +143,8 @@ class Queue:
         """Return the number of pairs in each bin of match probability, by decision, `undecided` among them."""
         self._refresh()
         place = np.minimum((self.probability * bins).astype(np.int64), bins - 1)
-        found = np.bincount(self._choice * bins + place, minlength=bins * (len(CHOICES) + 1)).reshape(-1, bins)
+        choice = self._choice.astype(np.int64)  # 8 bits are too few for the product
+        found = np.bincount(choice * bins + place, minlength=bins * (len(CHOICES) + 1)).reshape(-1, bins)
         return dict(zip((UNDECIDED, *CHOICES), found.tolist(), strict=True))
 
     def rows(self, pairs: Sequence[int]) -> Ints:
