@@ -15,10 +15,9 @@ from scipy.stats import binom
 from pairsift.arrays import Bools, Floats, Ints, unit_rows
 
 CHUNK = 4096  # rows compared at once
-
 LOOKS = 0.99  # smallest correlation of the thumbnails of copies
 LOOKS_OF_NEAR = 0.9  # smallest correlation of the thumbnails of copies whose encoder's vectors are near-duplicates
-DIRECTIONS = 8  # of the thumbnails, along which candidates are searched
+DIRECTIONS = 16  # of the thumbnails, along which candidates are searched
 VAGUE_IMAGES = 5  # smallest number of images of a vague caption
 CHANCE = 1e-3  # probability below which it is no chance that so many pairs of a caption look mismatched
 
@@ -69,10 +68,11 @@ def _chains(place: Ints, group: Ints, unit: Floats) -> Ints:
         unit: Thumbnails of unit length.
     """
     edges = [np.zeros((0, 2), np.int64)]
-    order = np.argsort(group, kind="stable")
+    shared = np.flatnonzero(np.bincount(group, minlength=1)[group] > 1)
+    order = shared[np.argsort(group[shared], kind="stable")]
     for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
         rows = np.unique(place[members])
-        for start in range(0, len(rows) if len(rows) > 1 else 0, CHUNK):
+        for start in range(0, len(rows), CHUNK):
             part = rows[start : start + CHUNK]
             one, other = np.nonzero(unit[part] @ unit[rows].T >= LOOKS_OF_NEAR)
             edges.append(np.stack([part[one], rows[other]], axis=1))
