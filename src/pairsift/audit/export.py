@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
-from PIL import Image
 
 from pairsift.arrays import Bools, Reals
 from pairsift.audit.spreadsheet import harmless
+from pairsift.encode.decode import BadImage, image_size
 from pairsift.errors import InputError, similar, writing
 from pairsift.files import replacing, write_text
 from pairsift.pairs.origin import Cells, Origin
@@ -219,9 +219,8 @@ def _size(pairs: Pairs, row: int) -> dict[str, int]:
     if pairs.features is not None:
         return {}
     try:
-        with Image.open(pairs.paths[row]) as image:
-            return {"width": image.width, "height": image.height}
-    except (OSError, ValueError, Image.DecompressionBombError):
+        return dict(zip(("width", "height"), image_size(pairs.paths[row]), strict=True))
+    except BadImage:
         return {}
 
 

@@ -65,6 +65,18 @@ def open_image(path: Path, smallest: int | None = None) -> Image.Image:
                 )
 
 
+def image_size(path: Path) -> tuple[int, int]:
+    """Read the width and the height of an image file in pixels, as stored, from its header.
+
+    Raises:
+        BadImage: The file is missing, empty or not an image.
+    """
+    with _one_reason():
+        _check_file(path)
+        with path.open("rb") as stream, _opened(stream) as image:
+            return image.size
+
+
 def decode_image(content: bytes, smallest: int) -> Image.Image:
     """Decode the content of an image file that somebody sent, like `open_image` but within narrower limits.
 
