@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from trust_helpers import centred
 
-from pairsift.trust.crossfit import DECOYS, CrossFit, make_folds, near_duplicates, unit_rows
+from pairsift.arrays import unit_rows
+from pairsift.trust.crossfit import DECOYS, CrossFit, make_folds, near_duplicates
 
 
 def naive_groups(vectors, least):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from pairsift.arrays import Ints
+from pairsift.arrays import Ints, unit_rows
 
 NEAR = 0.9  # smallest cosine of the vectors of two images that count as near-duplicates
 DECOYS = 20_000  # approximate number of decoys
@@ -125,8 +125,3 @@ def make_folds(group_of: Ints, folds: int, seed: int) -> Ints:
         fold_of[number] = load.argmin()
         load[fold_of[number]] += size[number]
     return fold_of[group]
-
-
-def unit_rows(x: NDArray[np.floating]) -> Vectors:
-    """Return the rows of x scaled to unit length; rows of zeros stay as they are."""
-    return np.asarray(x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-9), np.float32)

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pairsift.arrays import Ints, Reals
+from pairsift.arrays import Ints, Reals, unit_rows
 from pairsift.trust.contrast import Evidence, contrast
-from pairsift.trust.crossfit import CrossFit, Vectors, unit_rows
+from pairsift.trust.crossfit import CrossFit, Vectors
 
 NEIGHBOURS = 30
 SHARPNESS = 5.0  # inverse temperature of the neighbours' weights
