@@ -28,7 +28,7 @@ from pairsift.pairs.records import as_text
 from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
-FORMATS = (*TABLES, ".json", ".txt", "a folder")
+FORMATS = (*TABLES, ".json", ".txt", ".fiftyone", "a folder")
 ROWS = 10_000  # written to Parquet at once
 
 
