@@ -1,6 +1,7 @@
 """Cleaned data as a folder in FiftyOne's own layout."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from pairsift.audit.export import choose_pairs
 from pairsift.audit.export_fiftyone import export_fiftyone, field_names
 from pairsift.audit.table import pair_table
 from pairsift.errors import InputError
+from pairsift.pairs.precomputed import Precomputed
 
 SPLITS = [*["train"] * 6, "dev", "test", "unused", "unused"]
 OWN = {"id": "ObjectId", "filepath": "String", "tags": "List", "metadata": "EmbeddedDocument"}
@@ -62,7 +64,9 @@ def test_every_value_of_a_sample_has_a_field_of_its_type(written):
     expected = {**OWN, **OURS, "weight 2": "Float", "id_given": "String", "price_eur": "String", "weight": "String"}
     assert kinds == {name: f"{kind}Field" for name, kind in expected.items()}
     assert content["media_type"] == "image" and content["version"] == "1.0.0"
-    assert {name: field["db_field"] for name, field in fields.items()} == {name: name for name in fields} | {"id": "_id"}
+    assert {name: field["db_field"] for name, field in fields.items()} == {name: name for name in fields} | {
+        "id": "_id"
+    }
     types = {"String": str, "Float": float, "Int": int, "Boolean": bool, "List": list}
     added_by_fiftyone = {"id", "metadata", "created_at", "last_modified_at"}
     for sample in samples:
@@ -118,3 +122,11 @@ def test_a_folder_that_exists_stays(pairs, tmp_path):
     with pytest.raises(InputError, match="exists already"):
         export_fiftyone(pairs, table, selection, tmp_path / "out.fiftyone")
     assert not list((tmp_path / "out.fiftyone").iterdir())
+
+
+def test_features_have_no_images_to_look_at(pairs, tmp_path):
+    table = judged(pairs)
+    selection = choose_pairs(pairs, table, Decisions(tmp_path, pairs.ids()).table())
+    features = Precomputed((tmp_path / "x.npy",), (4,), np.arange(10))
+    with pytest.raises(InputError, match="features instead of images"):
+        export_fiftyone(replace(pairs, features=features), table, selection, tmp_path / "out.fiftyone")
