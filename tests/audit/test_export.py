@@ -157,6 +157,37 @@ def test_coco_captions_are_read_again(place):
     assert folder_of_names(pairs, place / "elsewhere" / "coco.json") == place
 
 
+@pytest.mark.parametrize("layout", ["names", "bytes"])
+def test_coco_captions_are_what_lightly_studio_reads(place, layout):
+    """It takes images by folder and name, each once, with whole numbers for ids and sizes, and captions by image."""
+    names = ["pictures\\0.png", "./pictures/1.png", (place / "pictures" / "2.png").as_uri()]
+    names += [str(place / "pictures" / "3.png"), "pictures/../pictures/4.png", "pictures/5.png"]
+    rows = [{"image": names[k // 2], "caption": f"caption {k}, «naß»"} for k in range(N)]
+    if layout == "bytes":  # as the library datasets keeps them
+        files = [(place / "pictures" / f"{k}.png").read_bytes() for k in range(N // 2)]
+        rows = [{**row, "image": {"bytes": files[k // 2], "path": f"{k // 2}.png"}} for k, row in enumerate(rows)]
+    source = written(place / f"mine.{'csv' if layout == 'names' else 'parquet'}", rows)
+    columns = Columns(cache=place / "cache")
+    pairs = pairsift.load(source, cache=place / "cache")
+    export(read_origin(source, None, columns), pairs, cleaned(pairs, place), place / "coco.json")
+    content = json.loads((place / "coco.json").read_text())
+    captions = {}
+    for annotation in content["annotations"]:
+        captions.setdefault(annotation["image_id"], []).append(annotation["caption"])
+    found = {}
+    for image in content["images"]:
+        file = place / image["file_name"]
+        with Image.open(file) as opened:
+            assert [image["width"], image["height"]] == list(opened.size)
+            assert {type(image[name]) for name in ("id", "width", "height")} == {int}
+            found[opened.getpixel((0, 0))[0]] = captions.pop(image["id"])
+    assert not captions and len({(place / image["file_name"]).resolve() for image in content["images"]}) == N // 2
+    expected = [rows[k]["caption"] for k in range(N)]
+    expected[1] = "=NEW, and better"
+    assert found == {k: expected[2 * k : 2 * k + 2] for k in range(N // 2)} | {1: expected[2:3]}
+    assert sorted(pairsift.load(place / "coco.json").captions) == sorted(expected[:3] + expected[4:])
+
+
 def test_a_folder_of_images_is_read_again_with_its_splits(place):
     source = written(place / "mine.csv")
     pairs = pairsift.load(source, image_column="photo")

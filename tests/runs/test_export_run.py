@@ -1,7 +1,9 @@
 """A finished run, decided on and exported by the command line."""
 
 import csv
+import json
 import shutil
+from pathlib import Path
 
 from flat_options import fit
 
@@ -27,6 +29,27 @@ def test_a_run_is_cleaned_by_two_commands(run, tmp_path, capsys):
     assert [(row["image"], row["caption"]) for row in rows] == [expected[pair] for pair in sorted(expected)]
     assert main(["export", str(folder), "--out", str(tmp_path / "out.csv")]) == 2
     assert "exists already" in capsys.readouterr().err
+
+
+def test_a_run_becomes_a_folder_of_fiftyone(run, tmp_path, capsys):
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    table = run.pairs().to_pylist()
+    worst = table[0]["pair"]
+    (tmp_path / "mine.csv").write_text(f"pair,decision\n{worst},drop\n")
+    assert main(["decide", str(folder), "--from", str(tmp_path / "mine.csv")]) == 0
+    out = tmp_path / "out.fiftyone"
+    assert main(["export", str(folder), "--out", str(out), "--weights"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"{out}: {len(table) - 1:,} pairs; left out: 1 dropped"
+    samples = json.loads((out / "samples.json").read_text())["samples"]
+    assert [sample["pair"] for sample in samples] == [row["pair"] for row in table[1:]]
+    for sample, row in zip(samples, table[1:], strict=True):
+        assert {**sample, **row} == sample
+        assert (sample["caption"], sample["weight"]) == (row["given_caption"], row["match_probability"])
+        assert Path(sample["filepath"]).is_file() and Path(sample["filepath"]).name == Path(row["image"]).name
+    assert main(["export", str(folder), "--out", str(out)]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert main(["export", str(folder), "--out", str(tmp_path / "out.fiftyon")]) == 2
+    assert "did you mean .fiftyone?" in capsys.readouterr().err
 
 
 def test_a_table_of_ones_own_comes_back_as_it_was(place, scenes, quick, tmp_path, capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ from pairsift.pairs.records import as_text
 from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
-FORMATS = (*TABLES, ".json", ".txt", "a folder")
+FORMATS = (*TABLES, ".json", ".txt", ".fiftyone", "a folder")
 ROWS = 10_000  # written to Parquet at once
 
 
@@ -196,7 +197,8 @@ def folder_of_names(pairs: Pairs, out: Path) -> Path | None:
 def coco(pairs: Pairs, selection: Selection, extra: Mapping[str, list[object]] | None = None) -> dict[str, Any]:
     """Return the selected pairs as COCO captions; the id of an annotation is the id of its pair.
 
-    Images have their width and height in pixels, as stored, which other tools ask for.
+    Images have their width and height in pixels, as stored, which other tools ask for, and a name by which these find
+    them.
     """
     kept = np.flatnonzero(selection.keep).tolist()
     images = dict.fromkeys(int(pairs.image_of[pair]) for pair in kept)
@@ -210,8 +212,15 @@ def coco(pairs: Pairs, selection: Selection, extra: Mapping[str, list[object]] |
         }
         for pair in kept
     ]
-    files = [{"id": row, "file_name": pairs.names[row], **_size(pairs, row)} for row in images]
+    files = [{"id": row, "file_name": _file_name(pairs, row), **_size(pairs, row)} for row in images]
     return {"info": {}, "licenses": [], "images": files, "annotations": annotations}
+
+
+def _file_name(pairs: Pairs, row: int) -> str:
+    """Return the name of an image, where necessary with slashes; or its path, if that does not end with the name."""
+    name, path = pairs.names[row], str(pairs.paths[row])
+    names = [other for other in (name, name.replace("\\", "/")) if f"/{path}".endswith(f"/{os.path.normpath(other)}")]
+    return name if pairs.features is not None else next(iter(names), os.path.abspath(path))
 
 
 def _size(pairs: Pairs, row: int) -> dict[str, int]:

@@ -36,7 +36,8 @@ def export(run: str, out: Path, source: str | None, quiet: bool, **rules: Any) -
 
     Dropped pairs are left out, replaced captions are replaced, and the columns of the source stay as they are, in their
     order. The ending of the path decides on the format: .csv, .tsv, .jsonl or .parquet for a table, .json for COCO
-    captions, .txt for the ids of the pairs, and no ending for a folder of images with their captions.
+    captions, .txt for the ids of the pairs, .fiftyone for a folder that FiftyOne opens, and no ending for a folder of
+    images with their captions.
     """
     from pairsift.runs.exporting import export_run
 
