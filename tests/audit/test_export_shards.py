@@ -183,7 +183,13 @@ def test_a_folder_of_files_and_its_unused_images(tmp_path):
 
 def test_tar_files_come_back_as_they_were(tmp_path):
     source = write_shards(tmp_path / "source", 2, 3, key="k", width=640, exif={"Make": ["x", 1.10]}, nothing=None)
-    files = [*sample("b", 6), ("b.mask.png", picture(7, "PNG")), ("b.cls", b"3"), ("b.metadata.json", b"{ }")]
+    files = [
+        *sample("b", 6, "a caption\n"),
+        ("b.mask.png", picture(7, "PNG")),
+        ("b.cls", b"3"),
+        ("b.metadata.json", b"{ }"),
+    ]
+    files.append(("b.png", picture(8, "PNG")))
     write_tar(source / "00002.tar", files)
     pairs = exported(source, tmp_path / "shards")
     before = {name: raw for tar in sorted(source.iterdir()) for name, raw in files_of(tar).items()}

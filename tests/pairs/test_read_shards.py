@@ -18,7 +18,7 @@ from pairsift.errors import InputError
 from pairsift.pairs import load
 from pairsift.pairs.embedded import Store
 from pairsift.pairs.readers import choose
-from pairsift.pairs.readers.shards import group
+from pairsift.pairs.readers.samples import group
 from pairsift.pairs.readers.tars import Contents, Member, scan
 from shard_sources import picture, sample, write_shards, write_tar
 

@@ -19,7 +19,8 @@ from pairsift.pairs.embedded import MODIFIED, image_suffix
 from pairsift.pairs.origin import Cells, Origin
 from pairsift.pairs.readers.folders import IMAGE_SUFFIXES
 from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column, unique
-from pairsift.pairs.readers.shards import Sample, fields_of
+from pairsift.pairs.readers.samples import Sample
+from pairsift.pairs.readers.shards import fields_of
 from pairsift.pairs.readers.tars import Contents
 from pairsift.pairs.records import as_text
 from pairsift.pairs.splits import SPLIT_WORDS
@@ -116,7 +117,7 @@ def _image(path: Path) -> tuple[str, bytes]:
 
 def _text(caption: str) -> bytes:
     """Return a caption as the content of a text file; a reader takes one line end at its end away."""
-    return f"{caption}\n".encode() if caption.endswith("\n") else caption.encode("utf-8", "replace")
+    return (caption + "\n" * caption.endswith("\n")).encode("utf-8", "replace")
 
 
 def _json(fields: Cells) -> bytes:
@@ -151,8 +152,9 @@ def samples_of_shards(origin: Origin, choice: Choice) -> Iterator[NewSample]:
             if item.sample is None or not kept:
                 continue
             captions = [choice.captions.get(record, item.records[record - records.start].caption) for record in kept]
+            fewer = len(kept) < len(records) - len(item.sample.spare)
             new = _Changes(
-                captions if any(record in choice.captions for record in kept) or len(kept) < len(records) else None,
+                captions if fewer or any(record in choice.captions for record in kept) else None,
                 {} if choice.weight is None else {weight: [float(choice.weight[record]) for record in kept]},
                 None if origin.splits is None else origin.splits[kept[0]],
             )
