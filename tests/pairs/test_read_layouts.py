@@ -148,6 +148,6 @@ def test_karpathy(tmp_path, filepath):
 
 
 def test_registry_names():
-    names = ["table", "folder", "flickr8k", "coco", "karpathy", "nuswide", "precomp", "now", "embeddings"]
+    names = ["table", "folder", "shards", "flickr8k", "coco", "karpathy", "nuswide", "precomp", "now", "embeddings"]
     assert list(READERS) == names
     assert all(callable(reader) for reader in READERS.values())

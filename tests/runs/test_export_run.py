@@ -8,6 +8,7 @@ from pathlib import Path
 from flat_options import fit
 
 from pairsift.cli import main
+from shard_sources import files_of
 
 
 def test_a_run_is_cleaned_by_two_commands(run, tmp_path, capsys):
@@ -79,3 +80,24 @@ def test_a_table_of_ones_own_comes_back_as_it_was(place, scenes, quick, tmp_path
     rows[4]["title"] = "another caption"
     with (tmp_path / "third.csv").open(newline="") as stream:
         assert list(csv.DictReader(stream)) == [row | {"sku": str(row["sku"])} for row in rows]
+
+
+def test_tar_files_are_exported_fitted_and_exported_again(run, place, quick, tmp_path, capsys):
+    assert main(["export", str(run.folder), "--out", str(tmp_path / "clean-shards"), "--splits"]) == 0
+    pairs = run.prepared.pairs
+    assert capsys.readouterr().out == f"{tmp_path / 'clean-shards'}: {len(pairs):,} pairs\n"
+    options = {"cache": quick["cache"], "device": "cpu", "method": "plain", "plain.epochs.train": 1}
+    again = fit(
+        tmp_path / "clean-shards", {**options, "plain.networks": 1, "out": str(tmp_path / "run")}, progress=False
+    )
+    assert again.prepared.pairs.description.startswith("shards: image from 3 tar files")
+    assert sorted(again.prepared.pairs.captions) == sorted(pairs.captions)
+    table = again.pairs().to_pylist()
+    low = next(row for row in table if row["split"] == "train")
+    (tmp_path / "mine.csv").write_text(f"pair,decision,new_caption\n{low['pair']},replace,better words\n")
+    assert main(["decide", str(tmp_path / "run"), "--from", str(tmp_path / "mine.csv")]) == 0
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "shards"), "--quiet"]) == 0
+    before, after = (files_of(tmp_path / name / "train" / "00000.tar") for name in ("clean-shards", "shards"))
+    changed = [name for name in before if before[name] != after[name]]
+    assert before.keys() == after.keys() and [name[-4:] for name in changed] == [".txt"]
+    assert after[changed[0]] == b"better words"

@@ -18,18 +18,20 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from pairsift.arrays import Bools, Reals
+from pairsift.audit.export_shards import Choice, samples_of_rows, samples_of_shards, write_shards
 from pairsift.audit.spreadsheet import harmless
 from pairsift.encode.decode import BadImage, image_size
 from pairsift.errors import InputError, similar, writing
 from pairsift.files import replacing, write_text
 from pairsift.pairs.origin import Cells, Origin
 from pairsift.pairs.pairs import JUDGED, SKIPPED, SPLITS, UNUSED, Pairs
-from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column, unique
+from pairsift.pairs.readers.rows import unique
 from pairsift.pairs.records import as_text
 from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
-FORMATS = (*TABLES, ".json", ".txt", ".fiftyone", "a folder")
+SHARDS = "shards"  # ending of the name of a folder for tar files
+FORMATS = (*TABLES, ".json", ".txt", ".fiftyone", "a folder", "a folder whose name ends in shards")
 ROWS = 10_000  # written to Parquet at once
 
 
@@ -144,29 +146,29 @@ def export(
     """Write the selected pairs.
 
     The ending of the path decides on the format: a table (`.csv`, `.tsv`, `.jsonl`, `.parquet`) with the columns of
-    the source, `.json` for COCO captions, `.txt` for the ids of the pairs, one per line, and no ending for a folder of
-    images with a text file of captions beside each.
+    the source, `.json` for COCO captions, `.txt` for the ids of the pairs, one per line, `shards` (such as
+    `clean-shards`) for a folder of tar files with an image, its caption and the other columns as JSON for each pair,
+    and no ending for a folder of images with a text file of captions beside each.
 
     Args:
         origin: The rows of the source.
         pairs: The pairs; the id of a pair is the position of its record in the source.
         selection: The pairs to export and their captions.
         out: The file or folder, which must not exist.
-        weights: Whether tables and COCO captions get a column `weight`.
+        weights: Whether tables, COCO captions and shards get a column `weight`.
         formulas: Whether CSV and TSV files keep text as it is that a spreadsheet would run as a formula; by default, an
             apostrophe is put before it.
-        splits: Whether tables and folders say the split that each image has in the run, also where it was drawn.
+        splits: Whether tables, folders and shards say the split that each image has in the run, also where it was
+            drawn.
 
     Raises:
-        InputError: The format is unknown or has no splits, the path exists already, or the source has no images for a
-            folder.
+        InputError: The format is unknown or has no splits, the path exists already, the source has no images for a
+            folder or for shards, or an image is gone.
         WriteError: The file cannot be written.
     """
-    suffix = out.suffix.lower()
+    suffix = format_of(out)
     if out.exists():
         raise InputError(f"{out} exists already: name another file, or move it away")
-    if suffix and suffix not in FORMATS:
-        raise InputError(f"{out}: there is no format {suffix!r}; {similar(suffix, FORMATS)}")
     if splits and suffix in (".json", ".txt"):
         raise InputError(f"{out}: a {suffix} file has no splits: choose {', '.join(TABLES)} or a folder for --splits")
     origin = with_run_splits(origin, pairs) if splits else origin
@@ -181,12 +183,32 @@ def export(
         write_text(out, json.dumps(coco(pairs, selection, extra), ensure_ascii=False) + "\n")
     elif suffix == ".txt":
         write_text(out, "".join(f"{pair}\n" for pair in np.flatnonzero(selection.keep)))
+    elif suffix == SHARDS:
+        _write_shards(out, origin, pairs, selection, weights)
     else:
         _write_folder(out, origin, pairs, selection)
 
 
+def format_of(out: Path) -> str:
+    """Return the format that the ending of a path decides on: its extension, `shards`, or an empty string for a folder.
+
+    Raises:
+        InputError: There is no such format.
+    """
+    suffix = out.suffix.lower()
+    if out.name.lower().endswith(SHARDS):
+        return SHARDS
+    if suffix == ".tar":
+        raise InputError(f"{out}: tar files are written into a folder whose name ends in {SHARDS}: name one with --out")
+    if suffix and suffix not in FORMATS:
+        raise InputError(f"{out}: there is no format {suffix!r}; {similar(suffix, FORMATS)}")
+    return suffix
+
+
 def folder_of_names(pairs: Pairs, out: Path) -> Path | None:
     """Return the folder that the images' names in an exported file start from; None where they need no other folder."""
+    if format_of(out) not in (*TABLES, ".json"):
+        return None
     name, path = next(zip(pairs.names, pairs.paths, strict=True), ("", Path()))
     if pairs.features is not None or not name or Path(name).is_absolute() or not str(path).endswith(name):
         return None
@@ -279,7 +301,7 @@ def _write_folder(out: Path, origin: Origin, pairs: Pairs, selection: Selection)
     """
     if pairs.features is not None:
         raise InputError(f"{pairs.source} has features instead of images: export a table")
-    has_splits = origin.splits is not None or find_column(origin.names, SPLIT_COLUMNS) is not None
+    has_splits = origin.has_splits
     captions: dict[int, list[str]] = {}
     kept = selection.keep & (np.isin(pairs.split, JUDGED) if has_splits else np.ones(len(pairs), np.bool_))
     for pair in np.flatnonzero(kept).tolist():
@@ -293,6 +315,32 @@ def _write_folder(out: Path, origin: Origin, pairs: Pairs, selection: Selection)
             shutil.copyfile(pairs.paths[row], place)
             lines = (" ".join(caption.split()) for caption in captions[row])
             place.with_suffix(".txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _write_shards(out: Path, origin: Origin, pairs: Pairs, selection: Selection, weights: bool) -> None:
+    """Write tar files of samples, below folders for the splits where the source has splits.
+
+    A source of tar files keeps its samples as they are, but for what was changed in them.
+    """
+    if pairs.features is not None:
+        raise InputError(f"{pairs.source} has features instead of images: export a table")
+    records = selection_of_records(selection, pairs)
+    rows = pairs.image_of
+    if pairs.source_rows is not None:
+        present = pairs.source_rows >= 0
+        rows = np.full(len(records.keep), -1)
+        rows[pairs.source_rows[present]] = pairs.image_of[present]
+    split_of = splits_of_images(pairs) if origin.has_splits else {}
+    choice = Choice(
+        keep=records.keep,
+        captions=records.captions,
+        weight=records.weight if weights else None,
+        images=[pairs.paths[row] for row in rows],
+        names=[pairs.names[row] for row in rows],
+        folders=[split_of.get(row, "") for row in rows.tolist()],
+    )
+    samples = samples_of_rows if origin.items is None else samples_of_shards
+    write_shards(out, samples(origin, choice))
 
 
 def _file_names(pairs: Pairs, rows: Iterable[int], split_of: Mapping[int, str]) -> Iterator[str]:

@@ -36,8 +36,8 @@ def export(run: str, out: Path, source: str | None, quiet: bool, **rules: Any) -
 
     Dropped pairs are left out, replaced captions are replaced, and the columns of the source stay as they are, in their
     order. The ending of the path decides on the format: .csv, .tsv, .jsonl or .parquet for a table, .json for COCO
-    captions, .txt for the ids of the pairs, .fiftyone for a folder that FiftyOne opens, and no ending for a folder of
-    images with their captions.
+    captions, .txt for the ids of the pairs, .fiftyone for a folder that FiftyOne opens, shards (such as clean-shards)
+    for a folder of tar files, and no ending for a folder of images with their captions.
     """
     from pairsift.runs.exporting import export_run
 
@@ -52,5 +52,5 @@ def export(run: str, out: Path, source: str | None, quiet: bool, **rules: Any) -
         f"{counts['skipped']:,} that could not be used" * bool(counts["skipped"]),
     ]
     print(f"{out}: {counts['kept']:,} pairs" + "".join(f"; {part}" for part in parts if part))
-    if images is not None and out.suffix not in ("", ".txt"):
+    if images is not None:
         print(f"its image names start from {images}: read it with --image-folder {images}")

@@ -13,7 +13,7 @@ import click
 @click.option("--out", required=True, type=Path, metavar="FILE", help="The table to write: .parquet or .csv.")
 @click.option("--reader", metavar="NAME", help="Reader of the new pairs; by default the one that fits.")
 @click.option("--image-column", metavar="NAME", help="Image column of a table.")
-@click.option("--caption-column", metavar="NAME", help="Caption column of a table.")
+@click.option("--caption-column", metavar="NAME", help="Caption column of a table, or field of shards.")
 @click.option("--image-folder", metavar="PATH", help="Folder that relative image paths start from.")
 @click.option("--source", metavar="PATH", help="New path of the run's source, if it has moved.")
 def score(

@@ -44,20 +44,33 @@ def image_suffix(data: bytes) -> str:
     return next((suffix for start, suffix in SIGNATURES if data.startswith(start)), "")
 
 
+def _state(file: Path) -> str:
+    """Return the size and the modification time of a file."""
+    status = os.stat(file)
+    return f"{status.st_size} {status.st_mtime_ns}"
+
+
+def _state_of_folder(folder: Path, files: Sequence[Path]) -> str:
+    """Return a hash of the names of files in a folder, their sizes and their modification times."""
+    lines = (f"{os.path.relpath(file, folder)} {_state(file)}\n" for file in files)
+    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
 class Store:
     """The folder with the images of one source.
 
     The files are named by a hash of their content. An index lists the file of each row.
 
     Args:
-        source: File that contains the images.
+        source: File that contains the images, or a folder with such files.
         column: Column that contains the images.
         cache: Cache folder, or None for the default folder.
+        files: Files of a folder that contain the images; None where the source is a file.
     """
 
-    def __init__(self, source: Path, column: str, cache: Path | None) -> None:
-        status, real_path = os.stat(source), os.path.realpath(source)
-        self._stamp = f"{status.st_size} {status.st_mtime_ns} {column!r}"
+    def __init__(self, source: Path, column: str, cache: Path | None, files: Sequence[Path] | None = None) -> None:
+        real_path = os.path.realpath(source)
+        self._stamp = f"{_state(source)} {column!r}" if files is None else _state_of_folder(source, files)
         self._source = source
         self.folder = (cache or default_cache()) / "images" / hashlib.sha256(real_path.encode()).hexdigest()[:16]
 

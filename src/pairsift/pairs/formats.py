@@ -17,6 +17,10 @@ READERS: Registry[Reader] = Registry(
             "pairsift.pairs.readers.folders:read_folder",
             "images with a text file of the same name beside them, in this folder and all folders below it",
         ),
+        "shards": Entry(
+            "pairsift.pairs.readers.shards:read_shards",
+            "tar files of x.jpg, x.txt, x.json, as WebDataset and img2dataset write them: a folder, or one .tar",
+        ),
         "flickr8k": Entry(
             "pairsift.pairs.readers.folders:read_flickr8k",
             "a folder with images/, captions.csv (image, caption) and splits/train.txt, dev.txt, test.txt",

@@ -20,7 +20,8 @@ class DataOptions(Options):
     )
     caption_column: str | None = Field(
         default=None,
-        description="Column of the captions, where the reader cannot tell; for now its ids: jieba, bpe or bert.",
+        description="Column of the captions, where the reader cannot tell, or field of the JSON of shards; "
+        "for now its ids: jieba, bpe or bert.",
     )
     image_folder: str | None = Field(
         default=None,

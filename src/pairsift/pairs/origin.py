@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from pairsift.pairs.formats import READERS
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers import choose
 from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column, pick_columns, unique
+from pairsift.pairs.readers.shards import Item, read_samples
 from pairsift.pairs.readers.tables import FORMATS, read_separated
 from pairsift.pairs.records import Columns, Listing, as_text
 from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
@@ -33,6 +34,8 @@ class Origin:
         schema: Types of the columns of a Parquet file; None for other sources.
         splits: Split of each record where it is not that of its row: where the source names it elsewhere, or where a
             run has drawn it; else None.
+        image: Name of the image column.
+        items: Samples of a source of tar files, with their records; None for other sources.
     """
 
     names: list[str]
@@ -40,6 +43,8 @@ class Origin:
     rows: Callable[[], Iterator[Cells]]
     schema: pa.Schema | None = None
     splits: list[str] | None = None
+    image: str = "image"
+    items: Sequence[Item] | None = None
 
     @property
     def split_column(self) -> str | None:
@@ -50,6 +55,11 @@ class Origin:
     def all_names(self) -> list[str]:
         """The names of the columns, and that of the splits where the rows have none but the records do."""
         return self.names if self.split_column in (None, *self.names) else [*self.names, str(self.split_column)]
+
+    @property
+    def has_splits(self) -> bool:
+        """Whether the rows or the records have splits."""
+        return self.splits is not None or find_column(self.names, SPLIT_COLUMNS) is not None
 
     def rewritten(
         self, keep: Bools, captions: Mapping[int, str], extra: Mapping[str, list[object]] | None = None
@@ -110,11 +120,14 @@ def read_origin(path: Path, reader: str | None, columns: Columns) -> Origin:
     name = choose(path) if reader is None else reader
     if name == "table":
         return _table(path, columns)
+    if name == "shards":
+        items, listing = read_samples(path, columns)
+        return replace(_listing(listing), items=items)
     listing = READERS.find(name)(path, columns)
     if name == "flickr8k":
         origin = _table(path / "captions.csv", columns)
         splits = [record.split for record in listing.records] if (path / "splits").is_dir() else None
-        return Origin(origin.names, origin.caption, origin.rows, origin.schema, splits)
+        return replace(origin, splits=splits)
     return _listing(listing)
 
 
@@ -147,10 +160,11 @@ def _table(path: Path, columns: Columns) -> Origin:
                 for batch in file.iter_batches(BATCH):
                     yield from batch.rename_columns(names).to_pylist()
 
-        return Origin(names, pick_columns(path, names, columns)[1], batches, kinds)
+        image, caption = pick_columns(path, names, columns)
+        return Origin(names, caption, batches, kinds, image=image)
     table = FORMATS.get(path.suffix.lower(), read_separated)(path, columns)
-    caption = pick_columns(path, table.names, columns)[1]
-    return Origin(table.names, caption, lambda: (row.cells for row in table.rows))
+    image, caption = pick_columns(path, table.names, columns)
+    return Origin(table.names, caption, lambda: (row.cells for row in table.rows), image=image)
 
 
 def _listing(listing: Listing) -> Origin:

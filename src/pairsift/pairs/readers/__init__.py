@@ -12,6 +12,7 @@ from pairsift.pairs.readers.embeddings import is_embeddings
 from pairsift.pairs.readers.folders import is_flickr8k
 from pairsift.pairs.readers.nuswide import is_nuswide
 from pairsift.pairs.readers.precomp import is_now, is_precomp
+from pairsift.pairs.readers.shards import is_shards
 from pairsift.pairs.readers.tables import FORMATS
 from pairsift.pairs.records import Columns, Listing, Reader, Record, one_line, read_text
 from pairsift.pairs.splits import Draw
@@ -19,6 +20,15 @@ from pairsift.pairs.splits import Draw
 __all__ = ["READERS", "Columns", "Listing", "Reader", "Record", "choose", "load"]
 
 WITH_FOLDER = ("table", "flickr8k", "coco", "karpathy", "nuswide")  # readers whose images are named by paths
+
+LAYOUTS = {
+    "now": is_now,
+    "precomp": is_precomp,
+    "nuswide": is_nuswide,
+    "flickr8k": is_flickr8k,
+    "embeddings": is_embeddings,
+    "shards": is_shards,
+}
 
 
 def folder_of_images(reader: str, folder: Path) -> Path:
@@ -41,14 +51,11 @@ def choose(path: Path) -> str:
     Raises:
         InputError: No reader fits.
     """
-    if is_now(path):
-        return "now"
-    if is_precomp(path):
-        return "precomp"
-    if is_nuswide(path):
-        return "nuswide"
+    for name, fits in LAYOUTS.items():
+        if fits(path):
+            return name
     if path.is_dir():
-        return "flickr8k" if is_flickr8k(path) else "embeddings" if is_embeddings(path) else "folder"
+        return "folder"
     suffix = path.suffix.lower()
     if suffix == ".json":
         text = read_text(path).content
@@ -57,7 +64,7 @@ def choose(path: Path) -> str:
     if suffix in FORMATS:
         return "table"
     raise InputError(
-        f"{path}: no reader fits the extension '{suffix}'; it may be {', '.join(FORMATS)} or a folder, "
+        f"{path}: no reader fits the extension '{suffix}'; it may be {', '.join(FORMATS)}, .tar or a folder, "
         f"or name the reader: {', '.join(READERS)}"
     )
 
@@ -78,17 +85,18 @@ def load(
     `skipped` and listed in `Pairs.skipped`. Images are not decoded here, so a broken image file is not detected here.
 
     Args:
-        path: A table (CSV, TSV, JSON lines, Parquet), a JSON file of COCO's or Karpathy's layout, or a folder, which
-            may contain features instead of images.
+        path: A table (CSV, TSV, JSON lines, Parquet), a JSON file of COCO's or Karpathy's layout, a tar file of
+            samples, or a folder, which may contain tar files, or features instead of images.
         reader: Name of a reader in `READERS`; by default the one that fits the path.
         split_seed: Seed of the splits that are drawn if the source does not have them.
         shares: Shares of the images in dev and in test if these splits are drawn, each above 0, together below 1.
         image_column: Image column of a table, if it has an unusual name.
-        caption_column: Caption column of a table, if it has an unusual name; for the reader `now`, the kind of token
+        caption_column: Caption column of a table, if it has an unusual name; for the reader `shards`, the field of the
+            JSON files that has the captions, where that is not the text files; for the reader `now`, the kind of token
             ids.
         image_folder: Folder that relative image paths of a table, a JSON file, the `flickr8k` or the `nuswide`
             layout start from, if it is not the default folder of the reader.
-        cache: Folder for the images that a Parquet file contains; None takes `$XDG_CACHE_HOME/pairsift` or
+        cache: Folder for the images that a Parquet or tar file contains; None takes `$XDG_CACHE_HOME/pairsift` or
             `~/.cache/pairsift`.
 
     Returns:

@@ -1,0 +1,280 @@
+"""Cleaned data as tar files of samples, the layout of WebDataset and img2dataset."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tarfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from pairsift.arrays import Bools, Reals
+from pairsift.errors import InputError, writing
+from pairsift.files import replacing
+from pairsift.pairs.embedded import MODIFIED, image_suffix
+from pairsift.pairs.origin import Cells, Origin
+from pairsift.pairs.readers.folders import IMAGE_SUFFIXES
+from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column, unique
+from pairsift.pairs.readers.samples import Sample
+from pairsift.pairs.readers.shards import fields_of
+from pairsift.pairs.readers.tars import Contents
+from pairsift.pairs.records import as_text
+from pairsift.pairs.splits import SPLIT_WORDS
+
+SAMPLES = 10_000  # in a tar file, as img2dataset has them
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What becomes of each record of a source.
+
+    Attributes:
+        keep: Whether to export each record, (n,).
+        captions: New captions by record.
+        weight: Weight of each record, (n,); None for none.
+        images: Image file of each record, (n,); arbitrary for records that are not kept.
+        names: Name of the image of each record, (n,).
+        folders: Folder for each record, (n,): its split, or an empty string.
+    """
+
+    keep: Bools
+    captions: Mapping[int, str]
+    weight: Reals | None
+    images: list[Path]
+    names: list[str]
+    folders: list[str]
+
+
+@dataclass(frozen=True)
+class NewSample:
+    """A sample to write.
+
+    Attributes:
+        folder: Folder of its tar file; an empty string for none.
+        key: Its key, if it has one already.
+        files: Endings and contents of its files.
+    """
+
+    folder: str
+    key: str
+    files: list[tuple[str, bytes]]
+
+
+def samples_of_rows(origin: Origin, choice: Choice) -> Iterator[NewSample]:
+    """Yield a sample for each kept record: its image, its caption, and the other cells of its row as JSON.
+
+    Cells of bytes that are no text become null. The name of the image is kept under the name of its column.
+
+    Raises:
+        InputError: An image cannot be read.
+    """
+    size = len(choice.keep)
+    *_, weight, mark = unique([*origin.all_names, "weight", "record"])
+    extra: dict[str, list[object]] = {mark: list(range(size))}
+    if choice.weight is not None:
+        extra[weight] = choice.weight.tolist()
+    for cells in origin.rewritten(choice.keep, choice.captions, extra):
+        for fields in _by_caption(cells, [origin.caption, *extra]):
+            record = fields.pop(mark)
+            assert isinstance(record, int)
+            caption = as_text(fields.pop(origin.caption))
+            if not isinstance(fields.get(origin.image), str):
+                fields[origin.image] = choice.names[record]
+            files = [_image(choice.images[record]), ("txt", _text(caption)), ("json", _json(fields))]
+            yield NewSample(choice.folders[record], "", files)
+
+
+def _by_caption(cells: Cells, columns: list[str]) -> Iterator[Cells]:
+    """Yield a row for each of its captions: these columns are lists where a row has several captions."""
+    if not isinstance(cells[columns[0]], list):
+        yield dict(cells)
+        return
+    lists = [cells[name] for name in columns]
+    for values in zip(*(cell for cell in lists if isinstance(cell, list)), strict=True):
+        yield {**cells, **dict(zip(columns, values, strict=True))}
+
+
+def _image(path: Path) -> tuple[str, bytes]:
+    """Return the ending and the content of an image file.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"{path}: the image cannot be read ({error.strerror or error}); put it back and repeat the command"
+        ) from error
+    suffix = path.suffix.lower()
+    suffix = suffix if suffix in IMAGE_SUFFIXES else image_suffix(content) or ".jpg"
+    return "jpg" if suffix == ".jpeg" else suffix[1:], content
+
+
+def _text(caption: str) -> bytes:
+    """Return a caption as the content of a text file; a reader takes one line end at its end away."""
+    return (caption + "\n" * caption.endswith("\n")).encode("utf-8", "replace")
+
+
+def _json(fields: Cells) -> bytes:
+    return json.dumps(fields, ensure_ascii=False, default=_plain).encode("utf-8", "replace")
+
+
+def _plain(value: object) -> str | None:
+    """Return a value that JSON does not know as text; None for bytes that are no text."""
+    if not isinstance(value, bytes):
+        return str(value)
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def samples_of_shards(origin: Origin, choice: Choice) -> Iterator[NewSample]:
+    """Yield the samples of a source of tar files that keep a record, with all their files.
+
+    A new caption goes where the old one was. The JSON file stays as it is where nothing in it changes.
+
+    Raises:
+        InputError: A tar file cannot be read.
+    """
+    weight = unique([*origin.all_names, "weight"])[-1]
+    first = 0
+    with Contents() as contents:
+        for item in origin.items or ():
+            records = range(first, first + len(item.records))
+            first = records.stop
+            kept = [record for record in records if choice.keep[record]]
+            if item.sample is None or not kept:
+                continue
+            captions = [choice.captions.get(record, item.records[record - records.start].caption) for record in kept]
+            fewer = len(kept) < len(records) - len(item.sample.spare)
+            new = _Changes(
+                captions if fewer or any(record in choice.captions for record in kept) else None,
+                {} if choice.weight is None else {weight: [float(choice.weight[record]) for record in kept]},
+                None if origin.splits is None else origin.splits[kept[0]],
+            )
+            yield NewSample(choice.folders[kept[0]], item.sample.key, _files(item.sample, new, contents))
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """What changes in a sample: all captions if one changes, new fields with a value for each, and the split."""
+
+    captions: list[str] | None
+    extra: dict[str, list[float]]
+    split: str | None
+
+
+def _files(sample: Sample, new: _Changes, contents: Contents) -> list[tuple[str, bytes]]:
+    """Return the endings and contents of the files of a sample, as they are or with the changes."""
+    files = []
+    for member in sample.members:
+        if member is sample.text and new.captions is not None and not sample.holder:
+            files.append((sample.ending(member), _text(new.captions[0])))
+        elif not member.problem:
+            files.append((sample.ending(member), contents.read(member)))
+    old = next((content for ending, content in files if _is_data(sample, ending)), None)
+    changed = _changed_fields(sample, old, new)
+    if changed is None:
+        return files
+    ending = "json" if sample.data is None else sample.ending(sample.data)
+    if old is None:
+        return [*files, (ending, _json(changed))]
+    return [(name, _json(changed) if name == ending else content) for name, content in files]
+
+
+def _is_data(sample: Sample, ending: str) -> bool:
+    return sample.data is not None and ending == sample.ending(sample.data)
+
+
+def _changed_fields(sample: Sample, content: bytes | None, new: _Changes) -> Cells | None:
+    """Return the fields of the JSON file with the changes; None where nothing changes or the file has no fields."""
+    fields = {} if content is None else fields_of(content, Path(sample.where))[0]
+    if fields is None:
+        return None
+    changed = dict(fields)
+    name = sample.holder or sample.repeats
+    if name and new.captions is not None:
+        changed[name] = new.captions if isinstance(fields[name], list) else new.captions[0]
+    several = bool(sample.holder) and isinstance(fields.get(sample.holder), list)
+    changed |= {column: values if several else values[0] for column, values in new.extra.items()}
+    column = find_column(list(fields), SPLIT_COLUMNS)
+    if column is not None and new.split is not None:
+        meaning = SPLIT_WORDS.get(as_text(fields[column]).strip().lower())
+        if meaning not in (None, SPLIT_WORDS.get(new.split)):
+            changed[column] = new.split
+    return changed if changed != fields else None
+
+
+def write_shards(out: Path, samples: Iterable[NewSample]) -> None:
+    """Write tar files of samples: `00000.tar` and so on, in the folders of the samples.
+
+    Args:
+        out: Folder to write, which must not exist.
+        samples: The samples, in order.
+
+    Raises:
+        WriteError: The folder cannot be written.
+    """
+    keys = _Keys()
+    with writing(out), replacing(out) as part:
+        part.mkdir(parents=True)
+        with closing(_Tars(part)) as tars:
+            for number, sample in enumerate(samples):
+                tars.add(sample, keys.unused(sample.key or f"{number:09d}"))
+
+
+class _Tars:
+    """The tar files of an export, of which one in each folder is open."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self._counts: Counter[str] = Counter()
+        self._open: dict[str, tarfile.TarFile] = {}
+
+    def add(self, sample: NewSample, key: str) -> None:
+        """Write the files of a sample under a key."""
+        full, surplus = divmod(self._counts[sample.folder], SAMPLES)
+        if not surplus:
+            self._begin(sample.folder, f"{full:05d}.tar")
+        self._counts[sample.folder] += 1
+        for ending, content in sample.files:
+            info = tarfile.TarInfo(f"{key}.{ending}")
+            info.size, info.mtime = len(content), MODIFIED
+            self._open[sample.folder].addfile(info, io.BytesIO(content))
+
+    def _begin(self, folder: str, name: str) -> None:
+        if folder in self._open:
+            self._open.pop(folder).close()
+        place = self._out / folder / name
+        place.parent.mkdir(exist_ok=True)
+        self._open[folder] = tarfile.open(place, "w")  # noqa: SIM115
+
+    def close(self) -> None:
+        """Write the ends of the open tar files."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+class _Keys:
+    """The keys of samples, each of which is taken once."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._next: Counter[str] = Counter()
+
+    def unused(self, key: str) -> str:
+        """Return a key, with a number if it is taken, without dots and without a way out of a folder."""
+        parts = [re.sub(r"[.\\\x00-\x1f\x7f]", "_", part) for part in key.split("/") if part not in ("", ".", "..")]
+        base = "/".join(parts) or "sample"
+        key = base
+        while key in self._taken:
+            self._next[base] += 1
+            key = f"{base}_{self._next[base]}"
+        self._taken.add(key)
+        return key
