@@ -18,7 +18,7 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from pairsift.arrays import Bools, Reals
-from pairsift.audit.export_shards import Choice, samples_of_rows, samples_of_shards, write_shards
+from pairsift.audit.export_shards import ChosenRecords, samples_of_rows, samples_of_shards, write_shards
 from pairsift.audit.spreadsheet import harmless
 from pairsift.encode.decode import BadImage, image_size
 from pairsift.errors import InputError, similar, writing
@@ -331,7 +331,7 @@ def _write_shards(out: Path, origin: Origin, pairs: Pairs, selection: Selection,
         rows = np.full(len(records.keep), -1)
         rows[pairs.source_rows[present]] = pairs.image_of[present]
     split_of = splits_of_images(pairs) if origin.has_splits else {}
-    choice = Choice(
+    chosen = ChosenRecords(
         keep=records.keep,
         captions=records.captions,
         weight=records.weight if weights else None,
@@ -340,7 +340,7 @@ def _write_shards(out: Path, origin: Origin, pairs: Pairs, selection: Selection,
         folders=[split_of.get(row, "") for row in rows.tolist()],
     )
     samples = samples_of_rows if origin.items is None else samples_of_shards
-    write_shards(out, samples(origin, choice))
+    write_shards(out, samples(origin, chosen))
 
 
 def _file_names(pairs: Pairs, rows: Iterable[int], split_of: Mapping[int, str]) -> Iterator[str]:

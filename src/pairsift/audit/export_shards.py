@@ -29,7 +29,7 @@ SAMPLES = 10_000  # in a tar file, as img2dataset has them
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenRecords:
     """What becomes of each record of a source.
 
     Attributes:
@@ -64,7 +64,7 @@ class NewSample:
     files: list[tuple[str, bytes]]
 
 
-def samples_of_rows(origin: Origin, choice: Choice) -> Iterator[NewSample]:
+def samples_of_rows(origin: Origin, chosen: ChosenRecords) -> Iterator[NewSample]:
     """Yield a sample for each kept record: its image, its caption, and the other cells of its row as JSON.
 
     Cells of bytes that are no text become null. The name of the image is kept under the name of its column.
@@ -72,20 +72,20 @@ def samples_of_rows(origin: Origin, choice: Choice) -> Iterator[NewSample]:
     Raises:
         InputError: An image cannot be read.
     """
-    size = len(choice.keep)
+    size = len(chosen.keep)
     *_, weight, mark = unique([*origin.all_names, "weight", "record"])
     extra: dict[str, list[object]] = {mark: list(range(size))}
-    if choice.weight is not None:
-        extra[weight] = choice.weight.tolist()
-    for cells in origin.rewritten(choice.keep, choice.captions, extra):
+    if chosen.weight is not None:
+        extra[weight] = chosen.weight.tolist()
+    for cells in origin.rewritten(chosen.keep, chosen.captions, extra):
         for fields in _by_caption(cells, [origin.caption, *extra]):
             record = fields.pop(mark)
             assert isinstance(record, int)
             caption = as_text(fields.pop(origin.caption))
             if not isinstance(fields.get(origin.image), str):
-                fields[origin.image] = choice.names[record]
-            files = [_image(choice.images[record]), ("txt", _text(caption)), ("json", _json(fields))]
-            yield NewSample(choice.folders[record], "", files)
+                fields[origin.image] = chosen.names[record]
+            files = [_image(chosen.images[record]), ("txt", _text(caption)), ("json", _json(fields))]
+            yield NewSample(chosen.folders[record], "", files)
 
 
 def _by_caption(cells: Cells, columns: list[str]) -> Iterator[Cells]:
@@ -134,7 +134,7 @@ def _plain(value: object) -> str | None:
         return None
 
 
-def samples_of_shards(origin: Origin, choice: Choice) -> Iterator[NewSample]:
+def samples_of_shards(origin: Origin, chosen: ChosenRecords) -> Iterator[NewSample]:
     """Yield the samples of a source of tar files that keep a record, with all their files.
 
     A new caption goes where the old one was. The JSON file stays as it is where nothing in it changes.
@@ -148,17 +148,17 @@ def samples_of_shards(origin: Origin, choice: Choice) -> Iterator[NewSample]:
         for item in origin.items or ():
             records = range(first, first + len(item.records))
             first = records.stop
-            kept = [record for record in records if choice.keep[record]]
+            kept = [record for record in records if chosen.keep[record]]
             if item.sample is None or not kept:
                 continue
-            captions = [choice.captions.get(record, item.records[record - records.start].caption) for record in kept]
+            captions = [chosen.captions.get(record, item.records[record - records.start].caption) for record in kept]
             fewer = len(kept) < len(records) - len(item.sample.spare)
             new = _Changes(
-                captions if fewer or any(record in choice.captions for record in kept) else None,
-                {} if choice.weight is None else {weight: [float(choice.weight[record]) for record in kept]},
+                captions if fewer or any(record in chosen.captions for record in kept) else None,
+                {} if chosen.weight is None else {weight: [float(chosen.weight[record]) for record in kept]},
                 None if origin.splits is None else origin.splits[kept[0]],
             )
-            yield NewSample(choice.folders[kept[0]], item.sample.key, _files(item.sample, new, contents))
+            yield NewSample(chosen.folders[kept[0]], item.sample.key, _files(item.sample, new, contents))
 
 
 @dataclass(frozen=True)
