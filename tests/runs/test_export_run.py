@@ -17,7 +17,12 @@ def test_a_run_is_cleaned_by_two_commands(run, tmp_path, capsys):
     assert main(["decide", str(folder), "--from", str(tmp_path / "mine.csv")]) == 0
     assert main(["export", str(folder), "--out", str(tmp_path / "out.csv"), "--drop-below", "0.2"]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[-2].endswith(f"{len(table) - len(low) + 1:,} pairs; 1 with a new caption; {len(low) - 1} below 0.2")
+    assert out[-3].endswith(
+        f"{len(table) - len(low) + 1:,} pairs; 1 with a new caption; left out: {len(low) - 1} below 0.2"
+    )
+    left = sum(1 - row["match_probability"] for row in table if row["pair"] not in (*low, suggested["pair"]))
+    kept = f"{len(table) - len(low) + 1:,} pairs"
+    assert out[-2].startswith(f"about {round(left):,} of the {kept} are expected to be mismatched; a new fit cannot")
     base = run.prepared.pairs.paths[0].parent
     assert out[-1] == f"its image names start from {base}: read it with --image-folder {base}"
     with (tmp_path / "out.csv").open(newline="") as stream:
