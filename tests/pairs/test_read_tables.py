@@ -234,3 +234,12 @@ def test_what_stands_before_the_header_is_passed_over_and_counted(tmp_path, befo
     pairs = load(tmp_path / "x.csv")
     assert pairs.captions[:4] == ["one, two"] * 4 and len(pairs.skipped) == 1
     assert pairs.skipped[0].where == f"x.csv line {6 + before.count(chr(10))}"
+
+
+def test_both_columns_that_are_missing_are_named_at_once(tmp_path):
+    path = write_table(tmp_path / "x.csv", ["Bild", "Beschreibung"], [("a.jpg", "ein Haus")])
+    said = refused(path)
+    assert "no image column and no caption column among the columns 'Bild', 'Beschreibung'; " in said
+    assert said.index("--image-column") < said.index("--caption-column")
+    assert "no caption column among" in refused(path, image_column="Bild")
+    assert "no column 'Foto' and no caption column" in refused(path, image_column="Foto")
