@@ -78,7 +78,7 @@ def without_image(unread: Path | None) -> str:
     """Return why a text file has no image, given the picture beside it whose format is not read."""
     if unread is None:
         return "has no image of the same name beside it"
-    return f"{unread.name} beside it is not read: convert it to PNG or JPEG"
+    return f"the picture beside it is a {unread.suffix.lower()} file, which is not read: convert it to PNG or JPEG"
 
 
 def captions_of(root: Path, image: Path, text: Path | None, owner: Path, decoded: list[Text]) -> list[Record]:
@@ -92,7 +92,7 @@ def captions_of(root: Path, image: Path, text: Path | None, owner: Path, decoded
         return [Record(name, name, image, "", problem=problem)]
 
     if text is None:
-        return unusable(f"has no {image.stem}.txt beside it")
+        return unusable("has no .txt file of the same name beside it")
     if owner != image:
         return unusable(f"{text.name} belongs to {owner.name} already")
     try:
