@@ -224,3 +224,22 @@ def test_rubbish_never_ends_in_a_traceback(name, content):
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / name).write_bytes(content)
         assert name in refused(Path(folder) / name)
+
+
+@pytest.mark.parametrize("before", ["", "\r\n", "sep=;\r\n", '"SEP=;"\r\n\r\n'])
+def test_what_stands_before_the_header_is_passed_over_and_counted(tmp_path, before):
+    touch(tmp_path, *IMAGES)
+    lines = ["image;caption", *(f"{name};one, two" for name in IMAGES), "gone.jpg;one"]
+    (tmp_path / "x.csv").write_bytes((before + "\r\n".join(lines)).encode("utf-8-sig"))
+    pairs = load(tmp_path / "x.csv")
+    assert pairs.captions[:4] == ["one, two"] * 4 and len(pairs.skipped) == 1
+    assert pairs.skipped[0].where == f"x.csv line {6 + before.count(chr(10))}"
+
+
+def test_both_columns_that_are_missing_are_named_at_once(tmp_path):
+    path = write_table(tmp_path / "x.csv", ["Bild", "Beschreibung"], [("a.jpg", "ein Haus")])
+    said = refused(path)
+    assert "no image column and no caption column among the columns 'Bild', 'Beschreibung'; " in said
+    assert said.index("--image-column") < said.index("--caption-column")
+    assert "no caption column among" in refused(path, image_column="Bild")
+    assert "no column 'Foto' and no caption column" in refused(path, image_column="Foto")

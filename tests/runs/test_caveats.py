@@ -5,11 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from pairsift.pairs import Changes
 from pairsift.runs.caveats import rate_of, warnings_of
 from pairsift.trust.heldout import Belief
 
 PAIRS = SimpleNamespace(captions=["a red coat"], description="as given", noise=None, images=lambda split: range(100))
-PREPARED = SimpleNamespace(pairs=PAIRS, texts=None)
+PREPARED = SimpleNamespace(pairs=PAIRS, texts=None, changes=None)
 
 
 def belief(pairs=500, rate=0.3, low=0.25, high=0.35, auroc=0.95, **more):
@@ -49,5 +50,16 @@ def test_recall_near_chance_is_said():
 
 def test_rates_that_differ_between_drawn_splits_are_said():
     drawn = SimpleNamespace(**{**vars(PAIRS), "description": "splits drawn by image"})
-    [said] = warnings_of(SimpleNamespace(pairs=drawn, texts=None), belief(rate_outside_train=0.02), {})
+    [said] = warnings_of(SimpleNamespace(pairs=drawn, texts=None, changes=None), belief(rate_outside_train=0.02), {})
     assert said.startswith("30% of the training pairs and 2% of the other pairs are estimated")
+
+
+def test_pairs_that_were_taken_out_make_the_estimate_too_low():
+    """Mismatches that look right stay in a source from which the suspects were removed."""
+
+    def said(gone, **more):
+        return warnings_of(SimpleNamespace(pairs=PAIRS, texts=None, changes=Changes(gone=gone)), belief(**more), {})
+
+    assert said(25) == [] and len(said(26, auroc=0.5)) == 1
+    [sentence] = said(26)
+    assert sentence.startswith("26 pairs of the fit are gone from the source. If they were removed because")

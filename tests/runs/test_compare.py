@@ -3,8 +3,10 @@
 import csv
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from flat_options import fit
 
@@ -15,6 +17,8 @@ from pairsift.errors import InputError
 from pairsift.pairs.shared import shared_pairs
 from pairsift.retrieve import Ranks, recall
 from pairsift.retrieve.codes import Gallery
+from pairsift.runs.compare import _cleaning
+from pairsift.runs.folder import PAIRS_FILE
 from pairsift.runs.run import Run
 
 
@@ -150,3 +154,33 @@ def test_a_run_whose_source_is_gone_says_how_to_open_it(run, tmp_path):
     gone = Run(run.folder, source=tmp_path / "gone.csv", progress=False)
     with pytest.raises(InputError, match=r"nothing at .*gone\.csv, the source of .*source=\.\.\."):
         pairsift.compare([run, gone])
+
+
+def judged(folder, probability, kept=(), verdicts=True):
+    """What `_cleaning` reads of a run: pairs 0, 1, ... with these match probabilities, of which people kept some."""
+    folder.mkdir(exist_ok=True)
+    (folder / PAIRS_FILE).touch()
+    ids = list(probability)
+    values = pa.array(list(probability.values()), pa.float64())
+    table = pa.table({"pair": ids, "image": [f"{k}.jpg" for k in ids], "given_caption": [f"c {k}" for k in ids]})
+    table = table.append_column("match_probability", values)
+    table = table.append_column("is_mismatch", pa.array([value < 0.5 for value in probability.values()]))
+    decided = pa.table({"pair": pa.array(kept, pa.int64()), "decision": pa.array(["keep"] * len(kept), pa.string())})
+    decisions = SimpleNamespace(table=lambda: decided)
+    metrics = {"verdicts_given": verdicts}
+    return SimpleNamespace(folder=folder, metrics=metrics, pairs=lambda: table, decisions=lambda: decisions)
+
+
+def test_a_cleaned_run_says_what_its_noise_rate_does_not_count(tmp_path):
+    everything = {k: 0.1 if k < 20 else 0.8 for k in range(100)}
+    first = judged(tmp_path / "a", everything)
+    cleaned = judged(tmp_path / "b", {k: 1.0 for k in range(20, 100)})
+    note = _cleaning(first, cleaned)
+    assert "lacks 20 suspects" in note and "20.0% of the 80 pairs that both have are mismatched" in note
+    kept = _cleaning(judged(tmp_path / "a", everything, kept=range(60, 100)), cleaned)
+    assert "10.0% of the 80 pairs" in kept
+    assert _cleaning(first, first) is None
+    assert _cleaning(first, judged(tmp_path / "b", {k: 1.0 for k in range(0, 100, 2)})) is None  # a sample
+    assert _cleaning(first, judged(tmp_path / "b", {k: 1.0 for k in range(9, 100)})) is None
+    assert _cleaning(first, judged(tmp_path / "b", {k: 1.0 for k in range(100, 200)})) is None
+    assert _cleaning(judged(tmp_path / "a", everything, verdicts=False), cleaned) is None

@@ -32,7 +32,10 @@ def table(folder, name="mine.csv", text="a,b\n1,2\n"):
         (["fit", "nosuch.csv"], "there is nothing at"),
         (["fit", "TABLE", "--nosuch", "1"], "there is no option --nosuch: see"),
         (["fit", "TABLE", "--metod=ncr"], "there is no option --metod: did you mean --method?"),
-        (["fit", "TABLE"], "no image column among the columns 'a', 'b'"),
+        (
+            ["fit", "TABLE"],
+            "no image column and no caption column among the columns 'a', 'b'; name it with --image-column",
+        ),
         (["fit", "TABLE", "--image-column", "a"], "no caption column"),
         (["fit", "TABLE", "--image-column=c"], "no column 'c'"),
         (["audit", "nowhere"], "holds no run"),

@@ -14,6 +14,8 @@ def test_a_run_is_checked_and_recalibrated(run, tmp_path, capsys):
     assert f"has no spot check: draw one with: pairsift spot-check {folder}" in capsys.readouterr().err
     assert main(["spot-check", str(folder), "--pairs", "40"]) == 0
     assert "drew 40 pairs" in capsys.readouterr().out
+    assert main(["spot-check", str(folder)]) == 0
+    assert capsys.readouterr().out.startswith("0 of 40 pairs are answered\na result needs")
     truth = {row["pair"]: row["truly_mismatched"] for row in run.pairs().to_pylist()}
     sheet = folder / "spot_check.csv"
     lines = sheet.read_text().splitlines()[1:]

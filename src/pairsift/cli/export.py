@@ -39,18 +39,22 @@ def export(run: str, out: Path, source: str | None, quiet: bool, **rules: Any) -
     captions, .txt for the ids of the pairs, .fiftyone for a folder that FiftyOne opens, shards (such as clean-shards)
     for a folder of tar files, and no ending for a folder of images with their captions.
     """
-    from pairsift.runs.exporting import export_run
+    from pairsift.runs.exporting import expected_mismatches, export_run
 
     selection, images = export_run(run, out, source=source, **rules)
     if quiet:
         return
     counts = selection.counts
-    parts = [
-        f"{counts['rewritten']:,} with a new caption" * bool(counts["rewritten"]),
-        f"left out: {counts['dropped']:,} dropped" if counts["dropped"] else "",
+    left_out = [
+        f"{counts['dropped']:,} dropped" * bool(counts["dropped"]),
         f"{counts['below']:,} below {rules['drop_below']:g}" * bool(counts["below"]),
         f"{counts['skipped']:,} that could not be used" * bool(counts["skipped"]),
     ]
-    print(f"{out}: {counts['kept']:,} pairs" + "".join(f"; {part}" for part in parts if part))
+    line = f"{out}: {counts['kept']:,} pairs"
+    line += f"; {counts['rewritten']:,} with a new caption" * bool(counts["rewritten"])
+    print(line + f"; left out: {', '.join(filter(None, left_out))}" * any(left_out))
+    if expected := round(expected_mismatches(run, selection) or 0.0):
+        unseen = "; a new fit cannot find these again, and its noise rate will be too low" * bool(counts["below"])
+        print(f"about {expected:,} of the {counts['kept']:,} pairs are expected to be mismatched{unseen}")
     if images is not None:
         print(f"its image names start from {images}: read it with --image-folder {images}")

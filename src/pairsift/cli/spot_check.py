@@ -53,7 +53,9 @@ def summary(result: SpotResult) -> str:
     """Return what the answers to a spot check say, in a few lines."""
     from pairsift.audit.spot_check import MIN_ANSWERS
 
-    first = f"{result.answered} of {result.asked} pairs are answered; {result.mismatched} of these do not match"
+    first = f"{result.answered} of {result.asked} pairs are answered"
+    if result.answered:
+        first += f"; {result.mismatched} of these do not match"
     if result.rate is None or result.low is None or result.high is None:
         return f"{first}\na result needs {MIN_ANSWERS} answers"
     word = "agree" if result.agrees else "do not agree"

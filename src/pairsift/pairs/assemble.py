@@ -14,6 +14,8 @@ from pairsift.pairs.pairs import SKIPPED, UNUSED, Pairs, Skip
 from pairsift.pairs.records import Listing, Record, one_line
 from pairsift.pairs.splits import MIN_IMAGES, SPLIT_WORDS, Draw, split_images
 
+NO_FILE = "no image file at"
+
 
 class Images:
     """The images that the records name, each stored once."""
@@ -70,7 +72,7 @@ class Checks:
         if row < 0:
             return "names no image"
         if not self.images.exists[row]:
-            return one_line(f"no image file at {self.images.paths[row]}")
+            return one_line(f"{NO_FILE} {self.images.paths[row]}")
         return "" if record.caption.strip() else "the caption is empty"
 
 
@@ -132,4 +134,6 @@ def _refuse_too_few(source: str, usable: int, skipped: list[Skip]) -> None:
     if skipped:
         skip = skipped[0]
         line += f"; {len(skipped)} pairs were skipped, the first: {skip.where}: {skip.reason}"
+        if not usable and skip.reason.startswith(NO_FILE):
+            line += "; if the images lie elsewhere, name their folder with --image-folder"
     raise InputError(line)

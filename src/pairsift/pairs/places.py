@@ -1,9 +1,10 @@
-"""The image files that a source names: plain paths, `~`, backslashes and file:// addresses."""
+"""The image files that a source names: plain paths, `~`, backslashes, file:// addresses, accents in two forms."""
 
 from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -15,7 +16,8 @@ def find_image(base: Path, name: str) -> tuple[Path | None, str]:
     """Return the file that an image name in a source refers to, or the reason why there is no such file.
 
     The name is first tried without changes. If there is no such file, `~` is replaced by the user's home, backslashes
-    are replaced by slashes, and a file:// address is percent-decoded.
+    are replaced by slashes, and a file:// address is percent-decoded. Letters with accents are tried as one character
+    (Windows, Linux) and as letter and accent (macOS).
 
     Args:
         base: Folder that relative names start from.
@@ -33,9 +35,15 @@ def find_image(base: Path, name: str) -> tuple[Path | None, str]:
             return _file_of_address(base, name[len("file:") :])
         kind = "a web address" if scheme[0].lower() in ("http://", "https://") else "an address"
         return None, f"its image is {kind} ({scheme[0]}…), and images must be local files: download them first"
-    if ("\\" in name or name[0] == "~") and not os.path.lexists(path):
-        return _existing(path, base / os.path.expanduser(name), base / _slashed(name)), ""
+    if ("\\" in name or name[0] == "~" or not name.isascii()) and not os.path.lexists(path):
+        places = [os.path.expanduser(name), _slashed(name)]
+        return _existing(path, *(base / form for place in places for form in _forms(place))), ""
     return path, ""
+
+
+def _forms(name: str) -> list[str]:
+    """Return a name as it is, with composed letters, and with letters and accents apart."""
+    return [name, unicodedata.normalize("NFC", name), unicodedata.normalize("NFD", name)]
 
 
 def _slashed(name: str) -> str:

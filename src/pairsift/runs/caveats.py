@@ -15,6 +15,7 @@ from pairsift.trust.heldout import MIN_AUROC, MIN_PAIRS, Belief
 WEAK = 0.85  # expected AUROC below which evidence is called weak
 WIDE = 0.2  # width of the rate's interval above which evidence is called weak
 MAX_DUPLICATES = 0.05  # share of dev and test images with a near-duplicate in train above which a warning is given
+GONE = 0.05  # share of the judged pairs from which pairs that are gone from the source are mentioned
 CHANCE = 3.0  # multiple of the recall of chance below which recall is called near chance
 
 
@@ -55,6 +56,12 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
             f"The evidence is weak: between {belief.low:.0%} and {belief.high:.0%} of the pairs may be mismatched, and "
             f"a mismatched pair is expected to rank below a matching one in {belief.auroc:.0%} of cases. Read the "
             "ranking, and do not remove pairs by the flag alone."
+        )
+    gone = 0 if prepared.changes is None else prepared.changes.gone
+    if belief.verdicts and gone > GONE * n_judged:
+        sentences.append(
+            f"{gone:,} pairs of the fit are gone from the source. If they were removed because they looked mismatched, "
+            "more of the others are mismatched than estimated: those that look right."
         )
     if (language := unknown_language(pairs.captions, prepared.texts)) is not None:
         sentences.append(language.message)

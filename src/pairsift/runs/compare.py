@@ -21,6 +21,7 @@ from pairsift.runs.folder import PAIRS_FILE
 from pairsift.runs.run import Run, open_run
 
 SAMPLES = 1000
+CLEANED = 10  # suspects of the first run that another lacks, from which it is said to be cleaned
 FEW_IMAGES = 30  # in simulations, 95% intervals held the truth in 91% of the cases with 12 images, in 80% with 5
 OF_THE_MACHINE = ("out", "device", "threads", "checkpoint_minutes", "cache", "tensorboard")
 
@@ -125,6 +126,7 @@ def compare(runs: Sequence[Run | str | Path], split: str = "test", samples: int 
         sizes = len(pairs.images(split)), len(pairs.ids(split))
         compared.append(ComparedRun(str(run.folder), *sizes, measured, difference, rate, suspects, judged, found))
     notes = _notes(compared, collections, split, len(images), len(ids[0]))
+    notes += [note for run in opened[1:] if (note := _cleaning(opened[0], run)) is not None]
     differing = _differing([flattened(run.config.tree()) for run in opened])
     return Comparison(split, len(images), len(ids[0]), samples, SEED, LEVEL, notes, compared, differing)
 
@@ -191,6 +193,32 @@ def _notes(
     if n_images < FEW_IMAGES:
         notes.append(f"With only {n_images} images the intervals are rough, and rather too narrow.")
     return notes
+
+
+def _cleaning(first: Run, other: Run) -> str | None:
+    """Return a note if a run lacks mainly pairs that the first run doubts: its own evidence cannot find the others."""
+    if any(_audit_is_missing(run) for run in (first, other)):
+        return None
+    table, names = first.pairs(), ("image", "given_caption")
+    left = set(zip(*(other.pairs()[name].to_pylist() for name in names), strict=True))
+    has = np.array([pair in left for pair in zip(*(table[name].to_pylist() for name in names), strict=True)], np.bool_)
+    flagged = table["is_mismatch"].to_numpy()
+    lacking = int((flagged & ~has).sum())
+    if not has.any() or lacking < CLEANED or lacking / (~has).sum() < 2 * flagged[has].mean():
+        return None
+    decided = first.decisions().table()
+    kept = np.isin(table["pair"].to_numpy(), decided["pair"].to_numpy()[decided["decision"].to_numpy() == "keep"])
+    doubt = np.where(kept, 0.0, 1 - table["match_probability"].to_numpy())
+    return (
+        f"{other.folder} lacks {lacking:,} suspects of {first.folder}: it cannot find the mismatches that are left, "
+        f"and its noise rate is too low. By {first.folder} {doubt[has].mean():.1%} of the {int(has.sum()):,} pairs "
+        "that both have are mismatched."
+    )
+
+
+def _audit_is_missing(run: Run) -> bool:
+    """Return whether a run has no table of pairs, or no verdicts."""
+    return not (run.folder / PAIRS_FILE).exists() or not run.metrics.get("verdicts_given", True)
 
 
 def _differing(options: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -80,6 +80,17 @@ def export_run(
     return selection, folder_of_names(pairs, Path(out))
 
 
+def expected_mismatches(folder: str | Path, selection: Selection) -> float | None:
+    """Return how many of the kept pairs are mismatched by the match probabilities; None where there are no verdicts.
+
+    What a person decided to keep counts as matching.
+    """
+    metrics = json.loads((Path(folder) / METRICS).read_text(encoding="utf-8"))
+    if not metrics.get("verdicts_given", True):
+        return None
+    return float((1 - selection.weight[selection.keep]).sum())
+
+
 def _require_judged(table: pa.Table, pairs: Pairs, folder: Path) -> None:
     """Raise an error if the table of judged pairs has other captions than the source has now."""
     for pair, caption in zip(table["pair"].to_pylist(), table["given_caption"].to_pylist(), strict=True):

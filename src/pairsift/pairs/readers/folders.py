@@ -14,6 +14,7 @@ from pairsift.pairs.splits import SPLIT_WORDS
 
 CAPTIONS = "the .txt file beside each image"
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
+UNREAD_SUFFIXES = (".svg", ".svgz", ".heic", ".heif", ".avif", ".jxl", ".psd", ".eps", ".pdf")  # pictures, not read
 
 
 def read_folder(path: Path, _: Columns) -> Listing:
@@ -35,13 +36,14 @@ def read_folder(path: Path, _: Columns) -> Listing:
             f"{path}: found {len(images)} images and {len(texts)} .txt files, and no image x.jpg with its "
             f"captions in x.txt beside it{hint}"
         )
+    unread = {key(file): file for file in files if file.suffix.lower() in UNREAD_SUFFIXES}
     owner: dict[str, Path] = {}
     records = []
     decoded: list[Text] = []
     for image in images:
         records += captions_of(path, image, texts.get(key(image)), owner.setdefault(key(image), image), decoded)
     records += [
-        Record(str(text.relative_to(path)), "", None, "", problem="has no image of the same name beside it")
+        Record(str(text.relative_to(path)), "", None, "", problem=without_image(unread.get(name)))
         for name, text in texts.items()
         if name not in owner
     ]
@@ -72,6 +74,13 @@ def key(file: Path) -> str:
     return str(file.with_suffix(""))
 
 
+def without_image(unread: Path | None) -> str:
+    """Return why a text file has no image, given the picture beside it whose format is not read."""
+    if unread is None:
+        return "has no image of the same name beside it"
+    return f"the picture beside it is a {unread.suffix.lower()} file, which is not read: convert it to PNG or JPEG"
+
+
 def captions_of(root: Path, image: Path, text: Path | None, owner: Path, decoded: list[Text]) -> list[Record]:
     """Return the records of one image: one for each line of its text file, or a single one with the problem.
 
@@ -83,7 +92,7 @@ def captions_of(root: Path, image: Path, text: Path | None, owner: Path, decoded
         return [Record(name, name, image, "", problem=problem)]
 
     if text is None:
-        return unusable(f"has no {image.stem}.txt beside it")
+        return unusable("has no .txt file of the same name beside it")
     if owner != image:
         return unusable(f"{text.name} belongs to {owner.name} already")
     try:

@@ -62,7 +62,7 @@ def pick_columns(path: Path, names: list[str], columns: Columns) -> tuple[str, s
         MissingColumn: One of them is missing.
         InputError: Both are the same column.
     """
-    picked = []
+    picked, missing = [], []
     for role, column, candidates in (
         ("image", columns.image, IMAGE_COLUMNS),
         ("caption", columns.caption, CAPTION_COLUMNS),
@@ -72,12 +72,12 @@ def pick_columns(path: Path, names: list[str], columns: Columns) -> tuple[str, s
             name = ""
         if name is None:
             problem = f"no column '{column}'" if column is not None else f"no {role} column"
-            message = (
-                f"{path}: {problem} among the columns {quoted(names)}; "
-                f"name it with --{role}-column, or call it one of {', '.join(candidates[:4])}"
-            )
-            raise MissingColumn(message, names)
-        picked.append(name)
+            missing.append((problem, f"name it with --{role}-column, or call it one of {', '.join(candidates[:4])}"))
+        picked.append(name or "")
+    if missing:
+        problems, advice = zip(*missing, strict=True)
+        message = f"{path}: {' and '.join(problems)} among the columns {quoted(names)}"
+        raise MissingColumn("; ".join([message, *advice]), names)
     if picked[0] == picked[1]:
         raise InputError(f"{path}: column {picked[0]!r} cannot be both image and caption")
     return picked[0], picked[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from pairsift.pairs.records import Columns, Listing, Record, as_text, one_line, 
 
 SEPARATORS = (",", "\t", ";", "|")
 BEGINNING = 2**20  # bytes that contain the whole first line of a table
+BEFORE_HEADER = re.compile(r"[\r\n]*(?:\"?sep=[^\w\r\n]\"?[\r\n]+)?", re.IGNORECASE)  # `sep=;` is for Excel
 
 
 class Lines:
@@ -72,6 +74,12 @@ class Lines:
         return fields, ""
 
 
+def before_header(text: str) -> str:
+    """Return what stands before the line of the columns' names: blank lines, and the line that tells Excel `sep=;`."""
+    found = BEFORE_HEADER.match(text)
+    return "" if found is None else found[0]
+
+
 def header(path: Path, text: str, columns: Columns) -> tuple[str, list[str]]:
     """Return the separator of the first line and the names of the columns.
 
@@ -99,15 +107,17 @@ def header(path: Path, text: str, columns: Columns) -> tuple[str, list[str]]:
 def read_separated(path: Path, columns: Columns) -> SourceTable:
     """Read the rows of a CSV or TSV file; the first line determines the separator."""
     decoded = read_text(path)
-    text = decoded.content.lstrip("\r\n")
+    before = before_header(decoded.content)
+    text = decoded.content[len(before) :]
     if not text:
         raise InputError(f"{path}: the file is empty")
     separator, names = header(path, text, columns)
     lines = Lines(text)
     lines.record(separator)
     rows = []
+    first = 1 + len(before.splitlines())
     while lines.position < len(lines.lines):
-        where = f"{path.name} line {lines.position + 1}"
+        where = f"{path.name} line {lines.position + first}"
         fields, problem = lines.record(separator, len(names))
         if problem:
             rows.append(Row(where, {}, problem))
@@ -158,7 +168,8 @@ def check_columns(path: Path, columns: Columns) -> None:
             with path.open("rb") as stream:
                 beginning = stream.read(BEGINNING)
             if beginning.strip() and beginning[:2] not in (b"\xff\xfe", b"\xfe\xff"):
-                header(path, decode(beginning, path).content.lstrip("\r\n"), columns)
+                text = decode(beginning, path).content
+                header(path, text[len(before_header(text)) :], columns)
         elif suffix in (".parquet", ".pq"):
             pick_columns(path, unique(pq.read_schema(path).names), columns)
     except (OSError, pa.ArrowException):
