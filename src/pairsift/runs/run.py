@@ -38,6 +38,7 @@ from pairsift.runs.folder import CONFIG, LOG, METRICS, REPORT, SKIPPED, require_
 from pairsift.runs.index import make_index
 from pairsift.runs.judged import JudgedRun
 from pairsift.runs.judging import image_copies, judged_tables
+from pairsift.runs.known import keep_ids
 from pairsift.runs.prepare import (
     Prepared,
     encoder_names,
@@ -234,6 +235,7 @@ class Run(JudgedRun):
             The table of judged pairs.
         """
         pairs, cache, seed = self.prepared.pairs, self.config.cache, self.config.train.seed
+        keep_ids(self.folder, pairs)
         if belief is None:
             belief = Believer(self.prepared, self.folder, seed, cache, self.progress).judge_again()
         copies = image_copies(self.prepared, belief, cache, self.progress)
