@@ -27,10 +27,10 @@ def known_pairs(folder: Path) -> StoredPairs:
     known = read_stored_pairs(folder / KNOWN, fitted.captions)
     if known is not None:
         return known
-    table = folder / PAIRS_FILE
-    if not table.exists():
+    table, added = folder / PAIRS_FILE, [("pair", ">=", len(fitted.captions))]
+    if not table.exists() or not len(pq.read_table(table, columns=["pair"], filters=added)):
         return fitted
-    return with_judged_pairs(fitted, pq.read_table(table, columns=["pair", "image", "given_caption"]))
+    return with_judged_pairs(fitted, pq.read_table(table, columns=["pair", "image", "given_caption"], filters=added))
 
 
 def keep_ids(folder: Path, pairs: Pairs) -> None:
