@@ -11,8 +11,8 @@ import pyarrow.parquet
 import pytest
 
 from pairsift import files
-from pairsift.errors import WriteError
-from pairsift.files import is_partial, replacing, write_json, write_parquet, write_text
+from pairsift.errors import InputError, WriteError
+from pairsift.files import is_partial, only_writer, replacing, write_json, write_parquet, write_text
 
 KILLED = """
 import os, signal, sys
@@ -127,3 +127,32 @@ def test_a_text_that_cannot_be_encoded_is_no_error_of_the_disk(path):
     with pytest.raises(UnicodeEncodeError):
         write_text(path, "\udcff")
     assert path.read_text() == "old" and names(path) == [path.name]
+
+
+HOLDING = """
+import sys
+from pathlib import Path
+from pairsift.files import only_writer
+with only_writer(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_writer_is_refused_until_the_first_is_done_or_dead(path):
+    for end in ("done", "dead"):
+        with subprocess.Popen(
+            [sys.executable, "-c", HOLDING, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as first:
+            assert first.stdout.readline() == b"held\n"
+            with pytest.raises(InputError, match=f"another call is writing {path}: wait"), only_writer(path):
+                pass
+            if end == "dead":
+                first.kill()
+            else:
+                first.stdin.close()
+        with only_writer(path), only_writer(path.with_name("other")):
+            assert path.read_text() == "old"
+        assert [file.name for file in path.parent.iterdir()] == [path.name]
+    with pytest.raises(WriteError, match="nowhere"), only_writer(path.parent / "nowhere" / "file"):
+        pass

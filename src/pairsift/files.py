@@ -1,4 +1,4 @@
-"""Files that a reader sees whole: the old one, or the new one."""
+"""Files that a reader sees whole, the old one or the new one, and locks between processes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import json
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from pairsift.errors import writing
+from pairsift.errors import InputError, writing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,3 +83,56 @@ def write_parquet(path: Path, table: pa.Table) -> None:
 
     with writing(path), replacing(path) as part:
         parquet.write_table(table, part)
+
+
+def try_lock(file: IO[bytes]) -> bool:
+    """Lock an open file unless another process or another open file has locked it; closing the file releases it."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            file.seek(0)
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+@contextmanager
+def only_writer(path: Path) -> Iterator[None]:
+    """Refuse other calls that are about to write the same file, as long as the block lasts.
+
+    Nothing of a killed process is in the way: its lock ends with it.
+
+    Raises:
+        InputError: Another call is writing the file.
+        WriteError: There is no such folder, or it cannot be written.
+    """
+    lock_file = path.with_name(f".{path.name}.lock")
+    with writing(path):
+        file = _open_lock(lock_file)
+    if file is None:
+        raise InputError(f"another call is writing {path}: wait until it is done, or name another file")
+    with file:
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                lock_file.unlink()
+
+
+def _open_lock(lock_file: Path) -> IO[bytes] | None:
+    """Open and lock a file that its holder removes at the end; return None if another process holds it."""
+    while True:
+        file = lock_file.open("a+b")
+        if not try_lock(file):
+            file.close()
+            return None
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), lock_file.stat()):
+                return file
+        file.close()  # its holder removed it between the two steps

@@ -1,6 +1,7 @@
 """Tables of decisions, and the verb that records them."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -9,8 +10,10 @@ import pytest
 
 from pairsift.audit.decision_file import read_decisions
 from pairsift.audit.decisions import Decision, Decisions
+from pairsift.audit.table import pair_table
 from pairsift.cli import main
 from pairsift.errors import InputError
+from pairsift.pairs import Pairs
 
 TABLE = pa.table(
     {
@@ -145,3 +148,18 @@ def test_without_verdicts_no_number_of_good_pairs_is_promised(folder, capsys):
     pyarrow.parquet.write_table(unknown, folder / "pairs.parquet")
     assert main(["decide", str(folder), "--drop-below", "0.1"]) == 0
     assert "dropped 2 pairs below 0.1; the run gives no verdicts: check some of them" in capsys.readouterr().out
+
+
+def test_columns_of_the_source_are_no_decisions(tmp_path):
+    own = {"decision": ["drop", "?"], " Reason": ["old stock"] * 2, "From_Pair": ["9"] * 2, "new_caption": ["x"] * 2}
+    pairs = Pairs("s.csv", ["0.jpg"], [Path("0.jpg")], ["a", "b"], np.zeros(2, np.int64), np.full(2, "train"), own)
+    table = pair_table(pairs, np.arange(2), np.array([0.1, 0.2]), np.ones(2, bool), ["mismatched"] * 2, -np.ones(2))
+    assert table.column_names[-4:] == [f"{name}_given" for name in own]
+    assert table["decision_given"].to_pylist() == own["decision"]
+    marked = table.append_column("decision", pa.array(["keep", "drop"]))
+    pyarrow.parquet.write_table(marked, tmp_path / "marked.parquet")
+    found = read_decisions(tmp_path / "marked.parquet", table)
+    assert [(row.pair, row.choice, row.caption, row.reason) for row in found] == [
+        (0, "keep", None, None),
+        (1, "drop", None, None),
+    ]

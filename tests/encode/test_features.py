@@ -35,3 +35,35 @@ def test_plain_batches_are_gathered():
     assert batch.values.dtype == torch.float32
     np.testing.assert_array_equal(batch.values.numpy(), values[[2, 0, 2]])
     assert (len(table), table.dim) == (3, 2)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=5),
+    st.lists(st.integers(0, 4), min_size=1, max_size=5),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+def test_tables_behind_each_other_are_one_table(left, right, ragged, chance):
+    rows = np.array(chance.choices(range(len(right)), k=chance.randint(0, 4)), np.int64)
+    items = []
+    for start, lengths in ((0, left), (100, right)):
+        items.append(
+            [
+                np.arange(length if ragged else 3, dtype=np.float32) + start + 10 * at
+                for at, length in enumerate(lengths)
+            ]
+        )
+    if ragged:
+        first, second = (Table.from_items([np.stack([item, -item], 1) for item in side]) for side in items)
+    else:
+        first, second = (Table(np.stack(side)) for side in items)
+    both = first.followed_by(second, rows)
+    wanted = [*items[0], *(items[1][row] for row in rows)]
+    assert len(both) == len(wanted) and both.dim == first.dim
+    assert both.lengths.tolist() == [len(item) if ragged else 1 for item in wanted]
+    order = np.array(chance.sample(range(len(wanted)), len(wanted)), np.int64)
+    batch = both.batch(order)
+    for place, row in enumerate(order):
+        values = batch.values[place, : len(wanted[row]), 0] if ragged else batch.values[place]
+        assert values.tolist() == wanted[row].tolist()

@@ -41,6 +41,18 @@ def test_gathered_images_are_the_files_in_the_order_asked_for_each_decoded_once(
     assert Table(pixels).lengths.tolist() == [1] * 6 and len(Table(pixels)) == 6
 
 
+def test_images_behind_each_other_are_one_table(tmp_path):
+    left, right = (make_pairs(tmp_path / side, images=4).paths for side in "ab")
+    right[2].write_bytes(b"broken")
+    tables = [Table(Pixels(paths, to_bytes, (3, 10, 12), broken)) for paths, broken in ((left, ()), (right, {2}))]
+    both = tables[0].followed_by(tables[1], np.array([3, 2, 0]))
+    assert len(both) == 7 and both.lengths.tolist() == [1] * 7 and isinstance(both.values, Pixels)
+    found = both.batch(np.array([6, 5, 1, 4])).values.numpy()
+    for place, path in ((0, right[0]), (2, left[1]), (3, right[3])):
+        np.testing.assert_array_equal(found[place], np.asarray(Image.open(path)).transpose(2, 0, 1))
+    assert not found[1].any()
+
+
 def test_decoding_runs_in_several_threads_ahead_of_the_batch_in_use(tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     pairs, names, together = make_pairs(tmp_path, images=6), [], threading.Barrier(3, timeout=20)

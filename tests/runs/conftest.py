@@ -41,6 +41,11 @@ def quick(place):
 
 
 @pytest.fixture(scope="session")
-def run(place, scenes, quick):
+def image_run(place, scenes, quick):
     with light_evidence():
         return fit(scenes, {**quick, "out": str(place / "run")}, progress=False)
+
+
+@pytest.fixture(scope="session")
+def run(image_run):
+    return image_run

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from flat_options import configured, fit
 from safetensors.numpy import load_file
@@ -55,6 +56,8 @@ def test_it_goes_the_whole_way_and_opens_without_its_checkpoint(place, few, opti
     assert all(Path(path).exists() for path, _ in found)
     assert main(["audit", str(run.folder), "--worst", "1"]) == 0
     assert main(["search", str(run.folder), "a red ball", "-k", "2"]) == 0
+    scored = opened.score(place / "clip-scenes", place / "scored.parquet")
+    assert scored == len(run.pairs()) == len(pq.read_table(place / "scored.parquet"))  # without the broken image
 
 
 def test_it_learns_what_the_images_show(place, scenes, options):

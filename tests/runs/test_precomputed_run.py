@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from flat_options import fit
@@ -91,6 +92,18 @@ def test_a_run_on_features(run, source, capsys):
     assert main(["search", str(run.folder), "--image", "any.jpg"]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and "features instead of images, so no image can be searched by" in err
+
+
+def test_new_features_are_scored(run, source, tmp_path, capsys):
+    write_source(tmp_path / "new_precomp")
+    assert run.score(tmp_path / "new_precomp", tmp_path / "scored.parquet") == 120
+    table = pq.read_table(tmp_path / "scored.parquet").to_pylist()
+    assert [row["pair"] for row in table] == list(range(120)) and table[0]["image"] == "train/photo0"
+    ids = write_source(tmp_path / "now", ids=True)
+    assert main(["score", str(run.folder), str(ids), "--out", str(tmp_path / "s.csv")]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "holds rows of 3 x 12 for images and captions as token ids, and the run was made of" in line
+    assert "and captions as text" in line
 
 
 def test_it_opens_again_without_the_vocabulary_of_the_source(run, source):

@@ -2,15 +2,20 @@
 
 import csv
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import roc_auc_score
 
 import pairsift
 from pairsift.cli import main
-from pairsift.pairs import write_scenes
+from pairsift.pairs import Pairs, write_scenes
 from pairsift.runs import scoring
 
 
@@ -56,6 +61,9 @@ def test_new_pairs_are_judged_in_parts_and_a_killed_call_goes_on(run, new, tmp_p
     rows = opened.score(new, tmp_path / "scored.parquet", image_folder=images)
     assert len(calls) == 3 and calls[1] == calls[2]  # the first part is not judged again
     table = pq.read_table(tmp_path / "scored.parquet")
+    monkeypatch.setattr(scoring.Scorer, "score", score)
+    opened.score(new, tmp_path / "at_once.parquet", image_folder=images)
+    assert pq.read_table(tmp_path / "at_once.parquet").equals(table)
     assert rows == len(table) == calls[0] + calls[2] == 300
     assert table["pair"].to_pylist() == list(range(300)) and not list(tmp_path.glob(".*"))
     given = [row["caption"] for row in csv.DictReader(new.open(newline=""))]
@@ -67,6 +75,105 @@ def test_new_pairs_are_judged_in_parts_and_a_killed_call_goes_on(run, new, tmp_p
     names = set(run.pairs().column_names) - unknown
     assert names <= set(table.column_names) and set(table["split"].to_pylist()) == {"added"}
     assert (folder / "trust.parquet").read_bytes() == before
+
+
+@pytest.fixture(scope="module")
+def whole(run, new, tmp_path_factory):
+    """The scores of all new pairs as one part."""
+    out = tmp_path_factory.mktemp("whole") / "scored.parquet"
+    pairsift.open_run(run.folder, progress=False).score(new, out, image_folder=new.parent / "scenes" / "images")
+    return pq.read_table(out)
+
+
+def entries(cache):
+    return {path.name for path in cache.glob("*.json")}
+
+
+def test_any_number_of_parts_is_one_entry_of_the_cache_and_says_the_same(run, new, whole, tmp_path, monkeypatch):
+    cache = run.config.cache
+    before = entries(cache)
+    lines = new.read_text().splitlines()
+    other = tmp_path / "other.csv"
+    other.write_text("\n".join([*lines[:1], *(line.replace("A ", "One ") for line in lines[1:])]) + "\n")
+    monkeypatch.setattr(scoring.score_to, "__defaults__", (170,))
+    opened, images = pairsift.open_run(run.folder, progress=False), new.parent / "scenes" / "images"
+    opened.score(other, tmp_path / "other.parquet", image_folder=images)
+    made = entries(cache) - before
+    assert sorted(name.partition("-")[0] for name in made) == ["texts"]  # the images have their entry already
+    opened.score(new, tmp_path / "parts.parquet", image_folder=images)
+    assert entries(cache) - before == made
+    parts = pq.read_table(tmp_path / "parts.parquet")
+    assert parts.drop_columns(["match_probability"]).schema == whole.drop_columns(["match_probability"]).schema
+    for name in ("pair", "image", "given_caption", "split", "sku", "wrong"):
+        assert parts[name].to_pylist() == whole[name].to_pylist()
+    left, right = (table["match_probability"].to_numpy() for table in (parts, whole))
+    # what is judged side by side shares a rate of mismatches, so that the division into parts tells a little
+    assert np.corrcoef(left, right)[0, 1] > 0.9 and ((left < 0.5) == (right < 0.5)).mean() > 0.9
+
+
+def test_parts_are_as_large_as_each_other_and_split_no_image():
+    image_of = np.array([0] * 7 + [1] + [2] * 30 + [3, 4, 5, -1, 6])
+    split = np.array(["train"] * 40 + ["skipped"] + ["train"] * 2, "<U7")
+    pairs = Pairs("s.csv", [""] * 7, [Path()] * 7, ["a"] * len(image_of), image_of, split)
+    for chunk in (1, 2, 5, 10, 40, 50):
+        parts = list(scoring._chunks(pairs, chunk))
+        assert sorted(np.concatenate(parts).tolist()) == [*range(40), 42] and all(len(part) for part in parts)
+        assert sum(len(np.unique(image_of[part])) for part in parts) == 6
+    single = Pairs("s.csv", [""] * 41, [Path()] * 41, ["a"] * 41, np.arange(41), np.full(41, "train"))
+    assert [len(part) for part in scoring._chunks(single, 20)] == [13, 14, 14]
+
+
+def test_scores_are_those_of_an_audit_of_the_grown_source(run, scenes, new, tmp_path):
+    """The same pairs by another way: as rows that came into the run's own source."""
+    folder, data = shutil.copytree(run.folder, tmp_path / "run"), shutil.copytree(scenes, tmp_path / "data")
+    for path in (new.parent / "scenes" / "images").iterdir():
+        shutil.copy(path, data / "images" / f"new_{path.name}")
+    rows = list(csv.DictReader(new.open(newline="")))[:60]
+    with (tmp_path / "few.csv").open("w", newline="") as few, (data / "captions.csv").open("a", newline="") as all_rows:
+        csv.writer(few).writerow(("image", "caption"))
+        for row in rows:
+            for stream in (few, all_rows):
+                csv.writer(stream).writerow((f"new_{row['image']}", row["caption"]))
+    [train] = [file for file in (data / "splits").iterdir() if "train" in file.name]
+    names = dict.fromkeys(f"new_{row['image']}" for row in rows)
+    train.write_text("\n".join([train.read_text().rstrip("\n"), *names]) + "\n")
+    out, images = tmp_path / "scored.parquet", data / "images"
+    pairsift.open_run(run.folder, progress=False).score(tmp_path / "few.csv", out, image_folder=images)
+    scored = pq.read_table(out)
+    table = pairsift.open_run(folder, source=data, progress=False).audit().sort_by("pair")
+    table = table.filter(pa.compute.equal(table["split"], "added"))
+    size = len(run.prepared.pairs)
+    assert scored["pair"].to_pylist() == [pair - size for pair in table["pair"].to_pylist()] == list(range(60))
+    for name in ("given_caption", "image"):
+        assert scored[name].to_pylist() == table[name].to_pylist()
+    np.testing.assert_allclose(scored["match_probability"], table["match_probability"], atol=1e-6)
+
+
+def test_a_second_call_on_the_same_table_is_refused(run, new, whole, tmp_path, monkeypatch, capsys):
+    images, out, score = new.parent / "scenes" / "images", tmp_path / "scored.parquet", scoring.Scorer.score
+    reached, go = threading.Event(), threading.Event()
+
+    def waiting(self, ids):
+        reached.set()
+        assert go.wait(60)
+        return score(self, ids)
+
+    monkeypatch.setattr(scoring.Scorer, "score", waiting)
+    first = pairsift.open_run(run.folder, progress=False)
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(first.score, new, out, image_folder=images)
+        assert reached.wait(60)
+        few = tmp_path / "few.csv"  # other pairs, the same table
+        few.write_text("\n".join(new.read_text().splitlines()[:41]) + "\n")
+        assert main(["score", str(run.folder), str(few), "--out", str(out), "--image-folder", str(images)]) == 2
+        line = capsys.readouterr().err
+        assert line.count("\n") == 1 and f"another call is writing {out}: wait until it is done" in line
+        go.set()
+        assert done.result() == 300
+    assert pq.read_table(out).equals(whole) and not list(tmp_path.glob(".*"))
+    out.unlink()
+    (tmp_path / ".scored.parquet.lock").touch()  # as a killed call leaves it
+    assert first.score(new, out, image_folder=images) == 300 and not list(tmp_path.glob(".*"))
 
 
 def test_the_verb_writes_a_safe_table(run, new, tmp_path, capsys):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
-from web_helpers import MARKUP, N
+from web_helpers import AWKWARD, MARKUP, RENAMED, N, awkward_cell, make_run
 
 from pairsift.audit import Decisions
 from pairsift.cli import main
@@ -41,6 +41,27 @@ def test_pages_are_parts_of_what_a_filter_selects(browser):
     found = browser.get("/api/pairs", params=wanted).json()
     expected = [pair for pair in range(1, 30, 3) if pair % 4 == 1]
     assert [row["pair"] for row in found["pairs"]] == expected[::-1] and found["total"] == len(expected)
+
+
+def escaped(name):
+    return name.replace("%", "%25").replace("=", "%3D")
+
+
+def test_columns_of_any_name_are_filters(tmp_path):
+    folder = make_run(tmp_path, [*AWKWARD, *RENAMED])
+    browser = client(folder)
+    names = {name: name for name in AWKWARD} | RENAMED
+    for given, name in names.items():
+        params = {"column": [f"{escaped(name)}={awkward_cell(given, 3)}", "shop=shop 1"], "order": "source"}
+        found = browser.get("/api/pairs", params=params).json()
+        assert [row["pair"] for row in found["pairs"]] == list(range(13, N, 20)), name
+        assert {row["columns"][name] for row in found["pairs"]} == {awkward_cell(given, 3)}
+    wanted = {"filter": {"column": [f"{escaped('a=b=')}=a=b= 2"]}, "choice": "drop"}
+    assert browser.post("/api/decisions/filter", json=wanted).json()["decided"] == N // 5
+    assert browser.get("/api/pairs", params={"column": "pair=7"}).json()["total"] == 1  # ours
+    assert browser.get("/api/pairs", params={"column": "100%=100% 3"}).json()["total"] == N // 5  # as people type it
+    refused = browser.get("/api/pairs", params={"column": "none=such=1"})
+    assert refused.status_code == 422 and "no column 'none'" in refused.json()["detail"]
 
 
 def test_decisions_are_recorded_counted_undone_and_redone(browser, folder):

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from web_helpers import MARKUP, N, served, watched
+from web_helpers import AWKWARD, MARKUP, RENAMED, N, awkward_cell, make_run, served, watched
 
 from pairsift.audit import Decision, Decisions
 
@@ -210,6 +210,25 @@ def test_a_caption_is_taken_from_five_and_columns_filter(page, folder):
     page.click("#columns a")
     page.wait_for_selector("#place:has-text('pair 0 ')")
     assert page.input_value("#column-value") == "0" and "3 in this filter" in page.inner_text("#progress")
+
+
+def test_columns_of_any_name_filter_on_the_page(browser, tmp_path):
+    names = {name: name for name in AWKWARD} | RENAMED
+    with served(make_run(tmp_path, names)) as address, watched(browser, address) as page:
+        page.wait_for_selector("#given:not(:empty)")
+        for place, (given, name) in enumerate(names.items(), 2):  # behind "any" and "shop"
+            page.select_option("#column-name", index=place)
+            assert page.evaluate("document.getElementById('column-name').value") == name
+            page.fill("#column-value", awkward_cell(given, 3))
+            page.keyboard.press("Tab")
+            page.wait_for_selector("#progress:has-text('· 24 in this filter')")
+            page.reload()
+            page.wait_for_selector("#progress:has-text('· 24 in this filter')")
+            assert "pair 3 " in page.inner_text("#place")
+            chosen = "[...document.querySelectorAll('#column-name option:checked')].map((option) => option.value)"
+            assert page.evaluate(chosen) == [name] and page.input_value("#column-value") == awkward_cell(given, 3)
+            page.select_option("#column-name", index=0)
+            page.wait_for_selector("#progress:has-text('· 120 in this filter')")
 
 
 @pytest.mark.parametrize("width", [390, 1000, 1600])

@@ -20,10 +20,36 @@ from pairsift.runs.config import configure
 
 MARKUP = '<script>alert(1)</script><img src=x onerror=alert(2)> "quoted" & =1+1'
 N = 120
+# Names of columns that a filter, an address or a page may take for something else, and what the table calls them.
+AWKWARD = (
+    *("a", "a=b", "a=b=", "=", "%3D", "100%", "%25", "&x=1", "a,b:c;d", "two  blanks", "line\r\nbreak", "tab\there"),
+    *(
+        "Größe 狗",
+        'say "it\'s"',
+        "<b>&amp;</b>",
+        "a+b",
+        "#",
+        "?",
+        "/",
+        "__proto__",
+        "columns",
+        "match_probability=",
+        "0",
+    ),
+)
+RENAMED = {"pair": "pair_given", "verdict": "verdict_given", "decision": "decision_given", "Reason": "Reason_given"}
 
 
-def make_run(place):
-    """Write a run on 40 small images with three captions each, one of them hostile, and return its folder."""
+def awkward_cell(name, record):
+    """Return what a record has in a column of `make_run`, on one line as a field of a page is."""
+    return f"{' '.join(name.split())} {record % 5}"
+
+
+def make_run(place, names=()):
+    """Write a run on 40 small images with three captions each, one of them hostile, and return its folder.
+
+    Each of `names` is a column of its own.
+    """
     (place / "data").mkdir(parents=True)
     rows = []
     for k in range(N // 3):
@@ -31,6 +57,8 @@ def make_run(place):
         rows += [{"image": f"image {k}.png", "caption": f"caption {k} {word}"} for word in ("red", "blue", "green")]
     rows[0]["caption"] = MARKUP
     table = pa.Table.from_pylist([{**row, "shop": MARKUP if n == 0 else f"shop {n % 4}"} for n, row in enumerate(rows)])
+    for name in names:
+        table = table.append_column(name, pa.array([awkward_cell(name, record) for record in range(N)]))
     pyarrow.parquet.write_table(table, place / "data" / "mine.parquet")
     pairs = pairsift.load(place / "data" / "mine.parquet")
     folder = place / "run"

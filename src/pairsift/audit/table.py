@@ -29,6 +29,7 @@ JUDGEMENT_COLUMNS = (
     *("suggested_from_pair", "true_image", "truly_mismatched", "suggestion_probability"),
     *("image_duplicates", "caption_duplicates"),
 )  # all others are the source's
+DECISION_FIELDS = ("decision", "new_caption", "from_pair", "reason")  # what a person may add to a copy of a table
 VAGUE = "vague"  # the verdict on pairs that are not flagged because their caption says too little
 UNKNOWN = "unknown"  # the verdict on every pair where no verdicts are given
 
@@ -47,7 +48,8 @@ def pair_table(
     Columns, in this order: `pair` (int64 id), `image` (its name), `given_caption`, `split`, `match_probability`,
     `is_mismatch`, `verdict`, `suggested_caption` and `suggested_from_pair` (null where there is none); where
     the truth is known `true_image` (name) and `truly_mismatched`; `extra`; then the columns of the source.
-    `_given` is appended to the name of a source column if another column has the name.
+    `_given` is appended to the name of a source column if another column has the name, or if a table of decisions
+    would take it for a decision.
 
     Args:
         pairs: All pairs.
@@ -289,7 +291,11 @@ def _texts(values: Any) -> pa.Array:
 def _unused_name(name: str, columns: dict[str, pa.Array], source_columns: dict[str, list[str]]) -> str:
     """Return a user's column name, with `_given` appended until no column of ours or of the user has the name."""
     unused = name
-    while unused in columns or unused in JUDGEMENT_COLUMNS or (unused != name and unused in source_columns):
+    while (
+        unused in (*columns, *JUDGEMENT_COLUMNS)
+        or unused.strip().lower() in DECISION_FIELDS
+        or (unused != name and unused in source_columns)
+    ):
         unused += "_given"
     return unused
 

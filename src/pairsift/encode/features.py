@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pairsift.arrays import Ints
+from pairsift.encode.followed import Followed
 from pairsift.encode.pixels import Pixels
 from pairsift.encode.stacked import Stacked
 
@@ -40,12 +41,12 @@ class Table:
     Attributes:
         values: One row per item, (n, d) or (n, regions, d). With `offsets`, the tokens of all items one after the
             other, (total, d) vectors or (total,) ids. `Stacked` if the features came with the source, `Pixels` if
-            images are decoded when they are gathered.
+            images are decoded when they are gathered. `Followed` for the items of two tables.
         offsets: Positions of the items in `values`, (n + 1,): item i is `values[offsets[i]:offsets[i + 1]]`. None if
             each item has one row.
     """
 
-    values: NDArray[np.generic] | Stacked | Pixels
+    values: NDArray[np.generic] | Stacked | Pixels | Followed
     offsets: Ints | None = None
 
     @staticmethod
@@ -55,6 +56,24 @@ class Table:
             return Table(encoded)
         lengths = np.array([len(tokens) for tokens in encoded], np.int64)
         return Table(np.concatenate(encoded), np.concatenate([np.zeros(1, np.int64), lengths.cumsum()]))
+
+    def followed_by(self, other: Table, rows: Ints) -> Table:
+        """Return a table of all items, followed by some items of another table, without a copy of either.
+
+        Args:
+            other: A table by the same encoder, or of features of the same shape.
+            rows: The items of `other`, (n,).
+        """
+        if isinstance(self.values, Pixels) and isinstance(other.values, Pixels):
+            return Table(self.values.followed_by(other.values, rows))
+        if self.offsets is None or other.offsets is None:
+            return Table(Followed(self.values, other.values, rows))
+        lengths = other.lengths[rows]
+        ends = lengths.cumsum()
+        places = np.arange(lengths.sum()) + np.repeat(other.offsets[rows] - (ends - lengths), lengths)
+        return Table(
+            Followed(self.values, other.values, places), np.concatenate([self.offsets, self.offsets[-1] + ends])
+        )
 
     def __len__(self) -> int:
         return len(self.values) if self.offsets is None else len(self.offsets) - 1

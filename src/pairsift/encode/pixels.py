@@ -47,6 +47,12 @@ class Pixels:
         self.shape: tuple[int, ...] = (len(paths), *size)
         self.tokens = max(1, size[1] * size[2] // 1024)
 
+    def followed_by(self, other: Pixels, rows: NDArray[np.int64]) -> Pixels:
+        """Return these images, followed by some of `other`, which has the same preprocessing, (n,) rows."""
+        paths = [*self._paths, *(other._paths[row] for row in rows.tolist())]
+        broken = [*self._broken, *(len(self) + np.flatnonzero(np.isin(rows, list(other._broken)))).tolist()]
+        return Pixels(paths, self._crop, (self.shape[1], self.shape[2], self.shape[3]), broken)
+
     @property
     def ndim(self) -> int:
         """The number of axes."""

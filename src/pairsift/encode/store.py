@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
 import time
 import zlib
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from pairsift.arrays import Ints
 from pairsift.encode.features import Table
-from pairsift.files import replacing
+from pairsift.files import replacing, try_lock
 
 CHECKPOINT_SECONDS = 5.0  # a kill loses at most this much work
 _HEADER = 128  # bytes of the header of each .npy file written here
@@ -130,9 +129,9 @@ class Entry:
     def lock(self) -> Iterator[None]:
         """Lock this entry; a second process waits here until the first process is done or dead."""
         with self.lock_file.open("a+b") as file:
-            if not _try_lock(file):
+            if not try_lock(file):
                 log.warning("another process is encoding the same data: waiting for it (%s)", self.lock_file)
-                while not _try_lock(file):
+                while not try_lock(file):
                     time.sleep(0.1)
             yield  # closing the file releases the lock
 
@@ -267,19 +266,3 @@ def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     text = repr({"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape})
     body = text.encode("latin-1").ljust(_HEADER - 11) + b"\n"
     return b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body
-
-
-def _try_lock(file: IO[bytes]) -> bool:
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            file.seek(0)
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True

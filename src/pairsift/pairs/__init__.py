@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pairsift.pairs.readers import load as load
     from pairsift.pairs.scenes import write_scenes as write_scenes
     from pairsift.pairs.stored import read_stored_pairs as read_stored_pairs
+    from pairsift.pairs.stored import write_known_pairs as write_known_pairs
     from pairsift.pairs.stored import write_stored_pairs as write_stored_pairs
 
 _MODULES = {
@@ -39,6 +40,7 @@ _MODULES = {
     "read_stored_pairs": "stored",
     "unchanged": "changes",
     "write_index": "noise",
+    "write_known_pairs": "stored",
     "write_stored_pairs": "stored",
     "write_scenes": "scenes",
 }

@@ -21,14 +21,18 @@ class Changes:
     """The differences between a source and the data of a run, as numbers of pairs.
 
     Attributes:
-        captions: Number of pairs whose caption has changed.
-        new: Number of pairs that are new or usable only now, those with the split `added`.
-        gone: Number of usable pairs of the run that are no longer in the source.
+        captions: Number of pairs whose caption has changed since the run was made.
+        new: Number of pairs that are new or usable only since then, those with the split `added`.
+        gone: Number of usable pairs that the run knew and that are no longer in the source.
     """
 
     captions: int = 0
     new: int = 0
     gone: int = 0
+
+    def __bool__(self) -> bool:
+        """Return whether there are any."""
+        return bool(self.captions or self.new or self.gone)
 
     def __str__(self) -> str:
         """Return the changes in words, such as `12 captions changed, 3 rows new, 1 gone`."""
@@ -52,11 +56,12 @@ def merge(stored: StoredPairs, source: Pairs, noise: Noise | None) -> tuple[Pair
     """Merge a changed source into the ids, splits and image rows of the run.
 
     A pair that is still in the source keeps its id, its split and its planted noise, even if its row has moved. If its
-    caption has changed, it no longer counts as trained on. A pair that is gone keeps its id and is skipped. New pairs
-    get the ids after the last id of the run, and the split `added`.
+    caption has changed, it no longer counts as trained on. A pair that is gone keeps its id and is skipped; it has the
+    same id when it comes back. New pairs get the ids after the last stored id, and the split `added`. They keep these
+    ids if they are stored (`write_known_pairs`).
 
     Args:
-        stored: The pairs of the run, as they were stored.
+        stored: The stored pairs of the run.
         source: The source as it is read now, without noise.
         noise: The noise that was planted in the run, or None.
 
@@ -88,7 +93,8 @@ def merge(stored: StoredPairs, source: Pairs, noise: Noise | None) -> tuple[Pair
     truth[present] = np.where(owner >= 0, matching.images[owner], -1)
     captions = [source.captions[row] if row >= 0 else stored.captions[pair] for pair, row in enumerate(row_of.tolist())]
     edited = np.zeros(len(row_of), np.bool_)
-    edited[:size] = [captions[pair] != stored.captions[pair] for pair in range(size)]
+    fitted = stored.captions if stored.fitted is None else stored.fitted
+    edited[: len(fitted)] = [captions[pair] != caption for pair, caption in enumerate(fitted)]
     split = _split_of_ids(stored, source, row_of)
     count = max([len(stored.names) - 1, *matching.images.tolist()]) + 1
     pairs = replace(

@@ -1,25 +1,27 @@
-"""The pairs of a run, stored in its folder, so that the run still opens after its source was edited or moved."""
+"""The pairs of a run, stored in its folder, so that they keep their ids when its source is edited or moved."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pairsift.arrays import Ints
 from pairsift.errors import InputError
 from pairsift.files import write_parquet
-from pairsift.pairs.pairs import Pairs
+from pairsift.pairs.pairs import ADDED, SKIPPED, Pairs
 
 
 @dataclass(frozen=True)
 class StoredPairs:
-    """The pairs of a run, as they were in its source when the run was made.
+    """The pairs of a run, as they were in its source when the run was made, or when its pairs were last judged.
 
     Attributes:
         names: Names of the images in the source, (n_images,).
@@ -31,6 +33,9 @@ class StoredPairs:
         image_of: Row of the image of each caption in the source, (n_pairs,); -1 for a caption without an image.
         planted: Row of the image of each caption with planted noise, (n_pairs,).
         shape: Shape of a row of precomputed features, such as `36 x 2048`; empty if the images are files.
+        rows: Position of each pair in the source, (n_pairs,); -1 for a pair that is gone. None means that it is the id.
+        fitted: Captions of the pairs that the run was made of, as they were then, (n_fitted,), n_fitted <= n_pairs; the
+            other pairs came later. None means that all captions are as they were.
     """
 
     names: list[str]
@@ -42,6 +47,8 @@ class StoredPairs:
     image_of: Ints
     planted: Ints
     shape: str = ""
+    rows: Ints | None = None
+    fitted: list[str] | None = None
 
 
 def write_stored_pairs(pairs: Pairs, split: NDArray[np.str_], path: Path) -> None:
@@ -58,29 +65,78 @@ def write_stored_pairs(pairs: Pairs, split: NDArray[np.str_], path: Path) -> Non
     Raises:
         WriteError: The file cannot be written.
     """
-    truth = pairs.image_of if pairs.true_image_of is None else pairs.true_image_of
-    base = folder_of(pairs.source)
+    columns = {"split": split, "trained": pairs.trained, "planted_row": pairs.image_of}
+    write_parquet(path, _table(pairs, _feature_rows(pairs), columns))
+
+
+def write_known_pairs(pairs: Pairs, stored: StoredPairs, path: Path) -> None:
+    """Write the pairs of a changed source, so that those that were added keep their ids too.
+
+    The columns are those of `write_stored_pairs` and `row`, the position of each pair in the source, -1 for a pair that
+    is gone. Splits, training record and noise are those of `stored`, for pairs that it has.
+
+    Args:
+        pairs: The pairs as `pairsift.pairs.merge` returns them, perhaps without images that failed.
+        stored: The stored pairs that the source was merged into.
+        path: File to write. It appears either complete or not at all.
+
+    Raises:
+        WriteError: The file cannot be written.
+    """
+    assert pairs.source_rows is not None
+    size, fitted = len(stored.captions), len(stored.fitted or stored.captions)
+    truth, present = _true_images(pairs), pairs.source_rows >= 0
+    split = np.where(pairs.split == SKIPPED, SKIPPED, ADDED)
+    old = ~present[:size] | (np.arange(size) < fitted)
+    split[:size][old] = stored.split[old]
+    trained, planted = np.zeros(len(pairs), np.bool_), truth.copy()
+    trained[:size], planted[:size] = stored.trained, stored.planted
+    rows = _feature_rows(pairs)
+    gone = np.setdiff1d(np.arange(len(stored.names)), truth[present])  # a merge forgets where their features were
+    rows[gone] = stored.feature_rows[gone]
+    columns = {"split": split, "trained": trained, "planted_row": planted, "row": pairs.source_rows}
+    write_parquet(path, _table(pairs, rows, columns))
+
+
+def _table(pairs: Pairs, feature_rows: Ints, columns: dict[str, NDArray[Any]]) -> pa.Table:
+    """Return the table of stored pairs.
+
+    Args:
+        pairs: The pairs.
+        feature_rows: Row of each image in the precomputed features, (n_images,); -1 if the images are files.
+        columns: More columns, each (n_pairs,).
+    """
+    truth, base = _true_images(pairs), folder_of(pairs.source)
     files = [os.fsencode(within(file, base)) for file in pairs.paths]
-    rows = np.full(pairs.n_images, -1) if pairs.features is None else pairs.features.rows
     table = pa.table(
         {
             "pair": np.arange(len(pairs)),
             "image": pa.array([pairs.names[row] if row >= 0 else "" for row in truth], pa.string()),
             "file": pa.array([files[row] if row >= 0 else b"" for row in truth], pa.binary()),
-            "feature_row": np.where(truth >= 0, rows[truth], -1),
+            "feature_row": np.where(truth >= 0, feature_rows[truth], -1),
             "caption": pa.array(pairs.captions, pa.string()),
-            "split": pa.array(split.tolist(), pa.string()),
-            "trained": pairs.trained,
             "image_row": truth,
-            "planted_row": pairs.image_of,
+            **{name: pa.array(values.tolist()) for name, values in columns.items()},
         }
     )
-    table = table.replace_schema_metadata({"shape": feature_shape(pairs)})
-    write_parquet(path, table)
+    return table.replace_schema_metadata({"shape": feature_shape(pairs)})
 
 
-def read_stored_pairs(path: Path) -> StoredPairs | None:
-    """Read the file that `write_stored_pairs` wrote; return None if the file does not exist.
+def _true_images(pairs: Pairs) -> Ints:
+    return pairs.image_of if pairs.true_image_of is None else pairs.true_image_of
+
+
+def _feature_rows(pairs: Pairs) -> Ints:
+    """Return the row of each image in the precomputed features, (n_images,); -1 if the images are files."""
+    return np.full(pairs.n_images, -1) if pairs.features is None else pairs.features.rows.copy()
+
+
+def read_stored_pairs(path: Path, fitted: list[str] | None = None) -> StoredPairs | None:
+    """Read a file of `write_stored_pairs` or `write_known_pairs`; return None if the file does not exist.
+
+    Args:
+        path: The file.
+        fitted: Captions of the pairs that the run was made of, where the file is of `write_known_pairs`.
 
     Raises:
         InputError: The file is damaged.
@@ -106,6 +162,46 @@ def read_stored_pairs(path: Path) -> StoredPairs | None:
         image_of=owner.astype(np.int64),
         planted=numbers["planted_row"].astype(np.int64),
         shape=(table.schema.metadata or {}).get(b"shape", b"").decode(),
+        rows=table["row"].to_numpy().astype(np.int64) if "row" in table.column_names else None,
+        fitted=fitted,
+    )
+
+
+def with_judged_pairs(stored: StoredPairs, table: pa.Table) -> StoredPairs:
+    """Return the pairs of a run with the added pairs that a table of its judged pairs has.
+
+    The folder of a run that was judged by an early version has no other record of these. Where they were in the source
+    is unknown, so that they count as gone, and are found again by image and caption alone.
+
+    Args:
+        stored: The pairs that the run was made of.
+        table: The table of judged pairs, with `pair`, `image` and `given_caption`.
+    """
+    size = len(stored.captions)
+    added = table.filter(pa.compute.greater_equal(table["pair"], size)).to_pylist()
+    if not added:
+        return stored
+    total = max(row["pair"] for row in added) + 1
+    captions, split = [*stored.captions, *[""] * (total - size)], np.full(total, SKIPPED, "<U7")
+    image_of = np.concatenate([stored.image_of, np.full(total - size, -1)])
+    row_of = {name: row for row, name in enumerate(stored.names)}
+    for row in added:
+        captions[row["pair"]], split[row["pair"]] = row["given_caption"], ADDED
+        image_of[row["pair"]] = row_of.setdefault(row["image"], len(row_of))
+    split[:size] = stored.split
+    new = len(row_of) - len(stored.names)
+    return replace(
+        stored,
+        names=list(row_of),
+        files=[*stored.files, *[""] * new],
+        feature_rows=np.concatenate([stored.feature_rows, np.full(new, -1)]),
+        captions=captions,
+        split=split,
+        trained=np.concatenate([stored.trained, np.zeros(total - size, np.bool_)]),
+        image_of=image_of,
+        planted=np.concatenate([stored.planted, image_of[size:]]),
+        rows=np.concatenate([np.arange(size), np.full(total - size, -1)]),
+        fitted=stored.captions,
     )
 
 

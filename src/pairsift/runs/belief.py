@@ -51,12 +51,21 @@ class Believer:
         seed: The run's seed.
         cache: Folder of the feature cache.
         progress: Whether to print progress.
+        features: The features that evidence is computed from, if they are known (`evidence_features`).
     """
 
-    def __init__(self, prepared: Prepared, folder: Path, seed: int, cache: Path | None, progress: bool) -> None:
+    def __init__(
+        self,
+        prepared: Prepared,
+        folder: Path,
+        seed: int,
+        cache: Path | None,
+        progress: bool,
+        features: Features | None = None,
+    ) -> None:
         self.pairs, self.folder, self.seed, self.progress = prepared.pairs, folder, seed, progress
         self.ids = self.pairs.ids()
-        self.vectors = evidence_vectors(prepared, self.ids, cache, progress)
+        self.vectors = evidence_vectors(prepared, self.ids, cache, progress, features)
         rows = self.pairs.images()
         image_rows = np.searchsorted(rows, self.pairs.image_of[self.ids]).astype(np.int64)
         images = rows_of(self.vectors.images, rows)

@@ -12,6 +12,7 @@ SKIPPED, VOCABULARY, PAIRS_FILE = "skipped.csv", "vocabulary.json", "pairs.parqu
 TRUST = "trust.parquet"  # fold, match probability and detectors of each pair, by held-out evidence
 METHOD_STATE = "method_state.parquet"  # the method's values for each training pair at the end
 SOURCE = "source.parquet"  # the pairs that the run was made from
+KNOWN = "known.parquet"  # the pairs of a source that has changed since, when they were last judged
 FRONT = "model/front"  # the preprocessing of a model that reads pixels and text
 NGRAMS = "model/ngrams.safetensors"  # the n-gram encoder that was fitted to the captions
 CHECKPOINT = "checkpoint.safetensors"  # removed when the run is finished

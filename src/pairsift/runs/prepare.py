@@ -38,14 +38,15 @@ from pairsift.encode.front import Front
 from pairsift.errors import InputError, writing
 from pairsift.files import replacing
 from pairsift.match import MATCHERS, Matcher
-from pairsift.pairs import Changes, Noise, Pairs, load, merge, plant_noise, read_index, read_stored_pairs, unchanged
+from pairsift.pairs import Changes, Noise, Pairs, load, merge, plant_noise, read_index, unchanged
 from pairsift.pairs.options import DataOptions
 from pairsift.pairs.records import one_line
 from pairsift.pairs.subset import keep_captions
 from pairsift.runs.config import Config
 from pairsift.runs.early import require_source
 from pairsift.runs.fitted_texts import run_ngrams
-from pairsift.runs.folder import FRONT, NGRAMS, SOURCE, VOCABULARY
+from pairsift.runs.folder import FRONT, NGRAMS, VOCABULARY
+from pairsift.runs.known import known_pairs
 from pairsift.runs.vocabulary import check_numbering, run_numbering
 from pairsift.train.board import require_board
 from pairsift.train.loop import pick_device
@@ -228,15 +229,14 @@ def read_again(config: Config, folder: Path, facts: Mapping[str, Any]) -> tuple[
         raise InputError(
             f"there is nothing at {config.source}, the source of {folder}: give its new place with --source"
         )
-    read, record = read_source(config), read_stored_pairs(folder / SOURCE)
+    read, record = read_source(config), known_pairs(folder)
     noise = None if facts["noise"] is None else Noise(**facts["noise"])
-    if record is None:
-        raise InputError(f"{folder / SOURCE} is missing: take it from a copy of the run, or fit again")
     digest = read.hash()
-    if digest == facts["data"]["hash"]:
+    same = digest == facts["data"]["hash"]
+    if same and record.fitted is None:
         return unchanged(record, read, noise), digest, None
     pairs, changes = merge(record, read, noise)
-    return pairs, digest, changes
+    return pairs, digest, None if same and not changes else changes
 
 
 def read_source(config: Config) -> Pairs:

@@ -26,7 +26,7 @@ from pairsift.audit.spot_check import SpotResult
 from pairsift.audit.suggestion_table import SUGGESTIONS_FILE
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError, WriteError
-from pairsift.files import write_json, write_parquet
+from pairsift.files import only_writer, write_json, write_parquet
 from pairsift.match import Matcher
 from pairsift.pairs import SPLITS, Pairs, load
 from pairsift.retrieve.codes import evaluate, ranks_of_views
@@ -38,6 +38,7 @@ from pairsift.runs.folder import CONFIG, LOG, METRICS, REPORT, SKIPPED, require_
 from pairsift.runs.index import make_index
 from pairsift.runs.judged import JudgedRun
 from pairsift.runs.judging import image_copies, judged_tables
+from pairsift.runs.known import keep_ids
 from pairsift.runs.prepare import (
     Prepared,
     encoder_names,
@@ -186,6 +187,7 @@ class Run(JudgedRun):
         The columns are those of `pairs` without the groups of duplicates. The probabilities mean the same as those of
         pairs that the run was not trained on, with which the new pairs share a rate of mismatches. 20,000 pairs are
         judged at once, together with the run's own. Finished parts are kept: a call that was killed can be repeated.
+        A run that was made of features scores features of the same shape.
 
         Args:
             source: The new pairs, in any format that `fit` reads.
@@ -199,15 +201,18 @@ class Run(JudgedRun):
             The number of pairs in the table.
 
         Raises:
-            InputError: The source cannot be read, the table exists already, or the run was made from features.
+            InputError: The source cannot be read, its pairs are not as those of the run (features for a run on images,
+                vectors of another length), the table exists already, or another call is writing it.
         """
         path = Path(out)
         require_new_table(path)
-        columns: dict[str, Any] = {"image_column": image_column, "caption_column": caption_column}
-        new = load(source, reader, image_folder=image_folder, cache=self.config.encode.cache, **columns)
-        pairs = self.prepared.pairs
-        with self._mixed():
-            return score_to(Scorer(self.config, self.folder, pairs, self.matchers, self.progress), new, path)
+        with only_writer(path):
+            require_new_table(path)  # another call may have written it meanwhile
+            columns: dict[str, Any] = {"image_column": image_column, "caption_column": caption_column}
+            new = load(source, reader, image_folder=image_folder, cache=self.config.encode.cache, **columns)
+            scorer = Scorer(self.config, self.folder, self.prepared, self.matchers, new, self.progress)
+            with self._mixed():
+                return score_to(scorer, path)
 
     def recalibrate(self) -> SpotResult:
         """Write the tables, the metrics and the report with match probabilities recalibrated by the spot check.
@@ -234,6 +239,7 @@ class Run(JudgedRun):
             The table of judged pairs.
         """
         pairs, cache, seed = self.prepared.pairs, self.config.cache, self.config.train.seed
+        keep_ids(self.folder, pairs)
         if belief is None:
             belief = Believer(self.prepared, self.folder, seed, cache, self.progress).judge_again()
         copies = image_copies(self.prepared, belief, cache, self.progress)

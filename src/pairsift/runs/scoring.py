@@ -6,6 +6,8 @@ import hashlib
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
+from glob import escape
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ import pyarrow.parquet as pq
 
 from pairsift.arrays import Ints
 from pairsift.audit.spreadsheet import harmless_table
+from pairsift.encode import EMBEDDINGS, Features
 from pairsift.errors import InputError, similar, writing
 from pairsift.files import replacing, write_parquet
 from pairsift.match import Matcher
@@ -24,7 +27,8 @@ from pairsift.runs.belief import Believer
 from pairsift.runs.config import Config
 from pairsift.runs.folder import TRUST
 from pairsift.runs.judging import judged_tables
-from pairsift.runs.prepare import encode_again
+from pairsift.runs.prepare import Prepared, encode_again
+from pairsift.runs.vectors import evidence_features
 
 CHUNK = 20_000  # pairs that are judged at once
 FORMATS = (".parquet", ".csv")
@@ -39,55 +43,112 @@ class Scorer:
     Args:
         config: The run's options.
         folder: The run's folder.
-        pairs: The run's pairs.
+        prepared: The run's pairs and features.
         matchers: The trained matchers.
+        new: The new pairs: images, or features as those that the run was made of.
         progress: Whether to show progress.
 
     Raises:
-        InputError: The run was made from features instead of images.
+        InputError: The new pairs are not as those of the run.
     """
 
     def __init__(
-        self, config: Config, folder: Path, pairs: Pairs, matchers: list[Matcher], progress: bool = True
+        self,
+        config: Config,
+        folder: Path,
+        prepared: Prepared,
+        matchers: list[Matcher],
+        new: Pairs,
+        progress: bool = True,
     ) -> None:
-        if pairs.features is not None:
-            raise InputError(f"{folder} was made from features: new pairs cannot be encoded as they were")
-        self.config, self.folder, self.pairs, self.matchers = config, folder, pairs, matchers
-        self.progress = progress
+        _require_alike(prepared, new, config)
+        self.config, self.folder, self.run, self.matchers = config, folder, prepared, matchers
+        self.new, self.progress = new, progress
 
-    def score(self, new: Pairs) -> pa.Table:
-        """Return the table of judged pairs for new pairs, in their order.
+    @cached_property
+    def encoded(self) -> Prepared:
+        """The new pairs with their features, which are one entry of the feature cache."""
+        return encode_again(self.config, self.folder, self.new, self.progress)
+
+    @cached_property
+    def _evidence(self) -> tuple[Features, Features]:
+        """The features of the run's pairs and of the new pairs that evidence is computed from."""
+        cache = self.config.cache
+        first, second = (evidence_features(side, cache, self.progress) for side in (self.run, self.encoded))
+        return first, second
+
+    def score(self, ids: Ints) -> pa.Table:
+        """Return the table of judged pairs for some of the new pairs, by id.
 
         It has the columns of `Run.pairs` but the groups of duplicates. `pair` is the position of the record in the new
         source; `suggested_from_pair` is a pair of the run, or null where the suggested caption is that of a new pair.
 
         Args:
-            new: The new pairs. Pairs and images that cannot be used are not in the table.
-
-        Raises:
-            InputError: The new pairs are features instead of images.
+            ids: Ids of the new pairs, ascending, (n,). Pairs and images that cannot be used are not in the table.
         """
-        if new.features is not None:
-            raise InputError(f"{new.source}: holds features; a run scores images")
-        first = len(self.pairs)
-        prepared = encode_again(self.config, self.folder, joined(self.pairs, new), self.progress)
-        seed = self.config.train.seed
-        belief = Believer(prepared, self.folder, seed, self.config.cache, self.progress).judge_again(write=False)
-        ids = prepared.pairs.ids()
-        table, _ = judged_tables(prepared, self.matchers, belief, self.folder, seed, requested=ids >= first)
-        table = table.filter(pa.compute.greater_equal(table["pair"], first))
+        first, seed = len(self.run.pairs), self.config.train.seed
+        images = np.unique(self.encoded.pairs.image_of[ids])
+        prepared = replace(
+            self.run,
+            pairs=joined(self.run.pairs, _part(self.encoded.pairs, ids)),
+            features=_followed(self.run.features, self.encoded.features, images, ids),
+        )
+        evidence = _followed(*self._evidence, images, ids)
+        judge = Believer(prepared, self.folder, seed, self.config.cache, self.progress, evidence)
+        belief = judge.judge_again(write=False)
+        requested = prepared.pairs.ids() >= first
+        table, _ = judged_tables(prepared, self.matchers, belief, self.folder, seed, requested=requested)
+        table = table.filter(pa.compute.greater_equal(table["pair"], first)).sort_by("pair")
         source = table["suggested_from_pair"]
         columns = {
-            "pair": pa.compute.subtract(table["pair"], first),
+            "pair": pa.array(ids[table["pair"].to_numpy() - first]),
             "suggested_from_pair": pa.compute.if_else(pa.compute.less(source, first), source, None),
         }
         for name, values in columns.items():
             table = table.set_column(table.column_names.index(name), name, values)
-        return table.drop_columns(["image_duplicates", "caption_duplicates"]).sort_by("pair")
+        return table.drop_columns(["image_duplicates", "caption_duplicates"])
+
+
+def _followed(run: Features, new: Features, images: Ints, ids: Ints) -> Features:
+    """Return the features of a run followed by those of some images and captions of the new pairs."""
+    return Features(run.images.followed_by(new.images, images), run.texts.followed_by(new.texts, ids))
+
+
+def _require_alike(prepared: Prepared, new: Pairs, config: Config) -> None:
+    """Raise an error for new pairs that cannot be encoded as those of a run, or whose vectors have other lengths.
+
+    Vectors of captions count only where the run does not encode captions itself.
+
+    Raises:
+        InputError: The new pairs cannot be scored by the run.
+    """
+    own_texts = prepared.texts.kind == "vector" and config.encode.text_encoder not in (None, EMBEDDINGS)
+    held, needed = (_contents(pairs, captions=not own_texts) for pairs in (new, prepared.pairs))
+    if held != needed:
+        raise InputError(
+            f"{new.source}: holds {held}, and the run was made of {needed}: give new pairs of the same kind, and "
+            "vectors by the same encoders"
+        )
+
+
+def _contents(pairs: Pairs, captions: bool) -> str:
+    """Return in words what a source has for images, and for captions where these count."""
+    features = pairs.features
+    if features is None:
+        return "images"
+    words = f"rows of {' x '.join(map(str, features.shape))} for images"
+    if not captions:
+        return words
+    if features.captions is not None:
+        return f"{words} and of {features.captions.shape[0]} for captions"
+    return f"{words} and captions as {'token ids' if features.ids else 'text'}"
 
 
 def joined(pairs: Pairs, new: Pairs) -> Pairs:
-    """Return the pairs of a run followed by new pairs in the split `added`, without the run's planted truth."""
+    """Return the pairs of a run followed by new pairs in the split `added`, without the run's planted truth.
+
+    Where the images are features, `features` tells the places of those of the run alone.
+    """
     usable = np.not_equal(new.split, SKIPPED)
     owner = np.where(new.image_of >= 0, new.image_of + pairs.n_images, -1)
     columns = {name: [*[""] * len(pairs), *values] for name, values in new.columns.items()}
@@ -107,14 +168,14 @@ def joined(pairs: Pairs, new: Pairs) -> Pairs:
     )
 
 
-def score_to(scorer: Scorer, new: Pairs, out: Path, chunk: int = CHUNK) -> int:
-    """Score new pairs in parts, write the table, and return the number of its rows.
+def score_to(scorer: Scorer, out: Path, chunk: int = CHUNK) -> int:
+    """Score the new pairs in parts, write the table, and return the number of its rows.
 
-    Finished parts are kept beside the file until it is complete, so that a call that was killed can be repeated.
+    Finished parts are kept beside the file until it is complete, so that a call that was killed can be repeated. Only
+    one call at a time may write a file, see `only_writer`.
 
     Args:
-        scorer: The judge.
-        new: The new pairs.
+        scorer: The judge of the new pairs.
         out: The table to write, `.parquet` or `.csv`, which must not exist.
         chunk: Number of pairs that are judged at once.
 
@@ -123,18 +184,17 @@ def score_to(scorer: Scorer, new: Pairs, out: Path, chunk: int = CHUNK) -> int:
         WriteError: A file cannot be written.
     """
     require_new_table(out)
-    parts = out.with_name(f".{out.name}.{_key(scorer, new, chunk)}.parts")
+    parts = out.with_name(f".{out.name}.{_key(scorer, chunk)}.parts")
     with writing(parts):
         parts.mkdir(exist_ok=True)
     files = []
-    for number, ids in enumerate(_chunks(new, chunk)):
+    for number, ids in enumerate(_chunks(scorer.new, chunk)):
         files.append(parts / f"{number:06d}.parquet")
         if not files[-1].exists():
-            table = scorer.score(_part(new, ids))
-            table = table.set_column(0, "pair", pa.array(ids[table["pair"].to_numpy()]))
-            write_parquet(files[-1], table)
+            write_parquet(files[-1], scorer.score(ids))
     rows = _join(files, out)
-    shutil.rmtree(parts, ignore_errors=True)
+    for folder in out.parent.glob(f".{escape(out.name)}.{'[0-9a-f]' * 16}.parts"):  # of calls on other pairs too
+        shutil.rmtree(folder, ignore_errors=True)
     return rows
 
 
@@ -152,16 +212,18 @@ def require_new_table(out: Path) -> None:
 
 
 def _chunks(new: Pairs, chunk: int) -> Iterator[Ints]:
-    """Yield the ids of parts of the usable pairs; all pairs of an image are in the same part."""
+    """Yield the ids of parts of the usable pairs, all about as large; all pairs of an image are in the same part."""
     order = np.argsort(new.image_of, kind="stable")
     order = order[(new.image_of[order] >= 0) & np.not_equal(new.split[order], SKIPPED)]
     image = new.image_of[order]
+    count = -(-len(order) // chunk)
     start = 0
-    while start < len(order):
-        end = min(start + chunk, len(order))
+    for number in range(1, count + 1):
+        end = max(len(order) * number // count, start)
         while end < len(order) and image[end] == image[end - 1]:
             end += 1
-        yield np.sort(order[start:end])
+        if end > start:
+            yield np.sort(order[start:end])
         start = end
 
 
@@ -179,12 +241,22 @@ def _part(new: Pairs, ids: Ints) -> Pairs:
     )
 
 
-def _key(scorer: Scorer, new: Pairs, chunk: int) -> str:
-    """Return 16 hex digits over what the scores depend on: the new pairs, their images, and the files of the run."""
-    files = [*new.paths, *sorted((scorer.folder / "model").glob("*")), scorer.folder / TRUST]
+def _key(scorer: Scorer, chunk: int) -> str:
+    """Return 16 hex digits over what the scores depend on: the new pairs, their files, and the files of the run."""
+    new, run = scorer.new, scorer.run.pairs
+    arrays = [file for pairs in (new, run) for file in _feature_files(pairs)]
+    files = [*dict.fromkeys(new.paths), *arrays, *sorted((scorer.folder / "model").glob("*")), scorer.folder / TRUST]
     stamps = [(str(file), *_stamp(file)) for file in files]
-    facts = [new.hash(), scorer.pairs.hash(), chunk, sorted(new.columns.items()), stamps]
+    facts = [new.hash(), run.hash(), chunk, sorted(new.columns.items()), stamps]
     return hashlib.sha256(repr(facts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def _feature_files(pairs: Pairs) -> list[Path]:
+    """Return the files of features that the pairs have."""
+    features = pairs.features
+    if features is None:
+        return []
+    return [*features.parts, *(() if features.captions is None else features.captions.parts)]
 
 
 def _stamp(file: Path) -> tuple[int, int]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from pairsift.arrays import Ints, unit_rows
 from pairsift.encode import (
+    Features,
     NgramEncoder,
     Table,
     caption_vectors,
@@ -41,38 +42,57 @@ class EvidenceVectors:
     ngrams: Vectors
 
 
-def evidence_vectors(prepared: Prepared, ids: Ints, cache: Path | None, progress: bool) -> EvidenceVectors:
+def evidence_vectors(
+    prepared: Prepared, ids: Ints, cache: Path | None, progress: bool, features: Features | None = None
+) -> EvidenceVectors:
     """Return vectors of a run's images and captions.
 
-    The run's features are used where they are vectors; regions and tokens are averaged. Captions that a matcher reads
-    as tokens or numbered words have the vectors of the source, if it has any; numbered words are else encoded by
-    `wordllama`. Captions that the source gives as token ids have the vectors of their n-grams. Images that the matcher
-    decodes itself are encoded by the default image encoder.
+    Regions and tokens are averaged. Captions that the source gives as token ids have the vectors of their n-grams.
 
     Args:
         prepared: The run's pairs and features.
         ids: The judged pairs, (n,).
         cache: Folder of the feature cache.
         progress: Whether to show progress.
+        features: The result of `evidence_features`, if it is known.
     """
-    pairs, images, texts = prepared.pairs, prepared.features.images, prepared.features.texts
-    numbers = pairs.features is not None and pairs.features.ids
-    words = texts
+    pairs, features = prepared.pairs, features or evidence_features(prepared, cache, progress)
+    words, grams = features.texts, _ngrams(pairs, ids)
+    if _given_ids(pairs):
+        gram_vectors = np.zeros((len(pairs), grams.shape[1]), np.float32)
+        gram_vectors[ids] = grams
+        words = Table(gram_vectors)
+    return EvidenceVectors(_averaged(features.images, pairs.images()), _averaged(words, ids), grams)
+
+
+def evidence_features(prepared: Prepared, cache: Path | None, progress: bool) -> Features:
+    """Return the features that evidence is computed from, one row per image and per pair.
+
+    These are the run's features where they can be. Captions that a matcher reads as tokens or numbered words have the
+    vectors of the source, if it has any; numbered words are else encoded by `wordllama`. Images that the matcher
+    decodes itself are encoded by the default image encoder.
+
+    Args:
+        prepared: Pairs and their features for the run's matcher.
+        cache: Folder of the feature cache.
+        progress: Whether to show progress.
+    """
+    pairs, images, words = prepared.pairs, prepared.features.images, prepared.features.texts
     if (vectors := caption_vectors(pairs, prepared.texts)) is not None:
         words = Table(vectors)
-    elif prepared.texts.kind == "ids" and not numbers:
+    elif prepared.texts.kind == "ids" and not _given_ids(pairs):
         words = encode_captions(pairs, text_encoder("wordllama"), cache, progress)
     if isinstance(images.values, Pixels):
         encoded, _ = encode_pairs(
             pairs, image_encoder(IMAGE_ENCODER), text_encoder("wordllama"), cache, progress=progress
         )
         images = encoded.images
-    grams = _ngrams(pairs, ids)
-    if numbers:
-        gram_vectors = np.zeros((len(pairs), grams.shape[1]), np.float32)
-        gram_vectors[ids] = grams
-        words = Table(gram_vectors)
-    return EvidenceVectors(_averaged(images, pairs.images()), _averaged(words, ids), grams)
+    return Features(images, words)
+
+
+def _given_ids(pairs: Pairs) -> bool:
+    """Return whether the source gives captions as token ids."""
+    return pairs.features is not None and pairs.features.ids
 
 
 def _ngrams(pairs: Pairs, ids: Ints) -> Vectors:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -62,7 +63,10 @@ class DecisionList(Requester):
 
 
 class Selector(Body):
-    """A filter: see `pairsift.audit.queue.Filter`. `column` holds `name=value`; `sample` asks for the spot check."""
+    """A filter: see `pairsift.audit.queue.Filter`. `sample` asks for the spot check.
+
+    `column` holds `name=value`; in the name, `=` is written as `%3D` and `%` as `%25`.
+    """
 
     low: Annotated[float, Field(ge=0, le=1)] = 0.0
     high: Annotated[float, Field(ge=0, le=1)] = 1.0
@@ -91,7 +95,7 @@ class Selector(Body):
             reasons=tuple(self.reason),
             splits=tuple(self.split),
             text=self.text,
-            columns=dict(item.partition("=")[::2] for item in self.column),
+            columns=dict(map(column_condition, self.column)),
             duplicates=self.duplicates,
             order=self.order,
             seed=self.seed,
@@ -106,6 +110,12 @@ class Selector(Body):
             pairs = np.setdiff1d(pairs, decisions.of_sample(check.pairs)["pair"].to_numpy())
             found = replace(found, decisions=())
         return replace(found, low=0.0, high=1.0, verdicts=(), order="random", pairs=pairs)
+
+
+def column_condition(text: str) -> tuple[str, str]:
+    """Return the name and the value of `name=value`, where `=` and `%` in the name are written `%3D` and `%25`."""
+    name, _, value = text.partition("=")
+    return re.sub("%3D|%25", lambda code: "=" if code[0].upper() == "%3D" else "%", name, flags=re.IGNORECASE), value
 
 
 class Page(Selector):

@@ -14,7 +14,7 @@ from PIL import Image
 
 from pairsift.encode.decode import BadImage, open_image
 from pairsift.errors import InputError
-from pairsift.runs.folder import SOURCE
+from pairsift.runs.folder import KNOWN, SOURCE
 
 Size = Literal["small", "large"]
 SIDES: dict[Size, int] = {"small": 320, "large": 1280}  # longest side in pixels
@@ -24,7 +24,7 @@ REMEMBERED = 512  # encoded images that stay in memory
 class Images:
     """The image files of a run.
 
-    Only files that the run was made of are opened; a request names a pair and never a path.
+    Only files that the run was made of, or was judged with, are opened; a request names a pair and never a path.
 
     Args:
         folder: The run's folder.
@@ -38,7 +38,8 @@ class Images:
         path = folder / SOURCE
         if not path.exists():
             raise InputError(f"{path} is missing: take it from a copy of the run, or fit again")
-        table = pq.read_table(path, columns=["file", "image_row", "planted_row", "feature_row"], memory_map=True)
+        known = folder / KNOWN if (folder / KNOWN).exists() else path
+        table = pq.read_table(known, columns=["file", "image_row", "planted_row", "feature_row"], memory_map=True)
         self._base, self._files = base, table["file"]
         self._image_of = table["planted_row"].to_numpy()
         rows, first = np.unique(table["image_row"].to_numpy(), return_index=True)

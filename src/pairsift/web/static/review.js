@@ -24,13 +24,18 @@ function guarded(work) {
   return last;
 }
 
+function condition(name, value) {
+  // The first "=" ends the name, so one within the name is written in another way.
+  return `${name.replaceAll("%", "%25").replaceAll("=", "%3D")}=${value}`;
+}
+
 function query() {
   const wanted = new URLSearchParams();
   for (const [name, value] of new FormData(find("filters"))) {
     if (value !== "") wanted.append(name, value);
   }
   const column = find("column-name");
-  if (column && column.value) wanted.append("column", `${column.value}=${find("column-value").value}`);
+  if (column.selectedIndex > 0) wanted.append("column", condition(column.value, find("column-value").value));
   return wanted;
 }
 
@@ -157,7 +162,7 @@ function drawColumns(item) {
   const groups = [["copies of this image", "image_duplicates"], ["images with this caption", "caption_duplicates"]];
   for (const [text, name] of groups) {
     if (item[name] == null) continue;
-    const wanted = new URLSearchParams({ decision: "", order: "source", column: `${name}=${item[name]}` });
+    const wanted = new URLSearchParams({ decision: "", order: "source", column: condition(name, item[name]) });
     rows.push([text, element("a", { href: `/?${wanted}`, textContent: "show all" })]);
   }
   find("columns").replaceChildren(...rows.flatMap(([name, value]) =>
@@ -367,20 +372,26 @@ find("reviewer").addEventListener("change", () => {
   try { localStorage.setItem("reviewer", reviewer()); } catch { /* private windows keep nothing */ }
 });
 
+function addColumn(name) {
+  // The value is set here: in the text of an option, white space would be lost.
+  find("column-name").append(element("option", { value: name, textContent: name }));
+}
+
 function setColumn(text) {
   // A group of duplicates is chosen by a link; its column is not among those of the source.
   const place = text.indexOf("=");
   const select = find("column-name");
-  if (!select || place < 0) return;
-  if (![...select.options].some((option) => option.value === text.slice(0, place))) {
-    select.append(element("option", { textContent: text.slice(0, place) }));
-  }
-  select.value = text.slice(0, place);
+  if (place < 0) return;
+  const name = text.slice(0, place).replace(/%3D|%25/gi, (code) => (code === "%25" ? "%" : "="));
+  const known = [...select.options].slice(1).map((option) => option.value);
+  if (!known.includes(name)) addColumn(name);
+  select.selectedIndex = 1 + (known.includes(name) ? known.indexOf(name) : known.length);
   for (const id of ["column-name", "column-value"]) find(id).closest("label").hidden = false;
   find("column-value").value = text.slice(place + 1);
 }
 
 if (matchMedia("(max-width: 760px)").matches) find("filter-box").open = false;
+JSON.parse(find("column-name").dataset.names).forEach(addColumn);
 for (const [name, value] of new URLSearchParams(location.search)) {
   const field = find("filters").elements[name];
   if (field?.options && ![...field.options].some((option) => option.value === value)) {
