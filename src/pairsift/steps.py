@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -31,6 +31,8 @@ class Phase:
         observe: Whether each epoch begins with a pass over all training pairs that renews the method's state.
         competes: Whether the checkpoints of these epochs compete for the best on dev; false for a phase that only
             prepares the last one, such as a warm-up.
+        restarts: Whether the phase begins with new networks, optimizers and learning rates, to which the networks of
+            before become teachers.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Phase:
     warm: bool = False
     observe: bool = False
     competes: bool = True
+    restarts: bool = False
 
 
 @dataclass(frozen=True)
@@ -193,6 +196,8 @@ class Setting:
         prior: The judgement by held-out evidence; None if there is none.
         after_step: A function that returns the parameters of network k, by name, after one more step with these
             gradients, with or without the optimizer's momentum. It changes nothing.
+        teachers: The networks of before the last restart, in evaluation mode and without gradients; empty before there
+            was one. The loop fills the list.
     """
 
     ids: Ints
@@ -205,6 +210,7 @@ class Setting:
     batch_size: int = 128
     prior: Prior | None = None
     after_step: AfterStep | None = None
+    teachers: list[Network] = field(default_factory=list)
 
     def ranking_term(self, name: str, network: Network, pairing: Pairing, y: Tensor, warm: bool = False) -> Term:
         """Return the run's ranking loss on a pairing of images and captions as a term.

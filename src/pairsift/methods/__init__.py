@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pairsift.methods.pc2 import PC2 as PC2
     from pairsift.methods.pcsr import PCSR as PCSR
     from pairsift.methods.plain import Plain as Plain
+    from pairsift.methods.sift import Sift as Sift
 
 METHOD = "crossfit"  # of a run that names none
 METHODS: Registry[type[Method]] = Registry(
@@ -24,6 +25,10 @@ METHODS: Registry[type[Method]] = Registry(
         "crossfit": Entry(
             "pairsift.methods.crossfit:Crossfit",
             "pairs weigh as far as models believe them that did not see them; the default",
+        ),
+        "sift": Entry(
+            "pairsift.methods.sift:Sift",
+            "networks as of crossfit teach new ones how all images and captions of a batch relate; ours",
         ),
         "plain": Entry("pairsift.methods.plain:Plain", "no protection: every pair is believed"),
         "oracle": Entry(

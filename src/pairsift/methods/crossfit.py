@@ -12,7 +12,7 @@ from torch import Tensor
 from pairsift.methods.base import Method
 from pairsift.methods.plain import TrainEpochs, believing
 from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
-from pairsift.steps import Batch, Network, Phase, Term, correspond
+from pairsift.steps import Batch, Network, Phase, Setting, Term, correspond
 
 LEAST_NOISE = 0.01  # share of mismatched pairs below which every pair is believed
 
@@ -42,11 +42,13 @@ class Crossfit(Method):
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """Return the ranking loss on the pairs as given, weighed by their probability of a match."""
         batch = batches["all"]
-        return [believing(self.setting, networks[k], batch, self.correspondence(batch), phase)]
+        y = held_out_correspondence(self.setting, batch)
+        return [believing(self.setting, networks[k], batch, y, phase)]
 
-    def correspondence(self, batch: Batch) -> Tensor:
-        """Return y, the probability of a match by held-out evidence, (B,)."""
-        prior = self.setting.prior
-        if prior is None or prior.rate < LEAST_NOISE:
-            return torch.ones(len(batch), device=batch.image_rows.device)
-        return correspond(prior.probability, batch.ids, batch.image_rows)
+
+def held_out_correspondence(setting: Setting, batch: Batch) -> Tensor:
+    """Return y, the probability of a match by held-out evidence, (B,); 1 where less than 1% is mismatched."""
+    prior = setting.prior
+    if prior is None or prior.rate < LEAST_NOISE:
+        return torch.ones(len(batch), device=batch.image_rows.device)
+    return correspond(prior.probability, batch.ids, batch.image_rows)

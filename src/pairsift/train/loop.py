@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
@@ -77,10 +78,8 @@ class Trainer:
         self.device = pick_device(job.options.device)
         self.board = make_board(job.folder) if job.options.tensorboard else None
         self.networks = [self._network(k) for k in range(job.method.networks)]
-        self.optimizers = [
-            torch.optim.AdamW(decayed(network, job.options.weight_decay), job.options.lr, fused=True)
-            for network in self.networks
-        ]
+        self.optimizers = [self._optimizer(network) for network in self.networks]
+        self.teachers: list[Network] = []
         self.gather = Gatherer(job.features, job.pairs.image_of, self.device, job.likeness)
         self.position = Position()
         self.log: list[dict[str, object]] = []
@@ -111,17 +110,28 @@ class Trainer:
             size,
             job.prior,
             self._after_step,
+            self.teachers,
         )
 
     def _after_step(self, k: int, gradients: Mapping[str, Tensor], momentum: bool) -> dict[str, Tensor]:
         """Return parameters after one more step, as described at `Setting.after_step`."""
         return after_step(self.networks[k], self.optimizers[k], self.job.options.max_norm, gradients, momentum)
 
-    def _network(self, k: int) -> Network:
-        """Return network k, initialised by a seed that no other network has."""
-        torch.manual_seed(seed_of(self.job.options.seed, 1, k))
+    def _network(self, k: int, epoch: int = 0) -> Network:
+        """Return network k as it begins in an epoch, initialised by a seed that no other network has."""
+        torch.manual_seed(seed_of(self.job.options.seed, 1, k, *([epoch] if epoch else [])))
         matcher = self.job.matcher()
         return Network(matcher, self.job.method.head(matcher.dim)).to(self.device)
+
+    def _optimizer(self, network: Network) -> torch.optim.AdamW:
+        """Return a new optimizer of a network."""
+        return torch.optim.AdamW(decayed(network, self.job.options.weight_decay), self.job.options.lr, fused=True)
+
+    def _restart(self, epoch: int) -> None:
+        """Make the networks teachers of new ones."""
+        self.teachers[:] = [network.eval().requires_grad_(False) for network in self.networks]
+        self.networks[:] = [self._network(k, epoch) for k in range(len(self.networks))]
+        self.optimizers[:] = [self._optimizer(network) for network in self.networks]
 
     def run(self, resume: bool = False) -> None:
         """Train to the end, from the start or from the folder's checkpoint."""
@@ -134,6 +144,8 @@ class Trainer:
             at_start = self.position.network == 0 and self.position.step == 0
             if at_start:
                 self.position.sums = [{} for _ in self.networks]
+                if phase.restarts and epoch == stretch(self.phases, epoch)[0]:
+                    self._restart(epoch)
                 if phase.observe:
                     self._observe(epoch)
             n_pairs = sum(self._train(epoch, k, phase) for k in range(self.position.network, len(self.networks)))
@@ -173,7 +185,8 @@ class Trainer:
         if self.position.step == 0:
             torch.manual_seed(seed_of(options.seed, 2, epoch, k))
         plan = steps(method, phase, k, method.setting.batch_size, (options.seed, 4, epoch))
-        warmup = sum(phase.warm for phase in self.phases)
+        first, last = stretch(self.phases, epoch)
+        warmup = sum(phase.warm for phase in self.phases[first:last])
         n_steps = len(cut(method.setting.ids, method.setting.batch_size))
         title = f"epoch {epoch + 1}/{len(self.phases)} {phase.name}, network {k}"
         n_pairs = sum(len(ids) for subsets in plan[self.position.step :] for ids in subsets.values())
@@ -185,7 +198,7 @@ class Trainer:
         with progress(n_pairs, title, "pairs", self.job.progress) as count:
             for batches in prefetched(gather, plan[self.position.step :]):
                 part = self.position.step / len(plan)
-                rate = learning_rate(options, epoch, part, len(self.phases), warmup, n_steps)
+                rate = learning_rate(options, epoch - first, part, last - first, warmup, n_steps)
                 for group in self.optimizers[k].param_groups:
                     group["lr"] = rate * group["speed"]
                 with mixed(self.device, options, training=True):
@@ -269,6 +282,8 @@ class Trainer:
     def save(self) -> None:
         """Write a checkpoint from which training continues at the next step."""
         tensors = pack(self.networks, self.optimizers, self.job.method.state)
+        for k, network in enumerate(self.teachers):
+            tensors |= {f"teacher/{k}/{name}": value for name, value in network.state_dict().items()}
         tensors["rng"] = torch.get_rng_state()
         if self.device.type == "cuda":
             tensors["rng_cuda"] = torch.cuda.get_rng_state(self.device)
@@ -283,6 +298,10 @@ class Trainer:
         """Restore everything from the checkpoint."""
         tensors, facts = read_tensors(self.job.folder / CHECKPOINT)
         self.job.method.resume(unpack(tensors, self.networks, self.optimizers))
+        if "teacher" in {name.partition("/")[0] for name in tensors}:
+            self.teachers[:] = [self._network(k).eval().requires_grad_(False) for k in range(len(self.networks))]
+            for k, network in enumerate(self.teachers):
+                network.load_state_dict(with_prefix(tensors, f"teacher/{k}/"))
         self.position = Position(**facts["position"])  # type: ignore[arg-type]
         self.log = list(facts["log"])  # type: ignore[call-overload]
         self._write_log()  # a kill may have come between the checkpoint and its log
@@ -316,6 +335,19 @@ def competing(phases: Sequence[Phase]) -> list[bool]:
     """
     competes = [phase.competes for phase in phases]
     return competes if any(competes) else [phase == phases[-1] for phase in phases]
+
+
+def stretch(phases: Sequence[Phase], epoch: int) -> tuple[int, int]:
+    """Return the first epoch of the networks that train in an epoch, and the one before which the next ones restart.
+
+    Args:
+        phases: The phase of each epoch.
+        epoch: The epoch, from 0.
+    """
+    starts = [e for e, phase in enumerate(phases) if phase.restarts and (e == 0 or phases[e - 1] is not phase)]
+    edges = sorted({0, *starts, len(phases)})
+    place = bisect_right(edges, epoch)
+    return edges[place - 1], edges[place]
 
 
 def mixed(device: torch.device, options: TrainOptions, training: bool = False) -> torch.autocast:

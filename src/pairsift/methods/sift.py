@@ -1,0 +1,103 @@
+"""sift: new networks learn from the soft correspondences that the networks before them see in every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Self
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from pairsift.loss.teaching import balanced, teaching
+from pairsift.methods.base import Method
+from pairsift.methods.crossfit import held_out_correspondence
+from pairsift.methods.plain import DEFAULT_EPOCHS, TrainEpochs, epochs_for
+from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
+from pairsift.options import Options
+from pairsift.steps import Batch, Network, Phase, Setting, Term, not_negatives
+
+
+class SiftEpochs(TrainEpochs):
+    """The phases of sift: training as `crossfit` does, then networks that are taught."""
+
+    taught: int | None = Field(
+        default=40, ge=0, description="Epochs of the taught networks; left open (null in YAML): about 400 steps."
+    )
+
+    def phases(self, setting: Setting | None) -> tuple[Phase, ...]:
+        """Return warm-up, training, and a last phase in which new networks are taught."""
+        if self.taught is not None:
+            length = self.taught
+        else:
+            length = DEFAULT_EPOCHS if setting is None else epochs_for(len(setting.ids), setting.batch_size)
+        return *super().phases(setting), Phase("taught", length, restarts=True)
+
+    def scaled(self, total: int) -> Self:
+        """Return the phases scaled as `Epochs` says; a length that is left open counts as the usual one."""
+        if self.taught is None:
+            return self.replaced(taught=DEFAULT_EPOCHS).scaled(total)
+        return super().scaled(total)
+
+
+class Teaching(Options):
+    """The options of what the taught networks learn from their teachers."""
+
+    weight: float = Field(default=2.0, ge=0, description="Weight of the teaching beside the ranking loss, lambda.")
+    sharpness: float = Field(
+        default=0.7, gt=0, description="Factor of the teachers' scaled similarities, beta; below 1, they are softer."
+    )
+    balance: bool = Field(
+        default=True,
+        description="Whether images and captions that attract all others in a batch lose what they have more.",
+    )
+
+
+class Sift(Method):
+    """The method sift of this project: nothing of a mismatched pair is lost but its link.
+
+    First, networks train as `crossfit` does. Then these are the teachers of new networks: in every batch of pairs, of
+    which some are mismatched, they see how well each image fits each caption, and the new networks learn that
+
+        L = 1/B sum_i y_i l_i  +  lambda 1/B sum_i CE(softmax(beta Q), softmax(S)),
+
+    with y the match probability by held-out evidence, l the ranking loss, S the scaled similarities of the new network,
+    and Q the mean of the teachers', balanced over the batch (`pairsift.loss.teaching.balanced`). So the image and the
+    caption of a mismatched pair teach how they relate to all others, though not to each other. Teachers do not learn.
+    """
+
+    name: ClassVar[str] = "sift"
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": PAPER,
+        "two_tower": TWO_TOWER_LINEAR.having(epochs={"warmup": 0, "train": None, "taught": None}),
+        "clip": CLIP_LINEAR.having(epochs={"warmup": 0, "train": 5, "taught": 5}),
+    }
+
+    epochs: SiftEpochs = SiftEpochs()
+    teaching: Teaching = Teaching()
+    networks: int = Field(default=2, ge=1, le=8, description="How many networks train; together they are the teachers.")
+
+    def phases(self) -> tuple[Phase, ...]:
+        """Return warm-up, training on all pairs, and teaching."""
+        return self.epochs.phases(self.setting_if_any)
+
+    def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
+        """Return the ranking loss weighed by held-out evidence, and once there are teachers, what they teach."""
+        batch, ranking = batches["all"], self.setting.ranking
+        similarity, scale = networks[k](batch)
+        y = held_out_correspondence(self.setting, batch)
+        values = ranking(similarity, scale, y, not_negatives(batch), phase.warm)
+        terms = [Term("correspondence", values, reduction=ranking.reduction)]
+        if self.setting.teachers:
+            values = teaching(similarity * scale, self.targets(batch))
+            terms.append(Term("teaching", values, self.teaching.weight, ranking.reduction))
+        return terms
+
+    @torch.no_grad()
+    def targets(self, batch: Batch) -> Tensor:
+        """Return beta Q, the similarities of a batch as the teachers see them, (B, B)."""
+        logits = torch.stack(
+            [similarity * scale for similarity, scale in (net(batch) for net in self.setting.teachers)]
+        )
+        mean = logits.float().mean(0)
+        return self.teaching.sharpness * (balanced(mean) if self.teaching.balance else mean)
