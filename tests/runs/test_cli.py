@@ -19,7 +19,7 @@ def refused(capsys, *words: str) -> str:
         (["fix"], "no verb 'fix'"),
         (["fit"], "give a source"),
         (["fit", "nowhere.csv"], "nowhere.csv: give a file or a folder"),
-        (["fit", "SCENES", "--method", "foo"], "no method 'foo'; choose from crossfit, plain, oracle, ncr, pc2"),
+        (["fit", "SCENES", "--method", "foo"], "no method 'foo'; choose from crossfit, sift, plain, oracle, ncr"),
         (["fit", "SCENES", "--matcher", "foo"], "no matcher 'foo'"),
         (["fit", "SCENES", "--loss", "foo"], "no loss 'foo'"),
         (["fit", "SCENES", "--preset", "foo"], "crossfit has no preset 'foo'; it has: paper"),

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 from train_helpers import make_job, put
 
+from pairsift.methods.crossfit import held_out_correspondence
 from pairsift.steps import Prior, Request, not_negatives
 from pairsift.train.batches import Likeness
 from pairsift.train.checkpoint import read_tensors
@@ -48,7 +49,8 @@ def test_crossfit_departs_from_plain_where_pairs_are_doubted(tmp_path):
     assert len(weights) >= 4 and set(weights) <= set(differing(expected, found))
     ids = [i for i in range(80) if trainer.job.pairs.split[i] == "train"]
     batch = trainer.gather(Request(np.array(ids)))
-    assert trainer.job.method.correspondence(batch).tolist() == trainer.job.prior.probability[ids].tolist()
+    found = held_out_correspondence(trainer.job.method.setting, batch)
+    assert found.tolist() == trainer.job.prior.probability[ids].tolist()
 
 
 @pytest.mark.parametrize("method", ["ncr", "pc2", "pcsr", "npc"])
