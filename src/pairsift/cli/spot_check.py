@@ -58,10 +58,13 @@ def summary(result: SpotResult) -> str:
         first += f"; {result.mismatched} of these do not match"
     if result.rate is None or result.low is None or result.high is None:
         return f"{first}\na result needs {MIN_ANSWERS} answers"
-    word = "agree" if result.agrees else "do not agree"
+    change = f"{result.flagged_after:,} pairs instead of {result.flagged:,} would have a match probability below 0.5"
+    if result.agrees:
+        advice = f"they agree\nthere is no need to recalibrate (--apply); {change}"
+    else:
+        advice = f"they do not agree\nrecalibrated (--apply), {change}"
     return (
         f"{first}\n"
         f"mismatched pairs: {result.expected:.1%} by the match probabilities, {result.rate:.1%} by the answers "
-        f"(90% interval {result.low:.1%} to {result.high:.1%}): they {word}\n"
-        f"recalibrated, {result.flagged_after:,} pairs instead of {result.flagged:,} have a match probability below 0.5"
+        f"(90% interval {result.low:.1%} to {result.high:.1%}): {advice}"
     )
