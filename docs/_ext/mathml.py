@@ -36,7 +36,7 @@ def _draw(visitor: nodes.NodeVisitor, node: nodes.Element, block: bool) -> None:
     except MathError as error:
         log.warning("formula %r: %s", tex, error, location=node)
         text = f"<code>{escape(tex)}</code>"
-    visitor.body.append(f'<div class="formula">{text}</div>' if block else text)  # type: ignore[attr-defined]
+    visitor.body.append(f'<div class="formula">{text}</div>' if block else text)
     raise nodes.SkipNode
 
 
