@@ -41,7 +41,7 @@ def test_the_run_card_says_what_made_the_run(tmp_path, folder):
         "data hash": "0123456789abcdef",
         "train pairs": "100",
         "skipped pairs": "2",
-        "planted noise": "38.0% of the training pairs, seed 1",
+        "planted noise": "38.0% of the training pairs (random), seed 1",
         "noise index hash": "00ff00ff00ff00ff",
         "torch": "2.13.0",
         "encode": "4.0 min",

@@ -23,6 +23,10 @@ from pairsift.pairs.pairs import JUDGED, Pairs
 
 MAX_BYTES = 5_000_000  # largest size of the file
 MARGIN = 1000  # bytes for the links to the sections of pairs
+PLANTED = {  # what noise did to captions, by its kind
+    "near": "exchanged with captions of other images that read much alike",
+    "vague": "replaced by captions that fit many images",
+}
 
 
 def write_report(
@@ -89,7 +93,8 @@ def _title(pairs: Pairs, config: Tree) -> tuple[str, str, str]:
     if pairs.noise is not None:
         noise = pairs.noise
         lines.append(
-            f"Planted noise: {percent(noise.ratio, 0)} of the training captions were moved to other images, by "
+            f"Planted noise: {percent(noise.ratio, 0)} of the training captions were "
+            f"{PLANTED.get(noise.kind, 'moved to other images')}, by "
             f"{text(noise.granularity)} (seed {noise.seed}), so the truth is known."
         )
     lead = "".join(f'<p class="lead">{line}</p>' for line in lines if line)

@@ -55,7 +55,9 @@ def _data(findings: Findings) -> list[tuple[str, str]]:
     rows = [("source", pairs.source), ("data hash", digest)]
     rows += [(f"{name} pairs", number(n, 0)) for name, n in _mapping(lookup(findings.metrics, "pairs"))]
     if noise is not None:
-        rows += [("planted noise", f"{parts.percent(noise.rate)} of the training pairs, seed {noise.seed}")]
+        rows += [
+            ("planted noise", f"{parts.percent(noise.rate)} of the training pairs ({noise.kind}), seed {noise.seed}")
+        ]
         rows += [("noise index hash", noise.index_hash)]
     return rows
 

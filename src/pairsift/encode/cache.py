@@ -96,7 +96,7 @@ def encode_images(
     """
     folder = default_cache() if cache is None else Path(cache)
     # Noise may leave an image without a caption, so the true pairs of the source decide.
-    truth = pairs.image_of if pairs.true_image_of is None else pairs.true_image_of
+    truth = pairs.source_image_of
     image_rows = truth[(pairs.split != SKIPPED) & (truth >= 0)]
     needed = np.zeros(pairs.n_images, np.bool_)
     needed[image_rows] = True

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from pairsift.pairs.noise import plant_noise as plant_noise
     from pairsift.pairs.noise import read_index as read_index
     from pairsift.pairs.noise import write_index as write_index
+    from pairsift.pairs.noise_kinds import plant_near as plant_near
+    from pairsift.pairs.noise_kinds import plant_vague as plant_vague
     from pairsift.pairs.pairs import SPLITS as SPLITS
     from pairsift.pairs.pairs import Noise as Noise
     from pairsift.pairs.pairs import Pairs as Pairs
@@ -32,7 +34,9 @@ _MODULES = {
     "READERS": "readers",
     "SPLITS": "pairs",
     "Skip": "pairs",
+    "plant_near": "noise_kinds",
     "plant_noise": "noise",
+    "plant_vague": "noise_kinds",
     "load": "readers",
     "merge": "changes",
     "open_rows": "precomputed",

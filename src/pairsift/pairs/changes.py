@@ -48,7 +48,8 @@ def unchanged(stored: StoredPairs, source: Pairs, noise: Noise | None) -> Pairs:
     The noise is the one that was stored with the run. It is not drawn again.
     """
     if noise is not None:
-        source = replace(source, image_of=stored.planted, true_image_of=source.image_of, noise=noise)
+        truth = source.image_of
+        source = _with_captions(replace(source, image_of=stored.planted, true_image_of=truth, noise=noise), stored)
     return replace(source, seen_in_training=stored.trained)
 
 
@@ -56,9 +57,9 @@ def merge(stored: StoredPairs, source: Pairs, noise: Noise | None) -> tuple[Pair
     """Merge a changed source into the ids, splits and image rows of the run.
 
     A pair that is still in the source keeps its id, its split and its planted noise, even if its row has moved. If its
-    caption has changed, it no longer counts as trained on. A pair that is gone keeps its id and is skipped; it has the
-    same id when it comes back. New pairs get the ids after the last stored id, and the split `added`. They keep these
-    ids if they are stored (`write_known_pairs`).
+    caption has changed, it no longer counts as trained on; a caption that planted noise had replaced stays replaced. A
+    pair that is gone keeps its id and is skipped; it has the same id when it comes back. New pairs get the ids after
+    the last stored id, and the split `added`. They keep these ids if they are stored (`write_known_pairs`).
 
     Args:
         stored: The stored pairs of the run.
@@ -95,6 +96,7 @@ def merge(stored: StoredPairs, source: Pairs, noise: Noise | None) -> tuple[Pair
     edited = np.zeros(len(row_of), np.bool_)
     fitted = stored.captions if stored.fitted is None else stored.fitted
     edited[: len(fitted)] = [captions[pair] != caption for pair, caption in enumerate(fitted)]
+    edited[list(stored.planted_captions)] = False
     split = _split_of_ids(stored, source, row_of)
     count = max([len(stored.names) - 1, *matching.images.tolist()]) + 1
     pairs = replace(
@@ -181,4 +183,14 @@ def _with_noise(pairs: Pairs, stored: StoredPairs, noise: Noise | None) -> Pairs
     reason = "the image that planted noise gave it is gone from the source"
     skips = tuple(Skip(f"pair {pair}", reason, pair) for pair in np.flatnonzero(split != pairs.split).tolist())
     remaining = replace(pairs, split=split, skipped=pairs.skipped + skips)
-    return replace(remaining, image_of=planted, true_image_of=pairs.image_of, noise=noise)
+    return _with_captions(replace(remaining, image_of=planted, true_image_of=pairs.image_of, noise=noise), stored)
+
+
+def _with_captions(pairs: Pairs, stored: StoredPairs) -> Pairs:
+    """Return pairs with planted noise with the captions that it gave them; these belong to no image."""
+    if not stored.planted_captions or pairs.true_image_of is None:
+        return pairs
+    captions, true_image_of = list(pairs.captions), pairs.true_image_of.copy()
+    for pair, caption in stored.planted_captions.items():
+        captions[pair], true_image_of[pair] = caption, -1
+    return replace(pairs, captions=captions, source_captions=pairs.captions, true_image_of=true_image_of)

@@ -40,13 +40,9 @@ def plant_noise(pairs: Pairs, ratio: float, seed: int, granularity: str = "capti
     Raises:
         InputError: An argument is out of its range, or the pairs already have planted noise.
     """
-    _refuse_noisy(pairs)
+    check_noise(pairs, ratio, seed)
     if granularity not in GRANULARITIES:
         raise InputError(f"unknown noise granularity {granularity!r}; it is caption or image")
-    if not 0 <= ratio <= 1:
-        raise InputError(f"noise ratio {ratio} is outside [0, 1]")
-    if seed < 0:
-        raise InputError(f"noise seed {seed} is below 0")
     train = pairs.ids("train")
     rng = np.random.default_rng(seed)
     truth = pairs.image_of[train]
@@ -55,7 +51,20 @@ def plant_noise(pairs: Pairs, ratio: float, seed: int, granularity: str = "capti
     else:
         images, position = training_images(truth)
         moved = _permute(images, ratio, rng)[position]
-    return _repoint(pairs, moved, ratio, seed, granularity)
+    return repointed(pairs, moved, ratio, seed, granularity, "random")
+
+
+def check_noise(pairs: Pairs, ratio: float, seed: int) -> None:
+    """Raise an error for noise that cannot be planted.
+
+    Raises:
+        InputError: The ratio or the seed is out of its range, or the pairs already have planted noise.
+    """
+    _refuse_noisy(pairs)
+    if not 0 <= ratio <= 1:
+        raise InputError(f"noise ratio {ratio} is outside [0, 1]")
+    if seed < 0:
+        raise InputError(f"noise seed {seed} is below 0")
 
 
 def _permute(pointers: Ints, ratio: float, rng: np.random.Generator) -> Ints:
@@ -118,7 +127,7 @@ def read_index(pairs: Pairs, path: str | Path) -> Pairs:
             f"the training images are counted from 0 to {len(images) - 1}"
         )
     moved = images[index if len(index) == len(position) else index[position]]
-    return _repoint(pairs, moved, None, -1, _granularity(moved, position))
+    return repointed(pairs, moved, None, -1, _granularity(moved, position), "index")
 
 
 def _read_integers(path: Path) -> Ints:
@@ -156,8 +165,7 @@ def write_index(pairs: Pairs, path: str | Path) -> None:
         WriteError: The file cannot be written.
     """
     train = pairs.ids("train")
-    truth = pairs.image_of if pairs.true_image_of is None else pairs.true_image_of
-    images, _ = training_images(truth[train])
+    images, _ = training_images(pairs.source_image_of[train])
     position_of = np.full(pairs.n_images, -1, dtype=np.int64)
     position_of[images] = np.arange(len(images))
     with writing(Path(path)), replacing(Path(path)) as part, open(part, "wb") as file:
@@ -171,15 +179,21 @@ def _refuse_noisy(pairs: Pairs) -> None:
         )
 
 
-def _repoint(pairs: Pairs, moved: Ints, ratio: float | None, seed: int, granularity: str) -> Pairs:
+def repointed(pairs: Pairs, moved: Ints, ratio: float | None, seed: int, granularity: str, kind: str) -> Pairs:
     """Return the pairs with the training captions pointing at the images in `moved`.
 
-    If `ratio` is None, the real rate is recorded as the ratio.
+    Args:
+        pairs: Pairs without planted noise.
+        moved: Image that each training caption points at, (n_train,).
+        ratio: Share that was to be moved; None records the real rate.
+        seed: Seed of the noise; -1 if it came from a file.
+        granularity: `caption` or `image`.
+        kind: Kind of the noise.
     """
     train = pairs.ids("train")
     rate = float(np.mean(moved != pairs.image_of[train])) if len(train) else 0.0
     image_of = pairs.image_of.copy()
     image_of[train] = moved
     digest = hashlib.sha256(moved.astype("<i8").tobytes()).hexdigest()[:16]
-    noise = Noise(rate if ratio is None else ratio, seed, granularity, rate, digest)
+    noise = Noise(rate if ratio is None else ratio, seed, granularity, rate, digest, kind)
     return replace(pairs, image_of=image_of, true_image_of=pairs.image_of.copy(), noise=noise)

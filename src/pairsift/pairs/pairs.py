@@ -44,8 +44,11 @@ class Noise:
             in [0, 1].
         seed: Seed of the permutation; -1 if the index came from a file.
         granularity: `caption` or `image`.
-        rate: Share of the training captions that really point at another image now, usually slightly below `ratio`.
-        index_hash: First 16 hex digits of the SHA-256 of the training captions' image rows (int64, little endian).
+        rate: Share of the training captions that really are mismatched now, usually slightly below `ratio`.
+        index_hash: First 16 hex digits of the SHA-256 of the training captions' image rows (int64, little endian), or
+            of the captions themselves where noise replaced some.
+        kind: `random` (captions of any images are exchanged), `near` (captions with near texts), `vague` (captions are
+            replaced by ones that fit many images), or `index` (a file says it).
     """
 
     ratio: float
@@ -53,6 +56,7 @@ class Noise:
     granularity: str
     rate: float
     index_hash: str
+    kind: str = "random"
 
 
 @dataclass(frozen=True)
@@ -72,13 +76,15 @@ class Pairs:
         columns: Other columns of the source, each (n_pairs,).
         description: One line that says what was read as image, caption and split.
         skipped: Pairs and images that were left out, with the reasons.
-        true_image_of: `image_of` before noise was planted, or None if the truth is unknown.
+        true_image_of: `image_of` before noise was planted; -1 for a caption that noise replaced, which belongs to no
+            image. None if the truth is unknown.
         noise: Record of the planted noise, or None.
         features: Precomputed features of the images, or None if the images are files.
         seen_in_training: Whether a finished run was trained on each pair with exactly this caption, (n_pairs,).
             None means that `split` alone decides.
         source_rows: Position in the source of the record of each pair, (n_pairs,); -1 for a pair that is gone. None
             means that it is the id.
+        source_captions: Captions before planted noise replaced some, (n_pairs,). None if it replaced none.
     """
 
     source: str
@@ -95,6 +101,7 @@ class Pairs:
     features: Precomputed | None = None
     seen_in_training: NDArray[np.bool_] | None = None
     source_rows: Ints | None = None
+    source_captions: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.captions)
@@ -126,8 +133,15 @@ class Pairs:
         in_train = np.equal(self.split, "train")
         return in_train if self.seen_in_training is None else in_train & self.seen_in_training
 
+    @property
+    def source_image_of(self) -> Ints:
+        """The row of the image that each caption's record has in the source, before any noise, (n_pairs,)."""
+        if self.true_image_of is None:
+            return self.image_of
+        return np.where(self.true_image_of >= 0, self.true_image_of, self.image_of)
+
     def mismatched(self) -> NDArray[np.bool_]:
-        """Return whether each pair was moved to another image, (n_pairs,).
+        """Return whether each caption was moved to another image or replaced, (n_pairs,).
 
         Raises:
             ValueError: The truth is unknown.
@@ -160,9 +174,9 @@ class Pairs:
 
         The image of each caption also counts. Of precomputed features the shape and the rows count, not the values.
         """
-        truth = self.image_of if self.true_image_of is None else self.true_image_of
+        truth, captions = self.source_image_of, self.source_captions or self.captions
         digest = hashlib.sha256()
-        for part in (self.names, self.captions, self.split.tolist()):
+        for part in (self.names, captions, self.split.tolist()):
             digest.update("\0".join(part).encode("utf-8", "surrogateescape") + b"\1")
         digest.update(truth.astype("<i8").tobytes())
         if self.features is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ class StoredPairs:
         rows: Position of each pair in the source, (n_pairs,); -1 for a pair that is gone. None means that it is the id.
         fitted: Captions of the pairs that the run was made of, as they were then, (n_fitted,), n_fitted <= n_pairs; the
             other pairs came later. None means that all captions are as they were.
+        planted_captions: Captions that planted noise gave to pairs in place of theirs, by pair.
     """
 
     names: list[str]
@@ -49,13 +50,15 @@ class StoredPairs:
     shape: str = ""
     rows: Ints | None = None
     fitted: list[str] | None = None
+    planted_captions: dict[int, str] = field(default_factory=dict)
 
 
 def write_stored_pairs(pairs: Pairs, split: NDArray[np.str_], path: Path) -> None:
     """Write the pairs of a run as Parquet, one row per pair.
 
     The columns are `pair`, `image`, `file` (bytes of the path), `feature_row`, `caption`, `split`, `trained`,
-    `image_row` and `planted_row` (the image with planted noise; equal to `image_row` without noise).
+    `image_row` and `planted_row` (the image with planted noise; equal to `image_row` without noise). Where noise
+    replaced captions, `planted_caption` has those that it gave, and null elsewhere; `caption` is that of the source.
 
     Args:
         pairs: Pairs of the run, with noise and without images that failed.
@@ -85,7 +88,7 @@ def write_known_pairs(pairs: Pairs, stored: StoredPairs, path: Path) -> None:
     """
     assert pairs.source_rows is not None
     size, fitted = len(stored.captions), len(stored.fitted or stored.captions)
-    truth, present = _true_images(pairs), pairs.source_rows >= 0
+    truth, present = pairs.source_image_of, pairs.source_rows >= 0
     split = np.where(pairs.split == SKIPPED, SKIPPED, ADDED)
     old = ~present[:size] | (np.arange(size) < fitted)
     split[:size][old] = stored.split[old]
@@ -106,7 +109,7 @@ def _table(pairs: Pairs, feature_rows: Ints, columns: dict[str, NDArray[Any]]) -
         feature_rows: Row of each image in the precomputed features, (n_images,); -1 if the images are files.
         columns: More columns, each (n_pairs,).
     """
-    truth, base = _true_images(pairs), folder_of(pairs.source)
+    truth, base = pairs.source_image_of, folder_of(pairs.source)
     files = [os.fsencode(within(file, base)) for file in pairs.paths]
     table = pa.table(
         {
@@ -114,16 +117,22 @@ def _table(pairs: Pairs, feature_rows: Ints, columns: dict[str, NDArray[Any]]) -
             "image": pa.array([pairs.names[row] if row >= 0 else "" for row in truth], pa.string()),
             "file": pa.array([files[row] if row >= 0 else b"" for row in truth], pa.binary()),
             "feature_row": np.where(truth >= 0, feature_rows[truth], -1),
-            "caption": pa.array(pairs.captions, pa.string()),
+            "caption": pa.array(pairs.source_captions or pairs.captions, pa.string()),
             "image_row": truth,
             **{name: pa.array(values.tolist()) for name, values in columns.items()},
+            **_planted_captions(pairs),
         }
     )
     return table.replace_schema_metadata({"shape": feature_shape(pairs)})
 
 
-def _true_images(pairs: Pairs) -> Ints:
-    return pairs.image_of if pairs.true_image_of is None else pairs.true_image_of
+def _planted_captions(pairs: Pairs) -> dict[str, pa.Array]:
+    """Return the column of the captions that planted noise gave to pairs; nothing where it gave none."""
+    if pairs.source_captions is None or pairs.true_image_of is None:
+        return {}
+    replaced = (pairs.true_image_of < 0) & (pairs.image_of >= 0)
+    texts = [text if planted else None for text, planted in zip(pairs.captions, replaced, strict=True)]
+    return {"planted_caption": pa.array(texts, pa.string())}
 
 
 def _feature_rows(pairs: Pairs) -> Ints:
@@ -149,6 +158,7 @@ def read_stored_pairs(path: Path, fitted: list[str] | None = None) -> StoredPair
         texts = {name: table[name].to_pylist() for name in ("image", "file", "caption", "split")}
     except (pa.ArrowException, OSError, KeyError) as error:
         raise InputError(f"{path}: cannot be read ({error}); take it from a copy of the run, or fit again") from error
+    planted = table["planted_caption"].to_pylist() if "planted_caption" in table.column_names else []
     owner = numbers["image_row"]
     rows, first_pairs = np.unique(owner, return_index=True)
     first_pairs = first_pairs[rows >= 0]
@@ -164,6 +174,7 @@ def read_stored_pairs(path: Path, fitted: list[str] | None = None) -> StoredPair
         shape=(table.schema.metadata or {}).get(b"shape", b"").decode(),
         rows=table["row"].to_numpy().astype(np.int64) if "row" in table.column_names else None,
         fitted=fitted,
+        planted_captions={pair: caption for pair, caption in enumerate(planted) if caption is not None},
     )
 
 

@@ -38,8 +38,7 @@ from pairsift.encode.front import Front
 from pairsift.errors import InputError, writing
 from pairsift.files import replacing
 from pairsift.match import MATCHERS, Matcher
-from pairsift.pairs import Changes, Noise, Pairs, load, merge, plant_noise, read_index, unchanged
-from pairsift.pairs.options import DataOptions
+from pairsift.pairs import Changes, Noise, Pairs, load, merge, unchanged
 from pairsift.pairs.records import one_line
 from pairsift.pairs.subset import keep_captions
 from pairsift.runs.config import Config
@@ -47,6 +46,7 @@ from pairsift.runs.early import require_source
 from pairsift.runs.fitted_texts import run_ngrams
 from pairsift.runs.folder import FRONT, NGRAMS, VOCABULARY
 from pairsift.runs.known import known_pairs
+from pairsift.runs.planting import check_noise_of, check_noise_options, with_noise
 from pairsift.runs.vocabulary import check_numbering, run_numbering
 from pairsift.train.board import require_board
 from pairsift.train.loop import pick_device
@@ -94,8 +94,7 @@ def check(config: Config) -> None:
     config.require_storable()
     if method.needs_truth and not (data.noise or data.noise_index):
         raise InputError(f"{method.name} needs to know the truth: give --noise or --noise-index, or another method")
-    if data.noise and data.noise_index:
-        raise InputError("--noise and --noise-index exclude each other: give one of them")
+    check_noise_options(data)
     _check_encoders(config)
     matcher.check(config.matcher_options)
     method.check(matcher)
@@ -163,7 +162,7 @@ def prepare(config: Config, folder: Path, progress: bool = True) -> Prepared:
         InputError: The source or an option cannot be used.
     """
     read = read_source(config)
-    _with_noise(read, config.data)  # errors in the options of noise are raised before the encoders run
+    check_noise_of(read, config.data)
     prepared = _encoded(config, folder, read, read.hash(), False, progress)
     pairs = prepared.pairs
     for split, minimum in (("train", 4), ("dev", 1), ("test", 1)):
@@ -172,7 +171,7 @@ def prepare(config: Config, folder: Path, progress: bool = True) -> Prepared:
                 f"{config.source} has {len(pairs.ids(split))} usable {split} pairs, but {minimum} are needed: "
                 f"{pairs.description}; {len(pairs.skipped)} records were skipped"
             )
-    return replace(prepared, pairs=_with_noise(pairs, config.data))
+    return _planted(config, prepared, progress)
 
 
 def reopen(config: Config, folder: Path, facts: Mapping[str, Any], progress: bool = True) -> Prepared:
@@ -314,10 +313,18 @@ def _features(config: Config, pairs: Pairs, texts: TextEncoder, progress: bool) 
     return Features(table, encode_captions(pairs, texts, cache, progress)), {}
 
 
-def _with_noise(pairs: Pairs, data: DataOptions) -> Pairs:
-    if data.noise_index:
-        return read_index(pairs, data.noise_index)
-    return plant_noise(pairs, data.noise, data.noise_seed, data.noise_granularity) if data.noise else pairs
+def _planted(config: Config, prepared: Prepared, progress: bool) -> Prepared:
+    """Plant noise, and encode the captions again where it replaced some."""
+    pairs = with_noise(prepared.pairs, config.data)
+    if pairs.source_captions is None:
+        return replace(prepared, pairs=pairs)
+    if caption_vectors(pairs, prepared.texts) is not None:
+        raise InputError(
+            f"{config.source}: has vectors of its captions, which are wrong for those that --noise-kind vague gives: "
+            "leave it out, or give --text-encoder wordllama"
+        )
+    features, _ = _features(config, pairs, prepared.texts, progress)
+    return replace(prepared, pairs=pairs, features=features)
 
 
 def matcher_factory(config: Config, prepared: Prepared) -> Callable[[], Matcher]:

@@ -165,6 +165,7 @@ def joined(pairs: Pairs, new: Pairs) -> Pairs:
         noise=None,
         seen_in_training=np.concatenate([pairs.trained, np.zeros(len(new), np.bool_)]),
         source_rows=None,
+        source_captions=None,
     )
 
 

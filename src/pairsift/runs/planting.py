@@ -1,0 +1,67 @@
+"""The noise that a run plants in its pairs, by its options."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pairsift.encode import text_encoder
+from pairsift.errors import InputError
+from pairsift.pairs import Pairs, plant_near, plant_noise, plant_vague, read_index
+from pairsift.pairs.options import DataOptions
+
+
+def check_noise_options(data: DataOptions) -> None:
+    """Raise an error for options of noise that exclude each other.
+
+    Raises:
+        InputError: The combination is impossible.
+    """
+    if data.noise and data.noise_index:
+        raise InputError("--noise and --noise-index exclude each other: give one of them")
+    if data.noise_kind == "random":
+        return
+    if data.noise_index:
+        raise InputError(f"--noise-index says itself which captions move: leave --noise-kind {data.noise_kind} out")
+    if data.noise_granularity == "image":
+        raise InputError(
+            f"--noise-kind {data.noise_kind} is planted caption by caption: leave --noise-granularity image out"
+        )
+
+
+def check_noise_of(pairs: Pairs, data: DataOptions) -> None:
+    """Raise an error for noise that cannot be planted in these pairs, before the encoders run.
+
+    Raises:
+        InputError: The options or the index file do not fit the pairs.
+    """
+    features = pairs.features
+    if not data.noise or data.noise_kind == "random":
+        with_noise(pairs, data)
+    elif features is not None and features.ids:
+        raise InputError(
+            f"{pairs.source}: its captions are token ids, and --noise-kind {data.noise_kind} needs words: leave it out"
+        )
+
+
+def with_noise(pairs: Pairs, data: DataOptions) -> Pairs:
+    """Return pairs with the planted noise of these options.
+
+    Near and vague captions are told by the vectors of `wordllama`, so that runs with different text encoders have the
+    same noise.
+
+    Args:
+        pairs: Pairs without planted noise.
+        data: The options.
+
+    Raises:
+        InputError: The noise cannot be planted.
+    """
+    if data.noise_index:
+        return read_index(pairs, data.noise_index)
+    if not data.noise:
+        return pairs
+    if data.noise_kind == "random":
+        return plant_noise(pairs, data.noise, data.noise_seed, data.noise_granularity)
+    plant = {"near": plant_near, "vague": plant_vague}[data.noise_kind]
+    words = text_encoder("wordllama")
+    return plant(pairs, data.noise, data.noise_seed, lambda captions: np.asarray(words.encode(captions)))
