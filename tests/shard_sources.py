@@ -5,8 +5,11 @@ import json
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
+
+from pairsift.pairs import Pairs, load
 
 
 def picture(red: int, kind: str = "JPEG") -> bytes:
@@ -41,6 +44,19 @@ def write_shards(folder: Path, shards: int = 2, samples: int = 3, /, **fields: o
         files = [file for number in numbers for file in sample(f"{number:09d}", number, **fields)]
         write_tar(folder / f"{shard:05d}.tar", files)
     return folder
+
+
+def one_tar(folder: Path, *files: tuple[str, bytes]) -> Path:
+    """A folder with a tar file of these files, and another tar file of three whole samples."""
+    write_tar(folder / "shards" / "00000.tar", files)
+    whole = [file for number in range(3) for file in sample(f"1{number}", 100 + number)]
+    write_tar(folder / "shards" / "00001.tar", whole)
+    return folder / "shards"
+
+
+def read(path: Path, **options: Any) -> Pairs:
+    """The pairs of a source, with a cache beside it."""
+    return load(path, cache=path.parent / "cache", **options)
 
 
 def files_of(path: Path) -> dict[str, bytes]:
