@@ -34,12 +34,7 @@ class TrainEpochs(Epochs):
 
     def phases(self, setting: Setting | None) -> tuple[Phase, ...]:
         """Return warm-up and training; `setting` decides about a length that is left open."""
-        if self.train is not None:
-            length = self.train
-        elif setting is None:
-            length = DEFAULT_EPOCHS
-        else:
-            length = max(1, epochs_for(len(setting.ids), setting.batch_size) - self.warmup)
+        length = self.train if self.train is not None else usual_epochs(setting, self.warmup)
         return Phase("warm-up", self.warmup, warm=True), Phase("train", length)
 
     def scaled(self, total: int) -> Self:
@@ -47,6 +42,16 @@ class TrainEpochs(Epochs):
         if self.train is None:
             return self.replaced(train=DEFAULT_EPOCHS).scaled(total)
         return super().scaled(total)
+
+
+def usual_epochs(setting: Setting | None, warmup: int = 0) -> int:
+    """Return the length of a phase that is left open: about 400 steps with the warm-up, or 7 epochs without a setting.
+
+    Args:
+        setting: The setting of the run; None before the number of pairs is known.
+        warmup: Epochs of the warm-up before the phase.
+    """
+    return DEFAULT_EPOCHS if setting is None else max(1, epochs_for(len(setting.ids), setting.batch_size) - warmup)
 
 
 def epochs_for(pairs: int, batch_size: int) -> int:

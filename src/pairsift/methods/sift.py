@@ -12,7 +12,7 @@ from torch import Tensor
 from pairsift.loss.teaching import balanced, teaching
 from pairsift.methods.base import Method
 from pairsift.methods.crossfit import held_out_correspondence
-from pairsift.methods.plain import DEFAULT_EPOCHS, TrainEpochs, epochs_for
+from pairsift.methods.plain import DEFAULT_EPOCHS, TrainEpochs, usual_epochs
 from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
 from pairsift.options import Options
 from pairsift.steps import Batch, Network, Phase, Setting, Term, not_negatives
@@ -27,10 +27,7 @@ class SiftEpochs(TrainEpochs):
 
     def phases(self, setting: Setting | None) -> tuple[Phase, ...]:
         """Return warm-up, training, and a last phase in which new networks are taught."""
-        if self.taught is not None:
-            length = self.taught
-        else:
-            length = DEFAULT_EPOCHS if setting is None else epochs_for(len(setting.ids), setting.batch_size)
+        length = self.taught if self.taught is not None else usual_epochs(setting)
         return *super().phases(setting), Phase("taught", length, restarts=True)
 
     def scaled(self, total: int) -> Self:
@@ -54,7 +51,7 @@ class Teaching(Options):
 
 
 class Sift(Method):
-    """The method sift of this project: nothing of a mismatched pair is lost but its link.
+    """The method sift of this project, in which networks learn from mismatched pairs too.
 
     First, networks train as `crossfit` does. Then these are the teachers of new networks: in every batch of pairs, of
     which some are mismatched, they see how well each image fits each caption, and the new networks learn that
@@ -63,7 +60,7 @@ class Sift(Method):
 
     with y the match probability by held-out evidence, l the ranking loss, S the scaled similarities of the new network,
     and Q the mean of the teachers', balanced over the batch (`pairsift.loss.teaching.balanced`). So the image and the
-    caption of a mismatched pair teach how they relate to all others, though not to each other. Teachers do not learn.
+    caption of a mismatched pair teach how they relate to the others of the batch. Teachers do not learn.
     """
 
     name: ClassVar[str] = "sift"
