@@ -21,7 +21,7 @@ demo: $(STAMP)  ## Make captioned scenes, plant mismatches, train, and find them
 test: $(STAMP)  ## Run the tests in WORKERS processes of one thread each.
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-lint: $(STAMP)  ## Format, lint, types, import rules.
+lint: $(DOCS_STAMP)  ## Format, lint, types (of the extensions of the site too, which need Sphinx), import rules.
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
