@@ -25,6 +25,7 @@ MAX_BYTES = 5_000_000  # largest size of the file
 MARGIN = 1000  # bytes for the links to the sections of pairs
 PLANTED = {  # what noise did to captions, by its kind
     "near": "exchanged with captions of other images that read much alike",
+    "edit": "made wrong in one word",
     "vague": "replaced by captions that fit many images",
 }
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pairsift.pairs.stored import read_stored_pairs as read_stored_pairs
     from pairsift.pairs.stored import write_known_pairs as write_known_pairs
     from pairsift.pairs.stored import write_stored_pairs as write_stored_pairs
+    from pairsift.pairs.wrong_details import plant_edit as plant_edit
 
 _MODULES = {
     "Changes": "changes",
@@ -34,6 +35,7 @@ _MODULES = {
     "READERS": "readers",
     "SPLITS": "pairs",
     "Skip": "pairs",
+    "plant_edit": "wrong_details",
     "plant_near": "noise_kinds",
     "plant_noise": "noise",
     "plant_vague": "noise_kinds",

@@ -197,3 +197,21 @@ def repointed(pairs: Pairs, moved: Ints, ratio: float | None, seed: int, granula
     digest = hashlib.sha256(moved.astype("<i8").tobytes()).hexdigest()[:16]
     noise = Noise(rate if ratio is None else ratio, seed, granularity, rate, digest, kind)
     return replace(pairs, image_of=image_of, true_image_of=pairs.image_of.copy(), noise=noise)
+
+
+def rewritten(pairs: Pairs, captions: list[str], true_image_of: Ints, ratio: float, seed: int, kind: str) -> Pairs:
+    """Return the pairs with other training captions, which are planted noise.
+
+    Args:
+        pairs: Pairs without planted noise.
+        captions: The new captions, (n,).
+        true_image_of: Image that each caption belongs to, -1 for the new ones, (n,).
+        ratio: Share that was to be replaced.
+        seed: Seed of the noise.
+        kind: Kind of the noise.
+    """
+    train = pairs.ids("train")
+    rate = float(np.mean(true_image_of[train] != pairs.image_of[train])) if len(train) else 0.0
+    text = "\0".join(captions[pair] for pair in train).encode("utf-8", "surrogatepass")
+    noise = Noise(ratio, seed, "caption", rate, hashlib.sha256(text).hexdigest()[:16], kind)
+    return replace(pairs, captions=captions, source_captions=pairs.captions, true_image_of=true_image_of, noise=noise)

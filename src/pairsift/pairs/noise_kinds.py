@@ -6,16 +6,14 @@ the noise then depends neither on the number of threads nor on the order in whic
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairsift.arrays import Array, Floats, Ints
-from pairsift.pairs.noise import check_noise, repointed
-from pairsift.pairs.pairs import Noise, Pairs
+from pairsift.pairs.noise import check_noise, repointed, rewritten
+from pairsift.pairs.pairs import Pairs
 
 Encode = Callable[[list[str]], Array]
 
@@ -97,10 +95,7 @@ def plant_vague(pairs: Pairs, ratio: float, seed: int, encode: Encode) -> Pairs:
             captions[pair] = texts[possible[int(rng.integers(len(possible)))]]
             true_image_of[pair] = -1
             left -= 1
-    rate = float(np.mean(true_image_of[train] != pairs.image_of[train])) if len(train) else 0.0
-    text = "\0".join(captions[pair] for pair in train).encode("utf-8", "surrogatepass")
-    noise = Noise(ratio, seed, "caption", rate, hashlib.sha256(text).hexdigest()[:16], "vague")
-    return replace(pairs, captions=captions, source_captions=pairs.captions, true_image_of=true_image_of, noise=noise)
+    return rewritten(pairs, captions, true_image_of, ratio, seed, "vague")
 
 
 def central_captions(texts: list[str], encode: Encode) -> list[int]:

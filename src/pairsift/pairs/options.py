@@ -42,10 +42,11 @@ class DataOptions(Options):
         description="Share of the training captions to move to other images, as planted noise; 0 for data as they are.",
     )
     noise_seed: int = Field(default=0, ge=0, description="Seed of the planted noise.")
-    noise_kind: Literal["random", "near", "vague"] = Field(
+    noise_kind: Literal["random", "near", "edit", "vague"] = Field(
         default="random",
         description="Kind of planted noise: captions exchanged with those of any images (random), or with those of "
-        "other images that read much alike (near); or captions replaced by short ones that fit many images (vague).",
+        "other images that read much alike (near); captions of which one word is made wrong, in English (edit); or "
+        "captions replaced by short ones that fit many images (vague).",
     )
     noise_granularity: Literal["caption", "image"] = Field(
         default="caption", description="Whether single captions are moved, or all captions of an image together."

@@ -47,8 +47,9 @@ class Noise:
         rate: Share of the training captions that really are mismatched now, usually slightly below `ratio`.
         index_hash: First 16 hex digits of the SHA-256 of the training captions' image rows (int64, little endian), or
             of the captions themselves where noise replaced some.
-        kind: `random` (captions of any images are exchanged), `near` (captions with near texts), `vague` (captions are
-            replaced by ones that fit many images), or `index` (a file says it).
+        kind: `random` (captions of any images are exchanged), `near` (captions with near texts), `edit` (one word of
+            a caption is made wrong), `vague` (captions are replaced by ones that fit many images), or `index` (a file
+            says it).
     """
 
     ratio: float

@@ -6,7 +6,7 @@ import numpy as np
 
 from pairsift.encode import text_encoder
 from pairsift.errors import InputError
-from pairsift.pairs import Pairs, plant_near, plant_noise, plant_vague, read_index
+from pairsift.pairs import Pairs, plant_edit, plant_near, plant_noise, plant_vague, read_index
 from pairsift.pairs.options import DataOptions
 
 
@@ -62,6 +62,8 @@ def with_noise(pairs: Pairs, data: DataOptions) -> Pairs:
         return pairs
     if data.noise_kind == "random":
         return plant_noise(pairs, data.noise, data.noise_seed, data.noise_granularity)
+    if data.noise_kind == "edit":
+        return plant_edit(pairs, data.noise, data.noise_seed)
     plant = {"near": plant_near, "vague": plant_vague}[data.noise_kind]
     words = text_encoder("wordllama")
     return plant(pairs, data.noise, data.noise_seed, lambda captions: np.asarray(words.encode(captions)))

@@ -320,8 +320,8 @@ def _planted(config: Config, prepared: Prepared, progress: bool) -> Prepared:
         return replace(prepared, pairs=pairs)
     if caption_vectors(pairs, prepared.texts) is not None:
         raise InputError(
-            f"{config.source}: has vectors of its captions, which are wrong for those that --noise-kind vague gives: "
-            "leave it out, or give --text-encoder wordllama"
+            f"{config.source}: has vectors of its captions, which are wrong for those that --noise-kind "
+            f"{config.data.noise_kind} gives: leave it out, or give --text-encoder wordllama"
         )
     features, _ = _features(config, pairs, prepared.texts, progress)
     return replace(prepared, pairs=pairs, features=features)
