@@ -41,16 +41,18 @@ def combine(fit: CrossFit, evidence: Sequence[Evidence], rate: float = 0.0) -> E
         return evidence[0]
     if not len(fit.decoy_images):
         return Evidence(np.zeros(len(fit)), np.zeros(0))
-    pairs, decoys = (np.stack([getattr(kind, side) for kind in evidence], 1) for side in ("pairs", "decoys"))
+    sides = ("pairs", "decoys", "near")
+    pairs, decoys, near = (np.stack([getattr(kind, side) for kind in evidence], 1) for side in sides)
     mean, spread = decoys.mean(0), decoys.std(0) + 1e-9
-    pairs, decoys = (pairs - mean) / spread, (decoys - mean) / spread
-    decoy_fold = fit.fold[fit.decoy_images]
-    combined = Evidence(np.zeros(len(pairs)), np.zeros(len(decoys)))
+    pairs, decoys, near = ((values - mean) / spread for values in (pairs, decoys, near))
+    decoy_fold, near_fold = fit.fold[fit.decoy_images], fit.fold[fit.near_images]
+    combined = Evidence(np.zeros(len(pairs)), np.zeros(len(decoys)), np.zeros(len(near)))
     for fold in range(fit.folds):
         inside, decoy_in = fit.fold == fold, decoy_fold == fold
         others = decoys[~decoy_in]
         weights = odds_weights(pairs[~inside], others[:: max(1, len(others) // MOST)], rate)
         combined.pairs[inside], combined.decoys[decoy_in] = pairs[inside] @ weights, decoys[decoy_in] @ weights
+        combined.near[near_fold == fold] = near[near_fold == fold] @ weights
     return combined
 
 

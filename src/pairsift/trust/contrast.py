@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -26,10 +26,12 @@ class Evidence:
     Attributes:
         pairs: Evidence of the pairs, (n,).
         decoys: Evidence of the decoys, captions combined with images of other pairs, (m,).
+        near: Evidence of the near decoys, whose captions read like those that are given with the images, (k,).
     """
 
     pairs: Reals
     decoys: Reals
+    near: Reals = field(default_factory=lambda: np.zeros(0))
 
 
 def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
@@ -48,9 +50,9 @@ def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
             each, from a model that did not see the fold.
         seed: Seed of the references.
     """
-    pairs, decoys = np.zeros(len(fit)), np.zeros(len(fit.decoy_images))
+    pairs, decoys, near = (np.zeros(n) for n in (len(fit), len(fit.decoy_images), len(fit.near_images)))
     place = np.zeros(len(fit), np.int64)
-    decoy_fold = fit.fold[fit.decoy_images]
+    mismatched = (decoys, fit.decoy_images, fit.decoy_captions), (near, fit.near_images, fit.near_captions)
     for fold, members in enumerate(fit.members()):
         if not len(members):
             continue
@@ -63,15 +65,14 @@ def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
         rows = _references(images, other_captions, groups, reference_groups)
         columns = _references(captions, other_images, groups, reference_groups)
         diagonal = np.arange(len(members))
-        fold_decoys = np.flatnonzero(decoy_fold == fold)
-        decoy_places = place[fit.decoy_images[fold_decoys]], place[fit.decoy_captions[fold_decoys]]
-        for target, where, (image_rows, caption_rows) in (
-            (pairs, members, (diagonal, diagonal)),
-            (decoys, fold_decoys, decoy_places),
-        ):
+        targets = [(pairs, members, diagonal, diagonal)]
+        for values, image_pairs, caption_pairs in mismatched:
+            inside = np.flatnonzero(fit.fold[image_pairs] == fold)
+            targets.append((values, inside, place[image_pairs[inside]], place[caption_pairs[inside]]))
+        for target, where, image_rows, caption_rows in targets:
             cosine = (images[image_rows] * captions[caption_rows]).sum(1)
             target[where] = (cosine - (rows[image_rows] + columns[caption_rows]) / 2).numpy()
-    return Evidence(pairs, decoys)
+    return Evidence(pairs, decoys, near)
 
 
 def _references(queries: Tensor, references: Tensor, groups: Tensor, reference_groups: Tensor) -> Tensor:

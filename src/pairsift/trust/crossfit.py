@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from pairsift.arrays import Ints, unit_rows
 
 NEAR = 0.9  # smallest cosine of the vectors of two images that count as near-duplicates
 DECOYS = 20_000  # approximate number of decoys
+NEAR_DECOYS = 10  # largest number of near decoys of a pair
+NEAREST = 0.01  # share of the captions of a fold that read like a caption
+CANDIDATES = 20_000  # largest number of captions of a fold among which near ones are sought
 LARGEST = 0.1  # largest share of the images in a group of near-duplicates; a larger group is dissolved
 ROWS = 1024
 
@@ -27,7 +30,8 @@ class CrossFit:
 
     A model that is trained on all folds except one has seen neither the pairs nor the decoys of this fold. A decoy is a
     mismatched pair: the image and the caption of two different pairs of the same fold. The images of these two pairs
-    are no near-duplicates, and their captions differ.
+    are no near-duplicates, and their captions differ. The caption of a near decoy moreover reads like the one that is
+    given with the image: it is one of the nearest 1% of the fold.
 
     Attributes:
         image_of: Image of each pair, (n,).
@@ -35,6 +39,8 @@ class CrossFit:
         fold: Fold of each pair, (n,), the same for all pairs of a group.
         decoy_images: Pair whose image each decoy has, (m,).
         decoy_captions: Pair whose caption each decoy has, (m,).
+        near_images: Pair whose image each near decoy has, (k,).
+        near_captions: Pair whose caption each near decoy has, (k,).
     """
 
     image_of: Ints
@@ -42,6 +48,8 @@ class CrossFit:
     fold: Ints
     decoy_images: Ints
     decoy_captions: Ints
+    near_images: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    near_captions: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __len__(self) -> int:
         return len(self.fold)
@@ -52,7 +60,14 @@ class CrossFit:
         return int(self.fold.max()) + 1
 
     @staticmethod
-    def make(image_of: Ints, group_of: Ints, captions: Sequence[str], fold: Ints, seed: int) -> CrossFit:
+    def make(
+        image_of: Ints,
+        group_of: Ints,
+        captions: Sequence[str],
+        fold: Ints,
+        seed: int,
+        vectors: Vectors | None = None,
+    ) -> CrossFit:
         """Draw decoys for pairs in folds.
 
         Args:
@@ -61,6 +76,8 @@ class CrossFit:
             captions: Each pair's caption, (n,).
             fold: Fold of each pair, (n,).
             seed: Seed of the decoys.
+            vectors: Vector of each pair's caption, (n, e), by which captions are near; without them, there are no near
+                decoys.
         """
         rng = np.random.default_rng((seed, 7))
         text = np.unique([" ".join(caption.casefold().split()) for caption in captions], return_inverse=True)[1]
@@ -71,7 +88,8 @@ class CrossFit:
             partners.append(rng.choice(pairs, len(pairs) * each))
         image_pairs, caption_pairs = np.concatenate(images), np.concatenate(partners)
         differ = (group_of[image_pairs] != group_of[caption_pairs]) & (text[image_pairs] != text[caption_pairs])
-        return CrossFit(image_of, group_of, fold, image_pairs[differ], caption_pairs[differ])
+        near = (np.zeros(0, np.int64),) * 2 if vectors is None else _near_decoys(vectors, group_of, text, fold, seed)
+        return CrossFit(image_of, group_of, fold, image_pairs[differ], caption_pairs[differ], *near)
 
     def members(self) -> list[Ints]:
         """Return the pairs of each fold."""
@@ -80,6 +98,38 @@ class CrossFit:
 
 def _members(fold: Ints) -> list[Ints]:
     return [np.flatnonzero(fold == number).astype(np.int64) for number in range(int(fold.max()) + 1)]
+
+
+def _near_decoys(vectors: Vectors, group_of: Ints, text: Ints, fold: Ints, seed: int) -> tuple[Ints, Ints]:
+    """Return the pairs whose images and those whose captions near decoys have, (k,) each.
+
+    Args:
+        vectors: Vector of each pair's caption, (n, e).
+        group_of: Group of near-duplicate images of each pair, (n,).
+        text: Number of each caption's text, (n,).
+        fold: Fold of each pair, (n,).
+        seed: Seed of the decoys.
+    """
+    rng = np.random.default_rng((seed, 14))
+    unit = torch.from_numpy(unit_rows(vectors))
+    each = int(np.clip(np.ceil(DECOYS / max(1, len(fold))), 1, NEAR_DECOYS))
+    share = min(1.0, DECOYS / max(1, len(fold)))
+    images, captions = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for members in _members(fold):
+        candidates = np.sort(rng.permutation(members)[:CANDIDATES])
+        given = np.sort(rng.permutation(members)[: int(np.ceil(share * len(members)))])
+        k = max(1, round(NEAREST * len(candidates)))
+        for start in range(0, len(given), ROWS):
+            rows = given[start : start + ROWS]
+            cosine = (unit[rows] @ unit[candidates].T).numpy()
+            same = (group_of[rows, None] == group_of[candidates]) | (text[rows, None] == text[candidates])
+            cosine[same] = -np.inf
+            nearest = np.argpartition(-cosine, k - 1, axis=1)[:, :k]
+            drawn = np.take_along_axis(nearest, rng.integers(0, k, (len(rows), each)), 1)
+            other = np.isfinite(np.take_along_axis(cosine, drawn, 1))
+            images.append(np.repeat(rows[:, None], each, 1)[other])
+            captions.append(candidates[drawn][other])
+    return np.concatenate(images).astype(np.int64), np.concatenate(captions).astype(np.int64)
 
 
 def near_duplicates(vectors: Vectors, least: float = NEAR) -> Ints:

@@ -13,6 +13,7 @@ from pairsift.trust.combine import combine
 from pairsift.trust.contrast import Evidence
 from pairsift.trust.crossfit import CrossFit, Vectors, make_folds
 from pairsift.trust.linear import linear_evidence
+from pairsift.trust.near import near_mismatches
 from pairsift.trust.neighbours import neighbour_evidence, sibling_evidence
 from pairsift.trust.rate import Calibration, calibrate, decoy_quantile, rates_differ
 
@@ -70,6 +71,7 @@ class Belief:
         rate: Share of mismatched pairs among the training pairs, [0, 1].
         low: Lower end of the 90% interval of the rate, which accounts for chance only.
         high: Upper end of this interval.
+        near: Part of `rate` whose captions read like the right ones, [0, 1]; a rough estimate (`near_mismatches`).
         auroc: AUROC with which the evidence is expected to separate matching from mismatched pairs, [0.5, 1].
         fold: Fold of each pair, (n,).
         rate_outside_train: Share of mismatched pairs among the pairs that are not training pairs, where it differs
@@ -91,6 +93,7 @@ class Belief:
     duplicates_of_train: float = 0.0
     detectors: Mapping[str, Reals] = field(default_factory=dict)
     group: Ints | None = None
+    near: float = 0.0
 
     @property
     def verdicts(self) -> bool:
@@ -129,8 +132,8 @@ def believe(judged: JudgedPairs, seed: int, fold: Ints | None = None, networks: 
             fold_of = make_folds(judged.group_of, folds, seed + 7919 * number)
         trust = _trust(judged, fold_of, seed + number)
         beliefs.append(_believe(judged, fold_of, seed + number, RESAMPLES // n_divisions, trust, networks))
-    rate, low, high, auroc = np.mean(
-        [(belief.rate, belief.low, belief.high, belief.auroc) for belief in beliefs], axis=0
+    rate, low, high, auroc, near = np.mean(
+        [(belief.rate, belief.low, belief.high, belief.auroc, belief.near) for belief in beliefs], axis=0
     ).tolist()
     probability = np.mean([belief.probability for belief in beliefs], axis=0)
     other_rates = [belief.rate_outside_train for belief in beliefs if belief.rate_outside_train is not None]
@@ -142,7 +145,7 @@ def believe(judged: JudgedPairs, seed: int, fold: Ints | None = None, networks: 
     }
     duplicates = _duplicates_of_train(judged)
     fold_of, group = beliefs[0].fold, judged.group_of
-    return Belief(probability, rate, low, high, auroc, fold_of, others, duplicates, detectors, group)
+    return Belief(probability, rate, low, high, auroc, fold_of, others, duplicates, detectors, group, near)
 
 
 def _finite(vectors: Vectors) -> Vectors:
@@ -177,7 +180,8 @@ def _believe(
     trust: Reals | None = None,
     networks: Networks | None = None,
 ) -> Belief:
-    fit = CrossFit.make(judged.image_of, judged.group_of, judged.texts, fold, seed)
+    vectors = judged.captions if resamples else None
+    fit = CrossFit.make(judged.image_of, judged.group_of, judged.texts, fold, seed, vectors)
     by_neighbours = neighbour_evidence(fit, judged.images, judged.captions, seed, trust)
     kinds = {"linear": linear_evidence(fit, judged.images, judged.captions, seed, trust)}
     kinds |= {"near_images": by_neighbours[0], "near_captions": by_neighbours[1]}
@@ -192,8 +196,19 @@ def _believe(
     calibration, group = _calibrated(evidence, judged.in_train, seed, resamples)
     rate, low, high = (float(ends[group]) for ends in (calibration.rates, calibration.low, calibration.high))
     others = float(calibration.rates[0]) if group else None
+    near = near_mismatches(evidence, fit.near_images, judged.in_train, calibration.probability, rate)
     detectors = {name: decoy_quantile(kind) for name, kind in kinds.items()}
-    return Belief(calibration.probability, rate, low, high, calibration.auroc, fold, others, detectors=detectors)
+    return Belief(
+        near.probability,
+        rate + near.share,
+        low,
+        min(1.0, max(high, rate + near.high if near.share else 0.0)),
+        calibration.auroc,
+        fold,
+        others,
+        detectors=detectors,
+        near=near.share,
+    )
 
 
 def _weigh(fit: CrossFit, kinds: Mapping[str, Evidence], in_train: NDArray[np.bool_], seed: int) -> Evidence:
@@ -208,7 +223,8 @@ def _combine_by_split(fit: CrossFit, kinds: list[Evidence], in_train: NDArray[np
     """Combine the evidence of training pairs and of other pairs by separate weights, fitted on each side alone.
 
     Where the rates differ, the value of the other captions of an image differs too. Evidence is standardised by the
-    decoys of the same side, so that both sides can be calibrated together. Decoys across the sides are left out.
+    decoys of the same side, so that both sides can be calibrated together. Decoys across the sides are left out, and so
+    are near decoys: where rates differ, one of them is too high for near mismatches to be told apart.
     """
     pairs, decoys, used = np.zeros(len(fit)), np.zeros(len(fit.decoy_images)), np.zeros(len(fit.decoy_images), np.bool_)
     for side, rate in ((~in_train, float(rates[0])), (in_train, float(rates[1]))):

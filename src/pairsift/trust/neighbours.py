@@ -92,4 +92,5 @@ def sibling_evidence(fit: CrossFit, captions: Vectors, probability: Reals) -> Ev
         )
 
     pairs = np.arange(len(fit))
-    return Evidence(agreement(pairs, pairs), agreement(fit.decoy_images, fit.decoy_captions))
+    decoys = agreement(fit.decoy_images, fit.decoy_captions)
+    return Evidence(agreement(pairs, pairs), decoys, agreement(fit.near_images, fit.near_captions))

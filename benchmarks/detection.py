@@ -1,0 +1,281 @@
+"""Detectors of mismatched pairs on the same embeddings; every row is a collection, a kind of noise, a ratio and a seed.
+
+Noise is planted among the training captions, and training pairs alone are measured. `flickr-N` are the first N training
+images of Flickr8k with five captions each, `flickr-N-one` with one, `scenes-N` drawn scenes, `emoji` has one caption an
+image. All detectors read the default encoders' vectors of the given pairs; none knows which captions are wrong.
+
+- `ours`: one minus the match probability by held-out evidence.
+- `cosine`: one minus the cosine under one `two_tower` network, trained by `plain` on all pairs.
+- `contrast`: the same network's similarity less the mean log-sum-exp over all captions and over all images.
+- `cca`: one minus the cosine of ridge canonical correlation, fitted on all pairs (128 directions, ridge 0.1).
+- `lemon`: LEMoN with its fixed constants (k = 30, beta = gamma = 5, tau 0.1 and 5), distances those of the network.
+- `knn`: share of the 30 nearest images whose captions lie in another of 100 clusters of captions.
+- `ncr`, `pc2`, `gsc`: one minus the method's own last trust, with `--methods`.
+
+AUROC has a 90% interval by the bootstrap over images; AP is the average precision; `precision` is that of as many pairs
+as `ours` estimates to be mismatched. `error` is the calibration error of `ours` over 15 bins of equal mass, `estimate`
+its rate of mismatches.
+
+    python benchmarks/detection.py --json benchmarks/results/detection.json
+
+Rows that the file already holds are not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.cluster.vq import kmeans2
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from option_names import tree
+from pairsift.retrieve.bootstrap import draw_images
+from pairsift.runs.belief import Believer
+from pairsift.runs.config import from_tree
+from pairsift.runs.prepare import Prepared, matcher_factory, prepare
+from pairsift.train.loop import Job, Trainer
+from side_by_side import Row, facts_from, fewer, write
+from verdicts import calibration, cosine, records, root
+from verdicts import write as write_table
+
+COLLECTIONS = ("flickr-2000", "flickr-6000-one", "scenes-1600", "emoji")
+KINDS = ("random", "near", "edit", "vague")
+KEY = ("collection", "kind", "noise", "seed")
+NEIGHBOURS, CLUSTERS = 30, 100
+SAMPLES = 200  # of the bootstrap
+BLOCK = 512
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("../shared"), help="folder of flickr8k and emoji")
+    parser.add_argument("--collections", nargs="+", default=list(COLLECTIONS))
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
+    parser.add_argument("--noise", nargs="+", type=float, default=[0.0, 0.05, 0.2, 0.4, 0.6, 0.8])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--methods", nargs="*", default=[], help="whose own trust is measured too")
+    parser.add_argument("--cache", default=None, help="folder of the feature cache")
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/detection.json"))
+    chosen = parser.parse_args()
+    rows: list[Row] = json.loads(chosen.json.read_text())["rows"] if chosen.json.exists() else []
+    done = {tuple(row[name] for name in KEY) for row in rows}
+    for wanted in wanted_rows(chosen):
+        if tuple(wanted.values()) not in done:
+            rows.append(measure(wanted, chosen.data.resolve(), chosen.cache, chosen.methods))
+            print(json.dumps({name: value for name, value in rows[-1].items() if name != "versions"}), flush=True)
+            write(chosen.json, rows)
+    title, _, rest = (__doc__ or "").strip().partition("; ")
+    chosen.json.with_suffix(".md").write_text(f"# {title}\n\n{rest[:1].upper()}{rest[1:]}\n\n{tables(rows)}\n")
+
+
+def wanted_rows(chosen: argparse.Namespace) -> Iterator[Row]:
+    """Without noise, all kinds are one."""
+    for seed in chosen.seeds:
+        for collection in chosen.collections:
+            for noise in chosen.noise:
+                for kind in chosen.kinds if noise else ["random"]:
+                    yield dict(zip(KEY, (collection, kind, noise, seed), strict=True))
+
+
+def measure(wanted: Row, data: Path, cache: str | None, methods: list[str]) -> Row:
+    """One row."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        folder = place / "run"
+        (folder / "model").mkdir(parents=True)
+        shared = {
+            "source": str(source_of(wanted, data, place)),
+            "out": str(folder),
+            "cache": cache,
+            "captions_per_image": 1 if wanted["collection"].endswith("-one") else None,
+            "noise": wanted["noise"],
+            "noise_kind": wanted["kind"],
+            "noise_seed": wanted["seed"],
+            "seed": wanted["seed"],
+        }
+        config = from_tree({**shared, "method": "plain", **tree(["plain.networks=1"])})
+        prepared = prepare(config, folder, progress=False)
+        believer = Believer(prepared, folder, wanted["seed"], config.cache, False)
+        belief = believer.judge(config.train)
+        known = believer.prior(belief), believer.likeness()
+        train = believer.judged.in_train
+        ids = believer.ids[train]
+        wrong, image = prepared.pairs.mismatched()[ids], prepared.pairs.image_of[ids]
+        scores = {"ours": 1 - belief.probability[train]}
+        trainer = Trainer(_job(config, prepared, folder, known))
+        trainer.run()
+        x, y = codes(trainer, prepared, ids)
+        scale = float(trainer.networks[0].matcher.scale())
+        scores |= by_network(x, y, scale, image)
+        frozen = [table.batch(rows).values.numpy() for table, rows in _sides(prepared, image, ids)]
+        scores |= {"cca": cca(*frozen), "knn": knn(*frozen, image, wanted["seed"])}
+        for method in methods:
+            scores[method] = 1 - own_trust(from_tree({**shared, "method": method}), prepared, folder, known)
+        facts = facts_from(config, prepared)
+    found: Row = {name: quality(score, wrong, image, belief.rate) for name, score in scores.items()} if wrong.any() else {}
+    return {
+        **wanted,
+        "pairs": len(ids),
+        "wrong": round(float(wrong.mean()), 4),
+        "estimate": round(belief.rate, 4),
+        "low": round(belief.low, 4),
+        "high": round(belief.high, 4),
+        "error": round(calibration(belief.probability[train], ~wrong), 4),
+        "flagged": round(float((belief.probability[train] < 0.5).mean()), 4),
+        "verdicts": belief.verdicts,
+        "detectors": found,
+        **{name: facts[name] for name in ("data_hash", "index_hash", "versions", "machine")},
+    }
+
+
+def source_of(wanted: Row, data: Path, place: Path) -> Path:
+    """A table of the collection's pairs."""
+    name, _, size = wanted["collection"].removesuffix("-one").partition("-")
+    if name == "flickr":
+        return fewer(data / "flickr8k", int(size), place)
+    return write_table(records(wanted["collection"], data, wanted["seed"], place), place)
+
+
+def _job(config: Any, prepared: Prepared, folder: Path, known: tuple[Any, Any]) -> Job:
+    parts = config.method, config.loss, config.train, folder, False
+    return Job(prepared.pairs, prepared.features, matcher_factory(config, prepared), *parts, *known)
+
+
+def _sides(prepared: Prepared, image: np.ndarray, ids: np.ndarray) -> list[tuple[Any, np.ndarray]]:
+    return [(prepared.features.images, image), (prepared.features.texts, ids)]
+
+
+def own_trust(config: Any, prepared: Prepared, folder: Path, known: tuple[Any, Any]) -> np.ndarray:
+    """Mean of the networks' last trust in each training pair."""
+    Trainer(_job(config, prepared, folder, known)).run()
+    values = config.method.values_of_pairs()
+    if "clean_probability" in values:
+        trust = values["clean_probability"]
+    else:
+        trust = np.min([values["cross_modal"], values["intra_modal"]], axis=0)
+    return np.asarray(trust.mean(0), np.float64)
+
+
+def codes(trainer: Trainer, prepared: Prepared, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Unit vectors of the pairs' images and captions under the network."""
+    matcher = trainer.networks[0].matcher.eval()
+    encode = matcher.encode_images, matcher.encode_texts
+    found = []
+    with torch.no_grad():
+        for side, (table, rows) in enumerate(_sides(prepared, prepared.pairs.image_of[ids], ids)):
+            parts = [table.batch(rows[start : start + BLOCK]) for start in range(0, len(rows), BLOCK)]
+            found.append(torch.cat([encode[side](part).vectors for part in parts]).float().numpy())
+    return found[0], found[1]
+
+
+def by_network(x: np.ndarray, y: np.ndarray, scale: float, image: np.ndarray) -> dict[str, np.ndarray]:
+    """The detectors that read the network's vectors: cosine, contrast, LEMoN."""
+    cos = (x * y).sum(1)
+    parts = []
+    for a, b in ((x, y), (y, x)):
+        blocks = [scale * (a[start : start + BLOCK] @ b.T) for start in range(0, len(a), BLOCK)]
+        parts.append(np.concatenate([np.logaddexp.reduce(block, 1) for block in blocks]))
+    near_images, near_texts = (lemon(a, b, image) for a, b in ((x, y), (y, x)))
+    return {
+        "cosine": 1 - cos,
+        "contrast": (parts[0] + parts[1]) / 2 - scale * cos,
+        "lemon": 1 - cos + 5 * near_images + 5 * near_texts,
+    }
+
+
+def neighbours(x: np.ndarray, image: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """For each pair its nearest pairs of other images by unit vectors, and their cosines, in blocks."""
+    k = min(NEIGHBOURS, len(x) - 1)
+    for start in range(0, len(x), BLOCK):
+        rows = np.arange(start, min(start + BLOCK, len(x)))
+        near = x[rows] @ x.T
+        near[image[rows][:, None] == image[None, :]] = -np.inf
+        nearest = np.argpartition(-near, k - 1, axis=1)[:, :k]
+        yield rows, nearest, np.take_along_axis(near, nearest, 1)
+
+
+def lemon(x: np.ndarray, y: np.ndarray, image: np.ndarray) -> np.ndarray:
+    """Mean over the nearest pairs by x: how far their y is, where they are near and fit themselves."""
+    own = 1 - (x * y).sum(1)
+    found = np.zeros(len(x))
+    for rows, nearest, near in neighbours(x, image):
+        far = 1 - (y[rows][:, None] * y[nearest]).sum(-1)
+        found[rows] = (far * np.exp(-0.1 * (1 - np.maximum(near, -1))) * np.exp(-5 * own[nearest])).mean(1)
+    return found
+
+
+def knn(images: np.ndarray, texts: np.ndarray, image: np.ndarray, seed: int) -> np.ndarray:
+    """Share of the nearest images whose captions lie in another cluster."""
+    x, y = (side - side.mean(0) for side in (images, texts))
+    x, y = (side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-9) for side in (x, y))
+    clusters = min(CLUSTERS, max(2, len(y) // 20))
+    _, cluster = kmeans2(y.astype(np.float64), clusters, minit="++", seed=seed)
+    found = np.zeros(len(x))
+    for rows, nearest, _ in neighbours(x, image):
+        found[rows] = (cluster[nearest] != cluster[rows][:, None]).mean(1)
+    return found
+
+
+def cca(images: np.ndarray, texts: np.ndarray) -> np.ndarray:
+    """One minus the cosine under ridge canonical correlation, fitted on the pairs themselves."""
+    x, y = images - images.mean(0), texts - texts.mean(0)
+    a, b = (root(side.T @ side) for side in (x, y))
+    u, _, v = np.linalg.svd(a @ (x.T @ y) @ b, full_matrices=False)
+    return np.asarray(1 - cosine(x @ a @ u[:, :128], y @ b @ v[:128].T))
+
+
+def quality(score: np.ndarray, wrong: np.ndarray, image: np.ndarray, rate: float) -> Row:
+    """How well a score finds the mismatched pairs."""
+    number = np.unique(image, return_inverse=True)[1]
+    resampled = []
+    for drawn in draw_images(int(number.max()) + 1, SAMPLES):
+        weight = drawn[number].astype(np.float64)
+        if (weight * wrong).any() and (weight * ~wrong).any():
+            resampled.append(roc_auc_score(wrong, score, sample_weight=weight))
+    low, high = np.quantile(resampled, [0.05, 0.95])
+    taken = np.argsort(-score, kind="stable")[: round(rate * len(score))]
+    return {
+        "auroc": round(float(roc_auc_score(wrong, score)), 4),
+        "low": round(float(low), 4),
+        "high": round(float(high), 4),
+        "ap": round(float(average_precision_score(wrong, score)), 4),
+        "precision": round(float(wrong[taken].mean()), 4) if len(taken) else None,
+    }
+
+
+def tables(rows: list[Row]) -> str:
+    """AUROC of every detector, then what `ours` says, means over the seeds."""
+    names = list(dict.fromkeys(name for row in rows for name in row["detectors"]))
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in KEY[:-1]), []).append(row)
+    heads = ("collection", "noise", *names, "seeds")
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    ours = ["| collection | noise | wrong | estimate | AP | precision | calibration error | flagged | seeds |", "|---" * 9 + "|"]
+    for (collection, kind, noise), group in sorted(groups.items(), key=lambda item: str(item[0])):
+        noisy = f"{noise:.0%} {kind}" if noise else "0%"
+        if noise:
+            cells = [mean(group, lambda row, name=name: row["detectors"].get(name, {}).get("auroc"), ".3f") for name in names]
+            lines.append("| " + " | ".join([collection, noisy, *cells, str(len(group))]) + " |")
+        said = [mean(group, lambda row, name=name: row[name], ".1%") for name in ("wrong", "estimate")]
+        said += [mean(group, lambda row, name=name: row["detectors"].get("ours", {}).get(name), ".2f") for name in ("ap", "precision")]
+        said += [mean(group, lambda row: row["error"], ".3f"), mean(group, lambda row: row["flagged"], ".1%")]
+        ours.append("| " + " | ".join([collection, noisy, *said, str(len(group))]) + " |")
+    return "AUROC:\n\n" + "\n".join(lines) + "\n\nWhat `ours` says:\n\n" + "\n".join(ours)
+
+
+def mean(rows: list[Row], of: Callable[[Row], float | None], form: str) -> str:
+    """The mean of a number over the rows that have it, as text."""
+    values = [value for row in rows if (value := of(row)) is not None]
+    return format(sum(values) / len(values), form) if values else ""
+
+
+if __name__ == "__main__":
+    main()
