@@ -119,7 +119,9 @@ def measure(wanted: Row, data: Path, cache: str | None, methods: list[str]) -> R
         for method in methods:
             scores[method] = 1 - own_trust(from_tree({**shared, "method": method}), prepared, folder, known)
         facts = facts_from(config, prepared)
-    found: Row = {name: quality(score, wrong, image, belief.rate) for name, score in scores.items()} if wrong.any() else {}
+    found: Row = (
+        {name: quality(score, wrong, image, belief.rate) for name, score in scores.items()} if wrong.any() else {}
+    )
     return {
         **wanted,
         "pairs": len(ids),
@@ -258,14 +260,22 @@ def tables(rows: list[Row]) -> str:
         groups.setdefault(tuple(row[name] for name in KEY[:-1]), []).append(row)
     heads = ("collection", "noise", *names, "seeds")
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    ours = ["| collection | noise | wrong | estimate | AP | precision | calibration error | flagged | seeds |", "|---" * 9 + "|"]
+    ours = [
+        "| collection | noise | wrong | estimate | AP | precision | calibration error | flagged | seeds |",
+        "|---" * 9 + "|",
+    ]
     for (collection, kind, noise), group in sorted(groups.items(), key=lambda item: str(item[0])):
         noisy = f"{noise:.0%} {kind}" if noise else "0%"
         if noise:
-            cells = [mean(group, lambda row, name=name: row["detectors"].get(name, {}).get("auroc"), ".3f") for name in names]
+            cells = [
+                mean(group, lambda row, name=name: row["detectors"].get(name, {}).get("auroc"), ".3f") for name in names
+            ]
             lines.append("| " + " | ".join([collection, noisy, *cells, str(len(group))]) + " |")
         said = [mean(group, lambda row, name=name: row[name], ".1%") for name in ("wrong", "estimate")]
-        said += [mean(group, lambda row, name=name: row["detectors"].get("ours", {}).get(name), ".2f") for name in ("ap", "precision")]
+        said += [
+            mean(group, lambda row, name=name: row["detectors"].get("ours", {}).get(name), ".2f")
+            for name in ("ap", "precision")
+        ]
         said += [mean(group, lambda row: row["error"], ".3f"), mean(group, lambda row: row["flagged"], ".1%")]
         ours.append("| " + " | ".join([collection, noisy, *said, str(len(group))]) + " |")
     return "AUROC:\n\n" + "\n".join(lines) + "\n\nWhat `ours` says:\n\n" + "\n".join(ours)

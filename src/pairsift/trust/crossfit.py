@@ -17,6 +17,7 @@ NEAR = 0.9  # smallest cosine of the vectors of two images that count as near-du
 DECOYS = 20_000  # approximate number of decoys
 NEAR_DECOYS = 10  # largest number of near decoys of a pair
 NEAREST = 0.01  # share of the captions of a fold that read like a caption
+MIN_CANDIDATES = 50  # smallest number of captions of a fold of which the nearest 1%, at least one, reads like a caption
 CANDIDATES = 20_000  # largest number of captions of a fold among which near ones are sought
 LARGEST = 0.1  # largest share of the images in a group of near-duplicates; a larger group is dissolved
 ROWS = 1024
@@ -101,7 +102,7 @@ def _members(fold: Ints) -> list[Ints]:
 
 
 def _near_decoys(vectors: Vectors, group_of: Ints, text: Ints, fold: Ints, seed: int) -> tuple[Ints, Ints]:
-    """Return the pairs whose images and those whose captions near decoys have, (k,) each.
+    """Return the pairs whose images and those whose captions near decoys have, (k,) each; none of folds of few pairs.
 
     Args:
         vectors: Vector of each pair's caption, (n, e).
@@ -116,6 +117,8 @@ def _near_decoys(vectors: Vectors, group_of: Ints, text: Ints, fold: Ints, seed:
     share = min(1.0, DECOYS / max(1, len(fold)))
     images, captions = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for members in _members(fold):
+        if len(members) < MIN_CANDIDATES:
+            continue
         candidates = np.sort(rng.permutation(members)[:CANDIDATES])
         given = np.sort(rng.permutation(members)[: int(np.ceil(share * len(members)))])
         k = max(1, round(NEAREST * len(candidates)))
