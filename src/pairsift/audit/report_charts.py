@@ -15,6 +15,7 @@ from pairsift.audit.report_parts import lookup, number
 THRESHOLD = 0.5  # a pair with a lower match probability is flagged
 DETECTORS = {
     "linear": "Ridge canonical correlation",
+    "cosine": "Cosine of the given vectors",
     "near_images": "Captions of similar images",
     "near_captions": "Images of similar captions",
     "networks": "Networks",

@@ -23,6 +23,11 @@ class EncodeOptions(Options):
         "such as wordllama+ngrams; by default wordllama, or words for matchers that learn words, or ids where the "
         "captions are token ids, or embeddings where the source has their vectors.",
     )
+    aligned: bool | None = Field(
+        default=None,
+        description="Whether the vectors of images and of captions share a space, so that their cosine says how well "
+        "they fit before any training; by default where both encoders are the same hf: checkpoint.",
+    )
     vocabulary: str | None = Field(
         default=None,
         description="File that numbers the words: a JSON of the SCAN family (word2idx), or a run's vocabulary.json; by "
@@ -44,3 +49,10 @@ class EncodeOptions(Options):
         description="Folder for features, and for images that lie within a source; by default in the user's cache "
         "folder.",
     )
+
+    @property
+    def shared_space(self) -> bool:
+        """A bool: whether images and captions are encoded into one space."""
+        image, text = self.image_encoder, self.text_encoder
+        one_checkpoint = image is not None and image == text and image.startswith("hf:")
+        return one_checkpoint if self.aligned is None else self.aligned

@@ -72,7 +72,8 @@ class Matcher(nn.Module, ABC):
         text_kind: Kind of text features that the matcher takes, or `text` where the matcher brings a tokenizer.
         factorises: Whether the similarity is the inner product of the global vectors. If so, search uses an index.
         has_tokens: Whether the codes contain tokens in addition to the global vector.
-        starts_trained: Whether the similarities are useful before any training with pairsift.
+        starts_trained: Whether the similarities are useful before any training with pairsift. If so, the networks as
+            they start compete for the best checkpoint.
         preset: Name of the method preset for this matcher.
         head_speed: Learning rate of the trainable part of a method, as a multiple of that of the matcher.
         dim: Length of a global vector, and of a token where the codes contain tokens.
@@ -84,7 +85,7 @@ class Matcher(nn.Module, ABC):
     text_kind: ClassVar[TextKind]
     factorises: ClassVar[bool] = True
     has_tokens: ClassVar[bool] = False
-    starts_trained: ClassVar[bool] = False
+    starts_trained: bool = False
     preset: ClassVar[str] = "paper"
     head_speed: ClassVar[float] = 1.0
     dim: int

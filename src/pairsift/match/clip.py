@@ -61,7 +61,7 @@ class Clip(Matcher):
     image_kind: ClassVar[ImageKind] = "pixels"
     text_kind: ClassVar[TextKind] = "text"
     preset: ClassVar[str] = "clip"
-    starts_trained: ClassVar[bool] = True
+    starts_trained = True
     head_speed: ClassVar[float] = 1000.0  # a head starts untrained, the towers start pretrained
     model: Any
     mean: Tensor

@@ -10,6 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from pairsift.encode.features import Items
+from pairsift.errors import InputError
 from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, inverse_temperature, unit
 from pairsift.options import Options
 
@@ -34,10 +35,18 @@ class TwoTower(Matcher):
     A head normalises its input, projects it to `dim`, and applies `depth` residual blocks (norm, linear, GELU, dropout,
     linear). The last linear layer of a block starts at zero, so training starts from the linear projection.
 
+    Where the features of images and of texts share a space, a head adds to the unit feature vector what a projection
+    and the blocks make of it, and starts with nothing: the similarity starts as the cosine of the features, and the
+    common vectors have their length.
+
     Args:
         image_dim: Length of the feature vector of an image.
         text_dim: Length of the feature vector of a text.
-        options: `dim`, `hidden`, `depth`, `dropout`, `temperature`.
+        aligned: Whether these vectors share a space.
+        options: `dim` (not where they share a space), `hidden`, `depth`, `dropout`, `temperature`.
+
+    Raises:
+        InputError: The vectors share a space and differ in length.
     """
 
     name: ClassVar[str] = "two_tower"
@@ -46,11 +55,18 @@ class TwoTower(Matcher):
     text_kind: ClassVar[TextKind] = "vector"
     preset: ClassVar[str] = "two_tower"
 
-    def __init__(self, image_dim: int, text_dim: int, options: TwoTowerOptions = TwoTowerOptions()) -> None:
+    def __init__(
+        self, image_dim: int, text_dim: int, aligned: bool = False, options: TwoTowerOptions = TwoTowerOptions()
+    ) -> None:
         super().__init__()
-        self.dim = options.dim
-        self.image_head = _Head(image_dim, options)
-        self.text_head = _Head(text_dim, options)
+        if aligned and image_dim != text_dim:
+            raise InputError(
+                f"the vectors of images have {image_dim} values and those of captions {text_dim}: they share no space; "
+                "leave --aligned out"
+            )
+        self.dim = image_dim if aligned else options.dim
+        self.starts_trained = aligned
+        self.image_head, self.text_head = (_Head(width, self.dim, aligned, options) for width in (image_dim, text_dim))
         self.log_scale = nn.Parameter(torch.tensor(-math.log(options.temperature)))
 
     def encode_images(self, items: Items) -> Codes:
@@ -67,15 +83,19 @@ class TwoTower(Matcher):
 
 
 class _Head(nn.Module):
-    def __init__(self, width: int, options: TwoTowerOptions) -> None:
+    def __init__(self, width: int, dim: int, aligned: bool, options: TwoTowerOptions) -> None:
         super().__init__()
-        dropout = nn.Dropout(options.dropout / 2)
-        self.project = nn.Sequential(nn.LayerNorm(width), dropout, nn.Linear(width, options.dim))
-        blocks = (_block(options.dim, options.hidden, options.dropout) for _ in range(options.depth))
+        self.aligned = aligned
+        dropout, linear = nn.Dropout(options.dropout / 2), nn.Linear(width, dim)
+        if aligned:
+            nn.init.zeros_(linear.weight)
+            nn.init.zeros_(linear.bias)
+        self.project = nn.Sequential(nn.LayerNorm(width), dropout, linear)
+        blocks = (_block(dim, options.hidden, options.dropout) for _ in range(options.depth))
         self.blocks = nn.ModuleList(blocks)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.project(x)
+        x = self.project(x) + math.sqrt(x.shape[-1]) * unit(x) if self.aligned else self.project(x)
         for block in self.blocks:
             x = x + block(x)
         return x

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from pairsift.arrays import Ints, Reals
+from pairsift.arrays import Ints, Reals, unit_rows
 from pairsift.encode import Features, Items
 from pairsift.errors import InputError, writing
 from pairsift.files import write_parquet
@@ -79,6 +79,7 @@ class Believer:
             self.pairs.image_of[self.ids],
             self.group[image_rows],
             np.asarray(self.pairs.split[self.ids] == "train"),
+            (unit_rows(images)[image_rows], unit_rows(captions)) if prepared.aligned else None,
         )
 
     def judge(self, options: TrainOptions) -> Belief:
@@ -153,7 +154,8 @@ class Believer:
         return self.folder / "model" / f"fold_{number}.safetensors"
 
     def _matcher(self) -> TwoTower:
-        return TwoTower(self.vectors.images.dim, self.vectors.captions.dim)
+        aligned = self.judged.aligned is not None
+        return TwoTower(self.vectors.images.dim, self.vectors.captions.dim, aligned)
 
     def _network(self, number: int, fold: Ints, trust: Reals, options: TrainOptions) -> None:
         """Train the network of a fold on the training pairs of the other folds.

@@ -60,8 +60,8 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
         )
     if belief.verdicts and belief.near > NEAR:
         sentences.append(
-            f"About {belief.near:.0%} of the training pairs may have captions that belong to similar images. This share "
-            "is rough, and such pairs are hard to tell from matching ones: look at them before you remove any."
+            f"About {belief.near:.0%} of the training pairs may have captions that belong to similar images. This "
+            "share is rough, and such pairs are hard to tell from matching ones: look at them before you remove any."
         )
     gone = 0 if prepared.changes is None else prepared.changes.gone
     if belief.verdicts and gone > GONE * n_judged:

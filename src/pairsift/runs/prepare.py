@@ -70,6 +70,7 @@ class Prepared:
         front: The preprocessing to pixels and token ids, for a matcher that reads raw images and text.
         changes: Differences between the source and the pairs that the run was made from; None where there are none.
         ngrams: The n-gram encoder that was fitted to the captions; None where the text encoder needs none.
+        aligned: Whether the features of images and of captions share a space.
     """
 
     pairs: Pairs
@@ -81,6 +82,7 @@ class Prepared:
     front: Front | None = None
     changes: Changes | None = None
     ngrams: NgramEncoder | None = None
+    aligned: bool = False
 
 
 def check(config: Config) -> None:
@@ -101,7 +103,12 @@ def check(config: Config) -> None:
     pick_device(config.train.device)
     if config.train.tensorboard:
         require_board()
-    if not sum(phase.epochs for phase in method.phases()) and not matcher.starts_trained:
+    if config.encode.shared_space and "aligned" not in inspect.signature(matcher).parameters:
+        raise InputError(
+            f"matcher {matcher.name} cannot start from a common space: leave --aligned out, or use two_tower"
+        )
+    starts_trained = matcher.starts_trained or config.encode.shared_space
+    if not sum(phase.epochs for phase in method.phases()) and not starts_trained:
         raise InputError(f"{method.name} has no epochs and {matcher.name} starts untrained: set at least one epoch")
 
 
@@ -265,7 +272,17 @@ def _encoded(config: Config, folder: Path, pairs: Pairs, digest: str, opened: bo
     images = features.images.values
     if isinstance(images, Stacked) and pairs.features is not None and len(pairs.features.shape) == 1:
         usable = usable.skip_pairs(broken_vectors(usable, images, caption_vectors(pairs, texts)))
-    return Prepared(usable, features, texts, vocabulary, digest, pairs.split, front, ngrams=ngrams)
+    return Prepared(
+        usable,
+        features,
+        texts,
+        vocabulary,
+        digest,
+        pairs.split,
+        front,
+        ngrams=ngrams,
+        aligned=config.encode.shared_space,
+    )
 
 
 def encoder_names(config: Config, prepared: Prepared) -> dict[str, str]:
@@ -342,6 +359,8 @@ def matcher_sizes(config: Config, prepared: Prepared) -> dict[str, int | None]:
     if prepared.front is not None:
         return {}
     sizes: dict[str, int | None] = {"image_dim": features.images.dim}
+    if config.encode.shared_space:
+        sizes["aligned"] = True
     if "regions" in inspect.signature(matcher).parameters:
         counts = set(features.images.lengths.tolist())
         sizes["regions"] = counts.pop() if len(counts) == 1 else None

@@ -138,6 +138,8 @@ class Trainer:
         if resume and (self.job.folder / CHECKPOINT).exists():
             self._load()
         epochs = range(self.position.epoch, len(self.phases))
+        if (self.networks[0].matcher.starts_trained or not self.phases) and self.position == Position():
+            self._keep_if_best(self._recall(), -1)
         for epoch in epochs:
             began = time.monotonic()
             phase = self.phases[epoch]
@@ -151,7 +153,6 @@ class Trainer:
             n_pairs = sum(self._train(epoch, k, phase) for k in range(self.position.network, len(self.networks)))
             self._finish(epoch, phase, n_pairs, time.monotonic() - began)
         if not self.phases:
-            self._keep_if_best(self._recall(), -1)
             self.save()
         weights, _ = read_tensors(self.job.folder / "model" / "best.safetensors")
         for k, network in enumerate(self.networks):

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from pairsift.arrays import Ints, Reals
 from pairsift.trust.combine import combine
-from pairsift.trust.contrast import Evidence
+from pairsift.trust.contrast import Evidence, contrast
 from pairsift.trust.crossfit import CrossFit, Vectors, make_folds
 from pairsift.trust.linear import linear_evidence
 from pairsift.trust.near import near_mismatches
@@ -42,6 +43,8 @@ class JudgedPairs:
         image_of: Image of each pair, (n,).
         group_of: Group of near-duplicate images of each pair, (n,).
         in_train: Whether each pair is a training pair; the other pairs may have another rate of mismatches, (n,).
+        aligned: Unit vectors of each pair's image and of its caption in a space that encoders share, (n, d) each; None
+            where there is none.
     """
 
     images: Vectors
@@ -50,6 +53,7 @@ class JudgedPairs:
     image_of: Ints
     group_of: Ints
     in_train: NDArray[np.bool_]
+    aligned: tuple[Vectors, Vectors] | None = None
 
     def __len__(self) -> int:
         return len(self.image_of)
@@ -57,8 +61,15 @@ class JudgedPairs:
     def subset(self, rows: Ints) -> JudgedPairs:
         """Return only the pairs in these rows."""
         texts = [self.texts[row] for row in rows]
+        aligned = None if self.aligned is None else (self.aligned[0][rows], self.aligned[1][rows])
         return JudgedPairs(
-            self.images[rows], self.captions[rows], texts, self.image_of[rows], self.group_of[rows], self.in_train[rows]
+            self.images[rows],
+            self.captions[rows],
+            texts,
+            self.image_of[rows],
+            self.group_of[rows],
+            self.in_train[rows],
+            aligned,
         )
 
 
@@ -79,7 +90,7 @@ class Belief:
         duplicates_of_train: Share of the images of these other pairs that have a near-duplicate among the training
             images, [0, 1].
         detectors: By kind of evidence, the share of decoys that have no more of this evidence than each pair, (0, 1),
-            (n,): `linear`, `near_images`, `near_captions`, and `networks` and `siblings` where they are used.
+            (n,): `linear`, `near_images`, `near_captions`, and `cosine`, `networks` and `siblings` where they are used.
         group: Group of near-duplicate images of each pair, (n,); None if it is not known.
     """
 
@@ -108,12 +119,13 @@ class Belief:
 def believe(judged: JudgedPairs, seed: int, fold: Ints | None = None, networks: Networks | None = None) -> Belief:
     """Judge every pair by evidence from models that were not trained on it.
 
-    The kinds of evidence are ridge canonical correlation, the nearest images and captions, networks if there are any,
-    and the other captions of the image; `combine` weighs them. The models that judge a fold are trained on the other
-    pairs. Each of these pairs is weighted by its match probability, which comes from the same kinds of evidence,
-    computed without networks and without the fold. The other captions of an image are no evidence where whole images
-    are mismatched, that is, where the probabilities of an image's captions correlate by 0.5 or more. If `fold` is None,
-    the result is a mean over about 3,000 / n divisions into folds, at least one and at most five.
+    The kinds of evidence are ridge canonical correlation, the nearest images and captions, the cosine where encoders
+    share a space, networks if there are any, and the other captions of the image; `combine` weighs them. The models
+    that judge a fold are trained on the other pairs. Each of these pairs is weighted by its match probability, which
+    comes from the same kinds of evidence, computed without networks and without the fold. The other captions of an
+    image are no evidence where whole images are mismatched, that is, where the probabilities of an image's captions
+    correlate by 0.5 or more. If `fold` is None, the result is a mean over about 3,000 / n divisions into folds, at
+    least one and at most five.
 
     Args:
         judged: The pairs.
@@ -185,6 +197,9 @@ def _believe(
     by_neighbours = neighbour_evidence(fit, judged.images, judged.captions, seed, trust)
     kinds = {"linear": linear_evidence(fit, judged.images, judged.captions, seed, trust)}
     kinds |= {"near_images": by_neighbours[0], "near_captions": by_neighbours[1]}
+    if judged.aligned is not None:
+        images, captions = (torch.from_numpy(vectors) for vectors in judged.aligned)
+        kinds["cosine"] = contrast(fit, lambda fold, members: (images[members], captions[members]), seed)
     if networks is not None and trust is not None:
         kinds["networks"] = networks(fit, trust)
     evidence = _weigh(fit, kinds, judged.in_train, seed)

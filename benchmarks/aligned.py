@@ -1,0 +1,176 @@
+"""Encoders that share a space: what training adds to their cosine; every row is a noise, a method, a start and a seed.
+
+No checkpoint like CLIP's is to be had without a network connection. A stand-in: `two_tower` networks are trained on
+half of Flickr8k's training images with their true captions, and then frozen. Their vectors of the other half, of dev and of
+test are a source of embeddings, in which noise is planted among the training captions. `zero-shot` is the cosine of
+these vectors, with no training; `random` starts are those of vectors that share no space, `aligned` ones start as the
+identity. AUROC is that of the match probability over the training pairs, and beside it that of the cosine alone.
+
+    python benchmarks/aligned.py --json benchmarks/results/aligned.json
+
+Rows that the file already holds are not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn.metrics import roc_auc_score
+
+from option_names import tree
+from pairsift.retrieve.codes import evaluate
+from pairsift.runs.belief import Believer
+from pairsift.runs.config import from_tree
+from pairsift.runs.prepare import matcher_factory, prepare
+from pairsift.train.loop import Job, Trainer
+from side_by_side import Row, facts_from, write
+
+KEY = ("noise", "method", "start", "seed")
+BLOCK = 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("../shared/flickr8k"))
+    parser.add_argument("--methods", nargs="+", default=["plain", "crossfit", "sift"])
+    parser.add_argument("--noise", nargs="+", type=float, default=[0.0, 0.4, 0.6])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--options", nargs="*", default=[], help="further options of fit: precision=bf16")
+    parser.add_argument("--cache", default=None, help="folder of the feature cache")
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/aligned.json"))
+    chosen = parser.parse_args()
+    rows: list[Row] = json.loads(chosen.json.read_text())["rows"] if chosen.json.exists() else []
+    done = {tuple(row[name] for name in KEY) for row in rows}
+    wanted = [("zero-shot", "aligned"), *((m, start) for m in chosen.methods for start in ("random", "aligned"))]
+    for seed in chosen.seeds:
+        with tempfile.TemporaryDirectory() as place:
+            source = None
+            for noise in chosen.noise:
+                for method, start in wanted:
+                    if (noise, method, start, seed) in done:
+                        continue
+                    source = source or embeddings(chosen.data, Path(place), seed, chosen.cache, chosen.options)
+                    row = dict(zip(KEY, (noise, method, start, seed), strict=True))
+                    rows.append(row | measure(row, source, Path(place), chosen.options))
+                    print(
+                        json.dumps({name: value for name, value in rows[-1].items() if name != "versions"}), flush=True
+                    )
+                    write(chosen.json, rows)
+    title, _, rest = (__doc__ or "").strip().partition("; ")
+    chosen.json.with_suffix(".md").write_text(f"# {title}\n\n{rest[:1].upper()}{rest[1:]}\n\n{table(rows)}\n")
+
+
+def embeddings(data: Path, place: Path, seed: int, cache: str | None, options: list[str]) -> Path:
+    """Train on one half, and write the vectors of the other half, of dev and of test as a source."""
+    splits = {name: (data / "splits" / f"{name}.txt").read_text().split() for name in ("train", "dev", "test")}
+    order = np.random.default_rng(seed).permutation(len(splits["train"]))
+    first = {splits["train"][row] for row in order[: len(order) // 2]}
+    split_of = {image: split for split, images in splits.items() for image in images}
+    with (data / "captions.csv").open(encoding="utf-8", newline="") as stream:
+        records = [(row["image"], row["caption"], split_of.get(row["image"], "")) for row in csv.DictReader(stream)]
+    halves = {
+        "first": lambda image, split: image in first or split == "dev",
+        "rest": lambda image, _: image not in first,
+    }
+    prepared = {}
+    for name, wants in halves.items():
+        table = place / f"{name}.csv"
+        with table.open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(("image", "caption", "split"))
+            kept = [record for record in records if record[2] and wants(record[0], record[2])]
+            writer.writerows(((data / "images" / image).resolve(), text, split) for image, text, split in kept)
+        folder = place / f"run-{name}"
+        (folder / "model").mkdir(parents=True)
+        given = {"source": str(table), "out": str(folder), "cache": cache, "seed": seed, "method": "plain"}
+        config = from_tree(given | tree(["plain.networks=1", *options]))
+        prepared[name] = prepare(config, folder, progress=False)
+        if name == "first":
+            trainer = Trainer(_job(config, prepared[name], folder, (None, None)))
+            trainer.run()
+    pairs, features = prepared["rest"].pairs, prepared["rest"].features
+    ids, matcher = pairs.ids(), trainer.networks[0].matcher.eval()
+    sides = (features.images, pairs.image_of[ids], matcher.encode_images), (features.texts, ids, matcher.encode_texts)
+    source = place / "source"
+    source.mkdir()
+    with torch.no_grad():
+        for name, (values, rows, encode) in zip(("image", "text"), sides, strict=True):
+            parts = [encode(values.batch(rows[start : start + BLOCK])).vectors for start in range(0, len(rows), BLOCK)]
+            np.save(source / f"{name}.npy", torch.cat(parts).float().numpy())
+    with (source / "captions.csv").open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(("image", "caption", "split"))
+        writer.writerows((pairs.names[pairs.image_of[pair]], pairs.captions[pair], pairs.split[pair]) for pair in ids)
+    return source
+
+
+def measure(wanted: Row, source: Path, place: Path, options: list[str]) -> Row:
+    """Train one row and test it."""
+    folder = place / "-".join(str(value) for value in wanted.values())
+    (folder / "model").mkdir(parents=True)
+    aligned = wanted["start"] == "aligned"
+    given = {
+        "source": str(source),
+        "out": str(folder),
+        "method": "plain" if wanted["method"] == "zero-shot" else wanted["method"],
+        "noise": wanted["noise"],
+        "noise_seed": wanted["seed"],
+        "seed": wanted["seed"],
+        "aligned": aligned,
+    }
+    none = ["plain.epochs.warmup=0", "plain.epochs.train=0"] if wanted["method"] == "zero-shot" else []
+    config = from_tree(given | tree([*none, *options]))
+    prepared = prepare(config, folder, progress=False)
+    believer = Believer(prepared, folder, wanted["seed"], config.cache, False)
+    belief = believer.judge(config.train)
+    began = time.monotonic()
+    trainer = Trainer(_job(config, prepared, folder, (believer.prior(belief), believer.likeness())))
+    trainer.run()
+    test = evaluate([network.matcher for network in trainer.networks], prepared.features, prepared.pairs, "test")
+    found = {
+        "rsum": test["ensemble"]["rsum"] if "ensemble" in test else next(iter(test.values()))["rsum"],
+        "best_epoch": trainer.position.best_epoch,
+        "estimate": round(belief.rate, 4),
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    if wanted["noise"]:
+        train = believer.judged.in_train
+        right = ~prepared.pairs.mismatched()[believer.ids][train]
+        found["auroc"] = round(float(roc_auc_score(right, belief.probability[train])), 4)
+        if "cosine" in belief.detectors:
+            found["auroc_cosine"] = round(float(roc_auc_score(right, belief.detectors["cosine"][train])), 4)
+    facts = facts_from(config, prepared)
+    return {
+        **found,
+        "options": options,
+        **{name: facts[name] for name in ("data_hash", "index_hash", "versions", "machine")},
+    }
+
+
+def _job(config, prepared, folder, known) -> Job:  # type: ignore[no-untyped-def]
+    parts = config.method, config.loss, config.train, folder, False
+    return Job(prepared.pairs, prepared.features, matcher_factory(config, prepared), *parts, *known)
+
+
+def table(rows: list[Row]) -> str:
+    """Means over the seeds."""
+    lines = ["| noise | method | start | rSum | AUROC | AUROC of the cosine | best epoch | seeds |", "|---" * 8 + "|"]
+    for key in sorted({tuple(row[name] for name in KEY[:-1]) for row in rows}, key=str):
+        group = [row for row in rows if tuple(row[name] for name in KEY[:-1]) == key]
+        numbers = []
+        for name, form in (("rsum", ".1f"), ("auroc", ".4f"), ("auroc_cosine", ".4f"), ("best_epoch", ".1f")):
+            values = [row[name] + (name == "best_epoch") for row in group if row.get(name) is not None]
+            numbers.append(format(sum(values) / len(values), form) if values else "")
+        lines.append("| " + " | ".join([f"{key[0]:.0%}", *key[1:], *numbers, str(len(group))]) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
