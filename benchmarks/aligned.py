@@ -1,10 +1,11 @@
 """Encoders that share a space: what training adds to their cosine; every row is a noise, a method, a start and a seed.
 
 No checkpoint like CLIP's is to be had without a network connection. A stand-in: `two_tower` networks are trained on
-half of Flickr8k's training images with their true captions, and then frozen. Their vectors of the other half, of dev and of
-test are a source of embeddings, in which noise is planted among the training captions. `zero-shot` is the cosine of
-these vectors, with no training; `random` starts are those of vectors that share no space, `aligned` ones start as the
-identity. AUROC is that of the match probability over the training pairs, and beside it that of the cosine alone.
+half of Flickr8k's training images with their true captions, and then frozen. Their vectors of the other half, of dev
+and of test are a source of embeddings, in which noise is planted among the training captions. `zero-shot` is the
+cosine of these vectors, with no training; `random` starts are those of vectors that share no space, `aligned` ones
+start as the identity. AUROC is that of the match probability over the training pairs, and beside it that of the cosine
+alone.
 
     python benchmarks/aligned.py --json benchmarks/results/aligned.json
 
