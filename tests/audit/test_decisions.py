@@ -12,7 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pairsift.audit.decisions import DECISIONS_FILE, MAX_CAPTION, Decision, Decisions, threshold_table, undecided_below
+from pairsift.audit.decisions import (
+    DECISIONS_FILE,
+    MAX_CAPTION,
+    Decision,
+    Decisions,
+    rate_beside,
+    threshold_table,
+    undecided_below,
+)
 from pairsift.errors import InputError, WriteError
 
 IDS = np.arange(20)
@@ -248,6 +256,18 @@ def test_the_threshold_table_counts_what_goes_and_what_of_it_is_good():
         assert row["pairs"] == len(gone)
         assert row["expected_matching"] == pytest.approx(sum(gone))
         assert row["expected_mismatched"] == pytest.approx(len(gone) - sum(gone))
+
+
+def test_the_sum_of_the_probabilities_stands_beside_the_rate():
+    probability = np.array([0.1, 0.9, 0.8, 0.6] * 25)
+    rate = {"estimated": 0.3125, "low": 0.25, "high": 0.375}
+    line = rate_beside(probability, {"noise_rate": rate})
+    assert "40 of all 100 judged pairs (40.0%)" in line and "31.2% (25.0% to 37.5%)" in line
+    assert line.endswith("For numbers of pairs, trust the probabilities; for how far both may be wrong, the interval.")
+    checked = rate_beside(probability, {"noise_rate": {"estimated": 0.3125}, "spot_check": {"answered": 50}})
+    assert "31.2%, is from before the spot check" in checked and "interval" not in checked
+    assert rate_beside(probability, {"noise_rate": {"estimated": None}}) == rate_beside(probability, {}) == ""
+    assert rate_beside(probability[:0], {"noise_rate": rate}) == ""
 
 
 def test_below_leaves_out_what_is_decided():

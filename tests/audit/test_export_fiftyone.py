@@ -10,11 +10,14 @@ from PIL import Image
 
 import pairsift
 from pairsift.audit.decisions import Decision, Decisions
-from pairsift.audit.export import choose_pairs
+from pairsift.audit.export import export
 from pairsift.audit.export_fiftyone import export_fiftyone, field_names
+from pairsift.audit.selection import choose_pairs
 from pairsift.audit.table import pair_table
 from pairsift.errors import InputError
+from pairsift.pairs.origin import read_origin
 from pairsift.pairs.precomputed import Precomputed
+from pairsift.pairs.records import Columns
 
 SPLITS = [*["train"] * 6, "dev", "test", "unused", "unused"]
 OWN = {"id": "ObjectId", "filepath": "String", "tags": "List", "metadata": "EmbeddedDocument"}
@@ -51,7 +54,7 @@ def written(pairs, tmp_path):
     decisions = Decisions(tmp_path, pairs.ids())
     decisions.decide([Decision(3, "drop"), Decision(6, "replace", "ein Hund, «naß»")])
     table = judged(pairs)
-    export_fiftyone(pairs, table, choose_pairs(pairs, table, decisions.table()), tmp_path / "out.fiftyone", True)
+    export_fiftyone(pairs, choose_pairs(pairs, table, decisions.table()), tmp_path / "out.fiftyone", True)
     assert sorted(path.name for path in (tmp_path / "out.fiftyone").iterdir()) == ["metadata.json", "samples.json"]
     files = [json.loads((tmp_path / "out.fiftyone" / f"{name}.json").read_bytes()) for name in ("metadata", "samples")]
     return files[0], files[1]["samples"]
@@ -110,7 +113,7 @@ def test_file_names_that_are_not_utf8_do_not_end_an_export(tmp_path):
     pairs = pairsift.load(tmp_path)
     table = pair_table(pairs, pairs.ids(), np.full(4, 0.5), np.zeros(4, bool), ["clean"] * 4, np.full(4, -1))
     selection = choose_pairs(pairs, table, Decisions(tmp_path, pairs.ids()).table())
-    export_fiftyone(pairs, table, selection, tmp_path / "out.fiftyone")
+    export_fiftyone(pairs, selection, tmp_path / "out.fiftyone")
     samples = json.loads((tmp_path / "out.fiftyone" / "samples.json").read_bytes())["samples"]
     assert {Path(sample["filepath"]).name for sample in samples} == {"0.png", "1.png", "2.png", "caf\ufffd.png"}
 
@@ -120,7 +123,7 @@ def test_a_folder_that_exists_stays(pairs, tmp_path):
     table = judged(pairs)
     selection = choose_pairs(pairs, table, Decisions(tmp_path, pairs.ids()).table())
     with pytest.raises(InputError, match="exists already"):
-        export_fiftyone(pairs, table, selection, tmp_path / "out.fiftyone")
+        export_fiftyone(pairs, selection, tmp_path / "out.fiftyone")
     assert not list((tmp_path / "out.fiftyone").iterdir())
 
 
@@ -129,4 +132,16 @@ def test_features_have_no_images_to_look_at(pairs, tmp_path):
     selection = choose_pairs(pairs, table, Decisions(tmp_path, pairs.ids()).table())
     features = Precomputed((tmp_path / "x.npy",), (4,), np.arange(10))
     with pytest.raises(InputError, match="features instead of images"):
-        export_fiftyone(replace(pairs, features=features), table, selection, tmp_path / "out.fiftyone")
+        export_fiftyone(replace(pairs, features=features), selection, tmp_path / "out.fiftyone")
+
+
+@pytest.mark.parametrize("name", ["out.fiftyone", "out.FiftyOne"])
+def test_the_ending_decides_wherever_an_export_is_called(written, pairs, tmp_path, name):
+    """A plain folder of images would come out where only the verb knew the ending."""
+    selection = choose_pairs(pairs, judged(pairs), Decisions(tmp_path, pairs.ids()).table())
+    out = tmp_path / "by export" / name
+    out.parent.mkdir()
+    export(read_origin(tmp_path / "mine.csv", None, Columns()), pairs, selection, out, weights=True, splits=True)
+    assert sorted(path.name for path in out.iterdir()) == ["metadata.json", "samples.json"]
+    content, samples = (json.loads((out / f"{file}.json").read_bytes()) for file in ("metadata", "samples"))
+    assert (content, samples["samples"]) == written

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import pairsift
 from pairsift.audit import export_shards
 from pairsift.audit.decisions import Decision, Decisions
-from pairsift.audit.export import choose_pairs, export, folder_of_names
+from pairsift.audit.export import export, folder_of_names
+from pairsift.audit.selection import choose_pairs
 from pairsift.errors import InputError
 from pairsift.pairs import plant_noise
 from pairsift.pairs.changes import merge

@@ -47,6 +47,8 @@ def test_a_full_report_is_sound_and_needs_nothing_else(tmp_path, folder):
         "epoch 3",
         "counted from 0",
     ]
+    total = float((1 - table["match_probability"].to_numpy()).sum())
+    expected.append(f"By the probabilities, {total:,.0f} of all {len(table)} judged pairs")
     for found in [*expected, "empty caption", "00ff00ff00ff00ff", "uncertain", "2.13.0", "best 190.0"]:
         assert found in words, found
     assert re.findall(r'scope="row">(\w+ ?\d?)<', source) == ["ensemble", "network 0", "network 1", "ensemble"]

@@ -31,7 +31,7 @@ def write_table(path: Path, names: Sequence[str], rows: Sequence[Sequence[str]])
         pq.write_table(pa.table({name: list(cells) for name, cells in zip(names, columns, strict=True)}), path)
     else:
         with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+            writer = csv.writer(file, delimiter="\t" if path.suffix in (".tsv", ".txt") else ",")
             writer.writerows([names, *rows])
     return path
 

@@ -11,6 +11,8 @@ from pair_sources import reasons, refused, touch
 from pairsift.errors import InputError
 from pairsift.pairs import load
 from pairsift.pairs.encoding import decode, how_read, undecodable
+from pairsift.pairs.readers.tables import BEGINNING, check_columns
+from pairsift.pairs.records import Columns
 
 HERE = Path("x.csv")
 WESTERN = [
@@ -101,8 +103,8 @@ def test_a_cut_utf16_file_loses_its_last_row_only(tmp_path):
     assert "read as UTF-16" in pairs.description
 
 
-@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.jsonl", "x.json"])
-@pytest.mark.parametrize("encoding", ["cp1252", "utf-8", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.txt", "x.TXT", "x.jsonl", "x.json"])
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-8", "utf-16", "utf-16-le", "utf-16-be"])
 def test_tables_in_other_encodings(tmp_path, name, encoding):
     captions = ["Straße", "garçon à vélo", "“quoted” – dash"]
     touch(tmp_path, "à.jpg", "b.jpg", "c.jpg")
@@ -111,7 +113,7 @@ def test_tables_in_other_encodings(tmp_path, name, encoding):
         objects = [f'{{"image": "{image}", "caption": "{caption}"}}' for image, caption in rows]
         text = "\n".join(objects) if name == "x.jsonl" else f"[{', '.join(objects)}]"
     else:
-        separator = "\t" if name == "x.tsv" else ","
+        separator = "," if name == "x.csv" else "\t"
         text = "\r\n".join(separator.join(row) for row in [("image", "caption"), *rows])
     (tmp_path / name).write_bytes(text.encode(encoding))
     pairs = load(tmp_path / name)
@@ -138,3 +140,24 @@ def test_a_file_in_a_foreign_encoding_is_refused_with_the_reason():
         rows = [f"{name}.jpg,{line}" for name, line in zip("abc", FOREIGN["cp1251"], strict=True)]
         (Path(folder) / "x.csv").write_bytes("\n".join(["image,caption", *rows]).encode("cp1251"))
         assert "save the file as UTF-8" in refused(Path(folder) / "x.csv")
+
+
+def test_a_text_of_a_spreadsheet_is_checked_before_anything_slow(tmp_path):
+    """A character that the end of what is probed cuts in two does not matter."""
+    touch(tmp_path, *(f"{name}.jpg" for name in "abc"))
+    lines = "image\tcaption\r\n" + "".join(f"a.jpg\t{number:06}\r\n" for number in range(BEGINNING // 30))
+    text = f"{lines}b.jpg\t{'x' * (BEGINNING // 2 - len(lines) - 7)}🐕\r\nc.jpg\tc\r\n"
+    raw = text.encode("utf-16-le")
+    assert raw[BEGINNING - 2 : BEGINNING + 2].decode("utf-16-le") == "🐕"
+    (tmp_path / "x.txt").write_bytes(raw)
+    check_columns(tmp_path / "x.txt", Columns())
+    assert load(tmp_path / "x.txt").captions[-1] == "c"
+    (tmp_path / "x.txt").write_text("image\tworte\r\na.jpg\tx\r\n")
+    with pytest.raises(InputError, match="no caption column among the columns 'image', 'worte'"):
+        check_columns(tmp_path / "x.txt", Columns())
+
+
+def test_the_text_files_of_images_are_no_tables(tmp_path):
+    (tmp_path / "a.txt").write_text("a caption")
+    (tmp_path / "b.csv").write_text("image,caption")
+    assert refused(tmp_path).endswith("read one of its tables instead: 'b.csv'")

@@ -117,6 +117,10 @@ def test_the_overview_says_what_each_threshold_drops(browser):
     row = next(row for row in overview["thresholds"] if row["threshold"] == 0.5)
     assert row["pairs"] == N / 2 and row["expected_matching"] == pytest.approx(N / 2 * 0.25)
     assert overview["noise_rate"] == {"estimated": 0.25}
+    page = " ".join(browser.get("/overview").text.split())
+    total = sum(1 - one["match_probability"] for one in browser.get("/api/pairs", params={"limit": N}).json()["pairs"])
+    assert f"By the probabilities, {total:,.0f} of all {N} judged pairs ({total / N:.1%}) are mismatched." in page
+    assert "The estimated rate, 25.0%, is that of the training pairs alone" in page
 
 
 def test_a_spot_check_is_drawn_answered_and_evaluated(browser, folder):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -218,6 +218,36 @@ def threshold_table(probability: Reals, thresholds: Sequence[float]) -> pa.Table
     below = np.searchsorted(ordered, np.asarray(thresholds, np.float64), side="left")
     columns = {"threshold": np.asarray(thresholds, np.float64), "pairs": below, "expected_matching": sums[below]}
     return pa.table({**columns, "expected_mismatched": below - sums[below]})
+
+
+def rate_beside(probability: Reals, metrics: Mapping[str, Any]) -> str:
+    """Return sentences on the sum of a threshold table's counts beside the estimated rate, and which of them to trust.
+
+    They differ: the rate is that of the training pairs, and fits all evidence at once; the probability of each pair
+    also depends on where the pair lies, and a spot check may have recalibrated it.
+
+    Args:
+        probability: Match probability of each judged pair, [0, 1], (n,).
+        metrics: The run's metrics.
+
+    Returns:
+        The sentences; empty where no rate is estimated.
+    """
+    rate = metrics.get("noise_rate") or {}
+    if not len(probability) or rate.get("estimated") is None or not np.isfinite(rate["estimated"]):
+        return ""
+    expected = float(1 - np.mean(probability))
+    interval = "" if rate.get("low") is None else f" ({rate['low']:.1%} to {rate['high']:.1%})"
+    line = (
+        f"By the probabilities, {expected * len(probability):,.0f} of all {len(probability):,} judged pairs "
+        f"({expected:.1%}) are mismatched. The estimated rate, {rate['estimated']:.1%}{interval}, "
+    )
+    if (metrics.get("spot_check") or {}).get("answered") is not None:
+        return line + "is from before the spot check that recalibrated the probabilities: trust these."
+    return line + (
+        "is that of the training pairs alone and is computed by itself. For numbers of pairs, trust the probabilities; "
+        "for how far both may be wrong, the interval."
+    )
 
 
 def undecided_below(table: pa.Table, threshold: float, decided: Ints) -> tuple[Ints, Reals]:

@@ -7,118 +7,32 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.parquet as pq
 
-from pairsift.arrays import Bools, Reals
+from pairsift.audit.export_fiftyone import ENDING, export_fiftyone
 from pairsift.audit.export_shards import ChosenRecords, samples_of_rows, samples_of_shards, write_shards
+from pairsift.audit.selection import Selection, selection_of_records
 from pairsift.audit.spreadsheet import harmless
 from pairsift.encode.decode import BadImage, image_size
 from pairsift.errors import InputError, similar, writing
 from pairsift.files import replacing, write_text
 from pairsift.pairs.origin import Cells, Origin
-from pairsift.pairs.pairs import JUDGED, SKIPPED, SPLITS, UNUSED, Pairs
+from pairsift.pairs.pairs import JUDGED, UNUSED, Pairs
 from pairsift.pairs.readers.rows import unique
 from pairsift.pairs.records import as_text
 from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 SHARDS = "shards"  # ending of the name of a folder for tar files
-FORMATS = (*TABLES, ".json", ".txt", ".fiftyone", "a folder", "a folder whose name ends in shards")
+FORMATS = (*TABLES, ".json", ".txt", ENDING, "a folder", "a folder whose name ends in shards")
 ROWS = 10_000  # written to Parquet at once
-
-
-@dataclass(frozen=True)
-class Selection:
-    """What becomes of each pair.
-
-    Attributes:
-        keep: Whether to export each pair, (n_pairs,).
-        captions: New captions by pair.
-        weight: Weight of each pair in a training on the exported data, [0, 1], (n_pairs,).
-        counts: Number of pairs by what became of them: `kept`, `dropped`, `rewritten`, `below` (the threshold) and
-            `skipped` (the run could not use them).
-    """
-
-    keep: Bools
-    captions: Mapping[int, str]
-    weight: Reals
-    counts: Mapping[str, int]
-
-
-def choose_pairs(
-    pairs: Pairs, table: pa.Table, decisions: pa.Table, drop_below: float = 0.0, replace_above: float | None = None
-) -> Selection:
-    """Return what becomes of each pair: first by the decisions, then by thresholds for the undecided pairs.
-
-    Pairs that the run could not use are left out. Pairs that the source's splits leave out are kept.
-
-    Args:
-        pairs: All pairs.
-        table: The table of judged pairs.
-        decisions: The table of decisions.
-        drop_below: Undecided pairs with a smaller match probability are left out.
-        replace_above: Undecided flagged pairs get the suggested caption instead if its probability is at least this;
-            None for none.
-
-    Returns:
-        The selection. The weight of a decided or unjudged pair is 1, that of a pair with a suggested caption the
-        probability of the suggestion, and that of other pairs the match probability.
-    """
-    probability = np.ones(len(pairs))
-    probability[table["pair"].to_numpy()] = table["match_probability"].to_numpy()
-    judged = np.zeros(len(pairs), np.bool_)
-    judged[table["pair"].to_numpy()] = True
-    # broken images and vectors are known only to the run: their pairs are in a split of the run and were not judged
-    usable: Bools = np.not_equal(pairs.split, SKIPPED) & (judged | ~np.isin(pairs.split, SPLITS))
-    choice_of = {row["pair"]: row for row in decisions.to_pylist() if row["pair"] < len(pairs) and usable[row["pair"]]}
-    decided = np.zeros(len(pairs), np.bool_)
-    decided[list(choice_of)] = True
-    dropped = np.zeros(len(pairs), np.bool_)
-    dropped[[pair for pair, row in choice_of.items() if row["decision"] == "drop"]] = True
-    suggested = _suggested(table, replace_above, usable & ~decided)
-    rewritten = np.isin(np.arange(len(pairs)), list(suggested))
-    low: Bools = usable & ~decided & ~rewritten & (probability < drop_below)
-    keep = usable & ~dropped & ~low
-    captions = {pair: row["new_caption"] for pair, row in choice_of.items() if row["decision"] == "replace"}
-    captions |= {pair: caption for pair, (caption, _) in suggested.items()}
-    probability[list(suggested)] = [value for _, value in suggested.values()]
-    masks = {"kept": keep, "dropped": dropped, "below": low, "skipped": ~usable}
-    counts = {name: int(mask.sum()) for name, mask in masks.items()} | {"rewritten": len(captions)}
-    return Selection(keep, captions, np.where(decided, 1.0, probability), counts)
-
-
-def _suggested(table: pa.Table, replace_above: float | None, undecided: Bools) -> dict[int, tuple[str, float]]:
-    """Return the suggested caption and its probability of undecided flagged pairs, where it is at least a threshold."""
-    if replace_above is None or "suggestion_probability" not in table.column_names:
-        return {}
-    flagged = table.filter(table["is_mismatch"])
-    likely = flagged.filter(pa.compute.greater_equal(flagged["suggestion_probability"], replace_above))
-    columns = (likely[name].to_pylist() for name in ("pair", "suggested_caption", "suggestion_probability"))
-    return {pair: (text, value) for pair, text, value in zip(*columns, strict=True) if undecided[pair]}
-
-
-def selection_of_records(selection: Selection, pairs: Pairs) -> Selection:
-    """Return a selection by the records of a source that has changed since the run was made.
-
-    Records are counted as in the source. Records that the run does not know are kept.
-    """
-    if pairs.source_rows is None:
-        return selection
-    present = np.flatnonzero(pairs.source_rows >= 0)
-    rows = pairs.source_rows[present]
-    keep, weight = np.ones(rows.max(initial=-1) + 1, np.bool_), np.ones(rows.max(initial=-1) + 1)
-    keep[rows], weight[rows] = selection.keep[present], selection.weight[present]
-    record_of = dict(zip(present.tolist(), rows.tolist(), strict=True))
-    captions = {record_of[pair]: text for pair, text in selection.captions.items() if pair in record_of}
-    return Selection(keep, captions, weight, selection.counts)
 
 
 def with_run_splits(origin: Origin, pairs: Pairs) -> Origin:
@@ -146,24 +60,25 @@ def export(
     """Write the selected pairs.
 
     The ending of the path decides on the format: a table (`.csv`, `.tsv`, `.jsonl`, `.parquet`) with the columns of
-    the source, `.json` for COCO captions, `.txt` for the ids of the pairs, one per line, `shards` (such as
-    `clean-shards`) for a folder of tar files with an image, its caption and the other columns as JSON for each pair,
-    and no ending for a folder of images with a text file of captions beside each.
+    the source, `.json` for COCO captions, `.txt` for the ids of the pairs, one per line, `.fiftyone` for a folder that
+    FiftyOne opens (see `pairsift.audit.export_fiftyone`), `shards` (such as `clean-shards`) for a folder of tar files
+    with an image, its caption and the other columns as JSON for each pair, and no ending for a folder of images with a
+    text file of captions beside each.
 
     Args:
         origin: The rows of the source.
         pairs: The pairs; the id of a pair is the position of its record in the source.
         selection: The pairs to export and their captions.
         out: The file or folder, which must not exist.
-        weights: Whether tables, COCO captions and shards get a column `weight`.
+        weights: Whether tables, COCO captions, shards and the samples of FiftyOne get a column `weight`.
         formulas: Whether CSV and TSV files keep text as it is that a spreadsheet would run as a formula; by default, an
             apostrophe is put before it.
         splits: Whether tables, folders and shards say the split that each image has in the run, also where it was
-            drawn.
+            drawn. The samples of FiftyOne always do.
 
     Raises:
         InputError: The format is unknown or has no splits, the path exists already, the source has no images for a
-            folder or for shards, or an image is gone.
+            folder, for shards or for FiftyOne, or an image is gone.
         WriteError: The file cannot be written.
     """
     suffix = format_of(out)
@@ -183,6 +98,8 @@ def export(
         write_text(out, json.dumps(coco(pairs, selection, extra), ensure_ascii=False) + "\n")
     elif suffix == ".txt":
         write_text(out, "".join(f"{pair}\n" for pair in np.flatnonzero(selection.keep)))
+    elif suffix == ENDING:
+        export_fiftyone(pairs, selection, out, weights)
     elif suffix == SHARDS:
         _write_shards(out, origin, pairs, selection, weights)
     else:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pairsift.audit.export import Selection
+from pairsift.audit.selection import Selection
 from pairsift.audit.table import JUDGEMENT_COLUMNS, storable
 from pairsift.errors import InputError, writing
 from pairsift.files import replacing
@@ -36,7 +36,7 @@ TAKEN = (
 )
 
 
-def export_fiftyone(pairs: Pairs, table: pa.Table, selection: Selection, out: Path, weights: bool = False) -> None:
+def export_fiftyone(pairs: Pairs, selection: Selection, out: Path, weights: bool = False) -> None:
     """Write the selected pairs as a folder in FiftyOne's own layout, `fiftyone.types.FiftyOneDataset`.
 
     A pair is a sample. It has the columns of `pairs.parquet`, the caption of the export as `caption`, the columns of
@@ -45,8 +45,7 @@ def export_fiftyone(pairs: Pairs, table: pa.Table, selection: Selection, out: Pa
 
     Args:
         pairs: All pairs.
-        table: The table of judged pairs.
-        selection: The pairs to export and their captions.
+        selection: The pairs to export, their captions, and the table of judged pairs.
         out: The folder, which must not exist.
         weights: Whether samples get a field `weight`.
 
@@ -58,6 +57,7 @@ def export_fiftyone(pairs: Pairs, table: pa.Table, selection: Selection, out: Pa
         raise InputError(f"{out} exists already: name another file, or move it away")
     if pairs.features is not None:
         raise InputError(f"{pairs.source} has features instead of images: export a table")
+    table = selection.table
     judged = table.select([name for name in table.column_names if name in JUDGEMENT_COLUMNS])
     names = field_names(list(pairs.columns))
     weight = unique([*names, "weight"])[-1:] if weights else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pairsift.audit import report_parts as parts
 from pairsift.audit import report_plots as plots
 from pairsift.audit.calibration import Reliability, reliability
-from pairsift.audit.decisions import threshold_table
+from pairsift.audit.decisions import rate_beside, threshold_table
 from pairsift.audit.report_charts import NO_VERDICTS, THRESHOLD
 from pairsift.audit.report_findings import Findings
 from pairsift.audit.report_parts import lookup, number, percent
@@ -29,7 +29,10 @@ def thresholds(findings: Findings) -> str:
         "Dropping all pairs below a match probability also drops good ones. The columns under “expected” say how many, "
         "if the probabilities are right."
     )
-    note += "" if findings.verdicts_given else f" {NO_VERDICTS} They are not calibrated."
+    if findings.verdicts_given:
+        note = f"{note} {rate_beside(findings.probability, findings.metrics)}".rstrip()
+    else:
+        note += f" {NO_VERDICTS} They are not calibrated."
     train = findings.in_splits("train")
     table = f"<h3>Pairs below a match probability</h3>{_table(findings)}"
     if findings.truth is None or not train.any():

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 READERS: Registry[Reader] = Registry(
     "reader",
     {
-        "table": Entry("pairsift.pairs.readers.tables:read_table", "a CSV, TSV, JSON lines or Parquet file"),
+        "table": Entry(
+            "pairsift.pairs.readers.tables:read_table", "a CSV, TSV (also as .txt), JSON lines or Parquet file"
+        ),
         "folder": Entry(
             "pairsift.pairs.readers.folders:read_folder",
             "images with a text file of the same name beside them, in this folder and all folders below it",

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from pairsift.audit import Decisions, read_pairs
-from pairsift.audit.export import Selection, choose_pairs, export, folder_of_names
-from pairsift.audit.export_fiftyone import ENDING, export_fiftyone
+from pairsift.audit.export import export, folder_of_names
+from pairsift.audit.selection import Selection, choose_pairs
 from pairsift.audit.table import storable
 from pairsift.errors import InputError
 from pairsift.pairs import Pairs
@@ -36,8 +36,7 @@ def export_run(
 
     Args:
         folder: The run's folder.
-        out: The file or folder to write; see `pairsift.audit.export.export` for the formats, and
-            `pairsift.audit.export_fiftyone` for `.fiftyone`.
+        out: The file or folder to write; see `pairsift.audit.export.export` for the formats.
         source: New path of the run's source, if it has moved.
         drop_below: Pairs without a decision and with a smaller match probability are left out, [0, 1].
         replace_above: Flagged pairs without a decision get the suggested caption if its probability is at least this,
@@ -65,9 +64,6 @@ def export_run(
     selection = choose_pairs(
         pairs, table, Decisions(place, table["pair"].to_numpy()).table(), drop_below, replace_above
     )
-    if Path(out).suffix.lower() == ENDING:
-        export_fiftyone(pairs, table, selection, Path(out), weights)
-        return selection, None
     if pairs.noise is None:
         data = config.data
         images = None if data.image_folder is None else Path(data.image_folder)

@@ -186,8 +186,9 @@ class Run(JudgedRun):
 
         The columns are those of `pairs` without the groups of duplicates. The probabilities mean the same as those of
         pairs that the run was not trained on, with which the new pairs share a rate of mismatches. 20,000 pairs are
-        judged at once, together with the run's own. Finished parts are kept: a call that was killed can be repeated.
-        A run that was made of features scores features of the same shape.
+        judged at once, together with the run's own; with other new pairs beside it, a pair gets a slightly different
+        probability. Finished parts are kept: a call that was killed can be repeated. A run that was made of features
+        scores features of the same shape.
 
         Args:
             source: The new pairs, in any format that `fit` reads.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pairsift.errors import InputError
 from pairsift.pairs.encoding import UNREADABLE, how_read, undecodable
+from pairsift.pairs.lookup import find_images
 from pairsift.pairs.places import find_image
 from pairsift.pairs.records import Columns, Listing, Record, as_text, other_columns, parse_json, quoted
 
@@ -34,6 +35,9 @@ def image_root(file: Path, names: list[str], folder: Path | None) -> Path:
     roots += [root / part for part in re.findall(r"(?:train|val|test)\d{4}", file.name) for root in list(roots)]
     for root in roots:
         if any((place := find_image(root, name)[0]) and os.path.isfile(place) for name in names[:PROBE]):
+            return root
+    for root in roots:  # in other case, or as the end of a path of another machine
+        if any(place and os.path.isfile(place) for place, _ in find_images(root, names[:PROBE]).of.values()):
             return root
     tried = ", ".join(str(root) for root in roots)
     example = f"such as {names[0]!r}" if names else "for it names none"
@@ -71,11 +75,12 @@ def read_coco(path: Path, columns: Columns) -> Listing:
     value, text = parse_json(path)
     names = {as_text(image.get("id")): as_text(image.get("file_name")) for image in objects(value, "images", path)}
     root = image_root(path, [name for name in names.values() if name], columns.folder)
+    places = find_images(root, ("", *names.values()))
     records = []
     for number, annotation in enumerate(objects(value, "annotations", path), 1):
         image_id = as_text(annotation.get("image_id"))
         name = names.get(image_id, "")
-        place, trouble = find_image(root, name)
+        place, trouble = places.of[name]
         problem = caption_problem(annotation.get("caption")) or trouble
         if image_id not in names:
             problem = f"image id {image_id or 'none'} is not among the images"
@@ -89,7 +94,8 @@ def read_coco(path: Path, columns: Columns) -> Listing:
                 problem=problem,
             )
         )
-    return Listing(records, f"file_name in {root}", "annotations' caption", reading=how_read([text]))
+    reading = "; ".join(filter(None, (how_read([text]), places.note)))
+    return Listing(records, f"file_name in {root}", "annotations' caption", reading=reading)
 
 
 def read_karpathy(path: Path, columns: Columns) -> Listing:
@@ -104,10 +110,11 @@ def read_karpathy(path: Path, columns: Columns) -> Listing:
         "/".join(filter(None, (as_text(image.get(part)) for part in ("filepath", "filename")))) for image in images
     ]
     root = image_root(path, [name for name in names if name], columns.folder)
+    places = find_images(root, names)
     records = []
     for number, (image, name) in enumerate(zip(images, names, strict=True), 1):
         sentences = image.get("sentences")
-        place, trouble = find_image(root, name)
+        place, trouble = places.of[name]
         for position, sentence in enumerate(sentences if isinstance(sentences, list) else [], 1):
             cells = sentence if isinstance(sentence, dict) else {}
             raw = cells.get("raw")
@@ -122,4 +129,5 @@ def read_karpathy(path: Path, columns: Columns) -> Listing:
                     problem=caption_problem(raw) or trouble,
                 )
             )
-    return Listing(records, f"filename in {root}", "sentences' raw text", "the images' split", reading=how_read([text]))
+    reading = "; ".join(filter(None, (how_read([text]), places.note)))
+    return Listing(records, f"filename in {root}", "sentences' raw text", "the images' split", reading=reading)

@@ -12,6 +12,7 @@ from pairsift.pairs.readers.tables import FORMATS, read_table
 from pairsift.pairs.records import Columns, Listing, Record, quoted
 from pairsift.pairs.splits import SPLIT_WORDS
 
+TABLES = FORMATS.keys() - {".txt"}  # here, a text file is that of an image
 CAPTIONS = "the .txt file beside each image"
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 UNREAD_SUFFIXES = (".svg", ".svgz", ".heic", ".heif", ".avif", ".jxl", ".psd", ".eps", ".pdf")  # pictures, not read
@@ -30,7 +31,7 @@ def read_folder(path: Path, _: Columns) -> Listing:
     texts = {key(file): file for file in files if file.suffix.lower() == ".txt"}
     images = [file for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
     if not any(key(image) in texts for image in images):
-        tables = [file.name for file in files if file.suffix.lower() in FORMATS and file.parent == path]
+        tables = [file.name for file in files if file.suffix.lower() in TABLES and file.parent == path]
         hint = f"; read one of its tables instead: {quoted(tables, 4)}" if tables else ""
         raise InputError(
             f"{path}: found {len(images)} images and {len(texts)} .txt files, and no image x.jpg with its "

@@ -1,4 +1,7 @@
-"""The `table` reader: CSV, TSV, JSON lines and Parquet with a column of image files and a column of captions."""
+"""The `table` reader: CSV, TSV, JSON lines and Parquet with a column of image files and a column of captions.
+
+A `.txt` file is read as CSV or TSV: spreadsheets write "Unicode text" into such a file, as UTF-16 with tabs.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ import pyarrow.parquet as pq
 from pairsift.errors import InputError
 from pairsift.pairs.embedded import Embedded
 from pairsift.pairs.encoding import UNREADABLE, decode, how_read, undecodable
-from pairsift.pairs.places import find_image
+from pairsift.pairs.lookup import Place, find_images
 from pairsift.pairs.readers.parquet import read_parquet
 from pairsift.pairs.readers.rows import (
     SPLIT_COLUMNS,
@@ -157,17 +160,17 @@ def json_row(where: str, value: object) -> Row:
 def check_columns(path: Path, columns: Columns) -> None:
     """Refuse a table without an image or a caption column, from the beginning of the file alone.
 
-    Whatever the beginning does not show is left to `read_table`: JSON, UTF-16, files that cannot be read.
+    Whatever the beginning does not show is left to `read_table`: JSON, UTF-16 and UTF-32, files that cannot be read.
 
     Raises:
         InputError: A column is missing.
     """
     suffix = path.suffix.lower()
     try:
-        if suffix in (".csv", ".tsv"):
+        if FORMATS.get(suffix) is read_separated:
             with path.open("rb") as stream:
                 beginning = stream.read(BEGINNING)
-            if beginning.strip() and beginning[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+            if beginning.strip() and b"\0" not in beginning:
                 text = decode(beginning, path).content
                 header(path, text[len(before_header(text)) :], columns)
         elif suffix in (".parquet", ".pq"):
@@ -179,6 +182,7 @@ def check_columns(path: Path, columns: Columns) -> None:
 FORMATS = {
     ".csv": read_separated,
     ".tsv": read_separated,
+    ".txt": read_separated,
     ".jsonl": read_json_rows,
     ".ndjson": read_json_rows,
     ".json": read_json_rows,
@@ -208,13 +212,19 @@ def read_table(path: Path, columns: Columns, base: Path | None = None) -> Listin
     base = columns.folder or base or path.parent
     embedded = any(isinstance(row.cells.get(image), Embedded) for row in table.rows)
     has_lists = any(isinstance(row.cells.get(caption), list) for row in table.rows)
-    rows = (caption_row for row in table.rows for caption_row in one_caption_each(row, caption))
+    rows = [caption_row for row in table.rows for caption_row in one_caption_each(row, caption)]
+    records = [named_record(row, role_columns, extra) for row in rows]
+    within = [cell.file if isinstance(cell := row.cells.get(image), Embedded) else None for row in rows]
+    places = find_images(base, (record.image for record, file in zip(records, within, strict=True) if file is None))
     return Listing(
-        [to_record(row, base, role_columns, extra) for row in rows],
+        [
+            _placed(record, places.of[record.image] if file is None else (file, ""))
+            for record, file in zip(records, within, strict=True)
+        ],
         image=f"column {image!r}{' (images within the file)' * embedded}",
         caption=f"column {caption!r}{' (lists of captions)' * has_lists}",
         split="" if split is None else f"column {split!r}",
-        reading=table.reading,
+        reading="; ".join(filter(None, (table.reading, places.note))),
     )
 
 
@@ -232,19 +242,9 @@ def read_rows(path: Path, columns: Columns) -> SourceTable:
     return table
 
 
-def to_record(row: Row, base: Path, role_columns: tuple[str, ...], extra: list[str]) -> Record:
-    """Convert a row to a record with the image file that it names.
-
-    Args:
-        row: The row.
-        base: Folder that relative image paths start from.
-        role_columns: Names of the image column, the caption column and, if there is one, the split column.
-        extra: Names of the other columns.
-    """
-    image = row.cells.get(role_columns[0])
-    record = named_record(row, role_columns, extra)
-    place, trouble = (image.file, "") if isinstance(image, Embedded) else find_image(base, record.image)
-    return replace(record, path=place, problem=record.problem or trouble)
+def _placed(record: Record, place: Place) -> Record:
+    """Return a record with the file of its image, and with the problem of the file if it has none of its own."""
+    return replace(record, path=place[0], problem=record.problem or place[1])
 
 
 def named_record(row: Row, role_columns: tuple[str, ...], extra: list[str]) -> Record:

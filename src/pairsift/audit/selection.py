@@ -1,0 +1,101 @@
+"""What becomes of each pair in an export: by decisions, and by thresholds for the other pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from pairsift.arrays import Bools, Reals
+from pairsift.pairs.pairs import SKIPPED, SPLITS, Pairs
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What becomes of each pair.
+
+    Attributes:
+        keep: Whether to export each pair, (n_pairs,).
+        captions: New captions by pair.
+        weight: Weight of each pair in a training on the exported data, [0, 1], (n_pairs,).
+        counts: Number of pairs by what became of them: `kept`, `dropped`, `rewritten`, `below` (the threshold) and
+            `skipped` (the run could not use them).
+        table: The table of judged pairs that the selection was made from.
+    """
+
+    keep: Bools
+    captions: Mapping[int, str]
+    weight: Reals
+    counts: Mapping[str, int]
+    table: pa.Table
+
+
+def choose_pairs(
+    pairs: Pairs, table: pa.Table, decisions: pa.Table, drop_below: float = 0.0, replace_above: float | None = None
+) -> Selection:
+    """Return what becomes of each pair: first by the decisions, then by thresholds for the undecided pairs.
+
+    Pairs that the run could not use are left out. Pairs that the source's splits leave out are kept.
+
+    Args:
+        pairs: All pairs.
+        table: The table of judged pairs.
+        decisions: The table of decisions.
+        drop_below: Undecided pairs with a smaller match probability are left out.
+        replace_above: Undecided flagged pairs get the suggested caption instead if its probability is at least this;
+            None for none.
+
+    Returns:
+        The selection. The weight of a decided or unjudged pair is 1, that of a pair with a suggested caption the
+        probability of the suggestion, and that of other pairs the match probability.
+    """
+    probability = np.ones(len(pairs))
+    probability[table["pair"].to_numpy()] = table["match_probability"].to_numpy()
+    judged = np.zeros(len(pairs), np.bool_)
+    judged[table["pair"].to_numpy()] = True
+    # broken images and vectors are known only to the run: their pairs are in a split of the run and were not judged
+    usable: Bools = np.not_equal(pairs.split, SKIPPED) & (judged | ~np.isin(pairs.split, SPLITS))
+    choice_of = {row["pair"]: row for row in decisions.to_pylist() if row["pair"] < len(pairs) and usable[row["pair"]]}
+    decided = np.zeros(len(pairs), np.bool_)
+    decided[list(choice_of)] = True
+    dropped = np.zeros(len(pairs), np.bool_)
+    dropped[[pair for pair, row in choice_of.items() if row["decision"] == "drop"]] = True
+    suggested = _suggested(table, replace_above, usable & ~decided)
+    rewritten = np.isin(np.arange(len(pairs)), list(suggested))
+    low: Bools = usable & ~decided & ~rewritten & (probability < drop_below)
+    keep = usable & ~dropped & ~low
+    captions = {pair: row["new_caption"] for pair, row in choice_of.items() if row["decision"] == "replace"}
+    captions |= {pair: caption for pair, (caption, _) in suggested.items()}
+    probability[list(suggested)] = [value for _, value in suggested.values()]
+    masks = {"kept": keep, "dropped": dropped, "below": low, "skipped": ~usable}
+    counts = {name: int(mask.sum()) for name, mask in masks.items()} | {"rewritten": len(captions)}
+    return Selection(keep, captions, np.where(decided, 1.0, probability), counts, table)
+
+
+def _suggested(table: pa.Table, replace_above: float | None, undecided: Bools) -> dict[int, tuple[str, float]]:
+    """Return the suggested caption and its probability of undecided flagged pairs, where it is at least a threshold."""
+    if replace_above is None or "suggestion_probability" not in table.column_names:
+        return {}
+    flagged = table.filter(table["is_mismatch"])
+    likely = flagged.filter(pa.compute.greater_equal(flagged["suggestion_probability"], replace_above))
+    columns = (likely[name].to_pylist() for name in ("pair", "suggested_caption", "suggestion_probability"))
+    return {pair: (text, value) for pair, text, value in zip(*columns, strict=True) if undecided[pair]}
+
+
+def selection_of_records(selection: Selection, pairs: Pairs) -> Selection:
+    """Return a selection by the records of a source that has changed since the run was made.
+
+    Records are counted as in the source. Records that the run does not know are kept.
+    """
+    if pairs.source_rows is None:
+        return selection
+    present = np.flatnonzero(pairs.source_rows >= 0)
+    rows = pairs.source_rows[present]
+    keep, weight = np.ones(rows.max(initial=-1) + 1, np.bool_), np.ones(rows.max(initial=-1) + 1)
+    keep[rows], weight[rows] = selection.keep[present], selection.weight[present]
+    record_of = dict(zip(present.tolist(), rows.tolist(), strict=True))
+    captions = {record_of[pair]: text for pair, text in selection.captions.items() if pair in record_of}
+    return replace(selection, keep=keep, captions=captions, weight=weight)
