@@ -15,6 +15,8 @@ SIZES = {"dim": 4, "word_dim": 3}
 OPTIONS: dict[str, dict[str, Any]] = {
     "two_tower": {"dim": 4, "hidden": 7, "depth": 2},
     "pcmepp": {"dim": 4, "hidden": 7},
+    "pcme": {"dim": 4, "hidden": 7},
+    "pau": {"dim": 4, "hidden": 7, "prototypes": 3},
     "vse-mean": SIZES | {"pooling": "mean"},
     "vse-gpo": SIZES | {"pooling": "gpo"},
     "vsrn": SIZES | {"graphs": 2},
@@ -143,6 +145,7 @@ def test_all_zero_features_give_finite_gradients(matcher: Matcher, training: boo
 
 
 def test_every_parameter_of_the_encoders_learns(matcher: Matcher) -> None:
+    matcher.train(matcher.name == "pcme")  # whose variances are in samples alone
     weights = torch.randn(4, 4, dtype=torch.float64)
     codes = matcher.encode_images(images(matcher, 4)), matcher.encode_texts(texts(matcher, 4))
     (matcher.similarity(*codes) * weights * matcher.scale()).sum().backward()
@@ -194,7 +197,7 @@ def test_codes_rows_take_every_part_in_the_order_asked_for() -> None:
     assert bare.tokens is None and bare.mask is None and bare.vectors.item() == 1.0
 
 
-@pytest.mark.parametrize("kind", ["two_tower", "pcmepp", "vse-mean", "vse-gpo", "vsrn"])
+@pytest.mark.parametrize("kind", ["two_tower", "pcmepp", "pcme", "pau", "vse-mean", "vse-gpo", "vsrn"])
 def test_vectors_have_unit_length_in_mixed_precision_too(kind: str) -> None:
     matcher = make(kind).float()
     left, right = (
