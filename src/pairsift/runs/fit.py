@@ -87,7 +87,7 @@ def fit(  # noqa: PLR0913
         source: A CSV, TSV, JSON, JSON-lines or Parquet file, or a folder.
         method: A method's name, class or object, which decides how doubtful pairs are trained on.
         matcher: A matcher's name, class or options.
-        loss: The ranking loss; by default that of the preset.
+        loss: The ranking loss; by default that of the matcher, if it brings one, or of the preset.
         data: Options of the source and of planted noise.
         encode: Options of the frozen encoders.
         train: Options of the training loop.
