@@ -1,7 +1,7 @@
 """Parameters and operations of every matcher at its default sizes, counted; writes the table in docs/matchers.md.
 
 Features are those of the papers, 36 regions of 2048 floats and captions of 14 words out of 8,481 (Flickr30K), for
-`two_tower` one vector of 1280 and one of 256, and for `clip`, a ViT-B/32, images of 224 x 224 pixels. Operations are
+matchers of vectors one of 1280 and one of 256, and for `clip`, a ViT-B/32, images of 224 x 224 pixels. Operations are
 twice the multiplications of the matrix products that a forward pass really makes, counted by torch on a block of 16
 images and 16 captions.
 

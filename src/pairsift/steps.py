@@ -212,8 +212,17 @@ class Setting:
     after_step: AfterStep | None = None
     teachers: list[Network] = field(default_factory=list)
 
-    def ranking_term(self, name: str, network: Network, pairing: Pairing, y: Tensor, warm: bool = False) -> Term:
-        """Return the run's ranking loss on a pairing of images and captions as a term.
+    def ranking_term(
+        self,
+        name: str,
+        network: Network,
+        pairing: Pairing,
+        y: Tensor,
+        warm: bool = False,
+        similarity: Tensor | None = None,
+        scale: Tensor | None = None,
+    ) -> Term:
+        """Return the run's ranking loss on a pairing of images and captions as a term, with the matcher's penalty.
 
         Args:
             name: Name of the term.
@@ -221,10 +230,15 @@ class Setting:
             pairing: The codes.
             y: Correspondence of each pair, [0, 1], (B,).
             warm: Whether the loss is in its warm-up form.
+            similarity: The similarities of the pairing, where they are known, (B, B).
+            scale: Inverse temperature, scalar; None for that of the matcher.
         """
         matcher, loss = network.matcher, self.ranking
-        similarity = matcher.similarity(pairing.images, pairing.texts)
-        return Term(name, loss(similarity, matcher.scale(), y, pairing.exclude, warm), reduction=loss.reduction)
+        similarity = matcher.similarity(pairing.images, pairing.texts) if similarity is None else similarity
+        scale = matcher.scale() if scale is None else scale
+        values = loss(similarity, scale, y, pairing.exclude, warm)
+        penalty = matcher.penalty(pairing.images, pairing.texts, pairing.exclude)
+        return Term(name, values if penalty is None else values + penalty, reduction=loss.reduction)
 
     def auxiliary_term(self, name: str, values: Tensor, weight: float) -> Term:
         """Return a term whose weight a paper names beside the sum of `PAPER_BATCH` pairs' ranking losses.

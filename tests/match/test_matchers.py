@@ -14,6 +14,9 @@ from pairsift.match.base import unit
 SIZES = {"dim": 4, "word_dim": 3}
 OPTIONS: dict[str, dict[str, Any]] = {
     "two_tower": {"dim": 4, "hidden": 7, "depth": 2},
+    "pcmepp": {"dim": 4, "hidden": 7},
+    "pcme": {"dim": 4, "hidden": 7},
+    "pau": {"dim": 4, "hidden": 7, "prototypes": 3},
     "vse-mean": SIZES | {"pooling": "mean"},
     "vse-gpo": SIZES | {"pooling": "gpo"},
     "vsrn": SIZES | {"graphs": 2},
@@ -79,14 +82,22 @@ def test_permuted_items_give_permuted_codes_and_similarities(matcher: Matcher) -
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if MATCHERS[kind.partition("-")[0]].factorises])
-def test_similarity_is_the_inner_product_of_the_vectors(kind: str) -> None:
+def test_similarity_is_the_inner_product_of_the_vectors_of_the_index(kind: str) -> None:
     matcher = make(kind)
     left, right = matcher.encode_images(images(matcher, 3)), matcher.encode_texts(texts(matcher, 4))
     similarity = matcher.similarity(left, right)
     for i in range(3):
         for j in range(4):
-            expected = sum(a * b for a, b in zip(left.vectors[i].tolist(), right.vectors[j].tolist(), strict=True))
+            expected = sum(a * b for a, b in zip(left.indexed[i].tolist(), right.indexed[j].tolist(), strict=True))
             assert similarity[i, j].item() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if MATCHERS[kind.partition("-")[0]].factorises])
+def test_the_index_begins_with_the_global_vectors(kind: str) -> None:
+    matcher = make(kind)
+    for codes in (matcher.encode_images(images(matcher, 3)), matcher.encode_texts(texts(matcher, 4))):
+        assert codes.indexed.shape == (len(codes), matcher.index_dim)
+        torch.testing.assert_close(unit(codes.indexed[:, : matcher.dim]), codes.vectors)
 
 
 def test_different_items_get_different_codes(matcher: Matcher) -> None:
@@ -134,6 +145,7 @@ def test_all_zero_features_give_finite_gradients(matcher: Matcher, training: boo
 
 
 def test_every_parameter_of_the_encoders_learns(matcher: Matcher) -> None:
+    matcher.train(matcher.name == "pcme")  # whose variances are in samples alone
     weights = torch.randn(4, 4, dtype=torch.float64)
     codes = matcher.encode_images(images(matcher, 4)), matcher.encode_texts(texts(matcher, 4))
     (matcher.similarity(*codes) * weights * matcher.scale()).sum().backward()
@@ -185,7 +197,7 @@ def test_codes_rows_take_every_part_in_the_order_asked_for() -> None:
     assert bare.tokens is None and bare.mask is None and bare.vectors.item() == 1.0
 
 
-@pytest.mark.parametrize("kind", ["two_tower", "vse-mean", "vse-gpo", "vsrn"])
+@pytest.mark.parametrize("kind", ["two_tower", "pcmepp", "pcme", "pau", "vse-mean", "vse-gpo", "vsrn"])
 def test_vectors_have_unit_length_in_mixed_precision_too(kind: str) -> None:
     matcher = make(kind).float()
     left, right = (

@@ -48,7 +48,8 @@ def test_every_method_has_defaults_for_every_matcher(name, matcher):
     config = configure("pairs", method=name, matcher=matcher)
     wanted = MATCHERS[matcher].preset
     preset = METHODS[name].presets.get(wanted, METHODS["plain"].presets[wanted])
-    assert (config.loss.name, config.preset) == (preset.loss, None)
+    assert (config.loss.name, config.preset) == (MATCHERS[matcher].loss or preset.loss, None)
+    assert configure("pairs", method=name, matcher=matcher, loss="hinge").loss.name == "hinge"  # which was given
     assert preset.train.items() <= config.train.model_dump().items()
 
 

@@ -1,4 +1,4 @@
-"""Every matcher that reads words trains with every method, and token-level ones learn."""
+"""Every matcher that reads words or vectors trains with every method, and token-level ones learn."""
 
 import copy
 from pathlib import Path
@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from pairsift.encode.features import Features, Table
-from pairsift.loss.ranking import Hinge
+from pairsift.loss import RANKING_LOSSES
+from pairsift.loss.ranking import Hinge, RankingLoss
 from pairsift.match import MATCHERS, Matcher
 from pairsift.methods import METHODS
 from pairsift.pairs import Pairs, plant_noise
@@ -19,7 +20,7 @@ from pairsift.train.options import TrainOptions
 from pairsift.trust.impact import encode, pairings, view, views_at
 
 CONCEPTS, REGIONS, WIDTH = 12, 4, 6
-READERS = sorted(name for name, matcher in MATCHERS.items() if matcher.text_kind == "ids")
+READERS = sorted(name for name, matcher in MATCHERS.items() if matcher.text_kind in ("ids", "vector"))
 
 
 def concepts(n_images: int, noise: float) -> tuple[Pairs, Features]:
@@ -43,24 +44,44 @@ def concepts(n_images: int, noise: float) -> tuple[Pairs, Features]:
 def make(name: str, similarity_dim: int = 24) -> Matcher:
     """A small matcher."""
     matcher, sizes = MATCHERS[name], {"dim": 16, "word_dim": 8}
+    if matcher.text_kind == "vector":
+        return matcher(WIDTH, CONCEPTS, options=matcher.options(dim=16, hidden=16))
     if name in ("saf", "sgr", "sgraf"):
         options = matcher.options(**sizes, similarity_dim=similarity_dim)
         return matcher(WIDTH, CONCEPTS + 4, regions=REGIONS, options=options)
     return matcher(WIDTH, CONCEPTS + 4, options=matcher.options(**sizes))
 
 
+def features_for(name: str, features: Features) -> Features:
+    """The features as a matcher reads them; for vectors, the mean of the regions and the concepts that are named."""
+    if MATCHERS[name].text_kind == "ids":
+        return features
+    named = np.zeros((len(features.texts), CONCEPTS), np.float32)
+    for row, concepts_of in zip(named, features.texts.batch(np.arange(len(named))).values.numpy() - 4, strict=True):
+        row[concepts_of[concepts_of >= 0]] = 1
+    return Features(Table(np.asarray(features.images.values).mean(1)), Table(named))
+
+
 def job(
-    folder: Path, matcher: str, method: str, epochs: int, noise: float, precision: str = "fp32", n_images: int = 50
+    folder: Path,
+    matcher: str,
+    method: str,
+    epochs: int,
+    noise: float,
+    precision: str = "fp32",
+    n_images: int = 50,
+    loss: RankingLoss | None = None,
 ) -> Job:
     (folder / "model").mkdir(parents=True, exist_ok=True)
     pairs, features = concepts(n_images, noise)
+    features = features_for(matcher, features)
     phases = dict.fromkeys(METHODS[method].model_fields["epochs"].annotation.model_fields, epochs)
     return Job(
         pairs,
         features,
         lambda: make(matcher),
         METHODS[method](epochs={**phases, "warmup": 1}, networks=1 if n_images > 50 else 2),
-        Hinge(negatives="mean", reduction="sum"),
+        loss or Hinge(negatives="mean", reduction="sum"),
         TrainOptions(batch_size=20, lr=5e-3, seed=5, device="cpu", threads=1, precision=precision, weight_decay=0.0),
         folder,
         progress=False,
@@ -70,7 +91,9 @@ def job(
 @pytest.mark.parametrize("method", sorted(set(METHODS) - {"oracle"}))
 @pytest.mark.parametrize("matcher", READERS)
 def test_every_matcher_trains_with_every_method(tmp_path: Path, matcher: str, method: str) -> None:
-    trainer = Trainer(job(tmp_path, matcher, method, epochs=1, noise=0.4))
+    own = MATCHERS[matcher].loss
+    loss = None if own is None else RANKING_LOSSES[own]()
+    trainer = Trainer(job(tmp_path, matcher, method, epochs=1, noise=0.4, loss=loss))
     before = {name: value.clone() for name, value in trainer.networks[0].named_parameters()}
     trainer.run()
     assert len(trainer.log) == len(trainer.phases) >= 2
@@ -86,7 +109,8 @@ def test_every_matcher_can_be_looked_at_with_other_weights(matcher: str) -> None
     torch.manual_seed(0)
     pairs, features = concepts(20, 0.0)
     network = Network(make(matcher, similarity_dim=8), None).train()
-    batch = Gatherer(features, pairs.image_of, torch.device("cpu"))(Request(pairs.ids("train")[::3]))
+    gather = Gatherer(features_for(matcher, features), pairs.image_of, torch.device("cpu"))
+    batch = gather(Request(pairs.ids("train")[::3]))
     parameters = {name: value for name, value in network.named_parameters() if value.requires_grad}
     everything = [torch.arange(len(batch))]
 

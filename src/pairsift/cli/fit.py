@@ -50,7 +50,7 @@ def choice_flags() -> list[Flag]:
         flag(
             "epochs", "N", "Total number of epochs; the method's phases are scaled to it, and each keeps at least one."
         ),
-        flag("loss", "NAME", "Ranking loss; by default the preset's.", None, list(RANKING_LOSSES)),
+        flag("loss", "NAME", "Ranking loss; by default the matcher's or the preset's.", None, list(RANKING_LOSSES)),
         flag("preset", "NAME", "Preset of the method; by default the preset that suits the matcher."),
         flag("config", "FILE", "A YAML file of these options, such as a run's config.yaml."),
     ]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from pairsift.registry import Entry, Registry
 
 if TYPE_CHECKING:
-    from pairsift.loss.ranking import Hinge, InfoNCE
+    from pairsift.loss.ranking import AnyRankingLoss
 
-RANKING_LOSSES: Registry[type[InfoNCE] | type[Hinge]] = Registry(
+RANKING_LOSSES: Registry[type[AnyRankingLoss]] = Registry(
     "loss",
     {
         "infonce": Entry(
@@ -17,6 +17,10 @@ RANKING_LOSSES: Registry[type[InfoNCE] | type[Hinge]] = Registry(
         ),
         "hinge": Entry(
             "pairsift.loss.ranking:Hinge", "triplet hinge whose margin is set by the correspondence (NCR, PC2, PCSR)"
+        ),
+        "bce": Entry(
+            "pairsift.loss.ranking:BCE",
+            "binary cross-entropy of all images with all captions, the correspondence as label; of PCME++ and PCME",
         ),
     },
 )

@@ -1,4 +1,4 @@
-"""The two ranking losses that every method can use."""
+"""The ranking losses that every method can use."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from pairsift.loss.hinge import hinge, hinge_directions
 from pairsift.loss.infonce import infonce, infonce_directions
 from pairsift.loss.margin import strength
+from pairsift.loss.pairwise import pairwise, pairwise_directions
 from pairsift.options import Options
 
 Reduction = Literal["mean", "sum"]
@@ -98,3 +99,33 @@ class InfoNCE(Options):
     def directions(self, similarity: Tensor, scale: Tensor, exclude: Tensor) -> tuple[Tensor, Tensor]:
         """Return the two directions of `observe`, (B,) each; `observe` is their mean."""
         return infonce_directions(similarity * scale, exclude)
+
+
+class BCE(Options):
+    """The binary cross-entropy of all images with all captions; the correspondence is the label of the pair (PCME++).
+
+    The logit is the similarity less `threshold` at the matcher's temperature. Matchers whose similarity is a logit at
+    their temperature, such as `pcmepp`, need no threshold.
+    """
+
+    name: ClassVar[str] = "bce"
+    pseudo: float = Field(default=0.1, ge=0, description="Weight of the loss with pseudo-positives beside the loss.")
+    smoothing: float = Field(default=1e-4, ge=0, lt=0.5, description="How far labels are moved from 0 and 1.")
+    threshold: float = Field(default=0.0, description="Similarity at which a match is as likely as not.")
+    reduction: Reduction = Field(default="mean", description="How the loss is reduced over the batch.")
+
+    def __call__(self, similarity: Tensor, scale: Tensor, y: Tensor, exclude: Tensor, warm: bool = False) -> Tensor:
+        """Return the loss of every pair, as in `RankingLoss`; `warm` is not used."""
+        return pairwise((similarity - self.threshold) * scale, y, exclude, self.pseudo, self.smoothing)
+
+    def observe(self, similarity: Tensor, scale: Tensor, exclude: Tensor) -> Tensor:
+        """Return the mean of `directions`, (B,)."""
+        captions, images = self.directions(similarity, scale, exclude)
+        return (captions + images) / 2
+
+    def directions(self, similarity: Tensor, scale: Tensor, exclude: Tensor) -> tuple[Tensor, Tensor]:
+        """Return each pair's cross-entropy plus the mean of its negatives', by direction, (B,) each."""
+        return pairwise_directions((similarity - self.threshold) * scale, exclude)
+
+
+AnyRankingLoss = InfoNCE | Hinge | BCE

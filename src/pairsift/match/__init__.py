@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from pairsift.match.base import Matcher as Matcher
     from pairsift.match.clip import Clip as Clip
     from pairsift.match.imram import Imram as Imram
+    from pairsift.match.pau import Pau as Pau
+    from pairsift.match.pcme import Pcme as Pcme
+    from pairsift.match.pcmepp import Pcmepp as Pcmepp
     from pairsift.match.scan import Scan as Scan
     from pairsift.match.sgraf import Saf as Saf
     from pairsift.match.sgraf import Sgr as Sgr
@@ -26,6 +29,18 @@ MATCHERS: Registry[type[Matcher]] = Registry(
         "two_tower": Entry(
             "pairsift.match.two_tower:TwoTower",
             "a residual head per side on frozen vectors; made for CPUs; the default",
+        ),
+        "pcmepp": Entry(
+            "pairsift.match.pcmepp:Pcmepp",
+            "PCME++: a Gaussian per item on frozen vectors, distances in closed form (Chun, ICLR 2024)",
+        ),
+        "pcme": Entry(
+            "pairsift.match.pcme:Pcme",
+            "PCME: a Gaussian per item on frozen vectors, matched by samples (Chun et al., CVPR 2021)",
+        ),
+        "pau": Entry(
+            "pairsift.match.pau:Pau",
+            "PAU: two towers with prototypes that tell how vague an item is (Li et al., NeurIPS 2023)",
         ),
         "vse": Entry("pairsift.match.vse:Vse", "regions, a GRU over words, learned pooling: VSE++ and VSE-infinity"),
         "vsrn": Entry("pairsift.match.vsrn:Vsrn", "visual semantic reasoning over regions (Li et al., ICCV 2019)"),

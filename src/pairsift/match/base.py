@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -29,28 +29,45 @@ class Codes:
         mask: True at real tokens, (n, length).
         grams: Gram matrix of the tokens of each item, (n, length, length); None unless a similarity has computed them
             for all its blocks.
+        index: Vectors whose inner product is the similarity, (n, e), of any length, the first d entries a multiple of
+            `vectors`; None where these are the global vectors themselves.
+        extra: Further arrays of the matcher by name, one row per item, (n, ...).
     """
 
     vectors: Tensor
     tokens: Tensor | None = None
     mask: Tensor | None = None
     grams: Tensor | None = None
+    index: Tensor | None = None
+    extra: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.vectors)
 
+    @property
+    def indexed(self) -> Tensor:
+        """The vectors whose inner product is the similarity where the matcher factorises, (n, e)."""
+        return self.vectors if self.index is None else self.index
+
     def rows(self, index: Tensor | slice) -> Codes:
         """Return the codes of these items, in this order."""
-        parts = [None if part is None else part[index] for part in (self.tokens, self.mask, self.grams)]
-        return Codes(self.vectors[index], *parts)
+        tokens, mask, grams, indexed = (
+            None if part is None else part[index] for part in (self.tokens, self.mask, self.grams, self.index)
+        )
+        extra = {name: part[index] for name, part in self.extra.items()}
+        return Codes(self.vectors[index], tokens, mask, grams, indexed, extra)
 
     @staticmethod
     def join(parts: Sequence[Codes]) -> Codes:
         """Concatenate batches, and pad tokens to the longest item."""
         if len(parts) == 1:
             return parts[0]
+        vectors = torch.cat([part.vectors for part in parts])
+        indexed = [part.index for part in parts if part.index is not None]
+        index = torch.cat(indexed) if indexed else None
+        extra = {name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra}
         if parts[0].tokens is None:
-            return Codes(torch.cat([part.vectors for part in parts]))
+            return Codes(vectors, index=index, extra=extra)
         length = max(part.tokens.shape[1] for part in parts if part.tokens is not None)
         tokens, masks = [], []
         for part in parts:
@@ -59,7 +76,7 @@ class Codes:
             gap = length - part.tokens.shape[1]
             tokens.append(functional.pad(part.tokens, (0, 0, 0, gap)))
             masks.append(functional.pad(mask, (0, gap)))
-        return Codes(torch.cat([part.vectors for part in parts]), torch.cat(tokens), torch.cat(masks))
+        return Codes(vectors, torch.cat(tokens), torch.cat(masks), index=index, extra=extra)
 
 
 class Matcher(nn.Module, ABC):
@@ -70,11 +87,13 @@ class Matcher(nn.Module, ABC):
         options: Type of the options that the constructor takes; `Options` itself where it takes none.
         image_kind: Kind of image features that the matcher takes, or `pixels`.
         text_kind: Kind of text features that the matcher takes, or `text` where the matcher brings a tokenizer.
-        factorises: Whether the similarity is the inner product of the global vectors. If so, search uses an index.
+        factorises: Whether the similarity, in evaluation mode, is the inner product of `Codes.indexed`, which are the
+            global vectors unless the codes have others for it. If so, search uses an index.
         has_tokens: Whether the codes contain tokens in addition to the global vector.
         starts_trained: Whether the similarities are useful before any training with pairsift. If so, the networks as
             they start compete for the best checkpoint.
         preset: Name of the method preset for this matcher.
+        loss: Name of the ranking loss of a run that names none; None for that of the preset.
         head_speed: Learning rate of the trainable part of a method, as a multiple of that of the matcher.
         dim: Length of a global vector, and of a token where the codes contain tokens.
     """
@@ -87,6 +106,7 @@ class Matcher(nn.Module, ABC):
     has_tokens: ClassVar[bool] = False
     starts_trained: bool = False
     preset: ClassVar[str] = "paper"
+    loss: ClassVar[str | None] = None
     head_speed: ClassVar[float] = 1.0
     dim: int
 
@@ -117,13 +137,18 @@ class Matcher(nn.Module, ABC):
     def encode_texts(self, items: Items) -> Codes:
         """Return the codes of a batch of texts, (n, ...)."""
 
+    @property
+    def index_dim(self) -> int:
+        """Length of the vectors `Codes.indexed`."""
+        return self.dim
+
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Return the similarity of every image with every text, (n_images, n_texts), at least float32."""
-        return products(images.vectors, texts.vectors)
+        return products(images.indexed, texts.indexed)
 
     def pair_similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Return the similarity of every image with the text at the same position, (n,)."""
-        return (full(images.vectors) * full(texts.vectors)).sum(1)
+        return (full(images.indexed) * full(texts.indexed)).sum(1)
 
     def logits(self, images: Codes, texts: Codes) -> Tensor:
         """Return the unbounded scores of every image with every text, before any sigmoid, (n_images, n_texts)."""
@@ -132,6 +157,16 @@ class Matcher(nn.Module, ABC):
     def intra_similarity(self, codes: Codes) -> Tensor:
         """Return the similarity of every item with every item of the same kind, (n, n)."""
         return products(codes.vectors, codes.vectors)
+
+    def penalty(self, images: Codes, texts: Codes, exclude: Tensor) -> Tensor | None:
+        """Return what a step adds to the ranking loss of each pair, (B,), weights included; None for nothing.
+
+        Args:
+            images: Codes of the images of a step, (B, ...).
+            texts: Codes of the captions beside them, (B, ...).
+            exclude: True where row i and column j are not negatives of each other, (B, B).
+        """
+        return None
 
     def scale(self) -> Tensor:
         """Return the inverse temperature for losses with a softmax, a scalar: 1 / 0.07 unless the matcher learns it."""

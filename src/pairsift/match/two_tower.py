@@ -12,16 +12,13 @@ from torch import Tensor, nn
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
 from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, inverse_temperature, unit
+from pairsift.match.heads import HeadSizes, ResidualHead
 from pairsift.options import Options
 
 
-class TwoTowerOptions(Options):
+class TwoTowerOptions(HeadSizes):
     """The options of `TwoTower`."""
 
-    dim: int = Field(default=1024, ge=1, description="Length of the common vectors.")
-    hidden: int = Field(default=512, ge=1, description="Width inside a residual block.")
-    depth: int = Field(default=1, ge=0, description="Residual blocks per head.")
-    dropout: float = Field(default=0.4, ge=0, lt=1, description="Probability of dropping a hidden unit.")
     temperature: float = Field(
         default=0.07,
         gt=0,
@@ -32,12 +29,10 @@ class TwoTowerOptions(Options):
 class TwoTower(Matcher):
     """A matcher with a residual MLP head per side on frozen vectors, cosine similarity and a learned temperature.
 
-    A head normalises its input, projects it to `dim`, and applies `depth` residual blocks (norm, linear, GELU, dropout,
-    linear). The last linear layer of a block starts at zero, so training starts from the linear projection.
+    The heads are those of `pairsift.match.heads.ResidualHead`.
 
-    Where the features of images and of texts share a space, a head adds to the unit feature vector what a projection
-    and the blocks make of it, and starts with nothing: the similarity starts as the cosine of the features, and the
-    common vectors have their length.
+    Where the features of images and of texts share a space, the heads start as the identity: the similarity starts as
+    the cosine of the features, and the common vectors have their length.
 
     Args:
         image_dim: Length of the feature vector of an image.
@@ -64,9 +59,11 @@ class TwoTower(Matcher):
                 f"the vectors of images have {image_dim} values and those of captions {text_dim}: they share no space; "
                 "leave --aligned out"
             )
-        self.dim = image_dim if aligned else options.dim
+        sizes = options.replaced(dim=image_dim) if aligned else options
+        self.dim = sizes.dim
         self.starts_trained = aligned
-        self.image_head, self.text_head = (_Head(width, self.dim, aligned, options) for width in (image_dim, text_dim))
+        self.image_head = ResidualHead(image_dim, sizes, identity=aligned)
+        self.text_head = ResidualHead(text_dim, sizes, identity=aligned)
         self.log_scale = nn.Parameter(torch.tensor(-math.log(options.temperature)))
 
     def encode_images(self, items: Items) -> Codes:
@@ -80,29 +77,3 @@ class TwoTower(Matcher):
     def scale(self) -> Tensor:
         """Return the learned inverse temperature, at most 100."""
         return inverse_temperature(self.log_scale)
-
-
-class _Head(nn.Module):
-    def __init__(self, width: int, dim: int, aligned: bool, options: TwoTowerOptions) -> None:
-        super().__init__()
-        self.aligned = aligned
-        dropout, linear = nn.Dropout(options.dropout / 2), nn.Linear(width, dim)
-        if aligned:
-            nn.init.zeros_(linear.weight)
-            nn.init.zeros_(linear.bias)
-        self.project = nn.Sequential(nn.LayerNorm(width), dropout, linear)
-        blocks = (_block(dim, options.hidden, options.dropout) for _ in range(options.depth))
-        self.blocks = nn.ModuleList(blocks)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.project(x) + math.sqrt(x.shape[-1]) * unit(x) if self.aligned else self.project(x)
-        for block in self.blocks:
-            x = x + block(x)
-        return x
-
-
-def _block(dim: int, hidden: int, dropout: float) -> nn.Sequential:
-    output = nn.Linear(hidden, dim)
-    nn.init.zeros_(output.weight)
-    nn.init.zeros_(output.bias)
-    return nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, hidden), nn.GELU(), nn.Dropout(dropout), output)

@@ -13,7 +13,7 @@ from pairsift.loss.structure import structure_loss
 from pairsift.methods.base import Epochs, Method
 from pairsift.methods.presets import CLIP_LINEAR, TWO_TOWER_LINEAR, Preset
 from pairsift.options import Options
-from pairsift.steps import Batch, Network, Phase, Setting, Term, not_negatives
+from pairsift.steps import Batch, Network, Pairing, Phase, Setting, Term, not_negatives
 from pairsift.trust.indicators import StructureIndicators
 
 log = logging.getLogger(__name__)
@@ -107,13 +107,13 @@ class GSC(Method):
 
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """Return L = L_CM + gamma L_IM (Eq. 9)."""
-        matcher, batch, ranking = networks[k].matcher, batches["all"], self.setting.ranking
-        images, texts = networks[k].encode(batch)
+        network, batch, ranking = networks[k], batches["all"], self.setting.ranking
+        matcher, (images, texts) = network.matcher, network.encode(batch)
         exclude = not_negatives(batch)
         y = self.indicators.labels(k, batch.ids, exclude.device)
         similarity, scale = matcher.similarity(images, texts), self.indicators.scale(matcher)
-        cross_modal = ranking(similarity, scale, y, exclude, warm=not phase.observe)  # Eq. 6
-        terms = [Term("cross_modal", cross_modal, reduction=ranking.reduction)]
+        pairing, warm = Pairing(images, texts, exclude), not phase.observe
+        terms = [self.setting.ranking_term("cross_modal", network, pairing, y, warm, similarity, scale)]  # Eq. 6
         if self.intra_modal.gamma:
             within = matcher.intra_similarity(images), matcher.intra_similarity(texts)
             values = structure_loss(*within, y, self.intra_modal.tau2, exclude)  # Eq. 7

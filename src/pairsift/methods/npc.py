@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -121,13 +122,17 @@ class NPC(Method):
         places = self._places(parts, k) if self._reads_bank(batch.ids, k) else []
         seed = int(torch.randint(2**31, ()))
         codes = encode(network, parts, seed)
-        term = self._term("correspondence", view(network, Pairing(*codes[0], not_negatives(batch))), warm=phase.warm)
+        given = Pairing(*codes[0], not_negatives(batch))
+        term = self._term("correspondence", network, given, view(network, given), warm=phase.warm)
         if not places:
             return [term]
-        views = [view(network, pairing) for pairing in pairings(parts, codes, places)]
+        of_bank = pairings(parts, codes, places)
+        views = [view(network, pairing) for pairing in of_bank]
         weight = self.bank.weight
         terms = [
-            self._term(side, side_view, weight) for side, side_view in zip(SIDES, views, strict=True) if weight
+            replace(self._term(side, network, pairing, side_view), weight=weight)
+            for side, pairing, side_view in zip(SIDES, of_bank, views, strict=True)
+            if weight
         ]  # Eq. 10
         if not self.impact.weigh:
             return [term, *terms]
@@ -143,12 +148,7 @@ class NPC(Method):
         rows = [order[np.searchsorted(ids[order], self.bank.pairs(side, parts[0].ids, k))] for side in SIDES]
         return [torch.from_numpy(places).to(device) for places in rows]
 
-    def _term(self, name: str, pairing_view: View, weight: float = 1.0, warm: bool = False) -> Term:
+    def _term(self, name: str, network: Network, pairing: Pairing, seen: View, warm: bool = False) -> Term:
         """Return the run's ranking loss with every correspondence 1."""
-        ranking, y = self.setting.ranking, torch.ones_like(pairing_view.similarity.diagonal())
-        return Term(
-            name,
-            ranking(pairing_view.similarity, pairing_view.scale, y, pairing_view.exclude, warm),
-            weight,
-            ranking.reduction,
-        )
+        y = torch.ones_like(seen.similarity.diagonal())
+        return self.setting.ranking_term(name, network, pairing, y, warm, seen.similarity, seen.scale)

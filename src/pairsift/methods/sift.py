@@ -15,7 +15,7 @@ from pairsift.methods.crossfit import held_out_correspondence
 from pairsift.methods.plain import DEFAULT_EPOCHS, TrainEpochs, usual_epochs
 from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
 from pairsift.options import Options
-from pairsift.steps import Batch, Network, Phase, Setting, Term, not_negatives
+from pairsift.steps import Batch, Network, Pairing, Phase, Setting, Term, not_negatives
 
 
 class SiftEpochs(TrainEpochs):
@@ -80,11 +80,11 @@ class Sift(Method):
 
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """Return the ranking loss weighed by held-out evidence, and once there are teachers, what they teach."""
-        batch, ranking = batches["all"], self.setting.ranking
-        similarity, scale = networks[k](batch)
+        network, batch, ranking = networks[k], batches["all"], self.setting.ranking
+        pairing = Pairing(*network.encode(batch), not_negatives(batch))
+        similarity, scale = network.matcher.similarity(pairing.images, pairing.texts), network.matcher.scale()
         y = held_out_correspondence(self.setting, batch)
-        values = ranking(similarity, scale, y, not_negatives(batch), phase.warm)
-        terms = [Term("correspondence", values, reduction=ranking.reduction)]
+        terms = [self.setting.ranking_term("correspondence", network, pairing, y, phase.warm, similarity, scale)]
         if self.setting.teachers:
             values = teaching(similarity * scale, self.targets(batch))
             terms.append(Term("teaching", values, self.teaching.weight, ranking.reduction))

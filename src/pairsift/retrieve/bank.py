@@ -28,7 +28,7 @@ class Bank:
     gives the same result, and its cost is low compared with a similarity that needs tokens.
 
     Attributes:
-        vectors: Global vectors, (n, d).
+        vectors: Global vectors, or where the matcher factorises those of `Codes.indexed`, (n, d).
         lengths: Number of tokens of each item before encoding, (n,).
         parts: Places of the items of each part; every item is in exactly one part.
         codes: Codes of each part; empty where they are encoded for every request.
@@ -75,12 +75,12 @@ class Bank:
         order = np.argsort(lengths, kind="stable")
         parts = [order[part] for part in sized(lengths[order])]
         padded = [len(part) * int(lengths[part].max(initial=1)) for part in parts]
-        vectors = next(matcher.parameters()).new_empty(len(rows), matcher.dim)
+        vectors = next(matcher.parameters()).new_empty(len(rows), matcher.index_dim)
         kept: list[Codes] = []
         fits = not matcher.factorises
         for part, tokens, items in zip(parts, padded, prefetched(gather, parts), strict=True):
             codes = codes_of(items)
-            vectors[torch.from_numpy(part).to(device)] = codes.vectors.to(vectors.dtype)
+            vectors[torch.from_numpy(part).to(device)] = codes.indexed.to(vectors.dtype)
             fits = fits and _size(codes) * sum(padded) <= keep * tokens  # estimated from each part, the first included
             kept = [*kept, codes] if fits else []
         return Bank.from_codes(Codes(vectors)) if matcher.factorises else Bank(vectors, lengths, parts, kept, encode)

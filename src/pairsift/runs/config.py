@@ -12,7 +12,7 @@ import yaml
 from pairsift.encode.options import EncodeOptions
 from pairsift.errors import InputError, dashed, similar
 from pairsift.loss import RANKING_LOSSES
-from pairsift.loss.ranking import Hinge, InfoNCE
+from pairsift.loss.ranking import AnyRankingLoss
 from pairsift.match import MATCHER, MATCHERS
 from pairsift.match.base import Matcher
 from pairsift.methods import METHOD, METHODS
@@ -50,7 +50,7 @@ class Config:
     method: Method
     matcher: type[Matcher]
     matcher_options: Options
-    loss: InfoNCE | Hinge
+    loss: AnyRankingLoss
     data: DataOptions
     encode: EncodeOptions
     train: TrainOptions
@@ -109,7 +109,7 @@ class Choices:
 
     method: type[Method]
     matcher: type[Matcher]
-    loss: type[InfoNCE] | type[Hinge]
+    loss: type[AnyRankingLoss]
     preset: Preset
 
     @staticmethod
@@ -122,7 +122,9 @@ class Choices:
         method_type = METHODS.find(method) if isinstance(method, str) else method
         matcher_type = MATCHERS.find(matcher) if isinstance(matcher, str) else matcher
         defaults = preset_of(method_type, matcher_type, preset)
-        return Choices(method_type, matcher_type, RANKING_LOSSES.find(loss or defaults.loss), defaults)
+        return Choices(
+            method_type, matcher_type, RANKING_LOSSES.find(loss or matcher_type.loss or defaults.loss), defaults
+        )
 
 
 def preset_of(method: type[Method], matcher: type[Matcher], name: str | None) -> Preset:
@@ -148,7 +150,7 @@ def configure(  # noqa: PLR0913
     *,
     method: str | Method | type[Method] = METHOD,
     matcher: str | type[Matcher] | Options = MATCHER,
-    loss: str | InfoNCE | Hinge | None = None,
+    loss: str | AnyRankingLoss | None = None,
     data: DataOptions | None = None,
     encode: EncodeOptions | None = None,
     train: TrainOptions | None = None,

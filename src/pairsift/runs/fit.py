@@ -20,7 +20,7 @@ from pairsift.cores import limit_threads
 from pairsift.encode.options import EncodeOptions
 from pairsift.errors import InputError, WriteError, writing
 from pairsift.files import is_partial, write_json, write_text
-from pairsift.loss.ranking import Hinge, InfoNCE
+from pairsift.loss.ranking import AnyRankingLoss
 from pairsift.match import MATCHER
 from pairsift.match.base import Matcher
 from pairsift.methods import METHOD
@@ -67,7 +67,7 @@ def fit(  # noqa: PLR0913
     *,
     method: str | Method | type[Method] = METHOD,
     matcher: str | type[Matcher] | Options = MATCHER,
-    loss: str | InfoNCE | Hinge | None = None,
+    loss: str | AnyRankingLoss | None = None,
     data: DataOptions | None = None,
     encode: EncodeOptions | None = None,
     train: TrainOptions | None = None,
@@ -87,7 +87,7 @@ def fit(  # noqa: PLR0913
         source: A CSV, TSV, JSON, JSON-lines or Parquet file, or a folder.
         method: A method's name, class or object, which decides how doubtful pairs are trained on.
         matcher: A matcher's name, class or options.
-        loss: The ranking loss; by default that of the preset.
+        loss: The ranking loss; by default that of the matcher, if it brings one, or of the preset.
         data: Options of the source and of planted noise.
         encode: Options of the frozen encoders.
         train: Options of the training loop.

@@ -287,9 +287,9 @@ class Run(JudgedRun):
 
         Returns:
             Path and score of each image (its name where the source has features instead of images). The score is the
-            matcher's similarity, averaged over the networks: the cosine of the global vectors, in [-1, 1], where the
-            matcher factorises. Where it does not, the scale of the score depends on the matcher, and the images are
-            the best of the 200 (at least `k`) whose global vectors are closest to that of the text.
+            matcher's similarity, averaged over the networks: the cosine of the global vectors, in [-1, 1], for most
+            matchers that factorise. Where one does not, the scale of the score depends on the matcher, and the images
+            are the best of the 200 (at least `k`) whose global vectors are closest to that of the text.
         """
         return [(hit.file, hit.score) for hit in self._search.by_text(query, k)]
 

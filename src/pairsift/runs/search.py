@@ -149,7 +149,9 @@ class Search:
         """
         image = int(self.captions.images[self.captions.place(pair)])
         vectors = [bank.vectors for bank in self.images]
-        query = [of_images[image : image + 1] for of_images in vectors]
+        query = [of_images[image : image + 1].clone() for of_images in vectors]
+        for matcher, of_image in zip(self.matchers, query, strict=True):
+            of_image[:, matcher.dim :] = 0  # what stands behind the global vector is for the other kind
         rows, scores = closest(query, vectors, _positive(k) + 1, self.approximate_images)
         others = rows != image
         return self._image_hits(rows[others][:k], scores[others][:k])

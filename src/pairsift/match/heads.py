@@ -1,0 +1,95 @@
+"""Heads on frozen vectors: a residual perceptron for a vector, and a Gaussian for a vector and its variances."""
+
+from __future__ import annotations
+
+import math
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from pairsift.match.base import full, unit
+from pairsift.options import Options
+
+
+class HeadSizes(Options):
+    """The sizes of a residual head."""
+
+    dim: int = Field(default=1024, ge=1, description="Length of the common vectors.")
+    hidden: int = Field(default=512, ge=1, description="Width inside a residual block.")
+    depth: int = Field(default=1, ge=0, description="Residual blocks per head.")
+    dropout: float = Field(default=0.4, ge=0, lt=1, description="Probability of dropping a hidden unit.")
+
+
+class ResidualHead(nn.Module):
+    """A linear projection of normalised vectors with residual blocks: norm, linear, GELU, dropout, linear.
+
+    The last linear layer of a block starts at zero, so training starts from the linear projection. A head that starts
+    as the identity adds a projection that starts at zero to the unit vector times sqrt(dim).
+
+    Args:
+        width: Length of the vectors.
+        sizes: See `HeadSizes`.
+        identity: Whether the head starts as the identity, up to the length of a vector; `sizes.dim` is then `width`.
+    """
+
+    def __init__(self, width: int, sizes: HeadSizes, identity: bool = False) -> None:
+        super().__init__()
+        self.identity = identity
+        dropout, linear = nn.Dropout(sizes.dropout / 2), nn.Linear(width, sizes.dim)
+        if identity:
+            nn.init.zeros_(linear.weight)
+            nn.init.zeros_(linear.bias)
+        self.project = nn.Sequential(nn.LayerNorm(width), dropout, linear)
+        blocks = (_block(sizes.dim, sizes.hidden, sizes.dropout) for _ in range(sizes.depth))
+        self.blocks = nn.ModuleList(blocks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map the vectors, (n, width) to (n, dim)."""
+        x = self.project(x) + math.sqrt(x.shape[-1]) * unit(full(x)) if self.identity else self.project(x)
+        for block in self.blocks:
+            x = x + block(x)
+        return x
+
+
+class GaussianHead(nn.Module):
+    """A Gaussian with a diagonal covariance for each vector: a residual head for the mean, another for the variances.
+
+    Args:
+        width: Length of the vectors.
+        sizes: See `HeadSizes`.
+        spread: Sum of the variances of an item where training starts, above 0.
+    """
+
+    def __init__(self, width: int, sizes: HeadSizes, spread: float) -> None:
+        super().__init__()
+        self.mean = ResidualHead(width, sizes)
+        output = nn.Linear(sizes.hidden, sizes.dim)
+        nn.init.constant_(output.bias, math.log(spread / sizes.dim))
+        layers = nn.LayerNorm(width), nn.Linear(width, sizes.hidden), nn.GELU(), nn.Dropout(sizes.dropout), output
+        self.log_variance = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return means of unit length and logarithms of the variances, (n, dim) each, float32 at least."""
+        return unit(full(self.mean(x))), full(self.log_variance(x))
+
+
+def divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
+    """Return the Kullback-Leibler divergence of each Gaussian from the standard normal distribution, (n,).
+
+        1/2 mean_d ( sigma_d^2 + mu_d^2 - 1 - log sigma_d^2 )
+
+    It is the mean over the directions instead of their sum: beside a ranking loss that is a mean over a batch, the sum
+    over 1,024 directions outweighs it, the variances grow, and nothing is learned.
+
+    Args:
+        mean: mu, (n, d).
+        log_variance: log sigma^2, (n, d).
+    """
+    return (log_variance.exp() + mean.square() - 1 - log_variance).mean(1) / 2
+
+
+def _block(dim: int, hidden: int, dropout: float) -> nn.Sequential:
+    output = nn.Linear(hidden, dim)
+    nn.init.zeros_(output.weight)
+    nn.init.zeros_(output.bias)
+    return nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, hidden), nn.GELU(), nn.Dropout(dropout), output)

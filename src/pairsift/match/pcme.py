@@ -1,0 +1,117 @@
+"""The matcher PCME: Gaussian embeddings, matched by the distances of samples."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pairsift.encode.features import Items
+from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, inverse_temperature, products
+from pairsift.match.heads import GaussianHead, HeadSizes, divergence
+from pairsift.options import Options
+
+NEAREST = 1e-12  # added to squared distances, so that the gradient of their root is finite
+SPREAD = 0.1  # sum of the variances of an item where training starts
+
+
+class PcmeOptions(HeadSizes):
+    """The options of `Pcme`."""
+
+    slope: float = Field(default=5.0, gt=0, description="Where a starts, by which the distance is multiplied.")
+    shift: float = Field(
+        default=5.0, gt=0, description="Where b starts; a match is as likely as not at distance b / a."
+    )
+    samples: int = Field(default=7, ge=1, description="Samples of an item in a step, J; a pair has J^2 distances.")
+    kl: float = Field(default=1e-5, ge=0, description="Weight of the divergence from a standard normal.")
+
+
+class Pcme(Matcher):
+    """A matcher with a Gaussian per item, whose match probability in training is a mean over samples.
+
+    Chun et al., Probabilistic Embeddings for Cross-Modal Retrieval, CVPR 2021. Each item draws J samples z, and the
+    probability that image and caption match is the mean over all J^2 pairs of samples (Eq. 4 and 5)
+
+        p = mean_jk sigmoid( 2 (b - a |z^v_j - z^t_k|) ),
+
+    with learned a and b above 0. The similarity in training is the logit of p over the scale, so that the ranking loss
+    `bce` is the soft contrastive loss of the paper; the distances come from inner products. In evaluation the means
+    alone are compared, as in the paper: the similarity is their cosine less 1 - (b / a)^2 / 2, the cosine at which
+    means without variance match as likely as not, and the scale is the slope of the logit there, 2 a^2 / b.
+
+    The paper fine-tunes a ResNet and a GRU with attention pools; here heads on frozen vectors take their place.
+
+    Args:
+        image_dim: Length of the feature vector of an image.
+        text_dim: Length of the feature vector of a text.
+        options: See `PcmeOptions`.
+    """
+
+    name: ClassVar[str] = "pcme"
+    options: ClassVar[type[Options]] = PcmeOptions
+    image_kind: ClassVar[ImageKind] = "vector"
+    text_kind: ClassVar[TextKind] = "vector"
+    preset: ClassVar[str] = "two_tower"
+    loss: ClassVar[str | None] = "bce"
+
+    def __init__(self, image_dim: int, text_dim: int, options: PcmeOptions = PcmeOptions()) -> None:
+        super().__init__()
+        self.dim = options.dim
+        self.samples = options.samples
+        self.kl = options.kl
+        self.image_head = GaussianHead(image_dim, options, SPREAD)
+        self.text_head = GaussianHead(text_dim, options, SPREAD)
+        self.log_slope = nn.Parameter(torch.tensor(math.log(options.slope)))
+        self.log_shift = nn.Parameter(torch.tensor(math.log(options.shift)))
+
+    @property
+    def index_dim(self) -> int:
+        """Length of the vectors whose inner product is the similarity in evaluation, dim + 1."""
+        return self.dim + 1
+
+    def encode_images(self, items: Items) -> Codes:
+        """Return means of images, (n, dim), of unit length; in training with their samples, (n, J, dim)."""
+        mean, log_variance = self.image_head(items.values)
+        boundary = 1 - (self.log_shift - self.log_slope).mul(2).exp() / 2
+        return self._codes(mean, log_variance, -boundary.expand(len(mean), 1))
+
+    def encode_texts(self, items: Items) -> Codes:
+        """Return means of texts, (n, dim), of unit length; in training with their samples, (n, J, dim)."""
+        mean, log_variance = self.text_head(items.values)
+        return self._codes(mean, log_variance, mean.new_ones(len(mean), 1))
+
+    def _codes(self, mean: Tensor, log_variance: Tensor, behind: Tensor) -> Codes:
+        extra = {"divergence": divergence(mean, log_variance)}
+        if self.training:
+            noise = torch.randn(len(mean), self.samples, self.dim, dtype=mean.dtype, device=mean.device)
+            extra["samples"] = mean[:, None] + (log_variance / 2).exp()[:, None] * noise
+        return Codes(mean, index=torch.cat([mean, behind], 1), extra=extra)
+
+    def similarity(self, images: Codes, texts: Codes) -> Tensor:
+        """Return the logits of the match probabilities over the scale if there are samples, else that of the means."""
+        if "samples" not in images.extra:
+            return super().similarity(images, texts)
+        return self._logits(images.extra["samples"], texts.extra["samples"]) / self.scale()
+
+    def _logits(self, images: Tensor, texts: Tensor) -> Tensor:
+        """Return log p - log(1 - p) of all images with all texts, (n, m), from samples, (n, J, dim) and (m, J, dim)."""
+        left, right = full(images).flatten(0, 1), full(texts).flatten(0, 1)
+        squares = left.square().sum(1)[:, None] + right.square().sum(1) - 2 * products(left, right)
+        distance = (squares.clamp(min=0) + NEAREST).sqrt()
+        logits = 2 * (self.log_shift.exp() - self.log_slope.exp() * distance)
+        matching = functional.logsigmoid(logits)
+        axes = (1, 3)
+        shape = len(images), images.shape[1], len(texts), texts.shape[1]
+        return matching.view(shape).logsumexp(axes) - (matching - logits).view(shape).logsumexp(axes)
+
+    def penalty(self, images: Codes, texts: Codes, exclude: Tensor) -> Tensor | None:
+        """Return the weighted divergences of image and caption from a standard normal distribution, (B,)."""
+        return self.kl * (images.extra["divergence"] + texts.extra["divergence"]) if self.kl else None
+
+    def scale(self) -> Tensor:
+        """Return 2 a^2 / b, at most 100."""
+        return inverse_temperature(math.log(2) + 2 * self.log_slope - self.log_shift)

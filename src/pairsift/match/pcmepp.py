@@ -1,0 +1,97 @@
+"""The matcher PCME++: Gaussian embeddings whose expected distance has a closed form."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from pairsift.encode.features import Items
+from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, inverse_temperature
+from pairsift.match.heads import GaussianHead, HeadSizes, divergence
+from pairsift.options import Options
+
+
+class PcmeppOptions(HeadSizes):
+    """The options of `Pcmepp`."""
+
+    slope: float = Field(default=5.0, gt=0, le=50, description="Where a starts, by which the distance is multiplied.")
+    shift: float = Field(default=5.0, description="Where b starts, the logit of a match at distance 0.")
+    spread: float = Field(default=0.1, gt=0, description="Where the sum of the variances of an item starts.")
+    vib: float = Field(
+        default=1e-4, ge=0, description="Weight of the divergence from a standard normal (variational bottleneck)."
+    )
+
+
+class Pcmepp(Matcher):
+    """A matcher with a Gaussian of diagonal covariance per item and the expected squared distance of two of them.
+
+    Chun, Improved Probabilistic Image-Text Representations, ICLR 2024 (PCME++). With means of unit length, the distance
+    of samples is expected to be (Eq. 1)
+
+        d = |mu_v - mu_t|^2 + sum sigma_v^2 + sum sigma_t^2 = 2 - 2 mu_v . mu_t + sum sigma_v^2 + sum sigma_t^2,
+
+    and the logit of a match is -a d + b with learned a and b. The similarity is the logit over 2 a, the scale: the
+    cosine of the means less half of both sums, moved by b / (2 a) - 1, so that it is positive where a match is more
+    likely than not. Two entries behind each mean make it an inner product:
+
+        (mu_v, b / (2 a) - 1 - sum sigma_v^2 / 2, 1) . (mu_t, 1, -sum sigma_t^2 / 2)
+
+    The paper fine-tunes CLIP with one more transformer block for the variances; here heads on frozen vectors take their
+    place. Mixed images and averaged weights are not implemented; pseudo-positives and smooth labels belong to the loss
+    (`pairsift.loss.ranking.BCE`).
+
+    Args:
+        image_dim: Length of the feature vector of an image.
+        text_dim: Length of the feature vector of a text.
+        options: See `PcmeppOptions`.
+    """
+
+    name: ClassVar[str] = "pcmepp"
+    options: ClassVar[type[Options]] = PcmeppOptions
+    image_kind: ClassVar[ImageKind] = "vector"
+    text_kind: ClassVar[TextKind] = "vector"
+    preset: ClassVar[str] = "two_tower"
+    loss: ClassVar[str | None] = "bce"
+
+    def __init__(self, image_dim: int, text_dim: int, options: PcmeppOptions = PcmeppOptions()) -> None:
+        super().__init__()
+        self.dim = options.dim
+        self.vib = options.vib
+        self.image_head = GaussianHead(image_dim, options, options.spread)
+        self.text_head = GaussianHead(text_dim, options, options.spread)
+        self.log_scale = nn.Parameter(torch.tensor(math.log(2 * options.slope)))
+        self.shift = nn.Parameter(torch.tensor(options.shift))
+
+    @property
+    def index_dim(self) -> int:
+        """Length of the vectors whose inner product is the similarity, dim + 2."""
+        return self.dim + 2
+
+    def encode_images(self, items: Items) -> Codes:
+        """Return means of images, (n, dim), of unit length; `variance` holds the sums of their variances, (n,)."""
+        mean, log_variance = self.image_head(items.values)
+        variance = log_variance.exp().sum(1, keepdim=True)
+        level = self.shift / self.scale() - 1 - variance / 2
+        return self._codes(mean, log_variance, variance, (level, torch.ones_like(level)))
+
+    def encode_texts(self, items: Items) -> Codes:
+        """Return means of texts, (n, dim), of unit length; `variance` holds the sums of their variances, (n,)."""
+        mean, log_variance = self.text_head(items.values)
+        variance = log_variance.exp().sum(1, keepdim=True)
+        return self._codes(mean, log_variance, variance, (torch.ones_like(variance), -variance / 2))
+
+    def _codes(self, mean: Tensor, log_variance: Tensor, variance: Tensor, behind: tuple[Tensor, Tensor]) -> Codes:
+        extra = {"variance": variance[:, 0], "divergence": divergence(mean, log_variance)}
+        return Codes(mean, index=torch.cat([mean, *behind], 1), extra=extra)
+
+    def penalty(self, images: Codes, texts: Codes, exclude: Tensor) -> Tensor | None:
+        """Return the weighted divergences of image and caption from a standard normal distribution, (B,)."""
+        return self.vib * (images.extra["divergence"] + texts.extra["divergence"]) if self.vib else None
+
+    def scale(self) -> Tensor:
+        """Return 2 a, at most 100."""
+        return inverse_temperature(self.log_scale)
