@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pairsift.methods.pc2 import PC2 as PC2
     from pairsift.methods.pcsr import PCSR as PCSR
     from pairsift.methods.plain import Plain as Plain
+    from pairsift.methods.rcl import RCL as RCL
+    from pairsift.methods.rince import RINCE as RINCE
     from pairsift.methods.sift import Sift as Sift
 
 METHOD = "crossfit"  # of a run that names none
@@ -54,6 +56,14 @@ METHODS: Registry[type[Method]] = Registry(
         "npc": Entry(
             "pairsift.methods.npc:NPC",
             "memory bank of clean pairs, weights by negative impact; for trained matchers (Zhang et al., AAAI 2024)",
+        ),
+        "rcl": Entry(
+            "pairsift.methods.rcl:RCL",
+            "learns from negatives alone, by complementary contrastive losses (Hu et al., TPAMI 2023)",
+        ),
+        "rince": Entry(
+            "pairsift.methods.rince:RINCE",
+            "robust InfoNCE, which unlikely positives pull less (Chuang et al., CVPR 2022)",
         ),
     },
 )

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pairsift.arrays import Array, Ints
 from pairsift.loss.structure import match_probability, structure_agreement
-from pairsift.match.base import Matcher
+from pairsift.match.base import Matcher, scale_at
 from pairsift.steps import Observation, Setting, not_negatives
 from pairsift.trust.mixture import fit_mixture
 from pairsift.trust.momentum import least, moving_average
@@ -58,8 +58,7 @@ class StructureIndicators(Part):
 
     def scale(self, matcher: Matcher) -> Tensor:
         """Return 1 / tau_1, scalar."""
-        scale = matcher.scale()
-        return torch.full_like(scale, 1 / self.tau1) if self.tau1 else scale
+        return scale_at(matcher, self.tau1)
 
     def observe(self, observation: Observation) -> dict[str, Tensor]:
         """Return y_CM (Eq. 3) and S_IM (Eq. 8) by the labels that the network trains by, (B,) each."""
