@@ -54,12 +54,13 @@ def job(
 ) -> Job:
     (folder / "model").mkdir(parents=True, exist_ok=True)
     pairs, features = concepts(n_images, noise)
-    phases = dict.fromkeys(METHODS[method].model_fields["epochs"].annotation.model_fields, epochs)
+    names = METHODS[method].model_fields["epochs"].annotation.model_fields
+    phases = {name: 1 if name == "warmup" else epochs for name in names}
     return Job(
         pairs,
         features,
         lambda: make(matcher),
-        METHODS[method](epochs={**phases, "warmup": 1}, networks=1 if n_images > 50 else 2),
+        METHODS[method](epochs=phases, networks=1 if n_images > 50 else 2),
         Hinge(negatives="mean", reduction="sum"),
         TrainOptions(batch_size=20, lr=5e-3, seed=5, device="cpu", threads=1, precision=precision, weight_decay=0.0),
         folder,

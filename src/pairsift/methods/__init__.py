@@ -8,6 +8,7 @@ from pairsift.registry import Entry, Registry
 
 if TYPE_CHECKING:
     from pairsift.methods.base import Method as Method
+    from pairsift.methods.crcl import CRCL as CRCL
     from pairsift.methods.crossfit import Crossfit as Crossfit
     from pairsift.methods.gsc import GSC as GSC
     from pairsift.methods.ncr import NCR as NCR
@@ -64,6 +65,10 @@ METHODS: Registry[type[Method]] = Registry(
         "rince": Entry(
             "pairsift.methods.rince:RINCE",
             "robust InfoNCE, which unlikely positives pull less (Chuang et al., CVPR 2022)",
+        ),
+        "crcl": Entry(
+            "pairsift.methods.crcl:CRCL",
+            "active complementary loss, correspondences refined by networks that restart (Qin et al., NeurIPS 2023)",
         ),
     },
 )
