@@ -58,6 +58,17 @@ def test_rince_is_the_papers_loss_in_both_directions():
     assert term.values.tolist() == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize(("density", "drifts"), [(0.0, 0.0), (0.1, -1.0), (0.4, 1.0)])
+def test_equal_similarities_drift_together_by_the_density_and_the_size_of_a_batch(density, drifts):
+    ids, method = [0, 2, 4, 6, 8], RINCE(q=0.5, tau=0.5, density=density)
+    method.begin(SETTING(InfoNCE()))
+    network, s = make_networks(method)[0], torch.full((5, 5), 0.3, requires_grad=True)
+    network.matcher.similarity = lambda images, texts: s
+    (term,) = method.step([network], 0, {"all": batch_of(ids)}, method.phases()[1])
+    term.reduced().backward()
+    assert float(s.grad.sum()) * drifts > 0 if drifts else abs(float(s.grad.sum())) < 1e-6
+
+
 @pytest.mark.parametrize("method", [RCL(), RINCE()], ids=["rcl", "rince"])
 def test_their_warm_up_is_the_runs_ranking_loss_and_there_is_none_by_default(method):
     assert [phase.epochs for phase in method.phases()] == [0, 40]

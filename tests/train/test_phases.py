@@ -35,6 +35,7 @@ BANK = [("warm-up", 2, ("all",), *WARM), ("bank", 1, ("all",), *OBSERVED)]
         ),
         ("npc", TRAIN, [*BANK, ("train", 4, ("all",), False, False, True)]),
         ("npc", {**TRAIN, "bank": {"refresh": True}}, [*BANK, ("train", 4, ("all",), *OBSERVED)]),
+        ("decl", TRAIN, [("warm-up", 2, ("all",), True, False, False), ("train", 5, ("all",), *OBSERVED)]),
         ("gsc", TRAIN, [("first", 2, ("all",), False, False, False), ("train", 5, ("all",), *OBSERVED)]),
     ],
 )

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pairsift.methods.base import Method as Method
     from pairsift.methods.crcl import CRCL as CRCL
     from pairsift.methods.crossfit import Crossfit as Crossfit
+    from pairsift.methods.decl import DECL as DECL
     from pairsift.methods.gsc import GSC as GSC
     from pairsift.methods.ncr import NCR as NCR
     from pairsift.methods.npc import NPC as NPC
@@ -69,6 +70,11 @@ METHODS: Registry[type[Method]] = Registry(
         "crcl": Entry(
             "pairsift.methods.crcl:CRCL",
             "active complementary loss, correspondences refined by networks that restart (Qin et al., NeurIPS 2023)",
+        ),
+        "decl": Entry(
+            "pairsift.methods.decl:DECL",
+            "evidential learning, noisy pairs get no evidence, and a hinge of ever harder negatives (Qin et al., "
+            "ACM MM 2022)",
         ),
     },
 )

@@ -25,6 +25,10 @@ class RINCE(Method):
     q sets how much: near 0 it is InfoNCE, at 1 every positive pulls by its own similarity alone. The paper is about
     one modality; here both directions of the similarity are averaged. The temperature is fixed and never the matcher's
     own: the loss falls without limit as a temperature shrinks, so that a learned one would run away.
+
+    lambda times the size of the batch decides where similarities drift that are all equal: below 1 they rise, above 1
+    they fall, until all images are opposite to all captions, where nothing is learned. The published 0.01 suits about
+    128 pairs.
     """
 
     name: ClassVar[str] = "rince"
@@ -39,13 +43,19 @@ class RINCE(Method):
 """
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset({"networks": 1}, PAPER.train),
-        "two_tower": TWO_TOWER.having(epochs={"train": None}),
-        "clip": CLIP.having(epochs={"train": 5}, tau=0.01, networks=1),
+        "two_tower": TWO_TOWER.having(epochs={"train": None}, density=0.0),
+        "clip": CLIP.having(epochs={"train": 5}, tau=0.01, density=0.0, networks=1),
     }
 
     epochs: LossEpochs = LossEpochs()
     q: float = Field(default=0.1, gt=0, le=1, description="How robust; InfoNCE near 0, symmetric at 1.")
-    density: float = Field(default=0.01, gt=0, le=1, description="Weight of the sum in the loss, lambda.")
+    density: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        description="Weight of the sum in the loss, lambda; 0 for one over the pairs of the batch, at which "
+        "similarities that are all equal neither rise nor fall together.",
+    )
     tau: float = Field(default=0.07, gt=0, description="Temperature, which does not learn.")
     networks: int = Field(default=2, ge=1, le=8, description="How many networks train, independently of each other.")
 
@@ -71,5 +81,5 @@ class RINCE(Method):
         if phase.warm:
             return [as_given(self.setting, network, batch, phase)]
         similarity, _ = network(batch)
-        values = rince(similarity / self.tau, not_negatives(batch), self.q, self.density)
+        values = rince(similarity / self.tau, not_negatives(batch), self.q, self.density or 1 / len(batch))
         return [Term("rince", values, reduction=self.setting.ranking.reduction)]
