@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pairsift.methods.ncr import NCR as NCR
     from pairsift.methods.npc import NPC as NPC
     from pairsift.methods.oracle import Oracle as Oracle
+    from pairsift.methods.osa import OSA as OSA
     from pairsift.methods.pc2 import PC2 as PC2
     from pairsift.methods.pcsr import PCSR as PCSR
     from pairsift.methods.plain import Plain as Plain
@@ -70,6 +71,10 @@ METHODS: Registry[type[Method]] = Registry(
         "crcl": Entry(
             "pairsift.methods.crcl:CRCL",
             "active complementary loss, correspondences refined by networks that restart (Qin et al., NeurIPS 2023)",
+        ),
+        "osa": Entry(
+            "pairsift.methods.osa:OSA",
+            "weights by what a pretrained matcher says of the pairs; for trained matchers (Li et al., 2024)",
         ),
         "decl": Entry(
             "pairsift.methods.decl:DECL",
