@@ -13,7 +13,7 @@ from torch import Tensor
 from pairsift.arrays import Array, Bools
 from pairsift.loss.evidential import evidence, evidential_loss
 from pairsift.loss.hinge import hinge
-from pairsift.match.base import full
+from pairsift.match.base import Codes, Matcher, full
 from pairsift.methods.base import Epochs, Method
 from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
 from pairsift.options import Options
@@ -36,6 +36,12 @@ class Lead(Part):
     strongest negative, by network k; 1 until the first pass.
     """
 
+    scale: float = Field(
+        default=0.0,
+        ge=0,
+        description="Factor of the similarity in the raw score r; 0 for the score before the sigmoid, or "
+        "the cosine times the matcher's inverse temperature.",
+    )
     tau: float = Field(default=0.1, ge=0.02, description="Temperature of the evidence, exp(tanh(r) / tau).")
     block: int = Field(
         default=128,
@@ -49,11 +55,17 @@ class Lead(Part):
         super().begin(setting, state)
         state["clean_probability"] = self.array_of_pairs(1)
 
+    def scores(self, matcher: Matcher, images: Codes, texts: Codes) -> Tensor:
+        """Return the raw scores r of every image with every text, (n_images, n_texts), in float32 at least."""
+        if self.scale:
+            return matcher.similarity(images, texts) * self.scale
+        return full(matcher.logits(images, texts))
+
     def observe(self, observation: Observation) -> dict[str, Tensor]:
         """Return (e_ii + e_ii) / (e_ii + e_ii + max_j (e_ij + e_ji)), (B,): above one half where the pair is first."""
         shares = []
         for images, texts, exclude in observation.blocks(self.block):
-            both = evidence(observation.network.matcher.logits(images, texts), self.tau)
+            both = evidence(self.scores(observation.network.matcher, images, texts), self.tau)
             both = both + both.T
             own = both.diagonal()
             itself = torch.eye(len(both), dtype=torch.bool, device=both.device)
@@ -103,8 +115,9 @@ class DECL(Method):
     tanh(r) counts for believed pairs alone. Before each epoch after the warm-up, a pair is believed if no other
     caption and image of its block have more evidence with it.
 
-    r is `Matcher.logits`: the score before the sigmoid, or the cosine times the inverse temperature, which learns
-    where the matcher's does. The evidential loss is reduced as the run's ranking loss is and its weight divided by 128,
+    r is the score before a sigmoid. A cosine has none: times the usual inverse temperature, tanh(r) is 1 for all pairs
+    that are somewhat alike, and nothing can be told apart, so the presets for cosines take the cosine itself (`scale`).
+    The evidential loss is reduced as the run's ranking loss is and its weight divided by 128,
     so that its share beside the sum of the hinges is the paper's in batches of any size. Of two networks, each
     trains by its peer's division; the paper has one.
     """
@@ -122,8 +135,8 @@ class DECL(Method):
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": PAPER.having({"decay_epoch": 20}, networks=1),
         "paper_coco": PAPER.having({"lr": 5e-4, "decay_epoch": 10}, epochs={"warmup": 2, "train": 20}, networks=1),
-        "two_tower": TWO_TOWER.having(epochs={"warmup": 2, "train": 6}, dynamic={"anneal": 1.0}),
-        "clip": CLIP.having(epochs={"warmup": 1, "train": 4}, networks=1),
+        "two_tower": TWO_TOWER.having(epochs={"warmup": 2, "train": 6}, dynamic={"anneal": 1.0}, lead={"scale": 1.0}),
+        "clip": CLIP.having(epochs={"warmup": 1, "train": 4}, lead={"scale": 1.0}, networks=1),
     }
 
     epochs: DECLEpochs = DECLEpochs()
@@ -157,7 +170,7 @@ class DECL(Method):
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """Return the robust dynamic hinge of believed pairs, and the evidential loss of all."""
         network, batch = networks[k], batches["all"]
-        logits = full(network.matcher.logits(*network.encode(batch)))
+        logits = self.lead.scores(network.matcher, *network.encode(batch))
         exclude = not_negatives(batch)
         y = correspond(self.lead.of_peer("believed", k), batch.ids, logits)
         margin = torch.full_like(y, self.dynamic.margin)
