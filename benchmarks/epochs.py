@@ -27,7 +27,7 @@ from pairsift.runs.config import Config, from_tree
 from pairsift.runs.prepare import Prepared, matcher_factory, prepare
 from pairsift.train.loop import Job, Trainer
 
-PLAIN = ("plain", "oracle", "crossfit")  # steps of which are those of plain training
+PLAIN = ("plain", "oracle", "crossfit", "osa")  # steps of which are those of plain training
 
 
 def main() -> None:

@@ -133,8 +133,8 @@ def trust_auroc(method: Method) -> float | None:
         names = {"cross_modal": ["cross_modal"], "intra_modal": ["intra_modal"]}
         used = method.model_dump()["indicators"]["use"]
         trust = np.min([values[name] for name in names.get(used, list(names))], axis=0)
-    elif "clean_probability" in values:
-        trust = values["clean_probability"]
+    elif found := [values[name] for name in ("clean_probability", "correspondence") if name in values]:
+        trust = found[0]
     else:
         return None
     return float(roc_auc_score(matched[ids], trust.mean(0)))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from pairsift.arrays import Array, Bools, Floats, Ints
 from pairsift.encode.features import Items
 from pairsift.loss.ranking import RankingLoss, Reduction
+from pairsift.loss.structure import match_probability
 from pairsift.match.base import Codes, Matcher, full
 
 AfterStep = Callable[[int, Mapping[str, Tensor], bool], dict[str, Tensor]]
@@ -31,8 +32,9 @@ class Phase:
         observe: Whether each epoch begins with a pass over all training pairs that renews the method's state.
         competes: Whether the checkpoints of these epochs compete for the best on dev; false for a phase that only
             prepares the last one, such as a warm-up.
-        restarts: Whether the phase begins with new networks, optimizers and learning rates, to which the networks of
-            before become teachers.
+        restarts: Whether the phase begins with new networks, optimizers and learning rates.
+        teachers: With `restarts`: whether the networks of before stay as teachers of the new ones; if not, they and
+            all earlier teachers are dropped.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Phase:
     observe: bool = False
     competes: bool = True
     restarts: bool = False
+    teachers: bool = True
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,28 @@ class Observation:
         """Similarity of every image with every caption, (B, B)."""
         return self.network.matcher.similarity(self.images, self.texts)
 
+    def blocks(self, size: int) -> list[tuple[Codes, Codes, Tensor]]:
+        """Return images, texts and `not_negatives` of stretches of about `size` pairs, in order.
+
+        What depends on the negatives of a pair is estimated within a stretch, since the pass brings more pairs at once
+        than a step where that is cheap.
+        """
+        exclude, blocks = not_negatives(self.batch), []
+        for part in np.array_split(np.arange(len(self.batch)), max(1, round(len(self.batch) / size))):
+            rows = slice(int(part[0]), int(part[-1]) + 1)
+            blocks.append((self.images.rows(rows), self.texts.rows(rows), exclude[rows, rows]))
+        return blocks
+
+    def match_probability(self, scale: Tensor, block: int) -> Tensor:
+        """Return the softmax probability of each pair among about `block` pairs, the mean of both directions, (B,)."""
+        similarity = self.network.matcher.similarity
+        return torch.cat(
+            [
+                match_probability(similarity(images, texts) * scale, exclude)
+                for images, texts, exclude in self.blocks(block)
+            ]
+        )
+
     def loss(self, ranking: RankingLoss) -> Tensor:
         """Return the loss by which a ranking loss divides pairs, (B,)."""
         return ranking.observe(self.similarity, self.network.matcher.scale(), not_negatives(self.batch))
@@ -196,8 +221,8 @@ class Setting:
         prior: The judgement by held-out evidence; None if there is none.
         after_step: A function that returns the parameters of network k, by name, after one more step with these
             gradients, with or without the optimizer's momentum. It changes nothing.
-        teachers: The networks of before the last restart, in evaluation mode and without gradients; empty before there
-            was one. The loop fills the list.
+        teachers: The networks of before the last restart that keeps them, in evaluation mode and without gradients;
+            empty before there was one. The loop fills the list.
     """
 
     ids: Ints

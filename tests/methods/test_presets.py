@@ -19,7 +19,7 @@ def matcher_for(method, preset):
     """A matcher of the kind that a preset was made for."""
     if preset in ("two_tower", "clip"):
         return preset
-    return "clip" if (method, preset) == ("npc", "paper") else "sgr"
+    return "clip" if (method, preset) in (("npc", "paper"), ("osa", "paper")) else "sgr"
 
 
 @pytest.mark.parametrize(("name", "preset"), PRESETS)

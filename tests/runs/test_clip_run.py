@@ -87,6 +87,8 @@ def test_a_frozen_tower_is_the_checkpoints_to_the_bit_after_training_with_decay(
     [
         ("npc", {"warmup": 1, "train": 2}, {"by_image", "by_text", "weight"}),
         ("gsc", {"warmup": 0, "train": 2}, {"cross_modal", "intra_modal"}),
+        ("osa", {"train": 2}, {"correspondence"}),
+        ("decl", {"warmup": 1, "train": 1}, {"hinge", "evidence"}),
         ("pcsr", dict.fromkeys(("warmup", "clean", "refine", "all"), 1), {"clean"}),
     ],
 )

@@ -75,12 +75,13 @@ def job(
     (folder / "model").mkdir(parents=True, exist_ok=True)
     pairs, features = concepts(n_images, noise)
     features = features_for(matcher, features)
-    phases = dict.fromkeys(METHODS[method].model_fields["epochs"].annotation.model_fields, epochs)
+    names = METHODS[method].model_fields["epochs"].annotation.model_fields
+    phases = {name: 1 if name == "warmup" else epochs for name in names}
     return Job(
         pairs,
         features,
         lambda: make(matcher),
-        METHODS[method](epochs={**phases, "warmup": 1}, networks=1 if n_images > 50 else 2),
+        METHODS[method](epochs=phases, networks=1 if n_images > 50 else 2),
         loss or Hinge(negatives="mean", reduction="sum"),
         TrainOptions(batch_size=20, lr=5e-3, seed=5, device="cpu", threads=1, precision=precision, weight_decay=0.0),
         folder,
@@ -88,7 +89,7 @@ def job(
     )
 
 
-@pytest.mark.parametrize("method", sorted(set(METHODS) - {"oracle"}))
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"oracle", "osa"}))
 @pytest.mark.parametrize("matcher", READERS)
 def test_every_matcher_trains_with_every_method(tmp_path: Path, matcher: str, method: str) -> None:
     own = MATCHERS[matcher].loss

@@ -35,11 +35,14 @@ BANK = [("warm-up", 2, ("all",), *WARM), ("bank", 1, ("all",), *OBSERVED)]
         ),
         ("npc", TRAIN, [*BANK, ("train", 4, ("all",), False, False, True)]),
         ("npc", {**TRAIN, "bank": {"refresh": True}}, [*BANK, ("train", 4, ("all",), *OBSERVED)]),
+        ("decl", TRAIN, [("warm-up", 2, ("all",), True, False, False), ("train", 5, ("all",), *OBSERVED)]),
         ("gsc", TRAIN, [("first", 2, ("all",), False, False, False), ("train", 5, ("all",), *OBSERVED)]),
     ],
 )
 def test_phases_have_their_epochs_subsets_warmth_passes_and_place_in_the_contest(name, options, expected):
-    assert [astuple(phase) for phase in METHODS[name](**options).phases()] == [(*phase, False) for phase in expected]
+    assert [astuple(phase) for phase in METHODS[name](**options).phases()] == [
+        (*phase, False, True) for phase in expected
+    ]
 
 
 @pytest.mark.parametrize(

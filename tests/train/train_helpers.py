@@ -25,7 +25,8 @@ PCSR: Options = {
     "classifier": {"classes": 8},
     "captions": {"search": "epoch"},
 }
-USUAL = {"ncr": DIVIDED, "pc2": DIVIDED, "pcsr": PCSR}
+PIECES: Options = {"epochs": {"first": 2, "second": 0, "third": 0, "last": 2}, "frozen": 1}
+USUAL = {"ncr": DIVIDED, "pc2": DIVIDED, "pcsr": PCSR, "crcl": PIECES}
 
 
 def make_pairs(n_images: int = 240, per: int = 2, noise: float = 0.4) -> tuple[Pairs, Features]:

@@ -173,6 +173,12 @@ class Matcher(nn.Module, ABC):
         return torch.full((), 1 / 0.07, device=next(self.parameters()).device)
 
 
+def scale_at(matcher: Matcher, temperature: float) -> Tensor:
+    """Return the inverse of a temperature, scalar; that of the matcher where the temperature is 0."""
+    scale = matcher.scale()
+    return torch.full_like(scale, 1 / temperature) if temperature else scale
+
+
 def products(left: Tensor, right: Tensor) -> Tensor:
     """Return the inner products of rows, in float32 at least, because in half precision many would be equal."""
     with torch.autocast(left.device.type, enabled=False):

@@ -8,14 +8,19 @@ from pairsift.registry import Entry, Registry
 
 if TYPE_CHECKING:
     from pairsift.methods.base import Method as Method
+    from pairsift.methods.crcl import CRCL as CRCL
     from pairsift.methods.crossfit import Crossfit as Crossfit
+    from pairsift.methods.decl import DECL as DECL
     from pairsift.methods.gsc import GSC as GSC
     from pairsift.methods.ncr import NCR as NCR
     from pairsift.methods.npc import NPC as NPC
     from pairsift.methods.oracle import Oracle as Oracle
+    from pairsift.methods.osa import OSA as OSA
     from pairsift.methods.pc2 import PC2 as PC2
     from pairsift.methods.pcsr import PCSR as PCSR
     from pairsift.methods.plain import Plain as Plain
+    from pairsift.methods.rcl import RCL as RCL
+    from pairsift.methods.rince import RINCE as RINCE
     from pairsift.methods.sift import Sift as Sift
 
 METHOD = "crossfit"  # of a run that names none
@@ -54,6 +59,27 @@ METHODS: Registry[type[Method]] = Registry(
         "npc": Entry(
             "pairsift.methods.npc:NPC",
             "memory bank of clean pairs, weights by negative impact; for trained matchers (Zhang et al., AAAI 2024)",
+        ),
+        "rcl": Entry(
+            "pairsift.methods.rcl:RCL",
+            "learns from negatives alone, by complementary contrastive losses (Hu et al., TPAMI 2023)",
+        ),
+        "rince": Entry(
+            "pairsift.methods.rince:RINCE",
+            "robust InfoNCE, which unlikely positives pull less (Chuang et al., CVPR 2022)",
+        ),
+        "crcl": Entry(
+            "pairsift.methods.crcl:CRCL",
+            "active complementary loss, correspondences refined by networks that restart (Qin et al., NeurIPS 2023)",
+        ),
+        "osa": Entry(
+            "pairsift.methods.osa:OSA",
+            "weights by what a pretrained matcher says of the pairs; for trained matchers (Li et al., 2024)",
+        ),
+        "decl": Entry(
+            "pairsift.methods.decl:DECL",
+            "evidential learning, noisy pairs get no evidence, and a hinge of ever harder negatives (Qin et al., "
+            "ACM MM 2022)",
         ),
     },
 )

@@ -65,6 +65,11 @@ def believing(setting: Setting, network: Network, batch: Batch, y: Tensor, phase
     return setting.ranking_term("correspondence", network, pairing, y, phase.warm)
 
 
+def as_given(setting: Setting, network: Network, batch: Batch, phase: Phase) -> Term:
+    """Return the ranking loss on pairs as given, all believed."""
+    return believing(setting, network, batch, torch.ones(len(batch), device=batch.image_rows.device), phase)
+
+
 class Plain(Method):
     """The training without protection: the ranking loss with y = 1 for every pair."""
 
@@ -84,6 +89,4 @@ class Plain(Method):
 
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """Return the ranking loss on the pairs as given."""
-        batch = batches["all"]
-        y = torch.ones(len(batch), device=batch.image_rows.device)
-        return [believing(self.setting, networks[k], batch, y, phase)]
+        return [as_given(self.setting, networks[k], batches["all"], phase)]

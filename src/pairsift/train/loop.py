@@ -127,9 +127,9 @@ class Trainer:
         """Return a new optimizer of a network."""
         return torch.optim.AdamW(decayed(network, self.job.options.weight_decay), self.job.options.lr, fused=True)
 
-    def _restart(self, epoch: int) -> None:
-        """Make the networks teachers of new ones."""
-        self.teachers[:] = [network.eval().requires_grad_(False) for network in self.networks]
+    def _restart(self, epoch: int, teachers: bool) -> None:
+        """Put new networks in the place of the present ones, which become their teachers or are dropped."""
+        self.teachers[:] = [network.eval().requires_grad_(False) for network in self.networks] if teachers else []
         self.networks[:] = [self._network(k, epoch) for k in range(len(self.networks))]
         self.optimizers[:] = [self._optimizer(network) for network in self.networks]
 
@@ -147,7 +147,7 @@ class Trainer:
             if at_start:
                 self.position.sums = [{} for _ in self.networks]
                 if phase.restarts and epoch == stretch(self.phases, epoch)[0]:
-                    self._restart(epoch)
+                    self._restart(epoch, phase.teachers)
                 if phase.observe:
                     self._observe(epoch)
             n_pairs = sum(self._train(epoch, k, phase) for k in range(self.position.network, len(self.networks)))

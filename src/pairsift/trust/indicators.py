@@ -11,9 +11,9 @@ from pydantic import Field
 from torch import Tensor
 
 from pairsift.arrays import Array, Ints
-from pairsift.loss.structure import match_probability, structure_agreement
-from pairsift.match.base import Matcher
-from pairsift.steps import Observation, Setting, not_negatives
+from pairsift.loss.structure import structure_agreement
+from pairsift.match.base import Matcher, scale_at
+from pairsift.steps import Observation, Setting
 from pairsift.trust.mixture import fit_mixture
 from pairsift.trust.momentum import least, moving_average
 from pairsift.trust.part import Part
@@ -58,22 +58,15 @@ class StructureIndicators(Part):
 
     def scale(self, matcher: Matcher) -> Tensor:
         """Return 1 / tau_1, scalar."""
-        scale = matcher.scale()
-        return torch.full_like(scale, 1 / self.tau1) if self.tau1 else scale
+        return scale_at(matcher, self.tau1)
 
     def observe(self, observation: Observation) -> dict[str, Tensor]:
         """Return y_CM (Eq. 3) and S_IM (Eq. 8) by the labels that the network trains by, (B,) each."""
         images, texts, matcher = observation.images, observation.texts, observation.network.matcher
-        exclude, probability = not_negatives(observation.batch), []
-        for part in np.array_split(
-            np.arange(len(observation.batch)), max(1, round(len(observation.batch) / self.block))
-        ):
-            rows = slice(int(part[0]), int(part[-1]) + 1)
-            logits = matcher.similarity(images.rows(rows), texts.rows(rows)) * self.scale(matcher)
-            probability.append(match_probability(logits, exclude[rows, rows]))
+        probability = observation.match_probability(self.scale(matcher), self.block)
         within = matcher.intra_similarity(images), matcher.intra_similarity(texts)
-        labels = self.labels(observation.k, observation.batch.ids, exclude.device)
-        return {"probability": torch.cat(probability), "agreement": structure_agreement(*within, labels)}
+        labels = self.labels(observation.k, observation.batch.ids, probability.device)
+        return {"probability": probability, "agreement": structure_agreement(*within, labels)}
 
     def update(self, notes: Sequence[Mapping[str, Array]], epoch: int) -> None:
         """Move the averages by the new estimates (Eq. 10); y_IM is the posterior of the cleaner component (Eq. 4)."""

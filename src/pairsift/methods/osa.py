@@ -1,0 +1,137 @@
+"""OSA: one-step anti-noise by what a pretrained model says of each pair."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+from torch import Tensor
+
+from pairsift.arrays import Array, Floats
+from pairsift.errors import InputError
+from pairsift.match.base import Matcher
+from pairsift.methods.base import Epochs, Method
+from pairsift.methods.plain import believing
+from pairsift.methods.presets import CLIP_LINEAR, Preset
+from pairsift.steps import Batch, Network, Observation, Phase, Setting, Term, correspond, not_negatives
+
+PEAK = 0.5**0.5  # where x^2 - x^4 is largest
+PAPER = CLIP_LINEAR.having({"lr": 1e-5})
+
+
+class OSAEpochs(Epochs):
+    """The phases of OSA."""
+
+    train: int = Field(default=5, ge=0, description="Epochs; the weights are made at the start of the first.")
+
+    def phases(self) -> tuple[Phase, ...]:
+        """Return the epoch that begins with a pass of the estimator, and the rest."""
+        first = min(1, self.train)
+        return Phase("first", first, observe=True), Phase("train", self.train - first)
+
+
+class OSA(Method):
+    """The method OSA: a pair weighs by how far a pretrained model finds it more alike than unrelated pairs.
+
+    The estimator is the matcher itself, as it is before it learns anything here: one pass in evaluation mode gives the
+    similarity of every pair, less the mean similarity of the images and captions of a batch that are not each other's.
+    Where it is negative, the weight is 0; else x is its share of the largest one among the training pairs, and
+
+        w = 4 (x^2 - x^4)
+
+    up to x = 0.71, where it is 1. The weights are constants of the pairs, and the training loss of a pair counts w.
+
+    The paper takes the similarity of random pixels with random tokens off, divides by the largest value of a batch, and
+    lets the weight fall again to 0 for the most similar pair of the batch (`--osa.falls`). Without its factor 4 no
+    weight would be above one quarter.
+    """
+
+    name: ClassVar[str] = "osa"
+    citation: ClassVar[str] = """
+@misc{li2024osa,
+  author = {Li, Hao and Gu, Jiayang and Song, Jingkuan and Zhang, An and Gao, Lianli},
+  title = {One-step Noisy Label Mitigation},
+  year = {2024},
+  eprint = {2410.01944},
+  archiveprefix = {arXiv}
+}
+"""
+    presets: ClassVar[Mapping[str, Preset]] = {"paper": PAPER, "clip": CLIP_LINEAR}
+
+    epochs: OSAEpochs = OSAEpochs()
+    falls: bool = Field(default=False, description="Whether weights fall beyond x = 0.71, as printed.")
+    networks: int = Field(default=1, ge=1, le=8, description="How many networks train, independently of each other.")
+
+    def check(self, matcher: type[Matcher]) -> None:
+        """Refuse a matcher that knows nothing before it is trained.
+
+        Raises:
+            InputError: It starts untrained.
+        """
+        if not matcher.starts_trained:
+            raise InputError(
+                f"osa weighs pairs by what the matcher knows before training, and {matcher.name} starts untrained: "
+                "take --matcher clip, or another method"
+            )
+
+    def phases(self) -> tuple[Phase, ...]:
+        """Return the epoch that makes the weights, and the rest."""
+        return self.epochs.phases()
+
+    def begin(self, setting: Setting) -> None:
+        """Let every pair count."""
+        super().begin(setting)
+        self.state["weight"] = np.ones((setting.networks, len(setting.image_of)), np.float32)
+
+    def observe(self, network: Network, k: int, batch: Batch) -> dict[str, Tensor]:
+        """Return the similarity of each pair, and the mean one of its image with captions of others, (B,) each."""
+        similarity = Observation.make(network, k, batch).similarity
+        unrelated = ~not_negatives(batch)
+        means = (similarity * unrelated).sum(1) / unrelated.sum(1).clamp(min=1)
+        return {"similarity": similarity.diagonal(), "unrelated": means}
+
+    def update(self, notes: Sequence[Mapping[str, Array]], epoch: int) -> None:
+        """Weigh all training pairs.
+
+        Raises:
+            InputError: The matcher finds no pair more alike than unrelated ones.
+        """
+        for k, noted in enumerate(notes):
+            excess = np.asarray(noted["similarity"], np.float32) - np.float32(
+                np.mean(noted["unrelated"], dtype=np.float64)
+            )
+            if excess.max() <= 0:
+                raise InputError(
+                    "osa: the matcher finds no pair more alike than images and captions of different pairs"
+                )
+            self.state["weight"][k, self.setting.ids] = weight_of(excess, self.falls)
+
+    def facts(self) -> dict[str, float]:
+        """Return the mean weight, and with the truth also those of matching and of mismatched pairs."""
+        weight, matches = self.state["weight"][:, self.setting.ids], self.setting.matched
+        facts = {"mean_weight": float(weight.mean())}
+        if matches is not None:
+            for name, group in (("matching", matches[self.setting.ids]), ("mismatched", ~matches[self.setting.ids])):
+                if group.any():
+                    facts[f"mean_weight_{name}"] = float(weight[:, group].mean())
+        return facts
+
+    def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
+        """Return the ranking loss on the pairs as given, by their weights."""
+        batch = batches["all"]
+        weight = correspond(self.state["weight"][k], batch.ids, batch.image_rows)
+        return [believing(self.setting, networks[k], batch, weight, phase)]
+
+
+def weight_of(excess: Floats, falls: bool = False) -> Floats:
+    """Return 4 (x^2 - x^4) of each pair, with x the share of its excess in the largest one, (n,), in [0, 1].
+
+    Args:
+        excess: Similarity above that of unrelated pairs, (n,); at least one is above 0, and others count as 0.
+        falls: Whether the weight falls beyond x = 0.71, where it is 1, to 0 for the largest.
+    """
+    x = np.maximum(excess, 0) / excess.max()
+    x = x if falls else np.minimum(x, PEAK)
+    return np.asarray(4 * (x**2 - x**4), np.float32)
