@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pairsift.arrays import Array, Bools, Floats, Ints
 from pairsift.steps import Observation, Setting
-from pairsift.trust.mixture import fit_mixture
+from pairsift.trust.mixture import Kind, fit_mixture
 from pairsift.trust.part import Part
 
 
@@ -20,6 +20,10 @@ class CleanProbability(Part):
     State: `clean_probability`, (networks, n_pairs), w of network k for every pair; 1 until the first pass; `loss`,
     (networks, n_pairs), the loss that it was fitted to, 0 until then.
     """
+
+    mixture: Kind = Field(
+        default="gaussian", description="Components of the mixture: two Gaussians (NCR), or two betas (BiCro, L2RM)."
+    )
 
     def begin(self, setting: Setting, state: dict[str, Array]) -> None:
         """Let every pair start as clean."""
@@ -34,7 +38,7 @@ class CleanProbability(Part):
         """Fit w, the posterior of the mixture component with the smaller loss."""
         for k, noted in enumerate(notes):
             loss = np.asarray(noted["loss"], np.float32)
-            mixture = fit_mixture(loss, self.setting.seed)
+            mixture = fit_mixture(loss, self.setting.seed, self.mixture)
             self.state["clean_probability"][k, self.setting.ids] = mixture.low(loss)
             self.state["loss"][k, self.setting.ids] = loss
 
@@ -81,6 +85,12 @@ class Division(CleanProbability):
         """Return ids of the pairs that the network itself takes for noisy."""
         ids = self.setting.ids
         return ids[~self.clean(self.state["clean_probability"][network, ids])]
+
+
+class BetaDivision(Division):
+    """The division by a mixture of two betas (BiCro and L2RM)."""
+
+    mixture: Kind = Field(default="beta", description="Components of the mixture: two betas, or two Gaussians (NCR).")
 
 
 def divide(clean_probability: Floats, threshold: float = 0.5, least: float = 0.01, most: float = 1.0) -> Bools:
