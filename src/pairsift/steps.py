@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -105,6 +105,10 @@ class Term:
         """Return the sum or the mean over the pairs, scalar."""
         total = self.values.float().sum()
         return total if self.reduction == "sum" else total / max(1, len(self.values))
+
+    def kept(self, mask: Tensor) -> Term:
+        """Return the term with the value 0 at the pairs that a mask (B,) leaves out; they still count in a mean."""
+        return replace(self, values=self.values * mask)
 
 
 class Network(nn.Module):

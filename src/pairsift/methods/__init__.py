@@ -8,6 +8,7 @@ from pairsift.registry import Entry, Registry
 
 if TYPE_CHECKING:
     from pairsift.methods.base import Method as Method
+    from pairsift.methods.bicro import BiCro as BiCro
     from pairsift.methods.crossfit import Crossfit as Crossfit
     from pairsift.methods.gsc import GSC as GSC
     from pairsift.methods.ncr import NCR as NCR
@@ -54,6 +55,10 @@ METHODS: Registry[type[Method]] = Registry(
         "npc": Entry(
             "pairsift.methods.npc:NPC",
             "memory bank of clean pairs, weights by negative impact; for trained matchers (Zhang et al., AAAI 2024)",
+        ),
+        "bicro": Entry(
+            "pairsift.methods.bicro:BiCro",
+            "labels by how alike pair and clean anchors are in both modalities (Yang et al., CVPR 2023)",
         ),
     },
 )

@@ -13,10 +13,10 @@ from scipy.special import betaln
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
+from pairsift.arrays import Bools, Reals
 from pairsift.errors import InputError
 
 Kind = Literal["gaussian", "beta"]
-Numbers = NDArray[np.float64]
 
 EDGE = 1e-4  # scaled values closer than this to 0 or 1 are moved there, where the densities of betas are finite
 SHARPEST = 500.0  # largest a + b of a component; at a mean of one half its variance is then NCR's least, 5e-4
@@ -34,15 +34,15 @@ class Mixture(ABC):
             component.
     """
 
-    means: Numbers
-    weights: Numbers
+    means: Reals
+    weights: Reals
     has_two_components: bool
 
     @abstractmethod
-    def _inside(self, x: Numbers) -> tuple[Numbers, Numbers]:
+    def _inside(self, x: Reals) -> tuple[Reals, Reals]:
         """Return the log-odds of values from mean to mean, and their derivative, (n,) each."""
 
-    def log_odds(self, values: NDArray[np.floating]) -> Numbers:
+    def log_odds(self, values: NDArray[np.floating]) -> Reals:
         """Return log(posterior of the low component / posterior of the high component), (n,).
 
         It falls strictly with the value, and has a meaning only where a second component was `has_two_components`.
@@ -55,7 +55,7 @@ class Mixture(ABC):
         odds, slope = self._inside(inside)
         return np.asarray(odds + slope * (x - inside))
 
-    def low(self, values: NDArray[np.floating]) -> Numbers:
+    def low(self, values: NDArray[np.floating]) -> Reals:
         """Return the posterior of the component with the smaller mean, in [0, 1], (n,), never rising with the value."""
         if not self.has_two_components:
             return np.ones(len(values))
@@ -70,9 +70,9 @@ class Gaussians(Mixture):
         deviations: Standard deviations, (2,).
     """
 
-    deviations: Numbers
+    deviations: Reals
 
-    def _inside(self, x: Numbers) -> tuple[Numbers, Numbers]:
+    def _inside(self, x: Reals) -> tuple[Reals, Reals]:
         low, high = ((x - mean) / deviation for mean, deviation in zip(self.means, self.deviations, strict=True))
         shares = np.log(self.weights / self.deviations)
         odds = shares[0] - shares[1] + (high**2 - low**2) / 2
@@ -94,12 +94,12 @@ class Betas(Mixture):
         span: The distance from it to the value that is scaled to 1.
     """
 
-    a: Numbers
-    b: Numbers
+    a: Reals
+    b: Reals
     start: float
     span: float
 
-    def _inside(self, x: Numbers) -> tuple[Numbers, Numbers]:
+    def _inside(self, x: Reals) -> tuple[Reals, Reals]:
         scaled = np.clip((x - self.start) / self.span, EDGE, 1 - EDGE)
         a, b, shares = self.a[0] - self.a[1], self.b[0] - self.b[1], np.log(self.weights) - betaln(self.a, self.b)
         odds = shares[0] - shares[1] + a * np.log(scaled) + b * np.log1p(-scaled)
@@ -141,12 +141,12 @@ def fit_mixture(values: NDArray[np.floating], seed: int, kind: Kind = "gaussian"
     return Gaussians(means * span + low, shares, _distinct(means, shares), deviations * span)
 
 
-def _distinct(means: Numbers, shares: Numbers) -> bool:
+def _distinct(means: Reals, shares: Reals) -> bool:
     """Return whether two components of values in [0, 1] are really two."""
     return bool(means[1] - means[0] > 1e-3 and shares.min() > 1e-4)
 
 
-def _fit_gaussians(values: Numbers, seed: int) -> tuple[Numbers, Numbers, Numbers]:
+def _fit_gaussians(values: Reals, seed: int) -> tuple[Reals, Reals, Reals]:
     """Return means, standard deviations and shares of two Gaussians, ordered by mean, (2,) each."""
     model = GaussianMixture(2, max_iter=100, tol=1e-3, reg_covar=5e-4, random_state=seed)
     with warnings.catch_warnings():
@@ -156,7 +156,7 @@ def _fit_gaussians(values: Numbers, seed: int) -> tuple[Numbers, Numbers, Number
     return model.means_[order, 0], np.sqrt(model.covariances_[order, 0, 0]), model.weights_[order]
 
 
-def fit_betas(values: Numbers, steps: int = BETA_STEPS) -> tuple[Numbers, Numbers, Numbers]:
+def fit_betas(values: Reals, steps: int = BETA_STEPS) -> tuple[Reals, Reals, Reals]:
     """Fit two beta distributions by EM whose second half matches moments: the mean and the variance of each component.
 
     A mean m and a variance v belong to the parameters a = m t and b = (1 - m) t with t = m (1 - m) / v - 1. Values are
@@ -186,7 +186,7 @@ def fit_betas(values: Numbers, steps: int = BETA_STEPS) -> tuple[Numbers, Number
     return a[order], b[order], shares[order]
 
 
-def _match_moments(x: Numbers, posterior: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+def _match_moments(x: Reals, posterior: Reals) -> tuple[Reals, Reals, Reals]:
     """Return the parameters and the shares of betas with the moments of values (n,) by their posteriors (2, n)."""
     mass = np.maximum(posterior.sum(1), 1e-12)
     mean = np.clip(posterior @ x / mass, EDGE, 1 - EDGE)
@@ -195,9 +195,9 @@ def _match_moments(x: Numbers, posterior: Numbers) -> tuple[Numbers, Numbers, Nu
     return mean * size, (1 - mean) * size, mass / mass.sum()
 
 
-def two_groups(x: Numbers) -> NDArray[np.bool_]:
+def two_groups(x: Reals) -> Bools:
     """Return which values are in the upper group of 2-means that begins with the smallest and the largest, (n,)."""
-    high: NDArray[np.bool_] = x > (x.min() + x.max()) / 2
+    high: Bools = x > (x.min() + x.max()) / 2
     for _ in range(100):
         before, high = high, x > (x[high].mean() + x[~high].mean()) / 2
         if (before == high).all():
