@@ -19,7 +19,7 @@ def stepped(ranking, labels, **options):
     networks = make_networks(method)
     method.begin(SETTING(ranking))
     method.state["soft_label"] = labels
-    warm, _, last = method.phases()
+    last = method.phases()[-1]
     batches = {"clean": batch_of(CLEAN), "noisy": batch_of(NOISY)}
     return networks, {term.name: term for term in method.step(networks, 0, batches, last)}
 

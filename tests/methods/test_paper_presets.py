@@ -26,6 +26,12 @@ PCSR = {
     "weights": {"ranking": 1, "pseudo": 1, "robust": 1, "entropy": 10},
     "networks": 2,
 }
+BICRO = {
+    "division": {"mixture": "beta", "threshold": 0.5},
+    "anchors": {"share": 0.1, "mismatch_threshold": 0.5},
+    "warmup_share": 0.3,
+    "networks": 2,
+}
 GSC = {
     "indicators": {"use": "both", "beta1": 0.7, "beta2": 0.7, "tau1": 0.07},
     "intra_modal": {"gamma": 0.01, "tau2": 1.0},
@@ -44,6 +50,7 @@ SGR = {
     ("pcsr", "paper"): ((5, 25, 15, 10), {30: 0.1}, PCSR),
     ("pcsr", "paper_early"): ((5, 19, 21, 10), {30: 0.1}, PCSR),
     ("pcsr", "paper_cc152k"): ((10, 25, 15, 10), {30: 0.1}, PCSR),
+    ("bicro", "paper"): ((10, 20, 20), {30: 0.1}, BICRO),
     ("gsc", "paper"): ((1, 59), {15: 0.2, 30: 0.04, 45: 0.008}, GSC),
     ("gsc", "paper_coco"): ((1, 29), {15: 0.2}, GSC),
     ("gsc", "paper_cc152k"): ((1, 59), {15: 0.2, 30: 0.04, 45: 0.008}, GSC),
@@ -75,7 +82,7 @@ def test_a_papers_preset_is_what_the_paper_prints(method, preset):
 
 
 def test_every_papers_preset_of_the_triplet_and_structure_methods_is_checked():
-    named = {(name, preset) for name in ("ncr", "pc2", "pcsr", "gsc") for preset in METHODS[name].presets}
+    named = {(name, preset) for name in ("ncr", "pc2", "pcsr", "bicro", "gsc") for preset in METHODS[name].presets}
     assert {pair for pair in named if pair[1].startswith("paper")} == set(SGR)
 
 

@@ -43,7 +43,15 @@ def whole(folder: Path, **options) -> tuple[Trainer, dict[str, torch.Tensor]]:
 NPC = {"method": "npc", "networks": 1}
 
 
-RUNS = [(0, {}), (1, {}), (2, {}), (3, NPC), (4, NPC | {"bank": {"refresh": True}}), (5, {"method": "gsc"})]
+RUNS = [
+    (0, {}),
+    (1, {}),
+    (2, {}),
+    (3, NPC),
+    (4, NPC | {"bank": {"refresh": True}}),
+    (5, {"method": "gsc"}),
+    (6, {"method": "bicro"}),
+]
 
 
 @pytest.mark.parametrize(("seed", "options"), RUNS)

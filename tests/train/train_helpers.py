@@ -25,7 +25,7 @@ PCSR: Options = {
     "classifier": {"classes": 8},
     "captions": {"search": "epoch"},
 }
-USUAL = {"ncr": DIVIDED, "pc2": DIVIDED, "pcsr": PCSR}
+USUAL = {"ncr": DIVIDED, "pc2": DIVIDED, "pcsr": PCSR, "bicro": DIVIDED}
 
 
 def make_pairs(n_images: int = 240, per: int = 2, noise: float = 0.4) -> tuple[Pairs, Features]:
