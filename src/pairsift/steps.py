@@ -127,6 +127,16 @@ class Network(nn.Module):
         """Return codes of the batch's images and of its captions."""
         return self.matcher.encode_images(batch.images), self.matcher.encode_texts(batch.texts)
 
+    @torch.no_grad()
+    def judge(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return what `forward` does, in evaluation mode without gradient; the network's mode stays as it is."""
+        training = self.training
+        self.eval()
+        similarity, scale = self(batch)
+        self.train(training)
+        torch.clear_autocast_cache()  # up to torch 2.9 weights cast here would have no gradient in the step's pass
+        return similarity, scale
+
     def logits(self, codes: Codes) -> Tensor:
         """Return the head's class logits, (n, K), in float32 at least: in half precision many classes tie."""
         assert self.head is not None, "this method has no head"

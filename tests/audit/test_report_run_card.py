@@ -72,7 +72,7 @@ def test_the_paper_of_a_method_is_cited(tmp_path, folder, method):
 @pytest.mark.parametrize("method", [method for method in METHODS if METHODS[method].citation])
 def test_citations_are_bibtex(method):
     entry = METHODS[method].citation.strip()
-    assert re.fullmatch(r"@(inproceedings|misc)\{[a-z0-9_]+,\n(  [a-z]+ = \{.*\},?\n)+\}", entry, re.DOTALL)
+    assert re.fullmatch(r"@(article|inproceedings|misc)\{[a-z0-9_]+,\n(  [a-z]+ = \{.*\},?\n)+\}", entry, re.DOTALL)
     assert entry.count("{") == entry.count("}")
     fields = re.findall(r"^  ([a-z]+) = ", entry, re.MULTILINE)
     assert {"author", "title"} <= set(fields) and len(fields) == len(set(fields))

@@ -51,6 +51,7 @@ RUNS = [
     (4, NPC | {"bank": {"refresh": True}}),
     (5, {"method": "gsc"}),
     (6, {"method": "bicro"}),
+    (7, {"method": "cream"}),
 ]
 
 

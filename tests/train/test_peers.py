@@ -17,6 +17,7 @@ OPTIONS = {
     "pc2": CLASSES,
     "pcsr": {**CLASSES, "epochs": {"warmup": 0, "clean": 0}, "consistency": {"counted_from": 1}},
     "bicro": {},
+    "cream": {},
     "npc": {},
     "gsc": {},
 }

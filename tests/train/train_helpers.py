@@ -25,7 +25,8 @@ PCSR: Options = {
     "classifier": {"classes": 8},
     "captions": {"search": "epoch"},
 }
-USUAL = {"ncr": DIVIDED, "pc2": DIVIDED, "pcsr": PCSR, "bicro": DIVIDED}
+CREAM: Options = {"epochs": {"warmup": 1, "clean": 1, "hard": 1, "all": 1}}
+USUAL = {"ncr": DIVIDED, "pc2": DIVIDED, "pcsr": PCSR, "bicro": DIVIDED, "cream": CREAM}
 
 
 def make_pairs(n_images: int = 240, per: int = 2, noise: float = 0.4) -> tuple[Pairs, Features]:

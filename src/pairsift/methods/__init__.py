@@ -9,6 +9,7 @@ from pairsift.registry import Entry, Registry
 if TYPE_CHECKING:
     from pairsift.methods.base import Method as Method
     from pairsift.methods.bicro import BiCro as BiCro
+    from pairsift.methods.cream import CREAM as CREAM
     from pairsift.methods.crossfit import Crossfit as Crossfit
     from pairsift.methods.gsc import GSC as GSC
     from pairsift.methods.ncr import NCR as NCR
@@ -59,6 +60,10 @@ METHODS: Registry[type[Method]] = Registry(
         "bicro": Entry(
             "pairsift.methods.bicro:BiCro",
             "labels by how alike pair and clean anchors are in both modalities (Yang et al., CVPR 2023)",
+        ),
+        "cream": Entry(
+            "pairsift.methods.cream:CREAM",
+            "clean, hard and noisy pairs by co-disagreement, labels that other pairs share (Ma et al., TIP 2024)",
         ),
     },
 )

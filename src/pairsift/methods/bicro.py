@@ -46,7 +46,6 @@ class BiCro(Method):
   title = {{BiCro}: Noisy Correspondence Rectification for Multi-Modality Data via Bi-directional Cross-modal
     Similarity Consistency},
   booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
-  pages = {19883--19892},
   year = {2023}
 }
 """

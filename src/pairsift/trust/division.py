@@ -93,6 +93,36 @@ class BetaDivision(Division):
     mixture: Kind = Field(default="beta", description="Components of the mixture: two betas, or two Gaussians (NCR).")
 
 
+class CoDivision(Division):
+    """The division of the training pairs into three sets by the word of all networks (CREAM).
+
+    A pair is `clean` where every network says so, `noisy` where none does, and `hard` where they disagree; a network
+    alone has no hard pairs. Where no pair is clean to all, those are that are clean by the mean of the networks.
+    """
+
+    def sets(self) -> dict[str, Bools]:
+        """Return which of the training pairs are in each set, by its name, (n,)."""
+        probability = self.state["clean_probability"][:, self.setting.ids]
+        votes = np.stack([self.clean(row) for row in probability]).sum(0)
+        clean: Bools = votes == len(probability)
+        clean = clean if clean.any() else self.clean(probability.mean(0))
+        noisy: Bools = (votes == 0) & ~clean
+        return {"clean": clean, "hard": ~clean & ~noisy, "noisy": noisy}
+
+    def subset(self, name: str, network: int) -> Ints:
+        """Return ids of the pairs in the set `clean`, `hard` or `noisy`, the same for every network."""
+        return self.setting.ids[self.sets()[name]]
+
+    def facts(self) -> dict[str, float]:
+        """Return the facts of `Division`, and the share of hard pairs."""
+        return {**super().facts(), "hard": float(self.sets()["hard"].mean())}
+
+
+def rectified(w: Tensor, prediction: Tensor) -> Tensor:
+    """Return the label w + (1 - w) P of pairs with the clean probability w and a network's prediction P, (B,) (NCR)."""
+    return w + (1 - w) * prediction
+
+
 def divide(clean_probability: Floats, threshold: float = 0.5, least: float = 0.01, most: float = 1.0) -> Bools:
     """Return which pairs are taken as clean: clean probability above the threshold (co-dividing of NCR).
 
