@@ -5,7 +5,7 @@ import torch
 from method_helpers import SETTING, SHARP, batch_of, excluded, make_networks, naive_hinge, predictions, similarities
 
 from pairsift.loss.ranking import Hinge
-from pairsift.methods import CREAM, NCR, NPC, PC2, PCSR, BiCro
+from pairsift.methods import CREAM, L2RM, NCR, NPC, PC2, PCSR, BiCro
 
 BATCH = [0, 1, 4, 6, 7, 9]  # 0 and 1 show one image, 6 and 7 another
 
@@ -17,7 +17,7 @@ def observed(method):
         return network, method.observe(network, 1, batch_of(BATCH))
 
 
-@pytest.mark.parametrize("kind", [NCR, PC2, PCSR, NPC, BiCro, CREAM])
+@pytest.mark.parametrize("kind", [NCR, PC2, PCSR, NPC, BiCro, CREAM, L2RM])
 def test_the_loss_that_divides_is_the_mean_over_all_true_negatives(kind):
     network, notes = observed(kind())
     batch = batch_of(BATCH)

@@ -33,6 +33,11 @@ BICRO = {
     "networks": 2,
 }
 CREAM = {"division": {"mixture": "gaussian", "threshold": 0.5}, "mining": 1, "networks": 2}
+L2RM = {
+    "division": {"mixture": "beta", "threshold": 0.5},
+    "rematching": {"mass": 0.1, "temperature": 0.05, "forbid_given": True},
+    "networks": 1,
+}
 GSC = {
     "indicators": {"use": "both", "beta1": 0.7, "beta2": 0.7, "tau1": 0.07},
     "intra_modal": {"gamma": 0.01, "tau2": 1.0},
@@ -53,6 +58,9 @@ SGR = {
     ("pcsr", "paper_cc152k"): ((10, 25, 15, 10), {30: 0.1}, PCSR),
     ("bicro", "paper"): ((10, 20, 20), {30: 0.1}, BICRO),
     ("cream", "paper"): ((5, 10, 5, 25), {10: 0.1, 20: 0.01, 30: 0.001}, CREAM),
+    ("l2rm", "paper"): ((5, 35), {15: 0.1}, {**L2RM, "rematching": {**L2RM["rematching"], "epsilon": 0.01}}),
+    ("l2rm", "paper_coco"): ((10, 20), {10: 0.1}, {**L2RM, "rematching": {**L2RM["rematching"], "epsilon": 0.07}}),
+    ("l2rm", "paper_cc152k"): ((10, 40), {20: 0.1}, L2RM),
     ("gsc", "paper"): ((1, 59), {15: 0.2, 30: 0.04, 45: 0.008}, GSC),
     ("gsc", "paper_coco"): ((1, 29), {15: 0.2}, GSC),
     ("gsc", "paper_cc152k"): ((1, 59), {15: 0.2, 30: 0.04, 45: 0.008}, GSC),

@@ -52,6 +52,7 @@ RUNS = [
     (5, {"method": "gsc"}),
     (6, {"method": "bicro"}),
     (7, {"method": "cream"}),
+    (8, {"method": "l2rm"}),
 ]
 
 

@@ -33,6 +33,7 @@ BANK = [("warm-up", 2, ("all",), *WARM), ("bank", 1, ("all",), *OBSERVED)]
             {"epochs": {**EPOCHS, "hard": 4}},
             [*DIVIDED, ("hard", 4, ("clean", "hard"), *PREPARING), ("all", 5, ("clean", "hard", "noisy"), *OBSERVED)],
         ),
+        ("l2rm", TRAIN, [("warm-up", 2, ("all",), *WARM), ("rematch", 5, ("clean", "noisy"), *OBSERVED)]),
         ("bicro", {"epochs": EPOCHS}, [*DIVIDED, ("all", 5, ("clean", "noisy"), *OBSERVED)]),
         (
             "pcsr",
@@ -53,6 +54,7 @@ def test_phases_have_their_epochs_subsets_warmth_passes_and_place_in_the_contest
     [
         ("ncr", {}, ["warm-up", "clean", "all", "all"], [1, 2, 3]),
         ("pc2", {"epochs": {"all": 1}}, ["warm-up", "clean", "all"], [1, 2]),
+        ("l2rm", {"epochs": {"train": 2}}, ["warm-up", "rematch", "rematch"], [1, 2]),
         ("cream", {}, ["warm-up", "clean", "hard", "all"], [1, 2, 3]),
         ("bicro", {}, ["warm-up", "clean", "all", "all"], [1, 2, 3]),
         ("npc", {}, ["warm-up", "bank", "train", "train"], [1]),

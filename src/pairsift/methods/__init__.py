@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pairsift.methods.cream import CREAM as CREAM
     from pairsift.methods.crossfit import Crossfit as Crossfit
     from pairsift.methods.gsc import GSC as GSC
+    from pairsift.methods.l2rm import L2RM as L2RM
     from pairsift.methods.ncr import NCR as NCR
     from pairsift.methods.npc import NPC as NPC
     from pairsift.methods.oracle import Oracle as Oracle
@@ -64,6 +65,10 @@ METHODS: Registry[type[Method]] = Registry(
         "cream": Entry(
             "pairsift.methods.cream:CREAM",
             "clean, hard and noisy pairs by co-disagreement, labels that other pairs share (Ma et al., TIP 2024)",
+        ),
+        "l2rm": Entry(
+            "pairsift.methods.l2rm:L2RM",
+            "noisy pairs learn from a transport plan of their images and captions (Han et al., CVPR 2024)",
         ),
     },
 )
