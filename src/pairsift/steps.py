@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -109,6 +109,10 @@ class Term:
         total = self.values.float().sum()
         return total if self.reduction == "sum" else total / max(1, len(self.values))
 
+    def kept(self, mask: Tensor) -> Term:
+        """Return the term with the value 0 at the pairs that a mask (B,) leaves out; they still count in a mean."""
+        return replace(self, values=self.values * mask)
+
 
 class Network(nn.Module):
     """One matcher with the method's own trainable part beside it."""
@@ -125,6 +129,16 @@ class Network(nn.Module):
     def encode(self, batch: Batch) -> tuple[Codes, Codes]:
         """Return codes of the batch's images and of its captions."""
         return self.matcher.encode_images(batch.images), self.matcher.encode_texts(batch.texts)
+
+    @torch.no_grad()
+    def judge(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return what `forward` does, in evaluation mode without gradient; the network's mode stays as it is."""
+        training = self.training
+        self.eval()
+        similarity, scale = self(batch)
+        self.train(training)
+        torch.clear_autocast_cache()  # up to torch 2.9 weights cast here would have no gradient in the step's pass
+        return similarity, scale
 
     def logits(self, codes: Codes) -> Tensor:
         """Return the head's class logits, (n, K), in float32 at least: in half precision many classes tie."""

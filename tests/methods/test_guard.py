@@ -5,7 +5,7 @@ import pytest
 from method_helpers import SETTING
 
 from pairsift.loss.ranking import Hinge
-from pairsift.methods import NCR, NPC, PC2, PCSR
+from pairsift.methods import L2RM, NCR, NPC, PC2, PCSR, BiCro
 from pairsift.steps import Prior
 
 IDS = np.arange(10)
@@ -20,7 +20,7 @@ def begun(kind, most):
     return method
 
 
-@pytest.mark.parametrize("kind", [NCR, PC2, PCSR])
+@pytest.mark.parametrize("kind", [NCR, PC2, PCSR, BiCro, L2RM])
 @pytest.mark.parametrize("most", [None, 1.0, 0.7, 0.35, 0.1, 0.0])
 def test_at_most_so_many_of_the_least_probable_pairs_are_noisy(kind, most):
     method = begun(kind, most)

@@ -5,7 +5,7 @@ import torch
 from method_helpers import SETTING, SHARP, batch_of, excluded, make_networks, naive_hinge, predictions, similarities
 
 from pairsift.loss.ranking import Hinge
-from pairsift.methods import NCR, NPC, PC2, PCSR
+from pairsift.methods import CREAM, L2RM, NCR, NPC, PC2, PCSR, BiCro
 
 BATCH = [0, 1, 4, 6, 7, 9]  # 0 and 1 show one image, 6 and 7 another
 
@@ -17,7 +17,7 @@ def observed(method):
         return network, method.observe(network, 1, batch_of(BATCH))
 
 
-@pytest.mark.parametrize("kind", [NCR, PC2, PCSR, NPC])
+@pytest.mark.parametrize("kind", [NCR, PC2, PCSR, NPC, BiCro, CREAM, L2RM])
 def test_the_loss_that_divides_is_the_mean_over_all_true_negatives(kind):
     network, notes = observed(kind())
     batch = batch_of(BATCH)
@@ -39,8 +39,9 @@ def test_predictions_are_noted_as_probabilities_of_the_image(kind, search):
     assert expected.max(1).min() < 0.9 and len(set(expected.argmax(1))) > 1
 
 
-def test_npc_notes_the_images_and_the_captions_vectors_under_their_own_names():
-    network, notes = observed(NPC())
+@pytest.mark.parametrize("kind", [NPC, BiCro])
+def test_the_images_and_the_captions_vectors_are_noted_under_their_own_names(kind):
+    network, notes = observed(kind())
     images, texts = network.encode(batch_of(BATCH))
     assert torch.equal(notes["by_image"], images.vectors) and torch.equal(notes["by_text"], texts.vectors)
     assert not torch.allclose(images.vectors, texts.vectors, atol=0.1)

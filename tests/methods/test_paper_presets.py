@@ -26,6 +26,18 @@ PCSR = {
     "weights": {"ranking": 1, "pseudo": 1, "robust": 1, "entropy": 10},
     "networks": 2,
 }
+BICRO = {
+    "division": {"mixture": "beta", "threshold": 0.5},
+    "anchors": {"share": 0.1, "mismatch_threshold": 0.5},
+    "warmup_share": 0.3,
+    "networks": 2,
+}
+CREAM = {"division": {"mixture": "gaussian", "threshold": 0.5}, "mining": 1, "networks": 2}
+L2RM = {
+    "division": {"mixture": "beta", "threshold": 0.5},
+    "rematching": {"mass": 0.1, "temperature": 0.05, "forbid_given": True},
+    "networks": 1,
+}
 GSC = {
     "indicators": {"use": "both", "beta1": 0.7, "beta2": 0.7, "tau1": 0.07},
     "intra_modal": {"gamma": 0.01, "tau2": 1.0},
@@ -44,6 +56,11 @@ SGR = {
     ("pcsr", "paper"): ((5, 25, 15, 10), {30: 0.1}, PCSR),
     ("pcsr", "paper_early"): ((5, 19, 21, 10), {30: 0.1}, PCSR),
     ("pcsr", "paper_cc152k"): ((10, 25, 15, 10), {30: 0.1}, PCSR),
+    ("bicro", "paper"): ((10, 20, 20), {30: 0.1}, BICRO),
+    ("cream", "paper"): ((5, 10, 5, 25), {10: 0.1, 20: 0.01, 30: 0.001}, CREAM),
+    ("l2rm", "paper"): ((5, 35), {15: 0.1}, {**L2RM, "rematching": {**L2RM["rematching"], "epsilon": 0.01}}),
+    ("l2rm", "paper_coco"): ((10, 20), {10: 0.1}, {**L2RM, "rematching": {**L2RM["rematching"], "epsilon": 0.07}}),
+    ("l2rm", "paper_cc152k"): ((10, 40), {20: 0.1}, L2RM),
     ("gsc", "paper"): ((1, 59), {15: 0.2, 30: 0.04, 45: 0.008}, GSC),
     ("gsc", "paper_coco"): ((1, 29), {15: 0.2}, GSC),
     ("gsc", "paper_cc152k"): ((1, 59), {15: 0.2, 30: 0.04, 45: 0.008}, GSC),
@@ -63,7 +80,7 @@ def test_a_papers_preset_is_what_the_paper_prints(method, preset):
     assert tuple(phase.epochs for phase in phases) == epochs
     warmup = sum(phase.epochs for phase in phases if phase.warm)
     assert warmup == (0 if method == "gsc" else epochs[0])
-    assert config.loss == (InfoNCE(base=1.0, reduction="mean") if method == "gsc" else TRIPLET)
+    assert config.loss == (InfoNCE(base=1.0, reduction="mean") if method in ("gsc", "cream") else TRIPLET)
     assert (options.batch_size, options.weight_decay, options.max_norm) == (128, 0.0, 2.0)
     expected, rate = [], 2e-4
     for epoch in range(-warmup, sum(epochs) - warmup):
@@ -75,7 +92,8 @@ def test_a_papers_preset_is_what_the_paper_prints(method, preset):
 
 
 def test_every_papers_preset_of_the_triplet_and_structure_methods_is_checked():
-    named = {(name, preset) for name in ("ncr", "pc2", "pcsr", "gsc") for preset in METHODS[name].presets}
+    names = {name for name, _ in SGR}
+    named = {(name, preset) for name in names for preset in METHODS[name].presets}
     assert {pair for pair in named if pair[1].startswith("paper")} == set(SGR)
 
 

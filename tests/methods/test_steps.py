@@ -73,7 +73,7 @@ def test_ncr_labels_follow_own_prediction_when_clean_and_both_when_noisy():
     assert terms["noisy"].values.tolist() == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["ncr", "pc2"])
+@pytest.mark.parametrize("name", ["ncr", "pc2", "bicro"])
 def test_trust_comes_from_the_peer(name):
     method = METHODS[name]()
     method.begin(SETTING(InfoNCE()))

@@ -5,7 +5,7 @@ import pytest
 from method_helpers import SETTING, cosine, softmax
 
 from pairsift.loss.ranking import Hinge
-from pairsift.methods import NCR, NPC, PC2, PCSR
+from pairsift.methods import NCR, NPC, PC2, PCSR, BiCro
 
 IDS, ROWS = SETTING(Hinge()).ids, SETTING(Hinge()).image_of
 HEAPS = np.array([0.04, 0.42, 0.6, 0.83, 1.0, 1.28, 1.33, 1.61, 1.73, 2.15])  # as losses they leave doubts
@@ -16,7 +16,7 @@ def begun(method):
     return method
 
 
-@pytest.mark.parametrize("kind", [NCR, PC2, PCSR])
+@pytest.mark.parametrize("kind", [NCR, PC2, PCSR, BiCro])
 def test_pairs_are_clean_above_the_threshold_given(kind):
     method = begun(kind(division={"threshold": 0.8}))
     method.state["clean_probability"][:, IDS] = [np.linspace(0.05, 0.95, 10), np.linspace(1, 0.1, 10)]

@@ -51,6 +51,9 @@ RUNS = [
     (4, NPC | {"bank": {"refresh": True}}),
     (5, {"method": "gsc"}),
     (6, {"method": "crcl"}),
+    (7, {"method": "bicro"}),
+    (8, {"method": "cream"}),
+    (9, {"method": "l2rm"}),
 ]
 
 

@@ -16,6 +16,9 @@ OPTIONS = {
     "ncr": {},
     "pc2": CLASSES,
     "pcsr": {**CLASSES, "epochs": {"warmup": 0, "clean": 0}, "consistency": {"counted_from": 1}},
+    "bicro": {},
+    "cream": {},
+    "l2rm": {},
     "npc": {},
     "gsc": {},
 }
@@ -70,7 +73,7 @@ def test_each_network_is_observed_with_its_own_weights(tmp_path, name):
             assert notes["loss"] == pytest.approx(own.numpy(), rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["ncr", "pc2", "pcsr"])
+@pytest.mark.parametrize("name", ["ncr", "pc2", "pcsr", "bicro", "l2rm"])
 def test_small_losses_of_one_network_are_clean_pairs_of_the_other(name):
     method = begun(name)
     method.update([notes_of(0, 0), notes_of(1, 0)], 0)
@@ -157,6 +160,7 @@ def test_an_estimate_of_gsc_is_that_of_the_network_that_noted_it():
     ("name", "threshold", "options"),
     [
         ("ncr", 0.5, {}),
+        ("bicro", 0.5, {"warmup_share": 1.0}),
         ("pc2", 0.5, {"captions": {"search": "batch"}}),
         ("pc2", 0.6, {"captions": {"search": "epoch"}, "division": {"threshold": 0.6}}),
     ],

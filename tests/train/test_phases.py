@@ -29,6 +29,13 @@ BANK = [("warm-up", 2, ("all",), *WARM), ("bank", 1, ("all",), *OBSERVED)]
         ("ncr", {"epochs": EPOCHS}, [*DIVIDED, ("all", 5, ("clean", "noisy"), *OBSERVED)]),
         ("pc2", {"epochs": EPOCHS}, [*DIVIDED, ("all", 5, ("clean", "noisy"), *OBSERVED)]),
         (
+            "cream",
+            {"epochs": {**EPOCHS, "hard": 4}},
+            [*DIVIDED, ("hard", 4, ("clean", "hard"), *PREPARING), ("all", 5, ("clean", "hard", "noisy"), *OBSERVED)],
+        ),
+        ("l2rm", TRAIN, [("warm-up", 2, ("all",), *WARM), ("rematch", 5, ("clean", "noisy"), *OBSERVED)]),
+        ("bicro", {"epochs": EPOCHS}, [*DIVIDED, ("all", 5, ("clean", "noisy"), *OBSERVED)]),
+        (
             "pcsr",
             {"epochs": {**EPOCHS, "refine": 4}},
             [*STAGES, ("all", 5, ("clean", "refinable", "ambiguous"), *OBSERVED)],
@@ -50,6 +57,9 @@ def test_phases_have_their_epochs_subsets_warmth_passes_and_place_in_the_contest
     [
         ("ncr", {}, ["warm-up", "clean", "all", "all"], [1, 2, 3]),
         ("pc2", {"epochs": {"all": 1}}, ["warm-up", "clean", "all"], [1, 2]),
+        ("l2rm", {"epochs": {"train": 2}}, ["warm-up", "rematch", "rematch"], [1, 2]),
+        ("cream", {}, ["warm-up", "clean", "hard", "all"], [1, 2, 3]),
+        ("bicro", {}, ["warm-up", "clean", "all", "all"], [1, 2, 3]),
         ("npc", {}, ["warm-up", "bank", "train", "train"], [1]),
         ("gsc", {"epochs": {"train": 2}}, ["first", "train", "train"], [1, 2]),
     ],
@@ -104,9 +114,9 @@ def warmed_up(folder, name: str, **options):
     return trainer, steps, head
 
 
-@pytest.mark.parametrize("name", ["plain", "ncr", "pc2", "pcsr", "npc", "gsc"])
+@pytest.mark.parametrize("name", ["plain", "ncr", "pc2", "pcsr", "bicro", "cream", "npc", "gsc"])
 def test_warming_up_takes_the_mean_of_the_negatives_and_later_the_hardest(tmp_path, name):
-    _, steps, _ = warmed_up(tmp_path, name)
+    _, steps, _ = warmed_up(tmp_path, name, **({"warmup_share": 1.0} if name == "bicro" else {}))
     for terms, colder, similarity, excluded, _ in steps:
         warm, cold = (hinges(similarity, excluded, of_several) for of_several in (np.mean, np.max))
         assert terms[0].values.tolist() == pytest.approx(warm, abs=1e-5)

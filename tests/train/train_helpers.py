@@ -26,7 +26,15 @@ PCSR: Options = {
     "captions": {"search": "epoch"},
 }
 PIECES: Options = {"epochs": {"first": 2, "second": 0, "third": 0, "last": 2}, "frozen": 1}
-USUAL = {"ncr": DIVIDED, "pc2": DIVIDED, "pcsr": PCSR, "crcl": PIECES}
+CREAM: Options = {"epochs": {"warmup": 1, "clean": 1, "hard": 1, "all": 1}}
+USUAL = {
+    "ncr": DIVIDED,
+    "pc2": DIVIDED,
+    "pcsr": PCSR,
+    "crcl": PIECES,
+    "bicro": DIVIDED,
+    "cream": CREAM,
+}
 
 
 def make_pairs(n_images: int = 240, per: int = 2, noise: float = 0.4) -> tuple[Pairs, Features]:

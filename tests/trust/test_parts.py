@@ -11,7 +11,7 @@ from torch import nn
 from pairsift.encode.features import Items
 from pairsift.loss.ranking import InfoNCE
 from pairsift.match.base import Codes, Matcher, unit
-from pairsift.methods import GSC, METHODS, NCR, NPC, PC2, PCSR
+from pairsift.methods import CREAM, GSC, L2RM, METHODS, NCR, NPC, PC2, PCSR, BiCro
 from pairsift.methods.base import Method
 from pairsift.steps import Batch, Network, Observation, Phase, Setting
 from pairsift.trust.captions import CaptionSearch
@@ -60,7 +60,7 @@ def test_one_part_given_to_two_methods_is_a_part_of_each(kind):
     assert division.state == {} and first.division.state is not second.division.state
 
 
-@pytest.mark.parametrize("kind", [NCR, PC2, PCSR, GSC, NPC])
+@pytest.mark.parametrize("kind", [NCR, PC2, PCSR, BiCro, CREAM, L2RM, GSC, NPC])
 def test_a_parts_state_lies_in_its_methods(kind):
     method = begun(kind(networks=2))
     assert parts_of(method) and all(part.state is method.state for part in parts_of(method))

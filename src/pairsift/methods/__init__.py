@@ -8,10 +8,13 @@ from pairsift.registry import Entry, Registry
 
 if TYPE_CHECKING:
     from pairsift.methods.base import Method as Method
+    from pairsift.methods.bicro import BiCro as BiCro
     from pairsift.methods.crcl import CRCL as CRCL
+    from pairsift.methods.cream import CREAM as CREAM
     from pairsift.methods.crossfit import Crossfit as Crossfit
     from pairsift.methods.decl import DECL as DECL
     from pairsift.methods.gsc import GSC as GSC
+    from pairsift.methods.l2rm import L2RM as L2RM
     from pairsift.methods.ncr import NCR as NCR
     from pairsift.methods.npc import NPC as NPC
     from pairsift.methods.oracle import Oracle as Oracle
@@ -80,6 +83,18 @@ METHODS: Registry[type[Method]] = Registry(
             "pairsift.methods.decl:DECL",
             "evidential learning, noisy pairs get no evidence, and a hinge of ever harder negatives (Qin et al., "
             "ACM MM 2022)",
+        ),
+        "bicro": Entry(
+            "pairsift.methods.bicro:BiCro",
+            "labels by how alike pair and clean anchors are in both modalities (Yang et al., CVPR 2023)",
+        ),
+        "cream": Entry(
+            "pairsift.methods.cream:CREAM",
+            "clean, hard and noisy pairs by co-disagreement, labels that other pairs share (Ma et al., TIP 2024)",
+        ),
+        "l2rm": Entry(
+            "pairsift.methods.l2rm:L2RM",
+            "noisy pairs learn from a transport plan of their images and captions (Han et al., CVPR 2024)",
         ),
     },
 )

@@ -117,7 +117,7 @@ class Method(Options, ABC):
         return None
 
     def head(self, dim: int) -> nn.Module | None:
-        """Return the method's own trainable part: codes (vectors and tokens of length `dim`) to class logits."""
+        """Return the method's own trainable part, such as one from codes of length `dim` to class logits."""
         return None
 
     def begin(self, setting: Setting) -> None:

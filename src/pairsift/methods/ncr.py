@@ -14,7 +14,7 @@ from pairsift.loss.hinge import hinge
 from pairsift.methods.base import DividedEpochs, Method
 from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
 from pairsift.steps import Batch, Network, Pairing, Phase, Term, correspond, not_negatives
-from pairsift.trust.division import Division
+from pairsift.trust.division import Division, rectified
 
 
 class NCR(Method):
@@ -65,7 +65,7 @@ class NCR(Method):
             if subset == "all":
                 y = torch.ones_like(w)
             elif subset == "clean":
-                y = w + (1 - w) * self.predict(network, batch)
+                y = rectified(w, self.predict(network, batch))
             else:
                 y = torch.stack([self.predict(member, batch) for member in networks]).mean(0)
             pairing = Pairing(*network.encode(batch), not_negatives(batch))
@@ -79,12 +79,7 @@ class NCR(Method):
         P = clip(a - (mean hinge over captions + mean hinge over images) / 2, 0, a), divided by the mean of the
         batch's highest tenth and clipped to 1, in evaluation mode.
         """
-        training = network.training
-        network.eval()
-        images, texts = network.encode(batch)
-        similarity = network.matcher.similarity(images, texts)
-        network.train(training)
-        torch.clear_autocast_cache()  # up to torch 2.9 weights cast here would have no gradient in the step's pass
+        similarity, _ = network.judge(batch)
         margin = torch.full_like(similarity.diagonal(), self.margin)
         p = (self.margin - hinge(similarity, margin, "mean", not_negatives(batch)) / 2).clamp(0, self.margin)
         top = p.topk(len(p) // 10 + 1).values.mean()

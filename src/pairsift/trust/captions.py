@@ -131,8 +131,7 @@ class CaptionSearch(Part):
 
     def keep_alike(self, term: Term, likeness: Tensor) -> Term:
         """Return the term without the pairs whose caption's image is too little alike."""
-        values = term.values * (likeness >= self.mismatch_threshold)
-        return Term(term.name, values, term.weight, term.reduction)
+        return term.kept(likeness >= self.mismatch_threshold)
 
     def _bank(self, k: int) -> Array:
         """Return the predictions or embeddings of all images in the last pass of network k, (n_images, K or d)."""

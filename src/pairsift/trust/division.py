@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pairsift.arrays import Array, Bools, Floats, Ints
 from pairsift.steps import Observation, Setting
-from pairsift.trust.mixture import fit_mixture
+from pairsift.trust.mixture import Kind, fit_mixture
 from pairsift.trust.part import Part
 
 
@@ -20,6 +20,10 @@ class CleanProbability(Part):
     State: `clean_probability`, (networks, n_pairs), w of network k for every pair; 1 until the first pass; `loss`,
     (networks, n_pairs), the loss that it was fitted to, 0 until then.
     """
+
+    mixture: Kind = Field(
+        default="gaussian", description="Components of the mixture: two Gaussians (NCR), or two betas (BiCro, L2RM)."
+    )
 
     def begin(self, setting: Setting, state: dict[str, Array]) -> None:
         """Let every pair start as clean."""
@@ -34,7 +38,7 @@ class CleanProbability(Part):
         """Fit w, the posterior of the mixture component with the smaller loss."""
         for k, noted in enumerate(notes):
             loss = np.asarray(noted["loss"], np.float32)
-            mixture = fit_mixture(loss, self.setting.seed)
+            mixture = fit_mixture(loss, self.setting.seed, self.mixture)
             self.state["clean_probability"][k, self.setting.ids] = mixture.low(loss)
             self.state["loss"][k, self.setting.ids] = loss
 
@@ -81,6 +85,42 @@ class Division(CleanProbability):
         """Return ids of the pairs that the network itself takes for noisy."""
         ids = self.setting.ids
         return ids[~self.clean(self.state["clean_probability"][network, ids])]
+
+
+class BetaDivision(Division):
+    """The division by a mixture of two betas (BiCro and L2RM)."""
+
+    mixture: Kind = Field(default="beta", description="Components of the mixture: two betas, or two Gaussians (NCR).")
+
+
+class CoDivision(Division):
+    """The division of the training pairs into three sets by the word of all networks (CREAM).
+
+    A pair is `clean` where every network says so, `noisy` where none does, and `hard` where they disagree; a network
+    alone has no hard pairs. Where no pair is clean to all, those are that are clean by the mean of the networks.
+    """
+
+    def sets(self) -> dict[str, Bools]:
+        """Return which of the training pairs are in each set, by its name, (n,)."""
+        probability = self.state["clean_probability"][:, self.setting.ids]
+        votes = np.stack([self.clean(row) for row in probability]).sum(0)
+        clean: Bools = votes == len(probability)
+        clean = clean if clean.any() else self.clean(probability.mean(0))
+        noisy: Bools = (votes == 0) & ~clean
+        return {"clean": clean, "hard": ~clean & ~noisy, "noisy": noisy}
+
+    def subset(self, name: str, network: int) -> Ints:
+        """Return ids of the pairs in the set `clean`, `hard` or `noisy`, the same for every network."""
+        return self.setting.ids[self.sets()[name]]
+
+    def facts(self) -> dict[str, float]:
+        """Return the facts of `Division`, and the share of hard pairs."""
+        return {**super().facts(), "hard": float(self.sets()["hard"].mean())}
+
+
+def rectified(w: Tensor, prediction: Tensor) -> Tensor:
+    """Return the label w + (1 - w) P of pairs with the clean probability w and a network's prediction P, (B,) (NCR)."""
+    return w + (1 - w) * prediction
 
 
 def divide(clean_probability: Floats, threshold: float = 0.5, least: float = 0.01, most: float = 1.0) -> Bools:

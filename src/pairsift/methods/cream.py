@@ -1,0 +1,115 @@
+"""CREAM: cross-modal retrieval by co-disagreement and consistency mining."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from pairsift.arrays import Ints
+from pairsift.loss.mining import mining
+from pairsift.loss.structure import match_probability
+from pairsift.methods.base import Epochs, Method
+from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
+from pairsift.steps import Batch, Network, Phase, Term, correspond, not_negatives
+from pairsift.trust.division import CoDivision, rectified
+
+
+class CREAMEpochs(Epochs):
+    """The phases of CREAM."""
+
+    warmup: int = Field(default=5, ge=0, description="Epochs on all pairs, as given.")
+    clean: int = Field(default=10, ge=0, description="Epochs on clean pairs only.")
+    hard: int = Field(default=5, ge=0, description="Epochs on clean and hard pairs.")
+    all: int = Field(default=25, ge=0, description="Epochs on clean, hard and noisy pairs.")
+
+
+class CREAM(Method):
+    """The method CREAM: three sets by the disagreement of two networks, and soft targets for each.
+
+    The label of a pair joins clean probabilities w and a prediction c, the mean of the pair's two softmax probabilities
+    in the batch: w_peer + (1 - w_peer) c of a clean pair, the same with the mean of both w of a hard pair, and the mean
+    of both networks' c of a noisy pair. What a label leaves goes to the batch's other captions and images, in
+    proportion to similarity (consistency mining). With the loss `infonce` at base 1 (the papers' presets) the two terms
+    of a set are the InfoNCE loss with these targets; with the hinge the label sets the margin beside the mining.
+
+    Where the published code differs from this: an other caption counts there only where its share alone exceeds the
+    mean of all labels, which with 127 of them hardly any does, and what falls away is not given to the rest; here a
+    caption counts from that part of the best one's similarity on, and the shares sum to 1. Similarities below 0, which
+    its sigmoid does not have, have no share. The mean of the clean probabilities stands for that of the labels. As
+    there, mining begins with the hard pairs; it does not change where more than 85% of the pairs are clean. The
+    networks go on from the last epoch of the warm-up, not from its best, and a step has the sum of the sets' losses
+    instead of a step for each.
+    """
+
+    name: ClassVar[str] = "cream"
+    citation: ClassVar[str] = """
+@article{ma2024cream,
+  author = {Ma, Xinran and Yang, Mouxing and Li, Yunfan and Hu, Peng and Lv, Jiancheng and Peng, Xi},
+  title = {Cross-modal Retrieval with Noisy Correspondence via Consistency Refining and Mining},
+  journal = {IEEE Transactions on Image Processing},
+  volume = {33},
+  year = {2024}
+}
+"""
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": Preset(train={**PAPER.train, "decay_epoch": 10, "decay_every": 10}, losses={"infonce": {"base": 1.0}}),
+        "two_tower": TWO_TOWER_LINEAR.having(epochs={"warmup": 2, "clean": 2, "hard": 1, "all": 3}),
+        "clip": CLIP_LINEAR.having(epochs={"warmup": 1, "clean": 1, "hard": 1, "all": 2}),
+    }
+
+    epochs: CREAMEpochs = CREAMEpochs()
+    division: CoDivision = CoDivision()
+    mining: float = Field(
+        default=1.0, ge=0, description="Weight of what labels leave to other captions and images; 0 leaves it out."
+    )
+
+    def phases(self) -> tuple[Phase, ...]:
+        """Return warm-up, clean pairs, clean and hard pairs, all pairs."""
+        return (
+            Phase("warm-up", self.epochs.warmup, warm=True, competes=False),
+            Phase("clean", self.epochs.clean, ("clean",), observe=True, competes=False),
+            Phase("hard", self.epochs.hard, ("clean", "hard"), observe=True, competes=False),
+            Phase("all", self.epochs.all, ("clean", "hard", "noisy"), observe=True),
+        )
+
+    def subset(self, name: str, network: int) -> Ints:
+        """Return `clean`, `hard` and `noisy` pairs by both networks, or `all`."""
+        return super().subset(name, network) if name == "all" else self.division.subset(name, network)
+
+    def label(self, name: str, networks: Sequence[Network], k: int, batch: Batch) -> Tensor:
+        """Return the labels with which network k trains on pairs of a set, (B,), in [0, 1]."""
+        if name == "all":
+            return torch.ones(len(batch), device=batch.image_rows.device)
+        if name == "noisy":
+            return torch.stack([predict(network, batch) for network in networks]).mean(0)
+        w = self.division.of_peer("clean_probability", k)
+        w = w if name == "clean" else self.division.state["clean_probability"].mean(0)
+        return rectified(correspond(w, batch.ids, batch.image_rows), predict(networks[k], batch))
+
+    def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
+        """Return for each set the ranking loss by its labels and, once hard pairs train, the mining beside it."""
+        terms, ranking = [], self.setting.ranking
+        for name, batch in batches.items():
+            y = self.label(name, networks, k, batch)
+            similarity, scale = networks[k](batch)
+            exclude = not_negatives(batch)
+            values = ranking(similarity, scale, y, exclude, phase.warm)
+            terms.append(Term(name, values, reduction=ranking.reduction))
+            if self.mining and "hard" in phase.subsets:
+                values = mining(similarity * scale, similarity, y, self.filter(), exclude)
+                terms.append(Term(f"{name} mining", values, self.mining, ranking.reduction))
+        return terms
+
+    def filter(self) -> float:
+        """Return from what part of the largest similarity on a caption or an image has a share, [0, 1]."""
+        return float(self.division.state["clean_probability"][:, self.setting.ids].mean())
+
+
+def predict(network: Network, batch: Batch) -> Tensor:
+    """Return c, the mean of the two softmax probabilities of each pair in its batch, in evaluation mode, (B,)."""
+    similarity, scale = network.judge(batch)
+    return match_probability(similarity * scale, not_negatives(batch))
