@@ -264,6 +264,10 @@ def test_the_sum_of_the_probabilities_stands_beside_the_rate():
     line = rate_beside(probability, {"noise_rate": rate})
     assert "40 of all 100 judged pairs (40.0%)" in line and "31.2% (25.0% to 37.5%)" in line
     assert line.endswith("For numbers of pairs, trust the probabilities; for how far both may be wrong, the interval.")
+    expected = {"any": 0.981, "near": 0.742}
+    near = rate_beside(probability, {"noise_rate": rate, "expected_auroc": expected})
+    assert near.startswith(line) and "in 98% of cases" in near and "read much alike do so in 74%" in near
+    assert rate_beside(probability, {"noise_rate": rate, "expected_auroc": {"any": 0.98, "near": None}}) == line
     checked = rate_beside(probability, {"noise_rate": {"estimated": 0.3125}, "spot_check": {"answered": 50}})
     assert "31.2%, is from before the spot check" in checked and "interval" not in checked
     assert rate_beside(probability, {"noise_rate": {"estimated": None}}) == rate_beside(probability, {}) == ""

@@ -30,8 +30,6 @@ def recall(r10):
         (belief(rate=0.88, low=0.8, high=0.92, auroc=0.91), False, "Up to 92% of the pairs look like random pairs: "),
         (belief(rate=0.0, low=0.0, high=1.0, auroc=0.5), False, "The evidence is too weak for verdicts: "),
         (belief(low=0.1, high=0.4), True, "The evidence is weak: between 10% and 40% of the pairs may be mismatched"),
-        (belief(near=0.13), True, "About 13% of the training pairs may have captions that belong to similar images. "),
-        (belief(near=0.01), True, None),
         (belief(auroc=0.82), True, "The evidence is weak: "),
         (belief(duplicates_of_train=0.3), True, "30% of the dev and test images have a near-duplicate in train: "),
     ],

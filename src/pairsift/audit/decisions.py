@@ -224,7 +224,8 @@ def rate_beside(probability: Reals, metrics: Mapping[str, Any]) -> str:
     """Return sentences on the sum of a threshold table's counts beside the estimated rate, and which of them to trust.
 
     They differ: the rate is that of the training pairs, and fits all evidence at once; the probability of each pair
-    also depends on where the pair lies, and a spot check may have recalibrated it.
+    also depends on where the pair lies, and a spot check may have recalibrated it. Both count captions that belong to
+    any other images; the last sentence says how much harder captions are to tell that read alike.
 
     Args:
         probability: Match probability of each judged pair, [0, 1], (n,).
@@ -244,9 +245,17 @@ def rate_beside(probability: Reals, metrics: Mapping[str, Any]) -> str:
     )
     if (metrics.get("spot_check") or {}).get("answered") is not None:
         return line + "is from before the spot check that recalibrated the probabilities: trust these."
-    return line + (
+    line += (
         "is that of the training pairs alone and is computed by itself. For numbers of pairs, trust the probabilities; "
         "for how far both may be wrong, the interval."
+    )
+    auroc = metrics.get("expected_auroc") or {}
+    if auroc.get("near") is None:
+        return line
+    return line + (
+        " Both count captions that belong to any other images: such a pair is expected to rank below a matching one in "
+        f"{auroc['any']:.0%} of cases. Captions of other images that read much alike do so in {auroc['near']:.0%}, and "
+        "most of them are not counted."
     )
 
 

@@ -37,8 +37,8 @@ class TwoTower(Matcher):
     Args:
         image_dim: Length of the feature vector of an image.
         text_dim: Length of the feature vector of a text.
+        options: `dim` (not where the vectors share a space), `hidden`, `depth`, `dropout`, `temperature`.
         aligned: Whether these vectors share a space.
-        options: `dim` (not where they share a space), `hidden`, `depth`, `dropout`, `temperature`.
 
     Raises:
         InputError: The vectors share a space and differ in length.
@@ -51,7 +51,7 @@ class TwoTower(Matcher):
     preset: ClassVar[str] = "two_tower"
 
     def __init__(
-        self, image_dim: int, text_dim: int, aligned: bool = False, options: TwoTowerOptions = TwoTowerOptions()
+        self, image_dim: int, text_dim: int, options: TwoTowerOptions = TwoTowerOptions(), aligned: bool = False
     ) -> None:
         super().__init__()
         if aligned and image_dim != text_dim:

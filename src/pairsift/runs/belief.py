@@ -155,7 +155,7 @@ class Believer:
 
     def _matcher(self) -> TwoTower:
         aligned = self.judged.aligned is not None
-        return TwoTower(self.vectors.images.dim, self.vectors.captions.dim, aligned)
+        return TwoTower(self.vectors.images.dim, self.vectors.captions.dim, aligned=aligned)
 
     def _network(self, number: int, fold: Ints, trust: Reals, options: TrainOptions) -> None:
         """Train the network of a fold on the training pairs of the other folds.

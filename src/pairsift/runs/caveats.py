@@ -15,7 +15,6 @@ from pairsift.trust.heldout import MIN_AUROC, MIN_PAIRS, Belief
 WEAK = 0.85  # expected AUROC below which evidence is called weak
 WIDE = 0.2  # width of the rate's interval above which evidence is called weak
 MAX_DUPLICATES = 0.05  # share of dev and test images with a near-duplicate in train above which a warning is given
-NEAR = 0.02  # share of mismatched pairs with near captions above which they are mentioned
 GONE = 0.05  # share of the judged pairs from which pairs that are gone from the source are mentioned
 CHANCE = 3.0  # multiple of the recall of chance below which recall is called near chance
 
@@ -24,6 +23,11 @@ def rate_of(belief: Belief) -> dict[str, float | None]:
     """Return the estimated noise rate and its interval; None where there are no verdicts."""
     rates = {"estimated": belief.rate, "low": belief.low, "high": belief.high}
     return {name: value if belief.verdicts else None for name, value in rates.items()}
+
+
+def expected_auroc(belief: Belief) -> dict[str, float | None]:
+    """Return the expected AUROC for captions of `any` other images, and for `near` ones; None where it is not known."""
+    return {"any": belief.auroc, "near": belief.near_auroc}
 
 
 def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) -> list[str]:
@@ -57,11 +61,6 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
             f"The evidence is weak: between {belief.low:.0%} and {belief.high:.0%} of the pairs may be mismatched, and "
             f"a mismatched pair is expected to rank below a matching one in {belief.auroc:.0%} of cases. Read the "
             "ranking, and do not remove pairs by the flag alone."
-        )
-    if belief.verdicts and belief.near > NEAR:
-        sentences.append(
-            f"About {belief.near:.0%} of the training pairs may have captions that belong to similar images. This "
-            "share is rough, and such pairs are hard to tell from matching ones: look at them before you remove any."
         )
     gone = 0 if prepared.changes is None else prepared.changes.gone
     if belief.verdicts and gone > GONE * n_judged:

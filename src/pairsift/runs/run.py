@@ -32,7 +32,7 @@ from pairsift.pairs import SPLITS, Pairs, load
 from pairsift.retrieve.codes import evaluate, ranks_of_views
 from pairsift.retrieve.ranks import Ranks
 from pairsift.runs.belief import Believer
-from pairsift.runs.caveats import rate_of, warnings_of
+from pairsift.runs.caveats import expected_auroc, rate_of, warnings_of
 from pairsift.runs.config import read_config
 from pairsift.runs.folder import CONFIG, LOG, METRICS, REPORT, SKIPPED, require_finished, weights
 from pairsift.runs.index import make_index
@@ -248,6 +248,7 @@ class Run(JudgedRun):
             table, suggestions = judged_tables(self.prepared, self.matchers, belief, self.folder, seed, copies)
         kept = {name: value for name, value in self.metrics.items() if name not in ("spot_check", "verdicts")}
         metrics = {**kept, "verdicts_given": belief.verdicts, "noise_rate": rate_of(belief)}
+        metrics["expected_auroc"] = expected_auroc(belief)
         metrics["warnings"] = warnings_of(self.prepared, belief, metrics)
         if pairs.noise is not None:
             metrics["noise_rate"]["true"] = pairs.noise.rate

@@ -14,7 +14,6 @@ from pairsift.trust.combine import combine
 from pairsift.trust.contrast import Evidence, contrast
 from pairsift.trust.crossfit import CrossFit, Vectors, make_folds
 from pairsift.trust.linear import linear_evidence
-from pairsift.trust.near import near_mismatches
 from pairsift.trust.neighbours import neighbour_evidence, sibling_evidence
 from pairsift.trust.rate import Calibration, calibrate, decoy_quantile, rates_differ
 
@@ -82,7 +81,6 @@ class Belief:
         rate: Share of mismatched pairs among the training pairs, [0, 1].
         low: Lower end of the 90% interval of the rate, which accounts for chance only.
         high: Upper end of this interval.
-        near: Part of `rate` whose captions read like the right ones, [0, 1]; a rough estimate (`near_mismatches`).
         auroc: AUROC with which the evidence is expected to separate matching from mismatched pairs, [0.5, 1].
         fold: Fold of each pair, (n,).
         rate_outside_train: Share of mismatched pairs among the pairs that are not training pairs, where it differs
@@ -92,6 +90,8 @@ class Belief:
         detectors: By kind of evidence, the share of decoys that have no more of this evidence than each pair, (0, 1),
             (n,): `linear`, `near_images`, `near_captions`, and `cosine`, `networks` and `siblings` where they are used.
         group: Group of near-duplicate images of each pair, (n,); None if it is not known.
+        near_auroc: AUROC with which the evidence separates matching pairs from near decoys, whose captions read like
+            those that they replace, [0, 1]; None where there are none (`near_auroc`).
     """
 
     probability: Reals
@@ -104,7 +104,7 @@ class Belief:
     duplicates_of_train: float = 0.0
     detectors: Mapping[str, Reals] = field(default_factory=dict)
     group: Ints | None = None
-    near: float = 0.0
+    near_auroc: float | None = None
 
     @property
     def verdicts(self) -> bool:
@@ -144,9 +144,10 @@ def believe(judged: JudgedPairs, seed: int, fold: Ints | None = None, networks: 
             fold_of = make_folds(judged.group_of, folds, seed + 7919 * number)
         trust = _trust(judged, fold_of, seed + number)
         beliefs.append(_believe(judged, fold_of, seed + number, RESAMPLES // n_divisions, trust, networks))
-    rate, low, high, auroc, near = np.mean(
-        [(belief.rate, belief.low, belief.high, belief.auroc, belief.near) for belief in beliefs], axis=0
+    rate, low, high, auroc = np.mean(
+        [(belief.rate, belief.low, belief.high, belief.auroc) for belief in beliefs], axis=0
     ).tolist()
+    near = [belief.near_auroc for belief in beliefs if belief.near_auroc is not None]
     probability = np.mean([belief.probability for belief in beliefs], axis=0)
     other_rates = [belief.rate_outside_train for belief in beliefs if belief.rate_outside_train is not None]
     others = float(np.mean(other_rates)) if len(other_rates) == n_divisions else None
@@ -155,9 +156,10 @@ def believe(judged: JudgedPairs, seed: int, fold: Ints | None = None, networks: 
         name: np.mean([belief.detectors[name] for belief in beliefs if name in belief.detectors], axis=0)
         for name in names
     }
+    near_mean = float(np.mean(near)) if near else None
     duplicates = _duplicates_of_train(judged)
     fold_of, group = beliefs[0].fold, judged.group_of
-    return Belief(probability, rate, low, high, auroc, fold_of, others, duplicates, detectors, group, near)
+    return Belief(probability, rate, low, high, auroc, fold_of, others, duplicates, detectors, group, near_mean)
 
 
 def _finite(vectors: Vectors) -> Vectors:
@@ -211,18 +213,18 @@ def _believe(
     calibration, group = _calibrated(evidence, judged.in_train, seed, resamples)
     rate, low, high = (float(ends[group]) for ends in (calibration.rates, calibration.low, calibration.high))
     others = float(calibration.rates[0]) if group else None
-    near = near_mismatches(evidence, fit.near_images, judged.in_train, calibration.probability, rate)
+    near = near_auroc(evidence, fit.near_images, calibration.probability)
     detectors = {name: decoy_quantile(kind) for name, kind in kinds.items()}
     return Belief(
-        near.probability,
-        rate + near.share,
+        calibration.probability,
+        rate,
         low,
-        min(1.0, max(high, rate + near.high if near.share else 0.0)),
+        high,
         calibration.auroc,
         fold,
         others,
         detectors=detectors,
-        near=near.share,
+        near_auroc=near,
     )
 
 
@@ -239,7 +241,7 @@ def _combine_by_split(fit: CrossFit, kinds: list[Evidence], in_train: NDArray[np
 
     Where the rates differ, the value of the other captions of an image differs too. Evidence is standardised by the
     decoys of the same side, so that both sides can be calibrated together. Decoys across the sides are left out, and so
-    are near decoys: where rates differ, one of them is too high for near mismatches to be told apart.
+    are near decoys.
     """
     pairs, decoys, used = np.zeros(len(fit)), np.zeros(len(fit.decoy_images)), np.zeros(len(fit.decoy_images), np.bool_)
     for side, rate in ((~in_train, float(rates[0])), (in_train, float(rates[1]))):
@@ -276,6 +278,29 @@ def agreement_within(image_of: Ints, probability: Reals, in_train: NDArray[np.bo
     if len(probabilities) < 2 or min(probabilities.std(), means.std()) < 1e-6:
         return 0.0
     return float(np.corrcoef(probabilities, means)[0, 1])
+
+
+def near_auroc(evidence: Evidence, given: Ints, probability: Reals) -> float | None:
+    """Return the share of cases in which a matching pair has more evidence than a near decoy, ties as one half.
+
+    Pairs count by their match probability. So do near decoys, by that of the pair whose image they have: only a caption
+    that replaces a right one is as near as it reads.
+
+    Args:
+        evidence: Evidence of the pairs, (n,), and of near decoys, (k,).
+        given: Pair that each near decoy has the image of, (k,).
+        probability: Match probability of each pair, [0, 1], (n,).
+
+    Returns:
+        [0, 1]; None without near decoys, or where no pair matches.
+    """
+    weight = probability[given] if len(evidence.near) else np.zeros(0)
+    if not weight.sum() or not probability.sum():
+        return None
+    order = np.argsort(evidence.near, kind="stable")
+    values, below = evidence.near[order], np.concatenate([[0.0], np.cumsum(weight[order])])
+    less, up_to = (below[np.searchsorted(values, evidence.pairs, side)] for side in ("left", "right"))
+    return float(probability @ (less + up_to) / 2 / below[-1] / probability.sum())
 
 
 def _duplicates_of_train(judged: JudgedPairs) -> float:
