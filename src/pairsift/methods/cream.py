@@ -14,7 +14,7 @@ from pairsift.loss.mining import mining
 from pairsift.loss.structure import match_probability
 from pairsift.methods.base import Epochs, Method
 from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
-from pairsift.steps import Batch, Network, Phase, Term, correspond, not_negatives
+from pairsift.steps import Batch, Network, Pairing, Phase, Term, correspond, not_negatives
 from pairsift.trust.division import CoDivision, rectified
 
 
@@ -92,16 +92,15 @@ class CREAM(Method):
 
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """Return for each set the ranking loss by its labels and, once hard pairs train, the mining beside it."""
-        terms, ranking = [], self.setting.ranking
+        terms, network = [], networks[k]
         for name, batch in batches.items():
             y = self.label(name, networks, k, batch)
-            similarity, scale = networks[k](batch)
-            exclude = not_negatives(batch)
-            values = ranking(similarity, scale, y, exclude, phase.warm)
-            terms.append(Term(name, values, reduction=ranking.reduction))
+            pairing = Pairing(*network.encode(batch), not_negatives(batch))
+            similarity, scale = network.matcher.similarity(pairing.images, pairing.texts), network.matcher.scale()
+            terms.append(self.setting.ranking_term(name, network, pairing, y, phase.warm, similarity, scale))
             if self.mining and "hard" in phase.subsets:
-                values = mining(similarity * scale, similarity, y, self.filter(), exclude)
-                terms.append(Term(f"{name} mining", values, self.mining, ranking.reduction))
+                values = mining(similarity * scale, similarity, y, self.filter(), pairing.exclude)
+                terms.append(Term(f"{name} mining", values, self.mining, self.setting.ranking.reduction))
         return terms
 
     def filter(self) -> float:

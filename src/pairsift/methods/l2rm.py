@@ -16,7 +16,7 @@ from pairsift.loss.transport import partial_plan, rematching, symmetric_cross_en
 from pairsift.methods.base import Epochs, Method
 from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
 from pairsift.options import Options
-from pairsift.steps import Batch, Network, Phase, Term, not_negatives
+from pairsift.steps import Batch, Network, Pairing, Phase, Term, not_negatives
 from pairsift.trust.division import BetaDivision
 
 
@@ -136,20 +136,21 @@ class L2RM(Method):
 
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """Return the warm-up's loss of all pairs, or those of clean pairs, of the cost, and of noisy pairs."""
-        terms, ranking = [], self.setting.ranking
+        terms, network, ranking = [], networks[k], self.setting.ranking
         for name, batch in batches.items():
-            similarity, scale = networks[k](batch)
             exclude = not_negatives(batch)
+            pairing = Pairing(*network.encode(batch), exclude)
+            similarity, scale = network.matcher.similarity(pairing.images, pairing.texts), network.matcher.scale()
             logits = similarity * (1 / self.rematching.temperature if self.rematching.temperature else scale)
             if name == "all":
                 terms.append(Term(name, symmetric_cross_entropy(logits, exclude), reduction=ranking.reduction))
             elif name == "clean":
-                values = ranking(similarity, scale, torch.ones_like(similarity.diagonal()), exclude, phase.warm)
-                terms.append(Term(name, values, reduction=ranking.reduction))
-                values = cost_of(networks[k]).loss(similarity.detach(), exclude)
+                y = torch.ones_like(similarity.diagonal())
+                terms.append(self.setting.ranking_term(name, network, pairing, y, phase.warm, similarity, scale))
+                values = cost_of(network).loss(similarity.detach(), exclude)
                 terms.append(Term("cost", values, self.rematching.cost_weight))
             else:
-                values = rematching(logits, self.plan(networks[k], similarity))
+                values = rematching(logits, self.plan(network, similarity))
                 terms.append(Term(name, values, self.rematching.weight, ranking.reduction))
         return terms
 
