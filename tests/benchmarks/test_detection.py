@@ -1,0 +1,87 @@
+"""The detectors that stand beside held-out evidence, against plain loops."""
+
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import detection
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    rng = np.random.default_rng(0)
+    image = np.repeat(np.arange(30), 2)
+    x = rng.normal(size=(30, 5))[image]
+    y = x @ rng.normal(size=(5, 5)) + rng.normal(size=(60, 5))
+    return *(side / np.linalg.norm(side, axis=1, keepdims=True) for side in (x, y)), image
+
+
+def nearest(x, image, i, k):
+    others = [j for j in range(len(x)) if image[j] != image[i]]
+    return sorted(others, key=lambda j: -float(x[i] @ x[j]))[:k]
+
+
+def test_lemon_and_contrast_are_what_their_formulas_say(vectors, monkeypatch):
+    monkeypatch.setattr(detection, "NEIGHBOURS", 4)
+    monkeypatch.setattr(detection, "BLOCK", 7)
+    x, y, image = vectors
+    # Pairs of one image are equally near, so that which of two is the fourth neighbour is chance: one of each is taken.
+    x, y, image = x[::2], y[::2], image[::2]
+    found = detection.by_network(x, y, 3.0, image)
+    for i in range(len(x)):
+        own = 1 - float(x[i] @ y[i])
+        parts = []
+        for a, b in ((x, y), (y, x)):
+            terms = [
+                (1 - float(b[i] @ b[j]))
+                * math.exp(-0.1 * (1 - float(a[i] @ a[j])))
+                * math.exp(-5 * (1 - float(a[j] @ b[j])))
+                for j in nearest(a, image, i, 4)
+            ]
+            parts.append(sum(terms) / 4)
+        assert found["lemon"][i] == pytest.approx(own + 5 * sum(parts))
+        assert found["cosine"][i] == pytest.approx(own)
+        rows = math.log(sum(math.exp(3 * float(x[i] @ y[j])) for j in range(len(x))))
+        columns = math.log(sum(math.exp(3 * float(x[j] @ y[i])) for j in range(len(x))))
+        assert found["contrast"][i] == pytest.approx((rows + columns) / 2 - 3 * float(x[i] @ y[i]))
+
+
+def test_a_share_of_neighbours_in_other_clusters_is_counted(vectors, monkeypatch):
+    monkeypatch.setattr(detection, "NEIGHBOURS", 4)
+    x, _, image = vectors
+    x, image = x[::2], image[::2]
+    texts = np.where(np.arange(30)[:, None] < 15, 9.0, -9.0) + np.random.default_rng(1).normal(size=(30, 3))
+    monkeypatch.setattr(detection, "CLUSTERS", 2)
+    found = detection.knn(x, texts, image, 0)
+    centred = x - x.mean(0)
+    centred /= np.linalg.norm(centred, axis=1, keepdims=True)
+    for i in range(30):
+        expected = sum((j < 15) != (i < 15) for j in nearest(centred, image, i, 4)) / 4
+        assert found[i] == pytest.approx(expected)
+
+
+def test_quality_is_that_of_a_score_that_is_high_where_pairs_are_wrong():
+    wrong = np.arange(40) < 10
+    score = np.where(wrong, 2.0, 1.0) + np.linspace(0, 0.1, 40)
+    found = detection.quality(score, wrong, np.arange(40), 0.25)
+    assert found == {"auroc": 1.0, "low": 1.0, "high": 1.0, "ap": 1.0, "precision": 1.0}
+    other = detection.quality(-score, wrong, np.arange(40), 0.25)
+    assert other["auroc"] == 0.0 and other["precision"] == 0.0
+
+
+def test_tables_have_means_over_seeds():
+    rows = [
+        {
+            **dict(zip(detection.KEY, ("emoji", "near", 0.4, seed), strict=True)),
+            **{"wrong": 0.4, "estimate": 0.1 * seed, "error": 0.2, "flagged": 0.1},
+            "detectors": {"ours": {"auroc": 0.7 + 0.1 * seed, "ap": 0.5, "precision": None}, "cca": {"auroc": 0.6}},
+        }
+        for seed in (1, 2)
+    ]
+    text = detection.tables(rows)
+    assert "| emoji | 40% near | 0.850 | 0.600 | 2 |" in text
+    assert "| emoji | 40% near | 40.0% | 15.0% | 0.50 |  | 0.200 | 10.0% | 2 |" in text
