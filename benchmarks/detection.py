@@ -112,7 +112,7 @@ def measure(wanted: Row, data: Path, cache: str | None, methods: list[str]) -> R
         trainer = Trainer(_job(config, prepared, folder, known))
         trainer.run()
         x, y = codes(trainer, prepared, ids)
-        scale = float(trainer.networks[0].matcher.scale())
+        scale = float(trainer.networks[0].matcher.scale().detach())
         scores |= by_network(x, y, scale, image)
         frozen = [table.batch(rows).values.numpy() for table, rows in _sides(prepared, image, ids)]
         scores |= {"cca": cca(*frozen), "knn": knn(*frozen, image, wanted["seed"])}

@@ -132,7 +132,7 @@ def test_help_tells_the_verbs_and_a_methods_options(capsys):
     assert (
         "--decay-factor" in out
         and "--ncr.division.threshold" in out
-        and "Clean probability above which a pair is clean" in out
+        and "Clean probability above which a pair is clean" in " ".join(out.split())
     )
     assert "--pc2" not in out and "_" not in " ".join(word for word in out.split() if word.startswith("--"))
 
