@@ -36,7 +36,7 @@ class Pcme(Matcher):
     Chun et al., Probabilistic Embeddings for Cross-Modal Retrieval, CVPR 2021. Each item draws J samples z, and the
     probability that image and caption match is the mean over all J^2 pairs of samples (Eq. 4 and 5)
 
-        p = mean_jk sigmoid( 2 (b - a |z^v_j - z^t_k|) ),
+        p = mean_jk sigmoid( 2 (b - a norm(z^v_j - z^t_k)) ),
 
     with learned a and b above 0. The similarity in training is the logit of p over the scale, so that the ranking loss
     `bce` is the soft contrastive loss of the paper; the distances come from inner products. In evaluation the means

@@ -32,7 +32,7 @@ class Pcmepp(Matcher):
     Chun, Improved Probabilistic Image-Text Representations, ICLR 2024 (PCME++). With means of unit length, the distance
     of samples is expected to be (Eq. 1)
 
-        d = |mu_v - mu_t|^2 + sum sigma_v^2 + sum sigma_t^2 = 2 - 2 mu_v . mu_t + sum sigma_v^2 + sum sigma_t^2,
+        d = norm(mu_v - mu_t)^2 + sum sigma_v^2 + sum sigma_t^2 = 2 - 2 mu_v . mu_t + sum sigma_v^2 + sum sigma_t^2,
 
     and the logit of a match is -a d + b with learned a and b. The similarity is the logit over 2 a, the scale: the
     cosine of the means less half of both sums, moved by b / (2 a) - 1, so that it is positive where a match is more
