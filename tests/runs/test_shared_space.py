@@ -11,6 +11,7 @@ from pairsift.encode.features import Items
 from pairsift.encode.options import EncodeOptions
 from pairsift.errors import InputError
 from pairsift.match.two_tower import TwoTower, TwoTowerOptions
+from pairsift.runs.fit import claim
 from pairsift.runs.prepare import check
 
 PAIRS = 400
@@ -121,3 +122,18 @@ def test_a_run_on_vectors_of_different_lengths_says_so_before_evidence(tmp_path)
     with pytest.raises(InputError, match=r"images have 12 values and those of captions 8"):
         run(unlike, tmp_path, aligned=True)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "words"),
+    [
+        (True, None, "was started with --aligned true, not without --aligned: resume"),
+        (None, True, "was started without --aligned, not --aligned true: resume"),
+        (False, True, "was started with --aligned false, not --aligned true: resume"),
+    ],
+)
+def test_another_space_than_the_runs_is_named_when_it_is_resumed(source, tmp_path, first, then, words):
+    options = {"source": str(source), "out": str(tmp_path)}
+    (tmp_path / "config.yaml").write_text(configured({**options, "aligned": first}).text(), encoding="utf-8")
+    with pytest.raises(InputError, match=words):
+        claim(tmp_path, configured({**options, "aligned": then}), resume=True, overwrite=False)
