@@ -75,7 +75,7 @@ def test_noisy_pairs_approach_a_plan_by_the_cost(forbid, temperature):
     s = torch.from_numpy(similarities(network, batch_of(NOISY)))
     scale = 1 / temperature if temperature else float(network.matcher.scale())
     cost = torch.tensor([[math.log1p(math.exp(10 * (0.5 - v))) / 10 for v in row] for row in s.tolist()]).double()
-    plan = partial_plan(cost, 0.3, 0.1, torch.eye(4, dtype=torch.bool) if forbid else None, 50)
+    plan = partial_plan(cost, 0.3, 0.1, torch.from_numpy(excluded(batch_of(NOISY))) if forbid else None, 50)
     assert terms["noisy"].values.tolist() == pytest.approx(rematching(s * scale, plan).tolist(), rel=1e-3)
     assert terms["noisy"].weight == 2.0
     terms["noisy"].reduced().backward()
@@ -105,3 +105,12 @@ def test_options_out_of_bounds_are_told():
     for bad in ({"mass": 0}, {"mass": 1}, {"epsilon": 0}, {"steps": 0}, {"temperature": -1}):
         with pytest.raises(InputError, match="must be"):
             L2RM(rematching=bad)
+
+
+def test_nothing_moves_to_any_caption_that_the_image_is_given_with():
+    method, network, _ = stepped(InfoNCE(), rematching={"mass": 0.3})
+    batch = batch_of([2, 3, 4, 5, 8])
+    plan = method.plan(network, torch.from_numpy(similarities(network, batch)).float(), not_negatives(batch))
+    given = torch.from_numpy(excluded(batch))
+    assert given.sum() == 9 and (plan[given] == 0).all()
+    assert plan.sum().item() == pytest.approx(0.3, abs=1e-3) and (plan[~given] > 0).all()

@@ -11,6 +11,7 @@ from pairsift.encode.features import Items
 from pairsift.encode.options import EncodeOptions
 from pairsift.errors import InputError
 from pairsift.match.two_tower import TwoTower, TwoTowerOptions
+from pairsift.runs.fit import claim
 from pairsift.runs.prepare import check
 
 PAIRS = 400
@@ -103,3 +104,36 @@ def test_the_start_competes_with_what_training_makes_of_it(source, tmp_path):
 def test_a_matcher_that_has_no_use_for_a_common_space_is_refused(source):
     with pytest.raises(InputError, match=r"matcher vse cannot start from a common space: leave --aligned out"):
         check(configured({"source": str(source), "matcher": "vse", "aligned": True}))
+
+
+@pytest.mark.parametrize("matcher", ["pcme", "pcmepp", "pau"])
+def test_one_checkpoint_serves_matchers_that_cannot_start_from_its_space(source, matcher):
+    encoders = {"image_encoder": "hf:clip", "text_encoder": "hf:clip"}
+    config = configured({"source": str(source), "matcher": matcher, **encoders})
+    check(config)
+    assert not config.starts_aligned
+    assert configured({"source": str(source), **encoders}).starts_aligned
+
+
+def test_a_run_on_vectors_of_different_lengths_says_so_before_evidence(tmp_path):
+    rows = {"caption": captions_of(40), "image": [f"{n}.jpg" for n in range(40)]}
+    rows["split"] = ["train"] * 30 + ["dev"] * 5 + ["test"] * 5
+    unlike = write_single(tmp_path / "unlike", np.eye(40, 12, dtype=np.float32), np.eye(40, 8, dtype=np.float32), rows)
+    with pytest.raises(InputError, match=r"images have 12 values and those of captions 8"):
+        run(unlike, tmp_path, aligned=True)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "words"),
+    [
+        (True, None, "was started with --aligned true, not without --aligned: resume"),
+        (None, True, "was started without --aligned, not --aligned true: resume"),
+        (False, True, "was started with --aligned false, not --aligned true: resume"),
+    ],
+)
+def test_another_space_than_the_runs_is_named_when_it_is_resumed(source, tmp_path, first, then, words):
+    options = {"source": str(source), "out": str(tmp_path)}
+    (tmp_path / "config.yaml").write_text(configured({**options, "aligned": first}).text(), encoding="utf-8")
+    with pytest.raises(InputError, match=words):
+        claim(tmp_path, configured({**options, "aligned": then}), resume=True, overwrite=False)

@@ -26,7 +26,8 @@ class EncodeOptions(Options):
     aligned: bool | None = Field(
         default=None,
         description="Whether the vectors of images and of captions share a space, so that their cosine says how well "
-        "they fit before any training; by default where both encoders are the same hf: checkpoint.",
+        "they fit before any training; by default for matchers that can start from it (two_tower), where both encoders "
+        "are the same hf: checkpoint.",
     )
     vocabulary: str | None = Field(
         default=None,

@@ -54,11 +54,8 @@ class TwoTower(Matcher):
         self, image_dim: int, text_dim: int, options: TwoTowerOptions = TwoTowerOptions(), aligned: bool = False
     ) -> None:
         super().__init__()
-        if aligned and image_dim != text_dim:
-            raise InputError(
-                f"the vectors of images have {image_dim} values and those of captions {text_dim}: they share no space; "
-                "leave --aligned out"
-            )
+        if aligned:
+            check_one_space(image_dim, text_dim)
         sizes = options.replaced(dim=image_dim) if aligned else options
         self.dim = sizes.dim
         self.starts_trained = aligned
@@ -77,3 +74,16 @@ class TwoTower(Matcher):
     def scale(self) -> Tensor:
         """Return the learned inverse temperature, at most 100."""
         return inverse_temperature(self.log_scale)
+
+
+def check_one_space(image_dim: int, text_dim: int) -> None:
+    """Refuse vectors of different lengths, which share no space.
+
+    Raises:
+        InputError: The lengths differ.
+    """
+    if image_dim != text_dim:
+        raise InputError(
+            f"the vectors of images have {image_dim} values and those of captions {text_dim}: they share no space; "
+            "leave --aligned out"
+        )

@@ -150,16 +150,22 @@ class L2RM(Method):
                 values = cost_of(network).loss(similarity.detach(), exclude)
                 terms.append(Term("cost", values, self.rematching.cost_weight))
             else:
-                values = rematching(logits, self.plan(network, similarity))
+                values = rematching(logits, self.plan(network, similarity, exclude))
                 terms.append(Term(name, values, self.rematching.weight, ranking.reduction))
         return terms
 
     @torch.no_grad()
-    def plan(self, network: Network, similarity: Tensor) -> Tensor:
-        """Return the plan between the images and the captions of noisy pairs, (B, B)."""
-        own = torch.eye(len(similarity), dtype=torch.bool, device=similarity.device)
+    def plan(self, network: Network, similarity: Tensor, exclude: Tensor) -> Tensor:
+        """Return the plan between the images and the captions of noisy pairs, (B, B).
+
+        Args:
+            network: The network whose cost it has.
+            similarity: Of the images with the captions, (B, B).
+            exclude: True where image i is given with caption j, or with one that reads alike, (B, B).
+        """
         options, cost = self.rematching, cost_of(network)(similarity)
-        return partial_plan(cost, options.mass, options.epsilon, own if options.forbid_given else None, options.steps)
+        given = exclude if options.forbid_given else None
+        return partial_plan(cost, options.mass, options.epsilon, given, options.steps)
 
 
 def cost_of(network: Network) -> SimilarityCost:

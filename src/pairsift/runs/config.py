@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,11 @@ class Config:
     def cache(self) -> Path | None:
         """The folder of the feature cache; None for the default folder."""
         return None if self.encode.cache is None else Path(self.encode.cache)
+
+    @property
+    def starts_aligned(self) -> bool:
+        """A bool: whether the matcher starts from a space that the encoders share."""
+        return self.encode.shared_space and "aligned" in signature(self.matcher).parameters
 
     def with_source(self, source: str | Path) -> Config:
         """Return the same options with another path of the source."""
@@ -254,7 +260,8 @@ def flattened(tree: Values, prefix: str = "") -> dict[str, Any]:
 
 
 def typed(name: str, value: object) -> str:
-    """Return an option with its value as on the command line, such as `--noise-seed 1`."""
+    """Return an option with its value as on the command line, such as `--noise-seed 1` or `--aligned false`."""
+    value = str(value).lower() if isinstance(value, bool) else value
     return f"without {dashed(name)}" if value is None else f"{dashed(name)} {value}"
 
 

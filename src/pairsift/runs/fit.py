@@ -187,9 +187,10 @@ def _require_same(folder: Path, previous: Config, config: Config) -> None:
     for name in dict.fromkeys(("source", *CHOICES, *before)):  # options that decide about other options come first
         automatic = name == "text_encoder" and now.get(name) is None and before.get(name) == JOINED
         if name not in MAY_DIFFER and now.get(name) != before.get(name) and not automatic:
+            begun = typed(name, before.get(name))
+            begun = begun if before.get(name) is None else f"with {begun}"
             raise InputError(
-                f"{folder} was started with {typed(name, before.get(name))}, not {typed(name, now.get(name))}: "
-                "resume with the same options"
+                f"{folder} was started {begun}, not {typed(name, now.get(name))}: resume with the same options"
             )
 
 

@@ -38,6 +38,7 @@ from pairsift.encode.front import Front
 from pairsift.errors import InputError, writing
 from pairsift.files import replacing
 from pairsift.match import MATCHERS, Matcher
+from pairsift.match.two_tower import check_one_space
 from pairsift.pairs import Changes, Noise, Pairs, load, merge, unchanged
 from pairsift.pairs.records import one_line
 from pairsift.pairs.subset import keep_captions
@@ -103,11 +104,11 @@ def check(config: Config) -> None:
     pick_device(config.train.device)
     if config.train.tensorboard:
         require_board()
-    if config.encode.shared_space and "aligned" not in inspect.signature(matcher).parameters:
+    if config.encode.aligned and not config.starts_aligned:
         raise InputError(
             f"matcher {matcher.name} cannot start from a common space: leave --aligned out, or use two_tower"
         )
-    starts_trained = matcher.starts_trained or config.encode.shared_space
+    starts_trained = matcher.starts_trained or config.starts_aligned
     if not sum(phase.epochs for phase in method.phases()) and not starts_trained:
         raise InputError(f"{method.name} has no epochs and {matcher.name} starts untrained: set at least one epoch")
 
@@ -268,6 +269,8 @@ def _encoded(config: Config, folder: Path, pairs: Pairs, digest: str, opened: bo
     if language is not None:
         log.warning("%s: %s", config.source, language.message)
     features, failures = _features(config, pairs, texts, progress)
+    if config.starts_aligned:
+        check_one_space(features.images.dim, features.texts.dim)
     usable = pairs.skip_images(failures)
     images = features.images.values
     if isinstance(images, Stacked) and pairs.features is not None and len(pairs.features.shape) == 1:
@@ -281,7 +284,7 @@ def _encoded(config: Config, folder: Path, pairs: Pairs, digest: str, opened: bo
         pairs.split,
         front,
         ngrams=ngrams,
-        aligned=config.encode.shared_space,
+        aligned=config.starts_aligned,
     )
 
 
@@ -359,7 +362,7 @@ def matcher_sizes(config: Config, prepared: Prepared) -> dict[str, int | None]:
     if prepared.front is not None:
         return {}
     sizes: dict[str, int | None] = {"image_dim": features.images.dim}
-    if config.encode.shared_space:
+    if config.starts_aligned:
         sizes["aligned"] = True
     if "regions" in inspect.signature(matcher).parameters:
         counts = set(features.images.lengths.tolist())
