@@ -41,7 +41,7 @@ class OSA(Method):
 
         w = 4 (x^2 - x^4)
 
-    up to x = 0.71, where it is 1. The weights are constants of the pairs, and the training loss of a pair counts w.
+    up to x = 0.71, where it is 1. The weights are constants of the pairs, and the correspondences in the ranking loss.
 
     The paper takes the similarity of random pixels with random tokens off, divides by the largest value of a batch, and
     lets the weight fall again to 0 for the most similar pair of the batch (`--osa.falls`). Without its factor 4 no

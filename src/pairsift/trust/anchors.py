@@ -69,7 +69,7 @@ class AnchorLabels(Part):
         return term.kept(y >= self.mismatch_threshold)
 
     def facts(self) -> dict[str, float]:
-        """Return the share of the training pairs that are not used."""
+        """Return the share of training pairs with a label below the threshold; clean ones among them are used still."""
         labels = self.state["soft_label"][:, self.setting.ids]
         return {"dropped": float((labels < self.mismatch_threshold).mean())}
 
