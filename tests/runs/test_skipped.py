@@ -7,7 +7,7 @@ import numpy as np
 from flat_options import fit
 
 from pairsift.pairs import Pairs, Skip
-from pairsift.runs.prepare import skipped_line, write_skipped
+from pairsift.runs.skipped import skipped_line, write_skipped
 
 
 def some_pairs(*skipped: Skip) -> Pairs:

@@ -50,10 +50,9 @@ from pairsift.runs.prepare import (
     check,
     matcher_factory,
     prepare,
-    skipped_line,
-    write_skipped,
 )
 from pairsift.runs.run import Run
+from pairsift.runs.skipped import skipped_line, write_skipped
 from pairsift.train.checkpoint import write_tensors
 from pairsift.train.loop import Job, Trainer, mixed
 from pairsift.train.options import TrainOptions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import inspect
 import logging
 import sys
@@ -15,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairsift.audit.spreadsheet import harmless
 from pairsift.encode import (
     EMBEDDINGS,
     LEARNED,
@@ -35,12 +33,10 @@ from pairsift.encode import (
 )
 from pairsift.encode.encoder import TextEncoder
 from pairsift.encode.front import Front
-from pairsift.errors import InputError, writing
-from pairsift.files import replacing
+from pairsift.errors import InputError
 from pairsift.match import MATCHERS, Matcher
 from pairsift.match.two_tower import check_one_space
 from pairsift.pairs import Changes, Noise, Pairs, load, merge, unchanged
-from pairsift.pairs.records import one_line
 from pairsift.pairs.subset import keep_captions
 from pairsift.runs.config import Config
 from pairsift.runs.early import require_source
@@ -382,28 +378,3 @@ def index_facts(config: Config, prepared: Prepared) -> dict[str, Any]:
         "text_encoder": text_name(config, prepared.pairs),
         "image_encoder": config.encode.image_encoder or IMAGE_ENCODER,
     }
-
-
-def write_skipped(pairs: Pairs, path: Path) -> None:
-    """Write the skipped records and images as CSV with the columns where, reason, pair.
-
-    An apostrophe is put before text that a spreadsheet would run as a formula.
-    """
-    with (
-        writing(path),
-        replacing(path) as part,
-        part.open("w", newline="", encoding="utf-8", errors="replace") as stream,
-    ):
-        writer = csv.writer(stream)
-        writer.writerow(("where", "reason", "pair"))
-        for skip in pairs.skipped:
-            writer.writerow((harmless(skip.where), harmless(skip.reason), skip.pair if skip.pair >= 0 else ""))
-
-
-def skipped_line(pairs: Pairs, path: Path) -> str:
-    """Return the console's line on skipped pairs, which are listed at `path`; empty where no pair was skipped."""
-    if not pairs.skipped:
-        return ""
-    first = pairs.skipped[0]
-    example = one_line(f"{first.where}: {first.reason}", 200)
-    return f"{pairs.n_skipped:,} of {len(pairs):,} pairs were skipped, the first: {example}; the full list: {path}"

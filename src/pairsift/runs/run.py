@@ -45,10 +45,10 @@ from pairsift.runs.prepare import (
     index_facts,
     matcher_factory,
     reopen,
-    write_skipped,
 )
 from pairsift.runs.scoring import Scorer, require_new_table, score_to
 from pairsift.runs.search import Hit, Search
+from pairsift.runs.skipped import write_skipped
 from pairsift.runs.spot_check import recalibrated_tables
 from pairsift.train.checkpoint import read_tensors, with_prefix
 from pairsift.train.loop import mixed, pick_device
