@@ -17,7 +17,7 @@ from pairsift.audit.decisions import (
     MAX_CAPTION,
     Decision,
     Decisions,
-    rate_beside,
+    note_on_rates,
     threshold_table,
     undecided_below,
 )
@@ -261,17 +261,17 @@ def test_the_threshold_table_counts_what_goes_and_what_of_it_is_good():
 def test_the_sum_of_the_probabilities_stands_beside_the_rate():
     probability = np.array([0.1, 0.9, 0.8, 0.6] * 25)
     rate = {"estimated": 0.3125, "low": 0.25, "high": 0.375}
-    line = rate_beside(probability, {"noise_rate": rate})
+    line = note_on_rates(probability, {"noise_rate": rate})
     assert "40 of all 100 judged pairs (40.0%)" in line and "31.2% (25.0% to 37.5%)" in line
     assert line.endswith("For numbers of pairs, trust the probabilities; for how far both may be wrong, the interval.")
     expected = {"any": 0.981, "near": 0.742}
-    near = rate_beside(probability, {"noise_rate": rate, "expected_auroc": expected})
-    assert near.startswith(line) and "in 98% of cases" in near and "read much alike do so in 74%" in near
-    assert rate_beside(probability, {"noise_rate": rate, "expected_auroc": {"any": 0.98, "near": None}}) == line
-    checked = rate_beside(probability, {"noise_rate": {"estimated": 0.3125}, "spot_check": {"answered": 50}})
+    near = note_on_rates(probability, {"noise_rate": rate, "expected_auroc": expected})
+    assert near.startswith(line) and "in 98% of cases" in near and "does so in at most 74%" in near
+    assert note_on_rates(probability, {"noise_rate": rate, "expected_auroc": {"any": 0.98, "near": None}}) == line
+    checked = note_on_rates(probability, {"noise_rate": {"estimated": 0.3125}, "spot_check": {"answered": 50}})
     assert "31.2%, is from before the spot check" in checked and "interval" not in checked
-    assert rate_beside(probability, {"noise_rate": {"estimated": None}}) == rate_beside(probability, {}) == ""
-    assert rate_beside(probability[:0], {"noise_rate": rate}) == ""
+    assert note_on_rates(probability, {"noise_rate": {"estimated": None}}) == note_on_rates(probability, {}) == ""
+    assert note_on_rates(probability[:0], {"noise_rate": rate}) == ""
 
 
 def test_below_leaves_out_what_is_decided():

@@ -80,7 +80,7 @@ def test_negatives_become_fewer_with_the_steps_of_a_network():
 
 @pytest.mark.parametrize("block", [5, 100])
 def test_a_pair_is_believed_where_no_other_of_its_block_has_more_evidence(block):
-    method, networks = begun(lead={"block": block})
+    method, networks = begun(division={"block": block})
     ids = np.random.default_rng(1).permutation(10).tolist()
     with torch.no_grad():
         notes = [method.observe(network.eval(), k, batch_of(ids)) for k, network in enumerate(networks)]
@@ -109,7 +109,7 @@ def test_held_out_evidence_bounds_how_many_pairs_lose_theirs():
 
 @pytest.mark.parametrize(("kind", "scale"), [(Tiny, 0.0), (Tiny, 2.5), (Raw, 2.5)])
 def test_a_cosine_is_scaled_by_the_inverse_temperature_or_as_given(kind, scale):
-    method, networks = begun(kind=kind, lead={"scale": scale})
+    method, networks = begun(kind=kind, division={"scale": scale})
     batch = batch_of(IDS)
     term = method.step(networks, 0, {"all": batch}, method.phases()[0])[0]
     t = np.tanh(similarities(networks[0], batch) * (scale or 1 / 0.07))
@@ -127,6 +127,6 @@ def test_the_papers_preset_is_as_printed():
     config = from_tree({"source": ".", "method": "decl", "matcher": "sgr", "preset": "paper"})
     method, options = config.method, config.train
     assert [(phase.epochs, phase.warm) for phase in method.phases()] == [(5, True), (40, False)]
-    assert (method.networks, method.lead.tau, method.regularisation, method.dynamic.weight) == (1, 0.1, 0.1, 0.8)
+    assert (method.networks, method.division.tau, method.regularisation, method.dynamic.weight) == (1, 0.1, 0.1, 0.8)
     assert (options.lr, options.decay_epoch, options.batch_size, config.loss.reduction) == (2e-4, 20, 128, "sum")
     assert math.ceil((128 - method.dynamic.least) / method.dynamic.anneal) == 4920

@@ -48,7 +48,7 @@ def test_a_method_beats_plain_where_most_captions_are_wrong(best, plain, method)
 
 def test_decl_tells_matching_from_mismatched_pairs(tmp_path):
     """Its division; its short training on cosines gains nothing over plain here."""
-    options = {"epochs": {"warmup": 2, "train": 8}, "lead": {"block": 32, "scale": 1.0}, "dynamic": {"anneal": 0.1}}
+    options = {"epochs": {"warmup": 2, "train": 8}, "division": {"block": 32, "scale": 1.0}, "dynamic": {"anneal": 0.1}}
     trainer = Trainer(make_job(tmp_path, "decl", noise=0.6, n_images=500, networks=1, **options))
     trainer.run()
     assert trainer.log[-1]["discrimination"] > 0.85

@@ -41,8 +41,8 @@ def test_the_auroc_is_a_weighted_count_of_cases(seed):
         for decoy in range(90):
             weight = probability[pair] * probability[given[decoy]]
             total += weight
-            won += weight * (0.5 * (evidence.pairs[pair] == evidence.near[decoy]))
-            won += weight * (evidence.pairs[pair] > evidence.near[decoy])
+            won += weight * (0.5 * (evidence.pairs[pair] == evidence.near_decoys[decoy]))
+            won += weight * (evidence.pairs[pair] > evidence.near_decoys[decoy])
     assert near_auroc(evidence, given, probability) == pytest.approx(won / total)
     assert near_auroc(Evidence(evidence.pairs, evidence.decoys), given[:0], probability) is None
     assert near_auroc(evidence, given, np.zeros(40)) is None

@@ -220,7 +220,7 @@ def threshold_table(probability: Reals, thresholds: Sequence[float]) -> pa.Table
     return pa.table({**columns, "expected_mismatched": below - sums[below]})
 
 
-def rate_beside(probability: Reals, metrics: Mapping[str, Any]) -> str:
+def note_on_rates(probability: Reals, metrics: Mapping[str, Any]) -> str:
     """Return sentences on the sum of a threshold table's counts beside the estimated rate, and which of them to trust.
 
     They differ: the rate is that of the training pairs, and fits all evidence at once; the probability of each pair
@@ -246,16 +246,16 @@ def rate_beside(probability: Reals, metrics: Mapping[str, Any]) -> str:
     if (metrics.get("spot_check") or {}).get("answered") is not None:
         return line + "is from before the spot check that recalibrated the probabilities: trust these."
     line += (
-        "is that of the training pairs alone and is computed by itself. For numbers of pairs, trust the probabilities; "
-        "for how far both may be wrong, the interval."
+        "is that of the training pairs alone and is estimated separately. For numbers of pairs, trust the "
+        "probabilities; for how far both may be wrong, the interval."
     )
     auroc = metrics.get("expected_auroc") or {}
     if auroc.get("near") is None:
         return line
     return line + (
         " Both count captions that belong to any other images: such a pair is expected to rank below a matching one in "
-        f"{auroc['any']:.0%} of cases. Captions of other images that read much alike do so in {auroc['near']:.0%}, and "
-        "most of them are not counted."
+        f"{auroc['any']:.0%} of cases. A pair whose caption reads much like the right one does so in at most "
+        f"{auroc['near']:.0%}, and most such pairs are not counted."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pairsift.audit import report_parts as parts
 from pairsift.audit import report_plots as plots
 from pairsift.audit.calibration import Reliability, reliability
-from pairsift.audit.decisions import rate_beside, threshold_table
+from pairsift.audit.decisions import note_on_rates, threshold_table
 from pairsift.audit.report_charts import NO_VERDICTS, THRESHOLD
 from pairsift.audit.report_findings import Findings
 from pairsift.audit.report_parts import lookup, number, percent
@@ -30,7 +30,7 @@ def thresholds(findings: Findings) -> str:
         "if the probabilities are right."
     )
     if findings.verdicts_given:
-        note = f"{note} {rate_beside(findings.probability, findings.metrics)}".rstrip()
+        note = f"{note} {note_on_rates(findings.probability, findings.metrics)}".rstrip()
     else:
         note += f" {NO_VERDICTS} They are not calibrated."
     train = findings.in_splits("train")

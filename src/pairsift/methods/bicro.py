@@ -86,15 +86,15 @@ class BiCro(Method):
             pairing = Pairing(*network.encode(batch), not_negatives(batch))
             term = self.setting.ranking_term(subset, network, pairing, y, phase.warm)
             if subset == "all":
-                term = least(term, self.warmup_share)
+                term = smallest_losses(term, self.warmup_share)
             elif subset == "noisy":
                 term = self.anchors.keep_alike(term, y)
             terms.append(term)
         return terms
 
 
-def least(term: Term, share: float) -> Term:
-    """Return a term without all but the least of its losses.
+def smallest_losses(term: Term, share: float) -> Term:
+    """Return a term with the smallest of its losses alone.
 
     Args:
         term: The losses, (B,).

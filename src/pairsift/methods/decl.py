@@ -29,7 +29,7 @@ class DECLEpochs(Epochs):
     train: int = Field(default=40, ge=0, description="Epochs that begin with a division.")
 
 
-class Lead(Part):
+class EvidenceDivision(Part):
     """The division of pairs by whether their own image and caption have the most evidence of a block (DECL).
 
     State: `clean_probability`, (networks, n_pairs), the evidence of the pair as a share of its own and that of the
@@ -135,12 +135,14 @@ class DECL(Method):
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": PAPER.having({"decay_epoch": 20}, networks=1),
         "paper_coco": PAPER.having({"lr": 5e-4, "decay_epoch": 10}, epochs={"warmup": 2, "train": 20}, networks=1),
-        "two_tower": TWO_TOWER.having(epochs={"warmup": 2, "train": 6}, dynamic={"anneal": 1.0}, lead={"scale": 1.0}),
-        "clip": CLIP.having(epochs={"warmup": 1, "train": 4}, lead={"scale": 1.0}, networks=1),
+        "two_tower": TWO_TOWER.having(
+            epochs={"warmup": 2, "train": 6}, dynamic={"anneal": 1.0}, division={"scale": 1.0}
+        ),
+        "clip": CLIP.having(epochs={"warmup": 1, "train": 4}, division={"scale": 1.0}, networks=1),
     }
 
     epochs: DECLEpochs = DECLEpochs()
-    lead: Lead = Lead()
+    division: EvidenceDivision = EvidenceDivision()
     dynamic: DynamicHinge = DynamicHinge()
     regularisation: float = Field(default=0.1, ge=0, description="Weight of the divergence, lambda_2.")
 
@@ -154,14 +156,14 @@ class DECL(Method):
     def begin(self, setting: Setting) -> None:
         """Believe every pair, and count the steps of each network from 0."""
         super().begin(setting)
-        self.state["believed"] = self.lead.array_of_pairs(1)
+        self.state["believed"] = self.division.array_of_pairs(1)
         self.state["steps"] = np.zeros(setting.networks, np.int64)
 
     def update(self, notes: Sequence[Mapping[str, Array]], epoch: int) -> None:
         """Divide the pairs anew."""
         super().update(notes, epoch)
         for k in range(self.setting.networks):
-            self.state["believed"][k, self.setting.ids] = self.lead.clean(k)
+            self.state["believed"][k, self.setting.ids] = self.division.clean(k)
 
     def negatives(self, network: int, size: int) -> int:
         """Return how many negatives the hinge averages in a step of the network on `size` pairs."""
@@ -170,13 +172,13 @@ class DECL(Method):
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """Return the robust dynamic hinge of believed pairs, and the evidential loss of all."""
         network, batch = networks[k], batches["all"]
-        logits = self.lead.scores(network.matcher, *network.encode(batch))
+        logits = self.division.scores(network.matcher, *network.encode(batch))
         exclude = not_negatives(batch)
-        y = correspond(self.lead.of_peer("believed", k), batch.ids, logits)
+        y = correspond(self.division.of_peer("believed", k), batch.ids, logits)
         margin = torch.full_like(y, self.dynamic.margin)
         distances = y * hinge(logits.tanh(), margin, self.negatives(k, len(batch)), exclude)
         self.state["steps"][k] += 1
-        values = evidential_loss(evidence(logits, self.lead.tau), y, exclude, self.regularisation)
+        values = evidential_loss(evidence(logits, self.division.tau), y, exclude, self.regularisation)
         return [
             Term("hinge", distances, self.dynamic.weight, self.setting.ranking.reduction),
             self.setting.auxiliary_term("evidence", values, 1.0),

@@ -41,7 +41,7 @@ def combine(fit: CrossFit, evidence: Sequence[Evidence], rate: float = 0.0) -> E
         return evidence[0]
     if not len(fit.decoy_images):
         return Evidence(np.zeros(len(fit)), np.zeros(0))
-    sides = ("pairs", "decoys", "near")
+    sides = ("pairs", "decoys", "near_decoys")
     pairs, decoys, near = (np.stack([getattr(kind, side) for kind in evidence], 1) for side in sides)
     mean, spread = decoys.mean(0), decoys.std(0) + 1e-9
     pairs, decoys, near = ((values - mean) / spread for values in (pairs, decoys, near))
@@ -52,7 +52,7 @@ def combine(fit: CrossFit, evidence: Sequence[Evidence], rate: float = 0.0) -> E
         others = decoys[~decoy_in]
         weights = odds_weights(pairs[~inside], others[:: max(1, len(others) // MOST)], rate)
         combined.pairs[inside], combined.decoys[decoy_in] = pairs[inside] @ weights, decoys[decoy_in] @ weights
-        combined.near[near_fold == fold] = near[near_fold == fold] @ weights
+        combined.near_decoys[near_fold == fold] = near[near_fold == fold] @ weights
     return combined
 
 

@@ -26,12 +26,12 @@ class Evidence:
     Attributes:
         pairs: Evidence of the pairs, (n,).
         decoys: Evidence of the decoys, captions combined with images of other pairs, (m,).
-        near: Evidence of the near decoys, whose captions read like those that are given with the images, (k,).
+        near_decoys: Evidence of the near decoys, whose captions read like those that are given with the images, (k,).
     """
 
     pairs: Reals
     decoys: Reals
-    near: Reals = field(default_factory=lambda: np.zeros(0))
+    near_decoys: Reals = field(default_factory=lambda: np.zeros(0))
 
 
 def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:

@@ -294,11 +294,11 @@ def near_auroc(evidence: Evidence, given: Ints, probability: Reals) -> float | N
     Returns:
         [0, 1]; None without near decoys, or where no pair matches.
     """
-    weight = probability[given] if len(evidence.near) else np.zeros(0)
+    weight = probability[given] if len(evidence.near_decoys) else np.zeros(0)
     if not weight.sum() or not probability.sum():
         return None
-    order = np.argsort(evidence.near, kind="stable")
-    values, below = evidence.near[order], np.concatenate([[0.0], np.cumsum(weight[order])])
+    order = np.argsort(evidence.near_decoys, kind="stable")
+    values, below = evidence.near_decoys[order], np.concatenate([[0.0], np.cumsum(weight[order])])
     less, up_to = (below[np.searchsorted(values, evidence.pairs, side)] for side in ("left", "right"))
     return float(probability @ (less + up_to) / 2 / below[-1] / probability.sum())
 

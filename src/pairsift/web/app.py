@@ -15,7 +15,7 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
 from pairsift.audit import Decision, Decisions, read_pairs, threshold_table
-from pairsift.audit.decisions import CHOICES, DECISION_COLUMNS, REASONS, rate_beside
+from pairsift.audit.decisions import CHOICES, DECISION_COLUMNS, REASONS, note_on_rates
 from pairsift.audit.queue import ORDERS, UNDECIDED, Filter, Queue
 from pairsift.audit.spot_check import MIN_ANSWERS
 from pairsift.audit.suggestion_table import SuggestionLists
@@ -96,7 +96,7 @@ def _add_pages(
         decided = {"counts": queue.counts(), "histogram": queue.histogram(BINS)}
         rate = metrics.get("noise_rate") if given else None
         check = current_result(folder, queue.table, queue.decisions)
-        beside = rate_beside(queue.probability, metrics) if given else ""
+        beside = note_on_rates(queue.probability, metrics) if given else ""
         return pages.render(
             "Overview", given=given, rate=rate, check=check, beside=beside, thresholds=thresholds, **decided
         )
