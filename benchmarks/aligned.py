@@ -29,9 +29,9 @@ from option_names import tree
 from pairsift.retrieve.codes import evaluate
 from pairsift.runs.belief import Believer
 from pairsift.runs.config import from_tree
-from pairsift.runs.prepare import matcher_factory, prepare
-from pairsift.train.loop import Job, Trainer
-from side_by_side import Row, facts_from, write
+from pairsift.runs.prepare import prepare
+from pairsift.train.loop import Trainer
+from side_by_side import Row, facts_from, job_of, write
 
 KEY = ("noise", "method", "start", "seed")
 BLOCK = 1024
@@ -94,7 +94,7 @@ def embeddings(data: Path, place: Path, seed: int, cache: str | None, options: l
         config = from_tree(given | tree(["plain.networks=1", *options]))
         prepared[name] = prepare(config, folder, progress=False)
         if name == "first":
-            trainer = Trainer(_job(config, prepared[name], folder, (None, None)))
+            trainer = Trainer(job_of(config, prepared[name], folder))
             trainer.run()
     pairs, features = prepared["rest"].pairs, prepared["rest"].features
     ids, matcher = pairs.ids(), trainer.networks[0].matcher.eval()
@@ -132,7 +132,7 @@ def measure(wanted: Row, source: Path, place: Path, options: list[str]) -> Row:
     believer = Believer(prepared, folder, wanted["seed"], config.cache, False)
     belief = believer.judge(config.train)
     began = time.monotonic()
-    trainer = Trainer(_job(config, prepared, folder, (believer.prior(belief), believer.likeness())))
+    trainer = Trainer(job_of(config, prepared, folder, believer.prior(belief), believer.likeness()))
     trainer.run()
     test = evaluate([network.matcher for network in trainer.networks], prepared.features, prepared.pairs, "test")
     found = {
@@ -153,11 +153,6 @@ def measure(wanted: Row, source: Path, place: Path, options: list[str]) -> Row:
         "options": options,
         **{name: facts[name] for name in ("data_hash", "index_hash", "versions", "machine")},
     }
-
-
-def _job(config, prepared, folder, known) -> Job:  # type: ignore[no-untyped-def]
-    parts = config.method, config.loss, config.train, folder, False
-    return Job(prepared.pairs, prepared.features, matcher_factory(config, prepared), *parts, *known)
 
 
 def table(rows: list[Row]) -> str:

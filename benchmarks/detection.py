@@ -39,9 +39,9 @@ from option_names import tree
 from pairsift.retrieve.bootstrap import draw_images
 from pairsift.runs.belief import Believer
 from pairsift.runs.config import from_tree
-from pairsift.runs.prepare import Prepared, matcher_factory, prepare
-from pairsift.train.loop import Job, Trainer
-from side_by_side import Row, facts_from, fewer, write
+from pairsift.runs.prepare import Prepared, prepare
+from pairsift.train.loop import Trainer
+from side_by_side import Row, facts_from, fewer, job_of, write
 from verdicts import calibration, cosine, records, root
 from verdicts import write as write_table
 
@@ -109,7 +109,7 @@ def measure(wanted: Row, data: Path, cache: str | None, methods: list[str]) -> R
         ids = believer.ids[train]
         wrong, image = prepared.pairs.mismatched()[ids], prepared.pairs.image_of[ids]
         scores = {"ours": 1 - belief.probability[train]}
-        trainer = Trainer(_job(config, prepared, folder, known))
+        trainer = Trainer(job_of(config, prepared, folder, *known))
         trainer.run()
         x, y = codes(trainer, prepared, ids)
         scale = float(trainer.networks[0].matcher.scale().detach())
@@ -145,18 +145,13 @@ def source_of(wanted: Row, data: Path, place: Path) -> Path:
     return write_table(records(wanted["collection"], data, wanted["seed"], place), place)
 
 
-def _job(config: Any, prepared: Prepared, folder: Path, known: tuple[Any, Any]) -> Job:
-    parts = config.method, config.loss, config.train, folder, False
-    return Job(prepared.pairs, prepared.features, matcher_factory(config, prepared), *parts, *known)
-
-
 def _sides(prepared: Prepared, image: np.ndarray, ids: np.ndarray) -> list[tuple[Any, np.ndarray]]:
     return [(prepared.features.images, image), (prepared.features.texts, ids)]
 
 
 def own_trust(config: Any, prepared: Prepared, folder: Path, known: tuple[Any, Any]) -> np.ndarray:
     """Mean of the networks' last trust in each training pair."""
-    Trainer(_job(config, prepared, folder, known)).run()
+    Trainer(job_of(config, prepared, folder, *known)).run()
     values = config.method.values_of_pairs()
     if "clean_probability" in values:
         trust = values["clean_probability"]

@@ -81,9 +81,7 @@ def measured(
 def trained(config: Config, prepared: Prepared, folder: Path, prior: Prior, likeness: Likeness) -> Row:
     """Train one row and test it."""
     began = time.monotonic()
-    parts = config.method, config.loss, config.train, folder, False
-    matcher = matcher_factory(config, prepared)
-    trainer = Trainer(Job(prepared.pairs, prepared.features, matcher, *parts, prior, likeness))
+    trainer = Trainer(job_of(config, prepared, folder, prior, likeness))
     trainer.run()
     with mixed(trainer.device, config.train):
         test = evaluate([network.matcher for network in trainer.networks], prepared.features, prepared.pairs, "test")
@@ -101,6 +99,14 @@ def trained(config: Config, prepared: Prepared, folder: Path, prior: Prior, like
         "best_epoch": trainer.position.best_epoch,
         "seconds": round(time.monotonic() - began, 1),
     }
+
+
+def job_of(
+    config: Config, prepared: Prepared, folder: Path, prior: Prior | None = None, likeness: Likeness | None = None
+) -> Job:
+    """The training of a configuration on prepared pairs, without progress on the console."""
+    parts = config.method, config.loss, config.train, folder, False
+    return Job(prepared.pairs, prepared.features, matcher_factory(config, prepared), *parts, prior, likeness)
 
 
 def facts_from(config: Config, prepared: Prepared) -> Row:
