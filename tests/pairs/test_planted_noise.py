@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pair_sources import plain_pairs
 
 from pairsift.errors import InputError
-from pairsift.pairs import plant_noise, read_index, write_index
+from pairsift.pairs import plant_in_all_splits, plant_noise, read_index, write_index
 
 
 def published_procedure(n_images, n_captions, ratio, seed):
@@ -159,3 +159,26 @@ def test_arguments_out_of_range():
     assert "seed -1" in refused(plant_noise, pairs, 0.5, -1)
     assert "'pixel'" in refused(plant_noise, pairs, 0.5, 0, "pixel")
     assert "already" in refused(plant_noise, plant_noise(pairs, 0.5, 0), 0.5, 0)
+
+
+@pytest.mark.parametrize("ratio", [0.2, 0.6])
+def test_noise_in_all_splits_keeps_captions_in_their_split(ratio):
+    pairs = plain_pairs([5] * 30, n_dev=90, n_test=60)
+    noisy = plant_in_all_splits(pairs, lambda part: plant_noise(part, ratio, seed=4))
+    alone = plant_noise(pairs, ratio, seed=4)
+    train = pairs.ids("train")
+    assert np.array_equal(noisy.image_of[train], alone.image_of[train])
+    assert noisy.noise.rate == alone.noise.rate and noisy.noise.splits == "all" and alone.noise.splits == "train"
+    assert noisy.noise.index_hash != alone.noise.index_hash
+    for name in ("train", "dev", "test"):
+        ids = pairs.ids(name)
+        assert sorted(noisy.image_of[ids].tolist()) == sorted(pairs.image_of[ids].tolist())  # a permutation
+        share = noisy.mismatched()[ids].mean()
+        assert ratio - 0.1 < share <= ratio, name
+    assert np.array_equal(noisy.true_image_of, pairs.image_of) and noisy.hash() == pairs.hash()
+
+
+def test_noise_in_all_splits_leaves_an_empty_split_alone():
+    pairs = plain_pairs([5] * 20, n_dev=0, n_test=40)
+    noisy = plant_in_all_splits(pairs, lambda part: plant_noise(part, 0.5, seed=0))
+    assert {name for name in pairs.split[noisy.mismatched()]} == {"train", "test"}

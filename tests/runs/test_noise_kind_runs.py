@@ -16,6 +16,7 @@ from embedding_sources import aligned, captions_of, write_single
 from pairsift.cli import main
 from pairsift.errors import InputError
 from pairsift.pairs import plant_noise
+from pairsift.retrieve.codes import evaluate
 from pairsift.runs.prepare import check, encode_again, prepare, read_source
 
 PLAIN = {"method": "plain", "plain.networks": 1, "plain.epochs.warmup": 0, "plain.epochs.train": 1, "seed": 1}
@@ -147,3 +148,33 @@ def test_vectors_of_captions_take_near_noise_and_no_vague_one(tmp_path):
         prepare(configured({**options, "noise_kind": "vague"}), tmp_path, progress=False)
     words = configured({**options, "noise_kind": "vague", "text_encoder": "wordllama"})
     assert prepare(words, tmp_path, progress=False).pairs.mismatched().sum() == 30
+
+
+@pytest.mark.parametrize("kind", ["random", "vague"])
+def test_noise_in_all_splits(kind, place, scenes):
+    options = {**PLAIN, "batch_size": 64, "device": "cpu", "cache": str(place / "cache"), "noise": 0.4}
+    options |= {"noise_kind": kind, "noise_splits": "all", "noise_seed": 1, "out": str(place / f"run-all-{kind}")}
+    run = fit(scenes, options, progress=False)
+    pairs = run.prepared.pairs
+    wrong = pairs.mismatched()
+    for name in ("train", "dev", "test"):
+        assert 0.2 < wrong[pairs.ids(name)].mean() <= 0.41, name
+    assert run.metrics["noise"]["splits"] == "all"
+    matching = np.where(wrong & (pairs.split == "test"), "unused", pairs.split)
+    expected = evaluate(run.matchers, run.prepared.features, replace(pairs, split=matching), "test")
+    assert run.metrics["test_matching"] == expected != run.metrics["test"]
+    again = pairsift.open_run(run.folder, progress=False).prepared.pairs
+    assert again.noise == pairs.noise and again.captions == pairs.captions
+    assert np.array_equal(again.image_of, pairs.image_of) and np.array_equal(again.true_image_of, pairs.true_image_of)
+    page = (run.folder / "report.html").read_text()
+    assert "test, truly matching pairs alone" in page and "40% of the captions of each split were" in page
+
+
+def test_an_index_file_and_noise_in_all_splits_exclude_each_other(scenes, tmp_path):
+    np.save(tmp_path / "index.npy", np.arange(3))
+    with pytest.raises(InputError, match="leave --noise-splits all out"):
+        check(
+            configured(
+                {"source": str(scenes), **PLAIN, "noise_index": str(tmp_path / "index.npy"), "noise_splits": "all"}
+            )
+        )

@@ -92,9 +92,9 @@ def _title(pairs: Pairs, config: Tree) -> tuple[str, str, str]:
         f"Read: {text(pairs.description, 400)}" if pairs.description else "",
     ]
     if pairs.noise is not None:
-        noise = pairs.noise
+        noise, whose = pairs.noise, "captions of each split" if pairs.noise.splits == "all" else "training captions"
         lines.append(
-            f"Planted noise: {percent(noise.ratio, 0)} of the training captions were "
+            f"Planted noise: {percent(noise.ratio, 0)} of the {whose} were "
             f"{PLANTED.get(noise.kind, 'moved to other images')}, by "
             f"{text(noise.granularity)} (seed {noise.seed}), so the truth is known."
         )

@@ -136,11 +136,11 @@ def bars(items: list[tuple[str, float, str, str]]) -> str:
 def recall_table(metrics: Tree) -> str:
     """Write the recall of each network on test and dev; return an empty string where neither was measured."""
     body = []
-    for split in ("test", "dev"):
+    for split, title in (("test", "test"), ("test_matching", "test, truly matching pairs alone"), ("dev", "dev")):
         recalls = lookup(metrics, split)
         if not isinstance(recalls, Mapping) or not recalls:
             continue
-        body.append(f'<tr class="split"><th scope="rowgroup" colspan="8">{split}</th></tr>')
+        body.append(f'<tr class="split"><th scope="rowgroup" colspan="8">{title}</th></tr>')
         for name in sorted(recalls, key=lambda view: (view != "ensemble", view)):
             cells = "".join(
                 f"<td{SUM if key == 'rsum' else ''}>{number(lookup(recalls, name, key))}</td>" for key in RECALLS

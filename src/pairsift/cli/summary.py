@@ -10,16 +10,19 @@ KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 
 def recall_table(splits: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
     """Return the recall as a text table with a line for each split and view."""
-    rows = [f"{'':20}" + "".join(f"{key.replace('_r', ' R@'):>9}" for key in KEYS)]
+    width = max(20, *(len(f"{split} {view} ") for split, views in splits.items() for view in views), 0)
+    rows = [" " * width + "".join(f"{key.replace('_r', ' R@'):>9}" for key in KEYS)]
     for split, views in splits.items():
         for view, recall in views.items():
-            rows.append(f"{split + ' ' + view:20}" + "".join(f"{recall[key]:9.1f}" for key in KEYS))
+            rows.append(
+                f"{split.replace('_', ', ')} {view}".ljust(width) + "".join(f"{recall[key]:9.1f}" for key in KEYS)
+            )
     return "\n".join(rows)
 
 
 def print_summary(folder: Path, metrics: Mapping[str, object]) -> None:
     """Print a run's recall, its estimated noise rate, its detection and its warnings."""
-    print(recall_table({name: metrics[name] for name in ("test", "dev") if name in metrics}))  # type: ignore[misc]
+    print(recall_table({name: metrics[name] for name in ("test", "test_matching", "dev") if name in metrics}))  # type: ignore[misc]
     rate: Mapping[str, float | None] = metrics["noise_rate"]  # type: ignore[assignment]
     print(f"\nestimated share of mismatched training pairs: {_rate(rate)}")
     detection: Mapping[str, float] | None = metrics.get("detection")  # type: ignore[assignment]

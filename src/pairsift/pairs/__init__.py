@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from pairsift.pairs.changes import Changes as Changes
     from pairsift.pairs.changes import merge as merge
     from pairsift.pairs.changes import unchanged as unchanged
+    from pairsift.pairs.noise import plant_in_all_splits as plant_in_all_splits
     from pairsift.pairs.noise import plant_noise as plant_noise
     from pairsift.pairs.noise import read_index as read_index
     from pairsift.pairs.noise import write_index as write_index
@@ -36,6 +37,7 @@ _MODULES = {
     "SPLITS": "pairs",
     "Skip": "pairs",
     "plant_edit": "wrong_details",
+    "plant_in_all_splits": "noise",
     "plant_near": "noise_kinds",
     "plant_noise": "noise",
     "plant_vague": "noise_kinds",

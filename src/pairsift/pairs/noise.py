@@ -7,6 +7,7 @@ have the layout that the authors of these papers published.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,6 +53,43 @@ def plant_noise(pairs: Pairs, ratio: float, seed: int, granularity: str = "capti
         images, position = training_images(truth)
         moved = _permute(images, ratio, rng)[position]
     return repointed(pairs, moved, ratio, seed, granularity, "random")
+
+
+def plant_in_all_splits(pairs: Pairs, plant: Callable[[Pairs], Pairs]) -> Pairs:
+    """Plant noise in train, dev and test, in each by itself: a caption never moves to an image of another split.
+
+    The training captions get the noise that they get where train alone has any.
+
+    Args:
+        pairs: Pairs without planted noise.
+        plant: Function that plants noise in the training captions.
+
+    Returns:
+        The pairs with `true_image_of` and `noise` set, and with `source_captions` if captions were replaced.
+
+    Raises:
+        InputError: The noise cannot be planted in one of the splits.
+    """
+    noisy = plant(pairs)
+    if noisy.noise is None or noisy.true_image_of is None:
+        raise ValueError("plant has to return pairs with planted noise")
+    image_of, truth, captions = noisy.image_of.copy(), noisy.true_image_of.copy(), list(noisy.captions)
+    digest = hashlib.sha256(noisy.noise.index_hash.encode())
+    for name in ("dev", "test"):
+        ids = pairs.ids(name)
+        if not len(ids):
+            continue
+        alone = np.full(len(pairs), "unused")
+        alone[ids] = "train"
+        planted = plant(replace(pairs, split=alone))
+        if planted.noise is None or planted.true_image_of is None:
+            raise ValueError("plant has to return pairs with planted noise")
+        image_of[ids], truth[ids] = planted.image_of[ids], planted.true_image_of[ids]
+        for pair in ids.tolist():
+            captions[pair] = planted.captions[pair]
+        digest.update(planted.noise.index_hash.encode())
+    record = replace(noisy.noise, splits="all", index_hash=digest.hexdigest()[:16])
+    return replace(noisy, image_of=image_of, true_image_of=truth, captions=captions, noise=record)
 
 
 def check_noise(pairs: Pairs, ratio: float, seed: int) -> None:

@@ -48,6 +48,11 @@ class DataOptions(Options):
         "other images that read much alike (near); captions of which one word is made wrong, in English (edit); or "
         "captions replaced by short ones that fit many images (vague).",
     )
+    noise_splits: Literal["train", "all"] = Field(
+        default="train",
+        description="Splits that noise is planted in: train alone, as in the papers, or all, as in pairs from the web. "
+        "Captions move within their split.",
+    )
     noise_granularity: Literal["caption", "image"] = Field(
         default="caption", description="Whether single captions are moved, or all captions of an image together."
     )

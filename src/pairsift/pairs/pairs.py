@@ -50,6 +50,8 @@ class Noise:
         kind: `random` (captions of any images are exchanged), `near` (captions with near texts), `edit` (one word of
             a caption is made wrong), `vague` (captions are replaced by ones that fit many images), or `index` (a file
             says it).
+        splits: `train`, or `all` if the captions of dev and test were moved too, each within its split. `ratio` then
+            holds for each; `rate` is that of train.
     """
 
     ratio: float
@@ -58,6 +60,7 @@ class Noise:
     rate: float
     index_hash: str
     kind: str = "random"
+    splits: str = "train"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import resource
 import shutil
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from pairsift.match.base import Matcher
 from pairsift.methods import METHOD
 from pairsift.methods.base import Method, Sorting
 from pairsift.options import Options
-from pairsift.pairs import write_stored_pairs
+from pairsift.pairs import Pairs, write_stored_pairs
 from pairsift.pairs.options import DataOptions
 from pairsift.retrieve.codes import evaluate
 from pairsift.runs.belief import Believer
@@ -131,6 +131,8 @@ def fit_config(config: Config, resume: bool = False, overwrite: bool = False, pr
     matchers = [network.matcher for network in trainer.networks]
     with mixed(trainer.device, options):
         recall = {name: evaluate(matchers, prepared.features, prepared.pairs, name) for name in ("test", "dev")}
+        if (matching := _matching_test(prepared.pairs)) is not None:
+            recall["test_matching"] = evaluate(matchers, prepared.features, matching, "test")
     facts = {"best": {"epoch": trainer.position.best_epoch, "dev_rsum": trainer.position.best_rsum}}
     seconds = {"encode": round(after_encoding - start, 1), "evidence": round(after_evidence - after_encoding, 1)}
     seconds["train"] = round(trainer.position.seconds, 1)
@@ -141,6 +143,15 @@ def fit_config(config: Config, resume: bool = False, overwrite: bool = False, pr
     (folder / CHECKPOINT).unlink(missing_ok=True)
     (folder / "model" / "best.safetensors").unlink(missing_ok=True)
     return run
+
+
+def _matching_test(pairs: Pairs) -> Pairs | None:
+    """Return the pairs with the truly matching ones alone in test; None without any, or without noise in test."""
+    if pairs.noise is None or pairs.noise.splits == "train":
+        return None
+    split = pairs.split.astype("<U7")
+    split[pairs.mismatched() & (split == "test")] = "unused"
+    return replace(pairs, split=split) if "test" in split else None
 
 
 def _write_trained(trainer: Trainer, folder: Path) -> None:

@@ -6,7 +6,15 @@ import numpy as np
 
 from pairsift.encode import text_encoder
 from pairsift.errors import InputError
-from pairsift.pairs import Pairs, plant_edit, plant_near, plant_noise, plant_vague, read_index
+from pairsift.pairs import (
+    Pairs,
+    plant_edit,
+    plant_in_all_splits,
+    plant_near,
+    plant_noise,
+    plant_vague,
+    read_index,
+)
 from pairsift.pairs.options import DataOptions
 
 
@@ -18,6 +26,8 @@ def check_noise_options(data: DataOptions) -> None:
     """
     if data.noise and data.noise_index:
         raise InputError("--noise and --noise-index exclude each other: give one of them")
+    if data.noise_splits == "all" and data.noise_index:
+        raise InputError("--noise-index is about the training captions alone: leave --noise-splits all out")
     if data.noise_kind == "random":
         return
     if data.noise_index:
@@ -60,6 +70,13 @@ def with_noise(pairs: Pairs, data: DataOptions) -> Pairs:
         return read_index(pairs, data.noise_index)
     if not data.noise:
         return pairs
+    if data.noise_splits == "all":
+        return plant_in_all_splits(pairs, lambda part: _with_training_noise(part, data))
+    return _with_training_noise(pairs, data)
+
+
+def _with_training_noise(pairs: Pairs, data: DataOptions) -> Pairs:
+    """Return pairs with planted noise among the training captions."""
     if data.noise_kind == "random":
         return plant_noise(pairs, data.noise, data.noise_seed, data.noise_granularity)
     if data.noise_kind == "edit":
