@@ -131,7 +131,7 @@ def test_one_command_trains_on_the_export_and_shows_before_and_after(mine, place
 
 
 def test_the_export_of_planted_noise_is_trained_on_as_it_is(run, place):
-    export, coco = place / "compare" / "planted.csv", place / "compare" / "planted.json"
+    export, coco = place / "planted" / "planted.csv", place / "planted" / "planted.json"
     for out in (export, coco):
         assert main(["export", str(run.folder), "--out", str(out), "--quiet"]) == 0
     other = Run(run.folder, run.prepared)

@@ -134,6 +134,7 @@ def test_a_grid_by_keys_and_a_range(page, folder):
     wait_for(lambda: len(decided(folder)) == 4)
     page.select_option("[name=decision]", "")
     page.wait_for_selector(f"#progress:has-text(' {N} in this filter')")
+    page.evaluate("document.activeElement.blur()")
     page.keyboard.press("ArrowRight")
     page.wait_for_selector("#cells img[src^='/image/50?']")
     page.keyboard.press("a")

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pairsift.audit.export import folder_of_names
+from pairsift.audit.export import TABLES, folder_of_names
 from pairsift.errors import InputError
-from pairsift.pairs.readers.rows import MissingColumn
-from pairsift.pairs.readers.tables import check_columns
-from pairsift.pairs.records import Columns
 from pairsift.pairs.shared import images_elsewhere
 from pairsift.runs.config import Config, from_tree
 from pairsift.runs.early import require_source
@@ -56,18 +53,15 @@ def cleaned_config(run: Run, export: Path, out: str | Path | None = None) -> Con
         out: The new run's folder; see `fit_cleaned`.
 
     Raises:
-        InputError: There is nothing at the path of the export, or a table lacks a column.
+        InputError: There is nothing at the path of the export.
     """
     require_source(export)
-    data = run.config.data
-    columns = {"image_column": data.image_column, "caption_column": data.caption_column}
-    try:
-        check_columns(export, Columns(*columns.values()))
-    except MissingColumn:  # planted noise is exported with columns of other names
-        columns = dict.fromkeys(columns)
-        check_columns(export, Columns())
+    data, pairs = run.config.data, run.prepared.pairs
     is_file = export.is_file()
-    images = (folder_of_names(run.prepared.pairs, export) or data.image_folder) if is_file else None
+    images = (folder_of_names(pairs, export) or data.image_folder) if is_file else None
+    columns = {"image_column": data.image_column, "caption_column": data.caption_column}
+    if export.suffix.lower() not in TABLES or pairs.noise is not None:  # planted noise is exported with our names
+        columns = dict.fromkeys(columns)
     changed = {
         "source": str(export),
         "out": str(out or run.folder.with_name(f"{run.folder.name}-cleaned")),
@@ -75,6 +69,6 @@ def cleaned_config(run: Run, export: Path, out: str | Path | None = None) -> Con
         "image_folder": None if images is None else str(images),
         "noise": 0.0,
         "noise_index": None,
-        **(columns if is_file else dict.fromkeys(columns)),
+        **columns,
     }
     return from_tree({**run.config.tree(), **changed})

@@ -17,7 +17,7 @@ from starlette.background import BackgroundTask
 
 Format = Literal["csv", "tsv", "jsonl", "parquet", "json", "txt"]
 Share = Annotated[float, Query(ge=0, le=1)]
-MaybeShare = Annotated[Share | None, BeforeValidator(lambda value: None if value == "" else value)]
+MaybeShare = Annotated[float | None, BeforeValidator(lambda value: None if value == "" else value), Query(ge=0, le=1)]
 
 
 def add_downloads(app: FastAPI, folder: Path, source: str | None) -> None:
