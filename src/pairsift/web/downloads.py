@@ -12,12 +12,14 @@ from typing import Annotated, Literal
 
 from fastapi import FastAPI, Query, Response
 from fastapi.responses import FileResponse
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 from starlette.background import BackgroundTask
 
 Format = Literal["csv", "tsv", "jsonl", "parquet", "json", "txt"]
 Share = Annotated[float, Query(ge=0, le=1)]
-MaybeShare = Annotated[float | None, BeforeValidator(lambda value: None if value == "" else value), Query(ge=0, le=1)]
+MaybeShare = Annotated[
+    Annotated[float, Field(ge=0, le=1)] | None, BeforeValidator(lambda value: None if value == "" else value)
+]
 
 
 def add_downloads(app: FastAPI, folder: Path, source: str | None) -> None:
