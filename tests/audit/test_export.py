@@ -158,6 +158,21 @@ def test_coco_captions_are_read_again(place):
     assert folder_of_names(pairs, place / "elsewhere" / "coco.json") == place
 
 
+def test_names_with_backslashes_or_detours_tell_their_folder_too(place):
+    names = [str(place / "pictures" / "0.png"), "pictures\\1.png", "./pictures/2.png", "pictures/../pictures/3.png"]
+    source = written(place / "mine.csv", [{"image": name, "caption": f"caption {name}"} for name in names])
+    pairs = pairsift.load(source)
+    out = place / "elsewhere" / "out.csv"
+    assert folder_of_names(pairs, place / "out.csv") is None
+    for first in range(1, 4):
+        some = replace(pairs, names=pairs.names[first:], paths=pairs.paths[first:])
+        assert folder_of_names(some, out) == place, names[first]
+    assert folder_of_names(replace(pairs, names=pairs.names[:1], paths=pairs.paths[:1]), out) is None
+    export(read_origin(source, None, Columns()), pairs, cleaned(pairs, place), out)
+    again = pairsift.load(out, image_folder=folder_of_names(pairs, out))
+    assert [path.resolve() for path in again.paths] == [place / "pictures" / f"{k}.png" for k in (0, 1, 2)]
+
+
 @pytest.mark.parametrize("layout", ["names", "bytes"])
 def test_coco_captions_are_what_lightly_studio_reads(place, layout):
     """It takes images by folder and name, each once, with whole numbers for ids and sizes, and captions by image."""
@@ -217,6 +232,19 @@ def test_the_ids_are_those_of_the_kept_pairs(place):
     export(read_origin(source, None, Columns("photo")), pairs, selection, place / "kept.txt")
     assert (place / "kept.txt").read_text().split() == [str(pair) for pair in range(N) if pair not in (2, 3)]
     assert dict(selection.counts) == {"kept": 10, "dropped": 1, "below": 1, "skipped": 0, "rewritten": 1}
+
+
+def test_ids_come_with_weights_on_request_and_folders_have_none(place):
+    source = written(place / "mine.csv")
+    pairs = pairsift.load(source, image_column="photo")
+    origin, selection = read_origin(source, None, Columns("photo")), cleaned(pairs, place)
+    export(origin, pairs, selection, place / "new" / "kept.txt", weights=True)
+    ids, weights = np.loadtxt(place / "new" / "kept.txt").T
+    assert ids.tolist() == np.flatnonzero(selection.keep).tolist()
+    assert weights.tolist() == selection.weight[selection.keep].tolist()
+    with pytest.raises(InputError, match=r"a folder of images has no weights: choose \.csv, "):
+        export(origin, pairs, selection, place / "folder", weights=True)
+    assert not (place / "folder").exists()
 
 
 def test_rows_that_cannot_be_used_are_left_out_and_counted(place):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,12 +14,15 @@ from flat_options import fit
 import pairsift
 from pairsift.audit import Decision
 from pairsift.cli import main
+from pairsift.cli.compare import _short
 from pairsift.errors import InputError
 from pairsift.pairs.shared import shared_pairs
 from pairsift.retrieve import Ranks, recall
 from pairsift.retrieve.codes import Gallery
+from pairsift.runs.cleaned import cleaned_config
 from pairsift.runs.compare import _cleaning
 from pairsift.runs.folder import PAIRS_FILE
+from pairsift.runs.prepare import read_source
 from pairsift.runs.run import Run
 
 
@@ -106,6 +110,39 @@ def test_splits_drawn_anew_are_noticed(mine, cleaned):
     assert found.images == len(mine.prepared.pairs.images("test")) - 3
 
 
+def test_one_command_trains_on_the_export_and_shows_before_and_after(mine, place, capsys):
+    folder, out = shutil.copytree(mine.folder, place / "compare" / "again"), place / "compare" / "again-cleaned"
+    drops = mine.prepared.pairs.ids("train")[:10].tolist()
+    pairsift.open_run(folder, progress=False).decisions().decide([Decision(pair, "drop") for pair in drops])
+    table, drawn = place / "compare" / "export" / "again.csv", place / "compare" / "export" / "drawn.csv"
+    assert main(["export", str(folder), "--out", str(table), "--splits", "--quiet"]) == 0
+    assert main(["export", str(folder), "--out", str(drawn), "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["compare", str(folder), "--train-on", str(drawn), "--quiet"]) == 2
+    assert "export again with --splits" in capsys.readouterr().err and not out.exists()
+    assert main(["compare", str(folder), "--train-on", str(table), "--samples", "20", "--quiet"]) == 0
+    said = capsys.readouterr().out
+    assert f"minus {_short(str(folder))}" in said and _short(str(out)) in said
+    first, second = mine.config.tree(), pairsift.open_run(out, progress=False).config.tree()
+    assert {name for name in first if first[name] != second[name]} == {"source", "out"}
+    assert len(pairsift.open_run(out).pairs()) == len(pairsift.open_run(folder).pairs()) - len(drops)
+    assert main(["compare", str(folder), "--train-on", str(table), "--quiet"]) == 2
+    assert "--overwrite" in capsys.readouterr().err
+
+
+def test_the_export_of_planted_noise_is_trained_on_as_it_is(run, place):
+    export, coco = place / "planted" / "planted.csv", place / "planted" / "planted.json"
+    for out in (export, coco):
+        assert main(["export", str(run.folder), "--out", str(out), "--quiet"]) == 0
+    other = Run(run.folder, run.prepared)
+    other.config = replace(run.config, data=run.config.data.replaced(image_column="photo", caption_column="title"))
+    for out in (export, coco):
+        config = cleaned_config(other, out, place / "x")
+        assert (config.data.noise, config.data.image_column, config.data.caption_column) == (0, None, None)
+        pairs = read_source(config)
+        assert sorted(pairs.captions) == sorted(run.prepared.pairs.captions)
+
+
 def test_the_command_prints_a_table_and_writes_files(run, capsys, tmp_path):
     words = ["compare", str(run.folder), str(run.folder), "--samples", "20", "--split", "dev"]
     assert main([*words, "--json", str(tmp_path / "c.json"), "--html", str(tmp_path / "c.html"), "--quiet"]) == 0
@@ -130,6 +167,8 @@ def test_what_cannot_be_compared_is_one_line(run, mine, place, capsys):
 
     folder = str(run.folder)
     assert "alone cannot be compared: give at least two runs" in line(folder)
+    assert "--resume goes with --train-on EXPORT" in line(folder, folder, "--resume")
+    assert "there is nothing at" in line(folder, "--train-on", str(place / "nowhere.csv"), "--quiet")
     assert "holds no run" in line(folder, str(place / "nowhere"))
     assert "no split 'tset'" in line(folder, folder, "--split", "tset", "--quiet")
     (place / "compare" / "begun").mkdir()

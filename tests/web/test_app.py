@@ -112,6 +112,15 @@ def test_fifty_clients_lose_and_double_nothing(folder):
     assert len(Decisions(folder, np.arange(N)).history(1000)) == 100
 
 
+def test_an_export_that_cannot_be_made_says_so_and_leaves_nothing(browser, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    answer = browser.get("/export", params={"kind": "json", "splits": "true", "replace_above": ""})
+    assert answer.status_code == 422 and answer.text.startswith("cleaned.json: a .json file has no splits")
+    assert not list(tmp_path.glob("pairsift-export-*"))
+    for wrong in ({"kind": "fiftyone"}, {"kind": "../x"}, {"drop_below": 2}, {"replace_above": "x"}):
+        assert browser.get("/export", params=wrong).status_code == 422
+
+
 def test_the_overview_says_what_each_threshold_drops(browser):
     overview = browser.get("/api/overview").json()
     row = next(row for row in overview["thresholds"] if row["threshold"] == 0.5)

@@ -1,5 +1,6 @@
 """A review in a real browser: keys, reload, undo, grid, filters, and how the page looks."""
 
+import json
 import time
 
 import numpy as np
@@ -113,6 +114,49 @@ def test_a_grid_with_a_selection_and_with_all_of_a_filter(page, folder):
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("u")
     wait_for(lambda: len(decided(folder)) == 2)
+
+
+def test_a_grid_by_keys_and_a_range(page, folder):
+    page.keyboard.press("g")
+    page.wait_for_selector("#cells button")
+    page.keyboard.press("d")
+    page.wait_for_selector("#message:has-text('no pair is selected')")
+    page.click("#cells li:nth-child(2) button")
+    page.click("#cells li:nth-child(5) button", modifiers=["Shift"])
+    assert page.inner_text("#selected") == "4 selected"
+    assert page.locator("#cells button[aria-pressed=true]").count() == 4
+    page.keyboard.press("d")
+    wait_for(lambda: decided(folder) == dict.fromkeys(range(1, 5), "drop"))
+    page.wait_for_selector("#selected:has-text('0 selected')")
+    page.keyboard.press("u")
+    wait_for(lambda: not decided(folder))
+    page.click("#grid [data-key=r]")
+    wait_for(lambda: len(decided(folder)) == 4)
+    page.select_option("[name=decision]", "")
+    page.wait_for_selector(f"#progress:has-text(' {N} in this filter')")
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("#cells img[src^='/image/50?']")
+    page.keyboard.press("a")
+    page.wait_for_selector("#selected:has-text('50 selected')")
+    page.keyboard.press("n")
+    page.wait_for_selector("#selected:has-text('0 selected')")
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_selector("#cells img[src^='/image/0?']")
+
+
+def test_the_cleaned_pairs_are_downloaded(browser, address, folder, tmp_path):
+    Decisions(folder, np.arange(N)).decide([Decision(7, "drop"), Decision(8, "replace", "a new caption")])
+    with watched(browser, address) as page:
+        page.goto(f"{address}overview")
+        page.select_option("[name=kind]", "jsonl")
+        page.fill("[name=drop_below]", "0.03")
+        with page.expect_download(timeout=120_000) as coming:
+            page.click("#export button")
+        assert coming.value.suggested_filename == "run-cleaned.jsonl"
+        coming.value.save_as(tmp_path / "got.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "got.jsonl").read_text().splitlines()]
+    assert len(rows) == N - 5 and rows[4 - 1]["caption"] == "a new caption"  # without 0 to 3 and 7
 
 
 def test_an_address_leads_to_a_pair_and_a_filter(page, address):

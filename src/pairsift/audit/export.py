@@ -70,15 +70,16 @@ def export(
         pairs: The pairs; the id of a pair is the position of its record in the source.
         selection: The pairs to export and their captions.
         out: The file or folder, which must not exist.
-        weights: Whether tables, COCO captions, shards and the samples of FiftyOne get a column `weight`.
+        weights: Whether tables, COCO captions, shards and the samples of FiftyOne get a column `weight`, and lists of
+            ids a weight behind each id.
         formulas: Whether CSV and TSV files keep text as it is that a spreadsheet would run as a formula; by default, an
             apostrophe is put before it.
         splits: Whether tables, folders and shards say the split that each image has in the run, also where it was
             drawn. The samples of FiftyOne always do.
 
     Raises:
-        InputError: The format is unknown or has no splits, the path exists already, the source has no images for a
-            folder, for shards or for FiftyOne, or an image is gone.
+        InputError: The format is unknown or has no splits or no weights, the path exists already, the source has no
+            images for a folder, for shards or for FiftyOne, or an image is gone.
         WriteError: The file cannot be written.
     """
     suffix = format_of(out)
@@ -86,6 +87,10 @@ def export(
         raise InputError(f"{out} exists already: name another file, or move it away")
     if splits and suffix in (".json", ".txt"):
         raise InputError(f"{out}: a {suffix} file has no splits: choose {', '.join(TABLES)} or a folder for --splits")
+    if weights and not suffix:
+        raise InputError(f"{out}: a folder of images has no weights: choose {', '.join(FORMATS[:-2])} or shards")
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
     origin = with_run_splits(origin, pairs) if splits else origin
     column = unique([*origin.all_names, "weight"])[-1]
     extra: dict[str, list[object]] = {column: selection.weight.tolist()} if weights else {}
@@ -97,13 +102,19 @@ def export(
     elif suffix == ".json":
         write_text(out, json.dumps(coco(pairs, selection, extra), ensure_ascii=False) + "\n")
     elif suffix == ".txt":
-        write_text(out, "".join(f"{pair}\n" for pair in np.flatnonzero(selection.keep)))
+        write_text(out, "".join(_id_lines(selection, weights)))
     elif suffix == ENDING:
         export_fiftyone(pairs, selection, out, weights)
     elif suffix == SHARDS:
         _write_shards(out, origin, pairs, selection, weights)
     else:
         _write_folder(out, origin, pairs, selection)
+
+
+def _id_lines(selection: Selection, weights: bool) -> Iterator[str]:
+    """Yield the id of each kept pair as a line, on request followed by a blank and the weight."""
+    for pair in np.flatnonzero(selection.keep).tolist():
+        yield f"{pair} {selection.weight[pair]}\n" if weights else f"{pair}\n"
 
 
 def format_of(out: Path) -> str:
@@ -124,13 +135,17 @@ def format_of(out: Path) -> str:
 
 def folder_of_names(pairs: Pairs, out: Path) -> Path | None:
     """Return the folder that the images' names in an exported file start from; None where they need no other folder."""
-    if format_of(out) not in (*TABLES, ".json"):
+    if format_of(out) not in (*TABLES, ".json") or pairs.features is not None:
         return None
-    name, path = next(zip(pairs.names, pairs.paths, strict=True), ("", Path()))
-    if pairs.features is not None or not name or Path(name).is_absolute() or not str(path).endswith(name):
-        return None
-    base = Path(str(path).removesuffix(name)).absolute()
+    tails = ((str(path), _tail(name, str(path))) for name, path in zip(pairs.names, pairs.paths, strict=True))
+    base = next((Path(path.removesuffix(tail)).absolute() for path, tail in tails if tail), None)
     return None if base == out.absolute().parent else base
+
+
+def _tail(name: str, path: str) -> str:
+    """Return the end of an image's path that its name stands for; an empty string where it stands for no end."""
+    written = dict.fromkeys(other for one in (name, name.replace("\\", "/")) for other in (one, os.path.normpath(one)))
+    return next((end for end in written if not os.path.isabs(end) and f"/{path}".endswith(f"/{end}")), "")
 
 
 def coco(pairs: Pairs, selection: Selection, extra: Mapping[str, list[object]] | None = None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,23 +26,46 @@ LONGEST = 36  # characters of a run's name; the end of the path tells runs apart
 @click.option("--samples", type=click.IntRange(1), default=1000, show_default=True, help="Number of resamples.")
 @click.option("--json", "file", type=Path, metavar="FILE", help="Also write the numbers to this file.")
 @click.option("--html", "page", type=Path, metavar="FILE", help="Also write a page to this file.")
+@click.option(
+    "--train-on", "export", type=Path, metavar="EXPORT", help="First train on an export of the run, by its options."
+)
+@click.option("--out", type=Path, metavar="FOLDER", help="Folder of that training; by default RUN-cleaned.")
+@click.option("--resume", is_flag=True, help="Continue that training where it was stopped.")
+@click.option("--overwrite", is_flag=True, help="Replace a run in its folder.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
-def compare(runs: tuple[str, ...], split: str, samples: int, file: Path | None, page: Path | None, quiet: bool) -> None:
+def compare(
+    runs: tuple[str, ...],
+    split: str,
+    samples: int,
+    file: Path | None,
+    page: Path | None,
+    quiet: bool,
+    export: Path | None,
+    **training: Any,
+) -> None:
     """Put finished runs side by side, and give the differences to the first.
 
     All runs are measured on the pairs that all of them have in the split: the same image name and the same caption.
-    Intervals are those of a bootstrap over the images.
+    Intervals are those of a bootstrap over the images. With --train-on, an export of the first run is trained on by
+    the options of this run, and put beside it: before and after cleaning.
     """
     from pairsift.runs.folder import require_finished
 
-    if len(runs) < 2:
-        raise InputError(f"{runs[0]} alone cannot be compared: give at least two runs")
+    if export is None and (given := next((name for name, value in training.items() if value), None)):
+        raise InputError(f"--{given} goes with --train-on EXPORT")
+    if export is None and len(runs) < 2:
+        raise InputError(f"{runs[0]} alone cannot be compared: give at least two runs, or --train-on EXPORT")
     for run in runs:
         require_finished(Path(run))
     from pairsift.runs.compare import compare as compare_runs
     from pairsift.runs.run import Run
 
-    comparison = compare_runs([Run(run, progress=not quiet) for run in runs], split, samples)
+    opened = [Run(run, progress=not quiet) for run in runs]
+    if export is not None:
+        from pairsift.runs.cleaned import fit_cleaned
+
+        opened.append(fit_cleaned(opened[0], export, **training))
+    comparison = compare_runs(opened, split, samples)
     print(comparison_text(comparison))
     if file:
         write_json(file, comparison.tree())

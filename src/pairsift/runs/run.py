@@ -25,7 +25,7 @@ from pairsift.audit import (
 from pairsift.audit.spot_check import SpotResult
 from pairsift.audit.suggestion_table import SUGGESTIONS_FILE
 from pairsift.cores import limit_threads
-from pairsift.errors import InputError, WriteError
+from pairsift.errors import InputError, WriteError, writing
 from pairsift.files import only_writer, write_json, write_parquet
 from pairsift.match import Matcher
 from pairsift.pairs import SPLITS, Pairs, load
@@ -207,6 +207,8 @@ class Run(JudgedRun):
         """
         path = Path(out)
         require_new_table(path)
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
         with only_writer(path):
             require_new_table(path)  # another call may have written it meanwhile
             columns: dict[str, Any] = {"image_column": image_column, "caption_column": caption_column}

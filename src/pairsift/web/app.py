@@ -24,6 +24,7 @@ from pairsift.pairs.stored import folder_of
 from pairsift.runs.folder import METRICS, require_finished, source_of
 from pairsift.runs.spot_check import current_result, spot_check
 from pairsift.web.bodies import MAX_PAIRS, DecisionList, FilterDecision, Id, Page, Requester, SpotCheckSize
+from pairsift.web.downloads import add_downloads
 from pairsift.web.guard import Guard
 from pairsift.web.images import Images, Size
 from pairsift.web.pages import Pages
@@ -64,6 +65,7 @@ def create_app(folder: Path, hosts: set[str] | None, token: str | None = None, s
     _add_decisions(app, folder, queue)
     _add_spot_check(app, folder, queue)
     add_search(app, folder, source, pages, queue, images)
+    add_downloads(app, folder, source)
     add_reference(app, pages)
 
     @app.exception_handler(RequestValidationError)

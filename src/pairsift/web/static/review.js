@@ -189,6 +189,18 @@ function drawSingle() {
   history.replaceState(null, "", `?${wanted}`);
 }
 
+function choose(item, toHere) {
+  // With Shift, all pairs from the last one that was clicked to this one.
+  const shown = state.items.slice(state.index, state.index + LIMIT);
+  const [from, to] = [shown.findIndex((other) => other.pair === state.anchor), shown.indexOf(item)].sort((a, b) => a - b);
+  if (toHere && from >= 0) shown.slice(from, to + 1).forEach((other) => state.selected.add(other.pair));
+  else if (!state.selected.delete(item.pair)) state.selected.add(item.pair);
+  state.anchor = item.pair;
+  [...find("cells").querySelectorAll("button")].forEach((button, place) =>
+    button.setAttribute("aria-pressed", String(state.selected.has(shown[place].pair))));
+  find("selected").textContent = `${state.selected.size} selected`;
+}
+
 function drawGrid() {
   const shown = state.items.slice(state.index, state.index + LIMIT);
   find("cells").replaceChildren(...shown.map((item) => {
@@ -207,11 +219,7 @@ function drawGrid() {
     const parts = [isSample() ? null : percent(item.match_probability), item.decision];
     small.textContent = parts.filter(Boolean).join(" · ");
     button.append(image, text, small);
-    button.addEventListener("click", () => {
-      if (!state.selected.delete(item.pair)) state.selected.add(item.pair);
-      button.setAttribute("aria-pressed", String(state.selected.has(item.pair)));
-      find("selected").textContent = `${state.selected.size} selected`;
-    });
+    button.addEventListener("click", (event) => choose(item, event.shiftKey));
     cell.append(button);
     return cell;
   }));
@@ -305,6 +313,7 @@ function press(key) {
     draw();
   });
   if (key === "/") return find("filters").elements.text.focus();
+  if (state.grid && gridKeys[key]) return onGrid(gridKeys[key]);
   if (!state.grid) return guarded(() => {
     const item = state.items[state.index];
     if (item && single[key]) return single[key](item);
@@ -321,6 +330,18 @@ const bulk = {
   after: () => move(LIMIT),
 };
 
+const gridKeys = { k: "keep", d: "drop", a: "page", n: "none", ArrowLeft: "before", ArrowRight: "after" };
+
+function onGrid(what) {
+  return guarded(async () => {
+    if (what.endsWith("-all")) return all(what.split("-")[0]);
+    if ((what === "keep" || what === "drop") && !state.selected.size) throw new Error("no pair is selected");
+    await bulk[what]();
+    if (what === "keep" || what === "drop") state.selected.clear();
+    draw();
+  });
+}
+
 async function all(choice) {
   const wanted = Object.fromEntries(["text", "low", "high", "order", "duplicates", "sample"].map((name) => [name, query().get(name) ?? undefined]));
   for (const name of ["low", "high"]) wanted[name] = wanted[name] && Number(wanted[name]);
@@ -336,13 +357,7 @@ document.addEventListener("click", (event) => {
   if (!button) return;
   if (button.dataset.key) press(button.dataset.key);
   const what = button.dataset.grid;
-  if (what) guarded(async () => {
-    if (what.endsWith("-all")) return all(what.split("-")[0]);
-    if ((what === "keep" || what === "drop") && !state.selected.size) throw new Error("no pair is selected");
-    await bulk[what]();
-    if (what === "keep" || what === "drop") state.selected.clear();
-    draw();
-  });
+  if (what) onGrid(what);
   if (button.id === "grid-toggle") press("g");
 });
 
@@ -352,8 +367,8 @@ document.addEventListener("keydown", (event) => {
   if (event.target.matches("input, textarea")) return;
   if (event.target.matches("select") && !/^[a-z1-5]$/.test(event.key)) return; // arrows change the choice
   if (event.repeat && !event.key.startsWith("Arrow")) return;
-  const moves = !state.grid && ["ArrowLeft", "ArrowRight"].includes(event.key);
-  if ("kdturg/12345".includes(event.key) || moves) {
+  const moves = ["ArrowLeft", "ArrowRight"].includes(event.key);
+  if ((state.grid ? "kdanurg/" : "kdturg/12345").includes(event.key) || moves) {
     event.preventDefault();
     press(event.key);
   }

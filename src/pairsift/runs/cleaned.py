@@ -1,0 +1,74 @@
+"""A training on the export of a run, with the run's options, so that the two can be compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pairsift.audit.export import TABLES, folder_of_names
+from pairsift.errors import InputError
+from pairsift.pairs.shared import images_elsewhere
+from pairsift.runs.config import Config, from_tree
+from pairsift.runs.early import require_source
+from pairsift.runs.fit import fit_config
+from pairsift.runs.prepare import read_source
+from pairsift.runs.run import Run
+
+SPLIT = "test"
+
+
+def fit_cleaned(
+    run: Run, export: str | Path, out: str | Path | None = None, resume: bool = False, overwrite: bool = False
+) -> Run:
+    """Train on an export of a run with the options of the run, and return the new run.
+
+    No noise is planted: the export of a run with planted noise has it already.
+
+    Args:
+        run: The run that the export was made of.
+        export: The exported pairs: a table, COCO captions, tar files or a folder of images.
+        out: The new run's folder; by default that of the run with `-cleaned` behind its name.
+        resume: Whether to continue an unfinished run in the folder.
+        overwrite: Whether to replace a run in the folder.
+
+    Raises:
+        InputError: The export cannot be read, or its splits are others than those of the run.
+    """
+    config = cleaned_config(run, Path(export).expanduser(), out)
+    pairs = read_source(config)
+    moved = images_elsewhere(run.prepared.pairs, pairs, SPLIT)
+    if moved:
+        raise InputError(
+            f"{export}: {moved:,} {SPLIT} image{'s' * (moved != 1)} of {run.folder} would be trained on or be in dev: "
+            "export again with --splits, to a table, to shards or to a folder"
+        )
+    return fit_config(config, resume, overwrite, run.progress)
+
+
+def cleaned_config(run: Run, export: Path, out: str | Path | None = None) -> Config:
+    """Return the options of a training on an export of a run.
+
+    Args:
+        run: The run that the export was made of.
+        export: The exported pairs.
+        out: The new run's folder; see `fit_cleaned`.
+
+    Raises:
+        InputError: There is nothing at the path of the export.
+    """
+    require_source(export)
+    data, pairs = run.config.data, run.prepared.pairs
+    is_file = export.is_file()
+    images = (folder_of_names(pairs, export) or data.image_folder) if is_file else None
+    columns = {"image_column": data.image_column, "caption_column": data.caption_column}
+    if export.suffix.lower() not in TABLES or pairs.noise is not None:  # planted noise is exported with our names
+        columns = dict.fromkeys(columns)
+    changed = {
+        "source": str(export),
+        "out": str(out or run.folder.with_name(f"{run.folder.name}-cleaned")),
+        "reader": None,
+        "image_folder": None if images is None else str(images),
+        "noise": 0.0,
+        "noise_index": None,
+        **columns,
+    }
+    return from_tree({**run.config.tree(), **changed})
