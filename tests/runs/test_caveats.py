@@ -46,6 +46,13 @@ def test_recall_near_chance_is_said():
     assert warnings_of(PREPARED, belief(), recall(60.0)) == []
     [said] = warnings_of(PREPARED, belief(), recall(20.0))
     assert said.startswith("Recall on dev is near chance: R@10 is 20%, and chance gives 10%.")
+    few = SimpleNamespace(
+        pairs=SimpleNamespace(**{**vars(PAIRS), "images": lambda split: range(40)}), texts=None, changes=None
+    )
+    assert (
+        warnings_of(few, belief(), recall(72.0)) == []
+    )  # chance gives 25%: 72% is far above, though not three times as much
+    assert len(warnings_of(few, belief(), recall(50.0))) == 1
 
 
 def test_rates_that_differ_between_drawn_splits_are_said():

@@ -16,7 +16,7 @@ WEAK = 0.85  # expected AUROC below which evidence is called weak
 WIDE = 0.2  # width of the rate's interval above which evidence is called weak
 MAX_DUPLICATES = 0.05  # share of dev and test images with a near-duplicate in train above which a warning is given
 GONE = 0.05  # share of the judged pairs from which pairs that are gone from the source are mentioned
-CHANCE = 3.0  # multiple of the recall of chance below which recall is called near chance
+CHANCE = 3  # recall is called near chance where so many random lists would reach it together
 
 
 def rate_of(belief: Belief) -> dict[str, float | None]:
@@ -92,7 +92,7 @@ def _near_chance(pairs: Pairs, metrics: Mapping[str, Any]) -> str | None:
     if ensemble is None or images < 20:
         return None
     recall, chance = float(np.mean([ensemble["i2t_r10"], ensemble["t2i_r10"]])), min(100.0, 1000 / images)
-    if recall >= min(CHANCE * chance, 90):
+    if recall >= 100 * (1 - (1 - chance / 100) ** CHANCE):
         return None
     return (
         f"Recall on dev is near chance: R@10 is {recall:.0f}%, and chance gives {chance:.0f}%. The networks have "
