@@ -46,7 +46,7 @@ class Published:
         recalls: The six recalls in percent; empty where only their sum was found.
         rsum: Their sum as it is printed, or ours where none is printed.
         source: Key of `SOURCES`.
-        comparable: Whether other such rows of the same data, noise, protocol and number of networks may stand beside it.
+        comparable: Whether it may stand beside other such rows of the same data, noise, protocol and networks.
         reason: Why not, and what else has to be known.
     """
 

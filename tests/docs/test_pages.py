@@ -54,7 +54,7 @@ def test_a_page_has_only_code_that_runs(page):
 
 
 def run_page(page, names):
-    """Run the blocks of a page in order, with one namespace for its Python; YAML goes into the file of its first line."""
+    """Run the blocks of a page in order, with one namespace for its Python; YAML goes into the file that it names."""
     for block in blocks_of(page):
         if block.language == "python":
             exec(compile("\n" * block.line + block.code, str(page), "exec"), names)
