@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import flickr8k
 from pairsift.methods import METHODS
 from pairsift.runs.bench.grid import read_grid
+from pairsift.runs.config import flattened
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 GRIDS = ("flickr8k", "noise_kinds")
@@ -28,14 +29,12 @@ def test_every_cell_is_a_set_of_options_of_fit(name, tmp_path):
     assert not {cell.config.encode.text_encoder for cell in cells} - {"wordllama"}
 
 
-def test_the_grid_has_the_rows_of_the_script(tmp_path):
+def test_the_grid_has_methods_and_variants_of_the_script_with_their_options(tmp_path):
     cells = grid("flickr8k", tmp_path).cells
-    usual = {name for name in METHODS if name not in flickr8k.PRETRAINED}
-    assert {cell.method for cell in cells} == {*usual, *flickr8k.VARIANTS}
-    wanted = sum(
-        1
-        for method in (*usual, *flickr8k.VARIANTS)
-        for noise in (0.0, 0.2, 0.4, 0.6, 0.8)
-        if noise or not method.startswith("oracle")
-    )
-    assert len(cells) == 3 * wanted
+    labels = {cell.method for cell in cells}
+    assert labels <= {*METHODS, *flickr8k.VARIANTS} and labels >= {"plain", "sift", *flickr8k.VARIANTS}
+    assert len(cells) == 3 * sum(4 if label.startswith("oracle") else 5 for label in labels)
+    for label, (method, options) in flickr8k.VARIANTS.items():
+        config = next(cell.config for cell in cells if cell.method == label)
+        shown = {f"{name}={str(value).lower()}" for name, value in flattened(config.tree()).items()}
+        assert config.method.name == method and set(options) <= shown

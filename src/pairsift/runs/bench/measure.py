@@ -26,13 +26,14 @@ from pairsift.runs.belief import Believer
 from pairsift.runs.config import Config, read_config
 from pairsift.runs.fit import begin, facts_of
 from pairsift.runs.folder import CONFIG
-from pairsift.runs.prepare import Prepared, matcher_factory, prepare
+from pairsift.runs.prepare import Prepared, encoder_names, matcher_factory, prepare
 from pairsift.steps import Prior
 from pairsift.train.batches import Likeness
 from pairsift.train.loop import Job, Trainer, mixed
 
 Row = dict[str, Any]
-PROTOCOL = "caption-level noise, clean dev and test, best on dev of the last phase, one test"
+SELECTION = "best on dev of the last phase, one test"
+PROTOCOL = f"caption-level noise, clean dev and test, {SELECTION}"
 PRIOR, FACTS = "prior.npz", "facts.json"  # of the held-out evidence; PRIOR is written last
 
 
@@ -76,6 +77,7 @@ class Start:
             with _alone(folder.parent / ".encoding.lock"):
                 config, prepared = begin(folder, config, progress=False)
             start = Start.judge(config, prepared, folder)
+            start.facts.update(protocol=SELECTION, encoders=encoder_names(config, prepared))
             start._write(folder)
             return start
         chosen = read_config(folder / CONFIG).encode.text_encoder

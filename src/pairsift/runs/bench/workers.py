@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -166,6 +167,7 @@ class Bench:
     cells: Sequence[Cell]
     rows: dict[str, Row] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __post_init__(self) -> None:
         """Read the rows of the folder.
@@ -182,7 +184,7 @@ class Bench:
 
     @property
     def missing(self) -> list[Cell]:
-        """The cells without a row, each once; those of a matcher and a seed after each other."""
+        """The cells without a row, each once, in the order of the grid."""
         return [cell for cell in {cell.id: cell for cell in self.cells}.values() if cell.id not in self.rows]
 
     def measure(self, jobs: int | None = None, done: Callable[[Cell], None] = lambda cell: None) -> None:
@@ -202,49 +204,56 @@ class Bench:
             return
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        with only_writer(self.folder / ROWS), ExitStack() as stack:
+        with only_writer(self.folder / ROWS):
             self._clear(self.rows)
             number = min(jobs or usual_jobs(missing), len(missing))
-            kept = {cell.group for cell in missing if (self.folder / STARTS / cell.group / PRIOR_FILE).exists()}
-            queue, lock = Queue(missing, kept), threading.Lock()
-            broken: list[BaseException] = []
-
-            def work(worker: Worker) -> None:
-                last = None
-                while (cell := queue.take(last)) is not None:
-                    last = cell.group
-                    try:
-                        row = worker.measure(cell, lambda group=last: queue.judged(group))  # type: ignore[misc]
-                    except InputError as error:
-                        self.failed[cell.id] = str(error)
-                    else:
-                        with lock:
-                            self._keep(cell, row)
-                    queue.finished(cell)
-                    with lock:
-                        done(cell)
-
-            def guarded(worker: Worker) -> None:
-                try:
-                    work(worker)
-                except BaseException as error:
-                    broken.append(error)
-                    queue.stop()
-
+            ready = {cell.group for cell in missing if (self.folder / STARTS / cell.group / PRIOR_FILE).exists()}
+            queue = Queue(missing, ready)
             if number == 1:
-                work(Here(self.folder))
-                return
+                self._work(Here(self.folder), queue, done)
+            else:
+                self._share(number, queue, done)
+
+    def _share(self, number: int, queue: Queue, done: Callable[[Cell], None]) -> None:
+        """Measure the cells of a queue by a number of processes, each with a thread here that waits for it."""
+        broken: list[BaseException] = []
+
+        def work(worker: Worker) -> None:
+            try:
+                self._work(worker, queue, done)
+            except BaseException as error:
+                broken.append(error)
+                queue.stop()
+
+        with ExitStack() as stack:
             workers = [Child(self.folder, max(1, usable_cores() // number)) for _ in range(number)]
             for worker in workers:
                 stack.callback(worker.close)
             stack.callback(queue.stop)
-            threads = [threading.Thread(target=guarded, args=(worker,), daemon=True) for worker in workers]
+            threads = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in workers]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
-            if broken:
-                raise broken[0]
+        if broken:
+            raise broken[0]
+
+    def _work(self, worker: Worker, queue: Queue, done: Callable[[Cell], None]) -> None:
+        """Let a worker measure cells of a queue until none is left."""
+        cell = queue.take(None)
+        while cell is not None:
+            group = cell.group
+            try:
+                row = worker.measure(cell, partial(queue.judged, group))
+            except InputError as error:
+                self.failed[cell.id] = str(error)
+            else:
+                with self._lock:
+                    self._keep(cell, row)
+            queue.finished(cell)
+            with self._lock:
+                done(cell)
+            cell = queue.take(group)
 
     def _keep(self, cell: Cell, row: Row) -> None:
         """Write a row, and remove the checkpoint of its cell."""
