@@ -52,8 +52,9 @@ def whole(few, tmp_path_factory):
     return place
 
 
-def test_a_cell_has_the_numbers_of_a_fit_with_its_options(scenes, tmp_path):
-    path = grid_file(tmp_path, scenes, ["plain", NCR], seeds=[3], options={"text_encoder": None})
+def test_a_cell_has_the_numbers_of_a_fit_with_its_options(tmp_path):
+    write_scenes(tmp_path / "scenes", 36, 2)  # enough for verdicts, and for a choice of the text encoder
+    path = grid_file(tmp_path, tmp_path / "scenes", ["plain", NCR], seeds=[3])
     assert main(["bench", str(path), "--jobs=1", "--quiet"]) == 0
     rows = rows_of(tmp_path)
     for cell in read_grid(path).cells:

@@ -27,6 +27,8 @@ def bench(grid: Path, out: Path | None, jobs: int | None, quiet: bool) -> None:
     GRID is a YAML file with a source, lists of methods, matchers, noise and seeds, and options of fit. A finished cell
     is not measured again: repeat the command to go on after a stop, or after the lists have grown.
     """
+    if not grid.is_file():
+        raise InputError(f"there is no grid {grid}: give a YAML file with `source` and `methods`")
     from pairsift.runs.bench.grid import Cell, read_grid
     from pairsift.runs.bench.layout import markdown, write_tables
     from pairsift.runs.bench.means import sheets
