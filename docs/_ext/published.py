@@ -130,7 +130,7 @@ def glance(method: str, rows: Sequence[tables.Row]) -> str:
     lines = [["assumes", described()[method]["assumes"]], ["networks", tables.networks_of(method)]]
     if costs:
         most = max(tables.costs_of(method).values(), key=max)
-        span = " to ".join(f"{cost:.1f}" for cost in sorted({min(most), max(most)}))
+        span = " to ".join(f"{cost:.2f}" for cost in sorted({min(most), max(most)}))
         lines.append(
             ["an epoch", f"{span} times the seconds of one of `plain`, for each network in the costliest phase"]
         )

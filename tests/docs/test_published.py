@@ -104,7 +104,7 @@ def test_a_glance_has_means_over_seeds_beside_plain_at_the_same_seeds():
     assert "rSum 230.0 with a single network, 235.0 with two (`plain`: 200.0 and 205.0); 2 seeds" in text
     runs = json.loads((tables.RESULTS / "epochs.json").read_text())["runs"]
     costs = [one["costs"]["all"] for run in runs if not run["options"] for one in run["rows"] if one["method"] == "ncr"]
-    assert f"| an epoch | {min(costs):.1f} to {max(costs):.1f} times the seconds of one of `plain`" in text
+    assert f"| an epoch | {min(costs):.2f} to {max(costs):.2f} times the seconds of one of `plain`" in text
     single = [one | {"networks": 1} for one in measured]
     assert tables.reached("ncr", single)[0.4][1] is None
 

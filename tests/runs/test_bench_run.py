@@ -164,7 +164,7 @@ def test_a_cell_that_fails_is_said_and_the_others_go_on(few, tmp_path, capsys):
     path = grid_file(tmp_path, few, [wild, "plain"])
     assert main(["bench", str(path), "--jobs=1", "--quiet"]) == 2
     line = capsys.readouterr().err.strip()
-    assert line.startswith("pairsift: 1 of 2 cells failed; wild, two_tower, 40%, seed 1: training diverged")
+    assert line.startswith("pairsift: 1 of 2 cells failed; wild, two_tower, 40%, seed 1: ") and "diverged" in line
     assert [row["method"] for row in rows_of(tmp_path).values()] == ["plain"]
 
 
