@@ -29,7 +29,8 @@ from pathlib import Path
 
 from flickr8k import page
 from option_names import present
-from side_by_side import Row, measured, write
+from pairsift.runs.bench.measure import Row
+from side_by_side import measured, write
 from studies import STUDIES
 
 

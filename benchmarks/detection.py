@@ -38,10 +38,11 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from option_names import tree
 from pairsift.retrieve.bootstrap import draw_images
 from pairsift.runs.belief import Believer
+from pairsift.runs.bench.measure import Row, facts_from, job_of
 from pairsift.runs.config import from_tree
 from pairsift.runs.prepare import Prepared, prepare
 from pairsift.train.loop import Trainer
-from side_by_side import Row, facts_from, fewer, job_of, write
+from side_by_side import fewer, write
 from verdicts import calibration, cosine, records, root
 from verdicts import write as write_table
 

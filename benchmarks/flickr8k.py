@@ -27,7 +27,8 @@ from typing import Any
 from option_names import present
 from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
-from side_by_side import Row, measured, write
+from pairsift.runs.bench.measure import Row
+from side_by_side import measured, write
 
 KEY = ("matcher", "method", "loss", "text_encoder", "noise", "seed", "images")
 # Rows that are a method's options: PC2* is the papers'; an oracle with as many epochs as plain takes fewer steps.

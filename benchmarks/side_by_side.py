@@ -4,32 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import platform
-import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from sklearn.metrics import roc_auc_score
 
 from option_names import tree
-from pairsift.methods.base import Method
-from pairsift.pairs.pairs import Pairs
-from pairsift.retrieve.codes import evaluate
-from pairsift.runs.belief import Believer
-from pairsift.runs.config import Config, from_tree
-from pairsift.runs.fit import facts_of
-from pairsift.runs.prepare import Prepared, matcher_factory, prepare
-from pairsift.steps import Prior
-from pairsift.train.batches import Likeness
-from pairsift.train.loop import Job, Trainer, mixed
-
-Row = dict[str, Any]
-PROTOCOL = "caption-level noise, clean dev and test, best on dev of the last phase, one test"
+from pairsift.runs.bench.measure import Row, Start, train
+from pairsift.runs.config import from_tree
+from pairsift.runs.prepare import prepare
 
 
 def measured(
@@ -66,96 +48,11 @@ def measured(
             "seed": first["seed"],
         }
         common = from_tree({**shared, "method": "plain"})
-        prepared = prepare(common, folder, progress=False)
-        believer = Believer(prepared, folder, first["seed"], common.cache, False)
-        belief = believer.judge(common.train)
-        known = believer.prior(belief), believer.likeness()
-        facts = facts_from(common, prepared)
-        facts |= {"estimated_rate": belief.rate, "held_out_auroc": auroc(prepared.pairs, belief.probability, believer)}
+        start = Start.judge(common, prepare(common, folder, progress=False), folder)
         for row in rows:
             method, options = typed(row)
             config = from_tree({**shared, "method": method, "loss": row["loss"], **tree(options)})
-            yield row | trained(config, prepared, folder, *known) | facts
-
-
-def trained(config: Config, prepared: Prepared, folder: Path, prior: Prior, likeness: Likeness) -> Row:
-    """Train one row and test it."""
-    began = time.monotonic()
-    trainer = Trainer(job_of(config, prepared, folder, prior, likeness))
-    trainer.run()
-    with mixed(trainer.device, config.train):
-        test = evaluate([network.matcher for network in trainer.networks], prepared.features, prepared.pairs, "test")
-    networks = [view["rsum"] for name, view in test.items() if name != "ensemble"]
-    return {
-        "rsum": test["ensemble"]["rsum"],
-        "rsum_single": statistics.mean(networks),
-        "networks": len(networks),
-        "dev_rsum": trainer.position.best_rsum,
-        "recall": test["ensemble"],
-        "trust_auroc": trust_auroc(config.method),
-        "own_caption": own_caption(config.method, prepared.pairs),
-        "facts": config.method.facts(),
-        "epochs": len(trainer.log),
-        "best_epoch": trainer.position.best_epoch,
-        "seconds": round(time.monotonic() - began, 1),
-    }
-
-
-def job_of(
-    config: Config, prepared: Prepared, folder: Path, prior: Prior | None = None, likeness: Likeness | None = None
-) -> Job:
-    """The training of a configuration on prepared pairs, without progress on the console."""
-    parts = config.method, config.loss, config.train, folder, False
-    return Job(prepared.pairs, prepared.features, matcher_factory(config, prepared), *parts, prior, likeness)
-
-
-def facts_from(config: Config, prepared: Prepared) -> Row:
-    """What the rows were measured on, and with."""
-    facts = facts_of(config, prepared)
-    return {
-        "protocol": PROTOCOL,
-        **{name: (facts["noise"] or {}).get(name) for name in ("granularity", "index_hash")},
-        "data_hash": facts["data"]["hash"],
-        "versions": facts["versions"],
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-    }
-
-
-def auroc(pairs: Pairs, probability: np.ndarray, believer: Believer) -> float | None:
-    """AUROC of the held-out evidence over the training pairs; None where none is mismatched."""
-    training = pairs.split[believer.ids] == "train"
-    if pairs.true_image_of is None:
-        return None
-    wrong = pairs.mismatched()[believer.ids][training]
-    return float(roc_auc_score(~wrong, probability[training])) if wrong.any() else None
-
-
-def trust_auroc(method: Method) -> float | None:
-    """AUROC of the last trust in the training pairs, mean of the networks; None without trust or without mismatches."""
-    matched, ids, values = method.setting.matched, method.setting.ids, method.values_of_pairs()
-    if matched is None or matched[ids].all():
-        return None
-    if "cross_modal" in values:
-        names = {"cross_modal": ["cross_modal"], "intra_modal": ["intra_modal"]}
-        used = method.model_dump()["indicators"]["use"]
-        trust = np.min([values[name] for name in names.get(used, list(names))], axis=0)
-    elif found := [values[name] for name in ("clean_probability", "correspondence") if name in values]:
-        trust = found[0]
-    else:
-        return None
-    return float(roc_auc_score(matched[ids], trust.mean(0)))
-
-
-def own_caption(method: Method, pairs: Pairs) -> float | None:
-    """Share of the noisy pairs for whose image the last search found a caption that belongs to it."""
-    if "pseudo_caption" not in method.state or pairs.true_image_of is None:
-        return None
-    shares = []
-    for k in range(method.setting.networks):
-        noisy = method.subset("noisy", k)
-        captions = method.state["pseudo_caption"][k, noisy]
-        shares.append(float((pairs.true_image_of[captions] == pairs.image_of[noisy]).mean()) if len(noisy) else np.nan)
-    return float(np.nanmean(shares)) if np.isfinite(shares).any() else None
+            yield row | train(config, start, folder) | start.facts
 
 
 def fewer(data: Path, images: int, place: Path) -> Path:

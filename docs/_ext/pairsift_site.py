@@ -15,6 +15,7 @@ from sphinx.util.docutils import SphinxDirective
 sys.path.append(str(Path(__file__).parent))
 
 import outside
+import published
 import references
 import tables
 from pairsift.cli import main
@@ -67,6 +68,31 @@ class Measured(SphinxDirective):
                 name
             )
         return list(self.parse_text_to_nodes("\n".join([*self.content, "", table]) if table else NO_ROW))
+
+
+class Glance(SphinxDirective):
+    """`{glance} ncr`: what a method assumes, costs and reaches here."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Return the table."""
+        text = published.glance(self.arguments[0], tables.results("flickr8k"))
+        return list(self.parse_text_to_nodes(text))
+
+
+class PublishedTable(SphinxDirective):
+    """`{published} ncr`: the published rows of a method; `{published} sources`: where they come from."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Return the table, or a line that says why there is none."""
+        name = self.arguments[0]
+        if name == "sources":
+            return list(self.parse_text_to_nodes(published.sources()))
+        text = published.published_table(name, published.published())
+        return list(self.parse_text_to_nodes(text or f"None: {published.described()[name]['unpublished']}."))
 
 
 class Listing(SphinxDirective):
@@ -142,6 +168,8 @@ def setup(app: Sphinx) -> dict[str, bool]:
         "options": OptionsTable,
         "presets": PresetsTable,
         "measured": Measured,
+        "glance": Glance,
+        "published": PublishedTable,
         "listing": Listing,
         "cli": CommandLine,
     }.items():

@@ -14,6 +14,7 @@ from pydantic_core import PydanticUndefined
 
 from pairsift.errors import dashed
 from pairsift.match import MATCHERS
+from pairsift.methods import METHODS
 from pairsift.methods.presets import Preset
 from pairsift.options import Options, accepts, groups
 
@@ -134,6 +135,7 @@ def method_scores(method: str, rows: Sequence[Row]) -> str:
                 setup,
                 loss,
                 f"{noise:.0%}",
+                f"{mean(row['rsum_single'] for row in group):.1f}",
                 f"{mean(rsum):.1f}",
                 str(len(group)),
                 f"{max(rsum) - min(rsum):.1f}" if len(group) > 1 else "",
@@ -142,7 +144,7 @@ def method_scores(method: str, rows: Sequence[Row]) -> str:
                 flickr8k.shown(flickr8k.mean_of(group, "auroc") if noise else None, ".3f"),
             ]
         )
-    head = ["matcher, text", "loss", "noise", "rSum", "seeds", "spread", "`plain`", "recovery", "AUROC"]
+    head = ["matcher, text", "loss", "noise", "single", "rSum", "seeds", "spread", "`plain`", "recovery", "AUROC"]
     return markdown(head, lines) if lines else ""
 
 
@@ -196,6 +198,13 @@ def matcher_speed(matcher: str) -> str:
 
 def epoch_costs(method: str) -> str:
     """Return what an epoch of each phase costs against one of `plain`, in float32; empty where none was timed."""
+    found = costs_of(method)
+    rows = [[phase, " to ".join(f"{cost:.2f}" for cost in sorted({min(c), max(c)}))] for phase, c in found.items()]
+    return markdown(["phase", "epochs of `plain`"], rows) if rows else ""
+
+
+def costs_of(method: str) -> dict[str, list[float]]:
+    """Return the costs of each phase of a method, one for each run that timed it in float32, in epochs of `plain`."""
     runs = json.loads((RESULTS / "epochs.json").read_text(encoding="utf-8"))["runs"]
     found: dict[str, list[float]] = {}
     for run in runs:
@@ -203,5 +212,39 @@ def epoch_costs(method: str) -> str:
             if row["method"] == method and not run["options"]:
                 for phase, cost in row["costs"].items():
                     found.setdefault(phase, []).append(cost)
-    rows = [[phase, " to ".join(f"{cost:.2f}" for cost in sorted({min(c), max(c)}))] for phase, c in found.items()]
-    return markdown(["phase", "epochs of `plain`"], rows) if rows else ""
+    return found
+
+
+def networks_of(method: str) -> str:
+    """Return how many networks a method trains, and whether another number is possible."""
+    kind = METHODS[method]
+    field = kind.model_fields["networks"]
+    usual = {one: preset.method.get("networks", field.default) for one, preset in kind.presets.items()}
+    others = [f"`{one}`: {number}" for one, number in usual.items() if number != field.default]
+    return "; ".join([f"{field.default} by default", *others])
+
+
+Reached = tuple[float, float | None, tuple[float, float] | None, int]
+
+
+def reached(method: str, rows: Sequence[Row]) -> dict[float, Reached]:
+    """Return what a method reached with `two_tower` and its preset, by noise, as means over the seeds.
+
+    Returns:
+        rSum of single networks, of ensembles (None where the method trains one network), both of `plain` at the same
+        seeds (None where it was not measured at all of them), and the number of seeds.
+    """
+    setup = {"matcher": "two_tower", "text_encoder": "wordllama", "loss": "infonce", "images": None}
+    own = [row for row in flickr8k.having(list(rows), setup) if not flickr8k.own_options(row)]
+    found: dict[float, Reached] = {}
+    for noise in sorted({row["noise"] for row in own}):
+        group = flickr8k.having(own, {"method": method, "noise": noise})
+        if not group:
+            continue
+        beside = [other for row in group if (other := flickr8k.beside(own, row, "plain"))]
+        plain = None
+        if len(beside) == len(group):
+            plain = mean(row["rsum_single"] for row in beside), mean(row["rsum"] for row in beside)
+        ensemble = mean(row["rsum"] for row in group) if min(row["networks"] for row in group) > 1 else None
+        found[noise] = mean(row["rsum_single"] for row in group), ensemble, plain, len(group)
+    return found

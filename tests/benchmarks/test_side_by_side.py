@@ -13,6 +13,7 @@ from pairsift.loss.ranking import InfoNCE
 from pairsift.methods import GSC, NCR, PC2, Plain
 from pairsift.pairs import write_scenes
 from pairsift.pairs.pairs import Pairs
+from pairsift.runs.bench.measure import own_caption, trust_auroc
 from pairsift.runs.config import from_tree
 from pairsift.runs.fit import fit_config
 from pairsift.steps import Setting
@@ -38,13 +39,13 @@ def test_the_auroc_is_of_the_methods_own_trust():
     divided, labelled = begun(NCR()), begun(GSC())
     divided.state["clean_probability"][:] = rng.random((2, 6))
     mean = divided.state["clean_probability"].mean(0)
-    assert side_by_side.trust_auroc(divided) == pytest.approx(naive_auroc(mean, matched))
+    assert trust_auroc(divided) == pytest.approx(naive_auroc(mean, matched))
     for name in ("cross_modal", "intra_modal"):
         labelled.state[name][:] = rng.random((2, 6))
     least = np.minimum(labelled.state["cross_modal"], labelled.state["intra_modal"]).mean(0)
-    assert side_by_side.trust_auroc(labelled) == pytest.approx(naive_auroc(least, matched))
-    assert side_by_side.trust_auroc(begun(Plain())) is None
-    assert side_by_side.trust_auroc(begun(NCR(), np.ones(6, bool))) is None
+    assert trust_auroc(labelled) == pytest.approx(naive_auroc(least, matched))
+    assert trust_auroc(begun(Plain())) is None
+    assert trust_auroc(begun(NCR(), np.ones(6, bool))) is None
 
 
 def test_own_captions_are_counted_by_the_image_that_they_truly_belong_to():
@@ -55,8 +56,8 @@ def test_own_captions_are_counted_by_the_image_that_they_truly_belong_to():
     names = [f"{i}.jpg" for i in range(3)]
     split = np.full(6, "train")
     pairs = Pairs("made", names, [Path(n) for n in names], list("abcdef"), IMAGE_OF, split, true_image_of=TRUE)
-    assert side_by_side.own_caption(method, pairs) == pytest.approx(3 / 4)
-    assert side_by_side.own_caption(begun(PC2()), pairs) is None
+    assert own_caption(method, pairs) == pytest.approx(3 / 4)
+    assert own_caption(begun(PC2()), pairs) is None
 
 
 def test_a_row_is_what_a_whole_fit_gives(tmp_path):

@@ -47,16 +47,19 @@ def commands(code):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_has_only_code_that_runs(page):
     for block in blocks_of(page):
-        assert block.language in ("python", "sh"), f"{page.name} line {block.line}: {block.language or 'no language'}"
+        known = ("python", "sh", "yaml")
+        assert block.language in known, f"{page.name} line {block.line}: {block.language or 'no language'}"
         if block.language == "sh":
             assert all(words[0] == "pairsift" for words in commands(block.code)), f"{page.name} line {block.line}"
 
 
 def run_page(page, names):
-    """Run the blocks of a page in order, with one namespace for its Python."""
+    """Run the blocks of a page in order, with one namespace for its Python; YAML goes into the file that it names."""
     for block in blocks_of(page):
         if block.language == "python":
             exec(compile("\n" * block.line + block.code, str(page), "exec"), names)
+        elif block.language == "yaml":
+            Path(block.code.partition("\n")[0].removeprefix("# ")).write_text(block.code)
         else:
             for words in commands(block.code):
                 assert main(words[1:]) == 0, f"{page.name} line {block.line}: {shlex.join(words)}"

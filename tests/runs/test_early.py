@@ -39,6 +39,7 @@ def table(folder, name="mine.csv", text="a,b\n1,2\n"):
         (["fit", "TABLE", "--image-column", "a"], "no caption column"),
         (["fit", "TABLE", "--image-column=c"], "no column 'c'"),
         (["audit", "nowhere"], "holds no run"),
+        (["bench", "nosuch.yaml"], "there is no grid nosuch.yaml"),
         (["evaluate", "nowhere"], "holds no run"),
         (["search", "nowhere", "a dog"], "holds no run"),
     ],

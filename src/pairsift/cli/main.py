@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from pairsift.cli.bench import bench
 from pairsift.cli.compare import compare
 from pairsift.cli.decide import decide
 from pairsift.cli.export import export
@@ -40,7 +41,7 @@ class Verbs(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the order in which people need them."""
         everyday = ["demo", "fit", "evaluate", "audit", "serve", "decide", "spot-check", "export", "score"]
-        return [*everyday, "compare", "search", "list", "import-checkpoint"]
+        return [*everyday, "compare", "bench", "search", "list", "import-checkpoint"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a verb."""
@@ -273,6 +274,7 @@ def list_(what: str | None) -> None:
             print(f"  {entry:24}{about}")
 
 
+verbs.add_command(bench)
 verbs.add_command(compare)
 verbs.add_command(decide)
 verbs.add_command(export)

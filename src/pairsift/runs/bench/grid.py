@@ -1,0 +1,271 @@
+"""A grid of runs from YAML: every method with every matcher, noise and seed is a cell, with the options of `fit`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any, get_args
+
+from pairsift.errors import InputError, similar
+from pairsift.loss import RANKING_LOSSES
+from pairsift.match import MATCHER, MATCHERS
+from pairsift.methods import METHODS
+from pairsift.pairs.options import DataOptions
+from pairsift.runs.config import Choices, Config, from_tree, put_over, read_yaml
+from pairsift.runs.early import require_source
+from pairsift.runs.fit import MAY_DIFFER
+from pairsift.runs.prepare import check
+
+KEYS = ("source", "out", "methods", "matchers", "noise", "noise_kind", "seeds", "options")
+FIXED = {  # options of `fit` that a key of the grid says
+    "source": "source",
+    "out": "out",
+    "method": "methods",
+    "matcher": "matchers",
+    "noise": "noise",
+    "noise_kind": "noise_kind",
+    "noise_seed": "seeds",
+    "seed": "seeds",
+}
+KINDS: tuple[str, ...] = get_args(DataOptions.model_fields["noise_kind"].annotation)
+
+Tree = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method or a matcher of a grid, with its name in the tables and options of its own."""
+
+    label: str
+    options: Tree
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training of a grid.
+
+    Attributes:
+        method: The label of the method.
+        matcher: The label of the matcher.
+        noise: Share of the training captions with planted noise.
+        kind: Kind of the noise; None where there is none.
+        seed: Seed of the noise and of the training.
+        tree: The options as `fit` reads them.
+        config: The same options as objects.
+    """
+
+    method: str
+    matcher: str
+    noise: float
+    kind: str | None
+    seed: int
+    tree: Tree
+    config: Config
+
+    @cached_property
+    def id(self) -> str:
+        """A hash of the options that decide about the numbers."""
+        return _hash({name: value for name, value in self.config.tree().items() if name not in MAY_DIFFER})
+
+    @cached_property
+    def group(self) -> str:
+        """A hash of the options that decide about pairs, features and held-out evidence, which cells share."""
+        config = self.config
+        kept: Tree = {"source": config.source, "matcher": MATCHERS.spec(config.matcher)}
+        kept |= config.data.model_dump() | config.encode.model_dump() | config.matcher_options.model_dump()
+        kept |= {name: getattr(config.train, name) for name in ("seed", "precision")}
+        return _hash({name: value for name, value in kept.items() if name not in MAY_DIFFER})
+
+    @property
+    def place(self) -> Tree:
+        """Where the cell lies in the grid."""
+        names = {"method": self.method, "matcher": self.matcher, "noise": self.noise}
+        return names | {"noise_kind": self.kind, "seed": self.seed}
+
+    def __str__(self) -> str:
+        """Return the cell's place as words."""
+        kind = "" if self.kind in (None, "random") else f" {self.kind}"
+        return f"{self.method}, {self.matcher}, {self.noise:.0%}{kind}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of a grid.
+
+    Attributes:
+        cells: All cells, by matcher, kind of noise, noise, seed and method.
+        out: The folder that the grid names; None where it names none.
+    """
+
+    cells: tuple[Cell, ...]
+    out: Path | None
+
+    @property
+    def without_truth(self) -> frozenset[str]:
+        """The labels of the methods that can run where nobody knows which pairs are mismatched."""
+        return frozenset(cell.method for cell in self.cells if not cell.config.method.needs_truth)
+
+
+def read_grid(path: Path) -> Grid:
+    """Read a grid, and check the options of all its cells.
+
+    Raises:
+        InputError: The file cannot be read, or a key or an option of it cannot be used; the line names it.
+    """
+    tree = read_yaml(path)
+    try:
+        return _grid(tree)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _grid(tree: Tree) -> Grid:
+    for name in tree:
+        if name not in KEYS:
+            raise InputError(f"there is no key `{name}`; {similar(str(name), KEYS)}")
+    source, out, options = _source(tree.get("source")), tree.get("out"), tree.get("options") or {}
+    if out is not None and not isinstance(out, str):
+        raise InputError(f"`out` is {out!r}; it must be a path")
+    _check_options("options", options)
+    methods = _entries("methods", tree.get("methods"), "method")
+    matchers = _entries("matchers", tree.get("matchers", MATCHER), "matcher")
+    noises = [_noise(value) for value in _listed("noise", tree.get("noise", 0.0))]
+    kinds = [_kind(value) for value in _listed("noise_kind", tree.get("noise_kind", KINDS[0]))]
+    seeds = [_seed(value) for value in _listed("seeds", tree.get("seeds", 1))]
+    cells: list[Cell] = []
+    used: set[str] = set()
+    for matcher, (kind, noise), seed, method in product(matchers, _noises(kinds, noises), seeds, methods):
+        place = (method.label, matcher.label, noise, kind, seed)
+        cell, parts = _cell(source, place, put_over(put_over(options, matcher.options), method.options))
+        used |= parts
+        if noise or cell.config.data.noise_index or not cell.config.method.needs_truth:
+            cells.append(cell)
+    for where, given in [("options", options), *((entry.label, entry.options) for entry in (*matchers, *methods))]:
+        for name in given:
+            if name not in used and _is_part(str(name)):
+                raise InputError(f"`{where}`: no cell has the method, matcher or loss `{name}`: leave `{name}` out")
+    if not cells:
+        raise InputError("`noise` is 0, where `methods` has none that can run without the truth: give another noise")
+    for cell in cells:
+        _check(cell)
+    return Grid(tuple(cells), None if out is None else Path(out).expanduser())
+
+
+def _source(value: object) -> str:
+    """Return the path of the source, which must exist."""
+    if value is None:
+        raise InputError("`source` is missing: a file or a folder of image-caption pairs")
+    if not isinstance(value, str):
+        raise InputError(f"`source` is {value!r}; it must be a path")
+    try:
+        require_source(Path(value).expanduser())
+    except InputError as error:
+        raise InputError(f"`source`: {error}") from None
+    return value
+
+
+def _noises(kinds: Sequence[str], noises: Sequence[float]) -> Iterator[tuple[str | None, float]]:
+    """Yield kinds and ratios; without noise, all kinds are one."""
+    if 0.0 in noises:
+        yield None, 0.0
+    yield from ((kind, noise) for kind in kinds for noise in noises if noise)
+
+
+def _cell(source: str, place: tuple[str, str, float, str | None, int], options: Tree) -> tuple[Cell, set[str]]:
+    """Return a cell and the names of its parts; options of parts that it does not have are left out."""
+    method, matcher, noise, kind, seed = place
+    where = f"`{method}` on `{matcher}`"
+    try:
+        names = [str(options[name]) for name in ("method", "matcher")]
+        choices = Choices.make(names[0], names[1], options.get("loss"), options.get("preset"))
+        parts = {choices.method.name, choices.matcher.name, choices.loss.name}
+        tree = {name: value for name, value in options.items() if name in parts or not _is_part(str(name))}
+        tree |= {"source": source, "noise": noise, "noise_seed": seed, "seed": seed}
+        tree |= {} if kind is None else {"noise_kind": kind}
+        return Cell(method, matcher, noise, kind, seed, tree, from_tree(tree)), parts
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _check(cell: Cell) -> None:
+    """Raise an error for a cell whose options exclude each other."""
+    try:
+        check(cell.config)
+    except InputError as error:
+        raise InputError(f"`{cell.method}` on `{cell.matcher}`: {error}") from None
+
+
+def _entries(key: str, value: object, kind: str) -> list[Entry]:
+    """Return the entries of `methods` or `matchers`: names, or mappings with a name and options."""
+    entries = []
+    for number, item in enumerate(_listed(key, value), 1):
+        where = f"{key}[{number}]"
+        given: Tree = {kind: item} if isinstance(item, str) else item  # type: ignore[assignment]
+        if not isinstance(given, dict) or not isinstance(given.get(kind), str):
+            raise InputError(f"`{where}` is {item!r}; it must be a name, or a mapping with `{kind}` and options of fit")
+        try:
+            (METHODS if kind == "method" else MATCHERS).find(given[kind])
+        except InputError as error:
+            raise InputError(f"`{where}`: {error}") from None
+        own = {name: option for name, option in given.items() if name not in ("label", kind)}
+        _check_options(where, own)
+        label = given.get("label", given[kind])
+        if not isinstance(label, str) or not label.strip():
+            raise InputError(f"`{where}.label` is {label!r}; it must be text")
+        entries.append(Entry(label, own | {kind: given[kind]}))
+    labels = [entry.label for entry in entries]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise InputError(f"`{key}` has {label!r} twice: give each entry a `label` of its own")
+    return entries
+
+
+def _check_options(where: str, options: object) -> None:
+    """Raise an error for options that are no mapping, or that the grid itself sets."""
+    if not isinstance(options, dict):
+        raise InputError(f"`{where}` is {options!r}; it must be a mapping of options of fit")
+    for name in options:
+        if name in FIXED:
+            raise InputError(f"`{where}.{name}` is what the key `{FIXED[name]}` of the grid says: leave it out")
+
+
+def _listed(key: str, value: object) -> list[object]:
+    """Return a value, or the values of a list."""
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    if not values:
+        raise InputError(f"`{key}` is empty: give one value or a list")
+    for item in values:
+        if values.count(item) > 1:
+            raise InputError(f"`{key}` has {item!r} twice: leave one out")
+    return values
+
+
+def _noise(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InputError(f"`noise` has {value!r}; it must be a number from 0 to 1, or a list of them")
+    return float(value)
+
+
+def _kind(value: object) -> str:
+    if value not in KINDS:
+        raise InputError(f"`noise_kind` has {value!r}; {similar(str(value), KINDS)}")
+    return str(value)
+
+
+def _seed(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**32:
+        raise InputError(f"`seeds` has {value!r}; it must be a whole number from 0, or a list of them")
+    return value
+
+
+def _is_part(name: str) -> bool:
+    return any(name in registry for registry in (METHODS, MATCHERS, RANKING_LOSSES))
+
+
+def _hash(tree: Tree) -> str:
+    return hashlib.sha256(json.dumps(tree, sort_keys=True, default=str).encode()).hexdigest()[:16]

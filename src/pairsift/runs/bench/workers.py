@@ -1,0 +1,273 @@
+"""Cells measured by a fixed number of processes: which one measures what, and what of a grid is done."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import pairsift
+from pairsift.cores import usable_cores
+from pairsift.errors import InputError, writing
+from pairsift.files import only_writer, write_json
+from pairsift.runs.bench.child import CELLS, STARTS, Measurer
+from pairsift.runs.bench.grid import Cell
+from pairsift.train.loop import pick_device
+
+ROWS = "rows.json"
+PRIOR_FILE = "prior.npz"
+PACKAGES = Path(pairsift.__file__).absolute().parents[1]  # so that workers run the same code
+Row = dict[str, Any]
+
+
+class Worker(Protocol):
+    """What measures one cell at a time."""
+
+    def measure(self, cell: Cell, ready: Callable[[], None]) -> Row:
+        """Return the numbers of a cell; `ready` is called when its group's evidence is there."""
+
+    def close(self) -> None:
+        """End the worker, in the middle of a cell too."""
+
+
+class Here:
+    """A worker in this process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._measurer = Measurer(folder)
+
+    def measure(self, cell: Cell, ready: Callable[[], None]) -> Row:
+        """Return the numbers of a cell."""
+        return self._measurer(cell.id, cell.group, cell.tree, ready)
+
+    def close(self) -> None:
+        """Do nothing: the worker ends with the process."""
+
+
+class Child:
+    """A worker in a process of its own, with a number of threads; it is started with the first cell."""
+
+    def __init__(self, folder: Path, threads: int) -> None:
+        self._folder, self._threads = folder, threads
+        self._process: subprocess.Popen[str] | None = None
+
+    def measure(self, cell: Cell, ready: Callable[[], None]) -> Row:
+        """Return the numbers of a cell.
+
+        Raises:
+            InputError: The cell cannot be measured, or the process was ended from outside.
+        """
+        process = self._process = self._process or self._started()
+        assert process.stdin is not None and process.stdout is not None
+        task = {"folder": str(self._folder), "cell": cell.id, "group": cell.group, "tree": cell.tree}
+        with suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(task) + "\n")
+            process.stdin.flush()
+        for line in process.stdout:
+            report = json.loads(line)
+            if "row" in report:
+                return dict(report["row"])
+            if "error" in report:
+                raise InputError(report["error"])
+            ready()
+        code, self._process = process.wait(), None
+        raise InputError(f"its process ended with code {code}: see what it printed, or take fewer --jobs")
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _started(self) -> subprocess.Popen[str]:
+        own = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(self._threads))
+        own["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")]))
+        return subprocess.Popen(
+            [sys.executable, "-m", "pairsift.runs.bench.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **own},
+            text=True,
+            start_new_session=True,  # a Ctrl-C is for this process, which ends the worker
+        )
+
+
+@dataclass
+class Queue:
+    """The cells that nobody has begun. A group's evidence is computed by one worker, and the others go elsewhere.
+
+    Attributes:
+        pending: The cells, in the order in which they are wanted.
+        ready: Groups whose evidence is there.
+    """
+
+    pending: list[Cell]
+    ready: set[str]
+    _judging: set[str] = field(default_factory=set)
+    _active: list[str] = field(default_factory=list)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def take(self, last: str | None) -> Cell | None:
+        """Wait for a cell that can be begun, of the worker's last group if possible; None if none is left."""
+        with self._changed:
+            while self.pending:
+                free = [cell for cell in self.pending if cell.group in self.ready or cell.group not in self._judging]
+                if free:
+                    cell = min(free, key=lambda cell: (cell.group != last, cell.group in self._active))
+                    self.pending.remove(cell)
+                    self._active.append(cell.group)
+                    if cell.group not in self.ready:
+                        self._judging.add(cell.group)
+                    return cell
+                self._changed.wait()
+            return None
+
+    def judged(self, group: str) -> None:
+        """Let others begin cells of a group, whose evidence is there."""
+        with self._changed:
+            self.ready.add(group)
+            self._judging.discard(group)
+            self._changed.notify_all()
+
+    def finished(self, cell: Cell) -> None:
+        """Take note that a cell is over, measured or not."""
+        with self._changed:
+            self._active.remove(cell.group)
+            self._judging.discard(cell.group)
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Let no worker begin another cell."""
+        with self._changed:
+            self.pending.clear()
+            self._changed.notify_all()
+
+
+@dataclass
+class Bench:
+    """The rows of a grid's folder, and what measures the cells that have none.
+
+    Attributes:
+        folder: The folder.
+        cells: The cells of the grid.
+        rows: The measured rows by the id of the cell; of cells of other grids in the folder too.
+        failed: What was wrong, by the id of the cell.
+    """
+
+    folder: Path
+    cells: Sequence[Cell]
+    rows: dict[str, Row] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __post_init__(self) -> None:
+        """Read the rows of the folder.
+
+        Raises:
+            InputError: They cannot be read.
+        """
+        path = self.folder / ROWS
+        if path.exists():
+            try:
+                self.rows = {row["cell"]: row for row in json.loads(path.read_text(encoding="utf-8"))["rows"]}
+            except (ValueError, KeyError, TypeError):
+                raise InputError(f"{path} holds no rows of a grid: move it away, or name another folder") from None
+
+    @property
+    def missing(self) -> list[Cell]:
+        """The cells without a row, each once, in the order of the grid."""
+        return [cell for cell in {cell.id: cell for cell in self.cells}.values() if cell.id not in self.rows]
+
+    def measure(self, jobs: int | None = None, done: Callable[[Cell], None] = lambda cell: None) -> None:
+        """Measure the cells that have no row, and write each row when it is there.
+
+        Args:
+            jobs: Number of processes; by default as many as there are usable cores, or one on a GPU. With one, cells
+                are measured in this process.
+            done: Called after each cell, measured or failed.
+
+        Raises:
+            InputError: Another process is measuring in the folder.
+            WriteError: A file cannot be written.
+        """
+        missing = self.missing
+        if not missing:
+            return
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        with only_writer(self.folder / ROWS):
+            self._clear(self.rows)
+            number = min(jobs or usual_jobs(missing), len(missing))
+            ready = {cell.group for cell in missing if (self.folder / STARTS / cell.group / PRIOR_FILE).exists()}
+            queue = Queue(missing, ready)
+            if number == 1:
+                self._work(Here(self.folder), queue, done)
+            else:
+                self._share(number, queue, done)
+
+    def _share(self, number: int, queue: Queue, done: Callable[[Cell], None]) -> None:
+        """Measure the cells of a queue by a number of processes, each with a thread here that waits for it."""
+        broken: list[BaseException] = []
+
+        def work(worker: Worker) -> None:
+            try:
+                self._work(worker, queue, done)
+            except BaseException as error:
+                broken.append(error)
+                queue.stop()
+
+        with ExitStack() as stack:
+            workers = [Child(self.folder, max(1, usable_cores() // number)) for _ in range(number)]
+            for worker in workers:
+                stack.callback(worker.close)
+            stack.callback(queue.stop)
+            threads = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in workers]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        if broken:
+            raise broken[0]
+
+    def _work(self, worker: Worker, queue: Queue, done: Callable[[Cell], None]) -> None:
+        """Let a worker measure cells of a queue until none is left."""
+        cell = queue.take(None)
+        while cell is not None:
+            group = cell.group
+            try:
+                row = worker.measure(cell, partial(queue.judged, group))
+            except InputError as error:
+                self.failed[cell.id] = str(error)
+            else:
+                with self._lock:
+                    self._keep(cell, row)
+            queue.finished(cell)
+            with self._lock:
+                done(cell)
+            cell = queue.take(group)
+
+    def _keep(self, cell: Cell, row: Row) -> None:
+        """Write a row, and remove the checkpoint of its cell."""
+        self.rows[cell.id] = {"cell": cell.id, **cell.place, "options": cell.config.tree(), **row}
+        write_json(self.folder / ROWS, {"rows": list(self.rows.values())})
+        self._clear([cell.id])
+
+    def _clear(self, ids: Iterable[str]) -> None:
+        """Remove the folders of measured cells."""
+        for name in ids:
+            shutil.rmtree(self.folder / CELLS / name, ignore_errors=True)
+
+
+def usual_jobs(cells: Sequence[Cell]) -> int:
+    """Return one process where a cell runs on a GPU, else one for each core that this process may use."""
+    on_gpu = any(pick_device(cell.config.train.device).type != "cpu" for cell in cells)
+    return 1 if on_gpu else usable_cores()

@@ -1,0 +1,224 @@
+"""A grid that runs: its cells are fits, a killed one goes on where it was, and several processes find the same."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+import yaml
+
+from pairsift.cli import main
+from pairsift.pairs import write_scenes
+from pairsift.runs.bench.grid import read_grid
+from pairsift.runs.bench.workers import Bench, Child, Queue
+from pairsift.runs.config import from_tree
+from pairsift.runs.fit import fit_config
+from pairsift.train.loop import Trainer
+
+pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
+
+NCR = {"method": "ncr", "ncr": {"epochs": {"warmup": 1, "clean": 1, "all": 1}}}
+OPTIONS = {"batch_size": 64, "device": "cpu", "plain": {"epochs": {"warmup": 0, "train": 2}}}
+TIMES = ("seconds", "train_seconds")
+NUMBERS = (
+    "rsum",
+    "recall",
+    "recall_single",
+    "dev_rsum",
+    "best_epoch",
+    "facts",
+    "trust_auroc",
+    "index_hash",
+    "data_hash",
+)
+
+
+def grid_file(place, source, methods, **more):
+    tree = {"source": str(source), "out": str(place / "rows"), "methods": methods, "noise": 0.4}
+    tree["options"] = {**OPTIONS, "cache": str(place.parent / "cache"), **more.pop("options", {})}
+    path = place / "grid.yaml"
+    path.write_text(yaml.safe_dump(tree | more))
+    return path
+
+
+def rows_of(place):
+    rows = json.loads((place / "rows" / "rows.json").read_text())["rows"]
+    return {row["cell"]: {name: value for name, value in row.items() if name not in TIMES} for row in rows}
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """So few scenes that nothing is said of them by held-out evidence, which is then soon over."""
+    folder = tmp_path_factory.mktemp("few") / "scenes"
+    write_scenes(folder, 16, 2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(few, tmp_path_factory):
+    """The rows of a grid that nothing disturbed."""
+    place = tmp_path_factory.mktemp("whole")
+    assert main(["bench", str(grid_file(place, few, ["plain", NCR])), "--jobs=1", "--quiet"]) == 0
+    return place
+
+
+def test_a_cell_has_the_numbers_of_a_fit_with_its_options(tmp_path):
+    write_scenes(tmp_path / "scenes", 36, 2)  # enough for verdicts, and for a choice of the text encoder
+    path = grid_file(tmp_path, tmp_path / "scenes", ["plain", NCR], seeds=[3])
+    assert main(["bench", str(path), "--jobs=1", "--quiet"]) == 0
+    rows = rows_of(tmp_path)
+    for cell in read_grid(path).cells:
+        run = fit_config(from_tree(cell.tree | {"out": str(tmp_path / cell.method)}), progress=False)
+        row = rows[cell.id]
+        assert row["recall"] == run.metrics["test"]["ensemble"]
+        networks = [view for name, view in run.metrics["test"].items() if name != "ensemble"]
+        assert row["recall_single"]["t2i_r5"] == sum(view["t2i_r5"] for view in networks) / 2
+        assert (
+            row["best_epoch"] == run.metrics["best"]["epoch"]
+            and row["index_hash"] == run.metrics["noise"]["index_hash"]
+        )
+        assert row["estimated_rate"] == pytest.approx(run.metrics["noise_rate"]["estimated"], abs=1e-6)
+        assert {name: row[name] for name in ("method", "noise", "noise_kind", "seed")} == {
+            "method": cell.method,
+            "noise": 0.4,
+            "noise_kind": "random",
+            "seed": 3,
+        }
+    assert not list((tmp_path / "rows" / "cells").iterdir())  # checkpoints are of no more use
+    assert len(list((tmp_path / "rows" / "evidence").glob("*/prior.npz"))) == 1  # which both cells share
+
+
+def test_a_grid_that_was_stopped_goes_on_in_the_middle_of_a_cell(few, whole, tmp_path, monkeypatch, capsys):
+    path, finish, trained = grid_file(tmp_path, few, ["plain", NCR]), Trainer._finish, []
+
+    def finished(trainer, epoch, *rest):
+        finish(trainer, epoch, *rest)
+        trained.append((trainer.job.method.name, epoch))
+        if stop_after == trained[-1]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "_finish", finished)
+    stop_after = ("ncr", 1)
+    assert main(["bench", str(path), "--jobs=1"]) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "pairsift: stopped; repeat the command to go on"
+    assert [row["method"] for row in rows_of(tmp_path).values()] == ["plain"]
+    assert "plain" in (tmp_path / "rows" / "table.md").read_text()
+    stop_after = None
+    assert main(["bench", str(path), "--jobs=1"]) == 0
+    assert trained == [("plain", 0), ("plain", 1), ("ncr", 0), ("ncr", 1), ("ncr", 2)]
+    assert list(rows_of(tmp_path).values()) == list(
+        {**rows_of(whole)[name], "options": row["options"]} for name, row in rows_of(tmp_path).items()
+    )
+    for name in ("table.md", "table.csv", "table.tex"):
+        assert (tmp_path / "rows" / name).read_text() == (whole / "rows" / name).read_text()
+    capsys.readouterr()
+    assert main(["bench", str(path)]) == 0  # nothing is left to measure
+    assert len(trained) == 5 and "2 cells, 2 of them measured before" in capsys.readouterr().err
+
+
+def test_a_grid_that_grows_measures_what_is_new(few, whole, tmp_path):
+    path = grid_file(whole, few, ["plain", {**NCR, "label": "NCR"}])
+    grid = read_grid(path)
+    assert Bench(whole / "rows", grid.cells).missing == []  # a label is no option
+    grown = read_grid(grid_file(tmp_path, few, ["plain", "gsc"], options={"cache": str(whole.parent / "cache")})).cells
+    assert [cell.method for cell in Bench(whole / "rows", grown).missing] == ["gsc"]
+
+
+def test_several_processes_find_what_one_finds(few, whole, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.chdir(tmp_path)
+    grid = read_grid(grid_file(tmp_path, few, ["plain", NCR]))
+    seen, started = [], Child._started
+    processes = []
+    monkeypatch.setattr(Child, "_started", lambda self: processes.append(started(self)) or processes[-1])
+    bench = Bench(tmp_path / "rows", grid.cells)
+    bench.measure(2, seen.append)
+    assert {cell.method for cell in seen} == {"plain", "ncr"} and not bench.failed
+    found, expected = rows_of(tmp_path), rows_of(whole)
+    assert found.keys() == expected.keys()
+    for name, row in found.items():  # their evidence is not light, and says nothing of so few pairs all the same
+        assert [row[key] for key in NUMBERS] == [expected[name][key] for key in NUMBERS]
+    assert len(processes) == 2 and all(process.poll() is not None for process in processes)
+
+
+def test_a_worker_that_is_killed_fails_its_cell_alone_and_is_replaced(few, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    grid, started, killed = read_grid(grid_file(tmp_path, few, ["plain"], seeds=[1, 2])), Child._started, []
+
+    def started_to_die(self):
+        process = started(self)
+        if not killed:
+            killed.append(process.pid)
+            os.kill(process.pid, signal.SIGKILL)
+        return process
+
+    monkeypatch.setattr(Child, "_started", started_to_die)
+    monkeypatch.setattr("pairsift.runs.bench.workers.usual_jobs", lambda cells: 2)
+    bench = Bench(tmp_path / "rows", grid.cells)
+    bench.measure()
+    [(_, line)] = bench.failed.items()
+    assert "its process ended with code -9" in line and len(bench.rows) == 1
+    assert len(Bench(tmp_path / "rows", grid.cells).missing) == 1
+
+
+def test_a_worker_ends_with_the_process_that_started_it(tmp_path):
+    worker = Child(tmp_path, 1)
+    process = worker._started()
+    process.stdin.close()
+    assert process.wait(120) == 0
+
+
+def test_a_cell_that_fails_is_said_and_the_others_go_on(few, tmp_path, capsys):
+    wild = {"method": "plain", "label": "wild", "lr": 1e30, "max_norm": 0}
+    path = grid_file(tmp_path, few, [wild, "plain"])
+    assert main(["bench", str(path), "--jobs=1", "--quiet"]) == 2
+    line = capsys.readouterr().err.strip()
+    assert line.startswith("pairsift: 1 of 2 cells failed; wild, two_tower, 40%, seed 1: ") and "diverged" in line
+    assert [row["method"] for row in rows_of(tmp_path).values()] == ["plain"]
+
+
+def test_two_calls_do_not_write_the_same_rows(few, tmp_path):
+    from pairsift.errors import InputError
+    from pairsift.files import only_writer
+
+    cells = read_grid(grid_file(tmp_path, few, ["plain"])).cells
+    (tmp_path / "rows").mkdir()
+    with only_writer(tmp_path / "rows" / "rows.json"), pytest.raises(InputError, match="another call is writing"):
+        Bench(tmp_path / "rows", cells).measure(1)
+    (tmp_path / "rows" / "rows.json").write_text("[]")
+    with pytest.raises(InputError, match="holds no rows of a grid"):
+        Bench(tmp_path / "rows", cells)
+
+
+class FakeCell:
+    def __init__(self, group):
+        self.group = group
+
+
+def test_the_evidence_of_a_group_is_computed_once_while_others_go_elsewhere():
+    first, second, third, fourth = cells = [FakeCell(group) for group in "aabb"]
+    queue = Queue(list(cells), set())
+    assert queue.take(None) is first
+    assert queue.take(None) is third  # not the second, whose evidence is being computed
+    queue.judged("a")
+    queue.finished(third)
+    assert queue.take("a") is second
+    queue.finished(first)
+    assert queue.take("b") is fourth  # nobody computes that evidence any more
+    assert queue.take("a") is None
+
+
+def test_a_worker_waits_where_all_evidence_is_being_computed():
+    import threading
+
+    cells = [FakeCell("a"), FakeCell("a")]
+    queue, taken = Queue(list(cells), set()), []
+    queue.take(None)
+    thread = threading.Thread(target=lambda: taken.append(queue.take(None)), daemon=True)
+    thread.start()
+    time.sleep(0.1)
+    assert taken == []
+    queue.judged("a")
+    thread.join(10)
+    assert taken == [cells[1]]
