@@ -108,8 +108,13 @@ class Method(Options, ABC):
     def phases(self) -> tuple[Phase, ...]:
         """Return the phases, in order. Once the method has begun they may depend on the setting."""
 
-    def check(self, matcher: type[Matcher]) -> None:
+    def check(self, matcher: type[Matcher], starts_trained: bool) -> None:
         """Refuse a matcher that the method cannot run on.
+
+        Args:
+            matcher: The class of the matcher.
+            starts_trained: Whether its similarities are useful before any training: by its class, or because it starts
+                from vectors that share a space.
 
         Raises:
             InputError: It lacks something that the method needs.

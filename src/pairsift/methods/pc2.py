@@ -77,7 +77,7 @@ class PC2(Method):
         """Return warm-up, clean pairs, all pairs."""
         return self.epochs.phases()
 
-    def check(self, matcher: type[Matcher]) -> None:
+    def check(self, matcher: type[Matcher], starts_trained: bool) -> None:
         """Refuse a matcher without what the pseudo-classifier reads."""
         self.classifier.check(self.name, matcher)
 

@@ -96,7 +96,8 @@ def check(config: Config) -> None:
     check_noise_options(data)
     _check_encoders(config)
     matcher.check(config.matcher_options)
-    method.check(matcher)
+    starts_trained = matcher.starts_trained or config.starts_aligned
+    method.check(matcher, starts_trained)
     pick_device(config.train.device)
     if config.train.tensorboard:
         require_board()
@@ -104,7 +105,6 @@ def check(config: Config) -> None:
         raise InputError(
             f"matcher {matcher.name} cannot start from a common space: leave --aligned out, or use two_tower"
         )
-    starts_trained = matcher.starts_trained or config.starts_aligned
     if not sum(phase.epochs for phase in method.phases()) and not starts_trained:
         raise InputError(f"{method.name} has no epochs and {matcher.name} starts untrained: set at least one epoch")
 
