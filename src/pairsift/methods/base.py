@@ -90,6 +90,11 @@ class Method(Options, ABC):
         return {name: part for name, part in parts.items() if isinstance(part, Part)}
 
     @property
+    def needs_verified(self) -> bool:
+        """A bool: whether it can only run where some training pairs are verified."""
+        return False
+
+    @property
     def setting(self) -> Setting:
         """The setting of the run."""
         return self._setting
