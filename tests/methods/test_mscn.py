@@ -7,7 +7,19 @@ import math
 import numpy as np
 import pytest
 import torch
-from method_helpers import SETTING, VERIFIED, Tiny, batch_of, excluded, make_networks, naive_hinge, similarities
+from method_helpers import (
+    SETTING,
+    SHARP,
+    VERIFIED,
+    Tiny,
+    batch_of,
+    curve,
+    excluded,
+    make_networks,
+    naive_hinge,
+    rematched,
+    similarities,
+)
 from scipy.stats import beta
 from torch.func import functional_call
 
@@ -15,7 +27,7 @@ from pairsift.errors import InputError
 from pairsift.loss.meta import meta_loss
 from pairsift.loss.ranking import Hinge, InfoNCE
 from pairsift.match.base import Codes
-from pairsift.methods import MSCN
+from pairsift.methods import MSCN, PC2
 from pairsift.runs.config import from_tree
 from pairsift.runs.prepare import check
 from pairsift.steps import not_negatives
@@ -294,6 +306,53 @@ def test_it_is_refused_without_verified_pairs(tmp_path):
     for verified in ([], [0], [0, 1]):  # 0 and 1 show one image
         with pytest.raises(InputError, match="of at least 2 images"):
             MSCN().begin(SETTING(LINEAR, verified=np.array(verified, np.int64)))
+
+
+def test_pc2_takes_corrected_similarities_for_its_margins_of_clean_and_of_noisy_pairs():
+    options = {"classifier": {"classes": 5}, "captions": {"search": "batch"}}
+    method = PC2(**options, meta={"use": True, "groups": 3, "hidden": 5})
+    networks = make_networks(method, sharp=SHARP)
+    for network in networks:
+        torch.nn.init.normal_(meta_of(network).out.weight)
+    ranking = Hinge(negatives="mean")
+    method.begin(SETTING(ranking))
+    method.state["clean_probability"][1] = np.linspace(0.1, 1, 12)
+    clean, noisy = batch_of([0, 3, 5, 7]), batch_of([2, 8])
+    batches = {"clean": clean, "noisy": noisy, "verified": batch_of(TAUGHT)}
+    assert method.phases()[2].subsets == ("clean", "noisy", "verified") and method.phases()[0].subsets == ("all",)
+    terms = {term.name: term for term in method.step(networks, 0, batches, method.phases()[2])}
+    assert set(terms) == {"clean", "pseudo", "entropy", "noisy", "meta"}
+    y = method.correspondence(0, clean)
+    images, texts = networks[0].encode(clean)
+    v = np.array(naive_v(networks[0], images.vectors, texts.vectors))
+    margins = [0.2 * curve(value) for value in y.tolist()]
+    expected = naive_hinge(v, margins, excluded(clean), hardest=False)
+    assert terms["clean"].values.tolist() == pytest.approx(expected, abs=1e-5)
+    assert np.abs(v - similarities(networks[0], clean)).max() > 0.1
+    j, alike, _ = rematched(networks[0], noisy, clean)
+    others = networks[0].matcher.encode_images(noisy.images).vectors
+    v = np.array(naive_v(networks[0], others, texts.vectors[j]))
+    rows, owners = noisy.image_rows.tolist(), [int(clean.caption_images[b]) for b in j]
+    n = range(2)
+    mask = np.array([[rows[a] == rows[b] or owners[a] == owners[b] or rows[a] == owners[b] for b in n] for a in n])
+    expected = naive_hinge(v, [0.2 * curve(min(1.0, value)) for value in alike], mask, hardest=False)
+    assert terms["noisy"].values.tolist() == pytest.approx(expected, abs=1e-5)
+    meta = list(meta_of(networks[0]).parameters())
+    for name in ("clean", "noisy", "pseudo"):
+        gradients = torch.autograd.grad(terms[name].reduced(), meta, allow_unused=True, retain_graph=True)
+        assert all(g is None for g in gradients)
+    assert any(g.abs().sum() > 0 for g in torch.autograd.grad(terms["meta"].reduced(), meta))
+    for name in ("all", "clean", "noisy"):
+        assert not np.isin(VERIFIED, method.subset(name, 0)).any()
+
+
+def test_pc2_needs_verified_pairs_with_a_meta_network_alone(tmp_path):
+    with pytest.raises(InputError, match=r"^pc2 learns from pairs that are known to match"):
+        check(from_tree({"source": str(tmp_path), "method": "pc2", "pc2": {"meta": {"use": True}}}))
+    check(from_tree({"source": str(tmp_path), "method": "pc2"}))
+    method = PC2()
+    method.begin(SETTING(LINEAR, verified=np.zeros(0, np.int64)))
+    assert method.subset("all", 0).tolist() == list(range(10)) and not hasattr(method.head(4), "meta")
 
 
 def test_options_out_of_bounds_are_told():

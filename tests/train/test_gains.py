@@ -16,7 +16,6 @@ GAINS = {
     "crcl": ({"epochs": {"first": 4, "second": 0, "third": 0, "last": 6}, "tau": 0.1}, 20.0),
     "bicro": ({"epochs": {"warmup": 2, "clean": 4, "all": 4}, "warmup_share": 1.0}, 5.0),
     "cream": ({"epochs": {"warmup": 2, "clean": 3, "hard": 1, "all": 4}}, 5.0),
-    "mscn": ({"epochs": {"warmup": 2, "train": 8}}, 5.0),
     "l2rm": ({"epochs": {"warmup": 2, "train": 8}, "rematching": {"temperature": 0.0}}, 5.0),
 }
 

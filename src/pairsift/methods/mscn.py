@@ -7,13 +7,12 @@ from typing import ClassVar
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 
 from pairsift.arrays import Ints
 from pairsift.methods.base import Epochs, Method
 from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
 from pairsift.steps import Batch, Network, Pairing, Phase, Term, not_negatives
-from pairsift.trust.impact import encode
 from pairsift.trust.meta import MetaCorrection, MetaDivision, correspondence
 
 
@@ -95,16 +94,11 @@ class MSCN(Method):
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """Return the ranking loss on corrected similarities, and after the warm-up the meta loss."""
         network, batch = networks[k], batches["all" if phase.warm else "clean"]
-        seed, exclude = int(torch.randint(2**31, ())), not_negatives(batch)
-        ((images, texts),) = encode(network, [batch], seed)
-        logits = self.meta.logits(network, self.meta.see(network, images, texts), learns=phase.warm)
+        seed, images, texts = self.meta.encode(network, batch)
+        pairing = Pairing(images, texts, not_negatives(batch))
+        logits = self.meta.correct(network, pairing, learns=phase.warm)
         y = torch.ones_like(logits.diagonal()) if phase.warm else correspondence(logits)
-
-        def loss(corrected: Tensor, scale: Tensor) -> Tensor:
-            return self.setting.ranking(corrected, scale, y, exclude, phase.warm)
-
-        pairing = Pairing(images, texts, exclude)
         term = self.setting.ranking_term("corrected", network, pairing, y, phase.warm, logits.sigmoid())
         if phase.warm:
             return [term]
-        return [term, self.meta.term(network, term.values, loss, (batch, batches["verified"]), seed)]
+        return [term, self.meta.term(network, term.values, y, (batch, batches["verified"]), seed)]

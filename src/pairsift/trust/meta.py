@@ -5,8 +5,8 @@ The pairs are the verified ones of `Setting.verified`; they train the meta netwo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from pairsift.arrays import Array, Ints
 from pairsift.errors import InputError
 from pairsift.loss.meta import meta_loss, sharpened
 from pairsift.match.base import Codes, full
-from pairsift.steps import Batch, Network, Observation, Setting, Term, not_negatives
+from pairsift.steps import Batch, Network, Observation, Pairing, Phase, Setting, Term, not_negatives
 from pairsift.trust.division import Division
 from pairsift.trust.impact import encode
 from pairsift.trust.mixture import fit_known_betas
@@ -27,8 +27,6 @@ from pairsift.trust.part import Part
 STEEP = 4.0  # slope of the logit over the similarity at the start: the slope of V is then 1 at its middle
 MOVED = 1e-3  # length of the step in parameters to either side by which a directional derivative is taken
 LEAST_IMAGES = 2  # of verified pairs, so that one is the negative of another
-
-Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class MetaNetwork(nn.Module):
@@ -144,23 +142,33 @@ class MetaCorrection(Part):
                 logits = functional_call(meta, frozen, (seen.similarity, seen.parts))
         return logits
 
+    def encode(self, network: Network, batch: Batch) -> tuple[int, Codes, Codes]:
+        """Return a seed, and codes of a batch with the dropout masks that it decides."""
+        seed = int(torch.randint(2**31, ()))
+        ((images, texts),) = encode(network, [batch], seed)
+        return seed, images, texts
+
+    def correct(self, network: Network, pairing: Pairing, learns: bool) -> Tensor:
+        """Return the logits of a match of all images and captions of a pairing, (B, B): see `logits`."""
+        return self.logits(network, self.see(network, pairing.images, pairing.texts), learns)
+
     def see(self, network: Network, images: Codes, texts: Codes) -> Seen:
         """Return what a meta network reads of all images and captions."""
         return Seen(
             network.matcher.similarity(images, texts), partial_products(images, texts, self.groups), scale_of(network)
         )
 
-    def term(self, network: Network, values: Tensor, loss: Loss, batches: tuple[Batch, Batch], seed: int) -> Term:
+    def term(self, network: Network, values: Tensor, y: Tensor, batches: tuple[Batch, Batch], seed: int) -> Term:
         """Return the meta loss of verified pairs as a term, with the gradient of the class's text and none on theta.
 
         Args:
             network: The network in training.
-            values: The loss of each pair of the step's batch, (B,), as its codes with the graph gave it.
-            loss: The same loss by corrected similarities V, (B, B), and the inverse temperature.
+            values: The run's ranking loss of each pair of the step's batch, with its graph, (B,).
+            y: Correspondence of each pair in that loss, without gradient, (B,).
             batches: The step's batch, and verified pairs.
             seed: Seed of the dropout masks with which the batch was encoded.
         """
-        batch, verified = batches
+        (batch, verified), ranking = batches, self.setting.ranking
         theta = {f"network.matcher.{n}": p for n, p in network.matcher.named_parameters() if p.requires_grad}
         meta = list(meta_of(network).parameters())
         step = torch.autograd.grad(values.sum(), list(theta.values()), retain_graph=True, allow_unused=True)
@@ -181,7 +189,8 @@ class MetaCorrection(Part):
                 with torch.no_grad():
                     seen = self._seen_with(network, shifted, batch, seed)
                 with torch.autocast(seen.similarity.device.type, enabled=False):
-                    total = loss(self.logits(network, seen).sigmoid(), seen.scale).sum()
+                    corrected = self.logits(network, seen).sigmoid()
+                    total = ranking(corrected, seen.scale, y, not_negatives(batch)).sum()
                 sides.append(torch.autograd.grad(total, meta, allow_unused=True))
             for place, (plus, minus) in enumerate(zip(*sides, strict=True)):
                 if plus is not None and minus is not None:
@@ -210,6 +219,24 @@ class OptionalMetaCorrection(MetaCorrection):
             super().begin(setting, state)
         else:
             Part.begin(self, setting, state)
+
+    def encode(self, network: Network, batch: Batch) -> tuple[int, Codes, Codes]:
+        """Return codes of a batch, with the seed of their dropout masks where the correction needs it, else 0."""
+        return super().encode(network, batch) if self.use else (0, *network.encode(batch))
+
+    def with_verified(self, phases: Sequence[Phase]) -> tuple[Phase, ...]:
+        """Return the phases, with verified pairs along after the warm-up where they are used."""
+        if not self.use:
+            return tuple(phases)
+        return tuple(p if p.warm else replace(p, subsets=(*p.subsets, "verified")) for p in phases)
+
+    def ranking_term(self, name: str, network: Network, pairing: Pairing, y: Tensor, warm: bool = False) -> Term:
+        """Return `Setting.ranking_term`, of corrected similarities where the correction is used.
+
+        The meta network learns from it in a warm-up alone.
+        """
+        similarity = self.correct(network, pairing, learns=warm).sigmoid() if self.use else None
+        return self.setting.ranking_term(name, network, pairing, y, warm, similarity)
 
 
 class MetaDivision(Division):
