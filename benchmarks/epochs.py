@@ -27,13 +27,14 @@ from pairsift.runs.config import Config, from_tree
 from pairsift.runs.prepare import Prepared, matcher_factory, prepare
 from pairsift.train.loop import Job, Trainer
 
-PLAIN = ("plain", "oracle", "crossfit", "osa")  # steps of which are those of plain training
+# Those whose steps are those of plain training, and those that need verified pairs (--options verified=FILE).
+PLAIN, TAUGHT = ("plain", "oracle", "crossfit", "osa"), ("mscn",)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/flickr8k"))
-    parser.add_argument("--methods", nargs="+", default=[name for name in METHODS if name not in PLAIN])
+    parser.add_argument("--methods", nargs="+", default=[name for name in METHODS if name not in (*PLAIN, *TAUGHT)])
     parser.add_argument("--matcher", default="two_tower")
     parser.add_argument("--noise", type=float, default=0.4)
     parser.add_argument("--options", nargs="*", default=[], help="further options of fit, such as precision=bf16")

@@ -37,6 +37,7 @@ VARIANTS = {
     "oracle, as many steps": ("oracle", ["oracle.as_many_steps=true"]),
 }
 PRETRAINED = ("osa",)  # methods that refuse matchers which start untrained
+TAUGHT = ("mscn",)  # methods that need verified pairs: --options verified=FILE
 YARDSTICKS = ("plain", "oracle", "oracle, as many steps")
 END = "<!-- end -->"  # of a table in a page that --pages names; what each begins with is in PAGE
 # What token-level matchers run with on two cores: fewer images, smaller codes, fewer epochs, and the mean of all
@@ -77,6 +78,8 @@ REDUCED = {
     "cream.epochs.all": 4,
     "l2rm.epochs.warmup": 2,
     "l2rm.epochs.train": 8,
+    "mscn.epochs.warmup": 2,
+    "mscn.epochs.train": 8,
     "gsc.epochs.warmup": 1,
     "gsc.epochs.train": 9,
     "npc.epochs.warmup": 2,
@@ -109,6 +112,8 @@ SLOW = {
     "cream.epochs.all": 3,
     "l2rm.epochs.warmup": 4,
     "l2rm.epochs.train": 6,
+    "mscn.epochs.warmup": 4,
+    "mscn.epochs.train": 6,
     "gsc.epochs.warmup": 4,
     "gsc.epochs.train": 6,
 }
@@ -117,7 +122,7 @@ SLOW = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/flickr8k"))
-    usual = [name for name in METHODS if name not in PRETRAINED]
+    usual = [name for name in METHODS if name not in (*PRETRAINED, *TAUGHT)]
     parser.add_argument("--methods", nargs="+", default=[*usual, *VARIANTS])
     parser.add_argument("--matcher", default="two_tower")
     parser.add_argument("--losses", nargs="+", default=["infonce"])

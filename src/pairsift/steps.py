@@ -235,6 +235,7 @@ class Setting:
         prior: The judgement by held-out evidence; None if there is none.
         after_step: A function that returns the parameters of network k, by name, after one more step with these
             gradients, with or without the optimizer's momentum. It changes nothing.
+        verified: Training pairs that are known to match, ascending; empty where none are declared.
         teachers: The networks of before the last restart that keeps them, in evaluation mode and without gradients;
             empty before there was one. The loop fills the list.
     """
@@ -249,6 +250,7 @@ class Setting:
     batch_size: int = 128
     prior: Prior | None = None
     after_step: AfterStep | None = None
+    verified: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     teachers: list[Network] = field(default_factory=list)
 
     def ranking_term(

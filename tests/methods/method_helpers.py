@@ -11,6 +11,7 @@ from pairsift.match.base import Codes, Matcher, unit
 from pairsift.steps import Batch, Network, Request, Setting
 from pairsift.train.batches import Gatherer
 
+VERIFIED = np.array([1, 4, 6, 9])  # pairs of train that are known to match
 IMAGE_OF = np.array([0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5])
 RNG = np.random.default_rng(7)
 FEATURES = Features(
@@ -19,7 +20,7 @@ FEATURES = Features(
 
 
 def SETTING(ranking, matched=None, networks=2, **more):
-    return Setting(np.arange(10), IMAGE_OF, 6, matched, ranking, 0, networks, **more)
+    return Setting(np.arange(10), IMAGE_OF, 6, matched, ranking, 0, networks, **{"verified": VERIFIED, **more})
 
 
 class Tiny(Matcher):

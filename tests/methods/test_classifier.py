@@ -41,9 +41,9 @@ def test_as_many_tokens_as_rows_stay_as_they_are_and_padding_does_not_matter():
 
 def test_the_flat_form_runs_where_there_are_tokens_and_is_refused_elsewhere():
     method = PC2(classifier={"classes": 5, "reads": "flat"})
-    method.check(Vse)
+    method.check(Vse, False)
     with pytest.raises(InputError, match="two_tower"):
-        method.check(TwoTower)
+        method.check(TwoTower, False)
     networks = make_networks(method, Tiny)
     method.begin(SETTING(Hinge()))
     terms = method.step(networks, 0, {"clean": batch_of([0, 3, 6]), "noisy": batch_of([2, 4])}, Phase("all", 1))

@@ -350,6 +350,6 @@ def test_what_cannot_be_is_told_in_one_line():
         with pytest.raises(InputError, match=f"^{path} is {value}; it must be .*[0-9]$"):
             NPC(**bad)
     with pytest.raises(InputError, match="two_tower starts untrained: take --preset scratch"):
-        NPC().check(TwoTower)
-    NPC(epochs={"warmup": 1}).check(TwoTower)
-    NPC().check(type("Trained", (TwoTower,), {"starts_trained": True}))
+        NPC().check(TwoTower, False)
+    NPC(epochs={"warmup": 1}).check(TwoTower, False)
+    NPC().check(TwoTower, True)

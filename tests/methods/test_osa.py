@@ -83,10 +83,10 @@ def test_a_matcher_that_finds_no_pair_alike_is_one_line():
 @pytest.mark.parametrize("name", MATCHERS)
 def test_matchers_that_start_untrained_are_refused_before_any_work(name, tmp_path):
     if MATCHERS[name].starts_trained:
-        OSA().check(MATCHERS[name])
+        OSA().check(MATCHERS[name], True)
     else:
         with pytest.raises(InputError, match=f"and {name} starts untrained: take --matcher clip"):
-            OSA().check(MATCHERS[name])
+            OSA().check(MATCHERS[name], False)
         with pytest.raises(InputError, match="starts untrained"):
             check(from_tree({"source": str(tmp_path), "method": "osa", "matcher": name}))
     assert Clip.starts_trained

@@ -382,4 +382,4 @@ def test_bad_options_give_one_line(options, says):
 
 def test_the_flat_classifier_is_refused_where_there_are_no_tokens():
     with pytest.raises(InputError, match=r"pcsr\.classifier\.reads flat needs tokens, two_tower has none"):
-        PCSR(classifier={"reads": "flat"}).check(TwoTower)
+        PCSR(classifier={"reads": "flat"}).check(TwoTower, False)

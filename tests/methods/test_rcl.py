@@ -107,8 +107,8 @@ def test_the_temperature_of_rince_learns_nothing():
 
 def test_a_temperature_that_overflows_is_one_line():
     with pytest.raises(InputError, match=r"^rince\.tau is 0\.01, too small for rince\.q = 1: .* at least 0\.0125$"):
-        RINCE(q=1.0, tau=0.01).check(TwoTower)
-    RINCE(q=0.1, tau=0.01).check(TwoTower)
+        RINCE(q=1.0, tau=0.01).check(TwoTower, False)
+    RINCE(q=0.1, tau=0.01).check(TwoTower, False)
 
 
 def test_presets_keep_one_network_where_the_paper_has_one():

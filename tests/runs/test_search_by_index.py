@@ -5,15 +5,22 @@ import pytest
 import torch
 
 from pairsift.encode.features import Items
-from pairsift.match import Pcmepp
+from pairsift.match import Pau, Pcmepp
+from pairsift.match.pau import PauOptions
 from pairsift.match.pcmepp import PcmeppOptions
 from pairsift.runs.index import Captions, Index
 from pairsift.runs.search import Search
 
+MATCHERS = {
+    "pcmepp": lambda: Pcmepp(6, 5, PcmeppOptions(dim=4, hidden=6, spread=3.0)),
+    "pau": lambda: Pau(6, 5, PauOptions(dim=4, hidden=6, rerank=3.0)),  # vague images are shorter in the index
+}
 
-def test_images_like_an_image_are_ranked_by_the_cosine_of_the_means(tmp_path):
+
+@pytest.mark.parametrize("name", MATCHERS)
+def test_images_like_an_image_are_ranked_by_the_cosine_of_the_global_vectors(name, tmp_path):
     torch.manual_seed(0)
-    matcher = Pcmepp(6, 5, PcmeppOptions(dim=4, hidden=6, spread=3.0)).eval()
+    matcher = MATCHERS[name]().eval()
     for parameter in matcher.parameters():
         torch.nn.init.normal_(parameter)
     with torch.no_grad():

@@ -106,6 +106,14 @@ def test_a_matcher_that_has_no_use_for_a_common_space_is_refused(source):
         check(configured({"source": str(source), "matcher": "vse", "aligned": True}))
 
 
+@pytest.mark.parametrize("method", ["osa", "npc"])
+def test_methods_for_trained_matchers_take_one_that_starts_from_a_common_space(source, method):
+    options = {"source": str(source), "method": method, **({"npc.epochs.warmup": 0} if method == "npc" else {})}
+    with pytest.raises(InputError, match="two_tower starts untrained"):
+        check(configured(options))
+    check(configured({**options, "aligned": True}))
+
+
 @pytest.mark.parametrize("matcher", ["pcme", "pcmepp", "pau"])
 def test_one_checkpoint_serves_matchers_that_cannot_start_from_its_space(source, matcher):
     encoders = {"image_encoder": "hf:clip", "text_encoder": "hf:clip"}

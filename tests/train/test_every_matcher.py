@@ -1,6 +1,7 @@
 """Every matcher that reads words or vectors trains with every method, and token-level ones learn."""
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,8 @@ def concepts(n_images: int, noise: float) -> tuple[Pairs, Features]:
     captions = [f"c{i}" for i in range(len(image_of))]
     pairs = Pairs("made", names, [Path(n) for n in names], captions, image_of, split)
     features = Features(Table(regions.astype(np.float32)), Table.from_items(words))
-    return (plant_noise(pairs, noise, 1) if noise else pairs), features
+    pairs = plant_noise(pairs, noise, 1) if noise else pairs
+    return replace(pairs, verified=np.arange(len(image_of)) % 5 == 0), features
 
 
 def make(name: str, similarity_dim: int = 24) -> Matcher:

@@ -13,6 +13,8 @@ from pairsift.train.loop import CHECKPOINT, Trainer
 
 BATCH, EPOCH = ({"captions": {"search": search}} for search in ("batch", "epoch"))
 
+META = {**BATCH, "meta": {"use": True, "groups": 4, "hidden": 8}}
+
 
 class CutShortError(Exception):
     pass
@@ -34,7 +36,7 @@ class Mortal(Trainer):
         self._saved = float("-inf") if len(self.taken) + 1 == self.dies_at else self._saved
 
 
-@pytest.mark.parametrize(("name", "options"), [("ncr", {}), ("pc2", BATCH), ("pc2", EPOCH)])
+@pytest.mark.parametrize(("name", "options"), [("ncr", {}), ("pc2", BATCH), ("pc2", EPOCH), ("pc2", META)])
 def test_a_run_cut_short_inside_a_phase_ends_with_the_same_weights_and_trust(tmp_path, name, options):
     straight = Mortal(tmp_path / "straight", name, options)
     straight.run()

@@ -43,6 +43,7 @@ BANK = [("warm-up", 2, ("all",), *WARM), ("bank", 1, ("all",), *OBSERVED)]
         ("npc", TRAIN, [*BANK, ("train", 4, ("all",), False, False, True)]),
         ("npc", {**TRAIN, "bank": {"refresh": True}}, [*BANK, ("train", 4, ("all",), *OBSERVED)]),
         ("decl", TRAIN, [("warm-up", 2, ("all",), True, False, False), ("train", 5, ("all",), *OBSERVED)]),
+        ("mscn", TRAIN, [("warm-up", 2, ("all",), *WARM), ("meta", 5, ("clean", "verified"), *OBSERVED)]),
         ("gsc", TRAIN, [("first", 2, ("all",), False, False, False), ("train", 5, ("all",), *OBSERVED)]),
     ],
 )
@@ -61,6 +62,7 @@ def test_phases_have_their_epochs_subsets_warmth_passes_and_place_in_the_contest
         ("cream", {}, ["warm-up", "clean", "hard", "all"], [1, 2, 3]),
         ("bicro", {}, ["warm-up", "clean", "all", "all"], [1, 2, 3]),
         ("npc", {}, ["warm-up", "bank", "train", "train"], [1]),
+        ("mscn", {"epochs": {"train": 2}}, ["warm-up", "meta", "meta"], [1, 2]),
         ("gsc", {"epochs": {"train": 2}}, ["first", "train", "train"], [1, 2]),
     ],
 )

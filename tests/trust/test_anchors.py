@@ -113,3 +113,13 @@ def test_planted_mismatches_have_low_labels() -> None:
     kept = noisy[labels[noisy] >= 0.5]
     assert (~wrong[kept]).mean() > 0.7 > 2 * (~wrong[noisy]).mean()
     assert method.facts()["dropped"] == pytest.approx((labels < 0.5).mean())
+
+
+def test_dropped_pairs_are_noisy_ones_whatever_labels_clean_ones_have() -> None:
+    method, notes = BiCro(networks=1, anchors={"mismatch_threshold": 0.95}), notes_of(3)
+    method.begin(Setting(IDS, np.concatenate([np.zeros(5, int), OWNER]), IMAGES, None, InfoNCE(), 0, 1))
+    method.update([notes], 0)
+    labels, noisy = method.state["soft_label"][0], set(method.subset("noisy", 0).tolist())
+    low = [i for i in IDS.tolist() if labels[i] < 0.95]
+    assert len(low) > len([i for i in low if i in noisy]) > 0
+    assert method.facts()["dropped"] == pytest.approx(len([i for i in low if i in noisy]) / N)

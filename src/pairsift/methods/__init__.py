@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pairsift.methods.decl import DECL as DECL
     from pairsift.methods.gsc import GSC as GSC
     from pairsift.methods.l2rm import L2RM as L2RM
+    from pairsift.methods.mscn import MSCN as MSCN
     from pairsift.methods.ncr import NCR as NCR
     from pairsift.methods.npc import NPC as NPC
     from pairsift.methods.oracle import Oracle as Oracle
@@ -95,6 +96,11 @@ METHODS: Registry[type[Method]] = Registry(
         "l2rm": Entry(
             "pairsift.methods.l2rm:L2RM",
             "noisy pairs learn from a transport plan of their images and captions (Han et al., CVPR 2024)",
+        ),
+        "mscn": Entry(
+            "pairsift.methods.mscn:MSCN",
+            "a meta network, learned from verified pairs, corrects similarities; needs such pairs (Han et al., CVPR "
+            "2023)",
         ),
     },
 )

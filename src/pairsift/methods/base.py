@@ -90,6 +90,11 @@ class Method(Options, ABC):
         return {name: part for name, part in parts.items() if isinstance(part, Part)}
 
     @property
+    def needs_verified(self) -> bool:
+        """A bool: whether it can only run where some training pairs are verified."""
+        return False
+
+    @property
     def setting(self) -> Setting:
         """The setting of the run."""
         return self._setting
@@ -108,8 +113,13 @@ class Method(Options, ABC):
     def phases(self) -> tuple[Phase, ...]:
         """Return the phases, in order. Once the method has begun they may depend on the setting."""
 
-    def check(self, matcher: type[Matcher]) -> None:
+    def check(self, matcher: type[Matcher], starts_trained: bool) -> None:
         """Refuse a matcher that the method cannot run on.
+
+        Args:
+            matcher: The class of the matcher.
+            starts_trained: Whether its similarities are useful before any training: by its class, or because it starts
+                from vectors that share a space.
 
         Raises:
             InputError: It lacks something that the method needs.

@@ -77,6 +77,10 @@ class BiCro(Method):
         super().update(notes, epoch)
         self.anchors.label_all(notes, self.division)
 
+    def facts(self) -> dict[str, float]:
+        """Return the facts of the division, and the share of pairs that `keep_alike` leaves out as `dropped`."""
+        return {**super().facts(), "dropped": self.anchors.dropped(self.division)}
+
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """Return terms of the least losses of all pairs, or of clean and of noisy pairs by the peer's labels."""
         network, terms = networks[k], []

@@ -85,9 +85,9 @@ class NPC(Method):
     impact: NegativeImpact = NegativeImpact()
     networks: int = Field(default=1, ge=1, le=2, description="1, or 2 that use each other's bank.")
 
-    def check(self, matcher: type[Matcher]) -> None:
+    def check(self, matcher: type[Matcher], starts_trained: bool) -> None:
         """Refuse a matcher that starts untrained if no warm-up precedes the bank."""
-        if self.epochs.train and not self.epochs.warmup and not matcher.starts_trained:
+        if self.epochs.train and not self.epochs.warmup and not starts_trained:
             raise InputError(
                 f"npc makes its bank by what the network knows, and {matcher.name} starts untrained: "
                 "take --preset scratch, or give npc.epochs.warmup at least 1 and a learning rate that suits it"

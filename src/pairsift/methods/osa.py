@@ -64,16 +64,16 @@ class OSA(Method):
     falls: bool = Field(default=False, description="Whether weights fall beyond x = 0.71, as printed.")
     networks: int = Field(default=1, ge=1, le=8, description="How many networks train, independently of each other.")
 
-    def check(self, matcher: type[Matcher]) -> None:
+    def check(self, matcher: type[Matcher], starts_trained: bool) -> None:
         """Refuse a matcher that knows nothing before it is trained.
 
         Raises:
             InputError: It starts untrained.
         """
-        if not matcher.starts_trained:
+        if not starts_trained:
             raise InputError(
                 f"osa weighs pairs by what the matcher knows before training, and {matcher.name} starts untrained: "
-                "take --matcher clip, or another method"
+                "take --matcher clip, vectors that share a space (--aligned), or another method"
             )
 
     def phases(self) -> tuple[Phase, ...]:

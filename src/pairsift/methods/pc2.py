@@ -19,6 +19,7 @@ from pairsift.steps import Batch, Network, Pairing, Phase, Request, Term, corres
 from pairsift.trust.captions import CaptionSearch, CleanBatch
 from pairsift.trust.classifier import PseudoClassifier
 from pairsift.trust.division import Division
+from pairsift.trust.meta import OptionalMetaCorrection
 from pairsift.trust.stability import Stability
 
 
@@ -45,6 +46,9 @@ class PC2(Method):
     and margins carry no gradient. The pseudo-classifier reads global vectors. In the warm-up it learns from all pairs,
     as in the published code. Before two passes have something to compare, every pair counts as stable, so that clean
     pairs are believed in full for one epoch; the paper names no start, and w alone was no better on dev.
+
+    With `--pc2.meta.use true` it is the supplement's PC2+MSCN: a meta network that verified pairs teach corrects the
+    similarities of Eq. 6 and 9 (`MetaCorrection`), and nothing else changes.
     """
 
     name: ClassVar[str] = "pc2"
@@ -72,22 +76,35 @@ class PC2(Method):
     classifier: PseudoClassifier = PseudoClassifier()
     captions: CaptionSearch = CaptionSearch()
     weights: PC2Weights = PC2Weights()
+    meta: OptionalMetaCorrection = OptionalMetaCorrection()
+
+    @property
+    def needs_verified(self) -> bool:
+        """A bool: whether it can only run where some training pairs are verified."""
+        return self.meta.use
 
     def phases(self) -> tuple[Phase, ...]:
-        """Return warm-up, clean pairs, all pairs."""
-        return self.epochs.phases()
+        """Return warm-up, clean pairs, all pairs; with a meta network verified pairs come along after the warm-up."""
+        return self.meta.with_verified(self.epochs.phases())
 
-    def check(self, matcher: type[Matcher]) -> None:
+    def check(self, matcher: type[Matcher], starts_trained: bool) -> None:
         """Refuse a matcher without what the pseudo-classifier reads."""
         self.classifier.check(self.name, matcher)
 
     def head(self, dim: int) -> nn.Module:
         """Return the pseudo-classifier C, one for both modalities."""
-        return self.classifier.head(dim)
+        classifier = self.classifier.head(dim)
+        return self.meta.head(classifier) if self.meta.use else classifier
 
     def subset(self, name: str, network: int) -> Ints:
-        """Return `clean` and `noisy` pairs by the peer's division, or `all`."""
-        return self.division.subset(name, network) if name in ("clean", "noisy") else super().subset(name, network)
+        """Return `clean` and `noisy` pairs by the peer's division, or `all`; with a meta network `verified` ones too.
+
+        The verified pairs are then in no other subset.
+        """
+        if name == "verified":
+            return self.setting.verified
+        ids = self.division.subset(name, network) if name in ("clean", "noisy") else super().subset(name, network)
+        return self.meta.unverified(ids) if self.meta.use else ids
 
     def update(self, notes: Sequence[Mapping[str, Array]], epoch: int) -> None:
         """Renew w, w^o and the predictions; then search for captions by them."""
@@ -112,22 +129,25 @@ class PC2(Method):
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """Return L = L_c + lambda^n L_n + lambda^pse L_pse + lambda^ent L_ent (Eq. 10)."""
         network, batch = networks[k], batches.get("clean") or batches["all"]
-        images, texts = network.encode(batch)
+        seed, images, texts = self.meta.encode(network, batch)
         ones = torch.ones(len(batch), device=images.vectors.device)
         y = self.correspondence(k, batch) if "clean" in batches else ones
         pairing = Pairing(images, texts, not_negatives(batch))
         logits = network.logits(images)
+        term = self.meta.ranking_term("clean", network, pairing, y, phase.warm)
         terms = [
-            self.setting.ranking_term("clean", network, pairing, y, phase.warm),
+            term,
             *self.classifier.terms(logits, network.logits(texts), self.weights.pseudo, self.weights.entropy),
         ]
         if "noisy" in batches:
             terms.append(self._noisy(network, k, batches["noisy"], CleanBatch(batch, images, texts, logits)))
+        if "verified" in batches:
+            terms.append(self.meta.term(network, term.values, y, (batch, batches["verified"]), seed))
         return terms
 
     def _noisy(self, network: Network, k: int, noisy: Batch, clean: CleanBatch) -> Term:
         """Return L_n (Eq. 4 to 6), on images of noisy pairs with captions of the clean images predicted most alike."""
         images = network.matcher.encode_images(noisy.images)
         pairing, y = self.captions.rematch(network, k, noisy, images, clean)
-        term = self.setting.ranking_term("noisy", network, pairing, y.clamp(0, 1))
+        term = self.meta.ranking_term("noisy", network, pairing, y.clamp(0, 1))
         return replace(self.captions.keep_alike(term, y), weight=self.weights.noisy)

@@ -136,7 +136,7 @@ class PCSR(Method):
             Phase("all", self.epochs.all, ("clean", *refinable, *ambiguous), observe=True),
         )
 
-    def check(self, matcher: type[Matcher]) -> None:
+    def check(self, matcher: type[Matcher], starts_trained: bool) -> None:
         """Refuse a matcher without what the pseudo-classifier reads."""
         self.classifier.check(self.name, matcher)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Self
 
 import numpy as np
@@ -68,6 +68,31 @@ def believing(setting: Setting, network: Network, batch: Batch, y: Tensor, phase
 def as_given(setting: Setting, network: Network, batch: Batch, phase: Phase) -> Term:
     """Return the ranking loss on pairs as given, all believed."""
     return believing(setting, network, batch, torch.ones(len(batch), device=batch.image_rows.device), phase)
+
+
+class LossEpochs(TrainEpochs):
+    """The phases of methods that are a robust loss on all pairs."""
+
+    warmup: int = Field(default=0, ge=0, description="Epochs with the run's ranking loss before the robust one.")
+
+
+def robust(
+    name: str, setting: Setting, network: Network, batch: Batch, phase: Phase, loss: Callable[[Tensor], Tensor]
+) -> list[Term]:
+    """Return a robust loss on pairs as given as a term; in the warm-up the ranking loss.
+
+    Args:
+        name: Name of the term.
+        setting: The setting of the run.
+        network: The network that steps.
+        batch: The pairs.
+        phase: The phase of the step.
+        loss: The loss of each pair, (B,), by the similarities of the batch, (B, B).
+    """
+    if phase.warm:
+        return [as_given(setting, network, batch, phase)]
+    similarity, _ = network(batch)
+    return [Term(name, loss(similarity), reduction=setting.ranking.reduction)]
 
 
 class Plain(Method):

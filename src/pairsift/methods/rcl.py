@@ -6,19 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from pydantic import Field
+from torch import Tensor
 
 from pairsift.loss.complementary import Form, complementary
 from pairsift.match.base import scale_at
 from pairsift.methods.base import Method
-from pairsift.methods.plain import TrainEpochs, as_given
+from pairsift.methods.plain import LossEpochs, robust
 from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
 from pairsift.steps import Batch, Network, Phase, Term, not_negatives
-
-
-class LossEpochs(TrainEpochs):
-    """The phases of methods that are a robust loss on all pairs."""
-
-    warmup: int = Field(default=0, ge=0, description="Epochs with the run's ranking loss before the robust one.")
 
 
 class RCL(Method):
@@ -62,9 +57,9 @@ class RCL(Method):
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """Return the complementary loss of the pairs as given."""
         network, batch = networks[k], batches["all"]
-        if phase.warm:
-            return [as_given(self.setting, network, batch, phase)]
-        similarity, _ = network(batch)
-        logits = similarity * scale_at(network.matcher, self.tau)
-        values = complementary(logits, not_negatives(batch), self.form, self.q)
-        return [Term("complementary", values, reduction=self.setting.ranking.reduction)]
+
+        def loss(similarity: Tensor) -> Tensor:
+            logits = similarity * scale_at(network.matcher, self.tau)
+            return complementary(logits, not_negatives(batch), self.form, self.q)
+
+        return robust("complementary", self.setting, network, batch, phase, loss)

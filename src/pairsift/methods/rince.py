@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from pydantic import Field
+from torch import Tensor
 
 from pairsift.errors import InputError
 from pairsift.loss.rince import rince
 from pairsift.match.base import Matcher
 from pairsift.methods.base import Method
-from pairsift.methods.plain import as_given
+from pairsift.methods.plain import LossEpochs, robust
 from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
-from pairsift.methods.rcl import LossEpochs
 from pairsift.steps import Batch, Network, Phase, Term, not_negatives
 
 LARGEST = 80.0  # exponent that float32 still holds, with room for a sum over a batch
@@ -59,7 +59,7 @@ class RINCE(Method):
     tau: float = Field(default=0.07, gt=0, description="Temperature, which does not learn.")
     networks: int = Field(default=2, ge=1, le=8, description="How many networks train, independently of each other.")
 
-    def check(self, matcher: type[Matcher]) -> None:
+    def check(self, matcher: type[Matcher], starts_trained: bool) -> None:
         """Refuse a temperature with which the loss of equal vectors is not finite.
 
         Raises:
@@ -78,8 +78,8 @@ class RINCE(Method):
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """Return the robust InfoNCE of the pairs as given."""
         network, batch = networks[k], batches["all"]
-        if phase.warm:
-            return [as_given(self.setting, network, batch, phase)]
-        similarity, _ = network(batch)
-        values = rince(similarity / self.tau, not_negatives(batch), self.q, self.density or 1 / len(batch))
-        return [Term("rince", values, reduction=self.setting.ranking.reduction)]
+
+        def loss(similarity: Tensor) -> Tensor:
+            return rince(similarity / self.tau, not_negatives(batch), self.q, self.density or 1 / len(batch))
+
+        return robust("rince", self.setting, network, batch, phase, loss)

@@ -28,6 +28,14 @@ class DataOptions(Options):
         description="Folder that relative image paths start from; by default the source's own, or where they are "
         "found.",
     )
+    verified: str | None = Field(
+        default=None,
+        description="A text file with the ids of pairs that are known to match, one a line; ids are positions in the "
+        "source, from 0. Methods that learn from such pairs (mscn) take those of train.",
+    )
+    verified_column: str | None = Field(
+        default=None, description="Column that marks the pairs that are known to match, by 1, true or yes."
+    )
     split_seed: int = Field(default=0, ge=0, description="Seed of the split by image, where the source has none.")
     captions_per_image: int | None = Field(
         default=None,

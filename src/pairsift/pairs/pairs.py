@@ -89,6 +89,7 @@ class Pairs:
         source_rows: Position in the source of the record of each pair, (n_pairs,); -1 for a pair that is gone. None
             means that it is the id.
         source_captions: Captions before planted noise replaced some, (n_pairs,). None if it replaced none.
+        verified: Whether each pair of the source is known to match, (n_pairs,); None where nobody says so.
     """
 
     source: str
@@ -106,6 +107,7 @@ class Pairs:
     seen_in_training: NDArray[np.bool_] | None = None
     source_rows: Ints | None = None
     source_captions: list[str] | None = None
+    verified: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.captions)
@@ -130,6 +132,14 @@ class Pairs:
     def images(self, *splits: str) -> Ints:
         """Return the rows of the images that the pairs of these splits point at, ascending, (n,)."""
         return np.unique(self.image_of[self.ids(*splits)])
+
+    def verified_ids(self) -> Ints:
+        """Return the training pairs that are known to match, ascending; a pair that noise moved is none of them."""
+        ids = self.ids("train")
+        if self.verified is None:
+            return ids[:0]
+        kept = self.verified if self.true_image_of is None else self.verified & ~self.mismatched()
+        return ids[kept[ids]]
 
     @property
     def trained(self) -> NDArray[np.bool_]:

@@ -25,7 +25,8 @@ from pairsift.train.options import TrainOptions
 
 GROUPS: dict[str, type[Options]] = {"data": DataOptions, "encode": EncodeOptions, "train": TrainOptions}
 CHOICES = ("method", "matcher", "loss", "preset")
-PATHS = {"data": ("image_folder", "noise_index"), "encode": ("cache", "vocabulary")}  # paths, which are made absolute
+# Options that are paths, which are made absolute.
+PATHS = {"data": ("image_folder", "noise_index", "verified"), "encode": ("cache", "vocabulary")}
 
 Values = Mapping[str, Any]
 

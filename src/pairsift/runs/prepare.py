@@ -38,6 +38,7 @@ from pairsift.match import MATCHERS, Matcher
 from pairsift.match.two_tower import check_one_space
 from pairsift.pairs import Changes, Noise, Pairs, load, merge, unchanged
 from pairsift.pairs.subset import keep_captions
+from pairsift.pairs.verified import check_verified_options, read_verified
 from pairsift.runs.config import Config
 from pairsift.runs.early import require_source
 from pairsift.runs.fitted_texts import run_ngrams
@@ -94,9 +95,16 @@ def check(config: Config) -> None:
     if method.needs_truth and not (data.noise or data.noise_index):
         raise InputError(f"{method.name} needs to know the truth: give --noise or --noise-index, or another method")
     check_noise_options(data)
+    check_verified_options(data)
+    if method.needs_verified and not (data.verified or data.verified_column):
+        raise InputError(
+            f"{method.name} learns from pairs that are known to match: give --verified or --verified-column, or "
+            "another method"
+        )
     _check_encoders(config)
     matcher.check(config.matcher_options)
-    method.check(matcher)
+    starts_trained = matcher.starts_trained or config.starts_aligned
+    method.check(matcher, starts_trained)
     pick_device(config.train.device)
     if config.train.tensorboard:
         require_board()
@@ -104,7 +112,6 @@ def check(config: Config) -> None:
         raise InputError(
             f"matcher {matcher.name} cannot start from a common space: leave --aligned out, or use two_tower"
         )
-    starts_trained = matcher.starts_trained or config.starts_aligned
     if not sum(phase.epochs for phase in method.phases()) and not starts_trained:
         raise InputError(f"{method.name} has no epochs and {matcher.name} starts untrained: set at least one epoch")
 
@@ -166,6 +173,7 @@ def prepare(config: Config, folder: Path, progress: bool = True) -> Prepared:
         InputError: The source or an option cannot be used.
     """
     read = read_source(config)
+    verified = read_verified(read, config.data)
     check_noise_of(read, config.data)
     prepared = _encoded(config, folder, read, read.hash(), False, progress)
     pairs = prepared.pairs
@@ -175,7 +183,8 @@ def prepare(config: Config, folder: Path, progress: bool = True) -> Prepared:
                 f"{config.source} has {len(pairs.ids(split))} usable {split} pairs, but {minimum} are needed: "
                 f"{pairs.description}; {len(pairs.skipped)} records were skipped"
             )
-    return _planted(config, prepared, progress)
+    prepared = _planted(config, prepared, progress)
+    return replace(prepared, pairs=replace(prepared.pairs, verified=verified))
 
 
 def reopen(config: Config, folder: Path, facts: Mapping[str, Any], progress: bool = True) -> Prepared:

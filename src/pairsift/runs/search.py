@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import yaml
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pairsift.arrays import Floats, Ints
 from pairsift.encode import NgramEncoder, Table, image_encoder, read_numbering, text_encoder, text_parts
@@ -21,6 +22,7 @@ from pairsift.encode.front import Front
 from pairsift.encode.outside import encode_image
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS, Codes, Matcher
+from pairsift.match.base import unit
 from pairsift.options import Options
 from pairsift.pairs.stored import folder_of
 from pairsift.retrieve.approximate import Approximate, closest
@@ -32,6 +34,7 @@ from pairsift.runs.index import INDEX, Captions, Index
 from pairsift.train.checkpoint import read_tensors, with_prefix
 
 FIRST = np.zeros(1, np.int64)
+ROUNDING = 5e-3  # how far half precision moves the length of a unit vector at most
 
 
 @dataclass(frozen=True)
@@ -148,11 +151,8 @@ class Search:
             InputError: The run has no such pair, or k is below 1.
         """
         image = int(self.captions.images[self.captions.place(pair)])
-        vectors = [bank.vectors for bank in self.images]
-        query = [of_images[image : image + 1].clone() for of_images in vectors]
-        for matcher, of_image in zip(self.matchers, query, strict=True):
-            of_image[:, matcher.dim :] = 0  # what stands behind the global vector is for the other kind
-        rows, scores = closest(query, vectors, _positive(k) + 1, self.approximate_images)
+        query = [of_images[image : image + 1] for of_images in self._directions]
+        rows, scores = closest(query, self._directions, _positive(k) + 1, self.approximate_images)
         others = rows != image
         return self._image_hits(rows[others][:k], scores[others][:k])
 
@@ -166,6 +166,21 @@ class Search:
         if self.index.captions is None:
             raise InputError("the run's folder holds no captions to search: judge the run again with `pairsift audit`")
         return self.index.captions
+
+    @cached_property
+    def _directions(self) -> list[Tensor]:
+        """Each network's global vectors of the images, of unit length, as wide as the vectors of the index.
+
+        In the index a matcher may have scaled them, or put entries behind them, for the similarity with captions.
+        """
+        directions = []
+        for matcher, bank in zip(self.matchers, self.images, strict=True):
+            vectors, lengths = bank.vectors, bank.vectors[:, : matcher.dim].float().norm(dim=1)
+            if vectors.shape[1] > matcher.dim or ((lengths - 1).abs() > ROUNDING).any():
+                vectors = torch.zeros_like(vectors, dtype=torch.float32)
+                vectors[:, : matcher.dim] = unit(bank.vectors[:, : matcher.dim].float())
+            directions.append(vectors)
+        return directions
 
     @cached_property
     def approximate_images(self) -> Approximate | None:

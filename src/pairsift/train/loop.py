@@ -110,6 +110,7 @@ class Trainer:
             size,
             job.prior,
             self._after_step,
+            job.pairs.verified_ids(),
             self.teachers,
         )
 

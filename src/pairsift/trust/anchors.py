@@ -68,10 +68,16 @@ class AnchorLabels(Part):
         """Return the term without the pairs whose label is too low."""
         return term.kept(y >= self.mismatch_threshold)
 
-    def facts(self) -> dict[str, float]:
-        """Return the share of training pairs with a label below the threshold; clean ones among them are used still."""
-        labels = self.state["soft_label"][:, self.setting.ids]
-        return {"dropped": float((labels < self.mismatch_threshold).mean())}
+    def dropped(self, division: Division) -> float:
+        """Return the share of training pairs that are noisy with a label below the threshold, mean over the networks.
+
+        Args:
+            division: The division by the same pass.
+        """
+        setting, below = self.setting, 0
+        for k in range(setting.networks):
+            below += int((self.of_peer("soft_label", k)[division.subset("noisy", k)] < self.mismatch_threshold).sum())
+        return below / (setting.networks * len(setting.ids))
 
 
 def consistency(images: Floats, texts: Floats, image_rows: Array, anchors: Array) -> Floats:

@@ -176,9 +176,42 @@ def fit_betas(values: Reals, steps: int = BETA_STEPS) -> tuple[Reals, Reals, Rea
         Both parameters and the shares, ordered by mean, (2,) each.
     """
     x = np.clip(values, EDGE, 1 - EDGE)
-    logs = np.log(x), np.log1p(-x)
     high = two_groups(x)
-    a, b, shares = _match_moments(x, np.stack([~high, high]).astype(np.float64))
+    return _refitted(x, *_match_moments(x, np.stack([~high, high]).astype(np.float64)), steps)
+
+
+def fit_known_betas(
+    values: NDArray[np.floating], low: NDArray[np.floating], high: NDArray[np.floating], steps: int = BETA_STEPS
+) -> Betas:
+    """Fit two beta distributions by EM that begin with those of values whose component is known (MSCN).
+
+    The moments are matched as in `fit_betas`, first to each group of known values, then to all values.
+
+    Args:
+        values: In [0, 1], (n,).
+        low: Known values of the low component, in [0, 1], at least one.
+        high: Known values of the high component, in [0, 1], at least one.
+        steps: Number of EM steps.
+
+    Returns:
+        The mixture of `values`, on their scale.
+
+    Raises:
+        InputError: A value is not finite.
+    """
+    x, *known = (np.clip(np.asarray(group, np.float64), EDGE, 1 - EDGE) for group in (values, low, high))
+    if not all(np.isfinite(group).all() for group in (x, *known)):
+        raise InputError("a mixture needs finite values: look for NaN in the features and for a training that diverged")
+    starts = [_match_moments(group, np.ones((1, len(group))))[:2] for group in known]
+    a, b = (np.concatenate(parameters) for parameters in zip(*starts, strict=True))
+    a, b, shares = _refitted(x, a, b, np.full(2, 0.5), steps)
+    means = a / (a + b)
+    return Betas(means, shares, _distinct(means, shares), a, b, 0.0, 1.0)
+
+
+def _refitted(x: Reals, a: Reals, b: Reals, shares: Reals, steps: int) -> tuple[Reals, Reals, Reals]:
+    """Return two betas and their shares after EM steps from these, ordered by mean, (2,) each."""
+    logs = np.log(x), np.log1p(-x)
     for _ in range(steps):
         densities = (a - 1)[:, None] * logs[0] + (b - 1)[:, None] * logs[1] - betaln(a, b)[:, None]
         joint = np.log(shares)[:, None] + densities
