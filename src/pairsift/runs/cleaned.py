@@ -14,6 +14,7 @@ from pairsift.runs.prepare import read_source
 from pairsift.runs.run import Run
 
 SPLIT = "test"
+DEFAULT = "wordllama"  # text encoder of a run that names none
 
 
 def fit_cleaned(
@@ -71,4 +72,6 @@ def cleaned_config(run: Run, export: Path, out: str | Path | None = None) -> Con
         "noise_index": None,
         **columns,
     }
+    if run.config.encode.text_encoder is None and run.prepared.texts.name == DEFAULT and pairs.features is None:
+        changed["text_encoder"] = DEFAULT
     return from_tree({**run.config.tree(), **changed})
