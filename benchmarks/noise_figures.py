@@ -1,0 +1,134 @@
+"""Figures of the page on kinds of noise: which detector finds which kind, and the worst errors on drawn scenes.
+
+- noise-detectors.png: AUROC of the detectors on each collection and kind, from benchmarks/results/detection.json, with
+  the 90% interval over images of the first seed.
+- noise-errors.png: for each kind, the mismatched training pairs with the highest match probability, and the matching
+  ones with the lowest, on 1,600 drawn scenes with 40% of noise. At most one pair an image.
+
+    python benchmarks/noise_figures.py --out docs
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from textwrap import fill
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from PIL import Image
+
+from detection import KINDS, source_of
+from pairsift.runs.belief import Believer
+from pairsift.runs.config import from_tree
+from pairsift.runs.prepare import prepare
+from side_by_side import Row
+
+NOISE, SEED, SHOWN = 0.4, 1, 4
+COLOURS = ("#d55e00", "#0072b2", "#56b4e9", "#009e73", "#cc79a7", "#999999")
+GREEN, RED = "#00795a", "#b03a00"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/detection.json"))
+    parser.add_argument("--out", type=Path, default=Path("docs"))
+    parser.add_argument("--cache", default=None, help="folder of the feature cache")
+    chosen = parser.parse_args()
+    rows = json.loads(chosen.json.read_text())["rows"]
+    detectors(rows).savefig(chosen.out / "noise-detectors.png", dpi=110, bbox_inches="tight")
+    drawn = chosen.out / "noise-errors.png"
+    errors(chosen.cache).savefig(drawn, dpi=90, bbox_inches="tight")
+    with Image.open(drawn) as opened:
+        small = opened.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    small.save(drawn, optimize=True)
+
+
+def detectors(rows: list[Row]) -> Figure:
+    """Draw the AUROC of each detector, a panel for each collection."""
+    measured = [row for row in rows if row["noise"] == NOISE]
+    collections = list(dict.fromkeys(row["collection"] for row in measured))
+    figure = Figure(figsize=(4.6 * len(collections), 3.4))
+    for panel, collection in enumerate(collections):
+        axes = figure.add_subplot(1, len(collections), panel + 1)
+        names: list[str] = []
+        for place, kind in enumerate(KINDS):
+            group = [row for row in measured if (row["collection"], row["kind"]) == (collection, kind)]
+            if not group:
+                continue
+            names = list(group[0]["detectors"])
+            for k, name in enumerate(names):
+                auroc = float(np.mean([row["detectors"][name]["auroc"] for row in group]))
+                found, x = group[0]["detectors"][name], place + (k - (len(names) - 1) / 2) * 0.13
+                axes.bar(x, auroc - 0.5, 0.12, 0.5, color=COLOURS[k], label=name if place == 0 else None)
+                axes.plot([x, x], [found["low"], found["high"]], color="black", linewidth=0.8)
+        axes.set_xticks(range(len(KINDS)), KINDS)
+        axes.set_ylim(0.45, 1.0)
+        axes.set_title(collection, fontsize=10)
+        axes.set_ylabel("AUROC" if panel == 0 else "")
+        axes.spines[["top", "right"]].set_visible(False)
+        if panel == len(collections) - 1:
+            axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
+
+
+def errors(cache: str | None) -> Figure:
+    """Draw the worst errors of the match probability for each kind."""
+    figure = Figure(figsize=(2 * SHOWN * 1.75, len(KINDS) * 2.55))
+    for row, kind in enumerate(KINDS):
+        with tempfile.TemporaryDirectory() as name:
+            wanted = {"collection": "scenes-1600", "kind": kind, "noise": NOISE, "seed": SEED}
+            config = from_tree(
+                {
+                    "source": str(source_of(wanted, Path(), Path(name))),
+                    "out": str(Path(name) / "run"),
+                    "cache": cache,
+                    "noise": NOISE,
+                    "noise_kind": kind,
+                    "noise_seed": SEED,
+                    "seed": SEED,
+                    "method": "plain",
+                }
+            )
+            (config.folder / "model").mkdir(parents=True)
+            prepared = prepare(config, config.folder, progress=False)
+            believer = Believer(prepared, config.folder, SEED, config.cache, False)
+            belief = believer.judge(config.train)
+            train = believer.judged.in_train
+            ids, probability, pairs = believer.ids[train], belief.probability[train], prepared.pairs
+            wrong = pairs.mismatched()[ids]
+            for side, order in enumerate((np.argsort(-probability), np.argsort(probability))):
+                shown = first_of_images(order[wrong[order] == (side == 0)], pairs.image_of[ids])
+                for k, place in enumerate(shown):
+                    axes = figure.add_subplot(len(KINDS), 2 * SHOWN, row * 2 * SHOWN + side * SHOWN + k + 1)
+                    image, caption = pairs.paths[pairs.image_of[ids[place]]], pairs.captions[ids[place]]
+                    draw(axes, image, caption, float(probability[place]), bool(wrong[place]))
+                    if k == 0:
+                        believed = "mismatched, highest" if side == 0 else "matching, lowest"
+                        axes.set_title(f"{kind}: {believed}", fontsize=9, loc="left", fontweight="bold")
+    figure.subplots_adjust(wspace=0.25, hspace=0.75)
+    return figure
+
+
+def first_of_images(order: np.ndarray, image: np.ndarray) -> list[int]:
+    """Return the first places in this order, at most one of an image."""
+    return [int(order[place]) for place in np.sort(np.unique(image[order], return_index=True)[1])[:SHOWN]]
+
+
+def draw(axes: Axes, image: Path, caption: str, probability: float, wrong: bool) -> None:
+    """Draw an image with its given caption and the match probability."""
+    with Image.open(image) as opened:
+        axes.imshow(np.asarray(opened.convert("RGB")))
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set_color(RED if wrong else GREEN)
+        spine.set_linewidth(2)
+    axes.set_xlabel(f"{probability:.2f}\n{fill(caption, 24)}", fontsize=7)
+
+
+if __name__ == "__main__":
+    main()
