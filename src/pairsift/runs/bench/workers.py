@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-import pairsift
 from pairsift.cores import usable_cores
 from pairsift.errors import InputError, writing
 from pairsift.files import only_writer, write_json
@@ -25,7 +24,7 @@ from pairsift.train.loop import pick_device
 
 ROWS = "rows.json"
 PRIOR_FILE = "prior.npz"
-PACKAGES = Path(pairsift.__file__).absolute().parents[1]  # so that workers run the same code
+PACKAGES = Path(__file__).absolute().parents[3]  # so that workers run the same code
 Row = dict[str, Any]
 
 
