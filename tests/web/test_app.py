@@ -174,9 +174,13 @@ def test_the_overview_is_a_page_too_and_the_report_has_no_scripts(browser, folde
     heights = [float(height) for height in re.findall(r'<rect class="drop" .* height="([\d.]+)"', page)]
     assert sum(heights) == pytest.approx(118 * 2 / (N / 40), abs=0.02)  # as many pairs in each of 40 bins
     assert "<td>60</td><td>45</td><td>15</td>" in page  # of 60 pairs below 0.5, a quarter is good in the mean
+    assert page.count("<circle") == 1 and "2 decided, 0% kept" in page and "Recall on dev" not in page
     assert 'href="/report"' not in page and browser.get("/report").status_code == 404
     (folder / "report.html").write_text("<h1>here</h1>")
+    epochs = [{"epoch": k, "dev": {"rsum": rsum}} for k, rsum in enumerate((100.0, 150.0, 140.0))]
+    (folder / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in epochs))
     again = client(folder)
+    assert 'points="6.0,112.0 200.0,8.0 394.0,28.8 "' in again.get("/overview").text
     assert "/report" in again.get("/overview").text
     report = again.get("/report")
     assert report.text == "<h1>here</h1>" and "script-src" not in report.headers["content-security-policy"]

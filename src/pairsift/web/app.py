@@ -28,6 +28,7 @@ from pairsift.web.downloads import add_downloads
 from pairsift.web.guard import Guard
 from pairsift.web.images import Images, Size
 from pairsift.web.pages import Pages
+from pairsift.web.plots import agreement, dev_recall
 from pairsift.web.reference import add_reference
 from pairsift.web.search import add_search
 
@@ -93,14 +94,17 @@ def _add_pages(
         lists = {"verdicts": known["verdict"], "splits": known["split"], "columns": queue.source_columns()}
         return pages.render("Review", given=given, **choices, **lists)
 
+    dev = dev_recall(folder)
+
     @app.get("/overview", response_class=HTMLResponse, include_in_schema=False)
     def overview() -> str:
-        decided = {"counts": queue.counts(), "histogram": queue.histogram(BINS)}
+        histogram = queue.histogram(BINS)
+        decided = {"counts": queue.counts(), "histogram": histogram, "agreement": agreement(histogram)}
         rate = metrics.get("noise_rate") if given else None
         check = current_result(folder, queue.table, queue.decisions)
         beside = note_on_rates(queue.probability, metrics) if given else ""
         return pages.render(
-            "Overview", given=given, rate=rate, check=check, beside=beside, thresholds=thresholds, **decided
+            "Overview", given=given, rate=rate, check=check, beside=beside, thresholds=thresholds, dev=dev, **decided
         )
 
     @app.get("/spot-check", response_class=HTMLResponse, include_in_schema=False)
