@@ -22,7 +22,7 @@ IMAGE_OF = np.array([0, 0, 1, 1, 2, 3, 4])
 
 
 def setting(networks=2):
-    return Setting(np.arange(5), IMAGE_OF, 5, None, InfoNCE(), 0, networks)
+    return Setting(np.arange(5), IMAGE_OF, 5, None, InfoNCE(), 0, networks, verified=np.array([0, 2]))
 
 
 def begun(method):
