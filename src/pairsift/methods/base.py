@@ -91,7 +91,7 @@ class Method(Options, ABC):
 
     @property
     def needs_verified(self) -> bool:
-        """A bool: whether it can only run where some training pairs are verified."""
+        """Whether the method can only run where some training pairs are verified."""
         return False
 
     @property

@@ -73,7 +73,7 @@ class MSCN(Method):
 
     @property
     def needs_verified(self) -> bool:
-        """A bool: whether it can only run where some training pairs are verified."""
+        """Whether the method can only run where some training pairs are verified."""
         return True
 
     def phases(self) -> tuple[Phase, ...]:

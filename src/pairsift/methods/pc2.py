@@ -80,7 +80,7 @@ class PC2(Method):
 
     @property
     def needs_verified(self) -> bool:
-        """A bool: whether it can only run where some training pairs are verified."""
+        """Whether the method can only run where some training pairs are verified."""
         return self.meta.use
 
     def phases(self) -> tuple[Phase, ...]:
