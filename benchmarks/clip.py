@@ -77,8 +77,11 @@ def save_random(folder: Path, weights: bool = True) -> None:
     words += [f"unused{at}" for at in range(VOCABULARY - 2 - len(words))]
     words += ["<|startoftext|>", "<|endoftext|>"]
     vocabulary = {word: at for at, word in enumerate(words)}
-    transformers.CLIPTokenizer(vocab=vocabulary, merges=[], model_max_length=77).save_pretrained(folder)
-    transformers.CLIPImageProcessorPil().save_pretrained(folder)
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    transformers.CLIPTokenizerFast.from_pretrained(folder, model_max_length=77).save_pretrained(folder)
+    processor = getattr(transformers, "CLIPImageProcessorPil", None) or transformers.CLIPImageProcessor  # versions 5 and 4
+    processor().save_pretrained(folder)
     config = transformers.CLIPConfig()
     (transformers.CLIPModel(config) if weights else config).save_pretrained(folder)
 

@@ -48,8 +48,15 @@ def save_clip(folder: Path, old: bool = False, **text) -> Path:
         (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     else:
         size = {"height": SIDE, "width": SIDE}
-        transformers.CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size=size).save_pretrained(folder)
+        image_processor()(size={"shortest_edge": SIDE}, crop_size=size).save_pretrained(folder)
     return folder
+
+
+def image_processor() -> type:
+    """The processor of images that reads them by Pillow, which version 5 of transformers gave another name."""
+    import transformers
+
+    return getattr(transformers, "CLIPImageProcessorPil", None) or transformers.CLIPImageProcessor
 
 
 def byte_pairs() -> tuple[dict[str, int], list[tuple[str, str]]]:

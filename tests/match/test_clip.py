@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from clip_helpers import SIDE, save_clip
+from clip_helpers import SIDE, image_processor, save_clip
 from pairsift.encode.features import Items, Table
 from pairsift.encode.front import Front
 from pairsift.errors import InputError
@@ -234,7 +234,7 @@ def test_vit_b_32_has_its_published_size(tmp_path):
     vision |= {"image_size": 224, "patch_size": 32}
     transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=512).save_pretrained(tmp_path)
     size = {"height": 224, "width": 224}
-    transformers.CLIPImageProcessorPil(size={"shortest_edge": 224}, crop_size=size).save_pretrained(tmp_path)
+    image_processor()(size={"shortest_edge": 224}, crop_size=size).save_pretrained(tmp_path)
     with torch.device("meta"):
         matcher = clip(str(tmp_path), pretrained=False)
     assert sum(one.numel() for one in matcher.parameters()) == 151_277_313 and matcher.dim == 512
