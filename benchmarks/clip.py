@@ -80,7 +80,9 @@ def save_random(folder: Path, weights: bool = True) -> None:
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
     (folder / "merges.txt").write_text("#version: 0.2\n")
     transformers.CLIPTokenizerFast.from_pretrained(folder, model_max_length=77).save_pretrained(folder)
-    processor = getattr(transformers, "CLIPImageProcessorPil", None) or transformers.CLIPImageProcessor  # versions 5 and 4
+    processor = (
+        getattr(transformers, "CLIPImageProcessorPil", None) or transformers.CLIPImageProcessor
+    )  # versions 5 and 4
     processor().save_pretrained(folder)
     config = transformers.CLIPConfig()
     (transformers.CLIPModel(config) if weights else config).save_pretrained(folder)

@@ -78,8 +78,15 @@ def test_codes_and_logits_are_those_of_transformers(any_checkpoint):
     assert (left.vectors[0] - left.vectors[1]).norm() > 0.05
 
 
+def precise(matcher: Clip) -> Clip:
+    """In float64, but with version 4 of transformers, whose causal masks overflow there."""
+    import transformers
+
+    return matcher.double() if int(transformers.__version__.partition(".")[0]) >= 5 else matcher
+
+
 def test_order_and_padding_change_nothing(checkpoint):
-    matcher, order = clip(checkpoint).double().eval(), torch.tensor([3, 0, 5, 1, 4, 2])
+    matcher, order = precise(clip(checkpoint)).eval(), torch.tensor([3, 0, 5, 1, 4, 2])
     left, right = both(matcher, checkpoint)
     moved = matcher.encode_images(pick(images(), order)), matcher.encode_texts(pick(texts(checkpoint), order))
     torch.testing.assert_close(moved[0].vectors, left.vectors[order])
@@ -97,12 +104,13 @@ def loss_and_gradients(matcher: Clip, checkpoint: str) -> tuple[float, dict[str,
 
 @pytest.mark.parametrize("size", [1, 4])
 def test_parts_give_the_codes_the_loss_and_the_gradients_of_the_whole(checkpoint, size):
-    whole, parts = (clip(checkpoint, micro_batch=n).double().train() for n in (0, size))
+    whole, parts = (precise(clip(checkpoint, micro_batch=n)).train() for n in (0, size))
     for one, other in zip(both(whole, checkpoint), both(parts, checkpoint), strict=True):
         torch.testing.assert_close(one.vectors, other.vectors)
     loss, gradients = loss_and_gradients(whole, checkpoint)
     again, found = loss_and_gradients(parts, checkpoint)
-    assert again == pytest.approx(loss, rel=1e-12) and found.keys() == gradients.keys()
+    exact = next(whole.parameters()).dtype == torch.float64
+    assert again == pytest.approx(loss, rel=1e-12 if exact else 1e-5) and found.keys() == gradients.keys()
     assert len(found) == len(list(whole.parameters()))
     for name, gradient in gradients.items():
         torch.testing.assert_close(found[name], gradient, msg=name)
