@@ -70,26 +70,24 @@ def plant_in_all_splits(pairs: Pairs, plant: Callable[[Pairs], Pairs]) -> Pairs:
     Raises:
         InputError: The noise cannot be planted in one of the splits.
     """
-    noisy = plant(pairs)
-    if noisy.noise is None or noisy.true_image_of is None:
-        raise ValueError("plant has to return pairs with planted noise")
-    image_of, truth, captions = noisy.image_of.copy(), noisy.true_image_of.copy(), list(noisy.captions)
-    digest = hashlib.sha256(noisy.noise.index_hash.encode())
-    for name in ("dev", "test"):
+    image_of, truth, captions, records = pairs.image_of.copy(), pairs.image_of.copy(), list(pairs.captions), []
+    for name in ("train", "dev", "test"):
         ids = pairs.ids(name)
-        if not len(ids):
-            continue
-        alone = np.full(len(pairs), "unused")
-        alone[ids] = "train"
-        planted = plant(replace(pairs, split=alone))
-        if planted.noise is None or planted.true_image_of is None:
-            raise ValueError("plant has to return pairs with planted noise")
-        image_of[ids], truth[ids] = planted.image_of[ids], planted.true_image_of[ids]
-        for pair in ids.tolist():
-            captions[pair] = planted.captions[pair]
-        digest.update(planted.noise.index_hash.encode())
-    record = replace(noisy.noise, splits="all", index_hash=digest.hexdigest()[:16])
-    return replace(noisy, image_of=image_of, true_image_of=truth, captions=captions, noise=record)
+        if len(ids):
+            alone = np.full(len(pairs), "unused")
+            alone[ids] = "train"
+            planted = plant(replace(pairs, split=alone))
+            assert planted.noise is not None and planted.true_image_of is not None, "no noise was planted"
+            image_of[ids], truth[ids] = planted.image_of[ids], planted.true_image_of[ids]
+            for pair in ids.tolist():
+                captions[pair] = planted.captions[pair]
+            records.append(planted.noise)
+    digest = hashlib.sha256("".join(record.index_hash for record in records).encode()).hexdigest()[:16]
+    noise = replace(records[0], splits="all", index_hash=digest)
+    original = None if captions == pairs.captions else pairs.captions
+    return replace(
+        pairs, image_of=image_of, true_image_of=truth, captions=captions, source_captions=original, noise=noise
+    )
 
 
 def check_noise(pairs: Pairs, ratio: float, seed: int) -> None:
