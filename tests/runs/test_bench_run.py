@@ -11,7 +11,7 @@ import yaml
 from pairsift.cli import main
 from pairsift.pairs import write_scenes
 from pairsift.runs.bench.grid import read_grid
-from pairsift.runs.bench.workers import Bench, Child, Queue
+from pairsift.runs.bench.workers import Bench, ProcessWorker, CellQueue
 from pairsift.runs.config import from_tree
 from pairsift.runs.fit import fit_config
 from pairsift.train.loop import Trainer
@@ -129,9 +129,9 @@ def test_several_processes_find_what_one_finds(few, whole, tmp_path, monkeypatch
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.chdir(tmp_path)
     grid = read_grid(grid_file(tmp_path, few, ["plain", NCR]))
-    seen, started = [], Child._started
+    seen, started = [], ProcessWorker._started
     processes = []
-    monkeypatch.setattr(Child, "_started", lambda self: processes.append(started(self)) or processes[-1])
+    monkeypatch.setattr(ProcessWorker, "_started", lambda self: processes.append(started(self)) or processes[-1])
     bench = Bench(tmp_path / "rows", grid.cells)
     bench.measure(2, seen.append)
     assert {cell.method for cell in seen} == {"plain", "ncr"} and not bench.failed
@@ -144,7 +144,7 @@ def test_several_processes_find_what_one_finds(few, whole, tmp_path, monkeypatch
 
 def test_a_worker_that_is_killed_fails_its_cell_alone_and_is_replaced(few, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    grid, started, killed = read_grid(grid_file(tmp_path, few, ["plain"], seeds=[1, 2])), Child._started, []
+    grid, started, killed = read_grid(grid_file(tmp_path, few, ["plain"], seeds=[1, 2])), ProcessWorker._started, []
 
     def started_to_die(self):
         process = started(self)
@@ -153,7 +153,7 @@ def test_a_worker_that_is_killed_fails_its_cell_alone_and_is_replaced(few, tmp_p
             os.kill(process.pid, signal.SIGKILL)
         return process
 
-    monkeypatch.setattr(Child, "_started", started_to_die)
+    monkeypatch.setattr(ProcessWorker, "_started", started_to_die)
     monkeypatch.setattr("pairsift.runs.bench.workers.usual_jobs", lambda cells: 2)
     bench = Bench(tmp_path / "rows", grid.cells)
     bench.measure()
@@ -163,7 +163,7 @@ def test_a_worker_that_is_killed_fails_its_cell_alone_and_is_replaced(few, tmp_p
 
 
 def test_a_worker_ends_with_the_process_that_started_it(tmp_path):
-    worker = Child(tmp_path, 1)
+    worker = ProcessWorker(tmp_path, 1)
     process = worker._started()
     process.stdin.close()
     assert process.wait(120) == 0
@@ -198,7 +198,7 @@ class FakeCell:
 
 def test_the_evidence_of_a_group_is_computed_once_while_others_go_elsewhere():
     first, second, third, fourth = cells = [FakeCell(group) for group in "aabb"]
-    queue = Queue(list(cells), set())
+    queue = CellQueue(list(cells), set())
     assert queue.take(None) is first
     assert queue.take(None) is third  # not the second, whose evidence is being computed
     queue.judged("a")
@@ -213,7 +213,7 @@ def test_a_worker_waits_where_all_evidence_is_being_computed():
     import threading
 
     cells = [FakeCell("a"), FakeCell("a")]
-    queue, taken = Queue(list(cells), set()), []
+    queue, taken = CellQueue(list(cells), set()), []
     queue.take(None)
     thread = threading.Thread(target=lambda: taken.append(queue.take(None)), daemon=True)
     thread.start()

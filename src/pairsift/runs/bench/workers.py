@@ -20,10 +20,10 @@ from pairsift.errors import InputError, writing
 from pairsift.files import only_writer, write_json
 from pairsift.runs.bench.child import CELLS, STARTS, Measurer
 from pairsift.runs.bench.grid import Cell
+from pairsift.runs.bench.measure import PRIOR
 from pairsift.train.loop import pick_device
 
 ROWS = "rows.json"
-PRIOR_FILE = "prior.npz"
 PACKAGES = Path(__file__).absolute().parents[3]  # so that workers run the same code
 Row = dict[str, Any]
 
@@ -38,7 +38,7 @@ class Worker(Protocol):
         """End the worker, in the middle of a cell too."""
 
 
-class Here:
+class LocalWorker:
     """A worker in this process."""
 
     def __init__(self, folder: Path) -> None:
@@ -52,7 +52,7 @@ class Here:
         """Do nothing: the worker ends with the process."""
 
 
-class Child:
+class ProcessWorker:
     """A worker in a process of its own, with a number of threads; it is started with the first cell."""
 
     def __init__(self, folder: Path, threads: int) -> None:
@@ -101,7 +101,7 @@ class Child:
 
 
 @dataclass
-class Queue:
+class CellQueue:
     """The cells that nobody has begun. A group's evidence is computed by one worker, and the others go elsewhere.
 
     Attributes:
@@ -206,14 +206,14 @@ class Bench:
         with only_writer(self.folder / ROWS):
             self._clear(self.rows)
             number = min(jobs or usual_jobs(missing), len(missing))
-            ready = {cell.group for cell in missing if (self.folder / STARTS / cell.group / PRIOR_FILE).exists()}
-            queue = Queue(missing, ready)
+            ready = {cell.group for cell in missing if (self.folder / STARTS / cell.group / PRIOR).exists()}
+            queue = CellQueue(missing, ready)
             if number == 1:
-                self._work(Here(self.folder), queue, done)
+                self._work(LocalWorker(self.folder), queue, done)
             else:
                 self._share(number, queue, done)
 
-    def _share(self, number: int, queue: Queue, done: Callable[[Cell], None]) -> None:
+    def _share(self, number: int, queue: CellQueue, done: Callable[[Cell], None]) -> None:
         """Measure the cells of a queue by a number of processes, each with a thread here that waits for it."""
         broken: list[BaseException] = []
 
@@ -225,7 +225,7 @@ class Bench:
                 queue.stop()
 
         with ExitStack() as stack:
-            workers = [Child(self.folder, max(1, usable_cores() // number)) for _ in range(number)]
+            workers = [ProcessWorker(self.folder, max(1, usable_cores() // number)) for _ in range(number)]
             for worker in workers:
                 stack.callback(worker.close)
             stack.callback(queue.stop)
@@ -237,7 +237,7 @@ class Bench:
         if broken:
             raise broken[0]
 
-    def _work(self, worker: Worker, queue: Queue, done: Callable[[Cell], None]) -> None:
+    def _work(self, worker: Worker, queue: CellQueue, done: Callable[[Cell], None]) -> None:
         """Let a worker measure cells of a queue until none is left."""
         cell = queue.take(None)
         while cell is not None:
