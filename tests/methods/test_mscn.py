@@ -139,7 +139,7 @@ def meta_objective(network, batch, verified, y, rate, ranking, meta=None, graph=
 @pytest.mark.parametrize("ranking", [LINEAR, InfoNCE(base=1.0, reduction="sum")])
 @pytest.mark.parametrize("rate", [0.0, 2e-4, 0.05])
 def test_the_meta_gradient_is_that_through_the_virtual_step(monkeypatch, ranking, rate):
-    monkeypatch.setattr("pairsift.trust.meta.MOVED", 1e-5)  # what a float64 allows
+    monkeypatch.setattr("pairsift.trust.meta.STEP_LENGTH", 1e-5)  # what a float64 allows
     method, networks = begun(ranking, double=True, meta={"groups": 3, "hidden": 5, "rate": rate})
     batch, verified, network = doubled(batch_of(CLEAN)), doubled(batch_of(TAUGHT)), networks[0]
     terms = method.step(networks, 0, {"clean": batch, "verified": verified}, phases(method)["meta"])

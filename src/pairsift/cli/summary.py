@@ -10,7 +10,7 @@ KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 
 def recall_table(splits: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
     """Return the recall as a text table with a line for each split and view."""
-    width = max(20, *(len(f"{split} {view} ") for split, views in splits.items() for view in views), 0)
+    width = max([20, *(len(f"{split} {view} ") for split, views in splits.items() for view in views)])
     rows = [" " * width + "".join(f"{key.replace('_r', ' R@'):>9}" for key in KEYS)]
     for split, views in splits.items():
         for view, recall in views.items():

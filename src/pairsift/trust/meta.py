@@ -24,9 +24,9 @@ from pairsift.trust.impact import encode
 from pairsift.trust.mixture import fit_known_betas
 from pairsift.trust.part import Part
 
-STEEP = 4.0  # slope of the logit over the similarity at the start: the slope of V is then 1 at its middle
-MOVED = 1e-3  # length of the step in parameters to either side by which a directional derivative is taken
-LEAST_IMAGES = 2  # of verified pairs, so that one is the negative of another
+START_SLOPE = 4.0  # slope of the logit over the similarity at the start: the slope of V is then 1 at its middle
+STEP_LENGTH = 1e-3  # length of the step in parameters to either side by which a directional derivative is taken
+MIN_IMAGES = 2  # of verified pairs, so that one is the negative of another
 
 
 class MetaNetwork(nn.Module):
@@ -47,7 +47,7 @@ class MetaNetwork(nn.Module):
         self.groups = groups
         self.mix, self.out = nn.Linear(groups, hidden), nn.Linear(hidden, 1, bias=False)
         nn.init.zeros_(self.out.weight)
-        self.log_slope, self.offset = nn.Parameter(torch.tensor(STEEP).log()), nn.Parameter(torch.zeros(()))
+        self.log_slope, self.offset = nn.Parameter(torch.tensor(START_SLOPE).log()), nn.Parameter(torch.zeros(()))
 
     def forward(self, similarity: Tensor, parts: Tensor) -> Tensor:
         """Return logits in the shape of the similarities, (n, m) or (n,); `parts` has one more dimension in front."""
@@ -71,7 +71,7 @@ class MetaHead(nn.Module):
 
 
 @dataclass(frozen=True)
-class Seen:
+class MetaInputs:
     """A batch as a network sees it with some parameters.
 
     Attributes:
@@ -117,9 +117,9 @@ class MetaCorrection(Part):
         """
         super().begin(setting, state)
         images = len(np.unique(setting.image_of[setting.verified]))
-        if images < LEAST_IMAGES:
+        if images < MIN_IMAGES:
             raise InputError(
-                f"the meta network learns from verified training pairs of at least {LEAST_IMAGES} images, and there "
+                f"the meta network learns from verified training pairs of at least {MIN_IMAGES} images, and there "
                 f"are {len(setting.verified)} of {images}: verify more, with --verified or --verified-column"
             )
 
@@ -131,15 +131,15 @@ class MetaCorrection(Part):
         """Return the pairs of these that are not verified, ascending."""
         return np.setdiff1d(ids, self.setting.verified)
 
-    def logits(self, network: Network, seen: Seen, learns: bool = True) -> Tensor:
+    def logits(self, network: Network, inputs: MetaInputs, learns: bool = True) -> Tensor:
         """Return the logits of a match, (B, B); without `learns` the meta network has no gradient."""
         meta = meta_of(network)
-        with torch.autocast(seen.similarity.device.type, enabled=False):
+        with torch.autocast(inputs.similarity.device.type, enabled=False):
             if learns:
-                logits: Tensor = meta(seen.similarity, seen.parts)
+                logits: Tensor = meta(inputs.similarity, inputs.parts)
             else:
                 frozen = {name: value.detach() for name, value in meta.named_parameters()}
-                logits = functional_call(meta, frozen, (seen.similarity, seen.parts))
+                logits = functional_call(meta, frozen, (inputs.similarity, inputs.parts))
         return logits
 
     def encode(self, network: Network, batch: Batch) -> tuple[int, Codes, Codes]:
@@ -150,11 +150,11 @@ class MetaCorrection(Part):
 
     def correct(self, network: Network, pairing: Pairing, learns: bool) -> Tensor:
         """Return the logits of a match of all images and captions of a pairing, (B, B): see `logits`."""
-        return self.logits(network, self.see(network, pairing.images, pairing.texts), learns)
+        return self.logits(network, self.inputs_of(network, pairing.images, pairing.texts), learns)
 
-    def see(self, network: Network, images: Codes, texts: Codes) -> Seen:
+    def inputs_of(self, network: Network, images: Codes, texts: Codes) -> MetaInputs:
         """Return what a meta network reads of all images and captions."""
-        return Seen(
+        return MetaInputs(
             network.matcher.similarity(images, texts), partial_products(images, texts, self.groups), scale_of(network)
         )
 
@@ -176,34 +176,36 @@ class MetaCorrection(Part):
             name: (p.detach() if g is None else p.detach() - self.rate * g).requires_grad_()
             for (name, p), g in zip(theta.items(), step, strict=True)
         }
-        seen = self._seen_with(network, after, verified, seed + 1)
-        losses = meta_loss(self.logits(network, seen), not_negatives(verified))
+        inputs = self._inputs_with(network, after, verified, seed + 1)
+        losses = meta_loss(self.logits(network, inputs), not_negatives(verified))
         found = torch.autograd.grad(losses.mean(), [*after.values(), *meta], allow_unused=True)
         u = {name: g for name, g in zip(after, found[: len(after)], strict=True) if g is not None}
         gradients = [_or_zero(g, p) for g, p in zip(found[len(after) :], meta, strict=True)]
         length = torch.stack([g.norm() for g in u.values()]).norm()
         if self.rate and length > 0:
             sides = []
-            for side in (MOVED, -MOVED):
+            for side in (STEP_LENGTH, -STEP_LENGTH):
                 shifted = {n: p.detach() + side / length * u[n] if n in u else p.detach() for n, p in theta.items()}
                 with torch.no_grad():
-                    seen = self._seen_with(network, shifted, batch, seed)
-                with torch.autocast(seen.similarity.device.type, enabled=False):
-                    corrected = self.logits(network, seen).sigmoid()
-                    total = ranking(corrected, seen.scale, y, not_negatives(batch)).sum()
+                    inputs = self._inputs_with(network, shifted, batch, seed)
+                with torch.autocast(inputs.similarity.device.type, enabled=False):
+                    corrected = self.logits(network, inputs).sigmoid()
+                    total = ranking(corrected, inputs.scale, y, not_negatives(batch)).sum()
                 sides.append(torch.autograd.grad(total, meta, allow_unused=True))
             for place, (plus, minus) in enumerate(zip(*sides, strict=True)):
                 if plus is not None and minus is not None:
-                    gradients[place] = gradients[place] - self.rate * length / (2 * MOVED) * (plus - minus)
+                    gradients[place] = gradients[place] - self.rate * length / (2 * STEP_LENGTH) * (plus - minus)
         carrier = torch.stack([(p * g).sum() for p, g in zip(meta, gradients, strict=True)]).sum()
         return Term("meta", losses.detach() + (carrier - carrier.detach()))
 
-    def _seen_with(self, network: Network, parameters: Mapping[str, Tensor], batch: Batch, seed: int) -> Seen:
+    def _inputs_with(self, network: Network, parameters: Mapping[str, Tensor], batch: Batch, seed: int) -> MetaInputs:
         """Return a batch as the network would see it with other parameters, in its present mode, in float32."""
         spare = {f"network.{name}": buffer.clone() for name, buffer in network.named_buffers()}
         with torch.autocast(batch.image_rows.device.type, enabled=False):
-            seen: Seen = functional_call(_Sight(self, network), {**spare, **parameters}, (batch, seed))
-        return seen
+            inputs: MetaInputs = functional_call(
+                _MetaInputsModule(self, network), {**spare, **parameters}, (batch, seed)
+            )
+        return inputs
 
 
 class OptionalMetaCorrection(MetaCorrection):
@@ -272,16 +274,16 @@ class MetaDivision(Division):
             self.state["loss"][k, ids] = distance
 
 
-class _Sight(nn.Module):
+class _MetaInputsModule(nn.Module):
     """Encoding and comparing in one module, since other parameters can be lent to a module only."""
 
     def __init__(self, part: MetaCorrection, network: Network) -> None:
         super().__init__()
         self.network, self.part = network, [part]
 
-    def forward(self, batch: Batch, seed: int) -> Seen:
+    def forward(self, batch: Batch, seed: int) -> MetaInputs:
         ((images, texts),) = encode(self.network, [batch], seed)
-        return self.part[0].see(self.network, images, texts)
+        return self.part[0].inputs_of(self.network, images, texts)
 
 
 def meta_of(network: Network) -> MetaNetwork:
