@@ -147,7 +147,7 @@ def test_the_preset_suits_fine_tuning_and_every_part_of_it_exists(scenes, checkp
         (["--clip.checkpoint", "./nowhere"], "--clip.checkpoint ./nowhere: there is no such folder"),
         (["--clip.checkpoint", "BERT"], "is a bert and no CLIP"),
         (["--clip.checkpoint", "nobody/nothing"], "--clip.checkpoint nobody/nothing cannot be loaded"),
-        (["--clip.checkpoint", "EMPTY"], ": "),
+        (["--clip.checkpoint", "EMPTY"], "has no config.json"),
         (["--image-encoder", "efficientnet-lite0"], "leave --image-encoder out"),
         (["--text-encoder", "words"], "leave --text-encoder out"),
         (["--splitter", "plain"], "has no effect on the text encoder clip"),

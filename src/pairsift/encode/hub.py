@@ -92,11 +92,16 @@ def find(name: str, source: str) -> str:
     """Return the place for transformers to load from: a folder, or an id on the hub.
 
     Raises:
-        InputError: The source is empty, or it can only be a folder and the folder does not exist.
+        InputError: The source is empty, it can only be a folder and the folder does not exist, or it is a folder
+            without a configuration, whose kind old versions of transformers would guess from its name.
     """
     path = Path(source).expanduser()
     if not source or (source.startswith(("/", ".", "~")) and not path.is_dir()):
         raise InputError(f"{name}: there is no such folder; give one with config.json and model.safetensors")
+    if path.is_dir() and not (path / "config.json").is_file():
+        raise InputError(
+            f"{name} cannot be loaded: {path} has no config.json; give a folder with config.json and model.safetensors"
+        )
     return str(path) if path.is_dir() else source
 
 
