@@ -11,7 +11,7 @@ from pairsift.trust.crossfit import CrossFit, Vectors, make_folds, near_duplicat
 from pairsift.trust.linear import linear_evidence, principal
 from pairsift.trust.rate import decoy_quantile
 
-JOINED = "wordllama+ngrams"
+ALONE, JOINED = "wordllama", "wordllama+ngrams"  # text encoders of runs that name none
 SAMPLE = 4000  # largest number of training pairs in the comparison
 GAIN = 0.01  # smallest gain in separation for which n-grams are added to the word vectors
 FOLDS = 5

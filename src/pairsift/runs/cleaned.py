@@ -7,6 +7,7 @@ from pathlib import Path
 from pairsift.audit.export import TABLES, folder_of_names
 from pairsift.errors import InputError
 from pairsift.pairs.shared import images_elsewhere
+from pairsift.runs.choice import ALONE
 from pairsift.runs.config import Config, from_tree
 from pairsift.runs.early import require_source
 from pairsift.runs.fit import fit_config
@@ -14,7 +15,6 @@ from pairsift.runs.prepare import read_source
 from pairsift.runs.run import Run
 
 SPLIT = "test"
-DEFAULT = "wordllama"  # text encoder of a run that names none
 
 
 def fit_cleaned(
@@ -72,6 +72,6 @@ def cleaned_config(run: Run, export: Path, out: str | Path | None = None) -> Con
         "noise_index": None,
         **columns,
     }
-    if run.config.encode.text_encoder is None and run.prepared.texts.name == DEFAULT and pairs.features is None:
-        changed["text_encoder"] = DEFAULT
+    if run.config.encode.text_encoder is None and run.prepared.texts.name == ALONE and pairs.features is None:
+        changed["text_encoder"] = ALONE
     return from_tree({**run.config.tree(), **changed})

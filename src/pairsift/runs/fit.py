@@ -30,7 +30,7 @@ from pairsift.pairs import Pairs, write_stored_pairs
 from pairsift.pairs.options import DataOptions
 from pairsift.retrieve.codes import evaluate
 from pairsift.runs.belief import Believer
-from pairsift.runs.choice import JOINED, ngrams_help
+from pairsift.runs.choice import ALONE, JOINED, ngrams_help
 from pairsift.runs.config import CHOICES, Config, configure, flattened, read_config, typed
 from pairsift.runs.folder import (
     CHECKPOINT,
@@ -256,9 +256,7 @@ def begin(folder: Path, config: Config, progress: bool) -> tuple[Config, Prepare
 def _may_add_ngrams(config: Config, prepared: Prepared) -> bool:
     """Return whether the captions may decide to add n-grams to the text encoder."""
     vectors = prepared.features.images.values, prepared.features.texts.values
-    return (
-        config.encode.text_encoder is None and prepared.texts.name == "wordllama" and all(v.ndim == 2 for v in vectors)
-    )
+    return config.encode.text_encoder is None and prepared.texts.name == ALONE and all(v.ndim == 2 for v in vectors)
 
 
 def facts_of(config: Config, prepared: Prepared) -> dict[str, Any]:
