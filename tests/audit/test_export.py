@@ -387,20 +387,3 @@ def test_a_format_without_splits_is_refused(place, name):
     with pytest.raises(InputError, match=r"has no splits: choose \.csv"):
         export(read_origin(source, None, Columns("photo")), pairs, cleaned(pairs, place), place / name, splits=True)
     assert not (place / name).exists()
-
-
-def test_likely_suggestions_are_taken_for_undecided_pairs(place):
-    source = written(place / "mine.csv")
-    pairs = pairsift.load(source, image_column="photo")
-    decisions = Decisions(place, pairs.ids())
-    decisions.decide([Decision(3, "drop"), Decision(1, "keep")])
-    chance = [0.89, 0.95, 0.9, 0.99, 0.99, *[None] * (N - 5)]
-    table = judged(pairs)
-    table = table.append_column("is_mismatch", pa.array([True] * 4 + [False] * (N - 4)))
-    table = table.append_column("suggested_caption", pa.array([None if p is None else f"other {p}" for p in chance]))
-    table = table.append_column("suggestion_probability", pa.array(chance))
-    selection = choose_pairs(pairs, table, decisions.table(), drop_below=0.4, replace_above=0.9)
-    assert selection.captions == {2: "other 0.9"}  # 1 and 3 are decided, 0 is below, 4 is not flagged
-    assert np.flatnonzero(selection.keep).tolist() == [1, 2, *range(5, N)]
-    assert selection.weight[1:3].tolist() == [1.0, 0.9] and selection.counts["rewritten"] == 1
-    assert choose_pairs(pairs, table, decisions.table()).captions == {}

@@ -11,7 +11,7 @@ import yaml
 from pairsift.cli import main
 from pairsift.pairs import write_scenes
 from pairsift.runs.bench.grid import read_grid
-from pairsift.runs.bench.workers import Bench, ProcessWorker, CellQueue
+from pairsift.runs.bench.workers import Bench, CellQueue, ProcessWorker
 from pairsift.runs.config import from_tree
 from pairsift.runs.fit import fit_config
 from pairsift.train.loop import Trainer
