@@ -194,10 +194,10 @@ def import_checkpoint(
     overwrite: bool,
     quiet: bool,
 ) -> None:
-    """Make a run from published checkpoints of SGRAF, NCR, PC2, GSC, DECL or BiCro.
+    """Make a run from published checkpoints of SGRAF, SCAN, VSRN, VSE-infinity or IMRAM.
 
-    No code in a file is run. Several files are one ensemble; SGR and SAF together make SGRAF. Then `pairsift evaluate
-    RUN` gives the recall.
+    Those of NCR, PC2, GSC, DECL and BiCro are SGRAF's. No code in a file is run. Several files are one ensemble; SGR
+    and SAF together make SGRAF. Then `pairsift evaluate RUN` gives the recall.
     """
     from pairsift.runs.importing import import_checkpoint as run_import
 

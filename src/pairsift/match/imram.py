@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from pairsift.match import attend, blocks, sparing
 from pairsift.match.base import Codes, full
-from pairsift.match.states import Linear, RegionsAndWords, Words, WordSizes
+from pairsift.match.states import GruSizes, Linear, RegionsAndWords, Words
 from pairsift.options import Options
 
 BLOCK_CELLS = {"cpu": 2048}  # pairs of a context and a query token per block; on a CPU its gates should fit the cache
 BLOCK_CELLS_GPU = 32768
 
 
-class ImramOptions(WordSizes):
+class ImramOptions(GruSizes):
     """The options of `Imram`."""
 
     direction: Literal["text", "image", "full"] = Field(
@@ -68,7 +68,7 @@ class Imram(RegionsAndWords):
         self.dim, self.steps = options.dim, options.steps
         self.sharpness, self.memory = options.sharpness, options.memory
         self.regions = Linear(image_dim, self.dim)
-        self.words = Words(vocabulary_size, options.word_dim, self.dim)
+        self.words = Words.make(vocabulary_size, options)
         sides = [side for side in ("text", "image") if options.direction in (side, "full")]
         self.gates = nn.ModuleDict(
             {side: nn.Linear(2 * self.dim, 2 * self.dim) for side in sides}

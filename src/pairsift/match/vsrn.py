@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -19,6 +19,16 @@ class VsrnOptions(WordSizes):
     """The options of `Vsrn`."""
 
     graphs: int = Field(default=4, ge=1, description="Residual graphs over the regions.")
+    norm: Literal["region", "entry"] = Field(
+        default="region",
+        description="What has unit length before and after the graphs: each region over its entries (region, the "
+        "paper), or each entry over the regions of its image (entry, the published code).",
+    )
+    state_norm: bool = Field(
+        default=False,
+        description="Whether a batch norm of the image's last state replaces the normalisation before the graphs, as "
+        "in the published code for Flickr30K.",
+    )
 
 
 class Vsrn(Matcher):
@@ -29,8 +39,8 @@ class Vsrn(Matcher):
     similarity is the cosine of the two vectors. The number of regions is arbitrary. Padding has no effect, because it
     is excluded from the graphs, the batch norms and the GRU.
 
-    Regions have unit length before and after the graphs. (The published code uses another axis: it normalises each
-    entry over the regions instead of each region over its entries.) The second loss of the paper, which generates the
+    Regions have unit length before and after the graphs. The published code uses another axis, and for Flickr30K
+    another order: `norm` and `state_norm` are for its checkpoints. The second loss of the paper, which generates the
     caption from the regions, is not implemented, because it would memorise wrong captions.
 
     Args:
@@ -51,7 +61,10 @@ class Vsrn(Matcher):
         self.project = Linear(image_dim, options.dim)
         self.graphs = nn.ModuleList(_Graph(options.dim) for _ in range(options.graphs))
         self.reader = nn.GRU(options.dim, options.dim, batch_first=True)
-        self.words = Words(vocabulary_size, options.word_dim, options.dim, directions="forward")
+        self.norm, self.state_norm = options.norm, RowNorm(options.dim) if options.state_norm else None
+        self.words = Words(
+            vocabulary_size, options.word_dim, options.dim, directions="forward", layers=options.gru_layers
+        )
 
     def encode_images(self, items: Items) -> Codes:
         """Return unit vectors of images.
@@ -60,19 +73,29 @@ class Vsrn(Matcher):
             items: Values (n, regions, image_dim); the mask may be None. Real regions keep their order.
 
         Returns:
-            Vectors (n, dim), 0 for an image without regions, and the regions after the graphs, of unit length, as
-            tokens. Real regions come first.
+            Vectors (n, dim), 0 for an image without regions, and the regions after the graphs, normalised, as tokens.
+            Real regions come first.
         """
         mask = mask_of(items)
         counts = mask.sum(1)
         real = torch.arange(max(1, int(counts.max())), device=mask.device) < counts[:, None]
-        rows = unit(self.project(items.values[mask]))
+        rows: Tensor = self.project(items.values[mask])
+        if self.state_norm is None:
+            rows = self._normalised(rows, real)
         for graph in self.graphs:
             rows = graph(rows, real)
-        tokens = _spread(unit(rows), real)
+        tokens = _spread(self._normalised(rows, real), real)
         packed = pack_padded_sequence(tokens, counts.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-        last: Tensor = self.reader(packed)[1][0]
-        return Codes(unit(full(last).masked_fill(counts[:, None] == 0, 0.0)), tokens, real)
+        last: Tensor = full(self.reader(packed)[1][0])
+        if self.state_norm is not None:
+            last = self.state_norm(last)
+        return Codes(unit(last.masked_fill(counts[:, None] == 0, 0.0)), tokens, real)
+
+    def _normalised(self, rows: Tensor, real: Tensor) -> Tensor:
+        """Normalise the real regions of all images, (m, dim) to (m, dim); `real` (n, regions) has m True entries."""
+        if self.norm == "region":
+            return unit(rows)
+        return unit(_spread(rows, real).transpose(1, 2)).transpose(1, 2)[real]
 
     def encode_texts(self, items: Items) -> Codes:
         """Return unit vectors of texts.
