@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from pairsift.encode.features import Items
-from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, unit
+from pairsift.match.base import PAPER_BATCH, Codes, ImageKind, Matcher, TextKind, full, unit
+from pairsift.match.captioner import Captioner
 from pairsift.match.states import Linear, RowNorm, Words, WordSizes, mask_of
 from pairsift.options import Options
 
@@ -29,6 +30,16 @@ class VsrnOptions(WordSizes):
         description="Whether a batch norm of the image's last state replaces the normalisation before the graphs, as "
         "in the published code for Flickr30K.",
     )
+    caption_weight: float = Field(
+        default=0.0,
+        ge=0,
+        description="Weight of the loss that writes the caption from the regions, beside the ranking loss; the paper "
+        "takes 1. By default there is none, because under mismatches it learns wrong captions by heart.",
+    )
+    caption_by_y: bool = Field(
+        default=True,
+        description="Whether the caption loss of a pair is multiplied by how far the method believes the pair.",
+    )
 
 
 class Vsrn(Matcher):
@@ -40,8 +51,9 @@ class Vsrn(Matcher):
     is excluded from the graphs, the batch norms and the GRU.
 
     Regions have unit length before and after the graphs. The published code uses another axis, and for Flickr30K
-    another order: `norm` and `state_norm` are for its checkpoints. The second loss of the paper, which generates the
-    caption from the regions, is not implemented, because it would memorise wrong captions.
+    another order: `norm` and `state_norm` are for its checkpoints. With `caption_weight` the regions also learn to
+    generate the caption, by the second loss of the paper (`Captioner`), which is a penalty beside the ranking loss: the
+    published code adds a batch's mean of it to a batch's sum of hinges, so that a pair's share is divided by 128.
 
     Args:
         image_dim: Length of the feature vector of a region.
@@ -65,6 +77,10 @@ class Vsrn(Matcher):
         self.words = Words(
             vocabulary_size, options.word_dim, options.dim, directions="forward", layers=options.gru_layers
         )
+
+        self.caption_weight, self.caption_by_y = options.caption_weight / PAPER_BATCH, options.caption_by_y
+        writes = options.caption_weight > 0
+        self.captioner = Captioner(options.dim, vocabulary_size, options.word_dim) if writes else None
 
     def encode_images(self, items: Items) -> Codes:
         """Return unit vectors of images.
@@ -105,11 +121,24 @@ class Vsrn(Matcher):
                 read as the single token 0.
 
         Returns:
-            Vectors (n, dim), and the states of the words, of unit length, as tokens.
+            Vectors (n, dim), and the states of the words, of unit length, as tokens; in training for the caption loss,
+            the token ids too, (n, longest), as `extra["ids"]`.
         """
         states, mask = self.words(items)
         last = states[torch.arange(len(states), device=mask.device), mask.sum(1) - 1]
-        return Codes(unit(full(last)), unit(states), mask)
+        extra = {}
+        if self.training and self.captioner is not None:
+            longest = mask.shape[1]
+            extra = {"ids": items.values[:, :longest].masked_fill(~mask_of(items)[:, :longest], 0)}
+        return Codes(unit(full(last)), unit(states), mask, extra=extra)
+
+    def penalty(self, images: Codes, texts: Codes, exclude: Tensor, y: Tensor) -> Tensor | None:
+        """Return the weighted negative log-likelihood of each caption by the regions beside it, (B,)."""
+        if self.captioner is None or "ids" not in texts.extra:
+            return None
+        assert images.tokens is not None and images.mask is not None and texts.mask is not None
+        loss: Tensor = self.captioner(images.tokens, images.mask, texts.extra["ids"], texts.mask)
+        return self.caption_weight * (y.to(loss.dtype) * loss if self.caption_by_y else loss)
 
 
 class _Graph(nn.Module):
