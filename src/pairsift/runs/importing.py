@@ -17,8 +17,9 @@ from pairsift.pairs import load
 from pairsift.runs.config import Config, from_tree
 from pairsift.runs.fit import begin, claim, facts_of
 from pairsift.runs.folder import LOG, METRICS, VOCABULARY, weights
+from pairsift.runs.openai_clip import check_clip
 from pairsift.runs.prepare import text_name
-from pairsift.runs.published import DATA_SIZES, Published, read_published
+from pairsift.runs.published import CLIP, DATA_SIZES, Published, read_published
 from pairsift.runs.run import Run
 from pairsift.runs.vocabulary import check_numbering, run_numbering
 from pairsift.train.checkpoint import write_tensors
@@ -35,7 +36,7 @@ def import_checkpoint(
     overwrite: bool = False,
     progress: bool = True,
 ) -> Run:
-    """Make a run from published checkpoints of SGRAF, SCAN, VSRN, VSE-infinity or IMRAM.
+    """Make a run from published checkpoints of SGRAF, SCAN, VSRN, VSE-infinity, IMRAM or NPC.
 
     Methods that train such a matcher share its layout. The run can be evaluated, audited and searched like any other
     run. Its networks are those of all files, and their similarities are averaged. Networks of SGR and the same number
@@ -44,9 +45,10 @@ def import_checkpoint(
 
     Args:
         files: The checkpoints, at least one.
-        data: The folder of precomputed features that the checkpoints were trained on.
+        data: The folder of precomputed features that the checkpoints were trained on; for NPC's, images and captions.
         out: The run's folder.
-        options: Options of `fit` by name: `vocabulary` if there is none beside the data, `noise_index`, `cache`.
+        options: Options of `fit` by name: `vocabulary` if there is none beside the data, `noise_index`, `cache`; for
+            NPC's, `clip` with `checkpoint`, the CLIP whose tokenizer and processor go with the weights.
         overwrite: Whether to replace a run in the folder.
         progress: Whether to show progress bars.
 
@@ -56,12 +58,17 @@ def import_checkpoint(
     published = [read_published(Path(file)) for file in files]
     matcher, sizes, networks = _joined(published)
     shapes = {name: size for name, size in sizes.items() if name not in DATA_SIZES}
-    settings = {"source": str(data), "out": str(out), "matcher": matcher, "method": PLAIN, matcher: shapes}
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    settings: dict[str, Any] = {"source": str(data), "out": str(out), "matcher": matcher, "method": PLAIN}
+    settings |= {matcher: given.get(matcher, {}) if matcher == CLIP else shapes}
     method_options = {"networks": len(networks), "epochs": {"warmup": 0, "train": 0}}
-    config = from_tree({**(options or {}), **settings, PLAIN: method_options})
-    folder = Path(out)
+    config = from_tree({**given, **settings, PLAIN: method_options})
+    folder, words = Path(out), None
     claim(folder, config, False, overwrite)
-    words = _check(config, sizes, published[0].spare_words, folder / VOCABULARY)
+    if matcher == CLIP:
+        _check_pixels(config, published)
+    else:
+        words = _check(config, sizes, published[0].spare_words, folder / VOCABULARY)
     limit_threads()
     config, prepared = begin(folder, config, progress)
     for k, state in enumerate(networks):
@@ -131,6 +138,23 @@ def _check(config: Config, sizes: Mapping[str, Any], spare_words: int, saved: Pa
     if not 0 <= sizes["vocabulary_size"] - words <= spare_words:
         raise InputError(f"{file}: gives ids below {words}; the networks know {sizes['vocabulary_size']} words")
     return words
+
+
+def _check_pixels(config: Config, published: Sequence[Published]) -> None:
+    """Raise an error for data or a CLIP that the weights do not fit.
+
+    Raises:
+        InputError: The data or the CLIP does not fit.
+    """
+    if not Path(config.source).exists():
+        raise InputError(f"there is nothing at {config.source}: give images and captions")
+    check_numbering(config.encode, text_name(config))
+    for file in published:
+        for state in file.networks:
+            try:
+                check_clip(state, config.matcher_options)
+            except InputError as error:
+                raise InputError(f"{file.path}: {error}") from error
 
 
 def _about(published: Published) -> dict[str, object]:

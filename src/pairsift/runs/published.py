@@ -2,7 +2,8 @@
 
 SGRAF, NCR, PC2, GSC, DECL, BiCro and others store one pickle: under `model`, or under `model_A` and `model_B` for two
 networks, a list of the state dicts of an image encoder, a text encoder and a similarity encoder. SCAN, VSRN and
-VSE-infinity store a list of two, IMRAM one state dict, and all of them the options of the training under `opt`.
+VSE-infinity store a list of two, IMRAM one state dict, and all of them the options of the training under `opt`. NPC
+stores the state dict of a CLIP, under OpenAI's names.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from pairsift.errors import InputError
 from pairsift.match import MATCHERS
 from pairsift.match.base import Matcher
 from pairsift.runs.layouts import ENCODERS, Layout, layout_of
+from pairsift.runs.openai_clip import SIGN, converted
 
 log = logging.getLogger(__name__)
 
+CLIP = "clip"
 MINIMUM = 2  # encoders of a network
 COUNTER = "num_batches_tracked"
 DATA_SIZES = ("image_dim", "vocabulary_size", "regions")  # sizes that depend on the data
@@ -81,6 +84,8 @@ def read_published(path: Path) -> Published:
     """
     raw = _unpickle(path)
     try:
+        if (clip := _clip(raw)) is not None:
+            return Published(path, CLIP, {}, [converted(clip)], _epoch(raw), None)
         keys, stored = _keys(raw), _options(raw.get("opt"))
         found = {key: _parameters(key, raw[key]) for key in keys}
         layout = layout_of(found[keys[0]], stored)
@@ -91,13 +96,13 @@ def read_published(path: Path) -> Published:
         networks = [_renamed(state, reference, layout) for state in parameters]
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-    epoch, rsum = raw.get("epoch"), raw.get("best_rsum")
+    rsum = raw.get("best_rsum")
     return Published(
         path,
         layout.kind,
         options,
         networks,
-        epoch if isinstance(epoch, int) else None,
+        _epoch(raw),
         float(rsum) if isinstance(rsum, int | float) else None,
         layout.spare_words,
     )
@@ -130,13 +135,28 @@ def _unpickle(path: Path) -> Any:
         raise InputError(f"{path}: is no complete torch checkpoint ({lines[0]}); copy it again") from error
 
 
+def _clip(raw: object) -> dict[str, Tensor] | None:
+    """Return the weights of a CLIP under OpenAI's names, as NPC stores them; None where the file holds none."""
+    state = raw.get("state_dict") if isinstance(raw, dict) else None
+    if not isinstance(state, Mapping) or not any(str(name).removeprefix("module.") == SIGN for name in state):
+        return None
+    return _tensors(state)
+
+
+def _epoch(raw: Mapping[str, Any]) -> int | None:
+    return raw["epoch"] if isinstance(raw.get("epoch"), int) else None
+
+
 def _keys(raw: object) -> tuple[str, ...]:
     """Return the keys of the networks in the file."""
     for keys in (("model",), ("model_A", "model_B")):
         if isinstance(raw, dict) and all(key in raw for key in keys):
             return keys
     content = ", ".join(map(str, raw)) if isinstance(raw, dict) else type(raw).__name__
-    raise InputError(f"holds {content[:200]}; a published checkpoint has `model`, or `model_A` and `model_B`")
+    raise InputError(
+        f"holds {content[:200]}; a published checkpoint has `model`, or `model_A` and `model_B`, or a CLIP's "
+        "`state_dict`"
+    )
 
 
 def _options(stored: object) -> dict[str, Any]:
