@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import argparse
 import math
+import pickle
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -182,6 +185,25 @@ class Net:
         raw = {"epoch": 17, "best_rsum": 480.5, "opt": argparse.Namespace(**self.opt), "Eiters": 99}
         torch.save({**raw, "model": self.model(), **more}, path)
         return path
+
+
+class Python2(pickle._Pickler):
+    """A pickler that writes strings as Python 2 did."""
+
+    dispatch: ClassVar = dict(pickle._Pickler.dispatch)
+
+    def save_str(self, text: str) -> None:
+        self.write(b"U" + bytes([len(text.encode())]) + text.encode())
+        self.memoize(text)
+
+    dispatch[str] = save_str
+
+    @classmethod
+    def dump_into(cls, content: object, file: object, protocol: int = 2) -> None:
+        cls(file, protocol).dump(content)
+
+
+AS_PYTHON2 = SimpleNamespace(Pickler=Python2, dump=Python2.dump_into, __name__="pickle")
 
 
 class VseInfinity(Net):

@@ -11,7 +11,7 @@ import torch
 from published_layout import IDS, SIZE, WIDTH, write_source
 from published_layout import Net as SgrafNet
 from published_layout import save as save_sgraf
-from published_matchers import Imram, Net, Scan, VseInfinity, Vsrn
+from published_matchers import AS_PYTHON2, Imram, Net, Scan, VseInfinity, Vsrn
 
 import pairsift
 from pairsift.cli import main
@@ -94,11 +94,13 @@ def test_several_files_are_one_ensemble(source, tmp_path):
 
 
 def test_a_batch_norm_of_an_old_torch_has_no_counter(source, tmp_path):
-    """Torch 0.3, which VSRN was trained with, wrote no `num_batches_tracked`, and no zip files."""
+    """Torch 0.3 on Python 2, which VSRN was trained with, wrote no `num_batches_tracked`, and no zip files."""
     net = Vsrn(1, flickr30k=True)
     model = [{name: value for name, value in one.items() if "num_batches" not in name} for one in net.model("module.")]
     raw = {"epoch": 3, "best_rsum": 1.5, "opt": argparse.Namespace(**net.opt), "model": model}
-    torch.save(raw, tmp_path / "old.tar", _use_new_zipfile_serialization=False)
+    how = {"pickle_module": AS_PYTHON2, "pickle_protocol": 2, "_use_new_zipfile_serialization": False}
+    torch.save(raw, tmp_path / "old.tar", **how)
+    assert b"U\x05epoch" in (tmp_path / "old.tar").read_bytes()
     run = imported(source, tmp_path, tmp_path / "old.tar")
     np.testing.assert_allclose(scores_of(run), net.scores(*source[1]["test"]), atol=1e-5, rtol=0)
 
