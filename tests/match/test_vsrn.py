@@ -191,6 +191,14 @@ def test_images_without_regions_and_empty_captions_harm_nobody(training: bool) -
     assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in matcher.parameters())
 
 
+def test_images_without_regions_do_not_count_in_the_norm_of_states() -> None:
+    items = ragged(3, 2, 4)
+    more = Items(torch.cat([items.values, items.values[:1]]), torch.cat([items.mask, items.mask[:1] & False]))
+    few, many = (make(True, **FLICKR30K).encode_images(given).vectors for given in (items, more))
+    torch.testing.assert_close(many[:3], few)
+    assert many[3].tolist() == [0.0] * 5
+
+
 def test_graphs_start_as_the_identity() -> None:
     torch.manual_seed(0)
     matcher, items = Vsrn(6, 20, VsrnOptions(dim=5)), Items(torch.randn(2, 3, 6))

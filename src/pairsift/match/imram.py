@@ -46,7 +46,8 @@ class Imram(RegionsAndWords):
         s_k     = mean over the tokens of cos(q_1, x_k)
         q_(k+1) = g q_k + (1 - g) tanh(W_m [q_k; x_k] + b_m),   g = sigmoid(W_g [q_k; x_k] + b_g)
 
-    The similarity is sum_k s_k, in [-K, K], or in [-2K, 2K] for `full`. Queries are not normalised again.
+    The similarity is sum_k s_k, in [-K, K], or in [-2K, 2K] for `full`. Queries are not normalised again, as in the
+    published scripts; the default of the published code normalises them in every round.
 
     The published loop is slow, because it needs one matrix product for each image, caption, token and round. This
     implementation splits W [q; x] = W_q q + W_x x, with W for both gates. The second part is linear in the attention,

@@ -77,7 +77,6 @@ class Vsrn(Matcher):
         self.words = Words(
             vocabulary_size, options.word_dim, options.dim, directions="forward", layers=options.gru_layers
         )
-
         self.caption_weight, self.caption_by_y = options.caption_weight / PAPER_BATCH, options.caption_by_y
         writes = options.caption_weight > 0
         self.captioner = Captioner(options.dim, vocabulary_size, options.word_dim) if writes else None
@@ -103,9 +102,10 @@ class Vsrn(Matcher):
         tokens = _spread(self._normalised(rows, real), real)
         packed = pack_padded_sequence(tokens, counts.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
         last: Tensor = full(self.reader(packed)[1][0])
+        shown = counts > 0
         if self.state_norm is not None:
-            last = self.state_norm(last)
-        return Codes(unit(last.masked_fill(counts[:, None] == 0, 0.0)), tokens, real)
+            last = last.index_put((shown,), self.state_norm(last[shown]).to(last.dtype))
+        return Codes(unit(last.masked_fill(~shown[:, None], 0.0)), tokens, real)
 
     def _normalised(self, rows: Tensor, real: Tensor) -> Tensor:
         """Normalise the real regions of all images, (m, dim) to (m, dim); `real` (n, regions) has m True entries."""
