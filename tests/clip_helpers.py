@@ -1,7 +1,9 @@
 """A CLIP of two small layers a side with random weights, saved as a checkpoint is."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -13,12 +15,13 @@ CORPUS = [
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 
 
-def save_clip(folder: Path, old: bool = False, **text) -> Path:
+def save_clip(folder: Path, old: bool = False, sizes: Mapping[str, Any] = SIZES, **text) -> Path:
     """Write a checkpoint into a folder.
 
     Args:
         folder: Where to.
         old: Whether its configuration and its processor's are written as those of the first CLIPs on the hub are.
+        sizes: Sizes of both towers.
         text: More of the text configuration.
     """
     import transformers
@@ -31,8 +34,8 @@ def save_clip(folder: Path, old: bool = False, **text) -> Path:
     transformers.CLIPTokenizerFast.from_pretrained(folder, model_max_length=LENGTH).save_pretrained(folder)
     text = {"vocab_size": end + 1, "max_position_embeddings": LENGTH, "eos_token_id": 2 if old else end, **text}
     config = transformers.CLIPConfig(
-        text_config={**SIZES, **text},
-        vision_config={**SIZES, "image_size": SIDE, "patch_size": 8},
+        text_config={**sizes, **text},
+        vision_config={**sizes, "image_size": SIDE, "patch_size": 8},
         projection_dim=24,
     )
     torch.manual_seed(0)

@@ -14,10 +14,9 @@ from pairsift.arrays import Array, Bools, Floats, Ints
 from pairsift.encode.features import Items
 from pairsift.loss.ranking import RankingLoss, Reduction
 from pairsift.loss.structure import match_probability
-from pairsift.match.base import Codes, Matcher, full
+from pairsift.match.base import PAPER_BATCH, Codes, Matcher, full
 
 AfterStep = Callable[[int, Mapping[str, Tensor], bool], dict[str, Tensor]]
-PAPER_BATCH = 128  # of NCR, PC2 and PCSR
 
 
 @dataclass(frozen=True)
@@ -278,7 +277,7 @@ class Setting:
         similarity = matcher.similarity(pairing.images, pairing.texts) if similarity is None else similarity
         scale = matcher.scale() if scale is None else scale
         values = loss(similarity, scale, y, pairing.exclude, warm)
-        penalty = matcher.penalty(pairing.images, pairing.texts, pairing.exclude)
+        penalty = matcher.penalty(pairing.images, pairing.texts, pairing.exclude, y)
         return Term(name, values if penalty is None else values + penalty, reduction=loss.reduction)
 
     def auxiliary_term(self, name: str, values: Tensor, weight: float) -> Term:

@@ -72,7 +72,7 @@ def test_the_penalty_matches_plain_loops_in_value_and_gradient() -> None:
     images, texts = coded(matcher)
     exclude = torch.eye(N, dtype=torch.bool)
     exclude[0, 2] = exclude[3, 1] = True
-    found = matcher.penalty(images, texts, exclude)
+    found = matcher.penalty(images, texts, exclude, torch.ones(N))
     assert found is not None
     expected = by_hand(matcher, images, texts, exclude.tolist())
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
@@ -88,8 +88,8 @@ def test_permuted_pairs_have_permuted_penalties() -> None:
     matcher = make().train()
     images, texts = coded(matcher)
     exclude, order = torch.rand(N, N) < 0.2, torch.randperm(N)
-    found = matcher.penalty(images, texts, exclude)
-    moved = matcher.penalty(images.rows(order), texts.rows(order), exclude[order][:, order])
+    found = matcher.penalty(images, texts, exclude, torch.ones(N))
+    moved = matcher.penalty(images.rows(order), texts.rows(order), exclude[order][:, order], torch.ones(N))
     assert found is not None and moved is not None
     torch.testing.assert_close(moved, found[order])
 
@@ -120,7 +120,7 @@ def test_the_index_has_the_order_of_the_similarity() -> None:
 def test_the_temperature_learns_from_the_ranking_loss_alone() -> None:
     matcher = make().train()
     images, texts = coded(matcher)
-    penalty = matcher.penalty(images, texts, torch.eye(N, dtype=torch.bool))
+    penalty = matcher.penalty(images, texts, torch.eye(N, dtype=torch.bool), torch.ones(N))
     assert penalty is not None
     (gradient,) = torch.autograd.grad(penalty.sum(), matcher.log_scale, allow_unused=True)
     assert gradient is None

@@ -142,7 +142,7 @@ def test_a_step_adds_the_divergences_to_the_ranking_loss() -> None:
         divergence(*head(items.values)) for head, items in ((matcher.image_head, left), (matcher.text_head, right))
     )
     torch.testing.assert_close(term.values, loss + 0.25 * added)
-    assert make(vib=0.0).penalty(*codes, none) is None
+    assert make(vib=0.0).penalty(*codes, none, y) is None
 
 
 def test_a_planted_collection_is_learned(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_captions_that_fit_many_images_have_larger_variances() -> None:
     for _ in range(300):
         codes = matcher.encode_images(Items(images)), matcher.encode_texts(Items(texts))
         values = loss(matcher.similarity(*codes), matcher.scale(), ones, none)
-        penalty = matcher.penalty(*codes, none)
+        penalty = matcher.penalty(*codes, none, ones)
         assert penalty is not None
         optimizer.zero_grad()
         (values + penalty).mean().backward()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -15,15 +16,17 @@ from pairsift.match import Vsrn
 from pairsift.match.vsrn import VsrnOptions
 
 DOUBLE = torch.float64
+FLICKR30K = {"norm": "entry", "state_norm": True, "std": 0.3}
 either_mode = pytest.mark.parametrize("training", [False, True])
+published = pytest.mark.parametrize("options", [{}, {"norm": "entry"}, FLICKR30K], ids=["paper", "coco", "flickr30k"])
 
 
-def make(training: bool = False) -> Vsrn:
+def make(training: bool = False, std: float = 0.6, **options: Any) -> Vsrn:
     """A small float64 matcher whose parameters and statistics are all random."""
     torch.manual_seed(6)
-    matcher = Vsrn(6, 20, VsrnOptions(dim=5, word_dim=3, graphs=3)).double()
+    matcher = Vsrn(6, 20, VsrnOptions(dim=5, word_dim=3, **{"graphs": 3, **options})).double()
     for parameter in matcher.parameters():
-        nn.init.normal_(parameter, std=0.6)
+        nn.init.normal_(parameter, std=std)
     for name, buffer in matcher.named_buffers():
         if name.endswith("running_var"):
             buffer.uniform_(0.5, 2)
@@ -58,9 +61,19 @@ def last_state(rows: list[Tensor], gru: nn.GRU) -> Tensor:
     return h
 
 
+def normed_regions(matcher: Vsrn, image: list[Tensor]) -> list[Tensor]:
+    """The regions of an image, each of unit length, or each entry over them."""
+    if matcher.norm == "region":
+        return [of_length_one(one) for one in image]
+    lengths = [sum(one[c] ** 2 for one in image) ** 0.5 for c in range(5)]
+    return [torch.stack([one[c] / lengths[c] for c in range(5)]) for one in image]
+
+
 def image_vectors(matcher: Vsrn, images: list[Tensor]) -> list[Tensor]:
-    """Images of regions (N, 6) each; only the batch norm sees more than one of them at a time."""
-    states = [[of_length_one(matcher.project(region)) for region in image] for image in images]
+    """Images of regions (N, 6) each; only the batch norms see more than one of them at a time."""
+    states = [[matcher.project(region) for region in image] for image in images]
+    if matcher.state_norm is None:
+        states = [normed_regions(matcher, image) for image in states]
     for graph in matcher.graphs:
         updates = []
         for image in states:
@@ -76,7 +89,13 @@ def image_vectors(matcher: Vsrn, images: list[Tensor]) -> list[Tensor]:
             mean, variance = graph.norm.running_mean.clone(), graph.norm.running_var.clone()
         normed = iter((u - mean) / (variance + 1e-5).sqrt() * graph.norm.weight + graph.norm.bias for u in updates)
         states = [[one + next(normed) for one in image] for image in states]
-    return [of_length_one(last_state([of_length_one(one) for one in image], matcher.reader)) for image in states]
+    last = [last_state(normed_regions(matcher, image), matcher.reader) for image in states]
+    if matcher.state_norm is not None:
+        norm, count = matcher.state_norm, len(last)
+        mean = sum(last) / count if matcher.training else norm.running_mean.clone()
+        variance = sum((s - mean) ** 2 for s in last) / count if matcher.training else norm.running_var.clone()
+        last = [(s - mean) / (variance + 1e-5).sqrt() * norm.weight + norm.bias for s in last]
+    return [of_length_one(state) for state in last]
 
 
 def text_vectors(matcher: Vsrn, items: Items) -> list[Tensor]:
@@ -89,11 +108,12 @@ def text_vectors(matcher: Vsrn, items: Items) -> list[Tensor]:
 
 
 @either_mode
-def test_values_and_gradients_are_those_of_the_loops(training: bool) -> None:
+@published
+def test_values_and_gradients_are_those_of_the_loops(training: bool, options: dict[str, Any]) -> None:
     left, right = ragged(1, 4, 7), captions(3, 1, 6, 2)
     weights, found, expected = torch.randn(3, 4, dtype=DOUBLE), [], []
     for results, by_hand in ((found, False), (expected, True)):
-        matcher = make(training)
+        matcher = make(training, **options)
         if by_hand:
             images = [values[mask] for values, mask in zip(left.values, left.mask, strict=True)]
             rows, columns = image_vectors(matcher, images), text_vectors(matcher, right)
@@ -106,15 +126,18 @@ def test_values_and_gradients_are_those_of_the_loops(training: bool) -> None:
 
 
 @either_mode
+@published
 @pytest.mark.parametrize("garbage", [1e6, math.nan])
-def test_padding_of_images_changes_neither_codes_nor_gradients(training: bool, garbage: float) -> None:
+def test_padding_of_images_changes_neither_codes_nor_gradients(
+    training: bool, garbage: float, options: dict[str, Any]
+) -> None:
     items, weights = ragged(2, 5, 3), torch.randn(3, 5, dtype=DOUBLE)
     mask = functional.pad(items.mask, (0, 4))
     wide = Items(functional.pad(items.values, (0, 0, 0, 4)).masked_fill(~mask[..., None], garbage), mask)
     gap = torch.tensor([0, 7, 1, 2, 8, 3, 4, 5, 6])  # padding comes to stand between regions
     results = []
     for given in (items, wide, Items(wide.values[:, gap], mask[:, gap])):
-        matcher = make(training)
+        matcher = make(training, **options)
         vectors = matcher.encode_images(given).vectors
         (vectors * weights).sum().backward()
         grads = [parameter.grad for parameter in matcher.parameters() if parameter.grad is not None]
@@ -166,6 +189,14 @@ def test_images_without_regions_and_empty_captions_harm_nobody(training: bool) -
     (images @ texts.T).sum().backward()
     assert images[1].tolist() == [0.0] * 5 and texts[1].norm().item() == pytest.approx(1)
     assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in matcher.parameters())
+
+
+def test_images_without_regions_do_not_count_in_the_norm_of_states() -> None:
+    items = ragged(3, 2, 4)
+    more = Items(torch.cat([items.values, items.values[:1]]), torch.cat([items.mask, items.mask[:1] & False]))
+    few, many = (make(True, **FLICKR30K).encode_images(given).vectors for given in (items, more))
+    torch.testing.assert_close(many[:3], few)
+    assert many[3].tolist() == [0.0] * 5
 
 
 def test_graphs_start_as_the_identity() -> None:

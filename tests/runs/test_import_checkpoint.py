@@ -178,11 +178,14 @@ def with_one(net: Net, name: str, value: object) -> list[dict]:
 
 NET = Net("SGR", 1)
 BAD = {
-    "missing": ({"model": without(NET, "cap_rnn.bias_hh_l0_reverse")}, "has no parameter cap_rnn.bias_hh_l0_reverse"),
-    "no size": ({"model": without(NET, "fc.weight")}, "has no parameter fc.weight"),
+    "missing": (
+        {"model": without(NET, "cap_rnn.bias_hh_l0_reverse")},
+        "has no parameter txt_enc.cap_rnn.bias_hh_l0_reverse",
+    ),
+    "no size": ({"model": without(NET, "fc.weight")}, "has no parameter img_enc.fc.weight"),
     "extra": (
         {"model": with_one(NET, "SAF_module.bn.bias", torch.zeros(1))},
-        "has an unknown parameter SAF_module.bn.bias",
+        "has an unknown parameter sim_enc.SAF_module.bn.bias",
     ),
     "step": ({"model": with_one(NET, "SGR_module.7.sim_graph_w.bias", torch.zeros(7))}, "SGR_module.7.sim_graph_w"),
     "shape": (
@@ -191,11 +194,12 @@ BAD = {
     ),
     "flat": ({"model": with_one(NET, "embed.weight", torch.zeros(9))}, "embed.weight has the shape (9,)"),
     "no tensor": ({"model": with_one(NET, "fc.bias", 3)}, "its fc.bias is of type int, not a tensor"),
-    "other": ({"state_dict": {}}, "holds state_dict; a checkpoint of the SGRAF family"),
-    "list": ([1], "holds list; a checkpoint"),
-    "half": ({"model_A": NET.states()}, "holds model_A; a checkpoint"),
-    "two": ({"model": NET.states()[:2]}, "is no list of the states of an image, a text and a similarity encoder"),
-    "vse": ({"model": [*NET.states()[:2], {}]}, "neither an SGR_module nor an SAF_module"),
+    "other": ({"state_dict": {}}, "holds state_dict; a published checkpoint has `model`"),
+    "list": ([1], "holds list; a published checkpoint"),
+    "half": ({"model_A": NET.states()}, "holds model_A; a published checkpoint"),
+    "one": ({"model": NET.states()[:1]}, "neither a network's state nor a list of the states of its encoders"),
+    "two": ({"model": NET.states()[:2]}, "not those of SGRAF, SCAN, VSRN, VSE-infinity, IMRAM or NPC"),
+    "none": ({"model": [*NET.states()[:2], {}]}, "not those of SGRAF, SCAN"),
 }
 
 

@@ -11,7 +11,8 @@ import torch
 from pairsift.encode.features import Features, Table
 from pairsift.loss import RANKING_LOSSES
 from pairsift.loss.ranking import Hinge, RankingLoss
-from pairsift.match import MATCHERS, Matcher
+from pairsift.match import MATCHERS, Matcher, Vsrn
+from pairsift.match.vsrn import VsrnOptions
 from pairsift.methods import METHODS
 from pairsift.pairs import Pairs, plant_noise
 from pairsift.steps import Network, Request
@@ -105,6 +106,21 @@ def test_every_matcher_trains_with_every_method(tmp_path: Path, matcher: str, me
     assert all(value.isfinite().all() for value in after.values())
     moved = sum(not torch.equal(after[name], value) for name, value in before.items())
     assert moved > 0.7 * len(before)
+
+
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"oracle", "osa"}))
+def test_every_method_trains_beside_the_caption_loss(tmp_path: Path, method: str) -> None:
+    options = VsrnOptions(dim=16, word_dim=8, caption_weight=1.0)
+    writing = replace(
+        job(tmp_path, "vsrn", method, epochs=1, noise=0.4), matcher=lambda: Vsrn(WIDTH, CONCEPTS + 4, options)
+    )
+    trainer = Trainer(writing)
+    before = trainer.networks[0].matcher.captioner.out.weight.clone()
+    trainer.run()
+    after = dict(trainer.networks[0].named_parameters())
+    assert all(value.isfinite().all() for value in after.values())
+    moved = not torch.equal(after["matcher.captioner.out.weight"], before)
+    assert moved or method in ("crcl", "decl", "rcl", "rince")
 
 
 @pytest.mark.parametrize("matcher", READERS)

@@ -177,10 +177,20 @@ def demo(out: Path, images: int, noise: float, seed: int, quiet: bool) -> None:
 
 @verbs.command("import-checkpoint")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@click.option("--data", required=True, help="The folder of precomputed features that goes with the checkpoint.")
+@click.option(
+    "--data",
+    required=True,
+    help="The precomputed features that go with the checkpoint; for NPC's, images and captions.",
+)
 @click.option("--out", required=True, help="The run's folder.")
 @click.option("--vocabulary", help="The published vocabulary; by default the vocabulary beside the data.")
 @click.option("--noise-index", help="A published .npy file of image indices, so that an audit knows the truth.")
+@click.option(
+    "--clip.checkpoint",
+    "clip",
+    metavar="FOLDER",
+    help="For NPC's: the CLIP that it was, in the layout of transformers.",
+)
 @click.option("--cache", help="Folder of the feature cache; by default in the user's cache folder.")
 @click.option("--overwrite", is_flag=True, help="Replace a run in the folder.")
 @QUIET
@@ -188,20 +198,19 @@ def import_checkpoint(
     files: tuple[str, ...],
     data: str,
     out: str,
-    vocabulary: str | None,
-    noise_index: str | None,
-    cache: str | None,
+    clip: str | None,
     overwrite: bool,
     quiet: bool,
+    **named: str | None,
 ) -> None:
-    """Make a run from published checkpoints of SGRAF, NCR, PC2, GSC, DECL or BiCro.
+    """Make a run from published checkpoints of SGRAF, SCAN, VSRN, VSE-infinity, IMRAM or NPC.
 
-    No code in a file is run. Several files are one ensemble; SGR and SAF together make SGRAF. Then `pairsift evaluate
-    RUN` gives the recall.
+    Those of NCR, PC2, GSC, DECL and BiCro are SGRAF's. No code in a file is run. Several files are one ensemble; SGR
+    and SAF together make SGRAF. Then `pairsift evaluate RUN` gives the recall.
     """
     from pairsift.runs.importing import import_checkpoint as run_import
 
-    options = {"vocabulary": vocabulary, "noise_index": noise_index, "cache": cache}
+    options = {**named, "clip": None if clip is None else {"checkpoint": clip}}
     run = run_import(files, data, out, options, overwrite, progress=not quiet)
     if quiet:
         return

@@ -31,8 +31,8 @@ class EncodeOptions(Options):
     )
     vocabulary: str | None = Field(
         default=None,
-        description="File that numbers the words: a JSON of the SCAN family (word2idx), or a run's vocabulary.json; by "
-        "default the source's own, or else one is built from the captions of train and dev.",
+        description="File that numbers the words: a JSON or pickle of the SCAN family (word2idx), or a run's "
+        "vocabulary.json; by default the source's own, or else one is built from the captions of train and dev.",
     )
     min_count: int | None = Field(
         default=None,

@@ -15,6 +15,7 @@ from torch.nn import functional
 from pairsift.encode.features import Items
 from pairsift.options import Options
 
+PAPER_BATCH = 128  # of NCR, PC2, PCSR and VSRN
 ImageKind = Literal["vector", "regions", "pixels"]
 TextKind = Literal["vector", "tokens", "ids", "text"]
 
@@ -59,13 +60,13 @@ class Codes:
 
     @staticmethod
     def join(parts: Sequence[Codes]) -> Codes:
-        """Concatenate batches, and pad tokens to the longest item."""
+        """Concatenate batches, and pad tokens, and arrays in `extra` with one entry a token, to the longest item."""
         if len(parts) == 1:
             return parts[0]
         vectors = torch.cat([part.vectors for part in parts])
         indexed = [part.index for part in parts if part.index is not None]
         index = torch.cat(indexed) if indexed else None
-        extra = {name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra}
+        extra = {name: _stacked([part.extra[name] for part in parts]) for name in parts[0].extra}
         if parts[0].tokens is None:
             return Codes(vectors, index=index, extra=extra)
         length = max(part.tokens.shape[1] for part in parts if part.tokens is not None)
@@ -77,6 +78,14 @@ class Codes:
             tokens.append(functional.pad(part.tokens, (0, 0, 0, gap)))
             masks.append(functional.pad(mask, (0, gap)))
         return Codes(vectors, torch.cat(tokens), torch.cat(masks), index=index, extra=extra)
+
+
+def _stacked(arrays: list[Tensor]) -> Tensor:
+    """Concatenate arrays (n, ...) whose second axis may differ in length, with 0 behind the shorter ones."""
+    if len({array.shape[1:] for array in arrays}) > 1:
+        length = max(array.shape[1] for array in arrays)
+        arrays = [functional.pad(a, [0, 0] * (a.ndim - 2) + [0, length - a.shape[1]]) for a in arrays]
+    return torch.cat(arrays)
 
 
 class Matcher(nn.Module, ABC):
@@ -158,13 +167,14 @@ class Matcher(nn.Module, ABC):
         """Return the similarity of every item with every item of the same kind, (n, n)."""
         return products(codes.vectors, codes.vectors)
 
-    def penalty(self, images: Codes, texts: Codes, exclude: Tensor) -> Tensor | None:
+    def penalty(self, images: Codes, texts: Codes, exclude: Tensor, y: Tensor) -> Tensor | None:
         """Return what a step adds to the ranking loss of each pair, (B,), weights included; None for nothing.
 
         Args:
             images: Codes of the images of a step, (B, ...).
             texts: Codes of the captions beside them, (B, ...).
             exclude: True where row i and column j are not negatives of each other, (B, B).
+            y: Correspondence of each pair, [0, 1], (B,).
         """
         return None
 

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from pairsift.match import attend, blocks, sparing
 from pairsift.match.base import Codes, full
-from pairsift.match.states import Linear, RegionsAndWords, Words, WordSizes
+from pairsift.match.states import GruSizes, Linear, RegionsAndWords, Words
 from pairsift.options import Options
 
 BLOCK_CELLS = {"cpu": 2048}  # pairs of a context and a query token per block; on a CPU its gates should fit the cache
 BLOCK_CELLS_GPU = 32768
 
 
-class ImramOptions(WordSizes):
+class ImramOptions(GruSizes):
     """The options of `Imram`."""
 
     direction: Literal["text", "image", "full"] = Field(
@@ -46,7 +46,8 @@ class Imram(RegionsAndWords):
         s_k     = mean over the tokens of cos(q_1, x_k)
         q_(k+1) = g q_k + (1 - g) tanh(W_m [q_k; x_k] + b_m),   g = sigmoid(W_g [q_k; x_k] + b_g)
 
-    The similarity is sum_k s_k, in [-K, K], or in [-2K, 2K] for `full`. Queries are not normalised again.
+    The similarity is sum_k s_k, in [-K, K], or in [-2K, 2K] for `full`. Queries are not normalised again, as in the
+    published scripts; the default of the published code normalises them in every round.
 
     The published loop is slow, because it needs one matrix product for each image, caption, token and round. This
     implementation splits W [q; x] = W_q q + W_x x, with W for both gates. The second part is linear in the attention,
@@ -68,7 +69,7 @@ class Imram(RegionsAndWords):
         self.dim, self.steps = options.dim, options.steps
         self.sharpness, self.memory = options.sharpness, options.memory
         self.regions = Linear(image_dim, self.dim)
-        self.words = Words(vocabulary_size, options.word_dim, self.dim)
+        self.words = Words.make(vocabulary_size, options)
         sides = [side for side in ("text", "image") if options.direction in (side, "full")]
         self.gates = nn.ModuleDict(
             {side: nn.Linear(2 * self.dim, 2 * self.dim) for side in sides}

@@ -86,7 +86,7 @@ class Pau(Matcher):
         """Return the logits of unit vectors with prototypes, (n, K); the temperature has no gradient."""
         return products(vectors, unit(full(prototypes))) * self.scale().detach() / SOFTENING
 
-    def penalty(self, images: Codes, texts: Codes, exclude: Tensor) -> Tensor | None:
+    def penalty(self, images: Codes, texts: Codes, exclude: Tensor, y: Tensor) -> Tensor | None:
         """Return the weighted errors of the vagueness of image and caption and the prototypes' squared logits, (B,)."""
         regression, diversity = self.weights
         with torch.no_grad():

@@ -108,7 +108,7 @@ class Pcme(Matcher):
         shape = len(images), images.shape[1], len(texts), texts.shape[1]
         return matching.view(shape).logsumexp(axes) - (matching - logits).view(shape).logsumexp(axes)
 
-    def penalty(self, images: Codes, texts: Codes, exclude: Tensor) -> Tensor | None:
+    def penalty(self, images: Codes, texts: Codes, exclude: Tensor, y: Tensor) -> Tensor | None:
         """Return the weighted divergences of image and caption from a standard normal distribution, (B,)."""
         return self.kl * (images.extra["divergence"] + texts.extra["divergence"]) if self.kl else None
 

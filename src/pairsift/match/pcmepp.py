@@ -88,7 +88,7 @@ class Pcmepp(Matcher):
         extra = {"variance": variance[:, 0], "divergence": divergence(mean, log_variance)}
         return Codes(mean, index=torch.cat([mean, *behind], 1), extra=extra)
 
-    def penalty(self, images: Codes, texts: Codes, exclude: Tensor) -> Tensor | None:
+    def penalty(self, images: Codes, texts: Codes, exclude: Tensor, y: Tensor) -> Tensor | None:
         """Return the weighted divergences of image and caption from a standard normal distribution, (B,)."""
         return self.vib * (images.extra["divergence"] + texts.extra["divergence"]) if self.vib else None
 

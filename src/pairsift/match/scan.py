@@ -10,11 +10,11 @@ from torch import Tensor
 
 from pairsift.match import attend, blocks
 from pairsift.match.base import Codes
-from pairsift.match.states import Linear, RegionsAndWords, Words, WordSizes
+from pairsift.match.states import GruSizes, Linear, RegionsAndWords, Words
 from pairsift.options import Options
 
 
-class ScanOptions(WordSizes):
+class ScanOptions(GruSizes):
     """The options of `Scan`."""
 
     direction: Literal["t2i", "i2t", "both"] = Field(
@@ -62,7 +62,7 @@ class Scan(RegionsAndWords):
         self.sharpness = {"t2i": options.lambda_t2i, "i2t": options.lambda_i2t}
         self.lse = {"t2i": options.lse_t2i, "i2t": options.lse_i2t}
         self.regions = Linear(image_dim, options.dim)
-        self.words = Words(vocabulary_size, options.word_dim, options.dim)
+        self.words = Words.make(vocabulary_size, options)
 
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Return the similarity of every image with every text, (n_images, n_texts)."""

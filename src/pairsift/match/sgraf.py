@@ -16,7 +16,7 @@ from pairsift.match.aligned import aligned
 from pairsift.match.attention import ImageAttention, RegionNorm, TextAttention
 from pairsift.match.base import Codes, full, unit
 from pairsift.match.reasoning import reason
-from pairsift.match.states import Linear, RegionsAndWords, RowNorm, Words, WordSizes, region_codes, word_codes
+from pairsift.match.states import GruSizes, Linear, RegionsAndWords, RowNorm, Words, region_codes, word_codes
 from pairsift.options import Options
 
 SHARPNESS = 9.0
@@ -24,7 +24,7 @@ CELLS = 2**15  # pairs of an image and a word in a block
 CELLS_TRAINING = 2**17  # with gradients: each block adds to those of all tokens, and all blocks are kept anyway
 
 
-class SimilaritySizes(WordSizes):
+class SimilaritySizes(GruSizes):
     """The sizes that SGR, SAF and SGRAF share."""
 
     similarity_dim: int = Field(default=256, ge=1, description="Length of a similarity vector.")
@@ -67,7 +67,7 @@ class _SimilarityVectors(RegionsAndWords):
         super().__init__()
         self.dim = options.dim
         self.regions = Linear(image_dim, options.dim)
-        self.words = Words(vocabulary_size, options.word_dim, options.dim, options.dropout)
+        self.words = Words.make(vocabulary_size, options, options.dropout)
         self.image_attention = ImageAttention(options.dim, options.dropout, regions, options.region_norm)
         self.text_attention = TextAttention(options.dim, options.dropout)
         self.local = Linear(options.dim, options.similarity_dim)

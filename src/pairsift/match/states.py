@@ -21,6 +21,15 @@ class WordSizes(Options):
 
     dim: int = Field(default=1024, ge=1, description="Length of the common vectors, and of region and word codes.")
     word_dim: int = Field(default=300, ge=1, description="Length of a word vector.")
+    gru_layers: int = Field(default=1, ge=1, description="Layers of the GRU over words.")
+
+
+class GruSizes(WordSizes):
+    """The sizes of the matchers whose GRU over words may read in one direction or in both."""
+
+    gru_directions: Literal["both", "forward"] = Field(
+        default="both", description="Whether the GRU reads a caption in both directions, or forward alone."
+    )
 
 
 class Linear(nn.Linear):
@@ -41,6 +50,7 @@ class Words(nn.Module):
         dim: Length of a state.
         dropout: Probability of dropping an entry of a word vector, [0, 1).
         directions: `both` for a bidirectional GRU, or `forward`.
+        layers: Layers of the GRU.
     """
 
     def __init__(
@@ -50,12 +60,19 @@ class Words(nn.Module):
         dim: int,
         dropout: float = 0.0,
         directions: Literal["both", "forward"] = "both",
+        layers: int = 1,
     ) -> None:
         super().__init__()
         self.vectors = nn.Embedding(vocabulary_size, word_dim)
         nn.init.uniform_(self.vectors.weight, -0.1, 0.1)
         self.dropout = nn.Dropout(dropout)
-        self.gru = nn.GRU(word_dim, dim, batch_first=True, bidirectional=directions == "both")
+        self.gru = nn.GRU(word_dim, dim, layers, batch_first=True, bidirectional=directions == "both")
+
+    @classmethod
+    def make(cls, vocabulary_size: int, options: GruSizes, dropout: float = 0.0) -> Words:
+        """Return an encoder of these sizes."""
+        sizes = vocabulary_size, options.word_dim, options.dim, dropout
+        return cls(*sizes, options.gru_directions, options.gru_layers)
 
     def forward(self, items: Items) -> tuple[Tensor, Tensor]:
         """Return the states of a batch of captions.

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from pairsift.encode.features import Items
 from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, unit
 from pairsift.match.gpo import GeneralizedPool
-from pairsift.match.states import Linear, MeanPool, RowNorm, Words, WordSizes, mask_of
+from pairsift.match.states import GruSizes, Linear, MeanPool, RowNorm, Words, mask_of
 from pairsift.options import Options
 
 
-class VseOptions(WordSizes):
+class VseOptions(GruSizes):
     """The options of `Vse`."""
 
     pooling: Literal["mean", "gpo"] = Field(
@@ -47,7 +47,7 @@ class Vse(Matcher):
         self.dim = options.dim
         learned = options.pooling == "gpo"
         self.regions = _ResidualRegions(image_dim, options.dim, learned)
-        self.words = Words(vocabulary_size, options.word_dim, options.dim)
+        self.words = Words.make(vocabulary_size, options)
         self.image_pool = GeneralizedPool() if learned else MeanPool()
         self.text_pool = GeneralizedPool() if learned else MeanPool()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from pairsift.encode.features import Items
-from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, unit
+from pairsift.match.base import PAPER_BATCH, Codes, ImageKind, Matcher, TextKind, full, unit
+from pairsift.match.captioner import Captioner
 from pairsift.match.states import Linear, RowNorm, Words, WordSizes, mask_of
 from pairsift.options import Options
 
@@ -19,6 +20,26 @@ class VsrnOptions(WordSizes):
     """The options of `Vsrn`."""
 
     graphs: int = Field(default=4, ge=1, description="Residual graphs over the regions.")
+    norm: Literal["region", "entry"] = Field(
+        default="region",
+        description="What has unit length before and after the graphs: each region over its entries (region, the "
+        "paper), or each entry over the regions of its image (entry, the published code).",
+    )
+    state_norm: bool = Field(
+        default=False,
+        description="Whether a batch norm of the image's last state replaces the normalisation before the graphs, as "
+        "in the published code for Flickr30K.",
+    )
+    caption_weight: float = Field(
+        default=0.0,
+        ge=0,
+        description="Weight of the loss that writes the caption from the regions, beside the ranking loss; the paper "
+        "takes 1. By default there is none, because under mismatches it learns wrong captions by heart.",
+    )
+    caption_by_y: bool = Field(
+        default=True,
+        description="Whether the caption loss of a pair is multiplied by how far the method believes the pair.",
+    )
 
 
 class Vsrn(Matcher):
@@ -29,9 +50,10 @@ class Vsrn(Matcher):
     similarity is the cosine of the two vectors. The number of regions is arbitrary. Padding has no effect, because it
     is excluded from the graphs, the batch norms and the GRU.
 
-    Regions have unit length before and after the graphs. (The published code uses another axis: it normalises each
-    entry over the regions instead of each region over its entries.) The second loss of the paper, which generates the
-    caption from the regions, is not implemented, because it would memorise wrong captions.
+    Regions have unit length before and after the graphs. The published code uses another axis, and for Flickr30K
+    another order: `norm` and `state_norm` are for its checkpoints. With `caption_weight` the regions also learn to
+    generate the caption, by the second loss of the paper (`Captioner`), which is a penalty beside the ranking loss: the
+    published code adds a batch's mean of it to a batch's sum of hinges, so that a pair's share is divided by 128.
 
     Args:
         image_dim: Length of the feature vector of a region.
@@ -51,7 +73,13 @@ class Vsrn(Matcher):
         self.project = Linear(image_dim, options.dim)
         self.graphs = nn.ModuleList(_Graph(options.dim) for _ in range(options.graphs))
         self.reader = nn.GRU(options.dim, options.dim, batch_first=True)
-        self.words = Words(vocabulary_size, options.word_dim, options.dim, directions="forward")
+        self.norm, self.state_norm = options.norm, RowNorm(options.dim) if options.state_norm else None
+        self.words = Words(
+            vocabulary_size, options.word_dim, options.dim, directions="forward", layers=options.gru_layers
+        )
+        self.caption_weight, self.caption_by_y = options.caption_weight / PAPER_BATCH, options.caption_by_y
+        writes = options.caption_weight > 0
+        self.captioner = Captioner(options.dim, vocabulary_size, options.word_dim) if writes else None
 
     def encode_images(self, items: Items) -> Codes:
         """Return unit vectors of images.
@@ -60,19 +88,30 @@ class Vsrn(Matcher):
             items: Values (n, regions, image_dim); the mask may be None. Real regions keep their order.
 
         Returns:
-            Vectors (n, dim), 0 for an image without regions, and the regions after the graphs, of unit length, as
-            tokens. Real regions come first.
+            Vectors (n, dim), 0 for an image without regions, and the regions after the graphs, normalised, as tokens.
+            Real regions come first.
         """
         mask = mask_of(items)
         counts = mask.sum(1)
         real = torch.arange(max(1, int(counts.max())), device=mask.device) < counts[:, None]
-        rows = unit(self.project(items.values[mask]))
+        rows: Tensor = self.project(items.values[mask])
+        if self.state_norm is None:
+            rows = self._normalised(rows, real)
         for graph in self.graphs:
             rows = graph(rows, real)
-        tokens = _spread(unit(rows), real)
+        tokens = _spread(self._normalised(rows, real), real)
         packed = pack_padded_sequence(tokens, counts.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-        last: Tensor = self.reader(packed)[1][0]
-        return Codes(unit(full(last).masked_fill(counts[:, None] == 0, 0.0)), tokens, real)
+        last: Tensor = full(self.reader(packed)[1][0])
+        shown = counts > 0
+        if self.state_norm is not None:
+            last = last.index_put((shown,), self.state_norm(last[shown]).to(last.dtype))
+        return Codes(unit(last.masked_fill(~shown[:, None], 0.0)), tokens, real)
+
+    def _normalised(self, rows: Tensor, real: Tensor) -> Tensor:
+        """Normalise the real regions of all images, (m, dim) to (m, dim); `real` (n, regions) has m True entries."""
+        if self.norm == "region":
+            return unit(rows)
+        return unit(_spread(rows, real).transpose(1, 2)).transpose(1, 2)[real]
 
     def encode_texts(self, items: Items) -> Codes:
         """Return unit vectors of texts.
@@ -82,11 +121,24 @@ class Vsrn(Matcher):
                 read as the single token 0.
 
         Returns:
-            Vectors (n, dim), and the states of the words, of unit length, as tokens.
+            Vectors (n, dim), and the states of the words, of unit length, as tokens; in training for the caption loss,
+            the token ids too, (n, longest), as `extra["ids"]`.
         """
         states, mask = self.words(items)
         last = states[torch.arange(len(states), device=mask.device), mask.sum(1) - 1]
-        return Codes(unit(full(last)), unit(states), mask)
+        extra = {}
+        if self.training and self.captioner is not None:
+            longest = mask.shape[1]
+            extra = {"ids": items.values[:, :longest].masked_fill(~mask_of(items)[:, :longest], 0)}
+        return Codes(unit(full(last)), unit(states), mask, extra=extra)
+
+    def penalty(self, images: Codes, texts: Codes, exclude: Tensor, y: Tensor) -> Tensor | None:
+        """Return the weighted negative log-likelihood of each caption by the regions beside it, (B,)."""
+        if self.captioner is None or "ids" not in texts.extra:
+            return None
+        assert images.tokens is not None and images.mask is not None and texts.mask is not None
+        loss: Tensor = self.captioner(images.tokens, images.mask, texts.extra["ids"], texts.mask)
+        return self.caption_weight * (y.to(loss.dtype) * loss if self.caption_by_y else loss)
 
 
 class _Graph(nn.Module):

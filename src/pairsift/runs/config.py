@@ -240,12 +240,19 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
+def kind_of(part: str) -> str | None:
+    """Return whether a name is that of a method, a matcher or a loss; None if it is none of these."""
+    for kind, registry in (("method", METHODS), ("matcher", MATCHERS), ("loss", RANKING_LOSSES)):
+        if part in registry:
+            return kind
+    return None
+
+
 def unknown_option(name: str, choices: Choices) -> str:
     """Return the error message for an option that a run with these choices does not have."""
     part = name.partition(".")[0]
-    for kind, registry in (("method", METHODS), ("matcher", MATCHERS), ("loss", RANKING_LOSSES)):
-        if part in registry:
-            return f"{dashed(name)} is an option of --{kind} {part}, which this run does not have"
+    if (kind := kind_of(part)) is not None:
+        return f"{dashed(name)} is an option of --{kind} {part}, which this run does not have"
     groups = [*GROUPS.values(), choices.method, choices.matcher.options, choices.loss]
     options = [option for group in groups for option in group.model_fields]
     hint = similar(name, [*options, *CHOICES, "out", "epochs"], "see --help-all", 0.75)

@@ -17,12 +17,14 @@ from pairsift.pairs import load
 from pairsift.runs.config import Config, from_tree
 from pairsift.runs.fit import begin, claim, facts_of
 from pairsift.runs.folder import LOG, METRICS, VOCABULARY, weights
+from pairsift.runs.openai_clip import check_clip
 from pairsift.runs.prepare import text_name
-from pairsift.runs.published import DATA_SIZES, Published, read_published
+from pairsift.runs.published import CLIP, DATA_SIZES, Published, read_published
 from pairsift.runs.run import Run
 from pairsift.runs.vocabulary import check_numbering, run_numbering
 from pairsift.train.checkpoint import write_tensors
 
+EMBEDDINGS = ("words.vectors.weight", "sgr.words.vectors.weight", "saf.words.vectors.weight")  # of words
 PLAIN = "plain"  # the method, whose networks hold nothing beside the matcher
 
 
@@ -34,17 +36,19 @@ def import_checkpoint(
     overwrite: bool = False,
     progress: bool = True,
 ) -> Run:
-    """Make a run from published checkpoints of the SGRAF family.
+    """Make a run from published checkpoints of SGRAF, SCAN, VSRN, VSE-infinity, IMRAM or NPC.
 
-    The run can be evaluated, audited and searched like any other run. Its networks are those of all files, and their
-    similarities are averaged. Networks of SGR and the same number of networks of SAF are combined into networks of
-    `sgraf`. Nothing is trained or measured here: recall on the whole test split takes a while without a GPU.
+    Methods that train such a matcher share its layout. The run can be evaluated, audited and searched like any other
+    run. Its networks are those of all files, and their similarities are averaged. Networks of SGR and the same number
+    of networks of SAF are combined into networks of `sgraf`. Nothing is trained or measured here: recall on the whole
+    test split takes a while without a GPU.
 
     Args:
         files: The checkpoints, at least one.
-        data: The folder of precomputed features that the checkpoints were trained on.
+        data: The folder of precomputed features that the checkpoints were trained on; for NPC's, images and captions.
         out: The run's folder.
-        options: Options of `fit` by name: `vocabulary` if there is none beside the data, `noise_index`, `cache`.
+        options: Options of `fit` by name: `vocabulary` if there is none beside the data, `noise_index`, `cache`; for
+            NPC's, `clip` with `checkpoint`, the CLIP whose tokenizer and processor go with the weights.
         overwrite: Whether to replace a run in the folder.
         progress: Whether to show progress bars.
 
@@ -54,16 +58,21 @@ def import_checkpoint(
     published = [read_published(Path(file)) for file in files]
     matcher, sizes, networks = _joined(published)
     shapes = {name: size for name, size in sizes.items() if name not in DATA_SIZES}
-    settings = {"source": str(data), "out": str(out), "matcher": matcher, "method": PLAIN, matcher: shapes}
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    settings: dict[str, Any] = {"source": str(data), "out": str(out), "matcher": matcher, "method": PLAIN}
+    settings |= {matcher: given.get(matcher, {}) if matcher == CLIP else shapes}
     method_options = {"networks": len(networks), "epochs": {"warmup": 0, "train": 0}}
-    config = from_tree({**(options or {}), **settings, PLAIN: method_options})
-    folder = Path(out)
+    config = from_tree({**given, **settings, PLAIN: method_options})
+    folder, words = Path(out), None
     claim(folder, config, False, overwrite)
-    _check(config, sizes, folder / VOCABULARY)
+    if matcher == CLIP:
+        _check_pixels(config, published)
+    else:
+        words = _check(config, sizes, published[0].spare_words, folder / VOCABULARY)
     limit_threads()
     config, prepared = begin(folder, config, progress)
     for k, state in enumerate(networks):
-        tensors = {f"matcher.{name}": value for name, value in state.items()}
+        tensors = {f"matcher.{name}": value[:words] if name in EMBEDDINGS else value for name, value in state.items()}
         write_tensors(weights(folder, k), tensors)
     facts = [_about(checkpoint) for checkpoint in published]
     write_text(folder / LOG, json.dumps({"event": "import", "files": facts}) + "\n")
@@ -71,23 +80,24 @@ def import_checkpoint(
     return Run(folder, prepared, progress)
 
 
-def _joined(published: Sequence[Published]) -> tuple[str, dict[str, int], list[dict[str, Tensor]]]:
-    """Return the name of the matcher, its sizes and the state of each network.
+def _joined(published: Sequence[Published]) -> tuple[str, dict[str, Any], list[dict[str, Tensor]]]:
+    """Return the name of the matcher, its options and sizes, and the state of each network.
 
     Raises:
-        InputError: Sizes differ, or there are not as many networks of SGR as of SAF.
+        InputError: Matchers, options or sizes differ, or there are not as many networks of SGR as of SAF.
     """
     first, sizes = published[0], dict(published[0].options)
     for other in published[1:]:
+        if other.kind != first.kind and {first.kind, other.kind} != {"sgr", "saf"}:
+            raise InputError(f"{other.path}: is a {other.kind} where {first.path} is a {first.kind}")
         for name, size in other.options.items():
             if sizes.setdefault(name, size) != size:
                 raise InputError(f"{other.path}: has {name} {size} where {first.path} has {sizes[name]}")
-    kinds = {
-        kind: [state for file in published if file.kind == kind for state in file.networks] for kind in ("sgr", "saf")
-    }
-    sgr, saf = kinds.values()
+    networks = [state for file in published for state in file.networks]
+    sgr = [state for file in published if file.kind == "sgr" for state in file.networks]
+    saf = [state for file in published if file.kind == "saf" for state in file.networks]
     if not sgr or not saf:
-        return first.kind, sizes, sgr or saf
+        return first.kind, sizes, networks
     if len(sgr) != len(saf):
         raise InputError(f"{len(sgr)} networks of SGR and {len(saf)} of SAF cannot make SGRAF: give as many of each")
     pairs = [{"sgr": state, "saf": other} for state, other in zip(sgr, saf, strict=True)]
@@ -97,8 +107,11 @@ def _joined(published: Sequence[Published]) -> tuple[str, dict[str, int], list[d
     return "sgraf", sizes, states
 
 
-def _check(config: Config, sizes: Mapping[str, int], saved: Path) -> None:
+def _check(config: Config, sizes: Mapping[str, Any], spare_words: int, saved: Path) -> int:
     """Raise an error for data or a vocabulary that the networks do not fit, before captions are numbered.
+
+    Returns:
+        Number of words in the vocabulary, at most `spare_words` fewer than the networks know.
 
     Raises:
         InputError: The data or the vocabulary does not fit.
@@ -111,19 +124,37 @@ def _check(config: Config, sizes: Mapping[str, int], saved: Path) -> None:
     pairs = load(config.source, options.reader, options.split_seed, **columns)
     if pairs.features is None:
         raise InputError(f"{config.source}: has no precomputed features, which the networks were trained on")
-    shape = sizes["regions"], sizes["image_dim"]
-    if pairs.features.shape != shape:
-        row_shape = " x ".join(map(str, pairs.features.shape))
-        raise InputError(f"{config.source}: a row is {row_shape}; the networks take {shape[0]} x {shape[1]}")
+    shape = pairs.features.shape
+    if len(shape) == 1 or shape != (sizes.get("regions", shape[0]), sizes["image_dim"]):
+        row_shape, count = " x ".join(map(str, shape)), sizes.get("regions", "regions")
+        raise InputError(f"{config.source}: a row is {row_shape}; the networks take {count} x {sizes['image_dim']}")
     file = encode.vocabulary or pairs.features.vocabulary
     if file is None:
         raise InputError(
             f"{config.source}: there is no vocabulary beside the data; give the published vocabulary with --vocabulary"
         )
     numbering = run_numbering(pairs, text_name(config, pairs), encode, saved)
-    if numbering is None or len(numbering) != sizes["vocabulary_size"]:
-        size = 0 if numbering is None else len(numbering)
-        raise InputError(f"{file}: gives ids below {size}; the networks know {sizes['vocabulary_size']} words")
+    words = 0 if numbering is None else len(numbering)
+    if not 0 <= sizes["vocabulary_size"] - words <= spare_words:
+        raise InputError(f"{file}: gives ids below {words}; the networks know {sizes['vocabulary_size']} words")
+    return words
+
+
+def _check_pixels(config: Config, published: Sequence[Published]) -> None:
+    """Raise an error for data or a CLIP that the weights do not fit.
+
+    Raises:
+        InputError: The data or the CLIP does not fit.
+    """
+    if not Path(config.source).exists():
+        raise InputError(f"there is nothing at {config.source}: give images and captions")
+    check_numbering(config.encode, text_name(config))
+    for file in published:
+        for state in file.networks:
+            try:
+                check_clip(state, config.matcher_options)
+            except InputError as error:
+                raise InputError(f"{file.path}: {error}") from error
 
 
 def _about(published: Published) -> dict[str, object]:

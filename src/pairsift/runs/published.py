@@ -1,7 +1,9 @@
-"""Checkpoints of the SGRAF family as their authors publish them, read without running any code in them.
+"""Checkpoints as their authors publish them, read without running any code in them.
 
 SGRAF, NCR, PC2, GSC, DECL, BiCro and others store one pickle: under `model`, or under `model_A` and `model_B` for two
-networks, a list of the state dicts of an image encoder, a text encoder and a similarity encoder.
+networks, a list of the state dicts of an image encoder, a text encoder and a similarity encoder. SCAN, VSRN and
+VSE-infinity store a list of two, IMRAM one state dict, and all of them the options of the training under `opt`. NPC
+stores the state dict of a CLIP, under OpenAI's names.
 """
 
 from __future__ import annotations
@@ -21,38 +23,14 @@ from torch import Tensor
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS
 from pairsift.match.base import Matcher
+from pairsift.runs.layouts import ENCODERS, Layout, layout_of
+from pairsift.runs.openai_clip import SIGN, converted
 
 log = logging.getLogger(__name__)
 
-ENCODERS = 3
-STEMS = {
-    "regions": "fc",
-    "words.vectors": "embed",
-    "words.gru": "cap_rnn",
-    "image_attention.local": "v_global_w.embedding_local.0",
-    "image_attention.local_norm": "v_global_w.embedding_local.1",
-    "image_attention.whole": "v_global_w.embedding_global.0",
-    "image_attention.whole_norm": "v_global_w.embedding_global.1",
-    "image_attention.common": "v_global_w.embedding_common.0",
-    "text_attention.local": "t_global_w.embedding_local.0",
-    "text_attention.whole": "t_global_w.embedding_global.0",
-    "text_attention.common": "t_global_w.embedding_common.0",
-    "local": "sim_tranloc_w",
-    "whole": "sim_tranglo_w",
-    "head": "sim_eval_w",
-    "gate": "SAF_module.attn_sim_w",
-    "gate_norm": "SAF_module.bn",
-}
-STEP = {"query": "graph_query_w", "key": "graph_key_w", "out": "sim_graph_w"}
-SIZES = {
-    "image_dim": ("fc.weight", 1),
-    "dim": ("fc.weight", 0),
-    "vocabulary_size": ("embed.weight", 0),
-    "word_dim": ("embed.weight", 1),
-    "regions": ("v_global_w.embedding_local.1.weight", 0),
-    "similarity_dim": ("sim_eval_w.weight", 1),
-}
-
+CLIP = "clip"
+MINIMUM = 2  # encoders of a network
+COUNTER = "num_batches_tracked"
 DATA_SIZES = ("image_dim", "vocabulary_size", "regions")  # sizes that depend on the data
 
 
@@ -77,53 +55,60 @@ class Published:
 
     Attributes:
         path: The file.
-        kind: The matcher, `sgr` or `saf`.
-        options: Every size that the matcher's constructor takes.
+        kind: Name of the matcher.
+        options: Every option and size that the matcher's constructor takes.
         networks: The matcher's state for each network.
         epoch: Epoch as stated in the file; None if it states none.
         rsum: Best rSum as stated in the file; None if it states none as a plain number.
+        spare_words: Most rows that the embedding of words may have beyond the vocabulary.
     """
 
     path: Path
     kind: str
-    options: Mapping[str, int]
+    options: Mapping[str, Any]
     networks: list[dict[str, Tensor]]
     epoch: int | None
     rsum: float | None
+    spare_words: int = 0
 
 
 def read_published(path: Path) -> Published:
-    """Read a checkpoint of the SGRAF family.
+    """Read a published checkpoint.
 
-    Sizes come from the parameters' shapes. The prefix `module.` of a name is removed. Encoders after the third, such as
-    PC2's classifier, are left out with a warning.
+    Sizes come from the parameters' shapes, and what no shape tells from the options in the file. The prefix `module.`
+    of a name is removed. Encoders after those of the layout, such as PC2's classifier, are left out with a warning. The
+    counters of batch norms, which older versions of torch did not store, may be missing.
 
     Raises:
         InputError: The file cannot be read without running code, or a parameter is missing, unknown or misshapen.
     """
     raw = _unpickle(path)
     try:
-        keys = _keys(raw)
-        _check_norms(raw.get("opt"))
-        parameters = [_parameters(key, raw[key]) for key in keys]
-        kind, options = _kind(parameters[0]), _sizes(parameters[0])
+        if (clip := _clip(raw)) is not None:
+            return Published(path, CLIP, {}, [converted(clip)], _epoch(raw), None)
+        keys, stored = _keys(raw), _options(raw.get("opt"))
+        found = {key: _parameters(key, raw[key]) for key in keys}
+        layout = layout_of(found[keys[0]], stored)
+        parameters = [layout.prepare(_read_encoders(key, raw[key], state, layout)) for key, state in found.items()]
+        options = layout.all_settings(stored, parameters[0])
         with torch.device("meta"):
-            reference = _matcher(kind, options).state_dict()
-        networks = [_renamed(state, reference) for state in parameters]
+            reference = _matcher(layout.kind, options).state_dict()
+        networks = [_renamed(state, reference, layout) for state in parameters]
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-    epoch, rsum = raw.get("epoch"), raw.get("best_rsum")
+    rsum = raw.get("best_rsum")
     return Published(
         path,
-        kind,
+        layout.kind,
         options,
         networks,
-        epoch if isinstance(epoch, int) else None,
+        _epoch(raw),
         float(rsum) if isinstance(rsum, int | float) else None,
+        layout.spare_words,
     )
 
 
-def _matcher(kind: str, sizes: Mapping[str, int]) -> Matcher:
+def _matcher(kind: str, sizes: Mapping[str, Any]) -> Matcher:
     """Return a matcher of these sizes."""
     matcher = MATCHERS[kind]
     data = {name: size for name, size in sizes.items() if name in DATA_SIZES}
@@ -150,69 +135,80 @@ def _unpickle(path: Path) -> Any:
         raise InputError(f"{path}: is no complete torch checkpoint ({lines[0]}); copy it again") from error
 
 
+def _clip(raw: object) -> dict[str, Tensor] | None:
+    """Return the weights of a CLIP under OpenAI's names, as NPC stores them; None where the file holds none."""
+    state = raw.get("state_dict") if isinstance(raw, dict) else None
+    if not isinstance(state, Mapping) or not any(str(name).removeprefix("module.") == SIGN for name in state):
+        return None
+    return _tensors(state)
+
+
+def _epoch(raw: Mapping[str, Any]) -> int | None:
+    return raw["epoch"] if isinstance(raw.get("epoch"), int) else None
+
+
 def _keys(raw: object) -> tuple[str, ...]:
     """Return the keys of the networks in the file."""
     for keys in (("model",), ("model_A", "model_B")):
         if isinstance(raw, dict) and all(key in raw for key in keys):
             return keys
     content = ", ".join(map(str, raw)) if isinstance(raw, dict) else type(raw).__name__
-    raise InputError(f"holds {content[:200]}; a checkpoint of the SGRAF family has `model`, or `model_A` and `model_B`")
+    raise InputError(
+        f"holds {content[:200]}; a published checkpoint has `model`, or `model_A` and `model_B`, or a CLIP's "
+        "`state_dict`"
+    )
 
 
-def _check_norms(options: object) -> None:
-    values = vars(options) if isinstance(options, argparse.Namespace) else {}
-    for name in ("no_imgnorm", "no_txtnorm"):
-        if values.get(name) is True:
-            raise InputError(
-                f"was trained with {name}, so its codes do not have unit length; no matcher here supports that"
-            )
+def _options(stored: object) -> dict[str, Any]:
+    """Return the options that the authors' program stored; empty where there are none."""
+    if isinstance(stored, argparse.Namespace):
+        return dict(vars(stored))
+    return {str(name): value for name, value in stored.items()} if isinstance(stored, Mapping) else {}
 
 
-def _parameters(key: str, encoders: object) -> dict[str, Tensor]:
-    """Return the parameters of the three encoders of one network; their names are distinct."""
-    if not isinstance(encoders, list | tuple) or len(encoders) < ENCODERS:
-        raise InputError(f"{key} is no list of the states of an image, a text and a similarity encoder")
-    if len(encoders) > ENCODERS:
-        log.warning("%s: only its first three encoders are read; encoders ignored: %d", key, len(encoders) - ENCODERS)
+def _parameters(key: str, stored: object) -> dict[str, Tensor]:
+    """Return the parameters of one network; names of a list of encoders begin with that of the encoder."""
+    if isinstance(stored, Mapping):
+        return _tensors(stored)
+    if not isinstance(stored, list | tuple) or len(stored) < MINIMUM:
+        raise InputError(f"{key} is neither a network's state nor a list of the states of its encoders")
     parameters: dict[str, Tensor] = {}
-    for encoder in encoders[:ENCODERS]:
+    for beginning, encoder in zip(ENCODERS, stored, strict=False):
         if not isinstance(encoder, Mapping):
             raise InputError(f"{key} holds a {type(encoder).__name__} in the place of an encoder's state")
-        for name, value in encoder.items():
-            if not isinstance(value, Tensor):
-                raise InputError(f"its {name} is of type {type(value).__name__}, not a tensor")
-            parameters[str(name).removeprefix("module.")] = value
+        parameters |= {beginning + name: value for name, value in _tensors(encoder).items()}
     return parameters
 
 
-def _kind(parameters: Mapping[str, Tensor]) -> str:
-    for kind, module in (("sgr", "SGR_module."), ("saf", "SAF_module.")):
-        if any(name.startswith(module) for name in parameters):
-            return kind
-    raise InputError("its similarity encoder has neither an SGR_module nor an SAF_module")
+def _tensors(state: Mapping[Any, Any]) -> dict[str, Tensor]:
+    """Return a state without the prefix that training on several GPUs gives to names."""
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            raise InputError(f"its {name} is of type {type(value).__name__}, not a tensor")
+    return {str(name).removeprefix("module."): value for name, value in state.items()}
 
 
-def _sizes(parameters: Mapping[str, Tensor]) -> dict[str, int]:
-    sizes = {}
-    for option, (name, axis) in SIZES.items():
-        if name not in parameters:
-            raise InputError(f"has no parameter {name}")
-        if parameters[name].ndim <= axis:
-            raise InputError(f"its {name} has the shape {tuple(parameters[name].shape)}, which has no axis {axis}")
-        sizes[option] = parameters[name].shape[axis]
-    steps = {step[1] for name in parameters if (step := re.match(r"SGR_module\.(\d+)\.", name))}
-    return {**sizes, "steps": len(steps)} if steps else sizes
+def _read_encoders(key: str, stored: object, parameters: Mapping[str, Tensor], layout: Layout) -> dict[str, Tensor]:
+    """Return the parameters without those of encoders that the layout does not have, such as PC2's classifier."""
+    if isinstance(stored, list | tuple) and (count := len(stored) - layout.encoders) > 0:
+        log.warning("%s: only its first %d encoders are read; encoders ignored: %d", key, layout.encoders, count)
+    ignored = ENCODERS[layout.encoders :]
+    return {name: value for name, value in parameters.items() if not name.startswith(ignored)}
 
 
-def _renamed(parameters: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _renamed(parameters: Mapping[str, Tensor], reference: Mapping[str, Tensor], layout: Layout) -> dict[str, Tensor]:
     """Return the parameters under the names of `reference`, with its types; names and shapes must be the same."""
-    names = {name: _published_name(name) for name in reference}
-    if extra := sorted(parameters.keys() - names.values()):
+    names = {name: layout.published_name(name) for name in reference}
+    known = parameters.keys() - names.values()
+    if extra := sorted(name for name in known if not name.startswith(layout.unread)):
         raise InputError(f"has an unknown parameter {extra[0]}")
     state = {}
     for name, expected in reference.items():
         published_name = names[name]
         if published_name not in parameters:
+            if published_name.endswith(COUNTER):
+                state[name] = torch.zeros_like(expected, device="cpu")
+                continue
             raise InputError(f"has no parameter {published_name}")
         value = parameters[published_name]
         if value.shape != expected.shape:
@@ -222,11 +218,3 @@ def _renamed(parameters: Mapping[str, Tensor], reference: Mapping[str, Tensor]) 
             )
         state[name] = value.to(expected.dtype)
     return state
-
-
-def _published_name(name: str) -> str:
-    stem, _, leaf = name.rpartition(".")
-    if stem.startswith("steps."):
-        _, number, part = stem.split(".")
-        return f"SGR_module.{number}.{STEP[part]}.{leaf}"
-    return f"{STEMS[stem]}.{leaf}"

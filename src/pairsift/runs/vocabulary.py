@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pairsift.encode import LEARNED, BytePairs, GivenIds, Numbering, Vocabulary, read_numbering
 from pairsift.encode.options import EncodeOptions
+from pairsift.encode.pickled import MARK, read_pickled
 from pairsift.errors import InputError
 from pairsift.pairs import Pairs
 
@@ -91,13 +92,14 @@ def _file_vocabulary(pairs: Pairs, name: str, encode: EncodeOptions) -> tuple[Nu
 
 
 def read_file(path: Path) -> Numbering:
-    """Read a vocabulary file.
+    """Read a vocabulary file: JSON, or a pickle, of which nothing is run.
 
     Raises:
         InputError: The file cannot be read, or is not a vocabulary.
     """
     try:
-        return read_numbering(path.read_text(encoding="utf-8"))
+        data = path.read_bytes()
+        return read_pickled(data) if data.startswith(MARK) else read_numbering(data.decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read as text ({error})") from error
     except InputError as error:
