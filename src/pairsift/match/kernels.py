@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 BLOCK_ROWS = 2048  # rows of a block on a CPU; the block then stays in the cache
 BLOCK_ROWS_GPU = 2**17
@@ -33,6 +35,50 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.addmm(bias, x, weight.T)
 
 
+def product(x: Tensor, weight: Tensor) -> Tensor:
+    """Return x W^T, (rows, in) and (out, in) to (rows, out), outside autograd; computed as in `affine`.
+
+    On processors of AMD this is twice as fast as torch's float32 product, because MKL does not use AVX-512 there.
+    """
+    if x.numel() and x.device.type == "cpu" and _has_onednn(x.dtype):
+        result: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
+        return result
+    return x @ weight.T
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return affine(x.flatten(0, -2), weight, bias).view(*x.shape[:-1], len(weight))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, _ = ctx.needs_input_grad
+        g, rows = gradient.flatten(0, -2), x.flatten(0, -2)
+        of_x = product(g, weight.T).view_as(x) if needs_x else None
+        return of_x, product(g.T, rows.T) if needs_weight else None, g.sum(0)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return x W^T + b with gradients, (..., in) to (..., out); in float32 on CPUs computed as in `affine`.
+
+    Otherwise it is `torch.nn.functional.linear`. There are no second derivatives in float32 on CPUs.
+
+    Args:
+        x: (..., in).
+        weight: W, (out, in).
+        bias: b, (out,).
+    """
+    plain = x.dtype == weight.dtype == torch.float32 and not torch.is_autocast_enabled(x.device.type)
+    if x.device.type == "cpu" and x.ndim > 1 and x.numel() and plain and _has_onednn(x.dtype):
+        result: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+        return result
+    return functional.linear(x, weight, bias)
+
+
 def _has_onednn(dtype: torch.dtype) -> bool:
     """Return whether oneDNN is available and supports this type on this processor; not all support bfloat16."""
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
@@ -43,10 +89,10 @@ def _has_onednn(dtype: torch.dtype) -> bool:
 
 def accumulate(total: Tensor, left: Tensor, right: Tensor) -> None:
     """Add the product left right to `total` in place; a product of lower precision is added in that of `total`."""
-    if total.dtype == left.dtype:
+    if total.dtype == left.dtype and not (left.device.type == "cpu" and _has_onednn(left.dtype)):
         total.addmm_(left, right)
     else:
-        total.add_(left @ right)
+        total.add_(product(left, right.T))
 
 
 def blocks(count: int, width: int, device: torch.device) -> Iterator[slice]:

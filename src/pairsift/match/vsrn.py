@@ -7,9 +7,9 @@ from typing import ClassVar
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
 
 from pairsift.encode.features import Items
+from pairsift.match import recurrent
 from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, unit
 from pairsift.match.states import Linear, RowNorm, Words, WordSizes, mask_of
 from pairsift.options import Options
@@ -70,8 +70,10 @@ class Vsrn(Matcher):
         for graph in self.graphs:
             rows = graph(rows, real)
         tokens = _spread(unit(rows), real)
-        packed = pack_padded_sequence(tokens, counts.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-        last: Tensor = self.reader(packed)[1][0]
+        lengths = counts.clamp(min=1)
+        last = recurrent.states(self.reader, tokens, lengths)[
+            torch.arange(len(tokens), device=mask.device), lengths - 1
+        ]
         return Codes(unit(full(last).masked_fill(counts[:, None] == 0, 0.0)), tokens, real)
 
     def encode_texts(self, items: Items) -> Codes:
