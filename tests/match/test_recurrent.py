@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pairsift.match import recurrent
-from pairsift.match.kernels import linear, product
 
 
 def by_torch(unit: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
@@ -75,24 +74,3 @@ def test_a_caption_has_the_same_states_alone_and_in_a_batch():
         for row, length in enumerate(lengths.tolist()):
             alone = recurrent.states(unit, x[row : row + 1, :length], lengths[row : row + 1])
             torch.testing.assert_close(alone[0], states[row, :length])
-
-
-@pytest.mark.parametrize("shape", [(9, 12), (2, 3, 12), (1, 12), (0, 12)])
-def test_linear_maps_and_their_gradients_are_those_of_torch(shape):
-    torch.manual_seed(0)
-    tensors = [torch.randn(*size, requires_grad=True) for size in (shape, (10, 12), (10,))]
-    gradient = torch.randn(*shape[:-1], 10)
-    one, other = linear(*tensors), torch.nn.functional.linear(*tensors)
-    torch.testing.assert_close(one, other)
-    for a, b in zip(
-        torch.autograd.grad(one, tensors, gradient), torch.autograd.grad(other, tensors, gradient), strict=True
-    ):
-        torch.testing.assert_close(a, b)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_products_of_transposed_views(dtype):
-    torch.manual_seed(0)
-    left, right = torch.randn(8, 30).to(dtype), torch.randn(8, 20).to(dtype)
-    expected = left.double().T @ right.double()
-    torch.testing.assert_close(product(left.T, right.T).double(), expected, rtol=2e-2, atol=2e-2)
