@@ -39,7 +39,7 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def product(x: Tensor, weight: Tensor) -> Tensor:
     """Return x W^T, (rows, in) and (out, in) to (rows, out), outside autograd; in float32 computed as in `affine`.
 
-    On processors of AMD this is twice as fast as torch's float32 product, because MKL does not use AVX-512 there.
+    On the AMD processor where it was measured this is twice as fast as torch's float32 product, which is MKL's.
     In bfloat16 torch uses oneDNN itself.
     """
     if x.numel() and x.device.type == "cpu" and x.dtype == torch.float32 and _has_onednn(x.dtype):
