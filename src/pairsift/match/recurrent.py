@@ -23,8 +23,8 @@ def states(unit: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
 
     On a CPU the sequences are sorted by length, so that a step computes only those that are not over, and the backward
     pass collects the gradient of each weight in one product over all steps. `nn.GRU` adds up a product for each step,
-    and took 2.6 times as long in float32 and 1.8 times in bfloat16 where it was measured. Other devices use `nn.GRU`. Products run in the precision of autocast; gates
-    and states are in float32 at least.
+    and took 2.6 times as long in float32 and 1.8 times in bfloat16 where it was measured. Other devices use `nn.GRU`.
+    Products run in the precision of autocast; gates and states are in float32 at least.
 
     Args:
         unit: The weights, of one layer with biases, in one direction or two.
