@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pairsift.match.kernels import accumulate, affine, blocks, gradient_places
+from pairsift.match.kernels import accumulate, affine, batched, blocks, differences, gradient_places, product
 
 TINY = 1e-6  # lower limit of the length that a vector is divided by
 
@@ -45,7 +45,7 @@ class _Aligned(torch.autograd.Function):
         inverse = context.new_empty(*weights.shape[:3], 1)
         flat = weights.flatten(1, 2), out.flatten(1, 2), inverse.flatten(1, 2), words.flatten(1, 2)
         for block in blocks(len(context), flat[0].shape[1], context.device):
-            squares = _difference(flat[0][block], context[block], _words_of(flat[3], block)).square_()
+            squares = differences(flat[0][block], context[block], _words_of(flat[3], block)).square_()
             rows = affine(squares.flatten(0, 1), w, b).view_as(flat[1][block])
             lengths = flat[2][block]
             torch.linalg.vector_norm(rows, dim=-1, keepdim=True, out=lengths).clamp_(min=TINY).reciprocal_()
@@ -88,19 +88,14 @@ def _gradients(
         g, unit = gradient[block], out[block]
         projection = (g * unit).sum(-1, keepdim=True)
         g = torch.addcmul(g, unit, projection, value=-1).mul_(inverse[block]).flatten(0, 1)
-        difference = _difference(weights[block], context[block], _words_of(words, block))
-        of_difference = torch.mm(g, w).view_as(difference).mul_(difference)
+        difference = differences(weights[block], context[block], _words_of(words, block))
+        of_difference = product(g, w.T).view_as(difference).mul_(difference)
         accumulate(of_weight, g.T, difference.square_().flatten(0, 1))
         of_bias.add_(g.sum(0))
-        torch.bmm(of_difference, context[block].transpose(1, 2), out=flat_weights[block])
-        torch.bmm(weights[block].transpose(1, 2), of_difference, out=of_context[block])
+        batched(of_difference, context[block].transpose(1, 2), flat_weights[block])
+        batched(weights[block].transpose(1, 2), of_difference, of_context[block])
         _words_of(flat_words, block).sub_(of_difference.sum(0, keepdim=True) if shared else of_difference)
     return of_weights.mul_(2), of_context.mul_(2), of_words.mul_(2), of_weight, of_bias
-
-
-def _difference(weights: Tensor, context: Tensor, words: Tensor) -> Tensor:
-    """Return c - t, (n, q, dim)."""
-    return torch.baddbmm(words.expand(len(weights), -1, -1), weights, context, beta=-1)
 
 
 def _words_of(words: Tensor, block: slice) -> Tensor:

@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pairsift.match.base import full, unit
+from pairsift.match.kernels import linear
 
 EPS = 1e-12  # as in `unit`
 
@@ -43,7 +44,7 @@ def affinity(contexts: Tensor, queries: Tensor) -> Tensor:
         (n, C, m, Q), float32 at least.
     """
     flat = queries.flatten(1, 2)
-    products = contexts @ (flat[0].T if len(flat) == 1 else flat.transpose(1, 2))
+    products = linear(contexts, flat[0]) if len(flat) == 1 else contexts @ flat.transpose(1, 2)
     return full(products).view(*contexts.shape[:2], *queries.shape[1:3])
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pairsift.match.base import full
-from pairsift.match.kernels import accumulate, affine, blocks, gradient_places
+from pairsift.match.kernels import accumulate, affine, blocks, gradient_places, product
 
 
 def reason(nodes: Tensor, edge: Tensor, shift: Tensor, weight: Tensor, bias: Tensor, outputs: int) -> Tensor:
@@ -89,7 +89,7 @@ def _gradients(
 ) -> tuple[Tensor, ...]:
     """Compute the gradients of all inputs of `reason` from the gradient of its result, (g, outputs, S)."""
     graphs, outputs, size = out.shape
-    inner, outer = edge.to(nodes.dtype).T, weight.to(nodes.dtype).T
+    inner, outer = edge.to(nodes.dtype), weight.to(nodes.dtype)
     of_nodes = torch.empty_like(nodes)
     of_edge, of_weight = torch.zeros_like(edge), torch.zeros_like(weight)
     of_shift, of_bias = torch.zeros_like(edge[0]), torch.zeros_like(edge[0])
@@ -98,7 +98,7 @@ def _gradients(
         g = (gradient[block] * (out[block] > 0)).view(-1, size)
         accumulate(of_weight, mixed[block].view(-1, size).T, g)
         of_bias.add_(g.sum(0))
-        of_mixed = torch.mm(g, outer).view(-1, outputs, size)
+        of_mixed = product(g, outer).view(-1, outputs, size)
         of_edges = torch.bmm(of_mixed, x.transpose(1, 2))
         of_logits = ((of_edges - (of_edges * e).sum(-1, keepdim=True)) * e).to(x.dtype)
         of_queries = torch.bmm(of_logits, x).view(-1, size)
@@ -106,8 +106,5 @@ def _gradients(
         of_shift.add_(of_queries.sum(0))
         torch.bmm(e.to(x.dtype).transpose(1, 2), of_mixed, out=of_nodes[block])
         of_nodes[block].baddbmm_(of_logits.transpose(1, 2), queries[block])
-        if outputs == nodes.shape[1]:
-            of_nodes[block].view(-1, size).addmm_(of_queries, inner)
-        else:
-            of_nodes[block][:, :outputs].add_(torch.mm(of_queries, inner).view(-1, outputs, size))
+        of_nodes[block][:, :outputs].add_(product(of_queries, inner).view(-1, outputs, size))
     return of_nodes, of_edge, of_shift, of_weight, of_bias

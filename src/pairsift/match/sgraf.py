@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 import torch
 from pydantic import Field
@@ -122,9 +122,12 @@ class _SimilarityVectors(RegionsAndWords):
         assert images.tokens is not None
         images = replace(images, grams=attend.gram(images.tokens))
 
+        with torch.autocast(images.vectors.device.type, enabled=False):
+            products = self._products()
+
         def finish(nodes: list[Tensor]) -> list[Tensor]:
             with torch.autocast(nodes[0].device.type, enabled=False):
-                summaries = [full(vectors) for vectors in self._summaries(nodes)]
+                summaries = [full(vectors) for vectors in self._summaries(nodes, products)]
                 return [self.head(vectors).squeeze(-1) for vectors in summaries] if scores else summaries
 
         cells = CELLS_TRAINING if torch.is_grad_enabled() else CELLS
@@ -152,9 +155,18 @@ class _SimilarityVectors(RegionsAndWords):
             global_node = aligned(ones, image_vectors, text_vectors, self.whole.weight, self.whole.bias)
             return torch.cat([global_node, word_nodes], 2)
 
+    def _products(self) -> list[Tensor]:
+        """Return what the summaries of all blocks share, computed once."""
+        return []
+
     @abstractmethod
-    def _summaries(self, nodes: list[Tensor]) -> list[Tensor]:
-        """Reduce each block's nodes (n, m, nodes, similarity_dim) to one vector per pair, (n, m, similarity_dim)."""
+    def _summaries(self, nodes: list[Tensor], products: list[Tensor]) -> list[Tensor]:
+        """Reduce each block's nodes (n, m, nodes, similarity_dim) to one vector per pair, (n, m, similarity_dim).
+
+        Args:
+            nodes: The nodes of each block.
+            products: The result of `_products`.
+        """
 
 
 class Sgr(_SimilarityVectors):
@@ -182,14 +194,17 @@ class Sgr(_SimilarityVectors):
         super().__init__(image_dim, vocabulary_size, regions, options)
         self.steps = nn.ModuleList(_Step(options.similarity_dim) for _ in range(options.steps))
 
-    def _summaries(self, nodes: list[Tensor]) -> list[Tensor]:
-        return [self._summary(block) for block in nodes]
+    def _products(self) -> list[Tensor]:
+        return [step.edge() for step in cast("list[_Step]", list(self.steps))]
 
-    def _summary(self, nodes: Tensor) -> Tensor:
+    def _summaries(self, nodes: list[Tensor], products: list[Tensor]) -> list[Tensor]:
+        return [self._summary(block, products) for block in nodes]
+
+    def _summary(self, nodes: Tensor, edges: list[Tensor]) -> Tensor:
         """Reason over the nodes (n, m, nodes, similarity_dim), and return the first one, (n, m, similarity_dim)."""
         x: Tensor = nodes.flatten(0, 1)
-        for number, step in enumerate(self.steps, 1):
-            x = step(x, 1 if number == len(self.steps) else x.shape[1])
+        for number, (step, edge) in enumerate(zip(self.steps, edges, strict=True), 1):
+            x = step(x, edge, 1 if number == len(self.steps) else x.shape[1])
         return x.view(*nodes.shape[:2], -1)
 
 
@@ -200,9 +215,12 @@ class _Step(nn.Module):
         super().__init__()
         self.query, self.key, self.out = Linear(dim, dim), Linear(dim, dim), Linear(dim, dim)
 
-    def forward(self, nodes: Tensor, outputs: int) -> Tensor:
-        """Compute the first `outputs` new nodes, (g, N, dim) to (g, outputs, dim)."""
-        edge = self.query.weight.T @ self.key.weight
+    def edge(self) -> Tensor:
+        """Return the product of the maps of the queries and the keys, (dim, dim)."""
+        return self.query.weight.T @ self.key.weight
+
+    def forward(self, nodes: Tensor, edge: Tensor, outputs: int) -> Tensor:
+        """Compute the first `outputs` new nodes from the product `edge`, (g, N, dim) to (g, outputs, dim)."""
         return reason(nodes, edge, self.query.bias @ self.key.weight, self.out.weight.T, self.out.bias, outputs)
 
 
@@ -250,7 +268,7 @@ class Saf(_SimilarityVectors):
         finally:
             self.gate_norm.momentum = momentum
 
-    def _summaries(self, nodes: list[Tensor]) -> list[Tensor]:
+    def _summaries(self, nodes: list[Tensor], products: list[Tensor]) -> list[Tensor]:
         nodes = [full(block) for block in nodes]
         logits = torch.cat([self.gate(block).flatten() for block in nodes])
         gates = torch.split(self.gate_norm(logits[:, None])[:, 0].sigmoid(), [block[..., 0].numel() for block in nodes])

@@ -8,11 +8,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pairsift.encode.features import Items
-from pairsift.match import blocks
+from pairsift.match import blocks, recurrent
 from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, unit
+from pairsift.match.kernels import linear
 from pairsift.options import Options
 
 
@@ -39,6 +39,10 @@ class Linear(nn.Linear):
         """Draw new weights, and set the biases to 0."""
         nn.init.xavier_uniform_(self.weight)
         nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the map, (..., in) to (..., out)."""
+        return linear(x, self.weight, self.bias)
 
 
 class Words(nn.Module):
@@ -88,12 +92,9 @@ class Words(nn.Module):
         lengths = mask.sum(1).clamp(min=1)
         longest = int(lengths.max())
         vectors = self.dropout(self.vectors(items.values.masked_fill(~mask, 0)[:, :longest]))
-        packed = pack_padded_sequence(vectors, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=longest)
-        if self.gru.bidirectional:
-            forward, backward = states.chunk(2, -1)
-            states = (forward + backward) / 2
-        return states, torch.arange(longest, device=mask.device) < lengths[:, None]
+        return recurrent.states(self.gru, vectors, lengths), torch.arange(longest, device=mask.device) < lengths[
+            :, None
+        ]
 
 
 class RegionsAndWords(Matcher):

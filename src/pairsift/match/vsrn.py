@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
 
 from pairsift.encode.features import Items
+from pairsift.match import recurrent
 from pairsift.match.base import PAPER_BATCH, Codes, ImageKind, Matcher, TextKind, full, unit
 from pairsift.match.captioner import Captioner
 from pairsift.match.states import Linear, RowNorm, Words, WordSizes, mask_of
@@ -100,9 +100,9 @@ class Vsrn(Matcher):
         for graph in self.graphs:
             rows = graph(rows, real)
         tokens = _spread(self._normalised(rows, real), real)
-        packed = pack_padded_sequence(tokens, counts.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-        last: Tensor = full(self.reader(packed)[1][0])
-        shown = counts > 0
+        lengths, shown = counts.clamp(min=1), counts > 0
+        states = recurrent.states(self.reader, tokens, lengths)
+        last = full(states[torch.arange(len(tokens), device=mask.device), lengths - 1])
         if self.state_norm is not None:
             last = last.index_put((shown,), self.state_norm(last[shown]).to(last.dtype))
         return Codes(unit(last.masked_fill(~shown[:, None], 0.0)), tokens, real)
