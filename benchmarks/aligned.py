@@ -130,8 +130,8 @@ def measure(wanted: Row, source: Path, place: Path, options: list[str]) -> Row:
     none = ["plain.epochs.warmup=0", "plain.epochs.train=0"] if wanted["method"] == "zero-shot" else []
     config = from_tree(given | tree([*none, *options]))
     prepared = prepare(config, folder, progress=False)
-    believer = Believer(prepared, folder, wanted["seed"], config.cache, False)
-    belief = believer.judge(config.train)
+    believer = Believer(prepared, folder, config, False)
+    belief = believer.judge()
     began = time.monotonic()
     trainer = Trainer(job_of(config, prepared, folder, believer.prior(belief), believer.likeness()))
     trainer.run()

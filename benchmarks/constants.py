@@ -79,7 +79,7 @@ def measure(kind: str, collection: str, noise: float, seed: int, data: Path, cac
         config = configure(source, encode=EncodeOptions(cache=cache), train=TrainOptions(seed=seed))
         (place / "run" / "model").mkdir(parents=True)
         prepared = prepare(config, place / "run", progress=False)
-        believer = Believer(prepared, place / "run", seed, config.cache, False)
+        believer = Believer(prepared, place / "run", config, False)
         truth = wrong[believer.ids]
         found = []
         for constant, values in GRID.items():

@@ -103,8 +103,8 @@ def measure(wanted: Row, data: Path, cache: str | None, methods: list[str]) -> R
         }
         config = from_tree({**shared, "method": "plain", **tree(["plain.networks=1"])})
         prepared = prepare(config, folder, progress=False)
-        believer = Believer(prepared, folder, wanted["seed"], config.cache, False)
-        belief = believer.judge(config.train)
+        believer = Believer(prepared, folder, config, False)
+        belief = believer.judge()
         known = believer.prior(belief), believer.likeness()
         train = believer.judged.in_train
         ids = believer.ids[train]

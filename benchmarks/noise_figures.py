@@ -95,8 +95,8 @@ def errors(cache: str | None) -> Figure:
             )
             (config.folder / "model").mkdir(parents=True)
             prepared = prepare(config, config.folder, progress=False)
-            believer = Believer(prepared, config.folder, SEED, config.cache, False)
-            belief = believer.judge(config.train)
+            believer = Believer(prepared, config.folder, config, False)
+            belief = believer.judge()
             train = believer.judged.in_train
             ids, probability, pairs = believer.ids[train], belief.probability[train], prepared.pairs
             wrong = pairs.mismatched()[ids]

@@ -174,8 +174,8 @@ def verdicts(config: Config, wrong: np.ndarray) -> Row:
     (folder / "model").mkdir(parents=True)
     prepared = prepare(config, folder, progress=False)
     began = time.monotonic()
-    believer = Believer(prepared, folder, config.train.seed, config.cache, False)
-    belief = believer.judge(config.train)
+    believer = Believer(prepared, folder, config, False)
+    belief = believer.judge()
     took = round(time.monotonic() - began, 1)
     ends = {
         "estimate": belief.rate,

@@ -267,7 +267,10 @@ def test_the_sum_of_the_probabilities_stands_beside_the_rate():
     expected = {"any": 0.981, "near": 0.742}
     near = note_on_rates(probability, {"noise_rate": rate, "expected_auroc": expected})
     assert near.startswith(line) and "in 98% of cases" in near and "does so in at most 74%" in near
+    assert near.endswith("a fit with --mismatches near counts them.")
     assert note_on_rates(probability, {"noise_rate": rate, "expected_auroc": {"any": 0.98, "near": None}}) == line
+    counted = note_on_rates(probability, {"noise_rate": rate, "expected_auroc": {"any": None, "near": 0.884}})
+    assert counted.startswith(line) and "read much like the right ones" in counted and counted.endswith("88% of cases.")
     checked = note_on_rates(probability, {"noise_rate": {"estimated": 0.3125}, "spot_check": {"answered": 50}})
     assert "31.2%, is from before the spot check" in checked and "interval" not in checked
     assert note_on_rates(probability, {"noise_rate": {"estimated": None}}) == note_on_rates(probability, {}) == ""

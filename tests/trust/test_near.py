@@ -70,10 +70,10 @@ def test_captions_of_the_same_class_are_harder_to_tell_than_those_of_any_image(n
     monkeypatch.setattr(heldout, "AVERAGED_PAIRS", 1)
     judged, matched = scenes_of_classes(noise)
     belief = believe(judged, 0)
-    assert 0.6 < belief.near_auroc < belief.auroc
-    if noise:  # what is expected of exchanges within classes comes true
+    assert 0.4 < belief.near_auroc < belief.auroc
+    if noise:  # the nearest captions of a class are harder to tell than any of the class
         wrong, right = belief.probability[~matched], belief.probability[matched]
         cases = (right[:, None] > wrong).mean() + (right[:, None] == wrong).mean() / 2
-        assert cases == pytest.approx(belief.near_auroc, abs=0.1)
+        assert belief.near_auroc < cases < belief.auroc
     few = judged_of(judged.images[:300], judged.captions[:300], judged.image_of[:300])
     assert believe(few, 0).near_auroc is None  # folds of 30 pairs have no near captions

@@ -43,6 +43,12 @@ class DataOptions(Options):
         description="Number of captions to keep for each image, drawn by split_seed; by default all. With 1, no image "
         "has another caption that could be found for it, as in data from the web.",
     )
+    mismatches: Literal["random", "near"] = Field(
+        default="random",
+        description="Captions that mismatched pairs have, as far as you know: those of any other images (random), or "
+        "of other images that read much alike (near), such as a shop's variants. Match probabilities are about such "
+        "captions. With near, two more networks give evidence.",
+    )
     noise: float = Field(
         default=0.0,
         ge=0,

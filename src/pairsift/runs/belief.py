@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +19,12 @@ from pairsift.encode import Features, Items
 from pairsift.errors import InputError, writing
 from pairsift.files import write_parquet
 from pairsift.loss.ranking import InfoNCE
+from pairsift.match import Matcher
 from pairsift.match.two_tower import TwoTower
 from pairsift.methods.crossfit import Crossfit
 from pairsift.methods.plain import TrainEpochs
 from pairsift.pairs.pairs import UNUSED, Pairs
+from pairsift.runs.config import Config
 from pairsift.runs.folder import TRUST
 from pairsift.runs.prepare import Prepared
 from pairsift.runs.vectors import evidence_vectors, join_vectors, rows_of
@@ -34,11 +37,13 @@ from pairsift.trust.contrast import Codes, Evidence, contrast
 from pairsift.trust.crossfit import CrossFit, make_folds, near_duplicates
 from pairsift.trust.heldout import Belief, JudgedPairs, Networks, believe
 from pairsift.trust.linear import principal
+from pairsift.trust.swaps import COPIES, copy_of, learned_evidence
 
 # Smallest number of training pairs for which networks give evidence; they were less accurate than linear evidence at
 # 800 pairs, and more accurate at 30,000.
 NETWORKS_FROM = 10_000
 FOLDS = 3  # number of folds, with one network each; together they cost about as much as the networks of the run
+LR = 1e-3  # learning rate; half of it where networks learn mismatched pairs too, which they then know less by heart
 MARGIN = 0.05  # share of the pairs that a division may call mismatched beyond the upper end of the rate's interval
 
 
@@ -48,8 +53,7 @@ class Believer:
     Args:
         prepared: The run's pairs and features.
         folder: The run's folder, where the folds and their networks are saved.
-        seed: The run's seed.
-        cache: Folder of the feature cache.
+        config: The run's options; of these, the seed, what is known of the mismatches, and the feature cache.
         progress: Whether to print progress.
         features: The features that evidence is computed from, if they are known (`evidence_features`).
     """
@@ -58,14 +62,14 @@ class Believer:
         self,
         prepared: Prepared,
         folder: Path,
-        seed: int,
-        cache: Path | None,
+        config: Config,
         progress: bool,
         features: Features | None = None,
     ) -> None:
-        self.pairs, self.folder, self.seed, self.progress = prepared.pairs, folder, seed, progress
+        self.pairs, self.folder, self.options, self.progress = prepared.pairs, folder, config.train, progress
+        self.seed = config.train.seed
         self.ids = self.pairs.ids()
-        self.vectors = evidence_vectors(prepared, self.ids, cache, progress, features)
+        self.vectors = evidence_vectors(prepared, self.ids, config.cache, progress, features)
         rows = self.pairs.images()
         image_rows = np.searchsorted(rows, self.pairs.image_of[self.ids]).astype(np.int64)
         images = rows_of(self.vectors.images, rows)
@@ -80,16 +84,17 @@ class Believer:
             self.group[image_rows],
             np.asarray(self.pairs.split[self.ids] == "train"),
             (unit_rows(images)[image_rows], unit_rows(captions)) if prepared.aligned else None,
+            captions if config.data.mismatches == "near" else None,
         )
 
-    def judge(self, options: TrainOptions) -> Belief:
+    def judge(self) -> Belief:
         """Judge all pairs and save the folds; for many pairs, networks that are trained on folds give evidence too."""
         if int(self.judged.in_train.sum()) < NETWORKS_FROM:
             return self._believe(None, None)
 
         def networks(fit: CrossFit, trust: Reals) -> Evidence:
             for number in range(FOLDS):
-                self._network(number, fit.fold, trust[number], options)
+                self._network(number, fit.fold, trust[number])
             shutil.rmtree(self.folder / "folds", ignore_errors=True)
             return self._evidence(fit, trust)
 
@@ -122,7 +127,8 @@ class Believer:
         return Prior(probability, belief.rate, min(1.0, belief.high + MARGIN))
 
     def _believe(self, fold: Ints | None, networks: Networks | None, write: bool = True) -> Belief:
-        belief = believe(self.judged, self.seed, fold, networks)
+        learned = None if self.judged.near_by is None else self._learned
+        belief = believe(self.judged, self.seed, fold, networks, learned)
         if not write:
             return belief
         columns = {"pair": self.ids, "fold": belief.fold, "match_probability": belief.probability}
@@ -157,7 +163,7 @@ class Believer:
         aligned = self.judged.aligned is not None
         return TwoTower(self.vectors.images.dim, self.vectors.captions.dim, aligned=aligned)
 
-    def _network(self, number: int, fold: Ints, trust: Reals, options: TrainOptions) -> None:
+    def _network(self, number: int, fold: Ints, trust: Reals) -> None:
         """Train the network of a fold on the training pairs of the other folds.
 
         `trust` holds the match probability of each pair by evidence without this fold, (n,).
@@ -169,24 +175,51 @@ class Believer:
         rows = np.flatnonzero((fold != number) & self.judged.in_train).astype(np.int64)
         probability = np.ones(len(self.pairs), np.float32)
         probability[self.ids[rows]] = trust[rows]
-        folder = self.folder / "folds" / str(number)
+        known = Prior(probability, float(1 - trust[rows].mean()), 1.0)
+        pairs = self._without(self.ids[self.judged.in_train & (fold == number)])
+        network = self._trained(pairs, self.folder / "folds" / str(number), known)
+        write_tensors(self._weights(number), network.state_dict())
+
+    def _trained(self, pairs: Pairs, folder: Path, prior: Prior, lr: float = LR) -> Matcher:
+        """Train one network on the training pairs among these, whose checkpoints go to the folder."""
         with writing(folder):
             (folder / "model").mkdir(parents=True, exist_ok=True)
         job = Job(
-            self._without(self.ids[self.judged.in_train & (fold == number)]),
+            pairs,
             Features(self.vectors.images, self.vectors.captions),
             self._matcher,
             Crossfit(epochs=TrainEpochs(warmup=0, train=None), networks=1),
             InfoNCE(base=1.0),
-            TrainOptions(seed=options.seed, device=options.device, precision=options.precision),
+            TrainOptions(lr=lr, seed=self.seed, device=self.options.device, precision=self.options.precision),
             folder,
             False,
-            Prior(probability, float(1 - trust[rows].mean()), 1.0),
+            prior,
             self.likeness(),
         )
         trainer = Trainer(job)
         trainer.run(resume=True)
-        write_tensors(self._weights(number), trainer.networks[0].matcher.state_dict())
+        return trainer.networks[0].matcher
+
+    def _learned(self, fit: CrossFit) -> Evidence:
+        """Return the evidence of networks that learn all pairs, and learn swaps of captions like them."""
+        of_copies, folder = np.zeros((COPIES, len(fit))), self.folder / "copies"
+        for number in range(COPIES):
+            if self.progress:
+                print(f"evidence of learned pairs: network {number + 1} of {COPIES}", file=sys.stderr, flush=True)
+            copy = copy_of(fit, number)
+            shutil.rmtree(folder, ignore_errors=True)
+            believed = Prior(np.ones(len(self.pairs), np.float32), 0.0, 1.0)
+            network = self._trained(self._as_train(copy), folder, believed, LR / 2)
+            codes = self._codes([network.eval()], copy.image_of)
+            of_copies[number] = contrast(copy, codes, self.seed).pairs
+        shutil.rmtree(folder, ignore_errors=True)
+        return learned_evidence(fit, of_copies, self.seed)
+
+    def _as_train(self, copy: CrossFit) -> Pairs:
+        """Return all judged pairs as training pairs with the images of a copy."""
+        split, image_of = np.full(len(self.pairs), UNUSED, "<U7"), self.pairs.image_of.copy()
+        split[self.ids], image_of[self.ids] = "train", copy.image_of
+        return replace(self.pairs, split=split, image_of=image_of)
 
     def _without(self, ids: Ints) -> Pairs:
         split = self.pairs.split.astype("<U7")
@@ -200,13 +233,13 @@ class Believer:
             matcher = self._matcher()
             matcher.load_state_dict(read_tensors(self._weights(number))[0])
             matchers.append(matcher.eval())
-        return contrast(fit, self._codes(matchers), self.seed)
+        return contrast(fit, self._codes(matchers, self.judged.image_of), self.seed)
 
-    def _codes(self, matchers: list[TwoTower]) -> Codes:
-        """Return a function that encodes the pairs of a fold by the network that was not trained on the fold."""
+    def _codes(self, matchers: Sequence[Matcher], image_of: Ints) -> Codes:
+        """Return a function that encodes the pairs of a fold by the network of this fold; each has an image, (n,)."""
 
         def codes(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
-            images = rows_of(self.vectors.images, self.judged.image_of[members])
+            images = rows_of(self.vectors.images, image_of[members])
             captions = rows_of(self.vectors.captions, self.ids[members])
             with torch.no_grad():
                 image_vectors = matchers[fold].encode_images(Items(torch.from_numpy(images))).vectors

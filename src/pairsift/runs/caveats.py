@@ -25,9 +25,21 @@ def rate_of(belief: Belief) -> dict[str, float | None]:
     return {name: value if belief.verdicts else None for name, value in rates.items()}
 
 
-def expected_auroc(belief: Belief) -> dict[str, float | None]:
-    """Return the expected AUROC for captions of `any` other images, and for `near` ones; None where it is not known."""
-    return {"any": belief.auroc, "near": belief.near_auroc}
+def expected_auroc(belief: Belief, mismatches: str) -> dict[str, float | None]:
+    """Return the expected AUROC for captions of `any` other images, and for `near` ones; None where it is not known.
+
+    Args:
+        belief: Held-out evidence on the judged pairs.
+        mismatches: Captions that mismatched pairs have: `random` or `near`.
+    """
+    return (
+        {"any": None, "near": belief.auroc}
+        if mismatches == "near"
+        else {
+            "any": belief.auroc,
+            "near": belief.near_auroc,
+        }
+    )
 
 
 def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) -> list[str]:

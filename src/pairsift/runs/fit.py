@@ -120,8 +120,8 @@ def fit_config(config: Config, resume: bool = False, overwrite: bool = False, pr
         print(line, file=sys.stderr)
     after_encoding = time.monotonic()
     factory = matcher_factory(config, prepared)
-    believer = Believer(prepared, folder, options.seed, config.cache, progress)
-    belief = believer.judge(options)
+    believer = Believer(prepared, folder, config, progress)
+    belief = believer.judge()
     after_evidence = time.monotonic()
     evidence = believer.prior(belief), believer.likeness()
     parts = config.method, config.loss, options, folder, progress

@@ -244,13 +244,13 @@ class Run(JudgedRun):
         pairs, cache, seed = self.prepared.pairs, self.config.cache, self.config.train.seed
         keep_ids(self.folder, pairs)
         if belief is None:
-            belief = Believer(self.prepared, self.folder, seed, cache, self.progress).judge_again()
+            belief = Believer(self.prepared, self.folder, self.config, self.progress).judge_again()
         copies = image_copies(self.prepared, belief, cache, self.progress)
         with self._mixed():
             table, suggestions = judged_tables(self.prepared, self.matchers, belief, self.folder, seed, copies)
         kept = {name: value for name, value in self.metrics.items() if name not in ("spot_check", "verdicts")}
         metrics = {**kept, "verdicts_given": belief.verdicts, "noise_rate": rate_of(belief)}
-        metrics["expected_auroc"] = expected_auroc(belief)
+        metrics["expected_auroc"] = expected_auroc(belief, self.config.data.mismatches)
         metrics["warnings"] = warnings_of(self.prepared, belief, metrics)
         if pairs.noise is not None:
             metrics["noise_rate"]["true"] = pairs.noise.rate

@@ -94,7 +94,7 @@ class Scorer:
             features=_followed(self.run.features, self.encoded.features, images, ids),
         )
         evidence = _followed(*self._evidence, images, ids)
-        judge = Believer(prepared, self.folder, seed, self.config.cache, self.progress, evidence)
+        judge = Believer(prepared, self.folder, self.config, self.progress, evidence)
         belief = judge.judge_again(write=False)
         requested = prepared.pairs.ids() >= first
         table, _ = judged_tables(prepared, self.matchers, belief, self.folder, seed, requested=requested)

@@ -70,10 +70,14 @@ class Position:
 
 
 class Trainer:
-    """The trainer of a job's networks; after `run`, `networks` hold the weights with the best dev rSum."""
+    """The trainer of a job's networks; after `run`, `networks` hold the weights with the best dev rSum.
+
+    Without pairs in dev, they hold those of the last epoch.
+    """
 
     def __init__(self, job: Job) -> None:
         pairs = len(job.pairs.ids("train"))
+        self.has_dev = bool(len(job.pairs.ids("dev")))
         self.job = job = replace(job, options=job.options.settled(pairs))
         self.device = pick_device(job.options.device)
         self.board = make_board(job.folder) if job.options.tensorboard else None
@@ -266,14 +270,16 @@ class Trainer:
         self.save()
 
     def _recall(self) -> dict[str, float]:
-        """Return the recall of the ensemble on dev."""
+        """Return the recall of the ensemble on dev; without pairs in dev, an rSum of 0."""
+        if not self.has_dev:
+            return {"rsum": 0.0}
         with mixed(self.device, self.job.options):
             matchers = [network.matcher for network in self.networks]
             return evaluate(matchers, self.job.features, self.job.pairs, "dev")["ensemble"]
 
     def _keep_if_best(self, dev: Mapping[str, float], epoch: int) -> None:
         """Write the weights where their recall on dev is the best so far; epoch -1 is before all training."""
-        if dev["rsum"] <= self.position.best_rsum:
+        if self.has_dev and dev["rsum"] <= self.position.best_rsum:
             return
         self.position.best_rsum, self.position.best_epoch = dev["rsum"], epoch
         weights: dict[str, Tensor] = {}

@@ -42,7 +42,8 @@ def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
     The references are at most 1,024 pairs of the same fold, or of all folds where the fold has fewer than 50 pairs.
     Pairs of the same group of near-duplicate images are excluded. Otherwise the evidence of mismatched pairs and of
     decoys would be distributed differently: the caption of a decoy comes from the same fold, with all near-duplicates
-    of its true image; the true image of a mismatched pair's caption mostly lies in another fold.
+    of its true image; the true image of a mismatched pair's caption mostly lies in another fold. For near decoys, and
+    decoys that are swaps, the pairs of both groups are excluded, or they would be compared with themselves.
 
     Args:
         fit: The pairs, their folds and the decoys.
@@ -52,7 +53,10 @@ def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
     """
     pairs, decoys, near = (np.zeros(n) for n in (len(fit), len(fit.decoy_images), len(fit.near_images)))
     place = np.zeros(len(fit), np.int64)
-    mismatched = (decoys, fit.decoy_images, fit.decoy_captions), (near, fit.near_images, fit.near_captions)
+    mismatched = (
+        (decoys, fit.decoy_images, fit.decoy_captions, len(fit.copies) > 0),
+        (near, fit.near_images, fit.near_captions, True),
+    )
     for fold, members in enumerate(fit.members()):
         if not len(members):
             continue
@@ -62,25 +66,29 @@ def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
         references = np.random.default_rng((seed, 9, fold)).permutation(pool)[:REFERENCES]
         groups, reference_groups = (torch.from_numpy(fit.group_of[part]) for part in (members, references))
         other_images, other_captions = codes(fold, references)
-        rows = _references(images, other_captions, groups, reference_groups)
-        columns = _references(captions, other_images, groups, reference_groups)
-        diagonal = np.arange(len(members))
-        targets = [(pairs, members, diagonal, diagonal)]
-        for values, image_pairs, caption_pairs in mismatched:
+        rows = _references(images, other_captions, groups[:, None], reference_groups)
+        columns = _references(captions, other_images, groups[:, None], reference_groups)
+        pairs[members] = ((images * captions).sum(1) - (rows + columns) / 2).numpy()
+        for values, image_pairs, caption_pairs, alike in mismatched:
             inside = np.flatnonzero(fit.fold[image_pairs] == fold)
-            targets.append((values, inside, place[image_pairs[inside]], place[caption_pairs[inside]]))
-        for target, where, image_rows, caption_rows in targets:
-            cosine = (images[image_rows] * captions[caption_rows]).sum(1)
-            target[where] = (cosine - (rows[image_rows] + columns[caption_rows]) / 2).numpy()
+            here, there = place[image_pairs[inside]], place[caption_pairs[inside]]
+            cosine = (images[here] * captions[there]).sum(1)
+            if alike:
+                both = torch.stack([groups[here], groups[there]], 1)
+                levels = _references(images[here], other_captions, both, reference_groups)
+                levels += _references(captions[there], other_images, both, reference_groups)
+            else:
+                levels = rows[here] + columns[there]
+            values[inside] = (cosine - levels / 2).numpy()
     return Evidence(pairs, decoys, near)
 
 
 def _references(queries: Tensor, references: Tensor, groups: Tensor, reference_groups: Tensor) -> Tensor:
-    """Return the log-mean-exp over the references outside the query's group, divided by the scale, (n,)."""
-    levels = []
+    """Return the log-mean-exp over the references outside the query's groups, (n, g), divided by the scale, (n,)."""
+    levels = [queries.new_zeros(0)]
     for start in range(0, len(queries), 4096):
         part = slice(start, start + 4096)
-        same_group = groups[part, None] == reference_groups[None, :]
+        same_group = (groups[part, :, None] == reference_groups).any(1)
         total = (SCALE * queries[part] @ references.T).masked_fill(same_group, -torch.inf).logsumexp(1)
         count = (~same_group).sum(1)
         levels.append(torch.where(count > 0, total - count.clamp(min=1).log(), 0.0) / SCALE)

@@ -42,6 +42,7 @@ class CrossFit:
         decoy_captions: Pair whose caption each decoy has, (m,).
         near_images: Pair whose image each near decoy has, (k,).
         near_captions: Pair whose caption each near decoy has, (k,).
+        copies: Copy of the collection in which each decoy is a swap, (m,); empty where decoys are no swaps.
     """
 
     image_of: Ints
@@ -51,6 +52,7 @@ class CrossFit:
     decoy_captions: Ints
     near_images: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     near_captions: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    copies: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __len__(self) -> int:
         return len(self.fold)
@@ -81,7 +83,7 @@ class CrossFit:
                 decoys.
         """
         rng = np.random.default_rng((seed, 7))
-        text = np.unique([" ".join(caption.casefold().split()) for caption in captions], return_inverse=True)[1]
+        text = text_numbers(captions)
         each = int(np.clip(np.ceil(DECOYS / max(1, len(fold))), 1, 200))
         images, partners = [], []
         for pairs in _members(fold):
@@ -95,6 +97,12 @@ class CrossFit:
     def members(self) -> list[Ints]:
         """Return the pairs of each fold."""
         return _members(self.fold)
+
+
+def text_numbers(captions: Sequence[str]) -> Ints:
+    """Return a number for each caption's text, the same for texts that differ only in case and spaces, (n,)."""
+    texts = [" ".join(caption.casefold().split()) for caption in captions]
+    return np.unique(texts, return_inverse=True)[1].astype(np.int64)
 
 
 def _members(fold: Ints) -> list[Ints]:

@@ -16,6 +16,7 @@ from pairsift.trust.crossfit import CrossFit, Vectors, make_folds
 from pairsift.trust.linear import linear_evidence
 from pairsift.trust.neighbours import neighbour_evidence, sibling_evidence
 from pairsift.trust.rate import Calibration, calibrate, decoy_quantile, rates_differ
+from pairsift.trust.swaps import swapped
 
 MIN_PAIRS = 100  # smallest number of pairs for which verdicts are given
 MIN_AUROC = 0.8  # smallest expected AUROC for which verdicts are given
@@ -29,6 +30,7 @@ SIBLING_CORRELATION = (
 AVERAGED_PAIRS = 3000  # approximate number of pairs, summed over the divisions into folds that are averaged
 INNER_FOLDS = 3  # number of folds of the pairs that a fold's models are trained on
 Networks = Callable[[CrossFit, Reals], Evidence]
+Learned = Callable[[CrossFit], Evidence]
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class JudgedPairs:
         in_train: Whether each pair is a training pair; the other pairs may have another rate of mismatches, (n,).
         aligned: Unit vectors of each pair's image and of its caption in a space that encoders share, (n, d) each; None
             where there is none.
+        near_by: Vector of each pair's caption, by which captions are near, (n, c), where mismatched pairs have captions
+            near the right ones; None where they have any captions.
     """
 
     images: Vectors
@@ -53,6 +57,7 @@ class JudgedPairs:
     group_of: Ints
     in_train: NDArray[np.bool_]
     aligned: tuple[Vectors, Vectors] | None = None
+    near_by: Vectors | None = None
 
     def __len__(self) -> int:
         return len(self.image_of)
@@ -69,6 +74,7 @@ class JudgedPairs:
             self.group_of[rows],
             self.in_train[rows],
             aligned,
+            None if self.near_by is None else self.near_by[rows],
         )
 
 
@@ -88,7 +94,8 @@ class Belief:
         duplicates_of_train: Share of the images of these other pairs that have a near-duplicate among the training
             images, [0, 1].
         detectors: By kind of evidence, the share of decoys that have no more of this evidence than each pair, (0, 1),
-            (n,): `linear`, `near_images`, `near_captions`, and `cosine`, `networks` and `siblings` where they are used.
+            (n,): `linear`, `near_images`, `near_captions`, and `cosine`, `networks`, `learned` and `siblings` where
+            they are used.
         group: Group of near-duplicate images of each pair, (n,); None if it is not known.
         near_auroc: AUROC with which the evidence separates matching pairs from near decoys, whose captions read like
             those that they replace, [0, 1]; None where there are none (`near_auroc`).
@@ -116,7 +123,13 @@ class Belief:
         return len(self.probability) >= MIN_PAIRS and self.auroc >= MIN_AUROC and self.high < MAX_RATE
 
 
-def believe(judged: JudgedPairs, seed: int, fold: Ints | None = None, networks: Networks | None = None) -> Belief:
+def believe(
+    judged: JudgedPairs,
+    seed: int,
+    fold: Ints | None = None,
+    networks: Networks | None = None,
+    learned: Learned | None = None,
+) -> Belief:
     """Judge every pair by evidence from models that were not trained on it.
 
     The kinds of evidence are ridge canonical correlation, the nearest images and captions, the cosine where encoders
@@ -133,6 +146,9 @@ def believe(judged: JudgedPairs, seed: int, fold: Ints | None = None, networks: 
         fold: Fold of each pair, (n,); by default they are drawn: ten folds, or five from 1,000 pairs on.
         networks: Function from the folds and the trust, (folds, n), to the evidence of networks, each of them trained
             without one fold. The trust in a pair is its match probability by evidence that did not see the fold.
+        learned: Function from the folds to the evidence of networks that learned the pairs, and learned the decoys like
+            them (`pairsift.trust.swaps.learned_evidence`). It is for captions that are near the right ones, which
+            held-out evidence tells less well.
     """
     judged = replace(judged, images=_finite(judged.images), captions=_finite(judged.captions))
     n_divisions = 1 if fold is not None else int(np.clip(round(AVERAGED_PAIRS / max(1, len(judged))), 1, 5))
@@ -143,7 +159,7 @@ def believe(judged: JudgedPairs, seed: int, fold: Ints | None = None, networks: 
             folds = min(5 if len(judged) >= 1000 else 10, len(np.unique(judged.group_of)))
             fold_of = make_folds(judged.group_of, folds, seed + 7919 * number)
         trust = _trust(judged, fold_of, seed + number)
-        beliefs.append(_believe(judged, fold_of, seed + number, RESAMPLES // n_divisions, trust, networks))
+        beliefs.append(_believe(judged, fold_of, seed + number, RESAMPLES // n_divisions, trust, networks, learned))
     rate, low, high, auroc = np.mean(
         [(belief.rate, belief.low, belief.high, belief.auroc) for belief in beliefs], axis=0
     ).tolist()
@@ -193,9 +209,13 @@ def _believe(
     resamples: int,
     trust: Reals | None = None,
     networks: Networks | None = None,
+    learned: Learned | None = None,
 ) -> Belief:
-    vectors = judged.captions if resamples else None
-    fit = CrossFit.make(judged.image_of, judged.group_of, judged.texts, fold, seed, vectors)
+    given = judged.image_of, judged.group_of, judged.texts, fold, seed
+    if judged.near_by is None:
+        fit = CrossFit.make(*given, judged.captions if resamples else None)
+    else:
+        fit = swapped(*given, judged.near_by)
     by_neighbours = neighbour_evidence(fit, judged.images, judged.captions, seed, trust)
     kinds = {"linear": linear_evidence(fit, judged.images, judged.captions, seed, trust)}
     kinds |= {"near_images": by_neighbours[0], "near_captions": by_neighbours[1]}
@@ -204,12 +224,16 @@ def _believe(
         kinds["cosine"] = contrast(fit, lambda fold, members: (images[members], captions[members]), seed)
     if networks is not None and trust is not None:
         kinds["networks"] = networks(fit, trust)
+    if learned is not None:
+        kinds["learned"] = learned(fit)
     evidence = _weigh(fit, kinds, judged.in_train, seed)
     if len(np.unique(judged.image_of)) < len(judged):
         probability = _calibrated(evidence, judged.in_train, seed, 0)[0].probability
         if agreement_within(judged.image_of, probability, judged.in_train) < SIBLING_CORRELATION:
             kinds["siblings"] = sibling_evidence(fit, judged.captions, probability)
             evidence = _weigh(fit, kinds, judged.in_train, seed)
+    if judged.near_by is not None:
+        evidence = _weigh_right(fit, kinds, judged.in_train, seed, evidence)
     calibration, group = _calibrated(evidence, judged.in_train, seed, resamples)
     rate, low, high = (float(ends[group]) for ends in (calibration.rates, calibration.low, calibration.high))
     others = float(calibration.rates[0]) if group else None
@@ -234,6 +258,28 @@ def _weigh(fit: CrossFit, kinds: Mapping[str, Evidence], in_train: NDArray[np.bo
     calibration, group = _calibrated(combine(fit, evidence), in_train, seed, 0)
     rates = np.minimum(calibration.rates, MAX_RATE)
     return _combine_by_split(fit, evidence, in_train, rates) if group else combine(fit, evidence, float(rates[0]))
+
+
+def _weigh_right(
+    fit: CrossFit, kinds: Mapping[str, Evidence], in_train: NDArray[np.bool_], seed: int, evidence: Evidence
+) -> Evidence:
+    """Combine kinds of evidence again, beside near decoys that are made of matching pairs.
+
+    A caption that is near a wrong one is not near the right one. So a decoy is kept with the product of the match
+    probabilities of its two pairs, by the evidence before; twice.
+    """
+    rng = np.random.default_rng((seed, 17))
+    for _ in range(2):
+        probability = _calibrated(evidence, in_train, seed, 0)[0].probability
+        right = probability[fit.decoy_images] * probability[fit.decoy_captions]
+        kept = rng.random(len(right)) < right
+        if not kept.any():
+            break
+        images, captions = fit.decoy_images[kept], fit.decoy_captions[kept]
+        part = CrossFit(fit.image_of, fit.group_of, fit.fold, images, captions)
+        matching = {name: Evidence(kind.pairs, kind.decoys[kept]) for name, kind in kinds.items()}
+        evidence = _weigh(part, matching, in_train, seed)
+    return evidence
 
 
 def _combine_by_split(fit: CrossFit, kinds: list[Evidence], in_train: NDArray[np.bool_], rates: Reals) -> Evidence:

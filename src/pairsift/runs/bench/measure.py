@@ -56,8 +56,8 @@ class Start:
     @staticmethod
     def judge(config: Config, prepared: Prepared, folder: Path) -> Start:
         """Judge the pairs by held-out evidence, whose folds and networks are kept in the folder."""
-        believer = Believer(prepared, folder, config.train.seed, config.cache, False)
-        belief = believer.judge(config.train)
+        believer = Believer(prepared, folder, config, False)
+        belief = believer.judge()
         facts = facts_from(config, prepared) | {"estimated_rate": belief.rate}
         facts["held_out_auroc"] = auroc(prepared.pairs, belief.probability, believer)
         return Start(prepared, believer.prior(belief), believer.likeness(), facts)
