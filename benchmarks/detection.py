@@ -5,6 +5,7 @@ images of Flickr8k with five captions each, `flickr-N-one` with one, `scenes-N` 
 image. All detectors read the default encoders' vectors of the given pairs; none knows which captions are wrong.
 
 - `ours`: one minus the match probability by held-out evidence.
+- `ours_near`: the same where near captions are expected (`--mismatches near`).
 - `cosine`: one minus the cosine under one `two_tower` network, trained by `plain` on all pairs.
 - `contrast`: the same network's similarity less the mean log-sum-exp over all captions and over all images.
 - `cca`: one minus the cosine of ridge canonical correlation, fitted on all pairs (128 directions, ridge 0.1).
@@ -14,7 +15,7 @@ image. All detectors read the default encoders' vectors of the given pairs; none
 
 AUROC has a 90% interval by the bootstrap over images; AP is the average precision; `precision` is that of as many pairs
 as `ours` estimates to be mismatched. `error` is the calibration error of `ours` over 15 bins of equal mass, `estimate`
-its rate of mismatches.
+its rate of mismatches; the last three columns are those of `ours_near`.
 
     python benchmarks/detection.py --json benchmarks/results/detection.json
 
@@ -27,6 +28,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,7 @@ from pairsift.runs.bench.measure import Row, facts_from, job_of
 from pairsift.runs.config import from_tree
 from pairsift.runs.prepare import Prepared, prepare
 from pairsift.train.loop import Trainer
+from pairsift.trust.heldout import Belief
 from side_by_side import fewer, write
 from verdicts import calibration, cosine, records, root
 from verdicts import write as write_table
@@ -105,11 +108,15 @@ def measure(wanted: Row, data: Path, cache: str | None, methods: list[str]) -> R
         prepared = prepare(config, folder, progress=False)
         believer = Believer(prepared, folder, config, False)
         belief = believer.judge()
+        expecting = replace(config, data=config.data.replaced(mismatches="near"))
+        near = Believer(prepared, place / "near", expecting, False)
+        (place / "near" / "model").mkdir(parents=True)
+        near_belief = near.judge()
         known = believer.prior(belief), believer.likeness()
         train = believer.judged.in_train
         ids = believer.ids[train]
         wrong, image = prepared.pairs.mismatched()[ids], prepared.pairs.image_of[ids]
-        scores = {"ours": 1 - belief.probability[train]}
+        scores = {"ours": 1 - belief.probability[train], "ours_near": 1 - near_belief.probability[train]}
         trainer = Trainer(job_of(config, prepared, folder, *known))
         trainer.run()
         x, y = codes(trainer, prepared, ids)
@@ -127,14 +134,23 @@ def measure(wanted: Row, data: Path, cache: str | None, methods: list[str]) -> R
         **wanted,
         "pairs": len(ids),
         "wrong": round(float(wrong.mean()), 4),
+        **said(belief, train, wrong),
+        "near": said(near_belief, train, wrong),
+        "detectors": found,
+        **{name: facts[name] for name in ("data_hash", "index_hash", "versions", "machine")},
+    }
+
+
+def said(belief: Belief, train: np.ndarray, wrong: np.ndarray) -> Row:
+    """What a judge says of the training pairs, and how wrong it is."""
+    probability = belief.probability[train]
+    return {
         "estimate": round(belief.rate, 4),
         "low": round(belief.low, 4),
         "high": round(belief.high, 4),
-        "error": round(calibration(belief.probability[train], ~wrong), 4),
-        "flagged": round(float((belief.probability[train] < 0.5).mean()), 4),
+        "error": round(calibration(probability, ~wrong), 4),
+        "flagged": round(float((probability < 0.5).mean()), 4),
         "verdicts": belief.verdicts,
-        "detectors": found,
-        **{name: facts[name] for name in ("data_hash", "index_hash", "versions", "machine")},
     }
 
 
@@ -257,8 +273,9 @@ def tables(rows: list[Row]) -> str:
     heads = ("collection", "noise", *names, "seeds")
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     ours = [
-        "| collection | noise | wrong | estimate | AP | precision | calibration error | flagged | seeds |",
-        "|---" * 9 + "|",
+        "| collection | noise | wrong | estimate | AP | precision | calibration error | flagged "
+        "| near: estimate | calibration error | flagged | seeds |",
+        "|---" * 12 + "|",
     ]
     for (collection, kind, noise), group in sorted(groups.items(), key=lambda item: str(item[0])):
         noisy = f"{noise:.0%} {kind}" if noise else "0%"
@@ -267,13 +284,17 @@ def tables(rows: list[Row]) -> str:
                 mean(group, lambda row, name=name: row["detectors"].get(name, {}).get("auroc"), ".3f") for name in names
             ]
             lines.append("| " + " | ".join([collection, noisy, *cells, str(len(group))]) + " |")
-        said = [mean(group, lambda row, name=name: row[name], ".1%") for name in ("wrong", "estimate")]
-        said += [
+        cells = [mean(group, lambda row, name=name: row[name], ".1%") for name in ("wrong", "estimate")]
+        cells += [
             mean(group, lambda row, name=name: row["detectors"].get("ours", {}).get(name), ".2f")
             for name in ("ap", "precision")
         ]
-        said += [mean(group, lambda row: row["error"], ".3f"), mean(group, lambda row: row["flagged"], ".1%")]
-        ours.append("| " + " | ".join([collection, noisy, *said, str(len(group))]) + " |")
+        cells += [mean(group, lambda row: row["error"], ".3f"), mean(group, lambda row: row["flagged"], ".1%")]
+        cells += [
+            mean(group, lambda row, name=name: row.get("near", {}).get(name), form)
+            for name, form in (("estimate", ".1%"), ("error", ".3f"), ("flagged", ".1%"))
+        ]
+        ours.append("| " + " | ".join([collection, noisy, *cells, str(len(group))]) + " |")
     return "AUROC:\n\n" + "\n".join(lines) + "\n\nWhat `ours` says:\n\n" + "\n".join(ours)
 
 
