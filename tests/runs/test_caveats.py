@@ -27,6 +27,8 @@ def recall(r10):
         (belief(), True, None),
         (belief(99), False, "99 pairs are too few for verdicts: "),
         (belief(auroc=0.79), False, "The evidence is too weak for verdicts: "),
+        (belief(below_near=0.12), False, "12% of the training pairs fit worse than 95% of near captions do: "),
+        (belief(below_near=0.09), True, None),
         (belief(rate=0.88, low=0.8, high=0.92, auroc=0.91), False, "Up to 92% of the pairs look like random pairs: "),
         (belief(rate=0.0, low=0.0, high=1.0, auroc=0.5), False, "The evidence is too weak for verdicts: "),
         (belief(low=0.1, high=0.4), True, "The evidence is weak: between 10% and 40% of the pairs may be mismatched"),

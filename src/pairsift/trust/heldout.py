@@ -28,6 +28,9 @@ SIBLING_CORRELATION = (
     0.5  # correlation of siblings' probabilities from which on whole images count as mismatched together
 )
 AVERAGED_PAIRS = 3000  # approximate number of pairs, summed over the divisions into folds that are averaged
+LOWEST = 0.05  # quantile of the near decoys below which pairs look like captions of any images
+MAX_BELOW = 0.1  # largest share of pairs below it with which verdicts about near captions are given
+ROUNDS = 6  # number of choices of the near decoys that are made of matching pairs
 INNER_FOLDS = 3  # number of folds of the pairs that a fold's models are trained on
 Networks = Callable[[CrossFit, Reals], Evidence]
 Learned = Callable[[CrossFit], Evidence]
@@ -99,6 +102,8 @@ class Belief:
         group: Group of near-duplicate images of each pair, (n,); None if it is not known.
         near_auroc: AUROC with which the evidence separates matching pairs from near decoys, whose captions read like
             those that they replace, [0, 1]; None where there are none (`near_auroc`).
+        below_near: Share of training pairs with less evidence than 95% of the near decoys where mismatched pairs are
+            expected to have near captions, [0, 1]; else 0. Above 0.05 there are captions of any images among them.
     """
 
     probability: Reals
@@ -112,15 +117,18 @@ class Belief:
     detectors: Mapping[str, Reals] = field(default_factory=dict)
     group: Ints | None = None
     near_auroc: float | None = None
+    below_near: float = 0.0
 
     @property
     def verdicts(self) -> bool:
         """A bool: whether the evidence is sufficient for verdicts.
 
         Verdicts need at least 100 pairs, an expected AUROC of at least 0.8, and an interval of the rate that ends below
-        90%. Where almost no pair differs from a random pair, the encoders may not understand the collection.
+        90%. Where almost no pair differs from a random pair, the encoders may not understand the collection. Verdicts
+        about near captions also need that at most a tenth of the pairs look worse than 95% of these.
         """
-        return len(self.probability) >= MIN_PAIRS and self.auroc >= MIN_AUROC and self.high < MAX_RATE
+        enough = len(self.probability) >= MIN_PAIRS and self.auroc >= MIN_AUROC
+        return enough and self.high < MAX_RATE and self.below_near <= MAX_BELOW
 
 
 def believe(
@@ -173,9 +181,10 @@ def believe(
         for name in names
     }
     near_mean = float(np.mean(near)) if near else None
+    below = float(np.mean([belief.below_near for belief in beliefs]))
     duplicates = _duplicates_of_train(judged)
     fold_of, group = beliefs[0].fold, judged.group_of
-    return Belief(probability, rate, low, high, auroc, fold_of, others, duplicates, detectors, group, near_mean)
+    return Belief(probability, rate, low, high, auroc, fold_of, others, duplicates, detectors, group, near_mean, below)
 
 
 def _finite(vectors: Vectors) -> Vectors:
@@ -239,6 +248,7 @@ def _believe(
     others = float(calibration.rates[0]) if group else None
     near = near_auroc(evidence, fit.near_images, calibration.probability)
     detectors = {name: decoy_quantile(kind) for name, kind in kinds.items()}
+    below = 0.0 if judged.near_by is None else float((decoy_quantile(evidence)[judged.in_train] < LOWEST).mean())
     return Belief(
         calibration.probability,
         rate,
@@ -249,6 +259,7 @@ def _believe(
         others,
         detectors=detectors,
         near_auroc=near,
+        below_near=below,
     )
 
 
@@ -266,13 +277,13 @@ def _weigh_right(
     """Combine kinds of evidence again, beside near decoys that are made of matching pairs.
 
     A caption that is near a wrong one is not near the right one. So a decoy is kept with the product of the match
-    probabilities of its two pairs, by the evidence before; twice.
+    probabilities of its two pairs, by the evidence before, which is repeated.
     """
-    rng = np.random.default_rng((seed, 17))
-    for _ in range(2):
+    drawn = np.random.default_rng((seed, 17)).random(len(fit.decoy_images))
+    for _ in range(ROUNDS):
         probability = _calibrated(evidence, in_train, seed, 0)[0].probability
         right = probability[fit.decoy_images] * probability[fit.decoy_captions]
-        kept = rng.random(len(right)) < right
+        kept = drawn < right
         if not kept.any():
             break
         images, captions = fit.decoy_images[kept], fit.decoy_captions[kept]
