@@ -15,7 +15,7 @@ from pairsift.errors import InputError
 Parameters = Mapping[str, Tensor]
 Values = Mapping[str, Any]  # the options that the authors' program stored beside the parameters
 
-ENCODERS = IMAGES, TEXTS, PAIRS = "img_enc.", "txt_enc.", "sim_enc."  # their names in the authors' code
+IMAGES, TEXTS, PAIRS = "img_enc.", "txt_enc.", "sim_enc."  # the encoders in the authors' code
 ENCODERS = (IMAGES, TEXTS, PAIRS)
 KNOWN = "SGRAF, SCAN, VSRN, VSE-infinity, IMRAM or NPC"
 CLIPPED = "clipped_l2norm"  # the normalisation of affinities that SCAN and IMRAM share with the matchers here
