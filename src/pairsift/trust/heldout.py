@@ -30,7 +30,7 @@ SIBLING_CORRELATION = (
 AVERAGED_PAIRS = 3000  # approximate number of pairs, summed over the divisions into folds that are averaged
 LOWEST = 0.05  # quantile of the near decoys below which pairs look like captions of any images
 MAX_BELOW = 0.1  # largest share of pairs below it with which verdicts about near captions are given
-ROUNDS = 6  # number of choices of the near decoys that are made of matching pairs
+ROUNDS = 3  # number of choices of the near decoys that are made of the images of matching pairs
 INNER_FOLDS = 3  # number of folds of the pairs that a fold's models are trained on
 Networks = Callable[[CrossFit, Reals], Evidence]
 Learned = Callable[[CrossFit], Evidence]
@@ -274,16 +274,15 @@ def _weigh(fit: CrossFit, kinds: Mapping[str, Evidence], in_train: NDArray[np.bo
 def _weigh_right(
     fit: CrossFit, kinds: Mapping[str, Evidence], in_train: NDArray[np.bool_], seed: int, evidence: Evidence
 ) -> Evidence:
-    """Combine kinds of evidence again, beside near decoys that are made of matching pairs.
+    """Combine kinds of evidence again, beside near decoys that are made of the images of matching pairs.
 
-    A caption that is near a wrong one is not near the right one. So a decoy is kept with the product of the match
-    probabilities of its two pairs, by the evidence before, which is repeated.
+    A caption that is near a wrong one is not near the right one. So a decoy is kept with the match probability of the
+    pair whose image it has, by the evidence before, which is repeated.
     """
     drawn = np.random.default_rng((seed, 17)).random(len(fit.decoy_images))
     for _ in range(ROUNDS):
         probability = _calibrated(evidence, in_train, seed, 0)[0].probability
-        right = probability[fit.decoy_images] * probability[fit.decoy_captions]
-        kept = drawn < right
+        kept = drawn < probability[fit.decoy_images]
         if not kept.any():
             break
         images, captions = fit.decoy_images[kept], fit.decoy_captions[kept]
