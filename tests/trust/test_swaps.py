@@ -1,5 +1,7 @@
 """Swaps of near captions: what changes places, what networks learn, and what the probabilities then mean."""
 
+import warnings
+
 import numpy as np
 import pytest
 from test_near import scenes_of_classes
@@ -7,7 +9,7 @@ from trust_helpers import planted, unit
 
 from pairsift.trust import heldout
 from pairsift.trust.contrast import Evidence
-from pairsift.trust.crossfit import make_folds
+from pairsift.trust.crossfit import CrossFit, make_folds
 from pairsift.trust.heldout import believe
 from pairsift.trust.swaps import COPIES, copy_of, learned_evidence, swapped
 
@@ -106,3 +108,18 @@ def test_captions_of_any_images_among_near_ones_are_noticed(noise, given, monkey
     found = believe(near, 0)
     assert found.verdicts is given and (found.below_near > 0.2) is not given
     assert believe(judged, 0).below_near == 0.0
+
+
+def test_pairs_outside_train_without_swaps_of_their_own_are_judged_with_the_others():
+    rng, pairs = np.random.default_rng(0), np.arange(500)
+    in_train, wrong = pairs >= 150, (pairs >= 150) & (pairs % 2 == 0)
+    images, captions = rng.integers(150, 500, 300), rng.integers(150, 500, 300)
+    fit = CrossFit(pairs, pairs, pairs % 5, images, captions)
+    kinds = {
+        name: Evidence(rng.normal(size=500) + 5 * ~wrong, rng.normal(size=300)) for name in ("linear", "near_images")
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evidence = heldout._weigh(fit, kinds, in_train, 0)
+    assert len(evidence.decoys) == 300 and np.isfinite(evidence.pairs).all()
+    assert evidence.pairs[~in_train].mean() == pytest.approx(evidence.pairs[in_train & ~wrong].mean(), rel=0.1)

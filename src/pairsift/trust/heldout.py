@@ -21,6 +21,7 @@ from pairsift.trust.swaps import swapped
 MIN_PAIRS = 100  # smallest number of pairs for which verdicts are given
 MIN_AUROC = 0.8  # smallest expected AUROC for which verdicts are given
 MAX_RATE = 0.9  # no verdicts are given where the upper end of the rate's interval reaches this
+MIN_DECOYS = 20  # smallest number of decoys within training pairs, and within others, to combine these apart
 MIN_GROUP = 100  # smallest number of pairs in a group with a separate rate
 RESAMPLES = 60  # number of resampled collections for the interval of the rate, over all divisions into folds
 MIN_RESAMPLES = 10  # smallest number of resamples to decide whether training pairs and other pairs differ in rate
@@ -264,11 +265,17 @@ def _believe(
 
 
 def _weigh(fit: CrossFit, kinds: Mapping[str, Evidence], in_train: NDArray[np.bool_], seed: int) -> Evidence:
-    """Combine kinds of evidence with a rate of 0, then again with the rate that this estimates."""
+    """Combine kinds of evidence with a rate of 0, then again with the rate that this estimates.
+
+    Training pairs and others are combined apart where their rates differ and both have decoys of their own.
+    """
     evidence = list(kinds.values())
     calibration, group = _calibrated(combine(fit, evidence), in_train, seed, 0)
     rates = np.minimum(calibration.rates, MAX_RATE)
-    return _combine_by_split(fit, evidence, in_train, rates) if group else combine(fit, evidence, float(rates[0]))
+    sides = in_train[fit.decoy_images], in_train[fit.decoy_captions]
+    if group and min((sides[0] & sides[1]).sum(), (~sides[0] & ~sides[1]).sum()) >= MIN_DECOYS:
+        return _combine_by_split(fit, evidence, in_train, rates)
+    return combine(fit, evidence, float(rates[group]))
 
 
 def _weigh_right(
