@@ -78,10 +78,13 @@ def test_tables_have_means_over_seeds():
         {
             **dict(zip(detection.KEY, ("emoji", "near", 0.4, seed), strict=True)),
             **{"wrong": 0.4, "estimate": 0.1 * seed, "error": 0.2, "flagged": 0.1},
+            **(
+                {"near": {"estimate": 0.38, "error": 0.05, "flagged": 0.36}} if seed == 1 else {}
+            ),  # older rows have none
             "detectors": {"ours": {"auroc": 0.7 + 0.1 * seed, "ap": 0.5, "precision": None}, "cca": {"auroc": 0.6}},
         }
         for seed in (1, 2)
     ]
     text = detection.tables(rows)
     assert "| emoji | 40% near | 0.850 | 0.600 | 2 |" in text
-    assert "| emoji | 40% near | 40.0% | 15.0% | 0.50 |  | 0.200 | 10.0% | 2 |" in text
+    assert "| emoji | 40% near | 40.0% | 15.0% | 0.50 |  | 0.200 | 10.0% | 38.0% | 0.050 | 36.0% | 2 |" in text
