@@ -34,7 +34,7 @@ from pairsift.train.checkpoint import read_tensors, write_tensors
 from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
 from pairsift.trust.contrast import Codes, Evidence, contrast
-from pairsift.trust.crossfit import CrossFit, make_folds, near_duplicates
+from pairsift.trust.crossfit import CrossFit, make_folds, near_duplicates, text_numbers
 from pairsift.trust.heldout import Belief, JudgedPairs, Networks, believe
 from pairsift.trust.linear import principal
 from pairsift.trust.swaps import COPIES, copy_of, learned_evidence
@@ -115,8 +115,7 @@ class Believer:
         first_of_group = np.unique(self.group, return_index=True)[1]
         images = np.arange(self.pairs.n_images)
         images[self.rows] = self.rows[first_of_group[self.group]]
-        texts = [" ".join(caption.casefold().split()) for caption in self.pairs.captions]
-        return Likeness(images, np.unique(texts, return_inverse=True)[1].astype(np.int64))
+        return Likeness(images, text_numbers(self.pairs.captions))
 
     def prior(self, belief: Belief) -> Prior:
         """Return the prior of the methods; where there are no verdicts, every pair counts as matching."""
