@@ -43,7 +43,7 @@ from pairsift.trust.swaps import COPIES, copy_of, learned_evidence
 # 800 pairs, and more accurate at 30,000.
 NETWORKS_FROM = 10_000
 FOLDS = 3  # number of folds, with one network each; together they cost about as much as the networks of the run
-LR = 1e-3  # learning rate; half of it where networks learn mismatched pairs too, which they then know less by heart
+LR = TrainOptions().lr  # half of it where networks learn mismatched pairs too, which they then know less by heart
 MARGIN = 0.05  # share of the pairs that a division may call mismatched beyond the upper end of the rate's interval
 
 
