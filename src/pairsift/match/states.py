@@ -92,9 +92,8 @@ class Words(nn.Module):
         lengths = mask.sum(1).clamp(min=1)
         longest = int(lengths.max())
         vectors = self.dropout(self.vectors(items.values.masked_fill(~mask, 0)[:, :longest]))
-        return recurrent.states(self.gru, vectors, lengths), torch.arange(longest, device=mask.device) < lengths[
-            :, None
-        ]
+        real = torch.arange(longest, device=mask.device) < lengths[:, None]
+        return recurrent.states(self.gru, vectors, lengths), real
 
 
 class RegionsAndWords(Matcher):

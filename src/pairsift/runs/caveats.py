@@ -32,14 +32,9 @@ def expected_auroc(belief: Belief, mismatches: str) -> dict[str, float | None]:
         belief: Held-out evidence on the judged pairs.
         mismatches: Captions that mismatched pairs have: `random` or `near`.
     """
-    return (
-        {"any": None, "near": belief.auroc}
-        if mismatches == "near"
-        else {
-            "any": belief.auroc,
-            "near": belief.near_auroc,
-        }
-    )
+    if mismatches == "near":
+        return {"any": None, "near": belief.auroc}
+    return {"any": belief.auroc, "near": belief.near_auroc}
 
 
 def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) -> list[str]:
