@@ -63,7 +63,7 @@ def test_the_run_says_what_its_probabilities_are_about(runs):
 
 
 def test_what_the_networks_of_copies_wrote_is_gone(runs):
-    assert "learned" in pq.read_table(runs["near"].folder / "trust.parquet").column_names
+    assert "memory" in pq.read_table(runs["near"].folder / "trust.parquet").column_names
     assert not (runs["near"].folder / "copies").exists()
 
 

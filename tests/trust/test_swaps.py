@@ -11,7 +11,7 @@ from pairsift.trust import heldout
 from pairsift.trust.contrast import Evidence
 from pairsift.trust.crossfit import CrossFit, make_folds
 from pairsift.trust.heldout import believe
-from pairsift.trust.swaps import COPIES, copy_of, learned_evidence, swapped
+from pairsift.trust.swaps import COPIES, copy_of, draw_swaps, memory_evidence
 
 
 def drawn(images=250, per=2, folds=2, seed=0):
@@ -24,7 +24,7 @@ def drawn(images=250, per=2, folds=2, seed=0):
 
 def test_captions_change_places_with_near_ones_of_their_fold_and_only_once():
     image_of, vectors, texts, fold = drawn()
-    fit = swapped(image_of, image_of, texts, fold, 0, vectors)
+    fit = draw_swaps(image_of, image_of, texts, fold, 0, vectors)
     pairs = set(zip(fit.decoy_images.tolist(), fit.decoy_captions.tolist(), strict=True))
     assert pairs == {(caption, image) for image, caption in pairs}
     assert len(set(fit.decoy_images.tolist())) == len(fit.decoy_images) == 200  # a fifth in each of two copies
@@ -44,12 +44,12 @@ def test_captions_change_places_with_near_ones_of_their_fold_and_only_once():
 
 def test_collections_without_near_captions_have_no_swaps():
     image_of, vectors, _, fold = drawn(20)
-    assert not len(swapped(image_of, image_of, ["the same"] * 40, fold, 0, vectors).decoy_images)
+    assert not len(draw_swaps(image_of, image_of, ["the same"] * 40, fold, 0, vectors).decoy_images)
 
 
 def test_a_copy_has_the_swapped_images_and_all_else_as_given():
     image_of, vectors, texts, fold = drawn()
-    fit = swapped(image_of, image_of % 200, texts, fold, 3, vectors)
+    fit = draw_swaps(image_of, image_of % 200, texts, fold, 3, vectors)
     for number in range(COPIES):
         copy, moved = copy_of(fit, number), 0
         for image, caption, where in zip(fit.decoy_images, fit.decoy_captions, fit.copies, strict=True):
@@ -61,9 +61,9 @@ def test_a_copy_has_the_swapped_images_and_all_else_as_given():
 
 def test_evidence_comes_from_a_network_that_learned_the_pair_as_it_is_judged():
     image_of, vectors, texts, fold = drawn()
-    fit = swapped(image_of, image_of, texts, fold, 0, vectors)
+    fit = draw_swaps(image_of, image_of, texts, fold, 0, vectors)
     of_copies = np.arange(1000.0).reshape(2, 500)
-    evidence = learned_evidence(fit, of_copies, 0)
+    evidence = memory_evidence(fit, of_copies, 0)
     learned_in = {int(caption): int(copy) for caption, copy in zip(fit.decoy_captions, fit.copies, strict=True)}
     for pair in range(500):
         copies = {0, 1} - {learned_in[pair]} if pair in learned_in else {0, 1}
@@ -87,10 +87,10 @@ def test_probabilities_are_about_near_captions_where_these_are_expected(noise, m
         return Evidence(learned, np.random.default_rng(2).normal(size=len(fit.decoy_images)))
 
     near = heldout.replace(judged, near_by=of_class.astype(np.float32))
-    belief = believe(near, 0, learned=by_memory)
+    belief = believe(near, 0, memory=by_memory)
     share = float(np.mean(~matched))
     assert belief.rate == pytest.approx(share, abs=0.06) and belief.low <= belief.rate <= belief.high
-    assert belief.near_auroc is None and "learned" in belief.detectors
+    assert belief.near_auroc is None and "memory" in belief.detectors
     if noise:
         random = believe(judged, 0)
         errors = [abs(one.probability.mean() - matched.mean()) for one in (belief, random)]

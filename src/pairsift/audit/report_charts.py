@@ -19,7 +19,7 @@ DETECTORS = {
     "near_images": "Captions of similar images",
     "near_captions": "Images of similar captions",
     "networks": "Networks",
-    "learned": "Networks that learned the pairs",
+    "memory": "Networks that learned the pairs",
     "siblings": "Other captions of the image",
 }
 NO_VERDICTS = "There are no verdicts: the match probabilities are only a ranking, and no pair is flagged."

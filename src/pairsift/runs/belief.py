@@ -37,7 +37,7 @@ from pairsift.trust.contrast import Codes, Evidence, contrast
 from pairsift.trust.crossfit import CrossFit, make_folds, near_duplicates, text_numbers
 from pairsift.trust.heldout import Belief, JudgedPairs, Networks, believe
 from pairsift.trust.linear import principal
-from pairsift.trust.swaps import COPIES, copy_of, learned_evidence
+from pairsift.trust.swaps import COPIES, copy_of, memory_evidence
 
 # Smallest number of training pairs for which networks give evidence; they were less accurate than linear evidence at
 # 800 pairs, and more accurate at 30,000.
@@ -126,8 +126,8 @@ class Believer:
         return Prior(probability, belief.rate, min(1.0, belief.high + MARGIN))
 
     def _believe(self, fold: Ints | None, networks: Networks | None, write: bool = True) -> Belief:
-        learned = None if self.judged.near_by is None else self._learned
-        belief = believe(self.judged, self.seed, fold, networks, learned)
+        memory = None if self.judged.near_by is None else self._memory
+        belief = believe(self.judged, self.seed, fold, networks, memory)
         if not write:
             return belief
         columns = {"pair": self.ids, "fold": belief.fold, "match_probability": belief.probability}
@@ -199,7 +199,7 @@ class Believer:
         trainer.run(resume=True)
         return trainer.networks[0].matcher
 
-    def _learned(self, fit: CrossFit) -> Evidence:
+    def _memory(self, fit: CrossFit) -> Evidence:
         """Return the evidence of networks that learn all pairs, and learn swaps of captions like them."""
         of_copies, folder = np.zeros((COPIES, len(fit))), self.folder / "copies"
         for number in range(COPIES):
@@ -212,7 +212,7 @@ class Believer:
             codes = self._codes([network.eval()], copy.image_of)
             of_copies[number] = contrast(copy, codes, self.seed).pairs
         shutil.rmtree(folder, ignore_errors=True)
-        return learned_evidence(fit, of_copies, self.seed)
+        return memory_evidence(fit, of_copies, self.seed)
 
     def _as_train(self, copy: CrossFit) -> Pairs:
         """Return all judged pairs as training pairs with the images of a copy."""

@@ -10,7 +10,7 @@ import numpy as np
 from pairsift.encode import unknown_language
 from pairsift.pairs import Pairs
 from pairsift.runs.prepare import Prepared
-from pairsift.trust.heldout import MAX_BELOW, MIN_AUROC, MIN_PAIRS, Belief
+from pairsift.trust.heldout import MAX_BELOW_NEAR, MIN_AUROC, MIN_PAIRS, Belief
 
 WEAK = 0.85  # expected AUROC below which evidence is called weak
 WIDE = 0.2  # width of the rate's interval above which evidence is called weak
@@ -57,7 +57,7 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
             "The evidence is too weak for verdicts: a mismatched pair is expected to rank below a matching one in only "
             f"{belief.auroc:.0%} of cases. The pairs are only ranked, the most doubtful first, and none is flagged."
         )
-    elif belief.below_near > MAX_BELOW:
+    elif belief.below_near > MAX_BELOW_NEAR:
         sentences.append(
             f"{belief.below_near:.0%} of the training pairs fit worse than 95% of near captions do: captions of any "
             "other images are among them, and the share of near ones cannot be told. No pair is flagged. Fit with "

@@ -16,7 +16,7 @@ from pairsift.trust.crossfit import CrossFit, Vectors, make_folds
 from pairsift.trust.linear import linear_evidence
 from pairsift.trust.neighbours import neighbour_evidence, sibling_evidence
 from pairsift.trust.rate import Calibration, calibrate, decoy_quantile, rates_differ
-from pairsift.trust.swaps import swapped
+from pairsift.trust.swaps import draw_swaps
 
 MIN_PAIRS = 100  # smallest number of pairs for which verdicts are given
 MIN_AUROC = 0.8  # smallest expected AUROC for which verdicts are given
@@ -29,12 +29,12 @@ SIBLING_CORRELATION = (
     0.5  # correlation of siblings' probabilities from which on whole images count as mismatched together
 )
 AVERAGED_PAIRS = 3000  # approximate number of pairs, summed over the divisions into folds that are averaged
-LOWEST = 0.05  # quantile of the near decoys below which pairs look like captions of any images
-MAX_BELOW = 0.1  # largest share of pairs below it with which verdicts about near captions are given
+NEAR_QUANTILE = 0.05  # quantile of the near decoys below which pairs look like captions of any images
+MAX_BELOW_NEAR = 0.1  # largest share of pairs below it with which verdicts about near captions are given
 ROUNDS = 3  # number of choices of the near decoys that are made of the images of matching pairs
 INNER_FOLDS = 3  # number of folds of the pairs that a fold's models are trained on
 Networks = Callable[[CrossFit, Reals], Evidence]
-Learned = Callable[[CrossFit], Evidence]
+Memory = Callable[[CrossFit], Evidence]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Belief:
         duplicates_of_train: Share of the images of these other pairs that have a near-duplicate among the training
             images, [0, 1].
         detectors: By kind of evidence, the share of decoys that have no more of this evidence than each pair, (0, 1),
-            (n,): `linear`, `near_images`, `near_captions`, and `cosine`, `networks`, `learned` and `siblings` where
+            (n,): `linear`, `near_images`, `near_captions`, and `cosine`, `networks`, `memory` and `siblings` where
             they are used.
         group: Group of near-duplicate images of each pair, (n,); None if it is not known.
         near_auroc: AUROC with which the evidence separates matching pairs from near decoys, whose captions read like
@@ -129,7 +129,7 @@ class Belief:
         about near captions also need that at most a tenth of the pairs look worse than 95% of these.
         """
         enough = len(self.probability) >= MIN_PAIRS and self.auroc >= MIN_AUROC
-        return enough and self.high < MAX_RATE and self.below_near <= MAX_BELOW
+        return enough and self.high < MAX_RATE and self.below_near <= MAX_BELOW_NEAR
 
 
 def believe(
@@ -137,7 +137,7 @@ def believe(
     seed: int,
     fold: Ints | None = None,
     networks: Networks | None = None,
-    learned: Learned | None = None,
+    memory: Memory | None = None,
 ) -> Belief:
     """Judge every pair by evidence from models that were not trained on it.
 
@@ -155,8 +155,8 @@ def believe(
         fold: Fold of each pair, (n,); by default they are drawn: ten folds, or five from 1,000 pairs on.
         networks: Function from the folds and the trust, (folds, n), to the evidence of networks, each of them trained
             without one fold. The trust in a pair is its match probability by evidence that did not see the fold.
-        learned: Function from the folds to the evidence of networks that learned the pairs, and learned the decoys like
-            them (`pairsift.trust.swaps.learned_evidence`). It is for captions that are near the right ones, which
+        memory: Function from the folds to the evidence of networks that learned the pairs, and learned the decoys like
+            them (`pairsift.trust.swaps.memory_evidence`). It is for captions that are near the right ones, which
             held-out evidence tells less well.
     """
     judged = replace(judged, images=_finite(judged.images), captions=_finite(judged.captions))
@@ -168,7 +168,7 @@ def believe(
             folds = min(5 if len(judged) >= 1000 else 10, len(np.unique(judged.group_of)))
             fold_of = make_folds(judged.group_of, folds, seed + 7919 * number)
         trust = _trust(judged, fold_of, seed + number)
-        beliefs.append(_believe(judged, fold_of, seed + number, RESAMPLES // n_divisions, trust, networks, learned))
+        beliefs.append(_believe(judged, fold_of, seed + number, RESAMPLES // n_divisions, trust, networks, memory))
     rate, low, high, auroc = np.mean(
         [(belief.rate, belief.low, belief.high, belief.auroc) for belief in beliefs], axis=0
     ).tolist()
@@ -219,13 +219,13 @@ def _believe(
     resamples: int,
     trust: Reals | None = None,
     networks: Networks | None = None,
-    learned: Learned | None = None,
+    memory: Memory | None = None,
 ) -> Belief:
     given = judged.image_of, judged.group_of, judged.texts, fold, seed
     if judged.near_by is None:
         fit = CrossFit.make(*given, judged.captions if resamples else None)
     else:
-        fit = swapped(*given, judged.near_by)
+        fit = draw_swaps(*given, judged.near_by)
     by_neighbours = neighbour_evidence(fit, judged.images, judged.captions, seed, trust)
     kinds = {"linear": linear_evidence(fit, judged.images, judged.captions, seed, trust)}
     kinds |= {"near_images": by_neighbours[0], "near_captions": by_neighbours[1]}
@@ -234,8 +234,8 @@ def _believe(
         kinds["cosine"] = contrast(fit, lambda fold, members: (images[members], captions[members]), seed)
     if networks is not None and trust is not None:
         kinds["networks"] = networks(fit, trust)
-    if learned is not None:
-        kinds["learned"] = learned(fit)
+    if memory is not None:
+        kinds["memory"] = memory(fit)
     evidence = _weigh(fit, kinds, judged.in_train, seed)
     if len(np.unique(judged.image_of)) < len(judged):
         probability = _calibrated(evidence, judged.in_train, seed, 0)[0].probability
@@ -249,7 +249,7 @@ def _believe(
     others = float(calibration.rates[0]) if group else None
     near = near_auroc(evidence, fit.near_images, calibration.probability)
     detectors = {name: decoy_quantile(kind) for name, kind in kinds.items()}
-    below = 0.0 if judged.near_by is None else float((decoy_quantile(evidence)[judged.in_train] < LOWEST).mean())
+    below = 0.0 if judged.near_by is None else float((decoy_quantile(evidence)[judged.in_train] < NEAR_QUANTILE).mean())
     return Belief(
         calibration.probability,
         rate,

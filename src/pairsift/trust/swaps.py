@@ -15,7 +15,7 @@ COPIES = 2  # number of copies of the collection, in each of which other caption
 SHARE = 0.2  # share of the captions that change places in a copy
 
 
-def swapped(
+def draw_swaps(
     image_of: Ints, group_of: Ints, captions: Sequence[str], fold: Ints, seed: int, vectors: Vectors
 ) -> CrossFit:
     """Draw decoys by exchanging captions of a fold that are near each other, in two copies of the collection.
@@ -82,7 +82,7 @@ def copy_of(fit: CrossFit, number: int) -> CrossFit:
     return CrossFit(image_of, group_of, np.zeros(len(fit), np.int64), *(np.zeros(0, np.int64),) * 2)
 
 
-def learned_evidence(fit: CrossFit, of_copies: Reals, seed: int) -> Evidence:
+def memory_evidence(fit: CrossFit, of_copies: Reals, seed: int) -> Evidence:
     """Return the evidence of networks that learned a copy each: of every swap by the network that learned it.
 
     A pair has the evidence of a network that learned it as it is given, so that a mismatched pair and a decoy were
