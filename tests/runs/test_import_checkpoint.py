@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 from published_layout import SIZE, WIDTH, Net, save, write_source
+from refused_import import assert_refused
 
 import pairsift
 from pairsift.cli import main
@@ -206,12 +207,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_parameters_that_do_not_fit_are_named(source, tmp_path, capsys, name):
     content, says = BAD[name]
-    torch.save(content, tmp_path / "bad.tar")
-    words = ["import-checkpoint", str(tmp_path / "bad.tar"), "--data", str(source[0]), "--out", str(tmp_path / "run")]
-    assert main(words) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and says in err and "bad.tar" in err, err
-    assert not (tmp_path / "run").exists()
+    assert_refused(content, says, source[0], tmp_path, capsys)
 
 
 def refused(capsys, tmp_path, data, *files, more=()):

@@ -12,6 +12,7 @@ from published_layout import IDS, SIZE, WIDTH, write_source
 from published_layout import Net as SgrafNet
 from published_layout import save as save_sgraf
 from published_matchers import AS_PYTHON2, Imram, Net, Scan, VseInfinity, Vsrn
+from refused_import import assert_refused
 
 import pairsift
 from pairsift.cli import main
@@ -170,12 +171,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_not_supported_is_refused_in_one_line(source, tmp_path, capsys, name):
     content, says = REFUSED[name]
-    torch.save(content, tmp_path / "bad.tar")
-    words = ["import-checkpoint", str(tmp_path / "bad.tar"), "--data", str(source[0]), "--out", str(tmp_path / "run")]
-    assert main(words) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and says in err and "bad.tar" in err, err
-    assert not (tmp_path / "run").exists()
+    assert_refused(content, says, source[0], tmp_path, capsys)
 
 
 def test_ensembles_and_data_that_do_not_fit(source, tmp_path, capsys):
