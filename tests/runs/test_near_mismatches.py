@@ -56,7 +56,8 @@ def test_near_mismatches_are_found_and_counted_where_they_are_expected(runs):
 
 def test_the_run_says_what_its_probabilities_are_about(runs):
     expected = runs["near"].metrics["expected_auroc"]
-    assert expected["any"] is None and 0.8 < expected["near"] < 1
+    assert 0.8 < expected["near"] < expected["any"] < 1 and runs["near"].metrics["counts_near"] is True
+    assert runs["random"].metrics["counts_near"] is None
     assert runs["random"].metrics["expected_auroc"]["any"] > 0.9
     page = (runs["near"].folder / "report.html").read_text()
     assert "read much like the right ones" in page and "Networks that learned the pairs" in page

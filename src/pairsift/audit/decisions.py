@@ -252,16 +252,19 @@ def note_on_rates(probability: Reals, metrics: Mapping[str, Any]) -> str:
     auroc = metrics.get("expected_auroc") or {}
     if auroc.get("near") is None:
         return line
-    if auroc.get("any") is None:
-        return line + (
-            " Both count captions that read much like the right ones: such a pair is expected to rank below a matching "
-            f"one in {auroc['near']:.0%} of cases."
-        )
-    return line + (
-        " Both count captions that belong to any other images: such a pair is expected to rank below a matching one in "
-        f"{auroc['any']:.0%} of cases. A pair whose caption reads much like the right one does so in at most "
-        f"{auroc['near']:.0%}, and most such pairs are not counted: a fit with --mismatches near counts them."
+    any_images = (
+        "Both count captions that belong to any other images: such a pair is expected to rank below a matching one"
     )
+    if metrics.get("counts_near"):
+        return line + (
+            f" {any_images} in {auroc['any']:.0%} of cases. Captions that read much like the right ones are counted "
+            f"too: such a pair does so in {auroc['near']:.0%}."
+        )
+    line += (
+        f" {any_images} in {auroc['any']:.0%} of cases. A pair whose caption reads much like the right one does so in "
+        f"at most {auroc['near']:.0%}, and most such pairs are not counted"
+    )
+    return line + ("." if metrics.get("counts_near") is False else ": a fit with --mismatches near counts them.")
 
 
 def undecided_below(table: pa.Table, threshold: float, decided: Ints) -> tuple[Ints, Reals]:
