@@ -28,7 +28,8 @@ from pairsift.runs.prepare import prepare
 from side_by_side import Row
 
 NOISE, SEED, SHOWN = 0.4, 1, 4
-COLOURS = ("#d55e00", "#0072b2", "#56b4e9", "#009e73", "#cc79a7", "#999999")
+COLOURS = ("#d55e00", "#e69f00", "#0072b2", "#56b4e9", "#009e73", "#cc79a7", "#999999")
+LABELS = {"ours": "ours", "ours_near": "ours, near expected"}
 GREEN, RED = "#00795a", "#b03a00"
 
 
@@ -59,11 +60,12 @@ def detectors(rows: list[Row]) -> Figure:
             group = [row for row in measured if (row["collection"], row["kind"]) == (collection, kind)]
             if not group:
                 continue
-            names = list(group[0]["detectors"])
+            is_first, names = not names, list(group[0]["detectors"])
             for k, name in enumerate(names):
                 auroc = float(np.mean([row["detectors"][name]["auroc"] for row in group]))
-                found, x = group[0]["detectors"][name], place + (k - (len(names) - 1) / 2) * 0.13
-                axes.bar(x, auroc - 0.5, 0.12, 0.5, color=COLOURS[k], label=name if place == 0 else None)
+                found, x = group[0]["detectors"][name], place + (k - (len(names) - 1) / 2) * 0.12
+                label = LABELS.get(name, name) if is_first else None
+                axes.bar(x, auroc - 0.5, 0.11, 0.5, color=COLOURS[k], label=label)
                 axes.plot([x, x], [found["low"], found["high"]], color="black", linewidth=0.8)
         axes.set_xticks(range(len(KINDS)), KINDS)
         axes.set_ylim(0.45, 1.0)
