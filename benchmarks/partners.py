@@ -3,7 +3,7 @@
 A half of the training images of Flickr8k, with five captions each, clean dev and test. In rows `all`, a share of their
 captions is permuted among themselves, so that the image that a moved caption belongs to is always there. In rows
 `half`, captions are permuted among the captions of all training images, and then the same half of these is kept, so
-that about half of the moved captions belong to an image that is not there. Rows of one seed differ in nothing else.
+that about half of the moved captions belong to an image that is not there. Rows of one seed have the same images.
 Of the epochs of a method's last phase, the one with the best dev rSum is tested once.
 
     python benchmarks/partners.py --data ../shared/flickr8k --json benchmarks/results/partners.json

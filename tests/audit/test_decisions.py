@@ -273,8 +273,9 @@ def test_the_sum_of_the_probabilities_stands_beside_the_rate():
     counted = note_on_rates(probability, both | {"counts_near": True})
     assert counted.startswith(line) and "in 98% of cases" in counted and "such a pair does so in 88%. A cap" in counted
     untold = note_on_rates(probability, both | {"counts_near": False})
-    assert untold.startswith(line) and "most such pairs are not counted. A caption" in untold
+    assert untold.startswith(line) and "read much like the right ones are not counted. A" in untold
     assert all(text.endswith("is hardly told from a right one, and not counted.") for text in (near, counted, untold))
+    assert note_on_rates(probability, {"noise_rate": rate, "expected_auroc": {"any": None, "near": 0.884}}) == line
     checked = note_on_rates(probability, {"noise_rate": {"estimated": 0.3125}, "spot_check": {"answered": 50}})
     assert "31.2%, is from before the spot check" in checked and "interval" not in checked
     assert note_on_rates(probability, {"noise_rate": {"estimated": None}}) == note_on_rates(probability, {}) == ""

@@ -30,6 +30,16 @@ def test_every_detector_has_a_bar_of_its_mean_auroc_for_every_kind_and_collectio
     assert tops[len(NAMES) : 2 * len(NAMES)] == pytest.approx([0.6 + 0.05 * place for place in range(len(NAMES))])
     edges = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in first.patches)
     assert all(end <= start + 1e-9 for (_, end), (start, _) in pairwise(edges))
-    labels = first.get_legend_handles_labels()[1]
-    assert labels[:3] == ["ours", "ours, near expected", "cosine"] and len(labels) == len(NAMES)
-    assert len({bar.get_facecolor() for bar in second.patches}) == len(NAMES)
+    [legend] = [axes.get_legend() for axes in figure.axes if axes.get_legend() is not None]
+    assert [text.get_text() for text in legend.get_texts()] == ["ours", "ours, near expected", *NAMES[2:]]
+    colours = [tuple(bar.get_facecolor()) for bar in second.patches]
+    assert [tuple(patch.get_facecolor()) for patch in legend.get_patches()] == colours and len(set(colours)) == 7
+
+
+def test_a_detector_that_was_not_measured_leaves_the_colours_of_the_others():
+    rows = [row("a", kind, 0.4) for kind in noise_figures.KINDS]
+    without = {name: numbers for name, numbers in rows[0]["detectors"].items() if name != "ours_near"}
+    [axes] = noise_figures.detectors([{**rows[0], "detectors": without}, *rows[1:]]).axes
+    colours = [tuple(bar.get_facecolor()) for bar in axes.patches]
+    assert len(colours) == 4 * len(NAMES) - 1
+    assert colours[: len(NAMES) - 1] == [colours[len(NAMES) - 1], *colours[len(NAMES) + 1 : 2 * len(NAMES) - 1]]

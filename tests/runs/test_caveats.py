@@ -30,7 +30,7 @@ def recall(r10):
         (belief(auroc=0.79), False, "The evidence is too weak for verdicts: "),
         (belief(counts_near=True, near_auroc=0.9), True, None),
         (belief(counts_near=True, near_auroc=0.84), True, "The evidence is weak: "),
-        (belief(counts_near=False, below_near=0.12), True, f"{UNTOLD} 12% of the training pairs fit worse than 95% of"),
+        (belief(counts_near=False, below_near=0.12), True, f"{UNTOLD} 12% of the training pairs that look right fit w"),
         (belief(counts_near=False, near_auroc=0.74), True, f"{UNTOLD} a pair with one is expected to rank below a m"),
         (belief(counts_near=False, near_auroc=0.9), True, f"{UNTOLD} too few pairs fit, or nearly all look like pair"),
         (belief(70, counts_near=False), False, "70 pairs are too few for verdicts: "),

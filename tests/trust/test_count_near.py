@@ -63,3 +63,9 @@ def test_where_near_captions_cannot_be_told_the_belief_stays_about_any_images(re
     assert found.counts_near is False and found.verdicts
     assert found.probability is belief.probability and found.rate == belief.rate
     assert (found.near_auroc, found.below_near) == (near.auroc, near.below_near)
+
+
+def test_verdicts_that_both_beliefs_give_are_not_lost_by_joining_them():
+    belief, near = beliefs(near_high=0.89)
+    found = count_near(replace(belief, rate=0.14, high=0.8), near, KEPT, IN_TRAIN)
+    assert found.counts_near is False and found.verdicts and found.rate == 0.14

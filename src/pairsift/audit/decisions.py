@@ -251,7 +251,7 @@ def note_on_rates(probability: Reals, metrics: Mapping[str, Any]) -> str:
         "probabilities; for how far both may be wrong, the interval."
     )
     auroc = metrics.get("expected_auroc") or {}
-    if auroc.get("near") is None:
+    if auroc.get("near") is None or auroc.get("any") is None:
         return line
     any_images = (
         "Both count captions that belong to any other images: such a pair is expected to rank below a matching one"
@@ -261,12 +261,13 @@ def note_on_rates(probability: Reals, metrics: Mapping[str, Any]) -> str:
             f" {any_images} in {auroc['any']:.0%} of cases. Captions that read much like the right ones are counted "
             f"too: such a pair does so in {auroc['near']:.0%}.{WRONG_WORD}"
         )
-    line += (
-        f" {any_images} in {auroc['any']:.0%} of cases. A pair whose caption reads much like the right one does so in "
-        f"at most {auroc['near']:.0%}, and most such pairs are not counted"
+    line += f" {any_images} in {auroc['any']:.0%} of cases. "
+    if metrics.get("counts_near") is False:
+        return line + f"Most captions that read much like the right ones are not counted.{WRONG_WORD}"
+    return line + (
+        f"A pair whose caption reads much like the right one does so in at most {auroc['near']:.0%}, and most such "
+        f"pairs are not counted: a fit with --mismatches near counts them.{WRONG_WORD}"
     )
-    line += "." if metrics.get("counts_near") is False else ": a fit with --mismatches near counts them."
-    return line + WRONG_WORD
 
 
 def undecided_below(table: pa.Table, threshold: float, decided: Ints) -> tuple[Ints, Reals]:

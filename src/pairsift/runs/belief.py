@@ -37,7 +37,7 @@ from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
 from pairsift.trust.contrast import Codes, Evidence, contrast
 from pairsift.trust.crossfit import CrossFit, make_folds, near_duplicates, text_numbers
-from pairsift.trust.heldout import Belief, JudgedPairs, believe
+from pairsift.trust.heldout import MIN_PAIRS, Belief, JudgedPairs, believe
 from pairsift.trust.linear import principal
 from pairsift.trust.near import KEPT, count_near
 from pairsift.trust.swaps import COPIES, copy_of, memory_evidence
@@ -127,17 +127,25 @@ class Believer:
         """Judge all pairs beside captions of any images; where near ones are expected, judge the rest beside these."""
         by_networks = None if networks is None else partial(networks, self)
         belief = believe(replace(self.judged, near_by=None), self.seed, fold, by_networks)
-        if self.judged.near_by is not None and belief.verdicts:
-            kept = np.flatnonzero(belief.probability >= KEPT).astype(np.int64)
-            part, fold = self._only(kept), None if fold is None else fold[kept]
-            by_networks = None if networks is None else partial(networks, part)
-            near = believe(part.judged, self.seed, fold, by_networks, part._memory)
-            belief = count_near(belief, near, kept, self.judged.in_train)
+        if self.judged.near_by is not None:
+            belief = self._count_near(belief, fold, networks)
         if not write:
             return belief
         columns = {"pair": self.ids, "fold": belief.fold, "match_probability": belief.probability}
         write_parquet(self.folder / TRUST, pa.table({**columns, **belief.detectors}))
         return belief
+
+    def _count_near(
+        self, belief: Belief, fold: Ints | None, networks: Callable[[Believer, CrossFit, Reals], Evidence] | None
+    ) -> Belief:
+        """Judge the pairs that fit once more, beside near captions, where there are enough of them for verdicts."""
+        kept = np.flatnonzero(belief.probability >= KEPT).astype(np.int64)
+        if not belief.verdicts or self.judged.in_train[kept].sum() < MIN_PAIRS:
+            return replace(belief, counts_near=False)
+        part = self._only(kept)
+        by_networks = None if networks is None else partial(networks, part)
+        near = believe(part.judged, self.seed, None if fold is None else fold[kept], by_networks, part._memory)
+        return count_near(belief, near, kept, self.judged.in_train)
 
     def _only(self, rows: Ints) -> Believer:
         """Return the judge of only these of the judged pairs, with the same networks of folds."""

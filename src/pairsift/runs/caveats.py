@@ -41,6 +41,7 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
     """
     pairs, sentences = prepared.pairs, []
     auroc = min(belief.auroc, belief.near_auroc or 1.0) if belief.counts_near else belief.auroc
+    mismatched = "a pair whose caption reads much like the right one" if auroc < belief.auroc else "a mismatched pair"
     n_judged = len(belief.probability)
     if n_judged < MIN_PAIRS:
         sentences.append(
@@ -61,7 +62,7 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
     elif auroc < WEAK or belief.high - belief.low > WIDE:
         sentences.append(
             f"The evidence is weak: between {belief.low:.0%} and {belief.high:.0%} of the pairs may be mismatched, and "
-            f"a mismatched pair is expected to rank below a matching one in {auroc:.0%} of cases. Read the "
+            f"{mismatched} is expected to rank below a matching one in {auroc:.0%} of cases. Read the "
             "ranking, and do not remove pairs by the flag alone."
         )
     if belief.verdicts and belief.counts_near is False:
@@ -95,7 +96,7 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
 def _untold(belief: Belief) -> str:
     """Return why near captions are not counted."""
     if belief.below_near > MAX_BELOW_NEAR:
-        return f"{belief.below_near:.0%} of the training pairs fit worse than 95% of such captions do"
+        return f"{belief.below_near:.0%} of the training pairs that look right fit worse than 95% of such captions do"
     if belief.near_auroc is not None and belief.near_auroc < MIN_AUROC:
         return f"a pair with one is expected to rank below a matching one in only {belief.near_auroc:.0%} of cases"
     return "too few pairs fit, or nearly all look like pairs with such captions"

@@ -249,7 +249,7 @@ def _in_groups(value: Any) -> Any:
         return value
     tree: dict[str, Any] = {}
     for name, item in value.items():
-        *groups, last = name.split(".") if isinstance(name, str) else [name]
+        *groups, last = name.replace("-", "_").split(".") if isinstance(name, str) else [name]
         option = {last: _in_groups(item)}
         for group in reversed(groups):
             option = {group: option}

@@ -102,9 +102,9 @@ class Belief:
         group: Group of near-duplicate images of each pair, (n,); None if it is not known.
         near_auroc: AUROC with which the evidence separates matching pairs from near decoys, whose captions read like
             those that they replace, [0, 1]; None where there are none (`near_auroc`).
-        below_near: Share of training pairs with less evidence than 95% of the near decoys where mismatched pairs are
-            expected to have near captions, [0, 1]; else 0. Above 0.05 there are captions of any images among them.
-        counts_near: Whether near captions are counted (`pairsift.trust.near.count_near`); None where they are not
+        below_near: Share of the training pairs judged beside near captions that have less evidence than 95% of the
+            near decoys, [0, 1]; 0 where none are. Above 0.05 there are captions of any images among them.
+        counts_near: Whether near captions are counted too (`pairsift.trust.near.count_near`); None where they are not
             expected.
     """
 

@@ -19,7 +19,8 @@ def count_near(belief: Belief, near: Belief, kept: Ints, in_train: Bools) -> Bel
 
     A pair that was taken out keeps its probability, and a kept pair has that beside near captions. The rate is the sum
     over both parts, and its interval joins those of both kinds as independent errors. Near captions can be told where
-    the belief about them has verdicts and at most a tenth of the training pairs look worse than 95% of swaps.
+    the belief about them and the joined one have verdicts, and at most a tenth of the kept training pairs look worse
+    than 95% of swaps.
 
     Args:
         belief: Belief of all pairs, about captions of any other images, (n,).
@@ -47,7 +48,7 @@ def count_near(belief: Belief, near: Belief, kept: Ints, in_train: Bools) -> Bel
     above = hypot(part * (near.high - near.rate), belief.high - belief.rate)
     memory = np.zeros(len(probability))
     memory[kept] = near.detectors["memory"]
-    return replace(
+    both = replace(
         found,
         probability=probability,
         rate=rate,
@@ -56,3 +57,4 @@ def count_near(belief: Belief, near: Belief, kept: Ints, in_train: Bools) -> Bel
         rate_outside_train=others,
         detectors={**belief.detectors, "memory": memory},
     )
+    return both if both.verdicts else replace(found, counts_near=False)
