@@ -1,9 +1,10 @@
 """What an audit says beside the verdicts: suggestions, vague captions, copies and spot checks, on many collections.
 
 A collection is read as a user's table, see verdicts.py. Planted into it are: `noise`, a share of captions that belong
-to other images, of whose own captions the share `missing` is in no pair of the collection; vague captions such as
-"photo", 2% of the pairs but at least 6 of each; copies of 2% of the images at half the size, as JPEG files of low
-quality, with the same caption. A row is a whole fit of the default method.
+to other images, of whose own captions the share `missing` is in no pair of the collection, exchanged with those of any
+images, or where it says near, with one among the nearest 1% by wordllama; vague captions such as "photo", 2% of the
+pairs but at least 6 of each; copies of 2% of the images at half the size, as JPEG files of low quality, with the same
+caption. A row is a whole fit of the default method, with `--mismatches near` where the noise is near.
 
 `hit@1` and `hit@5`: of the truly mismatched pairs whose own caption (image) is given in another pair, for how many it
 is the first suggestion, or one of five. `stated`: mean probability of the first suggestions of mismatched pairs, and
@@ -39,8 +40,11 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 from PIL import Image
 
+from pairsift.arrays import unit_rows
 from pairsift.audit.spot_check import SpotCheck, evaluate
+from pairsift.encode import text_encoder
 from pairsift.encode.options import EncodeOptions
+from pairsift.pairs.options import DataOptions
 from pairsift.runs.fit import fit
 from pairsift.train.options import TrainOptions
 from verdicts import Record, calibration, records, write
@@ -56,28 +60,39 @@ COLLECTIONS = (
     "scenes-100",
     "scenes-1600",
 )
-CONDITIONS = ((0.0, 0.0), (0.1, 0.0), (0.3, 0.0), (0.3, 1.0), (0.6, 0.0), (0.6, 1.0))  # noise, missing
+CONDITIONS = (  # kind, noise, missing
+    ("random", 0.0, 0.0),
+    ("random", 0.1, 0.0),
+    ("random", 0.3, 0.0),
+    ("random", 0.3, 1.0),
+    ("random", 0.6, 0.0),
+    ("random", 0.6, 1.0),
+    ("near", 0.3, 0.0),
+)
+NEAREST = 0.01  # share of the captions that read like one
 VAGUE = ("photo", "image", "untitled picture")
 SHARE = 0.02  # of pairs with vague captions, and of images with copies
 CHECKS, CHECKED = 200, 50  # spot checks of a run, and pairs of each
-KEY = ("collection", "noise", "missing", "seed")
+KEY = ("collection", "kind", "noise", "missing", "seed")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared"), help="folder of flickr8k and emoji")
     parser.add_argument("--collections", nargs="+", default=list(COLLECTIONS))
+    parser.add_argument("--kinds", nargs="+", default=["random", "near"], choices=("random", "near"))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--cache", default=None, help="folder of the feature cache")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/audit.json"))
     chosen = parser.parse_args()
     rows: list[Row] = json.loads(chosen.json.read_text())["rows"] if chosen.json.exists() else []
+    rows = [{"kind": "random", **row} for row in rows]  # rows from before there were kinds
     done = {tuple(row[name] for name in KEY) for row in rows}
     for seed in chosen.seeds:
         for collection in chosen.collections:
-            for noise, missing in CONDITIONS:
-                if (collection, noise, missing, seed) not in done:
-                    wanted = dict(zip(KEY, (collection, noise, missing, seed), strict=True))
+            for kind, noise, missing in CONDITIONS:
+                if kind in chosen.kinds and (collection, kind, noise, missing, seed) not in done:
+                    wanted = dict(zip(KEY, (collection, kind, noise, missing, seed), strict=True))
                     rows.append(measured(wanted, chosen.data.resolve(), chosen.cache))
                     print(json.dumps(rows[-1]), flush=True)
                     chosen.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
@@ -92,13 +107,14 @@ def measured(wanted: Row, data: Path, cache: str | None) -> Row:
         place = Path(name)
         true = records(wanted["collection"], data, wanted["seed"], place)
         rng = np.random.default_rng((wanted["seed"], 23))
-        given, owner = mismatched(true, wanted["noise"], wanted["missing"], rng)
+        given, owner = mismatched(true, wanted, rng)
         vague = plant_vague(given, rng)
         original = plant_copies(given, place, rng)
         owner = np.concatenate([owner, owner[original]])
         vague = np.concatenate([vague, vague[original]])
         began = time.monotonic()
         options = {"train": TrainOptions(seed=wanted["seed"]), "encode": EncodeOptions(cache=cache)}
+        options["data"] = DataOptions(mismatches=wanted["kind"])
         run = fit(write(given, place), out=place / "run", progress=False, **options)
         seconds = round(time.monotonic() - began, 1)
         judged, suggestions = run.pairs().sort_by("pair"), pq.read_table(place / "run" / "suggestions.parquet")
@@ -121,9 +137,7 @@ def measured(wanted: Row, data: Path, cache: str | None) -> Row:
     }
 
 
-def mismatched(
-    true: list[Record], noise: float, missing: float, rng: np.random.Generator
-) -> tuple[list[Record], np.ndarray]:
+def mismatched(true: list[Record], wanted: Row, rng: np.random.Generator) -> tuple[list[Record], np.ndarray]:
     """Give a share of the pairs captions of other images, and leave out the pairs of a share of these images.
 
     Pairs exchange captions in twos. Where a pair's own caption shall be missing, the other pair of the two is left out.
@@ -132,10 +146,11 @@ def mismatched(
         The pairs, and the number of the image that each caption belongs to, (n,); images are numbered in the order of
         the pairs, those that are left out from the number of pairs on.
     """
-    n = len(true)
+    n, noise, missing = len(true), wanted["noise"], wanted["missing"]
     # Of `twos` exchanges, a share loses one of its two pairs; the noise is that of the pairs that are left.
     twos = round(noise * n / (2 - missing + noise * missing))
-    first, second = rng.permutation(n)[: 2 * twos].reshape(2, -1)
+    exchange = exchanged_near if wanted["kind"] == "near" else exchanged
+    first, second = exchange(true, twos, rng)
     kept = [*true]
     for a, b in zip(first, second, strict=True):
         kept[a], kept[b] = (true[a][0], true[b][1], true[a][2]), (true[b][0], true[a][1], true[b][2])
@@ -150,6 +165,25 @@ def mismatched(
         [record for record, one in zip(kept, left, strict=True) if one],
         np.array([number.get(int(one), n + int(one)) for one in owner[left]], np.int64),
     )
+
+
+def exchanged(true: list[Record], twos: int, rng: np.random.Generator) -> np.ndarray:
+    """Rows that exchange captions in twos, any with any, (2, twos)."""
+    return rng.permutation(len(true))[: 2 * twos].reshape(2, -1)
+
+
+def exchanged_near(true: list[Record], twos: int, rng: np.random.Generator) -> np.ndarray:
+    """Rows that exchange captions in twos, of which one is among the nearest of the other, (2, at most twos)."""
+    vectors = unit_rows(np.asarray(text_encoder("wordllama").encode([record[1] for record in true])))
+    image, free = same_number([record[0] for record in true]), np.ones(len(true), np.bool_)
+    found: list[tuple[int, int]] = []
+    for row in rng.permutation(len(true)).tolist():
+        cosine = np.where(image == image[row], -np.inf, vectors @ vectors[row])
+        near = np.argsort(-cosine, kind="stable")[: max(1, round(NEAREST * len(true)))]
+        if free[row] and free[near].any() and len(found) < twos:
+            found.append((row, int(rng.choice(near[free[near]]))))
+            free[list(found[-1])] = False
+    return np.array(found, np.int64).reshape(-1, 2).T
 
 
 def same_number(names: list[str]) -> np.ndarray:
@@ -284,10 +318,12 @@ def tables(rows: list[Row]) -> str:
     others = [*heads, "vague found", "others called so", "copies found", "others grouped"]
     others += ["true rate", "stated", "in the interval", "width", "error of the rate", "calibration error", "after"]
     rest = ["| " + " | ".join(others) + " |", "|---" * len(others) + "|"]
-    for key in dict.fromkeys((row["collection"], row["noise"], row["missing"]) for row in rows):
-        group = [row for row in rows if (row["collection"], row["noise"], row["missing"]) == key]
-        cells = [key[0], str(group[0]["pairs"]), f"{key[1]:.0%}", f"{key[2]:.0%}", str(len(group))]
-        if key[1]:
+    for key in dict.fromkeys(tuple(row[name] for name in KEY[:-1]) for row in rows):
+        group = [row for row in rows if tuple(row[name] for name in KEY[:-1]) == key]
+        collection, kind, noise, missing = key
+        noisy = f"{noise:.0%}{' near' if kind == 'near' else ''}"
+        cells = [collection, str(group[0]["pairs"]), noisy, f"{missing:.0%}", str(len(group))]
+        if noise:
             names = ("hit_1", "hit_5", "stated", "right", "error")
             parts = [
                 mean([(row[kind] or {}).get(name) for row in group])

@@ -115,7 +115,8 @@ def measure(wanted: Row, data: Path, cache: str | None, methods: list[str]) -> R
         known = believer.prior(belief), believer.likeness()
         train = believer.judged.in_train
         ids = believer.ids[train]
-        wrong, image = prepared.pairs.mismatched()[ids], prepared.pairs.image_of[ids]
+        wrong = prepared.pairs.mismatched()[ids] if wanted["noise"] else np.zeros(len(ids), np.bool_)
+        image = prepared.pairs.image_of[ids]
         scores = {"ours": 1 - belief.probability[train], "ours_near": 1 - near_belief.probability[train]}
         trainer = Trainer(job_of(config, prepared, folder, *known))
         trainer.run()

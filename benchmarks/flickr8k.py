@@ -3,7 +3,8 @@
 Protocol: caption-level noise among the training captions, dev and test clean; of the epochs of a method's last phase,
 the one with the best dev rSum is tested once (rows whose protocol says "best on dev" alone: of all epochs). Recovery is
 (rSum - plain) / (oracle - plain) at the same noise, loss and encoders, each a mean over the same seeds, of ensembles of
-two networks, or of single ones where the method trains one. Lost is what plain training on the clean captions has more.
+two networks, or of single ones where the method trains one; the oracle is the one with as many steps where the other
+was not measured. Lost is what plain training on the clean captions has more.
 What an epoch costs is measured by itself, in epochs.py.
 
 Rows of one noise and one seed share the held-out evidence. AUROC is that of the method's own last trust in the training
@@ -239,7 +240,11 @@ def column(row: Row) -> str:
 
 def recovery(rows: list[Row], group: list[Row]) -> float | None:
     """(rSum - plain) / (oracle - plain), each summed over those of the group's seeds that have all three."""
-    found = [(row, beside(rows, row, "plain"), beside(rows, row, "oracle")) for row in group]
+    oracles = ("oracle", "oracle, as many steps")
+    found = [
+        (row, beside(rows, row, "plain"), next((o for name in oracles if (o := beside(rows, row, name))), None))
+        for row in group
+    ]
     whole = [(row, plain, oracle) for row, plain, oracle in found if plain and oracle]
     gap = sum(oracle[column(row)] - plain[column(row)] for row, plain, oracle in whole)
     return float(sum(row["rsum"] - plain[column(row)] for row, plain, _ in whole) / gap) if gap else None

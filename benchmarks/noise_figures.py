@@ -19,6 +19,7 @@ from textwrap import fill
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from PIL import Image
 
 from detection import KINDS, source_of
@@ -28,7 +29,15 @@ from pairsift.runs.prepare import prepare
 from side_by_side import Row
 
 NOISE, SEED, SHOWN = 0.4, 1, 4
-COLOURS = ("#d55e00", "#0072b2", "#56b4e9", "#009e73", "#cc79a7", "#999999")
+COLOURS = {
+    "ours": "#d55e00",
+    "ours_near": "#e69f00",
+    "cosine": "#0072b2",
+    "contrast": "#56b4e9",
+    "lemon": "#009e73",
+    "cca": "#cc79a7",
+    "knn": "#999999",
+}
 GREEN, RED = "#00795a", "#b03a00"
 
 
@@ -54,24 +63,24 @@ def detectors(rows: list[Row]) -> Figure:
     figure = Figure(figsize=(4.6 * len(collections), 3.4))
     for panel, collection in enumerate(collections):
         axes = figure.add_subplot(1, len(collections), panel + 1)
-        names: list[str] = []
         for place, kind in enumerate(KINDS):
             group = [row for row in measured if (row["collection"], row["kind"]) == (collection, kind)]
-            if not group:
-                continue
-            names = list(group[0]["detectors"])
-            for k, name in enumerate(names):
-                auroc = float(np.mean([row["detectors"][name]["auroc"] for row in group]))
-                found, x = group[0]["detectors"][name], place + (k - (len(names) - 1) / 2) * 0.13
-                axes.bar(x, auroc - 0.5, 0.12, 0.5, color=COLOURS[k], label=name if place == 0 else None)
-                axes.plot([x, x], [found["low"], found["high"]], color="black", linewidth=0.8)
+            for k, (name, colour) in enumerate(COLOURS.items()):
+                found = [row["detectors"][name] for row in group if name in row["detectors"]]
+                if not found:
+                    continue
+                auroc, x = float(np.mean([one["auroc"] for one in found])), place + (k - (len(COLOURS) - 1) / 2) * 0.12
+                axes.bar(x, auroc - 0.5, 0.11, 0.5, color=colour)
+                axes.plot([x, x], [found[0]["low"], found[0]["high"]], color="black", linewidth=0.8)
         axes.set_xticks(range(len(KINDS)), KINDS)
         axes.set_ylim(0.45, 1.0)
         axes.set_title(collection, fontsize=10)
         axes.set_ylabel("AUROC" if panel == 0 else "")
         axes.spines[["top", "right"]].set_visible(False)
         if panel == len(collections) - 1:
-            axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+            handles = [Patch(color=colour) for colour in COLOURS.values()]
+            names = [name.replace("ours_near", "ours, near expected") for name in COLOURS]
+            axes.legend(handles, names, fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 
 

@@ -267,10 +267,15 @@ def test_the_sum_of_the_probabilities_stands_beside_the_rate():
     expected = {"any": 0.981, "near": 0.742}
     near = note_on_rates(probability, {"noise_rate": rate, "expected_auroc": expected})
     assert near.startswith(line) and "in 98% of cases" in near and "does so in at most 74%" in near
-    assert near.endswith("a fit with --mismatches near counts them.")
+    assert "a fit with --mismatches near counts them. A caption with a single wrong word" in near
     assert note_on_rates(probability, {"noise_rate": rate, "expected_auroc": {"any": 0.98, "near": None}}) == line
-    counted = note_on_rates(probability, {"noise_rate": rate, "expected_auroc": {"any": None, "near": 0.884}})
-    assert counted.startswith(line) and "read much like the right ones" in counted and counted.endswith("88% of cases.")
+    both = {"noise_rate": rate, "expected_auroc": {"any": 0.981, "near": 0.884}}
+    counted = note_on_rates(probability, both | {"counts_near": True})
+    assert counted.startswith(line) and "in 98% of cases" in counted and "such a pair does so in 88%. A cap" in counted
+    untold = note_on_rates(probability, both | {"counts_near": False})
+    assert untold.startswith(line) and "read much like the right ones are not counted. A" in untold
+    assert all(text.endswith("is hardly told from a right one, and not counted.") for text in (near, counted, untold))
+    assert note_on_rates(probability, {"noise_rate": rate, "expected_auroc": {"any": None, "near": 0.884}}) == line
     checked = note_on_rates(probability, {"noise_rate": {"estimated": 0.3125}, "spot_check": {"answered": 50}})
     assert "31.2%, is from before the spot check" in checked and "interval" not in checked
     assert note_on_rates(probability, {"noise_rate": {"estimated": None}}) == note_on_rates(probability, {}) == ""

@@ -66,6 +66,22 @@ def test_options_reach_the_cells_that_have_them(grid):
     assert late.method.division.threshold == 0.7 and (late.loss.name, late.loss.negatives) == ("hinge", "mean")
 
 
+def test_options_may_have_all_names_in_one_as_on_the_command_line(grid):
+    text = """
+        source: SOURCE
+        methods: [{method: ncr, %s}]
+        options: {%s}
+        """
+    entries = "ncr: {division: {threshold: 0.7}, epochs: {all: 4}}", "ncr.division.threshold: 0.7, ncr.epochs: {all: 4}"
+    commons = "ncr: {epochs: {warmup: 3}}, batch_size: 8", "ncr.epochs.warmup: 3, batch-size: 8"
+    [nested], [in_one], [mixed] = (
+        grid(text % given).cells for given in (*zip(entries, commons, strict=True), (entries[1], commons[0]))
+    )
+    assert nested.config == in_one.config == mixed.config
+    assert (nested.config.method.division.threshold, nested.config.method.epochs.warmup) == (0.7, 3)
+    assert (nested.config.method.epochs.all, nested.config.train.batch_size) == (4, 8)
+
+
 def test_what_does_not_decide_about_numbers_makes_no_other_cell(grid):
     text = "{source: SOURCE, methods: plain, options: {checkpoint_minutes: %s, lr: %s, cache: %s}}"
     [first], [same], [other] = (grid(text % values).cells for values in ((1, 0.1, "a"), (2, 0.1, "b"), (1, 0.2, "a")))

@@ -10,6 +10,7 @@ from pairsift.runs.caveats import rate_of, warnings_of
 from pairsift.trust.heldout import Belief
 
 PAIRS = SimpleNamespace(captions=["a red coat"], description="as given", noise=None, images=lambda split: range(100))
+UNTOLD = "Captions that read much like the right ones cannot be told here:"
 PREPARED = SimpleNamespace(pairs=PAIRS, texts=None, changes=None)
 
 
@@ -27,8 +28,12 @@ def recall(r10):
         (belief(), True, None),
         (belief(99), False, "99 pairs are too few for verdicts: "),
         (belief(auroc=0.79), False, "The evidence is too weak for verdicts: "),
-        (belief(below_near=0.12), False, "12% of the training pairs fit worse than 95% of near captions do: "),
-        (belief(below_near=0.09), True, None),
+        (belief(counts_near=True, near_auroc=0.9), True, None),
+        (belief(counts_near=True, near_auroc=0.84), True, "The evidence is weak: "),
+        (belief(counts_near=False, below_near=0.12), True, f"{UNTOLD} 12% of the training pairs that look right fit w"),
+        (belief(counts_near=False, near_auroc=0.74), True, f"{UNTOLD} a pair with one is expected to rank below a m"),
+        (belief(counts_near=False, near_auroc=0.9), True, f"{UNTOLD} too few pairs fit, or nearly all look like pair"),
+        (belief(70, counts_near=False), False, "70 pairs are too few for verdicts: "),
         (belief(rate=0.88, low=0.8, high=0.92, auroc=0.91), False, "Up to 92% of the pairs look like random pairs: "),
         (belief(rate=0.0, low=0.0, high=1.0, auroc=0.5), False, "The evidence is too weak for verdicts: "),
         (belief(low=0.1, high=0.4), True, "The evidence is weak: between 10% and 40% of the pairs may be mismatched"),

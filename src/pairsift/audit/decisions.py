@@ -35,6 +35,7 @@ SCHEMA = pa.schema(
 )
 DECISION_COLUMNS = SCHEMA.names[1:]
 MAX_VALUES = 500  # in one query
+WRONG_WORD = " A caption with a single wrong word, such as a colour, is hardly told from a right one, and not counted."
 CURRENT = """
 SELECT current.pair, decision, caption, from_pair, reason, reviewer, time
 FROM current JOIN events USING (event) ORDER BY current.pair
@@ -225,7 +226,7 @@ def note_on_rates(probability: Reals, metrics: Mapping[str, Any]) -> str:
 
     They differ: the rate is that of the training pairs, and fits all evidence at once; the probability of each pair
     also depends on where the pair lies, and a spot check may have recalibrated it. Both count captions that belong to
-    any other images; the last sentence says how much harder captions are to tell that read alike.
+    any other images; the last sentences say how much harder captions are to tell that read alike, or have a wrong word.
 
     Args:
         probability: Match probability of each judged pair, [0, 1], (n,).
@@ -250,17 +251,22 @@ def note_on_rates(probability: Reals, metrics: Mapping[str, Any]) -> str:
         "probabilities; for how far both may be wrong, the interval."
     )
     auroc = metrics.get("expected_auroc") or {}
-    if auroc.get("near") is None:
+    if auroc.get("near") is None or auroc.get("any") is None:
         return line
-    if auroc.get("any") is None:
+    any_images = (
+        "Both count captions that belong to any other images: such a pair is expected to rank below a matching one"
+    )
+    if metrics.get("counts_near"):
         return line + (
-            " Both count captions that read much like the right ones: such a pair is expected to rank below a matching "
-            f"one in {auroc['near']:.0%} of cases."
+            f" {any_images} in {auroc['any']:.0%} of cases. Captions that read much like the right ones are counted "
+            f"too: such a pair does so in {auroc['near']:.0%}.{WRONG_WORD}"
         )
+    line += f" {any_images} in {auroc['any']:.0%} of cases. "
+    if metrics.get("counts_near") is False:
+        return line + f"Most captions that read much like the right ones are not counted.{WRONG_WORD}"
     return line + (
-        " Both count captions that belong to any other images: such a pair is expected to rank below a matching one in "
-        f"{auroc['any']:.0%} of cases. A pair whose caption reads much like the right one does so in at most "
-        f"{auroc['near']:.0%}, and most such pairs are not counted: a fit with --mismatches near counts them."
+        f"A pair whose caption reads much like the right one does so in at most {auroc['near']:.0%}, and most such "
+        f"pairs are not counted: a fit with --mismatches near counts them.{WRONG_WORD}"
     )
 
 

@@ -46,8 +46,8 @@ class DataOptions(Options):
     mismatches: Literal["random", "near"] = Field(
         default="random",
         description="Captions that mismatched pairs have, as far as you know: those of any other images (random), or "
-        "of other images that read much alike (near), such as a shop's variants. Match probabilities are about such "
-        "captions. With near, two more networks give evidence.",
+        "of these and of images that read much alike (near), such as a shop's variants. Match probabilities are about "
+        "such captions. With near, two more networks give evidence.",
     )
     noise: float = Field(
         default=0.0,

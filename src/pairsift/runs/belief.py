@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,8 +37,9 @@ from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
 from pairsift.trust.contrast import Codes, Evidence, contrast
 from pairsift.trust.crossfit import CrossFit, make_folds, near_duplicates, text_numbers
-from pairsift.trust.heldout import Belief, JudgedPairs, Networks, believe
+from pairsift.trust.heldout import MIN_PAIRS, Belief, JudgedPairs, believe
 from pairsift.trust.linear import principal
+from pairsift.trust.near import KEPT, count_near
 from pairsift.trust.swaps import COPIES, copy_of, memory_evidence
 
 # Smallest number of training pairs for which networks give evidence; they were less accurate than linear evidence at
@@ -91,14 +94,7 @@ class Believer:
         """Judge all pairs and save the folds; for many pairs, networks that are trained on folds give evidence too."""
         if int(self.judged.in_train.sum()) < NETWORKS_FROM:
             return self._believe(None, None)
-
-        def networks(fit: CrossFit, trust: Reals) -> Evidence:
-            for number in range(FOLDS):
-                self._network(number, fit.fold, trust[number])
-            shutil.rmtree(self.folder / "folds", ignore_errors=True)
-            return self._evidence(fit, trust)
-
-        return self._believe(make_folds(self.judged.group_of, FOLDS, self.seed), networks)
+        return self._believe(make_folds(self.judged.group_of, FOLDS, self.seed), Believer._networks)
 
     def judge_again(self, write: bool = True) -> Belief:
         """Judge the pairs of a finished run again, changed and new pairs too, by its saved folds and networks.
@@ -107,7 +103,7 @@ class Believer:
             write: Whether to write what each kind of evidence says into the run's folder.
         """
         if self._weights(0).exists():
-            return self._believe(self._saved_folds(), self._evidence, write)
+            return self._believe(self._saved_folds(), Believer._evidence, write)
         return self._believe(None, None, write)
 
     def likeness(self) -> Likeness:
@@ -125,14 +121,37 @@ class Believer:
         probability[self.ids] = belief.probability
         return Prior(probability, belief.rate, min(1.0, belief.high + MARGIN))
 
-    def _believe(self, fold: Ints | None, networks: Networks | None, write: bool = True) -> Belief:
-        memory = None if self.judged.near_by is None else self._memory
-        belief = believe(self.judged, self.seed, fold, networks, memory)
+    def _believe(
+        self, fold: Ints | None, networks: Callable[[Believer, CrossFit, Reals], Evidence] | None, write: bool = True
+    ) -> Belief:
+        """Judge all pairs beside captions of any images; where near ones are expected, judge the rest beside these."""
+        by_networks = None if networks is None else partial(networks, self)
+        belief = believe(replace(self.judged, near_by=None), self.seed, fold, by_networks)
+        if self.judged.near_by is not None:
+            belief = self._count_near(belief, fold, networks)
         if not write:
             return belief
         columns = {"pair": self.ids, "fold": belief.fold, "match_probability": belief.probability}
         write_parquet(self.folder / TRUST, pa.table({**columns, **belief.detectors}))
         return belief
+
+    def _count_near(
+        self, belief: Belief, fold: Ints | None, networks: Callable[[Believer, CrossFit, Reals], Evidence] | None
+    ) -> Belief:
+        """Judge the pairs that fit once more, beside near captions, where there are enough of them for verdicts."""
+        kept = np.flatnonzero(belief.probability >= KEPT).astype(np.int64)
+        if not belief.verdicts or self.judged.in_train[kept].sum() < MIN_PAIRS:
+            return replace(belief, counts_near=False)
+        part = self._only(kept)
+        by_networks = None if networks is None else partial(networks, part)
+        near = believe(part.judged, self.seed, None if fold is None else fold[kept], by_networks, part._memory)
+        return count_near(belief, near, kept, self.judged.in_train)
+
+    def _only(self, rows: Ints) -> Believer:
+        """Return the judge of only these of the judged pairs, with the same networks of folds."""
+        part = copy(self)
+        part.ids, part.judged = self.ids[rows], self.judged.subset(rows)
+        return part
 
     def _saved_folds(self) -> Ints:
         """Return each judged pair's fold: its saved fold, else that of its image or near-duplicates, else a new fold.
@@ -161,6 +180,13 @@ class Believer:
     def _matcher(self) -> TwoTower:
         aligned = self.judged.aligned is not None
         return TwoTower(self.vectors.images.dim, self.vectors.captions.dim, aligned=aligned)
+
+    def _networks(self, fit: CrossFit, trust: Reals) -> Evidence:
+        """Train the networks of the folds that are not there yet, and return their evidence."""
+        for number in range(FOLDS):
+            self._network(number, fit.fold, trust[number])
+        shutil.rmtree(self.folder / "folds", ignore_errors=True)
+        return self._evidence(fit, trust)
 
     def _network(self, number: int, fold: Ints, trust: Reals) -> None:
         """Train the network of a fold on the training pairs of the other folds.
@@ -205,19 +231,19 @@ class Believer:
         for number in range(COPIES):
             if self.progress:
                 print(f"evidence of learned pairs: network {number + 1} of {COPIES}", file=sys.stderr, flush=True)
-            copy = copy_of(fit, number)
+            swapped = copy_of(fit, number)
             shutil.rmtree(folder, ignore_errors=True)
             believed = Prior(np.ones(len(self.pairs), np.float32), 0.0, 1.0)
-            network = self._trained(self._as_train(copy), folder, believed, LR / 2)
-            codes = self._codes([network.eval()], copy.image_of)
-            of_copies[number] = contrast(copy, codes, self.seed).pairs
+            network = self._trained(self._as_train(swapped), folder, believed, LR / 2)
+            codes = self._codes([network.eval()], swapped.image_of)
+            of_copies[number] = contrast(swapped, codes, self.seed).pairs
         shutil.rmtree(folder, ignore_errors=True)
         return memory_evidence(fit, of_copies, self.seed)
 
-    def _as_train(self, copy: CrossFit) -> Pairs:
+    def _as_train(self, swapped: CrossFit) -> Pairs:
         """Return all judged pairs as training pairs with the images of a copy."""
         split, image_of = np.full(len(self.pairs), UNUSED, "<U7"), self.pairs.image_of.copy()
-        split[self.ids], image_of[self.ids] = "train", copy.image_of
+        split[self.ids], image_of[self.ids] = "train", swapped.image_of
         return replace(self.pairs, split=split, image_of=image_of)
 
     def _without(self, ids: Ints) -> Pairs:

@@ -10,7 +10,8 @@ import numpy as np
 from pairsift.encode import unknown_language
 from pairsift.pairs import Pairs
 from pairsift.runs.prepare import Prepared
-from pairsift.trust.heldout import MAX_BELOW_NEAR, MIN_AUROC, MIN_PAIRS, Belief
+from pairsift.trust.heldout import MIN_AUROC, MIN_PAIRS, Belief
+from pairsift.trust.near import MAX_BELOW_NEAR
 
 WEAK = 0.85  # expected AUROC below which evidence is called weak
 WIDE = 0.2  # width of the rate's interval above which evidence is called weak
@@ -25,15 +26,8 @@ def rate_of(belief: Belief) -> dict[str, float | None]:
     return {name: value if belief.verdicts else None for name, value in rates.items()}
 
 
-def expected_auroc(belief: Belief, mismatches: str) -> dict[str, float | None]:
-    """Return the expected AUROC for captions of `any` other images, and for `near` ones; None where it is not known.
-
-    Args:
-        belief: Held-out evidence on the judged pairs.
-        mismatches: Captions that mismatched pairs have: `random` or `near`.
-    """
-    if mismatches == "near":
-        return {"any": None, "near": belief.auroc}
+def expected_auroc(belief: Belief) -> dict[str, float | None]:
+    """Return the expected AUROC for captions of `any` other images, and for `near` ones; None where it is not known."""
     return {"any": belief.auroc, "near": belief.near_auroc}
 
 
@@ -46,6 +40,8 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
         metrics: The run's metrics; the recall on dev is used if it is among them.
     """
     pairs, sentences = prepared.pairs, []
+    auroc = min(belief.auroc, belief.near_auroc or 1.0) if belief.counts_near else belief.auroc
+    mismatched = "a pair whose caption reads much like the right one" if auroc < belief.auroc else "a mismatched pair"
     n_judged = len(belief.probability)
     if n_judged < MIN_PAIRS:
         sentences.append(
@@ -57,23 +53,22 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
             "The evidence is too weak for verdicts: a mismatched pair is expected to rank below a matching one in only "
             f"{belief.auroc:.0%} of cases. The pairs are only ranked, the most doubtful first, and none is flagged."
         )
-    elif belief.below_near > MAX_BELOW_NEAR:
-        sentences.append(
-            f"{belief.below_near:.0%} of the training pairs fit worse than 95% of near captions do: captions of any "
-            "other images are among them, and the share of near ones cannot be told. No pair is flagged. Fit with "
-            "--mismatches random, export without the flagged pairs, and fit the export with --mismatches near."
-        )
     elif not belief.verdicts:
         sentences.append(
             f"Up to {belief.high:.0%} of the pairs look like random pairs: either almost no caption belongs to its "
             "image, or the encoders do not understand these images or captions. No pair is flagged. Look at the pairs "
             "at both ends of the ranking, and try another text encoder."
         )
-    elif belief.auroc < WEAK or belief.high - belief.low > WIDE:
+    elif auroc < WEAK or belief.high - belief.low > WIDE:
         sentences.append(
             f"The evidence is weak: between {belief.low:.0%} and {belief.high:.0%} of the pairs may be mismatched, and "
-            f"a mismatched pair is expected to rank below a matching one in {belief.auroc:.0%} of cases. Read the "
+            f"{mismatched} is expected to rank below a matching one in {auroc:.0%} of cases. Read the "
             "ranking, and do not remove pairs by the flag alone."
+        )
+    if belief.verdicts and belief.counts_near is False:
+        sentences.append(
+            f"Captions that read much like the right ones cannot be told here: {_untold(belief)}. Probabilities and "
+            "rate are about captions of any other images."
         )
     gone = 0 if prepared.changes is None else prepared.changes.gone
     if belief.verdicts and gone > GONE * n_judged:
@@ -96,6 +91,15 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
             "estimated to be mismatched, although the splits were drawn at random: do not trust either estimate alone."
         )
     return sentences
+
+
+def _untold(belief: Belief) -> str:
+    """Return why near captions are not counted."""
+    if belief.below_near > MAX_BELOW_NEAR:
+        return f"{belief.below_near:.0%} of the training pairs that look right fit worse than 95% of such captions do"
+    if belief.near_auroc is not None and belief.near_auroc < MIN_AUROC:
+        return f"a pair with one is expected to rank below a matching one in only {belief.near_auroc:.0%} of cases"
+    return "too few pairs fit, or nearly all look like pairs with such captions"
 
 
 def _near_chance(pairs: Pairs, metrics: Mapping[str, Any]) -> str | None:

@@ -224,7 +224,7 @@ def read_config(path: Path) -> Config:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML file of options.
+    """Read a YAML file of options, which may be nested or named as on the command line, such as `pc2.epochs.warmup`.
 
     Raises:
         InputError: The file does not exist or cannot be read, or it holds no options.
@@ -237,7 +237,24 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is not readable as YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise InputError(f"{path} holds no options: expected lines such as `method: pc2`")
-    return content
+    grouped: dict[str, Any] = _in_groups(content)
+    return grouped
+
+
+def _in_groups(value: Any) -> Any:
+    """Return what a YAML file holds with the options of groups nested, also those named as on the command line."""
+    if isinstance(value, list):
+        return [_in_groups(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    tree: dict[str, Any] = {}
+    for name, item in value.items():
+        *groups, last = name.replace("-", "_").split(".") if isinstance(name, str) else [name]
+        option = {last: _in_groups(item)}
+        for group in reversed(groups):
+            option = {group: option}
+        tree = put_over(tree, option)
+    return tree
 
 
 def kind_of(part: str) -> str | None:

@@ -250,7 +250,8 @@ class Run(JudgedRun):
             table, suggestions = judged_tables(self.prepared, self.matchers, belief, self.folder, seed, copies)
         kept = {name: value for name, value in self.metrics.items() if name not in ("spot_check", "verdicts")}
         metrics = {**kept, "verdicts_given": belief.verdicts, "noise_rate": rate_of(belief)}
-        metrics["expected_auroc"] = expected_auroc(belief, self.config.data.mismatches)
+        metrics["expected_auroc"] = expected_auroc(belief)
+        metrics["counts_near"] = belief.counts_near
         metrics["warnings"] = warnings_of(self.prepared, belief, metrics)
         if pairs.noise is not None:
             metrics["noise_rate"]["true"] = pairs.noise.rate

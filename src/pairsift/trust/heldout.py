@@ -30,7 +30,6 @@ SIBLING_CORRELATION = (
 )
 AVERAGED_PAIRS = 3000  # approximate number of pairs, summed over the divisions into folds that are averaged
 NEAR_QUANTILE = 0.05  # quantile of the near decoys below which pairs look like captions of any images
-MAX_BELOW_NEAR = 0.1  # largest share of pairs below it with which verdicts about near captions are given
 ROUNDS = 3  # number of choices of the near decoys that are made of the images of matching pairs
 INNER_FOLDS = 3  # number of folds of the pairs that a fold's models are trained on
 Networks = Callable[[CrossFit, Reals], Evidence]
@@ -99,12 +98,14 @@ class Belief:
             images, [0, 1].
         detectors: By kind of evidence, the share of decoys that have no more of this evidence than each pair, (0, 1),
             (n,): `linear`, `near_images`, `near_captions`, and `cosine`, `networks`, `memory` and `siblings` where
-            they are used.
+            they are used. `memory` is 0 for pairs that were taken out for captions of any other images.
         group: Group of near-duplicate images of each pair, (n,); None if it is not known.
         near_auroc: AUROC with which the evidence separates matching pairs from near decoys, whose captions read like
             those that they replace, [0, 1]; None where there are none (`near_auroc`).
-        below_near: Share of training pairs with less evidence than 95% of the near decoys where mismatched pairs are
-            expected to have near captions, [0, 1]; else 0. Above 0.05 there are captions of any images among them.
+        below_near: Share of the training pairs judged beside near captions that have less evidence than 95% of the
+            near decoys, [0, 1]; 0 where none are. Above 0.05 there are captions of any images among them.
+        counts_near: Whether near captions are counted too (`pairsift.trust.near.count_near`); None where they are not
+            expected.
     """
 
     probability: Reals
@@ -119,17 +120,16 @@ class Belief:
     group: Ints | None = None
     near_auroc: float | None = None
     below_near: float = 0.0
+    counts_near: bool | None = None
 
     @property
     def verdicts(self) -> bool:
         """A bool: whether the evidence is sufficient for verdicts.
 
         Verdicts need at least 100 pairs, an expected AUROC of at least 0.8, and an interval of the rate that ends below
-        90%. Where almost no pair differs from a random pair, the encoders may not understand the collection. Verdicts
-        about near captions also need that at most a tenth of the pairs look worse than 95% of these.
+        90%. Where almost no pair differs from a random pair, the encoders may not understand the collection.
         """
-        enough = len(self.probability) >= MIN_PAIRS and self.auroc >= MIN_AUROC
-        return enough and self.high < MAX_RATE and self.below_near <= MAX_BELOW_NEAR
+        return len(self.probability) >= MIN_PAIRS and self.auroc >= MIN_AUROC and self.high < MAX_RATE
 
 
 def believe(
