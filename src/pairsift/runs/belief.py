@@ -235,7 +235,7 @@ class Believer:
             shutil.rmtree(folder, ignore_errors=True)
             believed = Prior(np.ones(len(self.pairs), np.float32), 0.0, 1.0)
             network = self._trained(self._as_train(swapped), folder, believed, LR / 2)
-            codes = self._codes([network.eval()], swapped.image_of)
+            codes = self._codes([network.cpu().eval()], swapped.image_of)
             of_copies[number] = contrast(swapped, codes, self.seed).pairs
         shutil.rmtree(folder, ignore_errors=True)
         return memory_evidence(fit, of_copies, self.seed)
