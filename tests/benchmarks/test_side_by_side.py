@@ -16,11 +16,16 @@ from pairsift.pairs.pairs import Pairs
 from pairsift.runs.bench.measure import own_caption, trust_auroc
 from pairsift.runs.config import from_tree
 from pairsift.runs.fit import fit_config
+from pairsift.runs.prepare import prepare
 from pairsift.steps import Setting
 
 IMAGE_OF = np.array([0, 0, 1, 1, 2, 2])
 TRUE = np.array([0, 1, 1, 1, 0, 2])
-EPOCHS = {"plain": {"warmup": 1, "train": 1}, "pc2": {"warmup": 1, "clean": 1, "all": 1}}
+EPOCHS = {
+    "plain": {"warmup": 1, "train": 1},
+    "pc2": {"warmup": 1, "clean": 1, "all": 1},
+    "mscn": {"warmup": 1, "train": 1},  # needs verified pairs
+}
 
 
 def begun(method, matched=TRUE == IMAGE_OF):
@@ -60,7 +65,8 @@ def test_own_captions_are_counted_by_the_image_that_they_truly_belong_to():
     assert own_caption(begun(PC2()), pairs) is None
 
 
-def test_a_row_is_what_a_whole_fit_gives(tmp_path):
+def test_a_row_is_what_a_whole_fit_gives(tmp_path, monkeypatch):
+    monkeypatch.setattr(side_by_side, "VERIFIED", 5)
     write_scenes(tmp_path / "scenes", 60, 1)
     common = {"matcher": "two_tower", "loss": "infonce", "noise": 0.4, "seed": 1, "images": None}
     wanted = [common | {"method": method} for method in EPOCHS]
@@ -70,7 +76,7 @@ def test_a_row_is_what_a_whole_fit_gives(tmp_path):
 
     cache = tmp_path / "cache"
     rows = list(side_by_side.measured(tmp_path / "scenes", cache, wanted, typed, "wordllama"))
-    assert [row["method"] for row in rows] == ["plain", "pc2"] and rows[0]["rsum"] != rows[1]["rsum"]
+    assert [row["method"] for row in rows] == list(EPOCHS) and len({row["rsum"] for row in rows}) == 3
     options = {"source": str(tmp_path / "scenes"), "out": str(tmp_path / "run"), "cache": str(cache), "noise": 0.4}
     options |= {"text_encoder": "wordllama", "noise_seed": 1, "seed": 1, "loss": "infonce"}
     run = fit_config(from_tree({**options, "method": "pc2", "pc2": {"epochs": EPOCHS["pc2"]}}), progress=False)
@@ -78,3 +84,13 @@ def test_a_row_is_what_a_whole_fit_gives(tmp_path):
     assert run.metrics["best"] == {"epoch": rows[1]["best_epoch"], "dev_rsum": rows[1]["dev_rsum"]}
     assert run.metrics["noise"]["index_hash"] == rows[1]["index_hash"]
     assert run.metrics["noise_rate"]["estimated"] == pytest.approx(rows[1]["estimated_rate"], abs=1e-6)
+
+
+def test_a_share_of_the_training_pairs_is_declared_and_those_that_moved_do_not_count(tmp_path):
+    write_scenes(tmp_path / "scenes", 300, 1)
+    options = {"source": str(tmp_path / "scenes"), "out": str(tmp_path / "run"), "noise": 0.4, "noise_seed": 1}
+    prepared = side_by_side.with_verified(prepare(from_tree(options), tmp_path, progress=False))
+    pairs = prepared.pairs
+    train, verified = pairs.ids("train"), pairs.verified_ids()
+    assert 0 < len(verified) < len(train) / 60
+    assert set(verified) == set(train[::60]) - set(np.flatnonzero(pairs.mismatched()))
