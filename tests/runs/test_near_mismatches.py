@@ -7,9 +7,7 @@ from flat_options import fit
 from light_evidence import light_evidence
 from sklearn.metrics import roc_auc_score
 
-from pairsift.runs.belief import Believer
 from pairsift.train.loop import Trainer
-from pairsift.trust.heldout import Belief
 
 PLAIN = {"method": "plain", "plain.networks": 1, "plain.epochs.warmup": 0, "plain.epochs.train": 1, "seed": 1}
 
@@ -72,17 +70,3 @@ def test_what_the_networks_of_copies_wrote_is_gone(runs):
 
 def test_networks_of_copies_keep_their_last_epoch_since_copies_have_no_dev_pairs(runs):
     assert runs["kept"] and set(runs["kept"]) == {True}
-
-
-@pytest.mark.parametrize("fitting", [0, 99])
-def test_where_too_few_pairs_fit_near_captions_are_not_counted(runs, fitting):
-    run = runs["near"]
-    believer = Believer(run.prepared, run.folder, run.config, False)
-    probability = (
-        np.where(np.cumsum(believer.judged.in_train) <= fitting, 0.9, 0.1)
-        if fitting
-        else np.full(len(believer.ids), 0.1)
-    )
-    first = Belief(probability, 0.8, 0.75, 0.85, 0.95, np.zeros(len(probability), np.int64))
-    found = believer._count_near(first, None, None)
-    assert found.counts_near is False and found.verdicts and found.probability is probability

@@ -10,7 +10,8 @@ from trust_helpers import judged_of, planted
 
 from pairsift.trust import heldout
 from pairsift.trust.crossfit import make_folds
-from pairsift.trust.heldout import JudgedPairs, believe
+from pairsift.trust.heldout import Division, JudgedPairs, believe, judge
+from pairsift.trust.weighing import agreement_within
 
 AVERAGED_PAIRS = heldout.AVERAGED_PAIRS
 
@@ -60,15 +61,15 @@ def test_siblings_agree_where_mismatches_come_by_whole_images_and_not_where_spli
     image_of, seen = np.repeat(np.arange(400), 5), np.repeat(np.arange(400) < 300, 5)
     wrong = seen & np.repeat(rng.random(400) < 0.6, 5) if whole else seen & (rng.random(2000) < 0.6)
     probability = np.where(wrong, 0.1, 0.9) + 0.05 * rng.normal(size=2000)
-    assert least <= heldout.agreement_within(image_of, probability, seen) <= most
+    assert least <= agreement_within(image_of, probability, seen) <= most
     naive = []
     for part in (seen, ~seen):
         rows = np.flatnonzero(part)
         rest = [probability[(image_of == image_of[row]) & (np.arange(2000) != row)].mean() for row in rows]
         naive.append(np.stack([probability[rows] - probability[rows].mean(), np.array(rest) - np.mean(rest)]))
     expected = np.corrcoef(np.concatenate(naive, axis=1))[0, 1]
-    assert heldout.agreement_within(image_of, probability, seen) == pytest.approx(expected)
-    assert heldout.agreement_within(np.arange(2000), probability, seen) == 0
+    assert agreement_within(image_of, probability, seen) == pytest.approx(expected)
+    assert agreement_within(np.arange(2000), probability, seen) == 0
 
 
 def test_folds_that_are_settled_are_used_once_and_networks_are_asked():
@@ -107,7 +108,7 @@ def test_being_told_whom_to_believe_helps_where_most_pairs_are_mismatched():
         fold = make_folds(judged.group_of, 5, seed)
         trust = heldout._trust(judged, fold, seed)
         for found, known in ((told, trust), (alone, None)):
-            found.append(roc_auc_score(matched, heldout._believe(judged, fold, seed, 0, known).probability))
+            found.append(roc_auc_score(matched, judge(judged, Division(fold, seed, 0, known)).probability))
     assert np.mean(told) > np.mean(alone) + 0.01
 
 
@@ -119,10 +120,10 @@ def test_near_duplicates_are_judged_in_one_fold():
 
 
 def test_few_pairs_are_divided_several_times(monkeypatch):
-    divided, believed = [], heldout._believe
+    divided, believed = [], judge
     monkeypatch.setattr(heldout, "AVERAGED_PAIRS", AVERAGED_PAIRS)
     monkeypatch.setattr(heldout, "_trust", lambda judged, fold, seed: None)
-    monkeypatch.setattr(heldout, "_believe", lambda *a: divided.append(believed(*a)) or divided[-1])
+    monkeypatch.setattr(heldout, "judge", lambda *a: divided.append(believed(*a)) or divided[-1])
     judged, matched = planted(150, 1, 0.3)
     belief = believe(judged, 0)
     assert len(divided) == 5 and (divided[0].fold != divided[1].fold).any()
@@ -156,7 +157,7 @@ def test_siblings_are_weighed_apart_where_training_pairs_alone_are_mismatched():
     images = np.where(seen[:, None], dirty.images, clean.images)
     judged = replace(dirty, images=images, captions=captions.astype(np.float32), in_train=seen)
     matched = np.where(seen, first, second)
-    belief = heldout._believe(judged, make_folds(judged.group_of, 5, 0), 0, 8)
+    belief = judge(judged, Division(make_folds(judged.group_of, 5, 0), 0, 8))
     assert belief.rate == pytest.approx(1 - matched[seen].mean(), abs=0.08)
     assert belief.rate_outside_train is not None and belief.rate_outside_train < 0.05
     found = roc_auc_score(matched[seen], belief.probability[seen])

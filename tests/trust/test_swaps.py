@@ -1,16 +1,9 @@
 """Swaps of near captions: what changes places, what networks learn, and what the probabilities then mean."""
 
-import warnings
-
 import numpy as np
-import pytest
-from test_near import scenes_of_classes
-from trust_helpers import planted, unit
+from trust_helpers import unit
 
-from pairsift.trust import heldout
-from pairsift.trust.contrast import Evidence
-from pairsift.trust.crossfit import CrossFit, make_folds
-from pairsift.trust.heldout import believe
+from pairsift.trust.crossfit import make_folds
 from pairsift.trust.swaps import COPIES, copy_of, draw_swaps, memory_evidence
 
 
@@ -72,53 +65,3 @@ def test_evidence_comes_from_a_network_that_learned_the_pair_as_it_is_judged():
         assert evidence.decoys[decoy] == of_copies[learned_in[caption], caption]
     free = [pair for pair in range(500) if pair not in learned_in]
     assert len({evidence.pairs[pair] // 500 for pair in free}) == 2
-
-
-@pytest.mark.parametrize("noise", [0.0, 0.3])
-def test_probabilities_are_about_near_captions_where_these_are_expected(noise, monkeypatch):
-    monkeypatch.setattr(heldout, "RESAMPLES", 8)
-    monkeypatch.setattr(heldout, "AVERAGED_PAIRS", 1)
-    judged, matched = scenes_of_classes(noise)
-    rng = np.random.default_rng(1)
-    learned = 3.0 * matched + rng.normal(size=len(matched))
-    of_class = np.eye(30)[np.arange(len(matched)) % 30] + 0.01 * rng.normal(size=(len(matched), 30))
-
-    def by_memory(fit):
-        return Evidence(learned, np.random.default_rng(2).normal(size=len(fit.decoy_images)))
-
-    near = heldout.replace(judged, near_by=of_class.astype(np.float32))
-    belief = believe(near, 0, memory=by_memory)
-    share = float(np.mean(~matched))
-    assert belief.rate == pytest.approx(share, abs=0.06) and belief.low <= belief.rate <= belief.high
-    assert belief.near_auroc is None and "memory" in belief.detectors
-    if noise:
-        random = believe(judged, 0)
-        errors = [abs(one.probability.mean() - matched.mean()) for one in (belief, random)]
-        assert errors[0] < 0.06 < errors[1] / 2
-        wrong, right = belief.probability[~matched], belief.probability[matched]
-        assert (right[:, None] > wrong).mean() == pytest.approx(belief.auroc, abs=0.05)
-
-
-@pytest.mark.parametrize(("noise", "many"), [(0.0, False), (0.4, True)])
-def test_captions_of_any_images_among_near_ones_are_noticed(noise, many, monkeypatch):
-    monkeypatch.setattr(heldout, "RESAMPLES", 8)
-    monkeypatch.setattr(heldout, "AVERAGED_PAIRS", 1)
-    judged, _ = planted(500, noise=noise)
-    near = heldout.replace(judged, near_by=judged.captions)
-    assert (believe(near, 0).below_near > 0.2) is many
-    assert believe(judged, 0).below_near == 0.0
-
-
-def test_pairs_outside_train_without_swaps_of_their_own_are_judged_with_the_others():
-    rng, pairs = np.random.default_rng(0), np.arange(500)
-    in_train, wrong = pairs >= 150, (pairs >= 150) & (pairs % 2 == 0)
-    images, captions = rng.integers(150, 500, 300), rng.integers(150, 500, 300)
-    fit = CrossFit(pairs, pairs, pairs % 5, images, captions)
-    kinds = {
-        name: Evidence(rng.normal(size=500) + 5 * ~wrong, rng.normal(size=300)) for name in ("linear", "near_images")
-    }
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        evidence = heldout._weigh(fit, kinds, in_train, 0)
-    assert len(evidence.decoys) == 300 and np.isfinite(evidence.pairs).all()
-    assert evidence.pairs[~in_train].mean() == pytest.approx(evidence.pairs[in_train & ~wrong].mean(), rel=0.1)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -37,9 +35,9 @@ from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
 from pairsift.trust.contrast import Codes, Evidence, contrast
 from pairsift.trust.crossfit import CrossFit, make_folds, near_duplicates, text_numbers
-from pairsift.trust.heldout import MIN_PAIRS, Belief, JudgedPairs, believe
+from pairsift.trust.heldout import Belief, JudgedPairs, believe
 from pairsift.trust.linear import principal
-from pairsift.trust.near import KEPT, count_near
+from pairsift.trust.near import believe_near
 from pairsift.trust.swaps import COPIES, copy_of, memory_evidence
 
 # Smallest number of training pairs for which networks give evidence; they were less accurate than linear evidence at
@@ -87,14 +85,14 @@ class Believer:
             self.group[image_rows],
             np.asarray(self.pairs.split[self.ids] == "train"),
             (unit_rows(images)[image_rows], unit_rows(captions)) if prepared.aligned else None,
-            captions if config.data.mismatches == "near" else None,
         )
+        self.near_by = captions if config.data.mismatches == "near" else None
 
     def judge(self) -> Belief:
         """Judge all pairs and save the folds; for many pairs, networks that are trained on folds give evidence too."""
         if int(self.judged.in_train.sum()) < NETWORKS_FROM:
             return self._believe(None, None)
-        return self._believe(make_folds(self.judged.group_of, FOLDS, self.seed), Believer._networks)
+        return self._believe(make_folds(self.judged.group_of, FOLDS, self.seed), self._networks)
 
     def judge_again(self, write: bool = True) -> Belief:
         """Judge the pairs of a finished run again, changed and new pairs too, by its saved folds and networks.
@@ -103,7 +101,7 @@ class Believer:
             write: Whether to write what each kind of evidence says into the run's folder.
         """
         if self._weights(0).exists():
-            return self._believe(self._saved_folds(), Believer._evidence, write)
+            return self._believe(self._saved_folds(), self._evidence, write)
         return self._believe(None, None, write)
 
     def likeness(self) -> Likeness:
@@ -122,36 +120,18 @@ class Believer:
         return Prior(probability, belief.rate, min(1.0, belief.high + MARGIN))
 
     def _believe(
-        self, fold: Ints | None, networks: Callable[[Believer, CrossFit, Reals], Evidence] | None, write: bool = True
+        self, fold: Ints | None, networks: Callable[[CrossFit, Reals], Evidence] | None, write: bool = True
     ) -> Belief:
-        """Judge all pairs beside captions of any images; where near ones are expected, judge the rest beside these."""
-        by_networks = None if networks is None else partial(networks, self)
-        belief = believe(replace(self.judged, near_by=None), self.seed, fold, by_networks)
-        if self.judged.near_by is not None:
-            belief = self._count_near(belief, fold, networks)
+        """Judge all pairs beside captions of any images, and beside near ones where these are expected."""
+        if self.near_by is None:
+            belief = believe(self.judged, self.seed, fold, networks)
+        else:
+            belief = believe_near(self.judged, self.near_by, self.seed, self._memory, fold, networks)
         if not write:
             return belief
         columns = {"pair": self.ids, "fold": belief.fold, "match_probability": belief.probability}
         write_parquet(self.folder / TRUST, pa.table({**columns, **belief.detectors}))
         return belief
-
-    def _count_near(
-        self, belief: Belief, fold: Ints | None, networks: Callable[[Believer, CrossFit, Reals], Evidence] | None
-    ) -> Belief:
-        """Judge the pairs that fit once more, beside near captions, where there are enough of them for verdicts."""
-        kept = np.flatnonzero(belief.probability >= KEPT).astype(np.int64)
-        if not belief.verdicts or self.judged.in_train[kept].sum() < MIN_PAIRS:
-            return replace(belief, counts_near=False)
-        part = self._only(kept)
-        by_networks = None if networks is None else partial(networks, part)
-        near = believe(part.judged, self.seed, None if fold is None else fold[kept], by_networks, part._memory)
-        return count_near(belief, near, kept, self.judged.in_train)
-
-    def _only(self, rows: Ints) -> Believer:
-        """Return the judge of only these of the judged pairs, with the same networks of folds."""
-        part = copy(self)
-        part.ids, part.judged = self.ids[rows], self.judged.subset(rows)
-        return part
 
     def _saved_folds(self) -> Ints:
         """Return each judged pair's fold: its saved fold, else that of its image or near-duplicates, else a new fold.
@@ -225,8 +205,8 @@ class Believer:
         trainer.run(resume=True)
         return trainer.networks[0].matcher
 
-    def _memory(self, fit: CrossFit) -> Evidence:
-        """Return the evidence of networks that learn all pairs, and learn swaps of captions like them."""
+    def _memory(self, fit: CrossFit, rows: Ints) -> Evidence:
+        """Return the evidence of networks that learn the pairs in these rows, and learn swaps of captions like them."""
         of_copies, folder = np.zeros((COPIES, len(fit))), self.folder / "copies"
         for number in range(COPIES):
             if self.progress:
@@ -234,16 +214,16 @@ class Believer:
             swapped = copy_of(fit, number)
             shutil.rmtree(folder, ignore_errors=True)
             believed = Prior(np.ones(len(self.pairs), np.float32), 0.0, 1.0)
-            network = self._trained(self._as_train(swapped), folder, believed, LR / 2)
-            codes = self._codes([network.cpu().eval()], swapped.image_of)
+            network = self._trained(self._as_train(self.ids[rows], swapped), folder, believed, LR / 2)
+            codes = self._codes([network.cpu().eval()], self.ids[rows], swapped.image_of)
             of_copies[number] = contrast(swapped, codes, self.seed).pairs
         shutil.rmtree(folder, ignore_errors=True)
         return memory_evidence(fit, of_copies, self.seed)
 
-    def _as_train(self, swapped: CrossFit) -> Pairs:
-        """Return all judged pairs as training pairs with the images of a copy."""
+    def _as_train(self, ids: Ints, swapped: CrossFit) -> Pairs:
+        """Return these pairs as training pairs with the images of a copy, and no others."""
         split, image_of = np.full(len(self.pairs), UNUSED, "<U7"), self.pairs.image_of.copy()
-        split[self.ids], image_of[self.ids] = "train", swapped.image_of
+        split[ids], image_of[ids] = "train", swapped.image_of
         return replace(self.pairs, split=split, image_of=image_of)
 
     def _without(self, ids: Ints) -> Pairs:
@@ -258,14 +238,14 @@ class Believer:
             matcher = self._matcher()
             matcher.load_state_dict(read_tensors(self._weights(number))[0])
             matchers.append(matcher.eval())
-        return contrast(fit, self._codes(matchers, self.judged.image_of), self.seed)
+        return contrast(fit, self._codes(matchers, self.ids, self.judged.image_of), self.seed)
 
-    def _codes(self, matchers: Sequence[Matcher], image_of: Ints) -> Codes:
-        """Return a function that encodes the pairs of a fold by the network of this fold; each has an image, (n,)."""
+    def _codes(self, matchers: Sequence[Matcher], ids: Ints, image_of: Ints) -> Codes:
+        """Return a function that encodes these pairs by the network of their fold; each has an image, (n,)."""
 
         def codes(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
             images = rows_of(self.vectors.images, image_of[members])
-            captions = rows_of(self.vectors.captions, self.ids[members])
+            captions = rows_of(self.vectors.captions, ids[members])
             with torch.no_grad():
                 image_vectors = matchers[fold].encode_images(Items(torch.from_numpy(images))).vectors
                 caption_vectors = matchers[fold].encode_texts(Items(torch.from_numpy(captions))).vectors

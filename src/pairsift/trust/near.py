@@ -2,25 +2,150 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import hypot
 
 import numpy as np
 
-from pairsift.arrays import Bools, Ints
-from pairsift.trust.heldout import Belief
+from pairsift.arrays import Bools, Ints, Reals
+from pairsift.trust.contrast import Evidence
+from pairsift.trust.crossfit import CrossFit, Vectors
+from pairsift.trust.heldout import (
+    MIN_AUROC,
+    MIN_PAIRS,
+    Belief,
+    Division,
+    JudgedPairs,
+    Networks,
+    belief_of,
+    divisions,
+    finite,
+    judge,
+    kinds_of,
+    mean_belief,
+)
+from pairsift.trust.rate import decoy_quantile
+from pairsift.trust.swaps import draw_swaps
+from pairsift.trust.weighing import MAX_RATE, calibrated, weigh, weigh_with_siblings
 
 KEPT = 0.5  # smallest match probability, beside captions of any images, of the pairs that are judged beside near ones
+NEAR_QUANTILE = 0.05  # quantile of the near decoys below which pairs look like captions of any images
 MAX_BELOW_NEAR = 0.1  # largest share of pairs that look worse than 95% of near ones with which these are counted
+ROUNDS = 3  # number of choices of the near decoys that are made of the images of matching pairs
+
+Memory = Callable[[CrossFit, Ints], Evidence]
 
 
-def count_near(belief: Belief, near: Belief, kept: Ints, in_train: Bools) -> Belief:
-    """Return the belief about both kinds of mismatches; about captions of any images where near ones cannot be told.
+def believe_near(
+    judged: JudgedPairs,
+    vectors: Vectors,
+    seed: int,
+    memory: Memory,
+    fold: Ints | None = None,
+    networks: Networks | None = None,
+) -> Belief:
+    """Judge every pair beside captions of any images, and those that fit once more beside near captions.
+
+    A pair fits where its match probability beside captions of any images is at least one half. The captions beside
+    which it is judged again are swaps (`draw_swaps`) of such pairs, and they must fit too: they have as much of the
+    first evidence as the least of the pairs that fit. Without this, near mismatches, which passed the first judgement,
+    would be compared with captions that it would have taken out. Where near captions cannot be told, the belief stays
+    about captions of any images.
+
+    Args:
+        judged: The pairs.
+        vectors: Vector of each pair's caption, (n, c), by which captions are near.
+        seed: Seed of folds, decoys and resampling.
+        memory: Function from the folds and swaps of some pairs, and the rows of these pairs, to the evidence of
+            networks that learned the pairs, and learned the swaps like them (`pairsift.trust.swaps.memory_evidence`).
+        fold: Fold of each pair, (n,); by default they are drawn, as `believe` does.
+        networks: Evidence of networks, as `believe` describes it.
+    """
+    judged = finite(judged)
+    beliefs, joined, near = [], [], []
+    for division in divisions(judged, seed, fold):
+        belief = judge(judged, division, networks)
+        beliefs.append(belief)
+        kept = np.flatnonzero(belief.probability >= KEPT).astype(np.int64)
+        if judged.in_train[kept].sum() >= MIN_PAIRS and belief.verdicts:
+            near.append(_judge_near(judged, vectors, division, kept, networks, memory))
+            joined.append(join(belief, near[-1], kept, judged.in_train))
+    belief = mean_belief(beliefs, judged)
+    if len(near) < len(beliefs) or not belief.verdicts:
+        return replace(belief, counts_near=False)
+    both = mean_belief(joined, judged)
+    auroc, high = (float(np.mean([getattr(one, name) for one in near])) for name in ("auroc", "high"))
+    told = auroc >= MIN_AUROC and high < MAX_RATE and both.verdicts and both.below_near <= MAX_BELOW_NEAR
+    return replace(both if told else belief, near_auroc=auroc, below_near=both.below_near, counts_near=told)
+
+
+def _judge_near(
+    judged: JudgedPairs,
+    vectors: Vectors,
+    division: Division,
+    kept: Ints,
+    networks: Networks | None,
+    memory: Memory,
+) -> Belief:
+    """Return the belief about the kept pairs beside near captions."""
+    part, seed = judged.subset(kept), division.seed
+    of_part = part.image_of, part.group_of, part.texts, division.fold[kept]
+    swaps = draw_swaps(*of_part, seed, vectors[kept])
+    fit = CrossFit.make(judged.image_of, judged.group_of, judged.texts, division.fold, seed)
+    fit = replace(fit, near_images=kept[swaps.decoy_images], near_captions=kept[swaps.decoy_captions])
+    held_out = kinds_of(judged, fit, seed, division.trust, networks)
+    first = weigh_with_siblings(fit, dict(held_out), judged.in_train, judged.captions, seed)
+    fitting = _fitting(first, kept, fit.near_images, judged.in_train)
+    kinds = {name: Evidence(kind.pairs[kept], kind.near_decoys) for name, kind in held_out.items()}
+    kinds["memory"] = memory(swaps, kept)
+    swaps, kinds = _only(swaps, kinds, fitting)
+    evidence = weigh_with_siblings(swaps, kinds, part.in_train, part.captions, seed)
+    evidence = _weigh_matching(swaps, kinds, part.in_train, seed, evidence)
+    calibration, group = calibrated(evidence, part.in_train, seed, division.resamples)
+    below = float((decoy_quantile(evidence)[part.in_train] < NEAR_QUANTILE).mean())
+    return replace(belief_of(calibration, group, division.fold[kept], kinds), below_near=below)
+
+
+def _fitting(first: Evidence, kept: Ints, given: Ints, in_train: Bools) -> Bools:
+    """Return whether each near decoy has as much evidence as some kept pair on the same side of the split, (k,).
+
+    `given` is the pair that each near decoy has the image of, (k,).
+    """
+    least = [first.pairs[kept[in_train[kept] == side]].min(initial=np.inf) for side in (False, True)]
+    return np.asarray(first.near_decoys >= np.array(least)[in_train[given].astype(np.int64)])
+
+
+def _only(swaps: CrossFit, kinds: Mapping[str, Evidence], chosen: Bools) -> tuple[CrossFit, dict[str, Evidence]]:
+    """Return only the chosen decoys."""
+    images, captions = swaps.decoy_images[chosen], swaps.decoy_captions[chosen]
+    part = replace(swaps, decoy_images=images, decoy_captions=captions, copies=swaps.copies[chosen])
+    return part, {name: Evidence(kind.pairs, kind.decoys[chosen]) for name, kind in kinds.items()}
+
+
+def _weigh_matching(
+    swaps: CrossFit, kinds: Mapping[str, Evidence], in_train: Bools, seed: int, evidence: Evidence
+) -> Evidence:
+    """Combine kinds of evidence again, beside swaps that are made of the images of matching pairs.
+
+    A caption that is near a wrong one is not near the right one. So a swap is kept with the match probability of the
+    pair whose image it has, by the evidence before, which is repeated.
+    """
+    drawn = np.random.default_rng((seed, 17)).random(len(swaps.decoy_images))
+    for _ in range(ROUNDS):
+        probability = calibrated(evidence, in_train, seed, 0)[0].probability
+        kept = drawn < probability[swaps.decoy_images]
+        if not kept.any():
+            break
+        evidence = weigh(*_only(swaps, kinds, kept), in_train, seed)
+    return evidence
+
+
+def join(belief: Belief, near: Belief, kept: Ints, in_train: Bools) -> Belief:
+    """Return the belief about both kinds of mismatches.
 
     A pair that was taken out keeps its probability, and a kept pair has that beside near captions. The rate is the sum
-    over both parts, and its interval joins those of both kinds as independent errors. Near captions can be told where
-    the belief about them and the joined one have verdicts, and at most a tenth of the kept training pairs look worse
-    than 95% of swaps.
+    over both parts, and its interval joins those of both kinds as independent errors.
 
     Args:
         belief: Belief of all pairs, about captions of any other images, (n,).
@@ -28,10 +153,6 @@ def count_near(belief: Belief, near: Belief, kept: Ints, in_train: Bools) -> Bel
         kept: Row of each kept pair among all pairs, (k,).
         in_train: Whether each pair is a training pair, (n,).
     """
-    told = near.verdicts and near.below_near <= MAX_BELOW_NEAR
-    found = replace(belief, near_auroc=near.auroc, below_near=near.below_near, counts_near=told)
-    if not told:
-        return found
     probability = belief.probability.copy()
     probability[kept] = near.probability
     is_kept = np.isin(np.arange(len(probability)), kept)
@@ -46,15 +167,15 @@ def count_near(belief: Belief, near: Belief, kept: Ints, in_train: Bools) -> Bel
     part = float(is_kept[in_train].mean()) if in_train.any() else 1.0
     below = hypot(part * (near.rate - near.low), belief.rate - belief.low)
     above = hypot(part * (near.high - near.rate), belief.high - belief.rate)
-    memory = np.zeros(len(probability))
+    memory: Reals = np.zeros(len(probability))
     memory[kept] = near.detectors["memory"]
-    both = replace(
-        found,
+    return replace(
+        belief,
         probability=probability,
         rate=rate,
         low=max(0.0, rate - below),
         high=min(1.0, rate + above),
         rate_outside_train=others,
         detectors={**belief.detectors, "memory": memory},
+        below_near=near.below_near,
     )
-    return both if both.verdicts else replace(found, counts_near=False)

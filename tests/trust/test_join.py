@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from pairsift.trust.heldout import Belief
-from pairsift.trust.near import count_near
+from pairsift.trust.near import join
 
 N = 1000
 IN_TRAIN = np.arange(N) >= 200
 KEPT = np.flatnonzero(np.arange(N) % 10 > 0)
 
 
-def beliefs(near_high=0.25, near_auroc=0.9, **near):
+def beliefs():
     """Belief about any captions, which takes out a tenth of the pairs, and that of the others about near captions."""
     rng = np.random.default_rng(0)
     probability = np.where(np.arange(N) % 10 == 0, 0.1, 0.95)
@@ -21,19 +21,18 @@ def beliefs(near_high=0.25, near_auroc=0.9, **near):
     evidence = rng.random(N)
     any_images = Belief(probability, 0.14, 0.11, 0.16, 0.98, fold, detectors={"linear": evidence}, near_auroc=0.7)
     quantiles = {"linear": evidence[KEPT] / 2, "memory": evidence[KEPT]}
-    of_kept = Belief(rng.random(len(KEPT)), 0.2, 0.16, near_high, near_auroc, fold[KEPT], detectors=quantiles, **near)
+    of_kept = Belief(rng.random(len(KEPT)), 0.2, 0.16, 0.25, 0.9, fold[KEPT], detectors=quantiles, below_near=0.03)
     return any_images, of_kept
 
 
 def test_pairs_that_were_taken_out_keep_their_probability_and_the_others_have_that_beside_near_captions():
     belief, near = beliefs()
-    found = count_near(belief, near, KEPT, IN_TRAIN)
-    assert found.counts_near and found.verdicts
+    found = join(belief, near, KEPT, IN_TRAIN)
     of_kept = iter(near.probability)
     expected = [0.1 if row % 10 == 0 else next(of_kept) for row in range(N)]
     assert found.probability.tolist() == expected
     assert belief.probability[1] == 0.95  # of the first belief nothing has changed
-    assert (found.auroc, found.near_auroc) == (0.98, 0.9)
+    assert found.auroc == 0.98 and found.below_near == 0.03
     assert found.detectors["linear"] is belief.detectors["linear"]
     memory = iter(near.detectors["memory"])
     assert found.detectors["memory"].tolist() == [0.0 if row % 10 == 0 else next(memory) for row in range(N)]
@@ -41,7 +40,7 @@ def test_pairs_that_were_taken_out_keep_their_probability_and_the_others_have_th
 
 def test_the_rate_is_that_of_both_parts_of_the_training_pairs_and_its_interval_has_both_errors():
     belief, near = beliefs()
-    found = count_near(belief, near, KEPT, IN_TRAIN)
+    found = join(belief, near, KEPT, IN_TRAIN)
     assert found.rate == pytest.approx(0.1 * 0.9 + 0.9 * 0.2)
     assert found.rate - found.low == pytest.approx(((0.9 * 0.04) ** 2 + 0.03**2) ** 0.5)
     assert found.high - found.rate == pytest.approx(((0.9 * 0.05) ** 2 + 0.02**2) ** 0.5)
@@ -50,22 +49,7 @@ def test_the_rate_is_that_of_both_parts_of_the_training_pairs_and_its_interval_h
 
 def test_pairs_outside_train_have_a_rate_of_their_own_where_one_of_the_two_beliefs_found_that():
     belief, near = beliefs()
-    found = count_near(replace(belief, rate_outside_train=0.3), near, KEPT, IN_TRAIN)
+    found = join(replace(belief, rate_outside_train=0.3), near, KEPT, IN_TRAIN)
     assert found.rate_outside_train == pytest.approx(0.1 * 0.9 + 0.9 * 0.2)
-    found = count_near(belief, replace(near, rate_outside_train=0.05), KEPT, IN_TRAIN)
+    found = join(belief, replace(near, rate_outside_train=0.05), KEPT, IN_TRAIN)
     assert found.rate_outside_train == pytest.approx(0.1 * 0.9 + 0.9 * 0.05)
-
-
-@pytest.mark.parametrize("reason", [{"near_auroc": 0.75}, {"near_high": 0.95}, {"below_near": 0.12}])
-def test_where_near_captions_cannot_be_told_the_belief_stays_about_any_images(reason):
-    belief, near = beliefs(**reason)
-    found = count_near(belief, near, KEPT, IN_TRAIN)
-    assert found.counts_near is False and found.verdicts
-    assert found.probability is belief.probability and found.rate == belief.rate
-    assert (found.near_auroc, found.below_near) == (near.auroc, near.below_near)
-
-
-def test_verdicts_that_both_beliefs_give_are_not_lost_by_joining_them():
-    belief, near = beliefs(near_high=0.89)
-    found = count_near(replace(belief, rate=0.14, high=0.8), near, KEPT, IN_TRAIN)
-    assert found.counts_near is False and found.verdicts and found.rate == 0.14

@@ -1,0 +1,130 @@
+"""Kinds of evidence combined by the rate that they estimate, and the probabilities that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from pairsift.arrays import Bools, Ints, Reals
+from pairsift.trust.combine import combine
+from pairsift.trust.contrast import Evidence
+from pairsift.trust.crossfit import CrossFit, Vectors
+from pairsift.trust.neighbours import sibling_evidence
+from pairsift.trust.rate import Calibration, calibrate, rates_differ
+
+MAX_RATE = 0.9  # no verdicts are given where the upper end of the rate's interval reaches this
+MIN_DECOYS = 20  # smallest number of decoys within training pairs, and within others, to combine these apart
+MIN_GROUP = 100  # smallest number of pairs in a group with a separate rate
+MIN_RESAMPLES = 10  # smallest number of resamples to decide whether training pairs and other pairs differ in rate
+SIBLING_CORRELATION = (
+    0.5  # correlation of siblings' probabilities from which on whole images count as mismatched together
+)
+
+
+def weigh(fit: CrossFit, kinds: Mapping[str, Evidence], in_train: Bools, seed: int) -> Evidence:
+    """Combine kinds of evidence with a rate of 0, then again with the rate that this estimates.
+
+    Training pairs and others are combined apart where their rates differ and both have decoys of their own.
+
+    Args:
+        fit: The pairs, their folds and the decoys.
+        kinds: Kinds of evidence by their names.
+        in_train: Whether each pair is a training pair, (n,).
+        seed: Seed of the resampling.
+    """
+    evidence = list(kinds.values())
+    calibration, group = calibrated(combine(fit, evidence), in_train, seed, 0)
+    rates = np.minimum(calibration.rates, MAX_RATE)
+    sides = in_train[fit.decoy_images], in_train[fit.decoy_captions]
+    if group and min((sides[0] & sides[1]).sum(), (~sides[0] & ~sides[1]).sum()) >= MIN_DECOYS:
+        return _combine_by_split(fit, evidence, in_train, rates)
+    return combine(fit, evidence, float(rates[group]))
+
+
+def _combine_by_split(fit: CrossFit, kinds: list[Evidence], in_train: Bools, rates: Reals) -> Evidence:
+    """Combine the evidence of training pairs and of other pairs by separate weights, fitted on each side alone.
+
+    Where the rates differ, the value of the other captions of an image differs too. Evidence is standardised by the
+    decoys of the same side, so that both sides can be calibrated together. Decoys across the sides are left out, and
+    near ones have no evidence there (nan).
+    """
+    pairs, decoys, used = np.zeros(len(fit)), np.zeros(len(fit.decoy_images)), np.zeros(len(fit.decoy_images), np.bool_)
+    near_decoys = np.full(len(fit.near_images), np.nan)
+    for side, rate in ((~in_train, float(rates[0])), (in_train, float(rates[1]))):
+        rows, place = np.flatnonzero(side), np.cumsum(side) - 1
+        inside = side[fit.decoy_images] & side[fit.decoy_captions]
+        decoy_images, decoy_captions = place[fit.decoy_images[inside]], place[fit.decoy_captions[inside]]
+        near = side[fit.near_images] & side[fit.near_captions]
+        near_images, near_captions = place[fit.near_images[near]], place[fit.near_captions[near]]
+        of_side = fit.image_of[rows], fit.group_of[rows], fit.fold[rows]
+        part = CrossFit(*of_side, decoy_images, decoy_captions, near_images, near_captions)
+        kinds_of_side = [Evidence(kind.pairs[rows], kind.decoys[inside], kind.near_decoys[near]) for kind in kinds]
+        evidence = combine(part, kinds_of_side, rate)
+        mean, spread = evidence.decoys.mean(), evidence.decoys.std() + 1e-9
+        pairs[rows] = (evidence.pairs - mean) / spread
+        decoys[inside] = (evidence.decoys - mean) / spread
+        near_decoys[near] = (evidence.near_decoys - mean) / spread
+        used |= inside
+    return Evidence(pairs, decoys[used], near_decoys)
+
+
+def weigh_with_siblings(
+    fit: CrossFit, kinds: dict[str, Evidence], in_train: Bools, captions: Vectors, seed: int
+) -> Evidence:
+    """Combine kinds of evidence, and the other captions of an image where whole images are not mismatched together.
+
+    Args:
+        fit: The pairs, their folds and the decoys.
+        kinds: Kinds of evidence by their names; `siblings` is added where it is used.
+        in_train: Whether each pair is a training pair, (n,).
+        captions: Vector of each pair's caption, (n, e).
+        seed: Seed of the resampling.
+    """
+    evidence = weigh(fit, kinds, in_train, seed)
+    if len(np.unique(fit.image_of)) == len(fit):
+        return evidence
+    probability = calibrated(evidence, in_train, seed, 0)[0].probability
+    if agreement_within(fit.image_of, probability, in_train) >= SIBLING_CORRELATION:
+        return evidence
+    kinds["siblings"] = sibling_evidence(fit, captions, probability)
+    return weigh(fit, kinds, in_train, seed)
+
+
+def agreement_within(image_of: Ints, probability: Reals, in_train: Bools) -> float:
+    """Return the correlation of pairs' probabilities with the mean of the image's other pairs; 0 without spread.
+
+    The means over training pairs and over other pairs are subtracted first, since their rates may differ.
+
+    Args:
+        image_of: Image of each pair, (n,).
+        probability: Match probability of each pair, (n,).
+        in_train: Whether each pair is a training pair, (n,).
+    """
+    image = np.unique(image_of, return_inverse=True)[1]
+    others = np.bincount(image)[image] - 1
+    both = np.stack([probability, (np.bincount(image, probability)[image] - probability) / np.maximum(others, 1)])
+    for side in (in_train, ~in_train):
+        rows = side & (others > 0)
+        if rows.any():
+            both[:, rows] -= both[:, rows].mean(1, keepdims=True)
+    probabilities, means = both[:, others > 0]
+    if len(probabilities) < 2 or min(probabilities.std(), means.std()) < 1e-6:
+        return 0.0
+    return float(np.corrcoef(probabilities, means)[0, 1])
+
+
+def calibrated(evidence: Evidence, in_train: Bools, seed: int, resamples: int) -> tuple[Calibration, int]:
+    """Return the calibration, and the group of the training pairs in it: 1 where they have a separate rate, else 0.
+
+    Args:
+        evidence: Evidence of the pairs, (n,), and of decoys.
+        in_train: Whether each pair is a training pair, (n,).
+        seed: Seed of the resampling.
+        resamples: Number of resampled collections for the intervals; with 0, an interval holds only the rate.
+    """
+    group = in_train.astype(np.int64)
+    separate = min(in_train.sum(), (~in_train).sum()) >= MIN_GROUP and rates_differ(
+        evidence, group, seed, max(resamples, MIN_RESAMPLES)
+    )
+    return calibrate(evidence, group if separate else np.zeros_like(group), seed, resamples), int(separate)
