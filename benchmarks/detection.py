@@ -2,7 +2,9 @@
 
 Noise is planted among the training captions, and training pairs alone are measured. `flickr-N` are the first N training
 images of Flickr8k with five captions each, `flickr-N-one` with one, `scenes-N` drawn scenes, `emoji` has one caption an
-image. All detectors read the default encoders' vectors of the given pairs; none knows which captions are wrong.
+image. In `mixed` rows half of the ratio is `near`, and as many captions are then permuted among each other, so that of
+40% about 36% are mismatched. All detectors read the default encoders' vectors of the given pairs; none knows which
+captions are wrong.
 
 - `ours`: one minus the match probability by held-out evidence.
 - `ours_near`: the same where near captions are expected (`--mismatches near`).
@@ -38,6 +40,7 @@ from scipy.cluster.vq import kmeans2
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from option_names import tree
+from pairsift.pairs import Pairs
 from pairsift.retrieve.bootstrap import draw_images
 from pairsift.runs.belief import Believer
 from pairsift.runs.bench.measure import Row, facts_from, job_of
@@ -50,7 +53,7 @@ from verdicts import calibration, cosine, records, root
 from verdicts import write as write_table
 
 COLLECTIONS = ("flickr-2000", "flickr-6000-one", "scenes-1600", "emoji")
-KINDS = ("random", "near", "edit", "vague")
+KINDS = ("random", "near", "edit", "vague", "mixed")
 KEY = ("collection", "kind", "noise", "seed")
 NEIGHBOURS, CLUSTERS = 30, 100
 SAMPLES = 200  # of the bootstrap
@@ -90,6 +93,7 @@ def wanted_rows(chosen: argparse.Namespace) -> Iterator[Row]:
 
 def measure(wanted: Row, data: Path, cache: str | None, methods: list[str]) -> Row:
     """One row."""
+    mixed = wanted["kind"] == "mixed"
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         folder = place / "run"
@@ -99,13 +103,15 @@ def measure(wanted: Row, data: Path, cache: str | None, methods: list[str]) -> R
             "out": str(folder),
             "cache": cache,
             "captions_per_image": 1 if wanted["collection"].endswith("-one") else None,
-            "noise": wanted["noise"],
-            "noise_kind": wanted["kind"],
+            "noise": wanted["noise"] / (2 if mixed else 1),
+            "noise_kind": "near" if mixed else wanted["kind"],
             "noise_seed": wanted["seed"],
             "seed": wanted["seed"],
         }
         config = from_tree({**shared, "method": "plain", **tree(["plain.networks=1"])})
         prepared = prepare(config, folder, progress=False)
+        if mixed:
+            prepared = replace(prepared, pairs=permuted(prepared.pairs, wanted["noise"] / 2, wanted["seed"]))
         believer = Believer(prepared, folder, config, False)
         belief = believer.judge()
         expecting = replace(config, data=config.data.replaced(mismatches="near"))
@@ -140,6 +146,14 @@ def measure(wanted: Row, data: Path, cache: str | None, methods: list[str]) -> R
         "detectors": found,
         **{name: facts[name] for name in ("data_hash", "index_hash", "versions", "machine")},
     }
+
+
+def permuted(pairs: Pairs, share: float, seed: int) -> Pairs:
+    """Permute a share of the training captions among each other; the truth stays."""
+    rng, train = np.random.default_rng((seed, 99)), pairs.ids("train")
+    chosen, image_of = rng.permutation(train)[: round(share * len(train))], pairs.image_of.copy()
+    image_of[chosen] = image_of[rng.permutation(chosen)]
+    return replace(pairs, image_of=image_of)
 
 
 def said(belief: Belief, train: np.ndarray, wrong: np.ndarray) -> Row:

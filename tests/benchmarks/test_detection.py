@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import detection
+from pairsift.pairs import Pairs
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +89,15 @@ def test_tables_have_means_over_seeds():
     text = detection.tables(rows)
     assert "| emoji | 40% near | 0.850 | 0.600 | 2 |" in text
     assert "| emoji | 40% near | 40.0% | 15.0% | 0.50 |  | 0.200 | 10.0% | 38.0% | 0.050 | 36.0% | 2 |" in text
+
+
+def test_some_training_captions_change_places_with_each_other_and_the_truth_stays():
+    image_of, split = np.repeat(np.arange(100), 2), np.repeat(["train", "test"], 100)
+    names = [f"{image}.jpg" for image in range(100)]
+    texts = [f"caption {pair}" for pair in range(200)]
+    given = Pairs("made", names, [Path(name) for name in names], texts, image_of, split, true_image_of=image_of)
+    pairs = detection.permuted(given, 0.4, 1)
+    moved = pairs.mismatched()
+    assert 36 <= moved.sum() <= 40 and not moved[100:].any() and (given.image_of == image_of).all()
+    assert sorted(pairs.image_of[moved]) == sorted(image_of[moved])
+    assert (detection.permuted(given, 0.4, 2).image_of != pairs.image_of).any()
