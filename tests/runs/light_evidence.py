@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pairsift.trust import heldout, rate
+from pairsift.trust import heldout, rate, weighing
 
 
 @contextmanager
@@ -14,7 +14,8 @@ def light_evidence():
     These tests are about runs.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"AVERAGED_PAIRS": 1, "INNER_FOLDS": 2, "RESAMPLES": 12, "MIN_RESAMPLES": 4}.items():
+        for name, value in {"AVERAGED_PAIRS": 1, "INNER_FOLDS": 2, "RESAMPLES": 12}.items():
             patch.setattr(heldout, name, value)
+        patch.setattr(weighing, "MIN_RESAMPLES", 4)
         patch.setattr(rate, "HALVINGS", 4)
         yield

@@ -84,7 +84,7 @@ def test_codes_of_a_fold_are_those_of_its_own_network():
     told = SimpleNamespace(vectors=SimpleNamespace(images=images, captions=captions), judged=judged)
     told.ids = np.array([0, 2, 3, 5])
     for fold, matcher in enumerate(matchers):
-        left, right = Believer._codes(told, matchers, judged.image_of)(fold, np.array([1, 3]))
+        left, right = Believer._codes(told, matchers, told.ids, judged.image_of)(fold, np.array([1, 3]))
         with torch.no_grad():
             expected = matcher.encode_images(Items(torch.from_numpy(images.values[[0, 5]]))).vectors
             assert torch.allclose(left, expected)

@@ -50,7 +50,7 @@ def runs(place, scenes):
 def test_near_mismatches_are_found_and_counted_where_they_are_expected(runs):
     (error, auroc, rate), (blind_error, blind_auroc, _) = error_of(runs["near"]), error_of(runs["random"])
     assert auroc > blind_auroc and error < 0.12 < blind_error
-    assert runs["near"].metrics["noise_rate"]["estimated"] == pytest.approx(rate, abs=0.12)
+    assert runs["near"].metrics["noise_rate"]["estimated"] == pytest.approx(rate, abs=0.15)
     assert runs["random"].metrics["noise_rate"]["estimated"] < 0.1
 
 
