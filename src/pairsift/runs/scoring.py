@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
@@ -96,6 +97,12 @@ class Scorer:
         evidence = _followed(*self._evidence, images, ids)
         judge = Believer(prepared, self.folder, self.config, self.progress, evidence)
         belief = judge.judge_again(write=False)
+        if belief.counts_near is False and self.progress:
+            print(
+                f"new pairs {ids[0]:,} to {ids[-1]:,}: captions that read much like the right ones cannot be told; the "
+                "probabilities are about captions of any other images",
+                file=sys.stderr,
+            )
         requested = prepared.pairs.ids() >= first
         table, _ = judged_tables(prepared, self.matchers, belief, self.folder, seed, requested=requested)
         table = table.filter(pa.compute.greater_equal(table["pair"], first)).sort_by("pair")
