@@ -134,6 +134,8 @@ def measure(wanted: Row, data: Path, cache: str | None, methods: list[str]) -> R
         for method in methods:
             scores[method] = 1 - own_trust(from_tree({**shared, "method": method}), prepared, folder, known)
         facts = facts_from(config, prepared)
+        if mixed:  # the hash is that of the near captions alone
+            facts["index_hash"] = None
     found: Row = (
         {name: quality(score, wrong, image, belief.rate) for name, score in scores.items()} if wrong.any() else {}
     )

@@ -32,7 +32,7 @@ def recall(r10):
         (belief(counts_near=True, near_auroc=0.84), True, "The evidence is weak: "),
         (belief(counts_near=False, below_near=0.12), True, f"{UNTOLD} 12% of the training pairs that look right fit w"),
         (belief(counts_near=False, near_auroc=0.74), True, f"{UNTOLD} a pair with one is expected to rank below a m"),
-        (belief(counts_near=False, near_auroc=0.9), True, f"{UNTOLD} too few pairs fit, or nearly all look like pair"),
+        (belief(counts_near=False, near_auroc=0.9), True, f"{UNTOLD} too few pairs, or too few such captions, fit b"),
         (belief(70, counts_near=False), False, "70 pairs are too few for verdicts: "),
         (belief(rate=0.88, low=0.8, high=0.92, auroc=0.91), False, "Up to 92% of the pairs look like random pairs: "),
         (belief(rate=0.0, low=0.0, high=1.0, auroc=0.5), False, "The evidence is too weak for verdicts: "),

@@ -195,11 +195,11 @@ def test_the_verb_writes_a_safe_table(run, new, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_a_part_in_which_near_captions_cannot_be_told_is_named(run, new, told, tmp_path, monkeypatch, capsys):
+def test_a_part_in_which_near_captions_cannot_be_told_is_counted(run, new, told, tmp_path, monkeypatch, capsys):
     judge = scoring.Believer.judge_again
     monkeypatch.setattr(
         scoring.Believer, "judge_again", lambda *given, **as_: replace(judge(*given, **as_), counts_near=told)
     )
     opened = pairsift.open_run(shutil.copytree(run.folder, tmp_path / "run"))
     opened.score(new, tmp_path / "scored.parquet", image_folder=new.parent / "scenes" / "images")
-    assert ("new pairs 0 to 299: captions that read much like" in capsys.readouterr().err) is not told
+    assert ("cannot be told among 300 of the new pairs: their" in capsys.readouterr().err) is not told

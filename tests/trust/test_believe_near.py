@@ -105,6 +105,38 @@ def test_where_too_few_pairs_fit_near_captions_are_not_counted(monkeypatch):
     assert belief.counts_near is False and belief.verdicts and "memory" not in belief.detectors
 
 
+def test_where_too_few_swaps_fit_no_network_learns_them_and_near_captions_are_not_counted():
+    judged, matched = planted(500, noise=0.3)
+    by_chance, asked = np.random.default_rng(3).normal(size=(len(judged), 8)).astype(np.float32), []
+    belief = believe_near(judged, by_chance, 0, memory_of(matched, asked=asked))  # swaps look like any captions
+    alone = believe(judged, 0)
+    assert not asked and belief.counts_near is False and belief.near_auroc is None
+    assert belief.verdicts and (belief.probability == alone.probability).all()
+
+
+def test_pairs_outside_train_are_judged_beside_near_captions_too():
+    judged, matched = scenes_of_classes(0.3)
+    in_train = np.arange(len(matched)) % 3 > 0
+    clean, _ = scenes_of_classes(0.0)
+    captions = np.where(in_train[:, None], judged.captions, clean.captions)
+    matched = matched | ~in_train
+    judged = replace(judged, captions=captions, in_train=in_train)
+    belief = believe_near(judged, classes_of(len(matched)), 0, memory_of(matched))
+    assert belief.counts_near
+    assert belief.rate == pytest.approx(float(np.mean(~matched[in_train])), abs=0.08)
+    assert belief.probability[~in_train].mean() > 0.9
+
+
+def test_verdicts_that_the_first_judgement_gives_are_not_lost(monkeypatch):
+    judged, matched = scenes_of_classes(0.3)
+    given = classes_of(len(matched)), 0, memory_of(matched)
+    rate = believe_near(judged, *given).high
+    monkeypatch.setattr("pairsift.trust.near.MAX_RATE", rate / 2)
+    monkeypatch.setattr(heldout, "MAX_RATE", rate / 2)
+    belief = believe_near(judged, *given)
+    assert belief.counts_near is False and belief.verdicts
+
+
 def test_collections_without_near_captions_are_judged_beside_captions_of_any_images():
     judged, matched = planted(300, noise=0.3)
     alike = judged_of(judged.images, judged.captions, judged.image_of, texts=["the same"] * len(judged))

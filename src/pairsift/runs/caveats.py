@@ -99,7 +99,7 @@ def _untold(belief: Belief) -> str:
         return f"{belief.below_near:.0%} of the training pairs that look right fit worse than 95% of such captions do"
     if belief.near_auroc is not None and belief.near_auroc < MIN_AUROC:
         return f"a pair with one is expected to rank below a matching one in only {belief.near_auroc:.0%} of cases"
-    return "too few pairs fit, or nearly all look like pairs with such captions"
+    return "too few pairs, or too few such captions, fit better than captions of any images do"
 
 
 def _near_chance(pairs: Pairs, metrics: Mapping[str, Any]) -> str | None:

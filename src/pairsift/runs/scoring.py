@@ -97,10 +97,10 @@ class Scorer:
         evidence = _followed(*self._evidence, images, ids)
         judge = Believer(prepared, self.folder, self.config, self.progress, evidence)
         belief = judge.judge_again(write=False)
-        if belief.counts_near is False and self.progress:
+        if belief.verdicts and belief.counts_near is False and self.progress:
             print(
-                f"new pairs {ids[0]:,} to {ids[-1]:,}: captions that read much like the right ones cannot be told; the "
-                "probabilities are about captions of any other images",
+                f"captions that read like the right ones cannot be told among {len(ids):,} of the new pairs: "
+                "their probabilities are about captions of any other images",
                 file=sys.stderr,
             )
         requested = prepared.pairs.ids() >= first

@@ -32,6 +32,7 @@ from pairsift.trust.weighing import MAX_RATE, calibrated, weigh, weigh_with_sibl
 KEPT = 0.5  # smallest match probability, beside captions of any images, of the pairs that are judged beside near ones
 NEAR_QUANTILE = 0.05  # quantile of the near decoys below which pairs look like captions of any images
 MAX_BELOW_NEAR = 0.1  # largest share of pairs that look worse than 95% of near ones with which these are counted
+MIN_SWAPS = 50  # smallest number of swaps that fit, in every division, to judge pairs beside them
 ROUNDS = 3  # number of choices of the near decoys that are made of the images of matching pairs
 
 Memory = Callable[[CrossFit, Ints], Evidence]
@@ -63,17 +64,20 @@ def believe_near(
         networks: Evidence of networks, as `believe` describes it.
     """
     judged = finite(judged)
-    beliefs, joined, near = [], [], []
-    for division in divisions(judged, seed, fold):
-        belief = judge(judged, division, networks)
-        beliefs.append(belief)
-        kept = np.flatnonzero(belief.probability >= KEPT).astype(np.int64)
-        if judged.in_train[kept].sum() >= MIN_PAIRS and belief.verdicts:
-            near.append(_judge_near(judged, vectors, division, kept, networks, memory))
-            joined.append(join(belief, near[-1], kept, judged.in_train))
+    drawn = list(divisions(judged, seed, fold))
+    beliefs = [judge(judged, division, networks) for division in drawn]
     belief = mean_belief(beliefs, judged)
-    if len(near) < len(beliefs) or not belief.verdicts:
-        return replace(belief, counts_near=False)
+    joined, near = [], []
+    for division, one in zip(drawn, beliefs, strict=True):
+        kept = np.flatnonzero(one.probability >= KEPT).astype(np.int64)
+        found = None
+        if belief.verdicts and judged.in_train[kept].sum() >= MIN_PAIRS:
+            side = judged.in_train if one.rate_outside_train is not None else np.ones(len(judged), np.bool_)
+            found = _judge_near(judged, vectors, division, kept, side, networks, memory)
+        if found is None:
+            return replace(belief, near_auroc=None, counts_near=False)
+        near.append(found)
+        joined.append(join(one, found, kept, judged.in_train))
     both = mean_belief(joined, judged)
     auroc, high = (float(np.mean([getattr(one, name) for one in near])) for name in ("auroc", "high"))
     told = auroc >= MIN_AUROC and high < MAX_RATE and both.verdicts and both.below_near <= MAX_BELOW_NEAR
@@ -85,10 +89,14 @@ def _judge_near(
     vectors: Vectors,
     division: Division,
     kept: Ints,
+    side: Bools,
     networks: Networks | None,
     memory: Memory,
-) -> Belief:
-    """Return the belief about the kept pairs beside near captions."""
+) -> Belief | None:
+    """Return the belief about the kept pairs beside near captions; None where too few swaps fit.
+
+    `side` says on which side of the split each pair is, (n,), all on one where both sides have one rate.
+    """
     part, seed = judged.subset(kept), division.seed
     of_part = part.image_of, part.group_of, part.texts, division.fold[kept]
     swaps = draw_swaps(*of_part, seed, vectors[kept])
@@ -96,7 +104,9 @@ def _judge_near(
     fit = replace(fit, near_images=kept[swaps.decoy_images], near_captions=kept[swaps.decoy_captions])
     held_out = kinds_of(judged, fit, seed, division.trust, networks)
     first = weigh_with_siblings(fit, dict(held_out), judged.in_train, judged.captions, seed)
-    fitting = _fitting(first, kept, fit.near_images, judged.in_train)
+    fitting = _fitting(first, kept, fit.near_images, side)
+    if fitting.sum() < MIN_SWAPS:
+        return None
     kinds = {name: Evidence(kind.pairs[kept], kind.near_decoys) for name, kind in held_out.items()}
     kinds["memory"] = memory(swaps, kept)
     swaps, kinds = _only(swaps, kinds, fitting)
@@ -107,13 +117,13 @@ def _judge_near(
     return replace(belief_of(calibration, group, division.fold[kept], kinds), below_near=below)
 
 
-def _fitting(first: Evidence, kept: Ints, given: Ints, in_train: Bools) -> Bools:
+def _fitting(first: Evidence, kept: Ints, given: Ints, side: Bools) -> Bools:
     """Return whether each near decoy has as much evidence as some kept pair on the same side of the split, (k,).
 
     `given` is the pair that each near decoy has the image of, (k,).
     """
-    least = [first.pairs[kept[in_train[kept] == side]].min(initial=np.inf) for side in (False, True)]
-    return np.asarray(first.near_decoys >= np.array(least)[in_train[given].astype(np.int64)])
+    least = [first.pairs[kept[side[kept] == one]].min(initial=np.inf) for one in (False, True)]
+    return np.asarray(first.near_decoys >= np.array(least)[side[given].astype(np.int64)])
 
 
 def _only(swaps: CrossFit, kinds: Mapping[str, Evidence], chosen: Bools) -> tuple[CrossFit, dict[str, Evidence]]:
