@@ -83,8 +83,8 @@ class Belief:
             images, [0, 1].
         detectors: By kind of evidence, the share of decoys that have no more of this evidence than each pair, (0, 1),
             (n,): `linear`, `near_images`, `near_captions`, and `cosine`, `networks`, `memory` and `siblings` where
-            they are used. `memory` counts as 0 in a division into folds in which a pair was taken out for captions of any
-            other images.
+            they are used. `memory` counts as 0 in a division into folds in which a pair was taken out for a caption of
+            any other image.
         group: Group of near-duplicate images of each pair, (n,); None if it is not known.
         near_auroc: AUROC with which the evidence separates matching pairs from near decoys, whose captions read like
             those that they replace, [0, 1]; None where there are none (`near_auroc`).
