@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from PIL import Image
 
-from detection import KINDS, source_of
+from detection import KINDS, PLANTED, source_of
 from pairsift.runs.belief import Believer
 from pairsift.runs.config import from_tree
 from pairsift.runs.prepare import prepare
@@ -63,7 +63,7 @@ def detectors(rows: list[Row]) -> Figure:
     figure = Figure(figsize=(4.6 * len(collections), 3.4))
     for panel, collection in enumerate(collections):
         axes = figure.add_subplot(1, len(collections), panel + 1)
-        for place, kind in enumerate(KINDS):
+        for place, kind in enumerate(PLANTED):
             group = [row for row in measured if (row["collection"], row["kind"]) == (collection, kind)]
             for k, (name, colour) in enumerate(COLOURS.items()):
                 found = [row["detectors"][name] for row in group if name in row["detectors"]]
@@ -72,7 +72,7 @@ def detectors(rows: list[Row]) -> Figure:
                 auroc, x = float(np.mean([one["auroc"] for one in found])), place + (k - (len(COLOURS) - 1) / 2) * 0.12
                 axes.bar(x, auroc - 0.5, 0.11, 0.5, color=colour)
                 axes.plot([x, x], [found[0]["low"], found[0]["high"]], color="black", linewidth=0.8)
-        axes.set_xticks(range(len(KINDS)), KINDS)
+        axes.set_xticks(range(len(PLANTED)), PLANTED)
         axes.set_ylim(0.45, 1.0)
         axes.set_title(collection, fontsize=10)
         axes.set_ylabel("AUROC" if panel == 0 else "")
