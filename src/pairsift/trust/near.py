@@ -51,8 +51,8 @@ def believe_near(
     A pair fits where its match probability beside captions of any images is at least one half. The captions beside
     which it is judged again are swaps (`draw_swaps`) of such pairs, and they must fit too: they have as much of the
     first evidence as the least of the pairs that fit. Without this, near mismatches, which passed the first judgement,
-    would be compared with captions that it would have taken out. Where near captions cannot be told, the belief stays
-    about captions of any images.
+    would be compared with captions that it would have taken out. Where fewer than 50 swaps fit in a division into
+    folds, or near captions cannot be told, the belief stays about captions of any images.
 
     Args:
         judged: The pairs.
