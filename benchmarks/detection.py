@@ -112,7 +112,7 @@ def measure(wanted: Row, data: Path, cache: str | None, methods: list[str]) -> R
         config = from_tree({**shared, "method": "plain", **tree(["plain.networks=1"])})
         prepared = prepare(config, folder, progress=False)
         if mixed:
-            prepared = replace(prepared, pairs=permuted(prepared.pairs, wanted["noise"] / 2, wanted["seed"]))
+            prepared = replace(prepared, pairs=permute(prepared.pairs, wanted["noise"] / 2, wanted["seed"]))
         believer = Believer(prepared, folder, config, False)
         belief = believer.judge()
         expecting = replace(config, data=config.data.replaced(mismatches="near"))
@@ -151,7 +151,7 @@ def measure(wanted: Row, data: Path, cache: str | None, methods: list[str]) -> R
     }
 
 
-def permuted(pairs: Pairs, share: float, seed: int) -> Pairs:
+def permute(pairs: Pairs, share: float, seed: int) -> Pairs:
     """Permute a share of the training captions among each other; the truth stays."""
     rng, train = np.random.default_rng((seed, 99)), pairs.ids("train")
     chosen, image_of = rng.permutation(train)[: round(share * len(train))], pairs.image_of.copy()

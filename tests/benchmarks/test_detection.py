@@ -96,8 +96,8 @@ def test_some_training_captions_change_places_with_each_other_and_the_truth_stay
     names = [f"{image}.jpg" for image in range(100)]
     texts = [f"caption {pair}" for pair in range(200)]
     given = Pairs("made", names, [Path(name) for name in names], texts, image_of, split, true_image_of=image_of)
-    pairs = detection.permuted(given, 0.4, 1)
+    pairs = detection.permute(given, 0.4, 1)
     moved = pairs.mismatched()
     assert 36 <= moved.sum() <= 40 and not moved[100:].any() and (given.image_of == image_of).all()
     assert sorted(pairs.image_of[moved]) == sorted(image_of[moved])
-    assert (detection.permuted(given, 0.4, 2).image_of != pairs.image_of).any()
+    assert (detection.permute(given, 0.4, 2).image_of != pairs.image_of).any()

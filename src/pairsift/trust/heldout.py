@@ -15,7 +15,7 @@ from pairsift.trust.crossfit import CrossFit, Vectors, make_folds
 from pairsift.trust.linear import linear_evidence
 from pairsift.trust.neighbours import neighbour_evidence
 from pairsift.trust.rate import Calibration, decoy_quantile
-from pairsift.trust.weighing import MAX_RATE, calibrated, weigh_with_siblings
+from pairsift.trust.weighing import MAX_RATE, calibrate_sides, weigh_with_siblings
 
 MIN_PAIRS = 100  # smallest number of pairs for which verdicts are given
 MIN_AUROC = 0.8  # smallest expected AUROC for which verdicts are given
@@ -136,7 +136,7 @@ def believe(judged: JudgedPairs, seed: int, fold: Ints | None = None, networks: 
         networks: Function from the folds and the trust, (folds, n), to the evidence of networks, each of them trained
             without one fold. The trust in a pair is its match probability by evidence that did not see the fold.
     """
-    judged = finite(judged)
+    judged = with_finite_vectors(judged)
     return mean_belief([judge(judged, division, networks) for division in divisions(judged, seed, fold)], judged)
 
 
@@ -195,7 +195,7 @@ def mean_belief(beliefs: Sequence[Belief], judged: JudgedPairs) -> Belief:
     return Belief(probability, rate, low, high, auroc, fold_of, others, duplicates, detectors, group, near_mean, below)
 
 
-def finite(judged: JudgedPairs) -> JudgedPairs:
+def with_finite_vectors(judged: JudgedPairs) -> JudgedPairs:
     """Replace vectors with values that are not finite by the mean of the others, which is no evidence."""
     return replace(judged, images=_finite(judged.images), captions=_finite(judged.captions))
 
@@ -222,7 +222,7 @@ def _trust(judged: JudgedPairs, fold: Ints, seed: int) -> Reals:
             part = judged.subset(rest)
             fit = CrossFit.make(part.image_of, part.group_of, part.texts, inner, seed)
             evidence = weigh_with_siblings(fit, kinds_of(part, fit, seed), part.in_train, part.captions, seed)
-            trust[held_out, rest] = calibrated(evidence, part.in_train, seed, 0)[0].probability
+            trust[held_out, rest] = calibrate_sides(evidence, part.in_train, seed, 0)[0].probability
     return trust
 
 
@@ -232,7 +232,7 @@ def judge(judged: JudgedPairs, division: Division, networks: Networks | None = N
     fit = CrossFit.make(judged.image_of, judged.group_of, judged.texts, division.fold, seed, judged.captions)
     kinds = kinds_of(judged, fit, seed, division.trust, networks)
     evidence = weigh_with_siblings(fit, kinds, in_train, judged.captions, seed)
-    calibration, group = calibrated(evidence, in_train, seed, division.resamples)
+    calibration, group = calibrate_sides(evidence, in_train, seed, division.resamples)
     near = near_auroc(evidence, fit.near_images, calibration.probability)
     return belief_of(calibration, group, division.fold, kinds, near)
 
@@ -240,7 +240,7 @@ def judge(judged: JudgedPairs, division: Division, networks: Networks | None = N
 def belief_of(
     calibration: Calibration, group: int, fold: Ints, kinds: Mapping[str, Evidence], near: float | None = None
 ) -> Belief:
-    """Return the belief that a calibration says; `group` is that of the training pairs (`calibrated`)."""
+    """Return the belief that a calibration says; `group` is that of the training pairs (`calibrate_sides`)."""
     rate, low, high = (float(ends[group]) for ends in (calibration.rates, calibration.low, calibration.high))
     others = float(calibration.rates[0]) if group else None
     detectors = {name: decoy_quantile(kind) for name, kind in kinds.items()}

@@ -20,14 +20,14 @@ from pairsift.trust.heldout import (
     Networks,
     belief_of,
     divisions,
-    finite,
     judge,
     kinds_of,
     mean_belief,
+    with_finite_vectors,
 )
 from pairsift.trust.rate import decoy_quantile
 from pairsift.trust.swaps import draw_swaps
-from pairsift.trust.weighing import MAX_RATE, calibrated, weigh, weigh_with_siblings
+from pairsift.trust.weighing import MAX_RATE, calibrate_sides, weigh, weigh_with_siblings
 
 KEPT = 0.5  # smallest match probability, beside captions of any images, of the pairs that are judged beside near ones
 NEAR_QUANTILE = 0.05  # quantile of the near decoys below which pairs look like captions of any images
@@ -63,21 +63,21 @@ def believe_near(
         fold: Fold of each pair, (n,); by default they are drawn, as `believe` does.
         networks: Evidence of networks, as `believe` describes it.
     """
-    judged = finite(judged)
+    judged = with_finite_vectors(judged)
     drawn = list(divisions(judged, seed, fold))
     beliefs = [judge(judged, division, networks) for division in drawn]
     belief = mean_belief(beliefs, judged)
     joined, near = [], []
-    for division, one in zip(drawn, beliefs, strict=True):
-        kept = np.flatnonzero(one.probability >= KEPT).astype(np.int64)
+    for division, first in zip(drawn, beliefs, strict=True):
+        kept = np.flatnonzero(first.probability >= KEPT).astype(np.int64)
         found = None
         if belief.verdicts and judged.in_train[kept].sum() >= MIN_PAIRS:
-            side = judged.in_train if one.rate_outside_train is not None else np.ones(len(judged), np.bool_)
+            side = judged.in_train if first.rate_outside_train is not None else np.ones(len(judged), np.bool_)
             found = _judge_near(judged, vectors, division, kept, side, networks, memory)
         if found is None:
             return replace(belief, near_auroc=None, counts_near=False)
         near.append(found)
-        joined.append(join(one, found, kept, judged.in_train))
+        joined.append(join(first, found, kept, judged.in_train))
     both = mean_belief(joined, judged)
     auroc, high = (float(np.mean([getattr(one, name) for one in near])) for name in ("auroc", "high"))
     told = auroc >= MIN_AUROC and high < MAX_RATE and both.verdicts and both.below_near <= MAX_BELOW_NEAR
@@ -112,7 +112,7 @@ def _judge_near(
     swaps, kinds = _only(swaps, kinds, fitting)
     evidence = weigh_with_siblings(swaps, kinds, part.in_train, part.captions, seed)
     evidence = _weigh_matching(swaps, kinds, part.in_train, seed, evidence)
-    calibration, group = calibrated(evidence, part.in_train, seed, division.resamples)
+    calibration, group = calibrate_sides(evidence, part.in_train, seed, division.resamples)
     below = float((decoy_quantile(evidence)[part.in_train] < NEAR_QUANTILE).mean())
     return replace(belief_of(calibration, group, division.fold[kept], kinds), below_near=below)
 
@@ -143,7 +143,7 @@ def _weigh_matching(
     """
     drawn = np.random.default_rng((seed, 17)).random(len(swaps.decoy_images))
     for _ in range(ROUNDS):
-        probability = calibrated(evidence, in_train, seed, 0)[0].probability
+        probability = calibrate_sides(evidence, in_train, seed, 0)[0].probability
         kept = drawn < probability[swaps.decoy_images]
         if not kept.any():
             break

@@ -34,7 +34,7 @@ def weigh(fit: CrossFit, kinds: Mapping[str, Evidence], in_train: Bools, seed: i
         seed: Seed of the resampling.
     """
     evidence = list(kinds.values())
-    calibration, group = calibrated(combine(fit, evidence), in_train, seed, 0)
+    calibration, group = calibrate_sides(combine(fit, evidence), in_train, seed, 0)
     rates = np.minimum(calibration.rates, MAX_RATE)
     sides = in_train[fit.decoy_images], in_train[fit.decoy_captions]
     if group and min((sides[0] & sides[1]).sum(), (~sides[0] & ~sides[1]).sum()) >= MIN_DECOYS:
@@ -84,7 +84,7 @@ def weigh_with_siblings(
     evidence = weigh(fit, kinds, in_train, seed)
     if len(np.unique(fit.image_of)) == len(fit):
         return evidence
-    probability = calibrated(evidence, in_train, seed, 0)[0].probability
+    probability = calibrate_sides(evidence, in_train, seed, 0)[0].probability
     if agreement_within(fit.image_of, probability, in_train) >= SIBLING_CORRELATION:
         return evidence
     kinds["siblings"] = sibling_evidence(fit, captions, probability)
@@ -114,7 +114,7 @@ def agreement_within(image_of: Ints, probability: Reals, in_train: Bools) -> flo
     return float(np.corrcoef(probabilities, means)[0, 1])
 
 
-def calibrated(evidence: Evidence, in_train: Bools, seed: int, resamples: int) -> tuple[Calibration, int]:
+def calibrate_sides(evidence: Evidence, in_train: Bools, seed: int, resamples: int) -> tuple[Calibration, int]:
     """Return the calibration, and the group of the training pairs in it: 1 where they have a separate rate, else 0.
 
     Args:
