@@ -28,8 +28,9 @@ from sklearn.metrics import roc_auc_score
 from option_names import tree
 from pairsift.retrieve.codes import evaluate
 from pairsift.runs.belief import Believer
-from pairsift.runs.bench.measure import Row, facts_from, job_of
+from pairsift.runs.bench.measure import Row, facts_from
 from pairsift.runs.config import from_tree
+from pairsift.runs.job import job_of
 from pairsift.runs.prepare import prepare
 from pairsift.train.loop import Trainer
 from side_by_side import write

@@ -43,8 +43,9 @@ from option_names import tree
 from pairsift.pairs import Pairs
 from pairsift.retrieve.bootstrap import draw_images
 from pairsift.runs.belief import Believer
-from pairsift.runs.bench.measure import Row, facts_from, job_of
+from pairsift.runs.bench.measure import Row, facts_from
 from pairsift.runs.config import from_tree
+from pairsift.runs.job import job_of
 from pairsift.runs.prepare import Prepared, prepare
 from pairsift.train.loop import Trainer
 from pairsift.trust.heldout import Belief

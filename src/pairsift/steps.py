@@ -237,6 +237,7 @@ class Setting:
         verified: Training pairs that are known to match, ascending; empty where none are declared.
         teachers: The networks of before the last restart that keeps them, in evaluation mode and without gradients;
             empty before there was one. The loop fills the list.
+        linear: The linear model that competes with the networks on dev, like a teacher; empty where there is none.
     """
 
     ids: Ints
@@ -251,6 +252,7 @@ class Setting:
     after_step: AfterStep | None = None
     verified: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     teachers: list[Network] = field(default_factory=list)
+    linear: list[Network] = field(default_factory=list)
 
     def ranking_term(
         self,

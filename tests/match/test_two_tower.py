@@ -9,6 +9,7 @@ import torch
 
 from pairsift.encode.features import Items
 from pairsift.match import TwoTower
+from pairsift.match.heads import normalised
 from pairsift.match.two_tower import TwoTowerOptions
 
 Vector = list[float]
@@ -79,3 +80,15 @@ def test_temperature_keeps_a_gradient_even_at_the_limit(temperature: float) -> N
     matcher.scale().backward()
     assert matcher.log_scale.grad is not None
     assert float(matcher.log_scale.grad) == pytest.approx(float(matcher.scale().detach()), rel=1e-5)
+
+
+@pytest.mark.parametrize("directions", [2, 3, 6])
+def test_a_head_starts_as_a_linear_map_of_normalised_vectors(directions: int) -> None:
+    torch.manual_seed(1)
+    head = TwoTower(5, 4, TwoTowerOptions(dim=3, hidden=6, depth=2)).eval().image_head
+    mean, projection, x = torch.randn(5), torch.randn(5, directions), torch.randn(7, 5)
+    head.start_linear(mean, projection)
+    scaled = (x - x.mean(1, keepdim=True)) / (x.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+    torch.testing.assert_close(normalised(x), scaled)
+    expected = torch.nn.functional.pad(((scaled - mean) @ projection)[:, :3], (0, max(0, 3 - directions)))
+    torch.testing.assert_close(head(x), expected)

@@ -6,8 +6,8 @@ import torch
 from trust_helpers import naive_evidence, permuted, small, unit
 
 from pairsift.trust import linear
-from pairsift.trust.crossfit import make_folds
-from pairsift.trust.linear import canonical_codes, linear_evidence, principal
+from pairsift.trust.crossfit import CrossFit, make_folds
+from pairsift.trust.linear import canonical, canonical_codes, linear_evidence, principal
 
 pytestmark = pytest.mark.usefixtures("own_references")
 
@@ -50,6 +50,22 @@ def test_codes_match_numpy_on_the_other_folds(monkeypatch, directions, told, row
         for got, wanted in ((left, expected[0]), (right, expected[1])):
             assert got @ got.T == pytest.approx(wanted @ wanted.T, abs=1e-4)  # signs of directions are free
         assert left @ right.T == pytest.approx(expected[0] @ expected[1].T, abs=1e-4)
+
+
+@pytest.mark.parametrize("length", [7, 330])  # vectors of more than 320 values are reduced first
+def test_maps_of_all_pairs_take_whole_vectors(length):
+    rng = np.random.default_rng(5)
+    hidden = rng.normal(size=(60, 3))
+    images = (hidden @ rng.normal(size=(3, length)) + 0.3 * rng.normal(size=(60, length)) + 2).astype(np.float32)
+    captions = (hidden @ rng.normal(size=(3, 5)) + 0.3 * rng.normal(size=(60, 5)) - 1).astype(np.float32)
+    trust = rng.random(60)
+    model = canonical(images, captions, trust)
+    x, y = (side - side.mean(0) for side in (images.astype(float), captions.astype(float)))
+    x = x @ np.linalg.svd(x, full_matrices=False)[2].T  # of 60 images all directions are kept
+    twice = CrossFit(*[np.arange(120)] * 2, np.repeat([0, 1], 60), *[np.zeros(0, np.int64)] * 2)  # fold 1 judges fold 0
+    expected = naive_codes(twice, *(np.tile(side, (2, 1)) for side in (x, y)), 0, trust=np.tile(trust, (2, 2)))
+    left, right = (f(torch.from_numpy(side)) for f, side in ((model.images, images), (model.captions, captions)))
+    assert (left @ right.T).numpy() == pytest.approx(expected[0] @ expected[1].T, abs=1e-4)
 
 
 def test_evidence_is_the_contrast_of_those_codes():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional
 
 from pairsift.match.base import full, unit
 from pairsift.options import Options
@@ -43,12 +45,31 @@ class ResidualHead(nn.Module):
         blocks = (_block(sizes.dim, sizes.hidden, sizes.dropout) for _ in range(sizes.depth))
         self.blocks = nn.ModuleList(blocks)
 
+    def start_linear(self, mean: Tensor, projection: Tensor) -> None:
+        """Start as a linear map of the normalised vectors: the projection onto k directions, and 0 elsewhere.
+
+        Args:
+            mean: What is subtracted from the normalised vectors, (width,).
+            projection: (width, k); of more than `dim` directions, the first count.
+        """
+        linear, weight = self.project[-1], projection.T
+        assert isinstance(linear, nn.Linear)
+        k = min(len(weight), linear.out_features)
+        with torch.no_grad():
+            linear.weight.zero_()[:k] = weight[:k]
+            linear.bias.zero_()[:k] = -(weight[:k] @ mean)
+
     def forward(self, x: Tensor) -> Tensor:
         """Map the vectors, (n, width) to (n, dim)."""
         x = self.project(x) + math.sqrt(x.shape[-1]) * unit(full(x)) if self.identity else self.project(x)
         for block in self.blocks:
             x = x + block(x)
         return x
+
+
+def normalised(vectors: Tensor) -> Tensor:
+    """Return vectors as the projection of a new head reads them: of mean 0 and variance 1 each, (n, width)."""
+    return functional.layer_norm(vectors, vectors.shape[-1:])
 
 
 class GaussianHead(nn.Module):

@@ -45,16 +45,12 @@ from pairsift.runs.folder import (
     finished,
     weights,
 )
-from pairsift.runs.prepare import (
-    Prepared,
-    check,
-    matcher_factory,
-    prepare,
-)
+from pairsift.runs.job import job_of
+from pairsift.runs.prepare import Prepared, check, prepare
 from pairsift.runs.run import Run
 from pairsift.runs.skipped import skipped_line, write_skipped
 from pairsift.train.checkpoint import write_tensors
-from pairsift.train.loop import Job, Trainer, mixed
+from pairsift.train.loop import Trainer, mixed
 from pairsift.train.options import TrainOptions
 from pairsift.train.record import write_state
 
@@ -119,13 +115,10 @@ def fit_config(config: Config, resume: bool = False, overwrite: bool = False, pr
     if progress and (line := skipped_line(prepared.pairs, folder / SKIPPED)):
         print(line, file=sys.stderr)
     after_encoding = time.monotonic()
-    factory = matcher_factory(config, prepared)
     believer = Believer(prepared, folder, config, progress)
     belief = believer.judge()
     after_evidence = time.monotonic()
-    evidence = believer.prior(belief), believer.likeness()
-    parts = config.method, config.loss, options, folder, progress
-    trainer = Trainer(Job(prepared.pairs, prepared.features, factory, *parts, *evidence))
+    trainer = Trainer(job_of(config, prepared, folder, believer.prior(belief), believer.likeness(), progress))
     trainer.run(resume=resume)
     _write_trained(trainer, folder)
     matchers = [network.matcher for network in trainer.networks]

@@ -42,7 +42,10 @@ OBSERVED_TOGETHER = 1024  # pairs whose negatives come from each other in the pa
 
 @dataclass(frozen=True)
 class Job:
-    """The parts of a training run."""
+    """The parts of a training run.
+
+    `linear` turns a new matcher into a linear model, which competes with the networks on dev; None where there is none.
+    """
 
     pairs: Pairs
     features: Features
@@ -54,6 +57,7 @@ class Job:
     progress: bool = True
     prior: Prior | None = None
     likeness: Likeness | None = None
+    linear: Callable[[Matcher], None] | None = None
 
 
 @dataclass
@@ -84,6 +88,7 @@ class Trainer:
         self.networks = [self._network(k) for k in range(job.method.networks)]
         self.optimizers = [self._optimizer(network) for network in self.networks]
         self.teachers: list[Network] = []
+        self.linear = self._linear()
         self.gather = Gatherer(job.features, job.pairs.image_of, self.device, job.likeness)
         self.position = Position()
         self.log: list[dict[str, object]] = []
@@ -116,6 +121,7 @@ class Trainer:
             self._after_step,
             job.pairs.verified_ids(),
             self.teachers,
+            self.linear,
         )
 
     def _after_step(self, k: int, gradients: Mapping[str, Tensor], momentum: bool) -> dict[str, Tensor]:
@@ -127,6 +133,14 @@ class Trainer:
         torch.manual_seed(seed_of(self.job.options.seed, 1, k, *([epoch] if epoch else [])))
         matcher = self.job.matcher()
         return Network(matcher, self.job.method.head(matcher.dim)).to(self.device)
+
+    def _linear(self) -> list[Network]:
+        """Return the linear model as a network; empty where there is none."""
+        if self.job.linear is None:
+            return []
+        network = self._network(0)
+        self.job.linear(network.matcher)
+        return [network.eval().requires_grad_(False)]
 
     def _optimizer(self, network: Network) -> torch.optim.AdamW:
         """Return a new optimizer of a network."""
@@ -143,8 +157,11 @@ class Trainer:
         if resume and (self.job.folder / CHECKPOINT).exists():
             self._load()
         epochs = range(self.position.epoch, len(self.phases))
-        if (self.networks[0].matcher.starts_trained or not self.phases) and self.position == Position():
-            self._keep_if_best(self._recall(), -1)
+        if self.position == Position():
+            if self.networks[0].matcher.starts_trained or not self.phases:
+                self._keep_if_best(self.networks, -1)
+            if self.linear:
+                self._keep_if_best(self.linear * len(self.networks), -1)
         for epoch in epochs:
             began = time.monotonic()
             phase = self.phases[epoch]
@@ -240,10 +257,10 @@ class Trainer:
 
     def _finish(self, epoch: int, phase: Phase, n_pairs: int, seconds: float) -> None:
         """Evaluate on dev, keep the weights if they are the best, write the log and the checkpoint."""
-        dev = self._recall()
+        dev = self._recall(self.networks)
         rsum = dev["rsum"]
         if self.competing[epoch]:
-            self._keep_if_best(dev, epoch)
+            self._keep_if_best(self.networks, epoch, dev)
         losses = {
             f"network_{k}": {name: value / sums["steps"] for name, value in sums.items() if name != "steps"}
             for k, sums in enumerate(self.position.sums)
@@ -269,21 +286,25 @@ class Trainer:
         self.position.epoch, self.position.network = epoch + 1, 0
         self.save()
 
-    def _recall(self) -> dict[str, float]:
-        """Return the recall of the ensemble on dev; without pairs in dev, an rSum of 0."""
+    def _recall(self, networks: Sequence[Network]) -> dict[str, float]:
+        """Return the recall of an ensemble on dev; without pairs in dev, an rSum of 0."""
         if not self.has_dev:
             return {"rsum": 0.0}
         with mixed(self.device, self.job.options):
-            matchers = [network.matcher for network in self.networks]
+            matchers = [network.matcher for network in networks]
             return evaluate(matchers, self.job.features, self.job.pairs, "dev")["ensemble"]
 
-    def _keep_if_best(self, dev: Mapping[str, float], epoch: int) -> None:
-        """Write the weights where their recall on dev is the best so far; epoch -1 is before all training."""
+    def _keep_if_best(self, networks: Sequence[Network], epoch: int, dev: Mapping[str, float] | None = None) -> None:
+        """Write the networks' weights where their recall on dev is the best so far; epoch -1 is before all training.
+
+        `dev` is that recall, where it is known.
+        """
+        dev = self._recall(networks) if dev is None else dev
         if self.has_dev and dev["rsum"] <= self.position.best_rsum:
             return
         self.position.best_rsum, self.position.best_epoch = dev["rsum"], epoch
         weights: dict[str, Tensor] = {}
-        for k, network in enumerate(self.networks):
+        for k, network in enumerate(networks):
             weights |= {f"{k}/{name}": value for name, value in network.state_dict().items()}
         write_tensors(self.job.folder / "model" / "best.safetensors", weights)
 

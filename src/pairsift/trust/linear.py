@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,6 +19,56 @@ WIDEST = 320  # number of principal components to which features are first reduc
 ROWS = 65_536  # number of rows whose products are summed at once
 
 
+@dataclass(frozen=True)
+class Canonical:
+    """Affine maps of images and of captions onto their canonical directions, weighted by the correlations.
+
+    Attributes:
+        image_mean: (d,).
+        caption_mean: (e,).
+        image_map: (d, k).
+        caption_map: (e, k).
+    """
+
+    image_mean: Tensor
+    caption_mean: Tensor
+    image_map: Tensor
+    caption_map: Tensor
+
+    def images(self, x: Tensor) -> Tensor:
+        """Return unit vectors of images, (n, d) to (n, k)."""
+        return _unit((x - self.image_mean) @ self.image_map)
+
+    def captions(self, y: Tensor) -> Tensor:
+        """Return unit vectors of captions, (n, e) to (n, k)."""
+        return _unit((y - self.caption_mean) @ self.caption_map)
+
+
+def canonical(images: Vectors, captions: Vectors, trust: Reals) -> Canonical:
+    """Fit ridge canonical correlation to pairs, as `linear_evidence` describes it.
+
+    Wider features than 320 are first reduced to their principal components.
+
+    Args:
+        images: Features of each pair's image, (n, d).
+        captions: Features of each pair's caption, (n, e).
+        trust: Weight of each pair, [0, 1], (n,).
+    """
+    x, y = (torch.from_numpy(principal(side)) for side in (images, captions))
+    model = _canonical(list(_moments(x, y, torch.from_numpy(np.asarray(trust, np.float64)), torch.arange(len(x)))))
+    image_mean, image_map = _unreduced(images, model.image_mean, model.image_map)
+    caption_mean, caption_map = _unreduced(captions, model.caption_mean, model.caption_map)
+    return Canonical(image_mean, caption_mean, image_map, caption_map)
+
+
+def _unreduced(vectors: Vectors, mean: Tensor, projection: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean and the map of whole vectors from those of their principal components, (d,) and (d, k)."""
+    centre, basis = _components(vectors)
+    if basis is not None:
+        mean, projection = torch.from_numpy(basis) @ mean, torch.from_numpy(basis) @ projection
+    return torch.from_numpy(np.asarray(centre, np.float32)) + mean, projection
+
+
 def principal(vectors: Vectors, width: int = WIDEST, most: int = 50_000) -> Vectors:
     """Project centred vectors onto their first principal components, (n, at most `width` and at most n).
 
@@ -27,12 +79,18 @@ def principal(vectors: Vectors, width: int = WIDEST, most: int = 50_000) -> Vect
         width: Largest number of components.
         most: From twice this number of rows on, the components are computed from a part of the rows, evenly spaced.
     """
+    mean, basis = _components(vectors, width, most)
+    return np.asarray(vectors - mean if basis is None else (vectors - mean) @ basis, np.float32)
+
+
+def _components(vectors: Vectors, width: int = WIDEST, most: int = 50_000) -> tuple[Vectors, Vectors | None]:
+    """Return the mean, (d,), and the first principal components, (d, at most `width`); None for all directions."""
     mean, width = vectors.mean(0), min(width, len(vectors))
     if vectors.shape[1] <= width:
-        return np.asarray(vectors - mean, np.float32)
+        return mean, None
     sample = vectors[:: max(1, len(vectors) // most)] - mean
     values, basis = np.linalg.eigh(np.asarray(sample.T @ sample, np.float64))
-    return np.asarray((vectors - mean) @ basis[:, np.argsort(-values)[:width]].astype(np.float32), np.float32)
+    return mean, basis[:, np.argsort(-values)[:width]].astype(np.float32)
 
 
 def linear_evidence(
@@ -64,8 +122,7 @@ def canonical_codes(fit: CrossFit, images: Vectors, captions: Vectors, trust: Re
     models = [_canonical(_total(moments[fold % len(moments)], fold)) for fold in range(len(parts))]
 
     def codes(fold: int, members: np.ndarray) -> tuple[Tensor, Tensor]:
-        mean_x, mean_y, image_projection, caption_projection = models[fold]
-        return _unit((x[members] - mean_x) @ image_projection), _unit((y[members] - mean_y) @ caption_projection)
+        return models[fold].images(x[members]), models[fold].captions(y[members])
 
     return codes
 
@@ -98,8 +155,8 @@ def _total(moments: list[tuple[Tensor, ...]], without: int) -> list[Tensor]:
     return [sum((part[kind] for part in others), torch.zeros_like(moments[without][kind])) for kind in range(6)]
 
 
-def _canonical(moments: list[Tensor]) -> tuple[Tensor, ...]:
-    """Return the means and the projections of both sides from the moments of the training pairs."""
+def _canonical(moments: list[Tensor]) -> Canonical:
+    """Return the maps of both sides from the moments of the training pairs."""
     count, sum_x, sum_y, xx, yy, xy = moments
     count = count.clamp(min=1e-9)
     mean_x, mean_y = sum_x / count, sum_y / count
@@ -111,7 +168,7 @@ def _canonical(moments: list[Tensor]) -> tuple[Tensor, ...]:
     )
     weights = correlation[:DIRECTIONS]
     projections = root_x @ u[:, : len(weights)] * weights, root_y @ v[: len(weights)].T * weights
-    return tuple(part.float() for part in (mean_x, mean_y, *projections))
+    return Canonical(*(part.float() for part in (mean_x, mean_y, *projections)))
 
 
 def _inverse_root(covariance: Tensor, ridge: float) -> Tensor:

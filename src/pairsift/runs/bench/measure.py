@@ -26,10 +26,11 @@ from pairsift.runs.belief import Believer
 from pairsift.runs.config import Config, read_config
 from pairsift.runs.fit import begin, facts_of
 from pairsift.runs.folder import CONFIG
-from pairsift.runs.prepare import Prepared, encoder_names, matcher_factory, prepare
+from pairsift.runs.job import job_of
+from pairsift.runs.prepare import Prepared, encoder_names, prepare
 from pairsift.steps import Prior
 from pairsift.train.batches import Likeness
-from pairsift.train.loop import Job, Trainer, mixed
+from pairsift.train.loop import Trainer, mixed
 
 Row = dict[str, Any]
 SELECTION = "best on dev of the last phase, one test"
@@ -133,14 +134,6 @@ def train(config: Config, start: Start, folder: Path, resume: bool = False) -> R
         "seconds": round(time.monotonic() - began, 1),
         "train_seconds": round(trainer.position.seconds, 1),
     }
-
-
-def job_of(
-    config: Config, prepared: Prepared, folder: Path, prior: Prior | None = None, likeness: Likeness | None = None
-) -> Job:
-    """Return the training of a configuration on prepared pairs, without progress on the console."""
-    parts = config.method, config.loss, config.train, folder, False
-    return Job(prepared.pairs, prepared.features, matcher_factory(config, prepared), *parts, prior, likeness)
 
 
 def facts_from(config: Config, prepared: Prepared) -> Row:

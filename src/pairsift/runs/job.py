@@ -1,0 +1,77 @@
+"""The training of a run, and the linear model that competes with its networks where there are few pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pairsift.match import Matcher
+from pairsift.match.heads import normalised
+from pairsift.match.two_tower import TwoTower
+from pairsift.methods.crossfit import LEAST_NOISE
+from pairsift.runs.config import Config
+from pairsift.runs.prepare import Prepared, matcher_factory
+from pairsift.runs.vectors import rows_of
+from pairsift.steps import Prior
+from pairsift.train.batches import Likeness
+from pairsift.train.loop import Job
+from pairsift.trust.contrast import SCALE
+from pairsift.trust.linear import canonical
+
+LINEAR_BELOW = 10_000  # number of training pairs from which on networks are more accurate than linear models
+
+
+def job_of(
+    config: Config,
+    prepared: Prepared,
+    folder: Path,
+    prior: Prior | None = None,
+    likeness: Likeness | None = None,
+    progress: bool = False,
+) -> Job:
+    """Return the training of a configuration on prepared pairs.
+
+    Args:
+        config: The options.
+        prepared: The pairs and features.
+        folder: Where checkpoints are written.
+        prior: What held-out evidence says of the pairs.
+        likeness: Groups of images and of captions that are too similar to be each other's negatives.
+        progress: Whether to show progress on the console.
+    """
+    parts = config.method, config.loss, config.train, folder, progress
+    factory, linear = matcher_factory(config, prepared), linear_start(config, prepared, prior)
+    return Job(prepared.pairs, prepared.features, factory, *parts, prior, likeness, linear)
+
+
+def linear_start(config: Config, prepared: Prepared, prior: Prior | None) -> Callable[[Matcher], None] | None:
+    """Return a function that turns a new matcher into ridge canonical correlation of the training pairs.
+
+    Below 10,000 training pairs, networks know pairs by heart before they are as accurate as this linear model. It is
+    fitted to the vectors as the heads of `two_tower` normalise them, and pairs count by their match probability.
+
+    Returns:
+        The function; None for other matchers, for heads that start as the identity, for methods that do not let it
+        compete, and for many pairs.
+    """
+    ids = prepared.pairs.ids("train")
+    linear = config.method.competes_with_linear and issubclass(config.matcher, TwoTower) and not prepared.aligned
+    if not linear or len(ids) >= LINEAR_BELOW:
+        return None
+    believed = prior is None or prior.rate < LEAST_NOISE
+    trust = np.ones(len(ids)) if prior is None or believed else prior.probability[ids].astype(np.float64)
+    tables = (prepared.features.images, prepared.pairs.image_of[ids]), (prepared.features.texts, ids)
+    images, captions = (normalised(torch.from_numpy(rows_of(*table))).numpy() for table in tables)
+    model = canonical(images, captions, trust)
+
+    def start(matcher: Matcher) -> None:
+        assert isinstance(matcher, TwoTower)
+        matcher.image_head.start_linear(model.image_mean, model.image_map)
+        matcher.text_head.start_linear(model.caption_mean, model.caption_map)
+        with torch.no_grad():
+            matcher.log_scale.fill_(float(np.log(SCALE)))
+
+    return start
