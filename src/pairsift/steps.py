@@ -236,7 +236,7 @@ class Setting:
             gradients, with or without the optimizer's momentum. It changes nothing.
         verified: Training pairs that are known to match, ascending; empty where none are declared.
         teachers: The networks of before the last restart that keeps them, in evaluation mode and without gradients;
-            empty before there was one. The loop fills the list.
+            empty before there was one; the linear model instead where that is better on dev. The loop fills the list.
         linear: The linear model that competes with the networks on dev, like a teacher; empty where there is none.
     """
 

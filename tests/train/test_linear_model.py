@@ -90,3 +90,12 @@ def test_without_dev_the_last_epoch_is_kept(tmp_path):
     trainer = Trainer(replace(trainer.job, pairs=replace(trainer.job.pairs, split=split)))
     trainer.run()
     assert trainer.position.best_epoch == 2
+
+
+@pytest.mark.parametrize(("good", "teachers"), [(True, 1), (False, 2)])
+def test_it_teaches_where_it_is_better_than_the_networks(tmp_path, good, teachers):
+    trainer = trainer_of(tmp_path, good, 1e-7 if good else 3e-3, "sift", epochs={"warmup": 0, "train": 2, "taught": 1})
+    trainer.run()
+    assert len(trainer.teachers) == teachers
+    assert (trainer.teachers[0] is trainer.linear[0]) is good
+    assert trainer.log[-1]["loss"]["network_0"]["teaching"] > 0

@@ -147,8 +147,14 @@ class Trainer:
         return torch.optim.AdamW(decayed(network, self.job.options.weight_decay), self.job.options.lr, fused=True)
 
     def _restart(self, epoch: int, teachers: bool) -> None:
-        """Put new networks in the place of the present ones, which become their teachers or are dropped."""
-        self.teachers[:] = [network.eval().requires_grad_(False) for network in self.networks] if teachers else []
+        """Put new networks in the place of the present ones, which become their teachers or are dropped.
+
+        Where the linear model is better on dev than the present networks, it becomes their teacher instead.
+        """
+        found = [network.eval().requires_grad_(False) for network in self.networks] if teachers else []
+        if found and self.linear and self._recall(self.linear)["rsum"] > self._recall(found)["rsum"]:
+            found = self.linear
+        self.teachers[:] = found
         self.networks[:] = [self._network(k, epoch) for k in range(len(self.networks))]
         self.optimizers[:] = [self._optimizer(network) for network in self.networks]
 
@@ -327,10 +333,10 @@ class Trainer:
         """Restore everything from the checkpoint."""
         tensors, facts = read_tensors(self.job.folder / CHECKPOINT)
         self.job.method.resume(unpack(tensors, self.networks, self.optimizers))
-        if "teacher" in {name.partition("/")[0] for name in tensors}:
-            self.teachers[:] = [self._network(k).eval().requires_grad_(False) for k in range(len(self.networks))]
-            for k, network in enumerate(self.teachers):
-                network.load_state_dict(with_prefix(tensors, f"teacher/{k}/"))
+        teachers = {int(name.split("/")[1]) for name in tensors if name.startswith("teacher/")}
+        self.teachers[:] = [self._network(k).eval().requires_grad_(False) for k in sorted(teachers)]
+        for k, network in enumerate(self.teachers):
+            network.load_state_dict(with_prefix(tensors, f"teacher/{k}/"))
         self.position = Position(**facts["position"])  # type: ignore[arg-type]
         self.log = list(facts["log"])  # type: ignore[call-overload]
         self._write_log()  # a kill may have come between the checkpoint and its log
