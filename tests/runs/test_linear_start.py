@@ -6,6 +6,7 @@ from flat_options import configured, fit
 
 import pairsift
 from embedding_sources import aligned, captions_of, write_single
+from pairsift.cli.summary import print_summary
 from pairsift.runs import job
 from pairsift.runs.prepare import prepare
 from pairsift.steps import Prior
@@ -41,11 +42,16 @@ def rsum(cosine):
     return sum(100 * np.mean([rank <= k for rank in part]) for k in (1, 5, 10) for part in (ranks[:half], ranks[half:]))
 
 
-def test_a_run_keeps_it_where_the_networks_stay_behind(source, tmp_path):
+def test_a_run_keeps_it_where_the_networks_stay_behind(source, tmp_path, capsys):
     options = {"source": str(source), "cache": str(tmp_path / "cache"), "device": "cpu", "out": str(tmp_path / "run")}
     options |= {"lr": 1e-7, "crossfit.epochs.train": 1, "noise": 0.3, "noise_splits": "train"}
     found = fit(source, options, progress=False)
-    assert found.metrics["best"]["epoch"] == -1
+    assert found.metrics["best"]["epoch"] == -1 and found.metrics["best"]["model"] == "linear"
+    assert "A linear model of the vectors finds dev pairs better" in (found.folder / "report.html").read_text()
+    print_summary(found.folder, found.metrics)
+    assert (
+        "kept: a linear model, which finds dev pairs better than the networks of any epoch" in capsys.readouterr().out
+    )
     judged = found.pairs().sort_by("pair")
     weight = judged["match_probability"].to_numpy()[:280]
     rows = judged["given_image" if "given_image" in judged.column_names else "image"].to_pylist()

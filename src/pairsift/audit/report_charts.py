@@ -22,6 +22,7 @@ DETECTORS = {
     "memory": "Networks that learned the pairs",
     "siblings": "Other captions of the image",
 }
+LINEAR = "A linear model of the vectors finds dev pairs better than the networks of any epoch. It was kept."
 NO_VERDICTS = "There are no verdicts: the match probabilities are only a ranking, and no pair is flagged."
 
 
@@ -124,7 +125,8 @@ def training(findings: Findings) -> str:
         plot = plots.curves("loss", "mean loss", epochs, terms, phases, None)
         names = [name.replace("_", " ") for name in terms]
         cards += f'<div class="card"><h3>Loss terms</h3><figure>{plot}{plots.legend(names)}</figure></div>'
-    return parts.section("Training", "", f'<div class="grid">{cards}</div>' if cards else "")
+    lead = LINEAR if lookup(findings.metrics, "best", "model") == "linear" else ""
+    return parts.section("Training", lead, f'<div class="grid">{cards}</div>' if cards else "")
 
 
 def best_epoch(findings: Findings) -> int | None:

@@ -23,6 +23,9 @@ def recall_table(splits: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str
 def print_summary(folder: Path, metrics: Mapping[str, object]) -> None:
     """Print a run's recall, its estimated noise rate, its detection and its warnings."""
     print(recall_table({name: metrics[name] for name in ("test", "test_matching", "dev") if name in metrics}))  # type: ignore[misc]
+    best: Mapping[str, object] = metrics.get("best", {})  # type: ignore[assignment]
+    if best.get("model") == "linear":
+        print("kept: a linear model, which finds dev pairs better than the networks of any epoch")
     rate: Mapping[str, float | None] = metrics["noise_rate"]  # type: ignore[assignment]
     print(f"\nestimated share of mismatched training pairs: {_rate(rate)}")
     detection: Mapping[str, float] | None = metrics.get("detection")  # type: ignore[assignment]

@@ -103,6 +103,11 @@ class Trainer:
         setting = self.job.method.setting
         return None if setting.matched is None else setting.matched[setting.ids]
 
+    @property
+    def keeps_linear(self) -> bool:
+        """Whether the linear model is the best on dev so far."""
+        return bool(self.linear) and self.has_dev and self.position.best_epoch < 0
+
     def _setting(self) -> Setting:
         """Return the setting of the method."""
         job = self.job
