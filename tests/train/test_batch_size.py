@@ -20,6 +20,12 @@ def test_fewer_pairs_have_smaller_batches(pairs, size):
     assert TrainOptions(batch_size=7).settled(pairs).batch_size == 7
 
 
+def test_a_default_batch_is_no_larger_than_the_limit():
+    limited = TrainOptions(batch_limit=128)
+    assert [limited.settled(pairs).batch_size for pairs in (30_000, 2000, 800, 200)] == [128, 128, 128, 64]
+    assert TrainOptions(batch_limit=128, batch_size=300).settled(800).batch_size == 300
+
+
 def test_a_batch_of_one_pair_is_refused():
     for size in (1, -3):
         with pytest.raises(InputError, match=f"batch_size is {size}"):

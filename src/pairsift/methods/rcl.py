@@ -40,7 +40,7 @@ class RCL(Method):
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset({"networks": 1}, PAPER.train),
         "paper_coco": Preset({"epochs": {"train": 20}, "networks": 1}, {**PAPER.train, "lr": 5e-4, "decay_epoch": 10}),
-        "two_tower": TWO_TOWER.having(epochs={"train": None}, tau=0.1),
+        "two_tower": TWO_TOWER.having({"batch_limit": 128}, epochs={"train": None}, tau=0.1),
         "clip": CLIP.having(epochs={"train": 5}, tau=0.0, networks=1),
     }
 

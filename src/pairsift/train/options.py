@@ -20,6 +20,7 @@ class TrainOptions(Options):
         description="Number of pairs of the driving subset in a step; by default 512, or fewer where there are fewer "
         "than 5,000 training pairs.",
     )
+    batch_limit: int = Field(default=512, ge=2, description="Largest batch size where none is set.")
     lr: float = Field(default=1e-3, gt=0, description="Peak learning rate.")
     weight_decay: float = Field(default=0.05, ge=0, description="Decoupled weight decay of AdamW (0: Adam).")
     schedule: Literal["one_cycle", "step", "constant"] = Field(
@@ -68,4 +69,4 @@ class TrainOptions(Options):
         if self.batch_size is not None:
             return self
         size = next((size for least, size in BATCHES if pairs >= least), max(2, pairs // 4))
-        return self.replaced(batch_size=size)
+        return self.replaced(batch_size=min(size, self.batch_limit))
