@@ -11,7 +11,8 @@ from train_helpers import make_job
 
 from pairsift.steps import Phase, Prior
 from pairsift.train.checkpoint import read_tensors
-from pairsift.train.loop import CHECKPOINT, Trainer, stretch
+from pairsift.train.loop import CHECKPOINT, Trainer
+from pairsift.train.phases import stretch
 
 EPOCHS = {"epochs": {"warmup": 0, "train": 2, "taught": 3}}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
@@ -33,6 +32,7 @@ from pairsift.train.board import make_board
 from pairsift.train.checkpoint import pack, read_tensors, unpack, with_prefix, write_tensors
 from pairsift.train.lookahead import after_step
 from pairsift.train.options import TrainOptions
+from pairsift.train.phases import competing, stretch
 from pairsift.train.record import epoch_summary
 from pairsift.train.schedule import learning_rate
 
@@ -365,29 +365,6 @@ def decayed(network: Network, weight_decay: float) -> list[dict[str, object]]:
             decay = weight_decay if matrices else 0.0
             groups += [{"params": members, "weight_decay": decay, "speed": speed}] if members else []
     return groups
-
-
-def competing(phases: Sequence[Phase]) -> list[bool]:
-    """Return whether the checkpoint of each epoch competes for the best; where no phase says so, the last phase's do.
-
-    Args:
-        phases: The phase of each epoch.
-    """
-    competes = [phase.competes for phase in phases]
-    return competes if any(competes) else [phase == phases[-1] for phase in phases]
-
-
-def stretch(phases: Sequence[Phase], epoch: int) -> tuple[int, int]:
-    """Return the first epoch of the networks that train in an epoch, and the one before which the next ones restart.
-
-    Args:
-        phases: The phase of each epoch.
-        epoch: The epoch, from 0.
-    """
-    starts = [e for e, phase in enumerate(phases) if phase.restarts and (e == 0 or phases[e - 1] is not phase)]
-    edges = sorted({0, *starts, len(phases)})
-    place = bisect_right(edges, epoch)
-    return edges[place - 1], edges[place]
 
 
 def mixed(device: torch.device, options: TrainOptions, training: bool = False) -> torch.autocast:
