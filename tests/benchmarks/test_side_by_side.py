@@ -81,7 +81,8 @@ def test_a_row_is_what_a_whole_fit_gives(tmp_path, monkeypatch):
     options |= {"text_encoder": "wordllama", "noise_seed": 1, "seed": 1, "loss": "infonce"}
     run = fit_config(from_tree({**options, "method": "pc2", "pc2": {"epochs": EPOCHS["pc2"]}}), progress=False)
     assert run.metrics["test"]["ensemble"] == rows[1]["recall"]
-    assert run.metrics["best"] == {"epoch": rows[1]["best_epoch"], "dev_rsum": rows[1]["dev_rsum"]}
+    best = {"epoch": rows[1]["best_epoch"], "dev_rsum": rows[1]["dev_rsum"], "model": "networks"}
+    assert run.metrics["best"] == best
     assert run.metrics["noise"]["index_hash"] == rows[1]["index_hash"]
     assert run.metrics["noise_rate"]["estimated"] == pytest.approx(rows[1]["estimated_rate"], abs=1e-6)
 

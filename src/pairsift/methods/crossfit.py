@@ -26,7 +26,7 @@ class Crossfit(Method):
     """
 
     name: ClassVar[str] = "crossfit"
-    competes_with_linear: ClassVar[bool] = True
+    guided: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": PAPER,
         "two_tower": TWO_TOWER_LINEAR.having(epochs={"warmup": 0, "train": None}),

@@ -58,7 +58,7 @@ def linear_start(config: Config, prepared: Prepared, prior: Prior | None) -> Cal
         compete, and for many pairs.
     """
     ids = prepared.pairs.ids("train")
-    linear = config.method.competes_with_linear and issubclass(config.matcher, TwoTower) and not prepared.aligned
+    linear = config.method.guided and issubclass(config.matcher, TwoTower) and not prepared.aligned
     if not linear or len(ids) >= LINEAR_BELOW:
         return None
     believed = prior is None or prior.rate < LEAST_NOISE

@@ -1,11 +1,16 @@
-"""Which epochs compete for the checkpoint, and which belong to the same networks."""
+"""Which epochs compete for the checkpoint, by which pairs it is chosen, and which epochs have the same networks."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import replace
 
-from pairsift.steps import Phase
+from pairsift.pairs.pairs import UNUSED, Pairs
+from pairsift.steps import Phase, Prior
+
+LEAST_BELIEF = 0.5  # smallest match probability of a dev pair that counts in the choice of the networks
+MIN_DECIDING = 10  # smallest number of such dev pairs; where there are fewer, all count
 
 
 def competing(phases: Sequence[Phase]) -> list[bool]:
@@ -29,3 +34,23 @@ def stretch(phases: Sequence[Phase], epoch: int) -> tuple[int, int]:
     edges = sorted({0, *starts, len(phases)})
     place = bisect_right(edges, epoch)
     return edges[place - 1], edges[place]
+
+
+def deciding_pairs(pairs: Pairs, prior: Prior | None) -> Pairs:
+    """Return the pairs by whose recall on dev the checkpoint is chosen: without the dev pairs that are not believed.
+
+    Where less than ten believed pairs are left in dev, and without a prior, all count.
+
+    Args:
+        pairs: The pairs.
+        prior: What held-out evidence says of them.
+    """
+    if prior is None:
+        return pairs
+    dev = pairs.split == "dev"
+    doubted = dev & (prior.probability < LEAST_BELIEF)
+    if not doubted.any() or (dev & ~doubted).sum() < MIN_DECIDING:
+        return pairs
+    split = pairs.split.astype("<U7")
+    split[doubted] = UNUSED
+    return replace(pairs, split=split)
