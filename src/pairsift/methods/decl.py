@@ -136,7 +136,7 @@ class DECL(Method):
         "paper": PAPER.having({"decay_epoch": 20}, networks=1),
         "paper_coco": PAPER.having({"lr": 5e-4, "decay_epoch": 10}, epochs={"warmup": 2, "train": 20}, networks=1),
         "two_tower": TWO_TOWER.having(
-            {"batch_limit": 256}, epochs={"warmup": 2, "train": 6}, dynamic={"anneal": 1.0}, division={"scale": 1.0}
+            epochs={"warmup": 2, "train": 6}, dynamic={"anneal": 1.0}, division={"scale": 1.0}
         ),
         "clip": CLIP.having(epochs={"warmup": 1, "train": 4}, division={"scale": 1.0}, networks=1),
     }
