@@ -19,6 +19,9 @@ from pairsift.match.base import PAPER_BATCH, Codes, Matcher, full
 AfterStep = Callable[[int, Mapping[str, Tensor], bool], dict[str, Tensor]]
 
 
+LEAST_NOISE = 0.01  # estimated share of mismatched training pairs below which every pair is believed
+
+
 @dataclass(frozen=True)
 class Phase:
     """A stretch of epochs that train on the same subsets.
@@ -216,6 +219,11 @@ class Prior:
     probability: Floats
     rate: float
     most: float
+
+    @property
+    def finds_mismatches(self) -> bool:
+        """Whether the rate is at least 1%; below, every pair is believed."""
+        return self.rate >= LEAST_NOISE
 
 
 @dataclass(frozen=True)

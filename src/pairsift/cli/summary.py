@@ -25,7 +25,7 @@ def print_summary(folder: Path, metrics: Mapping[str, object]) -> None:
     print(recall_table({name: metrics[name] for name in ("test", "test_matching", "dev") if name in metrics}))  # type: ignore[misc]
     best: Mapping[str, object] = metrics.get("best", {})  # type: ignore[assignment]
     if best.get("model") == "linear":
-        print("kept: a linear model, which finds dev pairs better than the networks of any epoch")
+        print("kept: a linear model, which finds as much on dev as the networks of any epoch, or more")
     rate: Mapping[str, float | None] = metrics["noise_rate"]  # type: ignore[assignment]
     print(f"\nestimated share of mismatched training pairs: {_rate(rate)}")
     detection: Mapping[str, float] | None = metrics.get("detection")  # type: ignore[assignment]

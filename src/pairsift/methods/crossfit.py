@@ -14,8 +14,6 @@ from pairsift.methods.plain import TrainEpochs, believing
 from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
 from pairsift.steps import Batch, Network, Phase, Setting, Term, correspond
 
-LEAST_NOISE = 0.01  # share of mismatched pairs below which every pair is believed
-
 
 class Crossfit(Method):
     """The method that weights every pair by models that were not fitted to it; the default.
@@ -50,6 +48,6 @@ class Crossfit(Method):
 def held_out_correspondence(setting: Setting, batch: Batch) -> Tensor:
     """Return y, the probability of a match by held-out evidence, (B,); 1 where less than 1% is mismatched."""
     prior = setting.prior
-    if prior is None or prior.rate < LEAST_NOISE:
+    if prior is None or not prior.finds_mismatches:
         return torch.ones(len(batch), device=batch.image_rows.device)
     return correspond(prior.probability, batch.ids, batch.image_rows)

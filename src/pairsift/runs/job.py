@@ -11,7 +11,6 @@ import torch
 from pairsift.match import Matcher
 from pairsift.match.heads import normalised
 from pairsift.match.two_tower import TwoTower
-from pairsift.methods.crossfit import LEAST_NOISE
 from pairsift.runs.config import Config
 from pairsift.runs.prepare import Prepared, matcher_factory
 from pairsift.runs.vectors import rows_of
@@ -58,11 +57,12 @@ def linear_start(config: Config, prepared: Prepared, prior: Prior | None) -> Cal
         compete, and for many pairs.
     """
     ids = prepared.pairs.ids("train")
-    linear = config.method.guided and issubclass(config.matcher, TwoTower) and not prepared.aligned
+    linear = config.method.guided and config.matcher is TwoTower and not prepared.aligned
     if not linear or len(ids) >= LINEAR_BELOW:
         return None
-    believed = prior is None or prior.rate < LEAST_NOISE
-    trust = np.ones(len(ids)) if prior is None or believed else prior.probability[ids].astype(np.float64)
+    trust = np.ones(len(ids))
+    if prior is not None and prior.finds_mismatches:
+        trust = prior.probability[ids].astype(np.float64)
     tables = (prepared.features.images, prepared.pairs.image_of[ids]), (prepared.features.texts, ids)
     images, captions = (normalised(torch.from_numpy(rows_of(*table))).numpy() for table in tables)
     model = canonical(images, captions, trust)

@@ -62,13 +62,17 @@ class Job:
 
 @dataclass
 class Position:
-    """The next step of a run, by epoch and network, with the best checkpoint and the sums of the epoch so far."""
+    """The next step of a run, by epoch and network, with the best checkpoint and the sums of the epoch so far.
+
+    `best_rsum` is that of the checkpoint on the dev pairs that decide, `best_dev` on all dev pairs.
+    """
 
     epoch: int = 0
     network: int = 0
     step: int = 0
     best_epoch: int = -1
     best_rsum: float = -1.0
+    best_dev: float = 0.0
     seconds: float = 0.0
     sums: list[dict[str, float]] = field(default_factory=list)
 
@@ -158,7 +162,7 @@ class Trainer:
         Where the linear model is better on dev than the present networks, it becomes their teacher instead.
         """
         found = [network.eval().requires_grad_(False) for network in self.networks] if teachers else []
-        if found and self.linear and self._score(self.linear) > self._score(found):
+        if found and self.linear and self._scores(self.linear) > self._scores(found):
             found = self.linear
         self.teachers[:] = found
         self.networks[:] = [self._network(k, epoch) for k in range(len(self.networks))]
@@ -171,9 +175,9 @@ class Trainer:
         epochs = range(self.position.epoch, len(self.phases))
         if self.position == Position():
             if self.networks[0].matcher.starts_trained or not self.phases:
-                self._keep_if_best(self.networks, -1)
+                self._keep_if_best(self.networks, -1, *self._scores(self.networks))
             if self.linear:
-                self._keep_if_best(self.linear * len(self.networks), -1)
+                self._keep_if_best(self.linear * len(self.networks), -1, *self._scores(self.linear))
         for epoch in epochs:
             began = time.monotonic()
             phase = self.phases[epoch]
@@ -271,9 +275,9 @@ class Trainer:
         """Evaluate on dev, keep the weights if they are the best, write the log and the checkpoint."""
         dev = self._recall(self.networks, self.job.pairs)
         rsum = dev["rsum"]
-        score = rsum if self.deciding is self.job.pairs else self._score(self.networks)
+        score = rsum if self.deciding is self.job.pairs else self._recall(self.networks, self.deciding)["rsum"]
         if self.competing[epoch]:
-            self._keep_if_best(self.networks, epoch, score)
+            self._keep_if_best(self.networks, epoch, score, rsum)
         losses = {
             f"network_{k}": {name: value / sums["steps"] for name, value in sums.items() if name != "steps"}
             for k, sums in enumerate(self.position.sums)
@@ -308,16 +312,19 @@ class Trainer:
             matchers = [network.matcher for network in networks]
             return evaluate(matchers, self.job.features, pairs, "dev")["ensemble"]
 
-    def _score(self, networks: Sequence[Network]) -> float:
-        """Return the rSum on the dev pairs that decide which networks are kept."""
-        return self._recall(networks, self.deciding)["rsum"]
+    def _scores(self, networks: Sequence[Network]) -> tuple[float, float]:
+        """Return the rSum on the dev pairs that decide which networks are kept, and on all dev pairs."""
+        deciding, whole = (self._recall(networks, pairs)["rsum"] for pairs in (self.deciding, self.job.pairs))
+        return deciding, whole
 
-    def _keep_if_best(self, networks: Sequence[Network], epoch: int, score: float | None = None) -> None:
-        """Write the networks' weights where their score is the best so far; epoch -1 is before all training."""
-        score = self._score(networks) if score is None else score
+    def _keep_if_best(self, networks: Sequence[Network], epoch: int, score: float, dev: float) -> None:
+        """Write the networks' weights where their score is the best so far; epoch -1 is before all training.
+
+        `dev` is the rSum on all dev pairs.
+        """
         if self.has_dev and score <= self.position.best_rsum:
             return
-        self.position.best_rsum, self.position.best_epoch = score, epoch
+        self.position.best_rsum, self.position.best_dev, self.position.best_epoch = score, dev, epoch
         weights: dict[str, Tensor] = {}
         for k, network in enumerate(networks):
             weights |= {f"{k}/{name}": value for name, value in network.state_dict().items()}
