@@ -149,22 +149,6 @@ def test_odd_logs_are_drawn(tmp_path, folder):
     assert not re.search(r"\bnan\b", " ".join(Page(source).texts))
 
 
-def test_the_best_epoch_is_marked_on_the_pairs_that_decide(tmp_path, folder):
-    pairs, table = make(folder, 20)
-    rsums = [(100.0, 150.0), (120.0, 140.0)]
-    events = [
-        {"event": "epoch", "epoch": epoch, "dev": {"rsum": dev}, "dev_believed": {"rsum": believed}}
-        for epoch, (dev, believed) in enumerate(rsums)
-    ]
-    numbers = {"best": {"epoch": 0}, "noise_rate": {"estimated": 0.1, "true": None}, "test": {"ensemble": None}}
-    source = write(tmp_path, pairs, table, numbers, events)
-    assert "best 150.0" in source and "believed dev pairs, which decide" in source and "all dev pairs" in source
-    plain = write(
-        tmp_path, pairs, table, numbers, [{k: event[k] for k in ("event", "epoch", "dev")} for event in events]
-    )
-    assert "best 100.0" in plain and "believed dev pairs" not in plain
-
-
 def test_a_long_caption_is_cut(tmp_path, folder):
     pairs, _ = make(folder, 20)
     pairs = replace(pairs, captions=["wörd " * 10**4] * 20)

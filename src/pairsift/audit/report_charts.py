@@ -119,13 +119,8 @@ def training(findings: Findings) -> str:
             terms.setdefault(name, [math.nan] * len(epochs))[row] = value
     cards = ""
     if any(map(math.isfinite, rsum)):
-        curves = {"dev rSum": rsum}
-        believed = [_float(lookup(lines[epoch], "dev_believed", "rsum")) for epoch in epochs]
-        if any(map(math.isfinite, believed)):
-            curves = {"believed dev pairs, which decide": believed, "all dev pairs": rsum}
-        plot = plots.curves("dev", "dev rSum", epochs, curves, phases, best_epoch(findings))
-        legend = plots.legend(list(curves)) if len(curves) > 1 else ""
-        cards += f'<div class="card"><h3>Retrieval on dev</h3><figure>{plot}{legend}</figure></div>'
+        plot = plots.curves("dev", "dev rSum", epochs, {"dev rSum": rsum}, phases, best_epoch(findings))
+        cards += f'<div class="card"><h3>Retrieval on dev</h3><figure>{plot}</figure></div>'
     if terms:
         plot = plots.curves("loss", "mean loss", epochs, terms, phases, None)
         names = [name.replace("_", " ") for name in terms]

@@ -67,16 +67,15 @@ class Method(Options, ABC):
         name: What the command line calls it.
         citation: The BibTeX entry of the paper; empty where there is none.
         needs_truth: Whether it can only run where the true correspondences are known.
-        guided: Whether held-out evidence guides it beyond the training pairs: dev pairs that it does not believe do not
-            count in the choice of the networks, and where there are few pairs a linear model, fitted to the training
-            pairs as far as they are believed, competes with the networks (`pairsift.runs.job`).
+        competes_with_linear: Whether a linear model, fitted to the training pairs as far as they are believed, competes
+            with the networks on dev, where there are few pairs (`pairsift.runs.job`).
         presets: Defaults by the name of a preset, for the method, the loop and the losses.
     """
 
     name: ClassVar[str]
     citation: ClassVar[str] = ""
     needs_truth: ClassVar[bool] = False
-    guided: ClassVar[bool] = False
+    competes_with_linear: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Preset]] = {}
 
     networks: int = Field(default=2, ge=1, le=2, description="2, or 1 for a network that believes itself.")

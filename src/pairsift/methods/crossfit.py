@@ -24,7 +24,7 @@ class Crossfit(Method):
     """
 
     name: ClassVar[str] = "crossfit"
-    guided: ClassVar[bool] = True
+    competes_with_linear: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": PAPER,
         "two_tower": TWO_TOWER_LINEAR.having(epochs={"warmup": 0, "train": None}),

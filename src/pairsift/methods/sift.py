@@ -64,7 +64,7 @@ class Sift(Method):
     """
 
     name: ClassVar[str] = "sift"
-    guided: ClassVar[bool] = True
+    competes_with_linear: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": PAPER,
         "two_tower": TWO_TOWER_LINEAR.having(epochs={"warmup": 0, "train": None, "taught": None}),

@@ -126,7 +126,7 @@ def fit_config(config: Config, resume: bool = False, overwrite: bool = False, pr
         recall = {name: evaluate(matchers, prepared.features, prepared.pairs, name) for name in ("test", "dev")}
         if (matching := _matching_test(prepared.pairs)) is not None:
             recall["test_matching"] = evaluate(matchers, prepared.features, matching, "test")
-    best = {"epoch": trainer.position.best_epoch, "dev_rsum": trainer.position.best_dev}
+    best = {"epoch": trainer.position.best_epoch, "dev_rsum": trainer.position.best_rsum}
     facts = {"best": {**best, "model": "linear" if trainer.keeps_linear else "networks"}}
     seconds = {"encode": round(after_encoding - start, 1), "evidence": round(after_evidence - after_encoding, 1)}
     seconds["train"] = round(trainer.position.seconds, 1)

@@ -57,7 +57,7 @@ def linear_start(config: Config, prepared: Prepared, prior: Prior | None) -> Cal
         compete, and for many pairs.
     """
     ids = prepared.pairs.ids("train")
-    linear = config.method.guided and config.matcher is TwoTower and not prepared.aligned
+    linear = config.method.competes_with_linear and config.matcher is TwoTower and not prepared.aligned
     if not linear or len(ids) >= LINEAR_BELOW:
         return None
     trust = np.ones(len(ids))

@@ -32,7 +32,7 @@ from pairsift.train.board import make_board
 from pairsift.train.checkpoint import pack, read_tensors, unpack, with_prefix, write_tensors
 from pairsift.train.lookahead import after_step
 from pairsift.train.options import TrainOptions
-from pairsift.train.phases import competing, deciding_pairs, stretch
+from pairsift.train.phases import competing, stretch
 from pairsift.train.record import epoch_summary
 from pairsift.train.schedule import learning_rate
 
@@ -62,17 +62,13 @@ class Job:
 
 @dataclass
 class Position:
-    """The next step of a run, by epoch and network, with the best checkpoint and the sums of the epoch so far.
-
-    `best_rsum` is that of the checkpoint on the dev pairs that decide, `best_dev` on all dev pairs.
-    """
+    """The next step of a run, by epoch and network, with the best checkpoint and the sums of the epoch so far."""
 
     epoch: int = 0
     network: int = 0
     step: int = 0
     best_epoch: int = -1
     best_rsum: float = -1.0
-    best_dev: float = 0.0
     seconds: float = 0.0
     sums: list[dict[str, float]] = field(default_factory=list)
 
@@ -86,7 +82,6 @@ class Trainer:
     def __init__(self, job: Job) -> None:
         pairs = len(job.pairs.ids("train"))
         self.has_dev = bool(len(job.pairs.ids("dev")))
-        self.deciding = deciding_pairs(job.pairs, job.prior if job.method.guided else None)
         self.job = job = replace(job, options=job.options.settled(pairs))
         self.device = pick_device(job.options.device)
         self.board = make_board(job.folder) if job.options.tensorboard else None
@@ -162,7 +157,7 @@ class Trainer:
         Where the linear model is better on dev than the present networks, it becomes their teacher instead.
         """
         found = [network.eval().requires_grad_(False) for network in self.networks] if teachers else []
-        if found and self.linear and self._scores(self.linear) > self._scores(found):
+        if found and self.linear and self._recall(self.linear)["rsum"] > self._recall(found)["rsum"]:
             found = self.linear
         self.teachers[:] = found
         self.networks[:] = [self._network(k, epoch) for k in range(len(self.networks))]
@@ -175,9 +170,9 @@ class Trainer:
         epochs = range(self.position.epoch, len(self.phases))
         if self.position == Position():
             if self.networks[0].matcher.starts_trained or not self.phases:
-                self._keep_if_best(self.networks, -1, *self._scores(self.networks))
+                self._keep_if_best(self.networks, -1, self._recall(self.networks))
             if self.linear:
-                self._keep_if_best(self.linear * len(self.networks), -1, *self._scores(self.linear))
+                self._keep_if_best(self.linear * len(self.networks), -1, self._recall(self.linear))
         for epoch in epochs:
             began = time.monotonic()
             phase = self.phases[epoch]
@@ -273,11 +268,10 @@ class Trainer:
 
     def _finish(self, epoch: int, phase: Phase, n_pairs: int, seconds: float) -> None:
         """Evaluate on dev, keep the weights if they are the best, write the log and the checkpoint."""
-        dev = self._recall(self.networks, self.job.pairs)
+        dev = self._recall(self.networks)
         rsum = dev["rsum"]
-        score = rsum if self.deciding is self.job.pairs else self._recall(self.networks, self.deciding)["rsum"]
         if self.competing[epoch]:
-            self._keep_if_best(self.networks, epoch, score, rsum)
+            self._keep_if_best(self.networks, epoch, dev)
         losses = {
             f"network_{k}": {name: value / sums["steps"] for name, value in sums.items() if name != "steps"}
             for k, sums in enumerate(self.position.sums)
@@ -288,7 +282,6 @@ class Trainer:
             "phase": phase.name,
             "loss": losses,
             "dev": dev,
-            **({} if self.deciding is self.job.pairs else {"dev_believed": {"rsum": score}}),
             **self.job.method.facts(),
             "state": epoch_summary(self.job.method.values_of_pairs(), self.matched),
             "seconds": round(seconds, 3),
@@ -304,27 +297,19 @@ class Trainer:
         self.position.epoch, self.position.network = epoch + 1, 0
         self.save()
 
-    def _recall(self, networks: Sequence[Network], pairs: Pairs) -> dict[str, float]:
-        """Return the recall of an ensemble on the dev pairs; without pairs in dev, an rSum of 0."""
+    def _recall(self, networks: Sequence[Network]) -> dict[str, float]:
+        """Return the recall of an ensemble on dev; without pairs in dev, an rSum of 0."""
         if not self.has_dev:
             return {"rsum": 0.0}
         with mixed(self.device, self.job.options):
             matchers = [network.matcher for network in networks]
-            return evaluate(matchers, self.job.features, pairs, "dev")["ensemble"]
+            return evaluate(matchers, self.job.features, self.job.pairs, "dev")["ensemble"]
 
-    def _scores(self, networks: Sequence[Network]) -> tuple[float, float]:
-        """Return the rSum on the dev pairs that decide which networks are kept, and on all dev pairs."""
-        deciding, whole = (self._recall(networks, pairs)["rsum"] for pairs in (self.deciding, self.job.pairs))
-        return deciding, whole
-
-    def _keep_if_best(self, networks: Sequence[Network], epoch: int, score: float, dev: float) -> None:
-        """Write the networks' weights where their score is the best so far; epoch -1 is before all training.
-
-        `dev` is the rSum on all dev pairs.
-        """
-        if self.has_dev and score <= self.position.best_rsum:
+    def _keep_if_best(self, networks: Sequence[Network], epoch: int, dev: Mapping[str, float]) -> None:
+        """Write the networks' weights where their recall on dev is the best so far; epoch -1 is before all training."""
+        if self.has_dev and dev["rsum"] <= self.position.best_rsum:
             return
-        self.position.best_rsum, self.position.best_dev, self.position.best_epoch = score, dev, epoch
+        self.position.best_rsum, self.position.best_epoch = dev["rsum"], epoch
         weights: dict[str, Tensor] = {}
         for k, network in enumerate(networks):
             weights |= {f"{k}/{name}": value for name, value in network.state_dict().items()}

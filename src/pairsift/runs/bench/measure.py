@@ -123,7 +123,7 @@ def train(config: Config, start: Start, folder: Path, resume: bool = False) -> R
         "rsum": test["ensemble"]["rsum"],
         "rsum_single": mean(view["rsum"] for view in singles),
         "networks": len(singles),
-        "dev_rsum": trainer.position.best_dev,
+        "dev_rsum": trainer.position.best_rsum,
         "recall": test["ensemble"],
         "recall_single": {name: mean(view[name] for view in singles) for name in test["ensemble"]},
         "trust_auroc": trust_auroc(config.method),
