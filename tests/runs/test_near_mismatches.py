@@ -29,8 +29,8 @@ def runs(place, scenes):
     options |= {"noise_kind": "near", "noise_seed": 1}
     kept, keep = [], Trainer._keep_if_best
 
-    def noted(self, dev, epoch):
-        keep(self, dev, epoch)
+    def noted(self, networks, epoch, dev):
+        keep(self, networks, epoch, dev)
         if not self.has_dev:
             kept.append(self.position.best_epoch == epoch)
 
