@@ -59,6 +59,51 @@ def test_a_text_finds_images_and_each_leads_to_more_and_to_its_review(page, addr
     page.wait_for_selector(f"#place:has-text('pair {pair} ')")
 
 
+@pytest.fixture
+def slow(browser):
+    """A page whose script waits until it is let go, and the function that lets it go."""
+    context = browser.new_context()
+    page, waiting = context.new_page(), []
+
+    def hold(route):
+        waiting.append(route)
+
+    def let_go():
+        waiting[-1].continue_()
+
+    page.route("**/static/search.js", hold)
+    yield page, let_go
+    context.close()
+
+
+def test_a_search_before_the_script_is_loaded_is_made(slow, address):
+    page, let_go = slow
+    page.goto(f"{address}search", wait_until="commit")
+    page.fill("#text", "something red")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search?text=something+red", wait_until="commit")
+    page.wait_for_selector("#text")
+    let_go()
+    results(page, "images for “something red”")
+
+
+def test_a_text_typed_before_the_script_is_loaded_is_kept(slow, address):
+    page, let_go = slow
+    page.goto(f"{address}search", wait_until="commit")
+    page.fill("#text", "something r")
+    let_go()
+    page.wait_for_load_state()
+    assert page.input_value("#text") == "something r"
+
+
+def test_an_image_chosen_before_the_script_is_loaded_is_sent(slow, address, searchable):
+    page, let_go = slow
+    page.goto(f"{address}search", wait_until="commit")
+    page.set_input_files("#file", searchable.parent / "data" / "image 30.png")
+    let_go()
+    results(page, "captions for image 30.png")
+
+
 def test_an_image_that_is_sent_finds_captions(page, searchable):
     image = searchable.parent / "data" / "image 30.png"
     page.set_input_files("#file", image)

@@ -145,4 +145,9 @@ function open() {
   }
 }
 addEventListener("popstate", open);
+
+// What was typed or chosen before this script was loaded is kept.
+const typed = location.search ? "" : find("text").value;
 open();
+if (typed) find("text").value = typed;
+if (find("file")?.files.length) find("file").dispatchEvent(new Event("change"));
