@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -118,7 +119,7 @@ def measure(wanted: Row, data: Path, cache: str | None, methods: list[str]) -> R
         belief = believer.judge()
         expecting = replace(config, data=config.data.replaced(mismatches="near"))
         near = Believer(prepared, place / "near", expecting, False)
-        (place / "near" / "model").mkdir(parents=True)
+        shutil.copytree(folder / "model", place / "near" / "model")  # the networks of the folds are the same
         near_belief = near.judge()
         known = believer.prior(belief), believer.likeness()
         train = believer.judged.in_train

@@ -1,7 +1,7 @@
 """Verdicts and recall on collections of many sizes and shapes, clean ones among them; noise in all splits.
 
-A collection is read as a user's table without splits; Flickr8k with five captions an image keeps its own. A share of
-the captions is permuted among themselves. `verdicts` rows judge all pairs by held-out evidence and train no networks
+A collection is read as a user's table without splits; all of Flickr8k with five captions an image (`flickr-five`) keeps
+its own, and `flickr-N-five` are N of its training images with all captions. A share of the captions is permuted among themselves. `verdicts` rows judge all pairs by held-out evidence and train no networks
 but those of the folds; `recall` rows are whole fits. Beside the AUROC of the match probability stand those of two
 detectors, written here anew: the cosine of 5-fold ridge-CCA, and agreement with the captions of the ten nearest images.
 `flagged` counts pairs with a match probability below one half, where verdicts are given; the calibration error has 15
@@ -114,7 +114,10 @@ def records(collection: str, data: Path, seed: int, place: Path) -> list[Record]
     if size == "five":
         known = [(image, split) for image, split in split_of.items() if image in captions]
         return [(str(folder / "images" / image), text, split) for image, split in known for text in captions[image]]
+    size, _, five = size.partition("-")
     chosen = [lists["train"][row] for row in rng.permutation(len(lists["train"]))[: int(size)]]
+    if five:
+        return [(str(folder / "images" / image), text, "") for image in chosen for text in captions[image]]
     return [(str(folder / "images" / image), str(rng.choice(captions[image])), "") for image in chosen]
 
 
@@ -366,7 +369,8 @@ def recall_summary(rows: list[Row]) -> str:
                 format(sum(run[m] for run in runs) / max(1, len(runs)), ".0f") for m in ("crossfit", "plain")
             )
             cells.append(f"{ours} ({plain})" + (f", {len(runs)} seeds" if len(runs) > 1 else "") if runs else "")
-        lines.append(f"| `{collection}` | " + " | ".join(cells) + " |")
+        if any(cells):
+            lines.append(f"| `{collection}` | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
