@@ -111,3 +111,13 @@ def test_a_wrong_option_of_a_run_is_told_as_it_is_typed_and_an_unknown_preset_wi
     with pytest.raises(InputError) as caught:
         configure("pairs", method=PC2, preset="coco")
     assert str(caught.value) == "pc2 has no preset 'coco'; it has: paper, paper_coco, paper_now, two_tower, clip"
+
+
+@pytest.mark.parametrize(
+    ("matcher", "method"), [(None, "sift"), ("two_tower", "sift"), ("vse", "crossfit"), ("clip", "crossfit")]
+)
+def test_a_run_that_names_no_method_has_that_of_its_matcher(matcher, method):
+    chosen = {} if matcher is None else {"matcher": matcher}
+    assert configure("pairs.csv", **chosen).method.name == from_tree({"source": "pairs.csv", **chosen}).method.name
+    assert configure("pairs.csv", **chosen).method.name == method
+    assert configure("pairs.csv", method="ncr", **chosen).method.name == "ncr"

@@ -69,7 +69,7 @@ def test_teachers_learn_nothing_and_mismatched_pairs_teach():
     assert all(parameter.grad is None for network in teachers for parameter in network.parameters())
 
 
-@pytest.mark.parametrize(("pairs", "size", "epochs"), [(1600, 128, 32), (30_000, 512, 8)])
+@pytest.mark.parametrize(("pairs", "size", "epochs"), [(8_000, 512, 26), (30_000, 512, 8)])
 def test_its_phases_are_open_in_length_and_the_last_one_restarts(pairs, size, epochs):
     ids = np.arange(pairs)
     method = Sift(epochs={"warmup": 0, "train": None, "taught": None})
@@ -78,6 +78,14 @@ def test_its_phases_are_open_in_length_and_the_last_one_restarts(pairs, size, ep
     assert names == [("warm-up", 0, False), ("train", epochs, False), ("taught", epochs, True)]
     scaled = SiftEpochs(warmup=0, train=None, taught=None).scaled(10)
     assert (scaled.train, scaled.taught) == (5, 5)
+
+
+@pytest.mark.parametrize(("taught", "expected"), [(None, 0), (3, 3)])
+def test_few_pairs_are_not_taught_unless_it_is_asked_for(taught, expected):
+    ids = np.arange(7_999)
+    method = Sift(epochs={"warmup": 0, "train": None, "taught": taught})
+    method.begin(Setting(ids, ids, len(ids), None, InfoNCE(), 0, batch_size=128))
+    assert [phase.epochs for phase in method.phases()] == [0, 8, expected]
     assert SiftEpochs(warmup=1, train=6, taught=None).scaled(4).taught == 2
     with pytest.raises(OptionError):
         Sift(teaching={"sharpness": 0})

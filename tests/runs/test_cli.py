@@ -22,7 +22,7 @@ def refused(capsys, *words: str) -> str:
         (["fit", "SCENES", "--method", "foo"], "no method 'foo'; choose from crossfit, sift, plain, oracle, ncr"),
         (["fit", "SCENES", "--matcher", "foo"], "no matcher 'foo'"),
         (["fit", "SCENES", "--loss", "foo"], "no loss 'foo'"),
-        (["fit", "SCENES", "--preset", "foo"], "crossfit has no preset 'foo'; it has: paper"),
+        (["fit", "SCENES", "--preset", "foo"], "sift has no preset 'foo'; it has: paper"),
         (["fit", "SCENES", "--nois", "0.4"], "--nois"),
         (["fit", "SCENES", "--metod", "ncr"], "there is no option --metod: did you mean --method?"),
         (["fit", "SCENES", "--zz=1"], "there is no option --zz: see `pairsift fit --help-all`"),
@@ -126,7 +126,7 @@ def test_help_tells_the_verbs_and_a_methods_options(capsys):
     assert all(verb in out for verb in ("demo", "fit", "evaluate", "audit", "search", "list"))
     assert main(["fit", "--help"]) == 0
     out = capsys.readouterr().out
-    assert "--noise" in out and "--help-all shows" in out and "--crossfit" not in out and "--decay-factor" not in out
+    assert "--noise" in out and "--help-all shows" in out and "--sift" not in out and "--decay-factor" not in out
     assert main(["fit", "--method", "ncr", "--help-all"]) == 0
     out = capsys.readouterr().out
     assert (

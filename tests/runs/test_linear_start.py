@@ -44,7 +44,7 @@ def rsum(cosine):
 
 def test_a_run_keeps_it_where_the_networks_stay_behind(source, tmp_path, capsys):
     options = {"source": str(source), "cache": str(tmp_path / "cache"), "device": "cpu", "out": str(tmp_path / "run")}
-    options |= {"lr": 1e-7, "crossfit.epochs.train": 1, "noise": 0.3, "noise_splits": "train"}
+    options |= {"lr": 1e-7, "sift.epochs.train": 1, "noise": 0.3, "noise_splits": "train"}
     found = fit(source, options, progress=False)
     assert found.metrics["best"]["epoch"] == -1 and found.metrics["best"]["model"] == "linear"
     assert "On dev a linear model of the vectors finds as much" in (found.folder / "report.html").read_text()

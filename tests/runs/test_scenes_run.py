@@ -14,8 +14,8 @@ from pairsift.runs.prepare import prepare
 
 pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
 
-ONE = {"crossfit.networks": 1, "device": "cpu"}
-SHORT = {**ONE, "crossfit.epochs.train": 2}
+ONE = {"sift.networks": 1, "device": "cpu"}
+SHORT = {**ONE, "sift.epochs.train": 2}
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def options(source, out, **more):
 
 def test_planted_mismatches_among_scenes_are_found(source):
     run = fit(source, options(source, "run", noise=0.4, **ONE), progress=False)
-    assert run.config.method.name == "crossfit"
+    assert run.config.method.name == "sift"
     found, rate = run.metrics["detection"], run.metrics["noise_rate"]
     assert found["auroc"] > 0.9
     assert found["precision"] > 0.75 and found["recall"] > 0.6

@@ -15,7 +15,7 @@ from pairsift.encode.options import EncodeOptions
 from pairsift.errors import InputError, similar
 from pairsift.loss import RANKING_LOSSES
 from pairsift.match import MATCHER, MATCHERS
-from pairsift.methods import METHOD, METHODS
+from pairsift.methods import METHODS
 from pairsift.pairs.options import DataOptions
 from pairsift.runs.early import check_source
 from pairsift.train.options import TrainOptions
@@ -42,8 +42,8 @@ def choice_flags() -> list[Flag]:
         flag(
             "method",
             "NAME",
-            "How to train on doubtful pairs (pairsift list methods).",
-            METHOD,
+            "How to train on doubtful pairs (pairsift list methods); by default sift with two_tower, else crossfit.",
+            None,
             list(METHODS),
         ),
         flag("matcher", "NAME", "Kind of matcher (pairsift list matchers).", MATCHER, list(MATCHERS)),
@@ -204,8 +204,8 @@ def choices_of(words: Sequence[str]) -> Choices:
     file = options.get("--config")
     file_options: Mapping[str, Any] = read_yaml(Path(file)) if file else {}
     names = {name: options.get(f"--{name}", file_options.get(name)) for name in ("method", "matcher", "loss", "preset")}
-    method, matcher = str(names["method"] or METHOD), str(names["matcher"] or MATCHER)
-    return Choices.make(method, matcher, names["loss"], names["preset"])
+    method = str(names["method"]) if names["method"] else None
+    return Choices.make(method, str(names["matcher"] or MATCHER), names["loss"], names["preset"])
 
 
 def part_flags(choices: Choices) -> list[Flag]:

@@ -31,7 +31,7 @@ EXAMPLES = """Examples:
 \b
   pairsift demo
   pairsift fit pairs.csv
-  pairsift search runs/pairs-crossfit "a red bicycle"
+  pairsift search runs/pairs-sift "a red bicycle"
 """
 
 

@@ -102,6 +102,7 @@ class Matcher(nn.Module, ABC):
         starts_trained: Whether the similarities are useful before any training with pairsift. If so, the networks as
             they start compete for the best checkpoint.
         preset: Name of the method preset for this matcher.
+        method: Name of the method of a run that names none.
         loss: Name of the ranking loss of a run that names none; None for that of the preset.
         head_speed: Learning rate of the trainable part of a method, as a multiple of that of the matcher.
         dim: Length of a global vector, and of a token where the codes contain tokens.
@@ -115,6 +116,7 @@ class Matcher(nn.Module, ABC):
     has_tokens: ClassVar[bool] = False
     starts_trained: bool = False
     preset: ClassVar[str] = "paper"
+    method: ClassVar[str] = "crossfit"
     loss: ClassVar[str | None] = None
     head_speed: ClassVar[float] = 1.0
     dim: int

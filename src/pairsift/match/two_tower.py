@@ -49,6 +49,7 @@ class TwoTower(Matcher):
     image_kind: ClassVar[ImageKind] = "vector"
     text_kind: ClassVar[TextKind] = "vector"
     preset: ClassVar[str] = "two_tower"
+    method: ClassVar[str] = "sift"
 
     def __init__(
         self, image_dim: int, text_dim: int, options: TwoTowerOptions = TwoTowerOptions(), aligned: bool = False

@@ -27,17 +27,18 @@ if TYPE_CHECKING:
     from pairsift.methods.rince import RINCE as RINCE
     from pairsift.methods.sift import Sift as Sift
 
-METHOD = "crossfit"  # of a run that names none
 METHODS: Registry[type[Method]] = Registry(
     "method",
     {
         "crossfit": Entry(
             "pairsift.methods.crossfit:Crossfit",
-            "pairs weigh as far as models believe them that did not see them; the default",
+            "pairs weigh as far as models believe them that did not see them; ours, the default of other matchers than "
+            "two_tower",
         ),
         "sift": Entry(
             "pairsift.methods.sift:Sift",
-            "networks as of crossfit teach new ones how all images and captions of a batch relate; ours",
+            "networks as of crossfit, then new ones that they teach how images and captions of a batch relate; ours, "
+            "the default of two_tower",
         ),
         "plain": Entry("pairsift.methods.plain:Plain", "no protection: every pair is believed"),
         "oracle": Entry(
@@ -116,4 +117,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return [*METHODS.attributes(), "METHOD", "METHODS", "Method"]
+    return [*METHODS.attributes(), "METHODS", "Method"]

@@ -17,17 +17,24 @@ from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Prese
 from pairsift.options import Options
 from pairsift.steps import Batch, Network, Pairing, Phase, Setting, Term, not_negatives
 
+TAUGHT_FROM = 8_000  # number of training pairs from which on taught networks were more accurate than their teachers
+
 
 class SiftEpochs(TrainEpochs):
     """The phases of sift: training as `crossfit` does, then networks that are taught."""
 
     taught: int | None = Field(
-        default=40, ge=0, description="Epochs of the taught networks; left open (null in YAML): about 400 steps."
+        default=40,
+        ge=0,
+        description="Epochs of the taught networks; left open (null in YAML): about 400 steps, and none below 8,000 "
+        "training pairs.",
     )
 
     def phases(self, setting: Setting | None) -> tuple[Phase, ...]:
-        """Return warm-up, training, and a last phase in which new networks are taught."""
-        length = self.taught if self.taught is not None else usual_epochs(setting)
+        """Return warm-up, training, and a last phase in which new networks are taught; it is empty for few pairs."""
+        length = self.taught
+        if length is None:
+            length = usual_epochs(setting) if setting is None or len(setting.ids) >= TAUGHT_FROM else 0
         return *super().phases(setting), Phase("taught", length, restarts=True)
 
     def scaled(self, total: int) -> Self:
@@ -61,6 +68,9 @@ class Sift(Method):
     with y the match probability by held-out evidence, l the ranking loss, S the scaled similarities of the new network,
     and Q the mean of the teachers', balanced over the batch (`pairsift.loss.teaching.balanced`). So the image and the
     caption of a mismatched pair teach how they relate to the others of the batch. Teachers do not learn.
+
+    On few pairs teaching gains nothing. So where its length is left open, there is none below 8,000 training pairs, and
+    the method is `crossfit`.
     """
 
     name: ClassVar[str] = "sift"

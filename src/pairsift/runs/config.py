@@ -16,7 +16,7 @@ from pairsift.loss import RANKING_LOSSES
 from pairsift.loss.ranking import AnyRankingLoss
 from pairsift.match import MATCHER, MATCHERS
 from pairsift.match.base import Matcher
-from pairsift.methods import METHOD, METHODS
+from pairsift.methods import METHODS
 from pairsift.methods.base import Epochs, Method
 from pairsift.methods.presets import Preset
 from pairsift.options import OptionError, Options, groups
@@ -120,14 +120,17 @@ class Choices:
     preset: Preset
 
     @staticmethod
-    def make(method: str | type[Method], matcher: str | type[Matcher], loss: str | None, preset: str | None) -> Choices:
-        """Find the classes and the preset with these names.
+    def make(
+        method: str | type[Method] | None, matcher: str | type[Matcher], loss: str | None, preset: str | None
+    ) -> Choices:
+        """Find the classes and the preset with these names; the method is that of the matcher if there is no name.
 
         Raises:
             InputError: A name is unknown.
         """
-        method_type = METHODS.find(method) if isinstance(method, str) else method
         matcher_type = MATCHERS.find(matcher) if isinstance(matcher, str) else matcher
+        method = matcher_type.method if method is None else method
+        method_type = METHODS.find(method) if isinstance(method, str) else method
         defaults = preset_of(method_type, matcher_type, preset)
         return Choices(
             method_type, matcher_type, RANKING_LOSSES.find(loss or matcher_type.loss or defaults.loss), defaults
@@ -155,7 +158,7 @@ def preset_of(method: type[Method], matcher: type[Matcher], name: str | None) ->
 def configure(  # noqa: PLR0913
     source: str | Path,
     *,
-    method: str | Method | type[Method] = METHOD,
+    method: str | Method | type[Method] | None = None,
     matcher: str | type[Matcher] | Options = MATCHER,
     loss: str | AnyRankingLoss | None = None,
     data: DataOptions | None = None,
@@ -198,9 +201,11 @@ def from_tree(tree: Values) -> Config:
     options = {name: value for name, value in tree.items() if value is not None}
     if "source" not in options:
         raise InputError("give a source: a file or a folder of image-caption pairs")
-    method, matcher = str(options.pop("method", METHOD)), str(options.pop("matcher", MATCHER))
-    preset, loss = options.pop("preset", None), options.pop("loss", None)
-    choices = Choices.make(method, matcher, None if loss is None else str(loss), preset)
+    method, loss = (
+        None if name is None else str(name) for name in (options.pop("method", None), options.pop("loss", None))
+    )
+    matcher, preset = str(options.pop("matcher", MATCHER)), options.pop("preset", None)
+    choices = Choices.make(method, matcher, loss, preset)
     source, out, epochs = options.pop("source"), options.pop("out", None), options.pop("epochs", None)
     groups: dict[str, Options | Values] = {
         "method": options.pop(choices.method.name, {}),

@@ -23,7 +23,6 @@ from pairsift.files import is_partial, write_json, write_text
 from pairsift.loss.ranking import AnyRankingLoss
 from pairsift.match import MATCHER
 from pairsift.match.base import Matcher
-from pairsift.methods import METHOD
 from pairsift.methods.base import Method, Sorting
 from pairsift.options import Options
 from pairsift.pairs import Pairs, write_stored_pairs
@@ -60,7 +59,7 @@ MAY_DIFFER = ("out", "device", "threads", "checkpoint_minutes", "cache")
 def fit(  # noqa: PLR0913
     source: str | Path,
     *,
-    method: str | Method | type[Method] = METHOD,
+    method: str | Method | type[Method] | None = None,
     matcher: str | type[Matcher] | Options = MATCHER,
     loss: str | AnyRankingLoss | None = None,
     data: DataOptions | None = None,
@@ -80,7 +79,8 @@ def fit(  # noqa: PLR0913
 
     Args:
         source: A CSV, TSV, JSON, JSON-lines or Parquet file, or a folder.
-        method: A method's name, class or object, which decides how doubtful pairs are trained on.
+        method: A method's name, class or object, which decides how doubtful pairs are trained on; by default that of
+            the matcher: `sift` for `two_tower`, else `crossfit`.
         matcher: A matcher's name, class or options.
         loss: The ranking loss; by default that of the matcher, if it brings one, or of the preset.
         data: Options of the source and of planted noise.
