@@ -60,7 +60,7 @@ def test_a_text_finds_images_and_each_leads_to_more_and_to_its_review(page, addr
 
 
 @pytest.fixture
-def slow(browser):
+def slow_page(browser):
     """A page whose script waits until it is let go, and the function that lets it go."""
     context = browser.new_context()
     page, waiting = context.new_page(), []
@@ -76,8 +76,8 @@ def slow(browser):
     context.close()
 
 
-def test_a_search_before_the_script_is_loaded_is_made(slow, address):
-    page, let_go = slow
+def test_a_search_before_the_script_is_loaded_is_made(slow_page, address):
+    page, let_go = slow_page
     page.goto(f"{address}search", wait_until="commit")
     page.fill("#text", "something red")
     page.keyboard.press("Enter")
@@ -85,10 +85,11 @@ def test_a_search_before_the_script_is_loaded_is_made(slow, address):
     page.wait_for_selector("#text")
     let_go()
     results(page, "images for “something red”")
+    assert len(captions(page)) == 24
 
 
-def test_a_text_typed_before_the_script_is_loaded_is_kept(slow, address):
-    page, let_go = slow
+def test_a_text_typed_before_the_script_is_loaded_is_kept(slow_page, address):
+    page, let_go = slow_page
     page.goto(f"{address}search", wait_until="commit")
     page.fill("#text", "something r")
     let_go()
@@ -96,12 +97,13 @@ def test_a_text_typed_before_the_script_is_loaded_is_kept(slow, address):
     assert page.input_value("#text") == "something r"
 
 
-def test_an_image_chosen_before_the_script_is_loaded_is_sent(slow, address, searchable):
-    page, let_go = slow
+def test_an_image_chosen_before_the_script_is_loaded_is_sent(slow_page, address, searchable):
+    page, let_go = slow_page
     page.goto(f"{address}search", wait_until="commit")
     page.set_input_files("#file", searchable.parent / "data" / "image 30.png")
     let_go()
     results(page, "captions for image 30.png")
+    assert len(captions(page)) == 24
 
 
 def test_an_image_that_is_sent_finds_captions(page, searchable):

@@ -147,7 +147,7 @@ function open() {
 addEventListener("popstate", open);
 
 // What was typed or chosen before this script was loaded is kept.
-const typed = location.search ? "" : find("text").value;
+const draft = location.search ? "" : find("text").value;
 open();
-if (typed) find("text").value = typed;
+if (draft) find("text").value = draft;
 if (find("file")?.files.length) find("file").dispatchEvent(new Event("change"));
