@@ -16,7 +16,7 @@ from pairsift.steps import Batch, Network, Phase, Setting, Term, correspond
 
 
 class Crossfit(Method):
-    """The method that weights every pair by models that were not fitted to it; the default.
+    """The method that weights every pair by models that were not fitted to it.
 
     The correspondence y of a pair is its match probability by held-out evidence, from before the training. Where that
     finds less than 1% of mismatched pairs, every y is 1, as for `plain`. Pairs of little trust stay in the batches, as

@@ -201,11 +201,11 @@ def from_tree(tree: Values) -> Config:
     options = {name: value for name, value in tree.items() if value is not None}
     if "source" not in options:
         raise InputError("give a source: a file or a folder of image-caption pairs")
-    method, loss = (
-        None if name is None else str(name) for name in (options.pop("method", None), options.pop("loss", None))
+    method, matcher = options.pop("method", None), str(options.pop("matcher", MATCHER))
+    preset, loss = options.pop("preset", None), options.pop("loss", None)
+    choices = Choices.make(
+        None if method is None else str(method), matcher, None if loss is None else str(loss), preset
     )
-    matcher, preset = str(options.pop("matcher", MATCHER)), options.pop("preset", None)
-    choices = Choices.make(method, matcher, loss, preset)
     source, out, epochs = options.pop("source"), options.pop("out", None), options.pop("epochs", None)
     groups: dict[str, Options | Values] = {
         "method": options.pop(choices.method.name, {}),
