@@ -77,7 +77,7 @@ def test_its_phases_are_open_in_length_and_the_last_one_restarts(pairs, size, ep
     names = [(phase.name, phase.epochs, phase.restarts) for phase in method.phases()]
     assert names == [("warm-up", 0, False), ("train", epochs, False), ("taught", epochs, True)]
     scaled = SiftEpochs(warmup=0, train=None, taught=None).scaled(10)
-    assert (scaled.train, scaled.taught) == (5, 5)
+    assert [phase.epochs for phase in scaled.phases(method.setting)] == [0, 5, 5]
 
 
 @pytest.mark.parametrize(("taught", "expected"), [(None, 0), (3, 3)])
@@ -86,6 +86,9 @@ def test_few_pairs_are_not_taught_unless_it_is_asked_for(taught, expected):
     method = Sift(epochs={"warmup": 0, "train": None, "taught": taught})
     method.begin(Setting(ids, ids, len(ids), None, InfoNCE(), 0, batch_size=128))
     assert [phase.epochs for phase in method.phases()] == [0, 8, expected]
-    assert SiftEpochs(warmup=1, train=6, taught=None).scaled(4).taught == 2
+    open_epochs = SiftEpochs(warmup=0, train=None, taught=taught).scaled(10)
+    assert [phase.epochs for phase in open_epochs.phases(method.setting)] == (
+        [0, 10, 0] if taught is None else [0, 7, 3]
+    )
     with pytest.raises(OptionError):
         Sift(teaching={"sharpness": 0})

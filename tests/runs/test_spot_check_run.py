@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pyarrow.parquet as pq
+import pytest
 
 from pairsift.cli import main
 
@@ -40,3 +41,26 @@ def test_a_run_is_checked_and_recalibrated(run, tmp_path, capsys):
     assert main(["spot-check", str(folder), "--apply"]) == 2  # the answers count once
     assert "recalibrated already" in capsys.readouterr().err
     assert main(["spot-check", str(folder)]) == 0 and "40 of 40" in capsys.readouterr().out
+
+
+def test_pairs_that_recalibration_flags_get_the_suggestions_of_the_run(run, tmp_path):
+    """All answers say "mismatched", so that pairs are flagged which were not."""
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    assert main(["spot-check", str(folder), "--pairs", "60"]) == 0
+    sheet = folder / "spot_check.csv"
+    pairs = [line.split(",")[0] for line in sheet.read_text().splitlines()[1:]]
+    sheet.write_text("pair,decision\n" + "".join(f"{pair},drop\n" for pair in pairs))
+    assert main(["decide", str(folder), "--from", str(sheet), "--quiet"]) == 0
+    before = {row["pair"]: row for row in pq.read_table(folder / "pairs.parquet").to_pylist()}
+    assert main(["spot-check", str(folder), "--apply"]) == 0
+    after = pq.read_table(folder / "pairs.parquet").to_pylist()
+    new = [row for row in after if row["is_mismatch"] and not before[row["pair"]]["is_mismatch"]]
+    saved = pq.read_table(folder / "suggestions.parquet").to_pylist()
+    fitting = {row["pair"]: row for row in saved if row["fits"]}
+    assert len(new) > 10 and any(row["pair"] in fitting for row in new)
+    for row in after:
+        source = row["suggested_from_pair"]
+        wanted = fitting.get(row["pair"]) if row["is_mismatch"] else None
+        assert source == (wanted["from_pair"] if wanted else None)
+        assert row["suggestion_probability"] == (pytest.approx(wanted["probability"]) if wanted else None)
+        assert row["suggested_caption"] == (before[source]["given_caption"] if wanted else None)

@@ -17,15 +17,22 @@ if TYPE_CHECKING:
 
 SUGGESTIONS_FILE = "suggestions.parquet"
 SCHEMA = pa.schema(
-    [("pair", pa.int64()), ("is_image", pa.bool_()), ("from_pair", pa.int64()), ("probability", pa.float32())]
+    [
+        ("pair", pa.int64()),
+        ("is_image", pa.bool_()),
+        ("from_pair", pa.int64()),
+        ("probability", pa.float32()),
+        ("fits", pa.bool_()),
+    ]
 )
 
 
 def suggestion_table(suggestions: Suggestions, ids: Ints, owner: Ints) -> pa.Table:
-    """Return suggestions as rows: `pair`, `is_image`, `from_pair` and `probability`, in the order of the pairs.
+    """Return suggestions as rows: `pair`, `is_image`, `from_pair`, `probability` and `fits`, in the order of the pairs.
 
     A row suggests the caption of `from_pair` for the image of `pair`, or, if `is_image`, the image of `from_pair` for
-    its caption; the best come first.
+    its caption; the best come first. `fits` says of a first caption whether it fits well enough to be shown beside a
+    flagged pair, and is null in the other rows.
 
     Args:
         suggestions: The suggestions, by places in the gallery.
@@ -42,9 +49,26 @@ def suggestion_table(suggestions: Suggestions, ids: Ints, owner: Ints) -> pa.Tab
     for is_image, sources, probability in lists:
         pair = np.repeat(ids[suggestions.pairs], sources.shape[1])
         kind = np.full(sources.size, is_image)
-        parts.append(pa.table([pair, kind, sources.ravel(), probability.ravel().astype(np.float32)], SCHEMA))
+        first = np.tile(np.arange(sources.shape[1]) == 0, len(sources)) & ~kind
+        fits = pa.array(np.repeat(suggestions.fits, sources.shape[1]), mask=~first)
+        columns = pair, kind, sources.ravel(), probability.ravel().astype(np.float32), fits
+        parts.append(pa.table(list(columns), SCHEMA))
     table = pa.concat_tables(parts).filter(pa.compute.field("from_pair") >= 0)
     return table.take(np.argsort(table["pair"].to_numpy(), kind="stable"))
+
+
+def fitting_captions(folder: Path) -> dict[int, tuple[int, float]]:
+    """Return, for each pair whose image has a caption that fits, the pair that this one is from and its probability.
+
+    Args:
+        folder: The run's folder. Runs that were judged by an earlier version do not say which captions fit.
+    """
+    path = folder / SUGGESTIONS_FILE
+    if not path.exists() or "fits" not in pq.read_schema(path).names:
+        return {}
+    table = pq.read_table(path, filters=pa.compute.field("fits"))
+    columns = (table[name].to_pylist() for name in ("pair", "from_pair", "probability"))
+    return {pair: (source, probability) for pair, source, probability in zip(*columns, strict=True)}
 
 
 class SuggestionLists:

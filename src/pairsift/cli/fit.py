@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairsift.cli.flags import Flag, flags_of, tree_of
+from pairsift.cli.flags import Flag, flags_of, tree_of, with_values
 from pairsift.encode.options import EncodeOptions
 from pairsift.errors import InputError, similar
 from pairsift.loss import RANKING_LOSSES
@@ -100,8 +100,9 @@ class FitCommand(click.Command):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """Raise an error for an obviously wrong command line, then add the options of the chosen parts."""
-        helping = "--help" in args or not args
-        if not extra.get("resilient_parsing") and not helping and "--help-all" not in args:
+        completing, helping = bool(extra.get("resilient_parsing")), "--help" in args or not args
+        args = args if completing else with_values(args, self.params)
+        if not completing and not helping and "--help-all" not in args:
             self._check(args)
         if helping:
             return super().make_context(info_name, args, parent, **extra)
@@ -109,6 +110,7 @@ class FitCommand(click.Command):
         common = [param for param in self.params if getattr(param, "section", "") != "Training"]
         training = flags_of(TrainOptions, "Training", (), choices.preset.train)
         self.params = [*common, *training, *part_flags(choices)]
+        args = args if completing else with_values(args, self.params)
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.NoSuchOption as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
 import click
@@ -12,6 +12,7 @@ from pydantic_core import PydanticUndefined
 from pairsift.errors import dashed
 from pairsift.options import Options, alternatives, groups
 
+BOOLS = ("true", "false", "yes", "no", "on", "off", "1", "0", "null")  # values that a switch takes
 METAVARS = {int: "N", float: "X", bool: "true|false", str: "TEXT"}
 
 
@@ -25,6 +26,7 @@ class Flag(click.Option):
         default: Default value, for help.
         section: Heading in help.
         values: Possible values, for completion; empty if there are too many to list.
+        switch: Whether the option may stand without a value, which means true.
     """
 
     def __init__(
@@ -35,8 +37,9 @@ class Flag(click.Option):
         default: object = None,
         section: str = "",
         values: tuple[str, ...] = (),
+        switch: bool = False,
     ) -> None:
-        self.path, self.values, self.section = path, values, section
+        self.path, self.values, self.section, self.switch = path, values, section, switch
         shown = "" if default is None or default == "" else f" [default: {_shown(default)}]"
         super().__init__([dashed(*path), "__".join(path)], metavar=metavar, help=about + shown, type=str, default=None)
 
@@ -68,8 +71,17 @@ def flags_of(
         values = tuple(str(value) for part in parts if get_origin(part) is Literal for value in get_args(part))
         others = [METAVARS.get(part, "VALUE") for part in parts if get_origin(part) is not Literal]  # type: ignore[call-overload]
         metavar = "|".join([*values, *others])
-        flags.append(Flag(path, metavar, field.description or "", default, section, values))
+        flags.append(Flag(path, metavar, field.description or "", default, section, values, bool in parts))
     return flags
+
+
+def with_values(words: Sequence[str], params: Sequence[click.Parameter]) -> list[str]:
+    """Return a command line with `true` behind each switch that has no value, so that `--aligned SOURCE` is one too."""
+    switches = {name for param in params if isinstance(param, Flag) and param.switch for name in param.opts}
+    found: list[str] = []
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        found.append(f"{word}=true" if word in switches and following.lower() not in BOOLS else word)
+    return found
 
 
 def tree_of(flags: list[Flag], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,8 @@ class Epochs(Options):
         Raises:
             InputError: There are fewer epochs than phases, or no phase has any.
         """
-        lengths = {name: int(getattr(self, name)) for name in type(self).model_fields}
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        lengths = {name: int(length) for name, length in values.items() if length is not None}
         phases = {name: length for name, length in lengths.items() if length > 0}
         if not phases:
             raise InputError("has no phase to scale: give its phases epochs instead")

@@ -43,7 +43,7 @@ class RINCE(Method):
 """
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset({"networks": 1}, PAPER.train),
-        "two_tower": TWO_TOWER.having(epochs={"train": None}, density=0.0),
+        "two_tower": TWO_TOWER.having(epochs={"train": None}, density=0.0, q=0.03),
         "clip": CLIP.having(epochs={"train": 5}, tau=0.01, density=0.0, networks=1),
     }
 

@@ -31,18 +31,28 @@ class SiftEpochs(TrainEpochs):
         description="Epochs of the taught networks; left open (null in YAML): about 400 steps, and none below 8,000 "
         "training pairs.",
     )
+    total: int | None = Field(
+        default=None,
+        ge=1,
+        description="Epochs in all (null: as the phases say), which divide among the phases once it is known whether "
+        "networks are taught; --epochs sets it.",
+    )
 
     def phases(self, setting: Setting | None) -> tuple[Phase, ...]:
         """Return warm-up, training, and a last phase in which new networks are taught; it is empty for few pairs."""
-        length = self.taught
-        if length is None:
-            length = usual_epochs(setting) if setting is None or len(setting.ids) >= TAUGHT_FROM else 0
-        return *super().phases(setting), Phase("taught", length, restarts=True)
+        taught = self.taught
+        if taught is None:
+            taught = usual_epochs(setting) if setting is None or len(setting.ids) >= TAUGHT_FROM else 0
+        if self.total is not None:
+            train = usual_epochs(setting, self.warmup) if self.train is None else self.train
+            return self.replaced(train=train, taught=taught, total=None).scaled(self.total).phases(setting)
+        return *super().phases(setting), Phase("taught", taught, restarts=True)
 
     def scaled(self, total: int) -> Self:
-        """Return the phases scaled as `Epochs` says; a length that is left open counts as the usual one."""
+        """Return the phases scaled as `Epochs` says, where `taught` is left open once the number of pairs is known."""
         if self.taught is None:
-            return self.replaced(taught=DEFAULT_EPOCHS).scaled(total)
+            self.replaced(taught=DEFAULT_EPOCHS).scaled(total)  # refuses too few epochs at once
+            return self.replaced(total=total)
         return super().scaled(total)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pairsift.encode import unknown_language
-from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import ADDED, Pairs
 from pairsift.runs.prepare import Prepared
 from pairsift.trust.heldout import MIN_AUROC, MIN_PAIRS, Belief
 from pairsift.trust.near import MAX_BELOW_NEAR
@@ -18,6 +18,7 @@ WIDE = 0.2  # width of the rate's interval above which evidence is called weak
 MAX_DUPLICATES = 0.05  # share of dev and test images with a near-duplicate in train above which a warning is given
 GONE = 0.05  # share of the judged pairs from which pairs that are gone from the source are mentioned
 CHANCE = 3  # recall is called near chance where so many random lists would reach it together
+MAX_BY_CHANCE = 0.25  # largest recall by chance that says whether the networks have learned
 
 
 def rate_of(belief: Belief) -> dict[str, float | None]:
@@ -80,12 +81,12 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
         sentences.append(language.message)
     if (chance := _near_chance(pairs, metrics)) is not None:
         sentences.append(chance)
-    if belief.duplicates_of_train > MAX_DUPLICATES:
+    if (duplicates := _duplicates_of_train(pairs, belief)) > MAX_DUPLICATES:
         sentences.append(
-            f"{belief.duplicates_of_train:.0%} of the dev and test images have a near-duplicate in train: recall "
-            "is higher than on new images."
+            f"{duplicates:.0%} of the dev and test images have a near-duplicate in train: recall is higher than on new "
+            "images."
         )
-    if belief.rate_outside_train is not None and "drawn by image" in pairs.description and pairs.noise is None:
+    if belief.rate_outside_train is not None and _drawn_alike(pairs):
         sentences.append(
             f"{belief.rate:.0%} of the training pairs and {belief.rate_outside_train:.0%} of the other pairs are "
             "estimated to be mismatched, although the splits were drawn at random: do not trust either estimate alone."
@@ -102,16 +103,36 @@ def _untold(belief: Belief) -> str:
     return "too few pairs, or too few such captions, fit better than captions of any images do"
 
 
+def _duplicates_of_train(pairs: Pairs, belief: Belief) -> float:
+    """Return the share of the dev and test images that have a near-duplicate among the training images."""
+    if belief.group is None:
+        return 0.0
+    ids = pairs.ids()
+    held_out = np.isin(pairs.split[ids], ("dev", "test"))
+    images, first = np.unique(pairs.image_of[ids][held_out], return_index=True)
+    of_train = belief.group[pairs.split[ids] == "train"]
+    return float(np.isin(belief.group[held_out][first], of_train).mean()) if len(images) else 0.0
+
+
+def _drawn_alike(pairs: Pairs) -> bool:
+    """Return whether chance alone decided which pairs are training pairs, so that the others are no noisier."""
+    return "drawn by image" in pairs.description and pairs.noise is None and not len(pairs.ids(ADDED))
+
+
 def _near_chance(pairs: Pairs, metrics: Mapping[str, Any]) -> str | None:
-    """Return a warning if the recall on dev is hardly better than chance, else None."""
+    """Return a warning if the recall on dev is hardly better than chance, else None.
+
+    Chance gives more than a quarter for R@10 where there are few images, so that R@5 decides there.
+    """
     ensemble = metrics.get("dev", {}).get("ensemble")
     images = len(pairs.images("dev"))
     if ensemble is None or images < 20:
         return None
-    recall, chance = float(np.mean([ensemble["i2t_r10"], ensemble["t2i_r10"]])), min(100.0, 1000 / images)
+    k = 10 if images >= 10 / MAX_BY_CHANCE else 5
+    recall, chance = float(np.mean([ensemble[f"i2t_r{k}"], ensemble[f"t2i_r{k}"]])), 100 * k / images
     if recall >= 100 * (1 - (1 - chance / 100) ** CHANCE):
         return None
     return (
-        f"Recall on dev is near chance: R@10 is {recall:.0f}%, and chance gives {chance:.0f}%. The networks have "
+        f"Recall on dev is near chance: R@{k} is {recall:.0f}%, and chance gives {chance:.0f}%. The networks have "
         "learned little from these pairs: do not trust search and suggestions."
     )

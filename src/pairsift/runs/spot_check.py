@@ -11,8 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
+from pairsift.arrays import Bools
 from pairsift.audit import Decisions, count_verdicts, detection, read_pairs
 from pairsift.audit.spot_check import MIN_ANSWERS, MIN_PAIRS, SpotCheck, SpotResult, evaluate
+from pairsift.audit.suggestion_table import fitting_captions
 from pairsift.audit.table import VAGUE
 from pairsift.errors import InputError
 from pairsift.runs.folder import METRICS, require_finished
@@ -81,9 +83,7 @@ def recalibrated_tables(folder: Path) -> tuple[SpotResult, pa.Table, dict[str, A
         verdict[flagged & (verdict == "clean")] = "mismatched"
         verdict[~flagged & (verdict != VAGUE)] = "clean"
     columns: dict[str, Any] = {"match_probability": probability, "is_mismatch": flagged, "verdict": verdict}
-    for name in ("suggested_caption", "suggested_from_pair", "suggestion_probability"):
-        if name in table.column_names:
-            columns[name] = pa.compute.if_else(pa.array(flagged), table[name], None)
+    columns |= _suggestions(folder, table, flagged)
     for name, values in columns.items():
         place = table.column_names.index(name)
         kind = table.schema.field(name).type
@@ -94,6 +94,22 @@ def recalibrated_tables(folder: Path) -> tuple[SpotResult, pa.Table, dict[str, A
     if metrics.get("noise") is not None:
         metrics["detection"] = detection(table)
     return result, table, {**metrics, "spot_check": asdict(result)}
+
+
+def _suggestions(folder: Path, table: pa.Table, flagged: Bools) -> dict[str, Any]:
+    """Return the columns of what is suggested for flagged pairs: as it is in the table, else as the run has it saved."""
+    fitting, pairs = fitting_captions(folder), table["pair"].to_pylist()
+    caption_of = dict(zip(pairs, table["given_caption"].to_pylist(), strict=True))
+    found = {pair: (caption_of.get(source), source, probability) for pair, (source, probability) in fitting.items()}
+    columns: dict[str, Any] = {}
+    for place, name in enumerate(("suggested_caption", "suggested_from_pair", "suggestion_probability")):
+        if name in table.column_names:
+            given = zip(pairs, table[name].to_pylist(), flagged.tolist(), strict=True)
+            columns[name] = [
+                (found.get(pair, (None,) * 3)[place] if old is None else old) if flag else None
+                for pair, old, flag in given
+            ]
+    return columns
 
 
 def _metrics(folder: Path) -> dict[str, Any]:

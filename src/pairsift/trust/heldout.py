@@ -79,8 +79,6 @@ class Belief:
         fold: Fold of each pair, (n,).
         rate_outside_train: Share of mismatched pairs among the pairs that are not training pairs, where it differs
             from `rate` beyond chance; else None.
-        duplicates_of_train: Share of the images of these other pairs that have a near-duplicate among the training
-            images, [0, 1].
         detectors: By kind of evidence, the share of decoys that have no more of this evidence than each pair, (0, 1),
             (n,): `linear`, `near_images`, `near_captions`, and `cosine`, `networks`, `memory` and `siblings` where
             they are used. `memory` counts as 0 in a division into folds in which a pair was taken out for a caption of
@@ -101,7 +99,6 @@ class Belief:
     auroc: float
     fold: Ints
     rate_outside_train: float | None = None
-    duplicates_of_train: float = 0.0
     detectors: Mapping[str, Reals] = field(default_factory=dict)
     group: Ints | None = None
     near_auroc: float | None = None
@@ -190,9 +187,8 @@ def mean_belief(beliefs: Sequence[Belief], judged: JudgedPairs) -> Belief:
     }
     near_mean = float(np.mean(near)) if near else None
     below = float(np.mean([belief.below_near for belief in beliefs]))
-    duplicates = _duplicates_of_train(judged)
     fold_of, group = beliefs[0].fold, judged.group_of
-    return Belief(probability, rate, low, high, auroc, fold_of, others, duplicates, detectors, group, near_mean, below)
+    return Belief(probability, rate, low, high, auroc, fold_of, others, detectors, group, near_mean, below)
 
 
 def with_finite_vectors(judged: JudgedPairs) -> JudgedPairs:
@@ -294,9 +290,3 @@ def near_auroc(evidence: Evidence, given: Ints, probability: Reals) -> float | N
     values, below = decoys[order], np.concatenate([[0.0], np.cumsum(weight[order])])
     less, up_to = (below[np.searchsorted(values, evidence.pairs, side)] for side in ("left", "right"))
     return float(probability @ (less + up_to) / 2 / below[-1] / probability.sum())
-
-
-def _duplicates_of_train(judged: JudgedPairs) -> float:
-    image, first = np.unique(judged.image_of[~judged.in_train], return_index=True)
-    groups = judged.group_of[~judged.in_train][first]
-    return float(np.isin(groups, judged.group_of[judged.in_train]).mean()) if len(image) else 0.0
