@@ -130,6 +130,39 @@ def test_lists_of_captions_stay_lists(place):
     assert rows_of(place / "out.parquet") == [{**rows[0], "captions": ["caption 0", "=NEW, and better"]}, *rows[2:]]
 
 
+@pytest.mark.parametrize("source", ["mine.parquet", "mine.jsonl"])
+@pytest.mark.parametrize("out", ["out.csv", "out.tsv", "out.parquet", "out.jsonl"])
+def test_lists_of_captions_keep_their_weights_and_are_rows_where_there_are_no_lists(place, source, out):
+    """A table of text, and a Parquet file made from a source without types, have no lists."""
+    rows = [{"image": f"pictures/{k}.png", "captions": CAPTIONS[2 * k : 2 * k + 2], "n": k} for k in range(N // 2)]
+    source = written(place / source, rows)
+    pairs = pairsift.load(source)
+    selection = cleaned(pairs, place, drop_below=0.22)
+    export(read_origin(source, None, Columns()), pairs, selection, place / out, weights=True, formulas=True)
+    again, kept = pairsift.load(place / out), np.flatnonzero(selection.keep).tolist()
+    assert list(again.captions) == [selection.captions.get(pair, pairs.captions[pair]) for pair in kept]
+    assert [again.names[row] for row in again.image_of] == [pairs.names[pairs.image_of[pair]] for pair in kept]
+    found = [row["weight"] for row in rows_of(place / out)]
+    found = [weight for weights in found for weight in (weights if isinstance(weights, list) else [weights])]
+    assert [float(weight) for weight in found] == pytest.approx(selection.weight[kept].tolist())
+    is_list = isinstance(rows_of(place / out)[0]["captions"], list)
+    assert is_list == (out == "out.jsonl" or source.suffix == out[3:] == ".parquet")
+
+
+@pytest.mark.parametrize("out", ["out.csv", "out.jsonl"])
+def test_a_table_names_images_that_lie_in_the_source(place, out):
+    def image(k):
+        return {"bytes": (place / "pictures" / f"{k}.png").read_bytes(), "path": f"photos/{k}.png"}
+
+    rows = [{"image": image(k), "captions": CAPTIONS[2 * k : 2 * k + 2]} for k in range(N // 2)]
+    source = written(place / "mine.parquet", rows)
+    pairs = pairsift.load(source, cache=place / "cache")
+    selection = cleaned(pairs, place)
+    export(read_origin(source, None, Columns()), pairs, selection, place / out)
+    kept = np.flatnonzero(selection.keep).tolist() if out == "out.csv" else range(0, N, 2)
+    assert [row["image"] for row in rows_of(place / out)] == [f"photos/{pair // 2}.png" for pair in kept]
+
+
 def test_splits_that_lie_beside_the_table_come_along(place):
     written(place / "captions.csv", [{"image": row["photo"].split("/")[1], "caption": row["caption"]} for row in ROWS])
     (place / "pictures").rename(place / "images")

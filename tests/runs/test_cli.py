@@ -3,6 +3,7 @@
 import pytest
 
 from pairsift.cli import main
+from pairsift.cli.fit import FitCommand
 from pairsift.cli.summary import KEYS, print_summary
 
 
@@ -143,3 +144,22 @@ def test_a_summary_without_flagged_pairs_can_be_printed(capsys, tmp_path):
     metrics = {"test": {"ensemble": recall}, "noise_rate": {"estimated": 0.01, "true": 0.4}, "detection": found}
     print_summary(tmp_path, metrics)
     assert "mismatched training pairs: 0 flagged, AUROC 0.7000\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "aligned"),
+    [
+        (["--aligned", "SOURCE"], "true"),
+        (["SOURCE", "--aligned", "--method", "plain"], "true"),
+        (["SOURCE", "--aligned"], "true"),
+        (["SOURCE", "--aligned", "false"], "false"),
+        (["--aligned=no", "SOURCE"], "no"),
+        (["SOURCE"], None),
+    ],
+)
+def test_a_switch_without_a_value_is_true(tmp_path, words, aligned):
+    (tmp_path / "mine.csv").write_text("image,caption\na.jpg,a dog\n")
+    source, trees = str(tmp_path / "mine.csv"), []
+    command = FitCommand(lambda tree, *_: trees.append(tree))
+    command.main([source if word == "SOURCE" else word for word in words], standalone_mode=False)
+    assert trees[0].get("aligned") == aligned and trees[0]["source"] == source

@@ -38,14 +38,23 @@ ROWS = 10_000  # written to Parquet at once
 def with_run_splits(origin: Origin, pairs: Pairs) -> Origin:
     """Return the rows of the source with the split that each image has in the run."""
     split_of = splits_of_images(pairs)
-    splits = [split_of[row] for row in pairs.image_of.tolist()]
-    if pairs.source_rows is not None:
-        of_records = [UNUSED] * (int(pairs.source_rows.max(initial=-1)) + 1)
-        for record, split in zip(pairs.source_rows.tolist(), splits, strict=True):
-            if record >= 0:
-                of_records[record] = split
-        splits = of_records
-    return replace(origin, splits=splits)
+    return replace(origin, splits=_of_records(pairs, [split_of[row] for row in pairs.image_of.tolist()], UNUSED))
+
+
+def with_image_names(origin: Origin, pairs: Pairs) -> Origin:
+    """Return the rows of the source with names in the place of images that lie in the source itself."""
+    return replace(origin, images=_of_records(pairs, [pairs.names[row] for row in pairs.image_of.tolist()], ""))
+
+
+def _of_records(pairs: Pairs, values: list[str], missing: str) -> list[str]:
+    """Return a value of each pair by the records of the source as it is now."""
+    if pairs.source_rows is None:
+        return values
+    of_records = [missing] * (int(pairs.source_rows.max(initial=-1)) + 1)
+    for record, value in zip(pairs.source_rows.tolist(), values, strict=True):
+        if record >= 0:
+            of_records[record] = value
+    return of_records
 
 
 def export(
@@ -97,7 +106,11 @@ def export(
     if suffix in TABLES:
         records = selection_of_records(selection, pairs)
         extra = dict.fromkeys(extra, records.weight.tolist())
-        rows = origin.rewritten(records.keep, records.captions, extra)
+        origin = origin if suffix == ".parquet" else with_image_names(origin, pairs)
+        if suffix == ".jsonl" or (suffix == ".parquet" and _has_lists(origin)):
+            rows = origin.rewritten(records.keep, records.captions, extra)
+        else:
+            rows = _single_rows(origin, records, extra)
         _write_table(out, origin, rows, extra, formulas)
     elif suffix == ".json":
         write_text(out, json.dumps(coco(pairs, selection, extra), ensure_ascii=False) + "\n")
@@ -109,6 +122,20 @@ def export(
         _write_shards(out, origin, pairs, selection, weights)
     else:
         _write_folder(out, origin, pairs, selection)
+
+
+def _has_lists(origin: Origin) -> bool:
+    """Return whether the type of the caption column is a list of captions."""
+    kind = None if origin.schema is None else origin.schema.field(origin.caption).type
+    return kind is not None and any(
+        is_kind(kind) for is_kind in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    )
+
+
+def _single_rows(origin: Origin, records: Selection, extra: Mapping[str, list[object]]) -> Iterator[Cells]:
+    """Yield a row for each record that is kept."""
+    for record, cells in origin.records(records.keep, records.captions):
+        yield {**cells, **{name: values[record] for name, values in extra.items()}}
 
 
 def _id_lines(selection: Selection, weights: bool) -> Iterator[str]:
@@ -197,7 +224,9 @@ def _write_table(
             with part.open("w", encoding="utf-8", errors="replace") as stream:
                 stream.writelines(json.dumps(cells, ensure_ascii=False, default=str) + "\n" for cells in rows)
         elif out.suffix.lower() == ".parquet":
-            _write_parquet(part, names, rows, origin.schema, extra)
+            number = pa.list_(pa.float64()) if _has_lists(origin) else pa.float64()
+            kinds = dict.fromkeys(names, pa.string()) | dict.fromkeys(extra, number)
+            _write_parquet(part, kinds | _kinds_of(origin), rows)
         else:
             with part.open("w", newline="", encoding="utf-8", errors="replace") as stream:
                 writer = csv.writer(stream, delimiter="\t" if out.suffix.lower() == ".tsv" else ",")
@@ -205,12 +234,13 @@ def _write_table(
                 writer.writerows([safe(as_text(cells.get(name))) for name in names] for cells in rows)
 
 
-def _write_parquet(
-    part: Path, names: list[str], rows: Iterator[Cells], schema: pa.Schema | None, extra: Mapping[str, list[object]]
-) -> None:
-    """Write rows with the types of the source; where it has no types, all of them become text but weights."""
-    kinds = {name: pa.float64() if name in extra else pa.string() for name in names}
-    kinds |= {} if schema is None else dict(zip(schema.names, schema.types, strict=True))
+def _kinds_of(origin: Origin) -> dict[str, pa.DataType]:
+    """Return the types of the columns of a Parquet file, and none of another source, whose cells become text."""
+    return {} if origin.schema is None else dict(zip(origin.schema.names, origin.schema.types, strict=True))
+
+
+def _write_parquet(part: Path, kinds: Mapping[str, pa.DataType], rows: Iterator[Cells]) -> None:
+    """Write rows with these types of their columns."""
     full = pa.schema(list(kinds.items()))
     with pq.ParquetWriter(part, full) as writer:
         for batch in iter(lambda: list(islice(rows, ROWS)), []):
@@ -268,11 +298,10 @@ def _write_shards(out: Path, origin: Origin, pairs: Pairs, selection: Selection,
         captions=records.captions,
         weight=records.weight if weights else None,
         images=[pairs.paths[row] for row in rows],
-        names=[pairs.names[row] for row in rows],
         folders=[split_of.get(row, "") for row in rows.tolist()],
     )
     samples = samples_of_rows if origin.items is None else samples_of_shards
-    write_shards(out, samples(origin, chosen))
+    write_shards(out, samples(with_image_names(origin, pairs), chosen))
 
 
 def _file_names(pairs: Pairs, rows: Iterable[int], split_of: Mapping[int, str]) -> Iterator[str]:

@@ -37,7 +37,6 @@ class ChosenRecords:
         captions: New captions by record.
         weight: Weight of each record, (n,); None for none.
         images: Image file of each record, (n,); arbitrary for records that are not kept.
-        names: Name of the image of each record, (n,).
         folders: Folder for each record, (n,): its split, or an empty string.
     """
 
@@ -45,7 +44,6 @@ class ChosenRecords:
     captions: Mapping[int, str]
     weight: Reals | None
     images: list[Path]
-    names: list[str]
     folders: list[str]
 
 
@@ -72,30 +70,13 @@ def samples_of_rows(origin: Origin, chosen: ChosenRecords) -> Iterator[NewSample
     Raises:
         InputError: An image cannot be read.
     """
-    size = len(chosen.keep)
-    *_, weight, mark = unique([*origin.all_names, "weight", "record"])
-    extra: dict[str, list[object]] = {mark: list(range(size))}
-    if chosen.weight is not None:
-        extra[weight] = chosen.weight.tolist()
-    for cells in origin.rewritten(chosen.keep, chosen.captions, extra):
-        for fields in _by_caption(cells, [origin.caption, *extra]):
-            record = fields.pop(mark)
-            assert isinstance(record, int)
-            caption = as_text(fields.pop(origin.caption))
-            if not isinstance(fields.get(origin.image), str):
-                fields[origin.image] = chosen.names[record]
-            files = [_image(chosen.images[record]), ("txt", _text(caption)), ("json", _json(fields))]
-            yield NewSample(chosen.folders[record], "", files)
-
-
-def _by_caption(cells: Cells, columns: list[str]) -> Iterator[Cells]:
-    """Yield a row for each of its captions: these columns are lists where a row has several captions."""
-    if not isinstance(cells[columns[0]], list):
-        yield dict(cells)
-        return
-    lists = [cells[name] for name in columns]
-    for values in zip(*(cell for cell in lists if isinstance(cell, list)), strict=True):
-        yield {**cells, **dict(zip(columns, values, strict=True))}
+    weight = unique([*origin.all_names, "weight"])[-1]
+    for record, fields in origin.records(chosen.keep, chosen.captions):
+        caption = as_text(fields.pop(origin.caption))
+        if chosen.weight is not None:
+            fields[weight] = float(chosen.weight[record])
+        files = [_image(chosen.images[record]), ("txt", _text(caption)), ("json", _json(fields))]
+        yield NewSample(chosen.folders[record], "", files)
 
 
 def _image(path: Path) -> tuple[str, bytes]:

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 from pairsift.pairs.places import find_image
 
+LONGEST = 4096  # characters of a path; a longer name, such as the content of a file, is searched for nowhere
 DRIVE = re.compile(r"(file:/{1,3})?[a-z]:[\\/]", re.IGNORECASE)
 
 Place = tuple[Path | None, str]  # a file, which need not exist, or None; and the problem in one line, or nothing
@@ -94,6 +95,8 @@ class _Search:
 
     def best(self, name: str) -> _Match:
         """Return the files that fit a name best; none if there are none."""
+        if len(name) > LONGEST:
+            return _Match([])
         if "\\" not in name and not DRIVE.match(name):
             path = Path(name)
             root = Path(path.anchor) if path.is_absolute() else self.base

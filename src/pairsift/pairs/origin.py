@@ -35,6 +35,7 @@ class Origin:
         splits: Split of each record where it is not that of its row: where the source names it elsewhere, or where a
             run has drawn it; else None.
         image: Name of the image column.
+        images: Name of each record's image, for images that lie in the source itself; None where these are kept.
         items: Samples of a source of tar files, with their records; None for other sources.
     """
 
@@ -44,6 +45,7 @@ class Origin:
     schema: pa.Schema | None = None
     splits: list[str] | None = None
     image: str = "image"
+    images: list[str] | None = None
     items: Sequence[Item] | None = None
 
     @property
@@ -87,10 +89,31 @@ class Origin:
                 columns = {name: [values[place] for place in places] for name, values in added.items()}
                 yield {
                     **cells,
-                    **self._split_cell(cells, places[0]),
+                    **self._cells_of(cells, places[0]),
                     self.caption: new if several else new[0],
                     **{name: values if several else values[0] for name, values in columns.items()},
                 }
+
+    def records(self, keep: Bools, captions: Mapping[int, str]) -> Iterator[tuple[int, Cells]]:
+        """Yield the number and the row of each record to keep, where every caption of a list has a row of its own.
+
+        Args:
+            keep: Whether to keep each record, (n,).
+            captions: New captions by record.
+        """
+        record = 0
+        for cells in self.rows():
+            given = cells.get(self.caption)
+            old = (given or [""]) if isinstance(given, list) else [given]
+            for place, caption in enumerate(old, record):
+                if keep[place]:
+                    yield place, {**cells, **self._cells_of(cells, place), self.caption: captions.get(place, caption)}
+            record += len(old)
+
+    def _cells_of(self, cells: Cells, record: int) -> Cells:
+        """Return the cells of a record that are not as its row has them."""
+        named = self.images is None or isinstance(cells.get(self.image), str | int)
+        return self._split_cell(cells, record) | ({} if named else {self.image: (self.images or [])[record]})
 
     def _split_cell(self, cells: Cells, record: int) -> Cells:
         """Return the cell of the split where it is another one than the row has."""

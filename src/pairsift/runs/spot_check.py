@@ -97,7 +97,7 @@ def recalibrated_tables(folder: Path) -> tuple[SpotResult, pa.Table, dict[str, A
 
 
 def _suggestions(folder: Path, table: pa.Table, flagged: Bools) -> dict[str, Any]:
-    """Return the columns of what is suggested for flagged pairs: as it is in the table, else as the run has it saved."""
+    """Return the columns of what is suggested for flagged pairs, which the table or else the suggestions' file has."""
     fitting, pairs = fitting_captions(folder), table["pair"].to_pylist()
     caption_of = dict(zip(pairs, table["given_caption"].to_pylist(), strict=True))
     found = {pair: (caption_of.get(source), source, probability) for pair, (source, probability) in fitting.items()}
