@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pairsift.audit.export_fiftyone import ENDING, export_fiftyone
 from pairsift.audit.export_shards import ChosenRecords, samples_of_rows, samples_of_shards, write_shards
+from pairsift.audit.export_tables import write_table
 from pairsift.audit.selection import Selection, selection_of_records
-from pairsift.audit.spreadsheet import harmless
 from pairsift.encode.decode import BadImage, image_size
 from pairsift.errors import InputError, similar, writing
 from pairsift.files import replacing, write_text
-from pairsift.pairs.origin import Cells, Origin
+from pairsift.pairs.origin import Origin
 from pairsift.pairs.pairs import JUDGED, UNUSED, Pairs
 from pairsift.pairs.readers.rows import unique
-from pairsift.pairs.records import as_text
 from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 SHARDS = "shards"  # ending of the name of a folder for tar files
 FORMATS = (*TABLES, ".json", ".txt", ENDING, "a folder", "a folder whose name ends in shards")
-ROWS = 10_000  # written to Parquet at once
 
 
 def with_run_splits(origin: Origin, pairs: Pairs) -> Origin:
@@ -104,14 +98,8 @@ def export(
     column = unique([*origin.all_names, "weight"])[-1]
     extra: dict[str, list[object]] = {column: selection.weight.tolist()} if weights else {}
     if suffix in TABLES:
-        records = selection_of_records(selection, pairs)
-        extra = dict.fromkeys(extra, records.weight.tolist())
         origin = origin if suffix == ".parquet" else with_image_names(origin, pairs)
-        if suffix == ".jsonl" or (suffix == ".parquet" and _has_lists(origin)):
-            rows = origin.rewritten(records.keep, records.captions, extra)
-        else:
-            rows = _single_rows(origin, records, extra)
-        _write_table(out, origin, rows, extra, formulas)
+        write_table(out, origin, selection_of_records(selection, pairs), column if weights else None, formulas)
     elif suffix == ".json":
         write_text(out, json.dumps(coco(pairs, selection, extra), ensure_ascii=False) + "\n")
     elif suffix == ".txt":
@@ -122,20 +110,6 @@ def export(
         _write_shards(out, origin, pairs, selection, weights)
     else:
         _write_folder(out, origin, pairs, selection)
-
-
-def _has_lists(origin: Origin) -> bool:
-    """Return whether the type of the caption column is a list of captions."""
-    kind = None if origin.schema is None else origin.schema.field(origin.caption).type
-    return kind is not None and any(
-        is_kind(kind) for is_kind in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    )
-
-
-def _single_rows(origin: Origin, records: Selection, extra: Mapping[str, list[object]]) -> Iterator[Cells]:
-    """Yield a row for each record that is kept."""
-    for record, cells in origin.records(records.keep, records.captions):
-        yield {**cells, **{name: values[record] for name, values in extra.items()}}
 
 
 def _id_lines(selection: Selection, weights: bool) -> Iterator[str]:
@@ -212,48 +186,6 @@ def _size(pairs: Pairs, row: int) -> dict[str, int]:
         return dict(zip(("width", "height"), image_size(pairs.paths[row]), strict=True))
     except BadImage:
         return {}
-
-
-def _write_table(
-    out: Path, origin: Origin, rows: Iterator[Cells], extra: Mapping[str, list[object]], formulas: bool
-) -> None:
-    safe = str if formulas else harmless
-    names = [*origin.all_names, *extra]
-    with writing(out), replacing(out) as part:
-        if out.suffix.lower() == ".jsonl":
-            with part.open("w", encoding="utf-8", errors="replace") as stream:
-                stream.writelines(json.dumps(cells, ensure_ascii=False, default=str) + "\n" for cells in rows)
-        elif out.suffix.lower() == ".parquet":
-            number = pa.list_(pa.float64()) if _has_lists(origin) else pa.float64()
-            kinds = dict.fromkeys(names, pa.string()) | dict.fromkeys(extra, number)
-            _write_parquet(part, kinds | _kinds_of(origin), rows)
-        else:
-            with part.open("w", newline="", encoding="utf-8", errors="replace") as stream:
-                writer = csv.writer(stream, delimiter="\t" if out.suffix.lower() == ".tsv" else ",")
-                writer.writerow(map(safe, names))
-                writer.writerows([safe(as_text(cells.get(name))) for name in names] for cells in rows)
-
-
-def _kinds_of(origin: Origin) -> dict[str, pa.DataType]:
-    """Return the types of the columns of a Parquet file, and none of another source, whose cells become text."""
-    return {} if origin.schema is None else dict(zip(origin.schema.names, origin.schema.types, strict=True))
-
-
-def _write_parquet(part: Path, kinds: Mapping[str, pa.DataType], rows: Iterator[Cells]) -> None:
-    """Write rows with these types of their columns."""
-    full = pa.schema(list(kinds.items()))
-    with pq.ParquetWriter(part, full) as writer:
-        for batch in iter(lambda: list(islice(rows, ROWS)), []):
-            columns = [_cells(batch, name, kind) for name, kind in kinds.items()]
-            writer.write_table(pa.table(columns, full))
-
-
-def _cells(batch: list[Cells], name: str, kind: pa.DataType) -> pa.Array:
-    """Return a column of a batch of rows; cells that are not text become text where the column is text."""
-    cells = [row.get(name) for row in batch]
-    if pa.types.is_string(kind):
-        cells = [None if cell is None else as_text(cell) for cell in cells]
-    return pa.array(cells, kind)
 
 
 def _write_folder(out: Path, origin: Origin, pairs: Pairs, selection: Selection) -> None:
