@@ -66,6 +66,8 @@ def test_new_pairs_are_judged_in_parts_and_a_killed_call_goes_on(run, new, tmp_p
     opened.score(new, tmp_path / "at_once.parquet", image_folder=images)
     assert pq.read_table(tmp_path / "at_once.parquet").equals(table)
     assert rows == len(table) == calls[0] + calls[2] == 300
+    [skip] = list(csv.DictReader((tmp_path / "scored.skipped.csv").open(newline="")))
+    assert skip["pair"] == "300" and "missing.jpg" in skip["reason"]
     assert table["pair"].to_pylist() == list(range(300)) and not list(tmp_path.glob(".*"))
     given = [row["caption"] for row in csv.DictReader(new.open(newline=""))]
     assert [given[pair] for pair in table["pair"].to_pylist()] == table["given_caption"].to_pylist()
@@ -110,6 +112,20 @@ def test_any_number_of_parts_is_one_entry_of_the_cache_and_says_the_same(run, ne
     left, right = (table["match_probability"].to_numpy() for table in (parts, whole))
     # what is judged side by side shares a rate of mismatches, so that the division into parts tells a little
     assert np.corrcoef(left, right)[0, 1] > 0.9 and ((left < 0.5) == (right < 0.5)).mean() > 0.9
+
+
+def test_a_new_caption_of_an_image_of_the_run_has_the_image_there(run, scenes, new, tmp_path):
+    """So that the captions that the image has in the run are its siblings."""
+    old, images = run.prepared.pairs, new.parent / "scenes" / "images"
+    rows = [(old.paths[row].absolute(), "another caption") for row in (3, 1)]
+    rows += [(path.absolute(), "a new image") for path in sorted(images.iterdir())[:2]]
+    with (tmp_path / "mixed.csv").open("w", newline="") as stream:
+        csv.writer(stream).writerows([("image", "caption"), *rows])
+    joined = scoring.joined(old, pairsift.load(tmp_path / "mixed.csv"))
+    owner = joined.image_of[len(old) :].tolist()
+    assert owner[:2] == [3, 1] and min(owner[2:]) >= old.n_images
+    assert [joined.paths[row] for row in owner] == [old.paths[3], old.paths[1], *(path for path, _ in rows[2:])]
+    assert np.array_equal(joined.image_of[: len(old)], old.image_of)
 
 
 def test_parts_are_as_large_as_each_other_and_split_no_image():

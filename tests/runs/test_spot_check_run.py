@@ -41,6 +41,8 @@ def test_a_run_is_checked_and_recalibrated(run, tmp_path, capsys):
     assert main(["spot-check", str(folder), "--apply"]) == 2  # the answers count once
     assert "recalibrated already" in capsys.readouterr().err
     assert main(["spot-check", str(folder)]) == 0 and "40 of 40" in capsys.readouterr().out
+    assert main(["spot-check", str(folder), "--pairs", "30"]) == 2  # whose answers would not be read
+    assert "recalibrated already" in capsys.readouterr().err
 
 
 def test_pairs_that_recalibration_flags_get_the_suggestions_of_the_run(run, tmp_path):

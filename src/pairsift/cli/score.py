@@ -30,7 +30,7 @@ def score(
 
     NEW is a table, a folder or any other source that fit reads. Nothing is trained. A call that was killed can be
     repeated: it goes on. The pairs of a part, up to about 20,000, are judged beside each other: scored with other new
-    pairs, a pair gets a slightly different probability, and near the threshold sometimes another flag.
+    pairs, a pair gets another probability, and sometimes another flag where the new pairs are few.
     """
     from pairsift.runs.folder import require_finished
 

@@ -48,7 +48,7 @@ from pairsift.runs.prepare import (
 )
 from pairsift.runs.scoring import Scorer, require_new_table, score_to
 from pairsift.runs.search import Hit, Search
-from pairsift.runs.skipped import write_skipped
+from pairsift.runs.skipped import list_skipped, write_skipped
 from pairsift.runs.spot_check import recalibrated_tables
 from pairsift.train.checkpoint import read_tensors, with_prefix
 from pairsift.train.loop import mixed, pick_device
@@ -186,9 +186,9 @@ class Run(JudgedRun):
 
         The columns are those of `pairs` without the groups of duplicates. The probabilities mean the same as those of
         pairs that the run was not trained on, with which the new pairs share a rate of mismatches. 20,000 pairs are
-        judged at once, together with the run's own; with other new pairs beside it, a pair gets a slightly different
-        probability. Finished parts are kept: a call that was killed can be repeated. A run that was made of features
-        scores features of the same shape.
+        judged at once, together with the run's own; with other new pairs beside it, a pair gets another probability.
+        Finished parts are kept: a call that was killed can be repeated. A run that was made of features scores features
+        of the same shape. Pairs that cannot be used are listed beside the table, in a file that ends in `.skipped.csv`.
 
         Args:
             source: The new pairs, in any format that `fit` reads.
@@ -215,7 +215,9 @@ class Run(JudgedRun):
             new = load(source, reader, image_folder=image_folder, cache=self.config.encode.cache, **columns)
             scorer = Scorer(self.config, self.folder, self.prepared, self.matchers, new, self.progress)
             with self._mixed():
-                return score_to(scorer, path)
+                rows = score_to(scorer, path)
+            list_skipped(scorer.encoded.pairs, path.with_suffix(".skipped.csv"), self.progress)
+            return rows
 
     def recalibrate(self) -> SpotResult:
         """Write the tables, the metrics and the report with match probabilities recalibrated by the spot check.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -107,8 +108,10 @@ class Scorer:
         table, _ = judged_tables(prepared, self.matchers, belief, self.folder, seed, requested=requested)
         table = table.filter(pa.compute.greater_equal(table["pair"], first)).sort_by("pair")
         source = table["suggested_from_pair"]
+        pair, new = ids[table["pair"].to_numpy() - first], self.encoded.pairs
         columns = {
-            "pair": pa.array(ids[table["pair"].to_numpy() - first]),
+            "pair": pa.array(pair),
+            "image": pa.array([new.names[row] for row in new.image_of[pair]]),
             "suggested_from_pair": pa.compute.if_else(pa.compute.less(source, first), source, None),
         }
         for name, values in columns.items():
@@ -154,10 +157,17 @@ def _contents(pairs: Pairs, captions: bool) -> str:
 def joined(pairs: Pairs, new: Pairs) -> Pairs:
     """Return the pairs of a run followed by new pairs in the split `added`, without the run's planted truth.
 
-    Where the images are features, `features` tells the places of those of the run alone.
+    A new pair whose image is a file of the run has the image of the run, so that its captions there are siblings. Where
+    the images are features, `features` tells the places of those of the run alone.
     """
     usable = np.not_equal(new.split, SKIPPED)
-    owner = np.where(new.image_of >= 0, new.image_of + pairs.n_images, -1)
+    rows = np.arange(new.n_images) + pairs.n_images
+    if pairs.features is None:
+        known = {os.path.abspath(path): row for row, path in enumerate(pairs.paths)}
+        rows = np.array(
+            [known.get(os.path.abspath(path), row) for path, row in zip(new.paths, rows.tolist(), strict=True)]
+        )
+    owner = np.where(new.image_of >= 0, rows[new.image_of], -1)
     columns = {name: [*[""] * len(pairs), *values] for name, values in new.columns.items()}
     return replace(
         pairs,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from pathlib import Path
 
 from pairsift.audit.spreadsheet import harmless
@@ -35,3 +36,11 @@ def skipped_line(pairs: Pairs, path: Path) -> str:
     first = pairs.skipped[0]
     example = one_line(f"{first.where}: {first.reason}", 200)
     return f"{pairs.n_skipped:,} of {len(pairs):,} pairs were skipped, the first: {example}; the full list: {path}"
+
+
+def list_skipped(pairs: Pairs, path: Path, progress: bool) -> None:
+    """Write the list of skipped pairs and print its line, where pairs were skipped."""
+    if line := skipped_line(pairs, path):
+        write_skipped(pairs, path)
+        if progress:
+            print(line, file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ def spot_check(folder: Path, pairs: int | None = None) -> SpotCheck:
     check = SpotCheck.read(folder)
     if check is not None and pairs is None:
         return check
+    _refuse_recalibrated(folder, _metrics(folder))
     table, seed = read_pairs(folder), 0 if check is None else check.seed + 1
     check = SpotCheck.draw(table, max(MIN_PAIRS, min(PAIRS, len(table))) if pairs is None else pairs, seed)
     check.write(folder)
@@ -70,10 +72,7 @@ def recalibrated_tables(folder: Path) -> tuple[SpotResult, pa.Table, dict[str, A
         InputError: There is no spot check, it has too few answers, or the run is recalibrated already.
     """
     result, table, metrics = spot_result(folder), read_pairs(folder), _metrics(folder)
-    if "spot_check" in metrics:
-        raise InputError(
-            f"{folder} is recalibrated already: judge its pairs again first, with: pairsift audit {folder}"
-        )
+    _refuse_recalibrated(folder, metrics)
     if result.rate is None:
         raise InputError(f"{result.answered} answers are too few for a recalibration: it needs {MIN_ANSWERS}")
     probability = result.recalibrated(table["match_probability"].to_numpy())
@@ -110,6 +109,14 @@ def _suggestions(folder: Path, table: pa.Table, flagged: Bools) -> dict[str, Any
                 for pair, old, flag in given
             ]
     return columns
+
+
+def _refuse_recalibrated(folder: Path, metrics: Mapping[str, Any]) -> None:
+    """Raise InputError if a spot check has changed the run's probabilities, which no other one can change again."""
+    if "spot_check" in metrics:
+        raise InputError(
+            f"{folder} is recalibrated already: judge its pairs again first, with: pairsift audit {folder}"
+        )
 
 
 def _metrics(folder: Path) -> dict[str, Any]:
