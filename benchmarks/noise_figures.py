@@ -73,7 +73,8 @@ def detectors(rows: list[Row]) -> Figure:
                 axes.bar(x, auroc - 0.5, 0.11, 0.5, color=colour)
                 axes.plot([x, x], [found[0]["low"], found[0]["high"]], color="black", linewidth=0.8)
         axes.set_xticks(range(len(PLANTED)), PLANTED)
-        axes.set_ylim(0.45, 1.0)
+        axes.set_ylim(0.25, 1.0)
+        axes.axhline(0.5, color="black", linewidth=0.5)  # chance
         axes.set_title(collection, fontsize=10)
         axes.set_ylabel("AUROC" if panel == 0 else "")
         axes.spines[["top", "right"]].set_visible(False)
