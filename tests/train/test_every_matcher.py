@@ -79,7 +79,7 @@ def job(
     pairs, features = concepts(n_images, noise)
     features = features_for(matcher, features)
     names = METHODS[method].model_fields["epochs"].annotation.model_fields
-    phases = {name: 1 if name == "warmup" else epochs for name in names}
+    phases = {name: 1 if name == "warmup" else epochs for name in names if name != "total"}
     return Job(
         pairs,
         features,
