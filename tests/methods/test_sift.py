@@ -77,7 +77,9 @@ def test_its_phases_are_open_in_length_and_the_last_one_restarts(pairs, size, ep
     names = [(phase.name, phase.epochs, phase.restarts) for phase in method.phases()]
     assert names == [("warm-up", 0, False), ("train", epochs, False), ("taught", epochs, True)]
     scaled = SiftEpochs(warmup=0, train=None, taught=None).scaled(10)
-    assert [phase.epochs for phase in scaled.phases(method.setting)] == [0, 5, 5]
+    for again in (scaled, scaled.scaled(4).scaled(10)):
+        assert [phase.epochs for phase in again.phases(method.setting)] == [0, 5, 5]
+    assert [phase.epochs for phase in scaled.scaled(1).phases(method.setting)] == [0, 1, 0]
 
 
 @pytest.mark.parametrize(("taught", "expected"), [(None, 0), (3, 3)])

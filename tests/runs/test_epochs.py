@@ -54,7 +54,7 @@ def test_a_schedule_in_proportion_is_kept_exactly():
     [
         (["--method=pc2", "--epochs", "2"], "--epochs is 2; pc2 needs at least 3, one for each of warmup, clean, all"),
         (["--method=pc2", "--epochs=0"], "--epochs is 0; pc2 needs at least 3"),
-        (["--epochs=0"], "--epochs is 0; sift needs at least 2, one for each of train, taught"),
+        (["--epochs=0"], "--epochs is 0; sift needs at least 1, one for each of train"),
         (
             ["--method=pc2", "--epochs", "9", "--pc2.epochs.warmup", "1"],
             "and --pc2.epochs sets one: give one of the two",

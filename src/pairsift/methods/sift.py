@@ -12,7 +12,7 @@ from torch import Tensor
 from pairsift.loss.teaching import balanced, teaching
 from pairsift.methods.base import Method
 from pairsift.methods.crossfit import held_out_correspondence
-from pairsift.methods.plain import DEFAULT_EPOCHS, TrainEpochs, usual_epochs
+from pairsift.methods.plain import TrainEpochs, usual_epochs
 from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
 from pairsift.options import Options
 from pairsift.steps import Batch, Network, Pairing, Phase, Setting, Term, not_negatives
@@ -45,13 +45,19 @@ class SiftEpochs(TrainEpochs):
             taught = usual_epochs(setting) if setting is None or len(setting.ids) >= TAUGHT_FROM else 0
         if self.total is not None:
             train = usual_epochs(setting, self.warmup) if self.train is None else self.train
+            taught = taught if self.total >= sum(map(bool, (self.warmup, train, taught))) else 0
             return self.replaced(train=train, taught=taught, total=None).scaled(self.total).phases(setting)
         return *super().phases(setting), Phase("taught", taught, restarts=True)
 
     def scaled(self, total: int) -> Self:
-        """Return the phases scaled as `Epochs` says, where `taught` is left open once the number of pairs is known."""
+        """Return the phases scaled as `Epochs` says; with `taught` left open, once the number of pairs is known.
+
+        Too few epochs for all phases then all belong to the ones before.
+        """
+        if self.total is not None:
+            return self.replaced(total=None).scaled(total)
         if self.taught is None:
-            self.replaced(taught=DEFAULT_EPOCHS).scaled(total)  # refuses too few epochs at once
+            self.replaced(taught=0).scaled(total)  # refuses too few epochs at once
             return self.replaced(total=total)
         return super().scaled(total)
 
