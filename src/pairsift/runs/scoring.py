@@ -157,13 +157,13 @@ def _contents(pairs: Pairs, captions: bool) -> str:
 def joined(pairs: Pairs, new: Pairs) -> Pairs:
     """Return the pairs of a run followed by new pairs in the split `added`, without the run's planted truth.
 
-    A new pair whose image is a file of the run has the image of the run, so that its captions there are siblings. Where
-    the images are features, `features` tells the places of those of the run alone.
+    A new pair whose image is the file of a judged pair of the run has that image, so that its captions there are
+    siblings. Where the images are features, `features` tells the places of those of the run alone.
     """
     usable = np.not_equal(new.split, SKIPPED)
     rows = np.arange(new.n_images) + pairs.n_images
     if pairs.features is None:
-        known = {os.path.abspath(path): row for row, path in enumerate(pairs.paths)}
+        known = {os.path.abspath(pairs.paths[row]): row for row in pairs.images().tolist()}
         rows = np.array(
             [known.get(os.path.abspath(path), row) for path, row in zip(new.paths, rows.tolist(), strict=True)]
         )
