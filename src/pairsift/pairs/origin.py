@@ -112,8 +112,10 @@ class Origin:
 
     def _cells_of(self, cells: Cells, record: int) -> Cells:
         """Return the cells of a record that are not as its row has them."""
-        named = self.images is None or isinstance(cells.get(self.image), str | int)
-        return self._split_cell(cells, record) | ({} if named else {self.image: (self.images or [])[record]})
+        found = self._split_cell(cells, record)
+        if self.images is not None and not isinstance(cells.get(self.image), str | int):
+            found[self.image] = self.images[record]
+        return found
 
     def _split_cell(self, cells: Cells, record: int) -> Cells:
         """Return the cell of the split where it is another one than the row has."""
