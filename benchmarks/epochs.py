@@ -86,7 +86,7 @@ def short(given: dict[str, Any]) -> Config:
     """The options with one epoch of each phase."""
     config = from_tree(given)
     chosen: dict[str, int] = {}
-    for name, length in config.method.epochs.model_dump().items():
+    for name, length in config.method.epochs.lengths().items():
         if length != 0:  # None is a length that is left open
             one = having(config, {name: 1})
             chosen[name] = 1 if phases(one) == phases(config) else 2  # a length may be that of two phases

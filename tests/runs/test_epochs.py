@@ -19,7 +19,7 @@ def lengths(method):
 
 def of_fields(method):
     """Lengths by the names of their fields; open ones as they are where the number of pairs is not known."""
-    given = method.epochs.model_dump(exclude={"total"})
+    given = method.epochs.lengths()
     return dict(zip(given, lengths(method), strict=True)) if None in given.values() else given
 
 

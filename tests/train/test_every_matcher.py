@@ -78,8 +78,8 @@ def job(
     (folder / "model").mkdir(parents=True, exist_ok=True)
     pairs, features = concepts(n_images, noise)
     features = features_for(matcher, features)
-    names = METHODS[method].model_fields["epochs"].annotation.model_fields
-    phases = {name: 1 if name == "warmup" else epochs for name in names if name != "total"}
+    names = METHODS[method].model_fields["epochs"].annotation().lengths()
+    phases = {name: 1 if name == "warmup" else epochs for name in names}
     return Job(
         pairs,
         features,

@@ -19,7 +19,11 @@ from pairsift.trust.part import Part
 
 
 class Epochs(Options):
-    """The lengths of a method's phases; every field is a number of epochs."""
+    """The lengths of a method's phases; every field that `lengths` names is a number of epochs."""
+
+    def lengths(self) -> dict[str, int | None]:
+        """Return the length of each phase by the name of its field; None where it is left open."""
+        return {name: getattr(self, name) for name in type(self).model_fields}
 
     def scaled(self, total: int) -> Self:
         """Scale the phases in proportion to a total number of epochs; a phase of at least one epoch keeps one.
@@ -27,8 +31,7 @@ class Epochs(Options):
         Raises:
             InputError: There are fewer epochs than phases, or no phase has any.
         """
-        values = {name: getattr(self, name) for name in type(self).model_fields}
-        lengths = {name: int(length) for name, length in values.items() if length is not None}
+        lengths = {name: int(length or 0) for name, length in self.lengths().items()}
         phases = {name: length for name, length in lengths.items() if length > 0}
         if not phases:
             raise InputError("has no phase to scale: give its phases epochs instead")

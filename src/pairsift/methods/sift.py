@@ -38,6 +38,10 @@ class SiftEpochs(TrainEpochs):
         "networks are taught; --epochs sets it.",
     )
 
+    def lengths(self) -> dict[str, int | None]:
+        """Return the lengths of the phases; `total` is none of them."""
+        return {name: length for name, length in super().lengths().items() if name != "total"}
+
     def phases(self, setting: Setting | None) -> tuple[Phase, ...]:
         """Return warm-up, training, and a last phase in which new networks are taught; it is empty for few pairs."""
         taught = self.taught
