@@ -72,9 +72,12 @@ def test_decisions_are_recorded_counted_undone_and_redone(browser, folder):
     assert (row["decision"], row["new_caption"], row["from_pair"], row["reason"]) == ("replace", "new", 9, "other")
     undecided = browser.get("/api/pairs", params={"decision": "undecided", "limit": 200}).json()
     assert undecided["total"] == N - 2 == len(undecided["pairs"])
-    assert browser.post("/api/undo", json={}).json() == {"pairs": [3], "counts": answer.json()["counts"]}
-    assert browser.post("/api/redo", json={}).json()["counts"]["replace"] == 1
-    assert browser.post("/api/undo", json={"reviewer": "nobody"}).json()["pairs"] == []
+    undone = browser.post("/api/undo", json={}).json()
+    assert undone == {"total": 1, "pairs": [browser.get("/api/pairs/3").json()], "counts": answer.json()["counts"]}
+    assert undone["pairs"][0]["decision"] == "drop"  # as ana left it
+    redone = browser.post("/api/redo", json={}).json()
+    assert redone["counts"]["replace"] == 1 and redone["pairs"][0]["new_caption"] == "new"
+    assert browser.post("/api/undo", json={"reviewer": "nobody"}).json()["total"] == 0
     table = Decisions(folder, np.arange(N)).table().to_pylist()
     assert [(row["pair"], row["decision"], row["reviewer"]) for row in table] == [
         (3, "replace", "reviewer"),
@@ -82,11 +85,14 @@ def test_decisions_are_recorded_counted_undone_and_redone(browser, folder):
     ]
 
 
-def test_all_of_a_filter_is_one_entry(browser):
+def test_all_of_a_filter_is_one_entry(browser, monkeypatch):
     body = {"filter": {"high": 0.25, "text": "red"}, "choice": "drop", "reviewer": "ana"}
     answer = browser.post("/api/decisions/filter", json=body).json()
     assert answer["decided"] == answer["counts"]["drop"] == 9  # of ten images, the first of which has another caption
-    assert len(browser.post("/api/undo", json={"reviewer": "ana"}).json()["pairs"]) == 9
+    monkeypatch.setattr("pairsift.web.app.MAX_PAIRS", 4)
+    undone = browser.post("/api/undo", json={"reviewer": "ana"}).json()
+    assert undone["total"] == 9 and len(undone["pairs"]) == 4
+    assert {row["decision"] for row in undone["pairs"]} == {None} and undone["counts"]["undecided"] == N
     nothing = browser.post("/api/decisions/filter", json=body | {"filter": {"text": "nowhere"}}).json()
     assert nothing["decided"] == 0 and nothing["event"] is None
 

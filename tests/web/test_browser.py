@@ -145,6 +145,23 @@ def test_a_grid_by_keys_and_a_range(page, folder):
     page.wait_for_selector("#cells img[src^='/image/0?']")
 
 
+def test_an_undo_of_more_pairs_than_an_answer_holds_clears_every_cell(page, folder, monkeypatch):
+    monkeypatch.setattr("pairsift.web.app.MAX_PAIRS", 20)
+    page.select_option("[name=decision]", "")
+    page.wait_for_selector(f"#progress:has-text(' {N} in this filter')")
+    page.click("#grid-toggle")
+    page.click("[data-grid=drop-all]")
+    page.click("#sure button[value=yes]")
+    cells = "[...document.querySelectorAll('#cells .small')]"
+    page.wait_for_function(f"() => {cells}.every((cell) => cell.innerText.includes('drop'))")
+    assert len(decided(folder)) == N
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("u")
+    page.wait_for_selector("#progress:has-text('0 decided')")
+    page.wait_for_function(f"() => !{cells}.some((cell) => cell.innerText.includes('drop'))")
+    assert not decided(folder)
+
+
 def test_the_cleaned_pairs_are_downloaded(browser, address, folder, tmp_path):
     Decisions(folder, np.arange(N)).decide([Decision(7, "drop"), Decision(8, "replace", "a new caption")])
     with watched(browser, address) as page:

@@ -106,11 +106,13 @@ def served(folder):
     import uvicorn
 
     from pairsift.web.app import create_app
+    from pairsift.web.current import CurrentRun
 
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     host = f"127.0.0.1:{listening.getsockname()[1]}"
-    server = uvicorn.Server(uvicorn.Config(create_app(folder, {host}), log_level="warning"))
+    app = CurrentRun(folder, lambda: create_app(folder, {host}))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     while not server.started:

@@ -28,6 +28,7 @@ def serve(run: str, source: str | None, host: str, port: int, show: bool) -> Non
         import uvicorn
 
         from pairsift.web.app import create_app
+        from pairsift.web.current import CurrentRun
     except ModuleNotFoundError as error:
         raise InputError(f"serve needs {error.name}: install pairsift[serve]") from None
     import socket
@@ -43,7 +44,7 @@ def serve(run: str, source: str | None, host: str, port: int, show: bool) -> Non
     token = None if _is_local(host) else secrets.token_urlsafe(24)
     name = socket.gethostname() if host in EVERYWHERE else f"[{host}]" if ":" in host else host
     hosts = {f"{name}:{port}", f"localhost:{port}"} if token is None else None
-    app = create_app(Path(run), hosts, token, source)
+    app = CurrentRun(Path(run), lambda: create_app(Path(run), hosts, token, source))
     address = f"http://{name}:{port}/" + (f"?token={token}" if token else "")
     print(f"reviewing {run} at {address} (stop with Ctrl+C)", flush=True)
     if show:

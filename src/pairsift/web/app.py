@@ -175,15 +175,23 @@ def _add_decisions(app: FastAPI, folder: Path, queue: Queue) -> None:
         event = queue.decisions.decide(decisions, body.reviewer, body.key) if ids else None
         return {"event": event, "decided": len(ids), "counts": queue.counts()}
 
+    def changed(pairs: list[int]) -> dict[str, Any]:
+        rows = queue.rows(pairs[:MAX_PAIRS])
+        shown = queue.page(rows[rows >= 0])  # a pair may have left the table since it was decided on
+        return {"total": len(pairs), "pairs": shown, "counts": queue.counts()}
+
     @app.post("/api/undo")
     def undo(body: Requester) -> dict[str, Any]:
-        """Take back the reviewer's last entry that is valid."""
-        return {"pairs": queue.decisions.undo(body.reviewer, body.key)[:MAX_PAIRS], "counts": queue.counts()}
+        """Take back the reviewer's last entry that is valid.
+
+        Return how many pairs it has, 0 if there is none, and the first 200 as they are now.
+        """
+        return changed(queue.decisions.undo(body.reviewer, body.key))
 
     @app.post("/api/redo")
     def redo(body: Requester) -> dict[str, Any]:
-        """Apply again what the reviewer undid last."""
-        return {"pairs": queue.decisions.redo(body.reviewer, body.key)[:MAX_PAIRS], "counts": queue.counts()}
+        """Apply again what the reviewer undid last, and return the same as undo."""
+        return changed(queue.decisions.redo(body.reviewer, body.key))
 
 
 def _add_spot_check(app: FastAPI, folder: Path, queue: Queue) -> None:

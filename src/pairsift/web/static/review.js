@@ -250,20 +250,16 @@ async function decide(pairs, choice, caption = null, source = null) {
 async function again(path) {
   const answer = await ask(path, { reviewer: reviewer(), key: newKey() });
   state.counts = answer.counts;
-  if (!answer.pairs.length) return show(new Error(path.endsWith("undo") ? "there is nothing to undo" : "there is nothing to redo"));
-  for (const pair of answer.pairs) {
-    const place = state.items.findIndex((item) => item.pair === pair);
-    if (place >= 0) await change(state.items[place], await ask(`/api/pairs/${pair}`));
-  }
-  const place = state.items.findIndex((item) => item.pair === answer.pairs[0]);
-  if (place >= 0 && !state.grid) state.index = place;
-  if (answer.pairs.some((pair) => !state.items.some((item) => item.pair === pair))) {
-    const [pair] = answer.pairs;
+  if (!answer.total) return show(new Error(path.endsWith("undo") ? "there is nothing to undo" : "there is nothing to redo"));
+  const place = (row) => state.items.findIndex((item) => item.pair === row.pair);
+  const [first] = answer.pairs;
+  if (answer.total > answer.pairs.length || answer.pairs.some((row) => place(row) < 0)) {
     await load(true);
-    if (!state.items.some((item) => item.pair === pair)) {
-      state.items.unshift({ ...(await ask(`/api/pairs/${pair}`)), linked: true });
-    }
-    state.index = state.grid ? 0 : state.items.findIndex((item) => item.pair === pair);
+    if (first && place(first) < 0) state.items.unshift({ ...first, linked: true });
+    state.index = state.grid || !first ? 0 : place(first);
+  } else {
+    for (const row of answer.pairs) await change(state.items[place(row)], row);
+    if (!state.grid) state.index = place(first);
   }
   draw();
 }

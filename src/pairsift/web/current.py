@@ -1,0 +1,57 @@
+"""The application of a run as its files are now, also after another command has changed them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from fastapi.concurrency import run_in_threadpool
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pairsift.audit.table import PAIRS_FILE
+from pairsift.errors import InputError
+from pairsift.runs.folder import METRICS
+
+
+class CurrentRun:
+    """An application that is made again when the judged pairs or the metrics of its run have changed.
+
+    `pairsift spot-check --apply` and `pairsift audit` write both while the run may be served.
+
+    Args:
+        folder: The run's folder.
+        make: Makes the application.
+
+    Raises:
+        InputError: The folder holds no finished run.
+    """
+
+    def __init__(self, folder: Path, make: Callable[[], ASGIApp]) -> None:
+        self._files = (folder / PAIRS_FILE, folder / METRICS)
+        self._make = make
+        self._state = self._files_state()
+        self._app = make()
+        self._lock = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] == "http" and self._files_state() != self._state:
+            async with self._lock:
+                await run_in_threadpool(self._renew)
+        await self._app(scope, receive, send)
+
+    def _renew(self) -> None:
+        state = self._files_state()
+        if state == self._state:  # another request was first
+            return
+        try:
+            self._app = self._make()
+        except InputError:  # it is being trained anew: until it is finished, the pages are those of the last state
+            return
+        self._state = state
+
+    def _files_state(self) -> list[tuple[int, int, int] | None]:
+        """Return what tells one version of a file from another, None for a file that is missing."""
+        found = [path.stat() if path.exists() else None for path in self._files]
+        return [None if stat is None else (stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in found]
