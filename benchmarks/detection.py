@@ -2,9 +2,10 @@
 
 Noise is planted among the training captions, and training pairs alone are measured. `flickr-N` are the first N training
 images of Flickr8k with five captions each, `flickr-N-one` with one, `scenes-N` drawn scenes, `emoji` has one caption an
-image. In `mixed` rows half of the ratio is `near`, and as many captions are then permuted among each other, so that of
-40% about 36% are mismatched. All detectors read the default encoders' vectors of the given pairs; none knows which
-captions are wrong.
+image. In `edit` rows the detectors are measured on the captions that have a word which can be exchanged (`measured`, a
+share of the pairs): others are always right, and what tells them apart need not see any mistake. In `mixed` rows half
+of the ratio is `near`, and as many captions are then permuted among each other, so that of 40% about 36% are
+mismatched. All detectors read the default encoders' vectors of the given pairs; none knows which captions are wrong.
 
 - `ours`: one minus the match probability by held-out evidence.
 - `ours_near`: the same where near captions are expected (`--mismatches near`).
@@ -42,6 +43,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from option_names import tree
 from pairsift.pairs import Pairs
+from pairsift.pairs.wrong_details import plant_edit
 from pairsift.retrieve.bootstrap import draw_images
 from pairsift.runs.belief import Believer
 from pairsift.runs.bench.measure import Row, facts_from
@@ -125,6 +127,7 @@ def measure(wanted: Row, data: Path, cache: str | None, methods: list[str]) -> R
         train = believer.judged.in_train
         ids = believer.ids[train]
         wrong = prepared.pairs.mismatched()[ids] if wanted["noise"] else np.zeros(len(ids), np.bool_)
+        measured = could_be_wrong(prepared.pairs)[ids]
         image = prepared.pairs.image_of[ids]
         scores = {"ours": 1 - belief.probability[train], "ours_near": 1 - near_belief.probability[train]}
         trainer = Trainer(job_of(config, prepared, folder, *known))
@@ -139,12 +142,16 @@ def measure(wanted: Row, data: Path, cache: str | None, methods: list[str]) -> R
         facts = facts_from(config, prepared)
         if mixed:  # the hash is that of the near captions alone
             facts["index_hash"] = None
-    found: Row = (
-        {name: quality(score, wrong, image, belief.rate) for name, score in scores.items()} if wrong.any() else {}
-    )
+    found: Row = {}
+    if 0 < wrong[measured].mean() < 1:
+        found = {
+            name: quality(score[measured], wrong[measured], image[measured], belief.rate)
+            for name, score in scores.items()
+        }
     return {
         **wanted,
         "pairs": len(ids),
+        "measured": round(float(measured.mean()), 4),
         "wrong": round(float(wrong.mean()), 4),
         **said(belief, train, wrong),
         "near": said(near_belief, train, wrong),
@@ -159,6 +166,15 @@ def permute(pairs: Pairs, share: float, seed: int) -> Pairs:
     chosen, image_of = rng.permutation(train)[: round(share * len(train))], pairs.image_of.copy()
     image_of[chosen] = image_of[rng.permutation(chosen)]
     return replace(pairs, image_of=image_of)
+
+
+def could_be_wrong(pairs: Pairs) -> np.ndarray:
+    """Whether noise of the kind that was planted could have made each pair wrong, (number of pairs,)."""
+    if pairs.noise is None or pairs.noise.kind != "edit":
+        return np.ones(len(pairs), np.bool_)
+    captions = pairs.source_captions
+    given = replace(pairs, captions=captions, source_captions=None, true_image_of=None, noise=None)
+    return plant_edit(given, 1.0, 0).mismatched()
 
 
 def said(belief: Belief, train: np.ndarray, wrong: np.ndarray) -> Row:

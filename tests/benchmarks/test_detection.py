@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import detection
 from pairsift.pairs import Pairs
+from pairsift.pairs.wrong_details import plant_edit
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +102,13 @@ def test_some_training_captions_change_places_with_each_other_and_the_truth_stay
     assert 36 <= moved.sum() <= 40 and not moved[100:].any() and (given.image_of == image_of).all()
     assert sorted(pairs.image_of[moved]) == sorted(image_of[moved])
     assert (detection.permute(given, 0.4, 2).image_of != pairs.image_of).any()
+
+
+def test_captions_without_a_word_that_can_be_exchanged_are_not_measured():
+    captions = ["a red kite", "a blue kite", "nothing of the kind", "a red dog", "a cat", "quite another sentence"]
+    paths = [Path(f"{image}.jpg") for image in range(6)]
+    pairs = Pairs("made", [path.name for path in paths], paths, captions, np.arange(6), np.repeat("train", 6))
+    assert detection.could_be_wrong(pairs).all()
+    edited = plant_edit(pairs, 0.5, 1)
+    assert edited.mismatched().sum() == 3
+    assert detection.could_be_wrong(edited).tolist() == [True, True, False, True, True, False]
