@@ -117,7 +117,8 @@ def test_what_does_not_decide_about_numbers_makes_no_other_cell(grid):
         ("{source: SOURCE, methods: plain, options: {ncr: {networks: 1}}}", "`options`: no cell has the method"),
         ("{source: SOURCE, methods: oracle}", "`noise` is 0"),
         ("{source: SOURCE, methods: osa}", "`osa` on `two_tower`: "),
-        ("- plain", "holds no options"),
+        ("- plain", "holds no options: expected lines such as `source: mine.csv` and `methods"),
+        ("", "expected lines such as `source: mine.csv`"),
         ("{", "is not readable as YAML"),
     ],
 )

@@ -228,8 +228,12 @@ def read_config(path: Path) -> Config:
     return from_tree(read_yaml(path))
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path, example: str = "`method: pc2`") -> dict[str, Any]:
     """Read a YAML file of options, which may be nested or named as on the command line, such as `pc2.epochs.warmup`.
+
+    Args:
+        path: The file.
+        example: What the file may hold, for the message where it holds nothing.
 
     Raises:
         InputError: The file does not exist or cannot be read, or it holds no options.
@@ -241,7 +245,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
         raise InputError(f"{path} is not readable as YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
-        raise InputError(f"{path} holds no options: expected lines such as `method: pc2`")
+        raise InputError(f"{path} holds no options: expected lines such as {example}")
     grouped: dict[str, Any] = _in_groups(content)
     return grouped
 

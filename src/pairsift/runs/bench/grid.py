@@ -117,7 +117,7 @@ def read_grid(path: Path) -> Grid:
     Raises:
         InputError: The file cannot be read, or a key or an option of it cannot be used; the line names it.
     """
-    tree = read_yaml(path)
+    tree = read_yaml(path, "`source: mine.csv` and `methods: [plain, sift]`")
     try:
         return _grid(tree)
     except InputError as error:
