@@ -4,8 +4,8 @@ No checkpoint like CLIP's is to be had without a network connection. A stand-in:
 half of Flickr8k's training images with their true captions, and then frozen. Their vectors of the other half, of dev
 and of test are a source of embeddings, in which noise is planted among the training captions. `zero-shot` is the
 cosine of these vectors, with no training; `random` starts are those of vectors that share no space, `aligned` ones
-start as the identity. AUROC is that of the match probability over the training pairs, and beside it that of the cosine
-alone.
+start as the identity. All are ensembles of two networks but `zero-shot` and `osa`, which is one network and five epochs.
+AUROC is that of the match probability over the training pairs, and beside it that of the cosine alone.
 
     python benchmarks/aligned.py --json benchmarks/results/aligned.json
 
@@ -33,7 +33,7 @@ from pairsift.runs.config import from_tree
 from pairsift.runs.job import job_of
 from pairsift.runs.prepare import prepare
 from pairsift.train.loop import Trainer
-from side_by_side import write
+from side_by_side import PRETRAINED, write
 
 KEY = ("noise", "method", "start", "seed")
 BLOCK = 1024
@@ -42,7 +42,7 @@ BLOCK = 1024
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/flickr8k"))
-    parser.add_argument("--methods", nargs="+", default=["plain", "crossfit", "sift"])
+    parser.add_argument("--methods", nargs="+", default=["plain", "crossfit", "sift", "osa"])
     parser.add_argument("--noise", nargs="+", type=float, default=[0.0, 0.4, 0.6])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--options", nargs="*", default=[], help="further options of fit: precision=bf16")
@@ -51,7 +51,8 @@ def main() -> None:
     chosen = parser.parse_args()
     rows: list[Row] = json.loads(chosen.json.read_text())["rows"] if chosen.json.exists() else []
     done = {tuple(row[name] for name in KEY) for row in rows}
-    wanted = [("zero-shot", "aligned"), *((m, start) for m in chosen.methods for start in ("random", "aligned"))]
+    starts = {method: ("aligned",) if method in PRETRAINED else ("random", "aligned") for method in chosen.methods}
+    wanted = [("zero-shot", "aligned"), *((method, start) for method in chosen.methods for start in starts[method])]
     for seed in chosen.seeds:
         with tempfile.TemporaryDirectory() as place:
             source = None

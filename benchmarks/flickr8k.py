@@ -30,7 +30,7 @@ from option_names import present
 from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
 from pairsift.runs.bench.measure import Row
-from side_by_side import measured, write
+from side_by_side import PRETRAINED, measured, write
 
 KEY = ("matcher", "method", "loss", "text_encoder", "noise", "seed", "images")
 # Rows that are a method's options: PC2* is the papers'; an oracle with as many epochs as plain takes fewer steps.
@@ -38,7 +38,6 @@ VARIANTS = {
     "pc2*": ("pc2", ["pc2.captions.mismatch_threshold=0.5"]),
     "oracle, as many steps": ("oracle", ["oracle.as_many_steps=true"]),
 }
-PRETRAINED = ("osa",)  # methods that refuse matchers which start untrained
 YARDSTICKS = ("plain", "oracle", "oracle, as many steps")
 END = "<!-- end -->"  # of a table in a page that --pages names; what each begins with is in PAGE
 # What token-level matchers run with on two cores: fewer images, smaller codes, fewer epochs, and the mean of all

@@ -16,6 +16,7 @@ from pairsift.runs.bench.measure import Row, Start, train
 from pairsift.runs.config import from_tree
 from pairsift.runs.prepare import Prepared, prepare
 
+PRETRAINED = ("osa",)  # methods that refuse matchers which start untrained
 VERIFIED = 60  # every so many-th training pair is declared to match, for methods that need such pairs
 
 
