@@ -4,8 +4,8 @@ No checkpoint like CLIP's is to be had without a network connection. A stand-in:
 half of Flickr8k's training images with their true captions, and then frozen. Their vectors of the other half, of dev
 and of test are a source of embeddings, in which noise is planted among the training captions. `zero-shot` is the
 cosine of these vectors, with no training; `random` starts are those of vectors that share no space, `aligned` ones
-start as the identity. All are ensembles of two networks but `zero-shot` and `osa`, which is one network and five epochs.
-AUROC is that of the match probability over the training pairs, and beside it that of the cosine alone.
+start as the identity. All are ensembles of two networks but `zero-shot` and `osa`, which is one network and five
+epochs. AUROC is that of the match probability over the training pairs, and beside it that of the cosine alone.
 
     python benchmarks/aligned.py --json benchmarks/results/aligned.json
 
