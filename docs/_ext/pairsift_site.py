@@ -27,6 +27,10 @@ from pairsift.registry import Registry
 
 SHOWN_PRESETS = ("two_tower", "clip")  # whose values stand beside the defaults, which are the papers'
 NO_ROW = "Not measured yet."
+OLDER = (
+    "Measured with an earlier version, before pairs were judged by [held-out evidence]"
+    "(/design.md#from-features-to-a-verdict), so that these rows compare with each other alone:"
+)
 
 
 class OptionsTable(SphinxDirective):
@@ -61,13 +65,19 @@ class Measured(SphinxDirective):
         """Return the table of the measured rows, or a line that says that there is none."""
         what, name = self.arguments
         if what in ("method", "matcher"):
-            scores = tables.method_scores if what == "method" else tables.matcher_scores
-            table = scores(name, tables.results("flickr8k"))
-        else:
-            table = {"cost": tables.matcher_costs, "speed": tables.matcher_speed, "epochs": tables.epoch_costs}[what](
-                name
-            )
+            return list(self.parse_text_to_nodes(self._scores(what, name)))
+        table = {"cost": tables.matcher_costs, "speed": tables.matcher_speed, "epochs": tables.epoch_costs}[what](name)
         return list(self.parse_text_to_nodes("\n".join([*self.content, "", table]) if table else NO_ROW))
+
+    def _scores(self, what: str, name: str) -> str:
+        """Return the tables of a method or a matcher: rows of this version, then those that only an earlier one has."""
+        scores = tables.method_scores if what == "method" else tables.matcher_scores
+        rows = tables.results("flickr8k_mended")
+        parts = []
+        for text, measured in ("", rows), (OLDER, tables.older(tables.results("flickr8k"), rows)):
+            if table := scores(name, measured):
+                parts += [text, "", *(() if parts else self.content), "", table, ""]
+        return "\n".join(parts) if parts else NO_ROW
 
 
 class Glance(SphinxDirective):
@@ -77,7 +87,7 @@ class Glance(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the table."""
-        text = published.glance(self.arguments[0], tables.results("flickr8k"))
+        text = published.glance(self.arguments[0], tables.results("flickr8k_mended"))
         return list(self.parse_text_to_nodes(text))
 
 

@@ -124,7 +124,7 @@ def glance(method: str, rows: Sequence[tables.Row]) -> str:
 
     Args:
         method: The method's name.
-        rows: The measured rows of benchmarks/results/flickr8k.json.
+        rows: The measured rows of benchmarks/results/flickr8k_mended.json.
     """
     costs = [value for values in tables.costs_of(method).values() for value in values]
     lines = [["assumes", described()[method]["assumes"]], ["networks", tables.networks_of(method)]]

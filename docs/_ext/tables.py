@@ -117,6 +117,26 @@ def results(name: str) -> list[Row]:
     return rows
 
 
+def older(rows: Sequence[Row], newer: Sequence[Row]) -> list[Row]:
+    """Return the rows of matchers, encoders, losses and noise at which a method has none that is newer.
+
+    Rows of the same place stay together, since they are compared with each other.
+    """
+
+    def methods_of(measured: Sequence[Row]) -> dict[tuple[Any, ...], set[str]]:
+        found: dict[tuple[Any, ...], set[str]] = {}
+        for row in measured:
+            found.setdefault(_place(row), set()).add(flickr8k.VARIANTS.get(row["method"], (row["method"],))[0])
+        return found
+
+    known, given = methods_of(newer), methods_of(rows)
+    return [row for row in rows if given[_place(row)] - known.get(_place(row), set())]
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    return tuple(row.get(name) for name in ("matcher", "text_encoder", "loss", "images", "noise"))
+
+
 def method_scores(method: str, rows: Sequence[Row]) -> str:
     """Return the measured rows of a method, means over the seeds, with `plain` at the same place; empty for none."""
     groups_of: dict[tuple[int, str, str, float], list[Row]] = {}

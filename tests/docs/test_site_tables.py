@@ -11,6 +11,7 @@ from benchmark_rows import row
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "_ext"))
 
 import outside
+import published
 import tables
 from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
@@ -76,6 +77,28 @@ def test_rows_with_options_of_their_own_stand_apart():
         "two_tower, wordllama, `ncr.division.threshold=0.7`"
     ]
     assert [line[2] for line in lines] == ["0%", "40%", "40%"] and lines[0][-1] == ""
+
+
+def test_older_rows_stand_where_a_method_has_no_newer_ones():
+    newer = [row("plain", 1, 210), row("ncr", 1, 250), row("oracle, as many steps", 1, 260)]
+    same = [row("plain", 1, 200), row("ncr", 2, 240), row("oracle", 1, 250)]
+    assert tables.older(same, newer) == []
+    more = [row("plain", 1, 200, noise=0.2), row("ncr", 1, 240, noise=0.2)]
+    assert tables.older([*same, *more], newer) == more
+    also = [*same, row("npc", 1, 220)]
+    assert tables.older(also, newer) == also
+
+
+def test_the_pages_have_the_rows_of_the_readme():
+    rows = [one for one in tables.results("flickr8k_mended") if not tables.flickr8k.own_options(one)]
+    wanted = {"matcher": "two_tower", "method": "ncr", "text_encoder": "wordllama", "noise": 0.4}
+    group = tables.flickr8k.having(rows, wanted)
+    found = f"{sum(one['rsum'] for one in group) / len(group):.1f}"
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    [line] = [line for line in readme.splitlines() if line.startswith("| `ncr` |")]
+    assert line.split("|")[4].split()[0] == found
+    assert f"{found} with two" in published.glance("ncr", rows)
+    assert f"| {found} |" in tables.method_scores("ncr", rows)
 
 
 def test_what_is_not_measured_has_no_table():
