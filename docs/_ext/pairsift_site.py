@@ -73,7 +73,7 @@ class Measured(SphinxDirective):
         """Return the tables of a method or a matcher: rows of this version, then those that only an earlier one has."""
         scores = tables.method_scores if what == "method" else tables.matcher_scores
         rows = tables.results("flickr8k_mended")
-        parts = []
+        parts: list[str] = []
         for text, measured in ("", rows), (OLDER, tables.older(tables.results("flickr8k"), rows)):
             if table := scores(name, measured):
                 parts += [text, "", *(() if parts else self.content), "", table, ""]

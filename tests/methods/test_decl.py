@@ -108,11 +108,11 @@ def test_held_out_evidence_bounds_how_many_pairs_lose_theirs():
 
 
 @pytest.mark.parametrize(("kind", "scale"), [(Tiny, 0.0), (Tiny, 2.5), (Raw, 2.5)])
-def test_a_cosine_is_scaled_by_the_inverse_temperature_or_as_given(kind, scale):
+def test_a_cosine_is_taken_as_it_is_or_scaled_as_given(kind, scale):
     method, networks = begun(kind=kind, division={"scale": scale})
     batch = batch_of(IDS)
     term = method.step(networks, 0, {"all": batch}, method.phases()[0])[0]
-    t = np.tanh(similarities(networks[0], batch) * (scale or 1 / 0.07))
+    t = np.tanh(similarities(networks[0], batch) * (scale or 1))
     assert term.values.tolist() == pytest.approx(naive_hinges(t, 0.2, 6, excluded(batch)), abs=1e-5)
 
 

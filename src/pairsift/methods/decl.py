@@ -39,8 +39,8 @@ class EvidenceDivision(Part):
     scale: float = Field(
         default=0.0,
         ge=0,
-        description="Factor of the similarity in the raw score r; 0 for the score before the sigmoid, or "
-        "the cosine times the matcher's inverse temperature.",
+        description="Factor of the similarity in the raw score r; 0 for the score before the sigmoid, or for the "
+        "similarity itself where the matcher has no such score.",
     )
     tau: float = Field(default=0.1, ge=0.02, description="Temperature of the evidence, exp(tanh(r) / tau).")
     block: int = Field(
@@ -59,6 +59,8 @@ class EvidenceDivision(Part):
         """Return the raw scores r of every image with every text, (n_images, n_texts), in float32 at least."""
         if self.scale:
             return matcher.similarity(images, texts) * self.scale
+        if type(matcher).logits is Matcher.logits:  # a cosine times an inverse temperature
+            return matcher.similarity(images, texts)
         return full(matcher.logits(images, texts))
 
     def observe(self, observation: Observation) -> dict[str, Tensor]:
@@ -115,11 +117,10 @@ class DECL(Method):
     tanh(r) counts for believed pairs alone. Before each epoch after the warm-up, a pair is believed if no other
     caption and image of its block have more evidence with it.
 
-    r is the score before a sigmoid. A cosine has none: times the usual inverse temperature, tanh(r) is 1 for all pairs
-    that are somewhat alike, and nothing can be told apart, so the presets for cosines take the cosine itself (`scale`).
-    The evidential loss is reduced as the run's ranking loss is and its weight divided by 128,
-    so that its share beside the sum of the hinges is the paper's in batches of any size. Of two networks, each
-    trains by its peer's division; the paper has one.
+    r is the score before a sigmoid, or a cosine as it is: times the usual inverse temperature, tanh(r) would be 1 for
+    all pairs that are somewhat alike, and nothing could be told apart. The evidential loss is reduced as the run's
+    ranking loss is and its weight divided by 128, so that its share beside the sum of the hinges is the paper's in
+    batches of any size. Of two networks, each trains by its peer's division; the paper has one.
     """
 
     name: ClassVar[str] = "decl"
@@ -135,10 +136,11 @@ class DECL(Method):
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": PAPER.having({"decay_epoch": 20}, networks=1),
         "paper_coco": PAPER.having({"lr": 5e-4, "decay_epoch": 10}, epochs={"warmup": 2, "train": 20}, networks=1),
+        # Matchers of distributions, whose preset this is too, have scores before a sigmoid, which were not tried.
         "two_tower": TWO_TOWER.having(
             epochs={"warmup": 2, "train": 6}, dynamic={"anneal": 1.0}, division={"scale": 1.0}
         ),
-        "clip": CLIP.having(epochs={"warmup": 1, "train": 4}, division={"scale": 1.0}, networks=1),
+        "clip": CLIP.having(epochs={"warmup": 1, "train": 4}, networks=1),
     }
 
     epochs: DECLEpochs = DECLEpochs()
