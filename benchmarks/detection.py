@@ -5,7 +5,7 @@ images of Flickr8k with five captions each, `flickr-N-one` with one, `scenes-N` 
 image. In `edit` rows the detectors are measured on the captions that have a word which can be exchanged (`measured`, a
 share of the pairs): others are always right, and what tells them apart need not see any mistake. In `mixed` rows half
 of the ratio is `near`, and as many captions are then permuted among each other, so that of 40% about 36% are
-mismatched. All detectors read the default encoders' vectors of the given pairs; none knows which captions are wrong.
+mismatched. All detectors read the default encoders' vectors of the given training pairs; none knows which are wrong.
 
 - `ours`: one minus the match probability by held-out evidence.
 - `ours_near`: the same where near captions are expected (`--mismatches near`).
@@ -45,7 +45,7 @@ from option_names import tree
 from pairsift.pairs import Pairs
 from pairsift.pairs.wrong_details import plant_edit
 from pairsift.retrieve.bootstrap import draw_images
-from pairsift.runs.belief import Believer
+from pairsift.runs.belief import Believer, of_training
 from pairsift.runs.bench.measure import Row, facts_from
 from pairsift.runs.config import from_tree
 from pairsift.runs.job import job_of
@@ -117,10 +117,10 @@ def measure(wanted: Row, data: Path, cache: str | None, methods: list[str]) -> R
         prepared = prepare(config, folder, progress=False)
         if mixed:
             prepared = replace(prepared, pairs=permute(prepared.pairs, wanted["noise"] / 2, wanted["seed"]))
-        believer = Believer(prepared, folder, config, False)
+        believer = Believer(of_training(prepared), folder, config, False)
         belief = believer.judge()
         expecting = replace(config, data=config.data.replaced(mismatches="near"))
-        near = Believer(prepared, place / "near", expecting, False)
+        near = Believer(of_training(prepared), place / "near", expecting, False)
         shutil.copytree(folder / "model", place / "near" / "model")  # the networks of the folds are the same
         near_belief = near.judge()
         known = believer.prior(belief), believer.likeness()

@@ -42,7 +42,7 @@ class EvidenceDivision(Part):
         description="Factor of the similarity in the raw score r; 0 for the score before the sigmoid, or for the "
         "similarity itself where the matcher has no such score.",
     )
-    tau: float = Field(default=0.1, ge=0.02, description="Temperature of the evidence, exp(tanh(r) / tau).")
+    tau: float = Field(default=0.1, ge=0.04, description="Temperature of the evidence, exp(tanh(r) / tau).")
     block: int = Field(
         default=128,
         ge=2,

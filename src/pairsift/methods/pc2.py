@@ -128,7 +128,7 @@ class PC2(Method):
 
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """Return L = L_c + lambda^n L_n + lambda^pse L_pse + lambda^ent L_ent (Eq. 10)."""
-        network, batch = networks[k], batches.get("clean") or batches["all"]
+        network, batch = networks[k], batches["clean" if "clean" in batches else "all"]
         seed, images, texts = self.meta.encode(network, batch)
         ones = torch.ones(len(batch), device=images.vectors.device)
         y = self.correspondence(k, batch) if "clean" in batches else ones

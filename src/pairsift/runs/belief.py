@@ -48,6 +48,16 @@ LR = TrainOptions().lr  # half of it where networks learn mismatched pairs too, 
 MARGIN = 0.05  # share of the pairs that a division may call mismatched beyond the upper end of the rate's interval
 
 
+def of_training(prepared: Prepared) -> Prepared:
+    """Return the training pairs alone: evidence that weighs them in training must not know any other pair.
+
+    A dev or test pair would teach the networks by the weights of the training pairs, and then be retrieved better.
+    """
+    split = prepared.pairs.split.astype("<U7")
+    split[np.setdiff1d(prepared.pairs.ids(), prepared.pairs.ids("train"))] = UNUSED
+    return replace(prepared, pairs=replace(prepared.pairs, split=split))
+
+
 class Believer:
     """A judge of a run's pairs, by models that are not trained on them.
 

@@ -28,7 +28,7 @@ from pairsift.options import Options
 from pairsift.pairs import Pairs, write_stored_pairs
 from pairsift.pairs.options import DataOptions
 from pairsift.retrieve.codes import evaluate
-from pairsift.runs.belief import Believer
+from pairsift.runs.belief import Believer, of_training
 from pairsift.runs.choice import ALONE, JOINED, ngrams_help
 from pairsift.runs.config import CHOICES, Config, configure, flattened, read_config, typed
 from pairsift.runs.folder import (
@@ -115,10 +115,10 @@ def fit_config(config: Config, resume: bool = False, overwrite: bool = False, pr
     if progress and (line := skipped_line(prepared.pairs, folder / SKIPPED)):
         print(line, file=sys.stderr)
     after_encoding = time.monotonic()
-    believer = Believer(prepared, folder, config, progress)
-    belief = believer.judge()
+    believer = Believer(of_training(prepared), folder, config, progress)
+    prior = believer.prior(believer.judge())
     after_evidence = time.monotonic()
-    trainer = Trainer(job_of(config, prepared, folder, believer.prior(belief), believer.likeness(), progress))
+    trainer = Trainer(job_of(config, prepared, folder, prior, believer.likeness(), progress))
     trainer.run(resume=resume)
     _write_trained(trainer, folder)
     matchers = [network.matcher for network in trainer.networks]
@@ -132,7 +132,7 @@ def fit_config(config: Config, resume: bool = False, overwrite: bool = False, pr
     seconds["train"] = round(trainer.position.seconds, 1)
     write_json(folder / METRICS, {**recall, **facts, **facts_of(config, prepared), "seconds": seconds})
     run = Run(folder, prepared, progress)
-    run.audit(belief)
+    run.audit()
     write_json(folder / METRICS, {**run.metrics, "peak_memory_gb": round(_peak(), 2)})
     (folder / CHECKPOINT).unlink(missing_ok=True)
     (folder / "model" / "best.safetensors").unlink(missing_ok=True)

@@ -52,7 +52,6 @@ from pairsift.runs.skipped import list_skipped, write_skipped
 from pairsift.runs.spot_check import recalibrated_tables
 from pairsift.train.checkpoint import read_tensors, with_prefix
 from pairsift.train.loop import mixed, pick_device
-from pairsift.trust.heldout import Belief
 
 
 def open_run(folder: str | Path, source: str | Path | None = None, progress: bool = True) -> Run:
@@ -234,19 +233,17 @@ class Run(JudgedRun):
         self.report(table)
         return result
 
-    def audit(self, belief: Belief | None = None) -> pa.Table:
+    def audit(self) -> pa.Table:
         """Judge every usable pair and write `pairs.parquet`, `suspects.csv`, `metrics.json` and `report.html`.
 
-        Args:
-            belief: Held-out evidence on the pairs; by default it is computed again.
+        Held-out evidence on all pairs is computed anew, by the folds and networks of the run.
 
         Returns:
             The table of judged pairs.
         """
         pairs, cache, seed = self.prepared.pairs, self.config.cache, self.config.train.seed
         keep_ids(self.folder, pairs)
-        if belief is None:
-            belief = Believer(self.prepared, self.folder, self.config, self.progress).judge_again()
+        belief = Believer(self.prepared, self.folder, self.config, self.progress).judge_again()
         copies = image_copies(self.prepared, belief, cache, self.progress)
         with self._mixed():
             table, suggestions = judged_tables(self.prepared, self.matchers, belief, self.folder, seed, copies)

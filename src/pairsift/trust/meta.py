@@ -128,8 +128,9 @@ class MetaCorrection(Part):
         return MetaHead(MetaNetwork(self.groups, self.hidden), other)
 
     def unverified(self, ids: Ints) -> Ints:
-        """Return the pairs of these that are not verified, ascending."""
-        return np.setdiff1d(ids, self.setting.verified)
+        """Return the pairs of these that are not verified, ascending; all of them where every one is verified."""
+        others = np.setdiff1d(ids, self.setting.verified)
+        return others if len(others) else ids
 
     def logits(self, network: Network, inputs: MetaInputs, learns: bool = True) -> Tensor:
         """Return the logits of a match, (B, B); without `learns` the meta network has no gradient."""

@@ -36,10 +36,15 @@ def weigh(fit: CrossFit, kinds: Mapping[str, Evidence], in_train: Bools, seed: i
     evidence = list(kinds.values())
     calibration, group = calibrate_sides(combine(fit, evidence), in_train, seed, 0)
     rates = np.minimum(calibration.rates, MAX_RATE)
-    sides = in_train[fit.decoy_images], in_train[fit.decoy_captions]
-    if group and min((sides[0] & sides[1]).sum(), (~sides[0] & ~sides[1]).sum()) >= MIN_DECOYS:
+    if group and _have_decoys(fit, in_train):
         return _combine_by_split(fit, evidence, in_train, rates)
     return combine(fit, evidence, float(rates[group]))
+
+
+def _have_decoys(fit: CrossFit, in_train: Bools) -> bool:
+    """Return whether training pairs and others have enough decoys of their own to be combined apart."""
+    sides = in_train[fit.decoy_images], in_train[fit.decoy_captions]
+    return bool(min((sides[0] & sides[1]).sum(), (~sides[0] & ~sides[1]).sum()) >= MIN_DECOYS)
 
 
 def _combine_by_split(fit: CrossFit, kinds: list[Evidence], in_train: Bools, rates: Reals) -> Evidence:
@@ -84,10 +89,12 @@ def weigh_with_siblings(
     evidence = weigh(fit, kinds, in_train, seed)
     if len(np.unique(fit.image_of)) == len(fit):
         return evidence
-    probability = calibrate_sides(evidence, in_train, seed, 0)[0].probability
-    if agreement_within(fit.image_of, probability, in_train) >= SIBLING_CORRELATION:
+    calibration, group = calibrate_sides(evidence, in_train, seed, 0)
+    if agreement_within(fit.image_of, calibration.probability, in_train) >= SIBLING_CORRELATION:
         return evidence
-    kinds["siblings"] = sibling_evidence(fit, captions, probability)
+    kinds["siblings"] = sibling_evidence(fit, captions, calibration.probability)
+    if group and _have_decoys(fit, in_train):  # combined without rates, siblings would blur the sides again
+        return _combine_by_split(fit, list(kinds.values()), in_train, np.minimum(calibration.rates, MAX_RATE))
     return weigh(fit, kinds, in_train, seed)
 
 

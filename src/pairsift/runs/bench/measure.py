@@ -22,7 +22,7 @@ from pairsift.files import replacing, try_lock, write_json
 from pairsift.methods.base import Method
 from pairsift.pairs import Pairs
 from pairsift.retrieve.codes import evaluate
-from pairsift.runs.belief import Believer
+from pairsift.runs.belief import Believer, of_training
 from pairsift.runs.config import Config, read_config
 from pairsift.runs.fit import begin, facts_of
 from pairsift.runs.folder import CONFIG
@@ -57,7 +57,7 @@ class Start:
     @staticmethod
     def judge(config: Config, prepared: Prepared, folder: Path) -> Start:
         """Judge the pairs by held-out evidence, whose folds and networks are kept in the folder."""
-        believer = Believer(prepared, folder, config, False)
+        believer = Believer(of_training(prepared), folder, config, False)
         belief = believer.judge()
         facts = facts_from(config, prepared) | {"estimated_rate": belief.rate}
         facts["held_out_auroc"] = auroc(prepared.pairs, belief.probability, believer)
