@@ -4,7 +4,10 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from method_helpers import (
+    FEATURES,
+    IMAGE_OF,
     SETTING,
     SHARP,
     batch_of,
@@ -21,7 +24,9 @@ from method_helpers import (
 
 from pairsift.loss.ranking import Hinge
 from pairsift.methods import PC2
-from pairsift.steps import Phase, related
+from pairsift.steps import Phase, Request, related
+from pairsift.train.batches import Gatherer, Likeness
+from pairsift.trust.captions import CleanBatch
 from pairsift.trust.mixture import fit_mixture
 
 CLEAN, NOISY = [11, 1, 6, 7], [2, 4, 8, 10]  # 6 and 7 show one image, and so do 10 and 11
@@ -168,6 +173,26 @@ def test_pc2_epoch_search_takes_the_nearest_clean_image_by_the_networks_own_bank
             assert scores[clean.tolist().index(found)] == pytest.approx(max(scores), abs=1e-6)
         assert requests["clean"].captions is None  # each its own
         assert [requests[name].ids.tolist() for name in ("clean", "noisy")] == [clean.tolist(), noisy.tolist()]
+
+
+def test_pc2_epoch_search_compares_the_images_themselves_not_the_first_of_their_near_duplicates():
+    method = PC2(classifier={"classes": 5}, captions={"search": "epoch"})
+    method.begin(SETTING(Hinge()))
+    network = make_networks(method)[0]
+    bank = method.state["predictions"]
+    bank[:] = softmax(np.random.default_rng(4).normal(0, 2, bank.shape))
+    bank[:, 5] = 0  # of an image outside training, whose near-duplicates the images 0 and 2 are
+    ids, found = np.array([0, 2, 4]), np.array([6, 8, 3])
+    method.state["pseudo_caption"][0, ids] = found
+    alike = Likeness(np.array([5, 1, 5, 3, 4, 5]), np.arange(12))
+    gather = Gatherer(FEATURES, IMAGE_OF, torch.device("cpu"), alike)
+    noisy, clean = gather(Request(ids, found)), gather(Request(np.array([1, 6, 7])))
+    images, texts = network.encode(clean)
+    beside = CleanBatch(clean, images, texts, network.logits(images))
+    _, likeness = method.captions.rematch(network, 0, noisy, network.matcher.encode_images(noisy.images), beside)
+    a, b = (bank[0][IMAGE_OF[pairs]].astype(float) for pairs in (ids, found))
+    cosine = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+    assert likeness.tolist() == pytest.approx(cosine.tolist(), abs=1e-5)
 
 
 def test_pc2_batch_search_by_embeddings_takes_the_caption_of_the_most_similar_image():

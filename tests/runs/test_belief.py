@@ -2,6 +2,7 @@
 
 import csv
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +17,7 @@ from pairsift.encode.features import Items, Table
 from pairsift.errors import InputError
 from pairsift.match.two_tower import TwoTower, TwoTowerOptions
 from pairsift.runs import belief as module
-from pairsift.runs.belief import Believer
+from pairsift.runs.belief import Believer, of_training
 from pairsift.train.loop import Trainer
 
 pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
@@ -74,6 +75,21 @@ def test_no_pair_is_judged_by_a_network_that_learned_from_it(folded):
         assert set(ids.tolist()) == train - held_out
         seen = set(run.prepared.pairs.image_of[ids].tolist())
         assert not seen & {int(run.prepared.pairs.image_of[pair]) for pair in held_out}
+
+
+def test_the_weights_of_training_pairs_depend_on_no_other_pair(run, tmp_path):
+    pairs = run.prepared.pairs
+    image_of, rng = pairs.image_of.copy(), np.random.default_rng(0)
+    others = np.setdiff1d(pairs.ids(), pairs.ids("train"))
+    image_of[others] = image_of[rng.permutation(others)]
+    mixed = replace(run.prepared, pairs=replace(pairs, image_of=image_of))
+
+    def weights(prepared):
+        believer = Believer(prepared, tmp_path, run.config, False)
+        return believer.prior(believer.judge()).probability[pairs.ids("train")]
+
+    assert np.array_equal(weights(of_training(run.prepared)), weights(of_training(mixed)))
+    assert not np.array_equal(weights(run.prepared), weights(mixed))
 
 
 def test_codes_of_a_fold_are_those_of_its_own_network():

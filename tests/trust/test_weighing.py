@@ -1,0 +1,33 @@
+"""Training pairs and others with different rates of mismatches, where images have several captions."""
+
+import numpy as np
+import pytest
+
+from pairsift.trust.contrast import Evidence
+from pairsift.trust.crossfit import CrossFit, make_folds
+from pairsift.trust.weighing import calibrate_sides, weigh_with_siblings
+
+IMAGES, TRAINING, SHARE = 1300, 1000, 0.8  # of the training captions, four in five are mismatched, and no other
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_siblings_do_not_blur_the_two_sides(seed):
+    rng = np.random.default_rng(seed)
+    image = np.repeat(np.arange(IMAGES), 5)
+    in_train = image < TRAINING
+    moved = rng.permutation(np.flatnonzero(in_train))[: int(SHARE * in_train.sum())]
+    right, source = np.ones(len(image)), image.copy()
+    right[moved], source[moved] = 0, image[rng.permutation(moved)]
+    topics = rng.normal(size=(IMAGES, 16))
+    captions = (topics[source] + 0.8 * rng.normal(size=(len(image), 16))).astype(np.float32)
+    texts = [f"caption {pair}" for pair in range(len(image))]
+    fit = CrossFit.make(image, image, texts, make_folds(image, 5, seed), seed)
+
+    def weak():
+        return Evidence(0.8 * right + rng.normal(size=len(image)), rng.normal(size=len(fit.decoy_images)), np.zeros(0))
+
+    kinds = {"first": weak(), "second": weak()}
+    evidence = weigh_with_siblings(fit, kinds, in_train, captions, seed)
+    calibration, group = calibrate_sides(evidence, in_train, seed, 0)
+    assert "siblings" in kinds and group == 1
+    assert calibration.rates[0] < 0.05 and abs(calibration.rates[1] - SHARE) < 0.1
