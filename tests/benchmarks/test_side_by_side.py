@@ -13,6 +13,7 @@ from pairsift.loss.ranking import InfoNCE
 from pairsift.methods import GSC, NCR, PC2, Plain
 from pairsift.pairs import write_scenes
 from pairsift.pairs.pairs import Pairs
+from pairsift.runs.belief import Believer, of_training
 from pairsift.runs.bench.measure import own_caption, trust_auroc
 from pairsift.runs.config import from_tree
 from pairsift.runs.fit import fit_config
@@ -84,7 +85,8 @@ def test_a_row_is_what_a_whole_fit_gives(tmp_path, monkeypatch):
     best = {"epoch": rows[1]["best_epoch"], "dev_rsum": rows[1]["dev_rsum"], "model": "networks"}
     assert run.metrics["best"] == best
     assert run.metrics["noise"]["index_hash"] == rows[1]["index_hash"]
-    assert run.metrics["noise_rate"]["estimated"] == pytest.approx(rows[1]["estimated_rate"], abs=1e-6)
+    known = Believer(of_training(run.prepared), run.folder, run.config, False).judge()  # what it was trained by
+    assert known.rate == pytest.approx(rows[1]["estimated_rate"], abs=1e-6)
 
 
 def test_a_share_of_the_training_pairs_is_declared_and_those_that_moved_do_not_count(tmp_path):
