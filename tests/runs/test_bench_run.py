@@ -10,6 +10,7 @@ import yaml
 
 from pairsift.cli import main
 from pairsift.pairs import write_scenes
+from pairsift.runs.belief import Believer, of_training
 from pairsift.runs.bench.grid import read_grid
 from pairsift.runs.bench.workers import Bench, CellQueue, ProcessWorker
 from pairsift.runs.config import from_tree
@@ -78,7 +79,8 @@ def test_a_cell_has_the_numbers_of_a_fit_with_its_options(tmp_path):
             row["best_epoch"] == run.metrics["best"]["epoch"]
             and row["index_hash"] == run.metrics["noise"]["index_hash"]
         )
-        assert row["estimated_rate"] == pytest.approx(run.metrics["noise_rate"]["estimated"], abs=1e-6)
+        trained_by = Believer(of_training(run.prepared), run.folder, run.config, False).judge()
+        assert row["estimated_rate"] == pytest.approx(trained_by.rate, abs=1e-6)
         assert {name: row[name] for name in ("method", "noise", "noise_kind", "seed")} == {
             "method": cell.method,
             "noise": 0.4,
