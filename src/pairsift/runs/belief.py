@@ -53,9 +53,15 @@ def of_training(prepared: Prepared) -> Prepared:
 
     A dev or test pair would teach the networks by the weights of the training pairs, and then be retrieved better.
     """
-    split = prepared.pairs.split.astype("<U7")
-    split[np.setdiff1d(prepared.pairs.ids(), prepared.pairs.ids("train"))] = UNUSED
-    return replace(prepared, pairs=replace(prepared.pairs, split=split))
+    pairs = prepared.pairs
+    return replace(prepared, pairs=without(pairs, np.setdiff1d(pairs.ids(), pairs.ids("train"))))
+
+
+def without(pairs: Pairs, ids: Ints) -> Pairs:
+    """Return the pairs with some of them unused."""
+    split = pairs.split.astype("<U7")
+    split[ids] = UNUSED
+    return replace(pairs, split=split)
 
 
 class Believer:
@@ -191,7 +197,7 @@ class Believer:
         probability = np.ones(len(self.pairs), np.float32)
         probability[self.ids[rows]] = trust[rows]
         known = Prior(probability, float(1 - trust[rows].mean()), 1.0)
-        pairs = self._without(self.ids[self.judged.in_train & (fold == number)])
+        pairs = without(self.pairs, self.ids[self.judged.in_train & (fold == number)])
         network = self._trained(pairs, self.folder / "folds" / str(number), known)
         write_tensors(self._weights(number), network.state_dict())
 
@@ -235,11 +241,6 @@ class Believer:
         split, image_of = np.full(len(self.pairs), UNUSED, "<U7"), self.pairs.image_of.copy()
         split[ids], image_of[ids] = "train", swapped.image_of
         return replace(self.pairs, split=split, image_of=image_of)
-
-    def _without(self, ids: Ints) -> Pairs:
-        split = self.pairs.split.astype("<U7")
-        split[ids] = UNUSED
-        return replace(self.pairs, split=split)
 
     def _evidence(self, fit: CrossFit, trust: Reals) -> Evidence:
         """Return the evidence of pairs by the networks that were not trained on their folds."""
