@@ -116,8 +116,8 @@ class CaptionSearch(Part):
                 noisy.caption_images,
                 noisy.caption_texts,
             )
-            own = (self.setting.image_of[ids] for ids in (noisy.ids, self.captions(k, noisy.ids)))
-            vectors = [unit(correspond(self._bank(k), row, clean.logits)) for row in own]
+            rows = (self.setting.image_of[ids] for ids in (noisy.ids, self.captions(k, noisy.ids)))
+            vectors = [unit(correspond(self._bank(k), row, clean.logits)) for row in rows]
             likeness = (vectors[0] * vectors[1]).sum(1)
         else:
             if self.compare == "embedding":

@@ -175,7 +175,8 @@ def _add_decisions(app: FastAPI, folder: Path, queue: Queue) -> None:
         event = queue.decisions.decide(decisions, body.reviewer, body.key) if ids else None
         return {"event": event, "decided": len(ids), "counts": queue.counts()}
 
-    def changed(pairs: list[int]) -> dict[str, Any]:
+    def answer(pairs: list[int]) -> dict[str, Any]:
+        """Return the number of the pairs of an entry, and the first of them as they are now."""
         rows = queue.rows(pairs[:MAX_PAIRS])
         shown = queue.page(rows[rows >= 0])  # a pair may have left the table since it was decided on
         return {"total": len(pairs), "pairs": shown, "counts": queue.counts()}
@@ -186,12 +187,12 @@ def _add_decisions(app: FastAPI, folder: Path, queue: Queue) -> None:
 
         Return how many pairs it has, 0 if there is none, and the first 200 as they are now.
         """
-        return changed(queue.decisions.undo(body.reviewer, body.key))
+        return answer(queue.decisions.undo(body.reviewer, body.key))
 
     @app.post("/api/redo")
     def redo(body: Requester) -> dict[str, Any]:
         """Apply again what the reviewer undid last, and return the same as undo."""
-        return changed(queue.decisions.redo(body.reviewer, body.key))
+        return answer(queue.decisions.redo(body.reviewer, body.key))
 
 
 def _add_spot_check(app: FastAPI, folder: Path, queue: Queue) -> None:
