@@ -8,7 +8,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 from trust_helpers import judged_of, planted
 
-from pairsift.trust import heldout
+from pairsift.trust import heldout, weighing
 from pairsift.trust.crossfit import make_folds
 from pairsift.trust.heldout import Division, JudgedPairs, believe, judge
 from pairsift.trust.weighing import agreement_within
@@ -78,7 +78,7 @@ def test_folds_that_are_settled_are_used_once_and_networks_are_asked():
 
     def networks(fit, trust):
         asked.append((fit, trust))
-        return heldout.linear_evidence(fit, judged.images, judged.captions, 0)
+        return heldout.canonical_codes(fit, judged.images, judged.captions)
 
     belief = believe(judged, 0, fold, networks)
     assert (belief.fold == fold).all() and len(asked) == 1 and (asked[0][0].fold == fold).all()
@@ -146,6 +146,19 @@ def test_pairs_that_no_network_trains_on_may_have_another_rate():
     belief = believe(judged, 0)
     assert belief.rate == pytest.approx(1 - matched[seen].mean(), abs=0.1)
     assert belief.probability[~seen].mean() > 0.9
+
+
+@pytest.mark.parametrize("noise", [0.2, 0.6])
+def test_other_captions_of_an_image_help_to_find_its_mismatches(monkeypatch, noise):
+    judged, matched = planted(200, 5, noise, seed=3)
+    images = judged.images + 9 * np.random.default_rng(3).normal(size=(200, 40))[judged.image_of]
+    judged, found = replace(judged, images=images.astype(np.float32)), []
+    for rounds in (2, 0):
+        monkeypatch.setattr(weighing, "ROUNDS", rounds)
+        belief = believe(judged, 0)
+        assert ("linear_siblings" in belief.detectors) == (rounds > 0)
+        found.append(roc_auc_score(matched, belief.probability))
+    assert found[0] > found[1] + 0.03
 
 
 def test_siblings_are_weighed_apart_where_training_pairs_alone_are_mismatched():

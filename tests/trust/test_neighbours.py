@@ -1,4 +1,4 @@
-"""What near images and near captions foretell, and what the other captions of an image say."""
+"""What near images and near captions foretell."""
 
 import math
 
@@ -7,8 +7,7 @@ import pytest
 from trust_helpers import centred, naive_evidence, permuted, small, unit
 
 from pairsift.trust import neighbours as module
-from pairsift.trust.contrast import Evidence
-from pairsift.trust.neighbours import neighbour_evidence, sibling_evidence
+from pairsift.trust.neighbours import neighbour_evidence
 
 pytestmark = pytest.mark.usefixtures("own_references")
 
@@ -79,30 +78,3 @@ def test_order_and_scale_do_not_matter():
     for evidence, other in zip(neighbour_evidence(fit, images, captions, 0), again, strict=True):
         assert other.pairs == pytest.approx(evidence.pairs[order], abs=1e-3)
         assert other.decoys == pytest.approx(evidence.decoys, abs=1e-3)
-
-
-def naive_agreement(fit, vectors, probability, left, right):
-    siblings = [s for s in range(len(fit)) if fit.image_of[s] == fit.image_of[left] and s != left]
-    agreed = sum(probability[s] * float(vectors[right] @ vectors[s]) for s in siblings)
-    return agreed / (1 + sum(probability[s] for s in siblings))
-
-
-def test_siblings_match_plain_loops():
-    fit, _, captions = small(20, 3, 2)
-    probability = np.random.default_rng(5).random(len(fit))
-    evidence = sibling_evidence(fit, captions, probability)
-    vectors = centred(captions)
-    pairs = [naive_agreement(fit, vectors, probability, i, i) for i in range(len(fit))]
-    places = list(zip(fit.decoy_images, fit.decoy_captions, strict=True))[:300]
-    decoys = [naive_agreement(fit, vectors, probability, i, j) for i, j in places]
-    assert evidence.pairs == pytest.approx(np.array(pairs), abs=1e-5)
-    assert evidence.decoys[:300] == pytest.approx(np.array(decoys), abs=1e-5)
-
-
-def test_doubted_siblings_and_lone_captions_say_nothing():
-    fit, _, captions = small(12, 3, 2)
-    silent = sibling_evidence(fit, captions, np.zeros(len(fit)))
-    assert not silent.pairs.any() and not silent.decoys.any()
-    lone, _, captions = small(12, 1, 2)
-    assert sibling_evidence(lone, captions, np.ones(12)).pairs == pytest.approx(0, abs=1e-6)
-    assert isinstance(silent, Evidence)

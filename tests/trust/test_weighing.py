@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 
+from pairsift.arrays import unit_rows
 from pairsift.trust.contrast import Evidence
 from pairsift.trust.crossfit import CrossFit, make_folds
 from pairsift.trust.weighing import calibrate_sides, weigh_with_siblings
@@ -20,14 +22,19 @@ def test_siblings_do_not_blur_the_two_sides(seed):
     right[moved], source[moved] = 0, image[rng.permutation(moved)]
     topics = rng.normal(size=(IMAGES, 16))
     captions = (topics[source] + 0.8 * rng.normal(size=(len(image), 16))).astype(np.float32)
+    vectors = (topics[image] + 3 * rng.normal(size=(len(image), 16))).astype(np.float32)
     texts = [f"caption {pair}" for pair in range(len(image))]
     fit = CrossFit.make(image, image, texts, make_folds(image, 5, seed), seed)
 
     def weak():
         return Evidence(0.8 * right + rng.normal(size=len(image)), rng.normal(size=len(fit.decoy_images)), np.zeros(0))
 
+    def codes(fold, members):
+        images, texts = (unit_rows(side[members]) for side in (vectors, captions))
+        return torch.from_numpy(images), torch.from_numpy(texts)
+
     kinds = {"first": weak(), "second": weak()}
-    evidence = weigh_with_siblings(fit, kinds, in_train, captions, seed)
+    evidence = weigh_with_siblings(fit, kinds, {"first": codes}, in_train, seed)
     calibration, group = calibrate_sides(evidence, in_train, seed, 0)
-    assert "siblings" in kinds and group == 1
+    assert "first_siblings" in kinds and group == 1
     assert calibration.rates[0] < 0.05 and abs(calibration.rates[1] - SHARE) < 0.1

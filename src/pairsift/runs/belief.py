@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
 from pairsift.trust.contrast import Codes, Evidence, contrast
 from pairsift.trust.crossfit import CrossFit, make_folds, near_duplicates, text_numbers
-from pairsift.trust.heldout import Belief, JudgedPairs, believe
+from pairsift.trust.heldout import Belief, JudgedPairs, Networks, believe
 from pairsift.trust.linear import principal
 from pairsift.trust.near import believe_near
 from pairsift.trust.swaps import COPIES, copy_of, memory_evidence
@@ -117,7 +117,7 @@ class Believer:
             write: Whether to write what each kind of evidence says into the run's folder.
         """
         if self._weights(0).exists():
-            return self._believe(self._saved_folds(), self._evidence, write)
+            return self._believe(self._saved_folds(), self._saved_networks, write)
         return self._believe(None, None, write)
 
     def likeness(self) -> Likeness:
@@ -135,9 +135,7 @@ class Believer:
         probability[self.ids] = belief.probability
         return Prior(probability, belief.rate, min(1.0, belief.high + MARGIN))
 
-    def _believe(
-        self, fold: Ints | None, networks: Callable[[CrossFit, Reals], Evidence] | None, write: bool = True
-    ) -> Belief:
+    def _believe(self, fold: Ints | None, networks: Networks | None, write: bool = True) -> Belief:
         """Judge all pairs beside captions of any images, and beside near ones where these are expected."""
         if self.near_by is None:
             belief = believe(self.judged, self.seed, fold, networks)
@@ -177,12 +175,12 @@ class Believer:
         aligned = self.judged.aligned is not None
         return TwoTower(self.vectors.images.dim, self.vectors.captions.dim, aligned=aligned)
 
-    def _networks(self, fit: CrossFit, trust: Reals) -> Evidence:
-        """Train the networks of the folds that are not there yet, and return their evidence."""
+    def _networks(self, fit: CrossFit, trust: Reals) -> Codes:
+        """Train the networks of the folds that are not there yet, and return their codes."""
         for number in range(FOLDS):
             self._network(number, fit.fold, trust[number])
         shutil.rmtree(self.folder / "folds", ignore_errors=True)
-        return self._evidence(fit, trust)
+        return self._saved_networks(fit, trust)
 
     def _network(self, number: int, fold: Ints, trust: Reals) -> None:
         """Train the network of a fold on the training pairs of the other folds.
@@ -242,14 +240,14 @@ class Believer:
         split[ids], image_of[ids] = "train", swapped.image_of
         return replace(self.pairs, split=split, image_of=image_of)
 
-    def _evidence(self, fit: CrossFit, trust: Reals) -> Evidence:
-        """Return the evidence of pairs by the networks that were not trained on their folds."""
+    def _saved_networks(self, fit: CrossFit, trust: Reals) -> Codes:
+        """Return codes of pairs by the networks that were not trained on their folds."""
         matchers = []
         for number in range(FOLDS):
             matcher = self._matcher()
             matcher.load_state_dict(read_tensors(self._weights(number))[0])
             matchers.append(matcher.eval())
-        return contrast(fit, self._codes(matchers, self.ids, self.judged.image_of), self.seed)
+        return self._codes(matchers, self.ids, self.judged.image_of)
 
     def _codes(self, matchers: Sequence[Matcher], ids: Ints, image_of: Ints) -> Codes:
         """Return a function that encodes these pairs by the network of their fold; each has an image, (n,)."""

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from pairsift.arrays import Ints, Reals
-from pairsift.trust.contrast import Evidence, contrast
+from pairsift.trust.contrast import Codes, Evidence, contrast
 from pairsift.trust.crossfit import CrossFit, Vectors, make_folds
-from pairsift.trust.linear import linear_evidence
+from pairsift.trust.linear import canonical_codes
 from pairsift.trust.neighbours import neighbour_evidence
 from pairsift.trust.rate import Calibration, decoy_quantile
 from pairsift.trust.weighing import MAX_RATE, calibrate_sides, weigh_with_siblings
@@ -22,7 +22,7 @@ MIN_AUROC = 0.8  # smallest expected AUROC for which verdicts are given
 RESAMPLES = 60  # number of resampled collections for the interval of the rate, over all divisions into folds
 AVERAGED_PAIRS = 3000  # approximate number of pairs, summed over the divisions into folds that are averaged
 INNER_FOLDS = 3  # number of folds of the pairs that a fold's models are trained on
-Networks = Callable[[CrossFit, Reals], Evidence]
+Networks = Callable[[CrossFit, Reals], Codes]
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,10 @@ class Belief:
         rate_outside_train: Share of mismatched pairs among the pairs that are not training pairs, where it differs
             from `rate` beyond chance; else None.
         detectors: By kind of evidence, the share of decoys that have no more of this evidence than each pair, (0, 1),
-            (n,): `linear`, `near_images`, `near_captions`, and `cosine`, `networks`, `memory` and `siblings` where
-            they are used. `memory` counts as 0 in a division into folds in which a pair was taken out for a caption of
-            any other image.
+            (n,): `linear`, `near_images`, `near_captions`, and `cosine`, `networks` and `memory` where they are used.
+            Where images have several captions, also `linear_siblings`, `cosine_siblings` and `networks_siblings`, for
+            images joined with their other captions. `memory` counts as 0 in a division into folds in which a pair was
+            taken out for a caption of any other image.
         group: Group of near-duplicate images of each pair, (n,); None if it is not known.
         near_auroc: AUROC with which the evidence separates matching pairs from near decoys, whose captions read like
             those that they replace, [0, 1]; None where there are none (`near_auroc`).
@@ -119,7 +120,8 @@ def believe(judged: JudgedPairs, seed: int, fold: Ints | None = None, networks: 
     """Judge every pair by evidence from models that were not trained on it.
 
     The kinds of evidence are ridge canonical correlation, the nearest images and captions, the cosine where encoders
-    share a space, networks if there are any, and the other captions of the image; `combine` weighs them. The models
+    share a space, networks if there are any, and for images joined with their other captions once more the canonical
+    correlation, the cosine and the networks; `combine` weighs them. The models
     that judge a fold are trained on the other pairs. Each of these pairs is weighted by its match probability, which
     comes from the same kinds of evidence, computed without networks and without the fold. The other captions of an
     image are no evidence where whole images are mismatched, that is, where the probabilities of an image's captions
@@ -130,7 +132,7 @@ def believe(judged: JudgedPairs, seed: int, fold: Ints | None = None, networks: 
         judged: The pairs.
         seed: Seed of folds, decoys and resampling.
         fold: Fold of each pair, (n,); by default they are drawn: ten folds, or five from 1,000 pairs on.
-        networks: Function from the folds and the trust, (folds, n), to the evidence of networks, each of them trained
+        networks: Function from the folds and the trust, (folds, n), to the codes of networks, each of them trained
             without one fold. The trust in a pair is its match probability by evidence that did not see the fold.
     """
     judged = with_finite_vectors(judged)
@@ -217,7 +219,7 @@ def _trust(judged: JudgedPairs, fold: Ints, seed: int) -> Reals:
             inner = make_folds(judged.group_of[rest], min(INNER_FOLDS, groups), seed + 1)
             part = judged.subset(rest)
             fit = CrossFit.make(part.image_of, part.group_of, part.texts, inner, seed)
-            evidence = weigh_with_siblings(fit, kinds_of(part, fit, seed), part.in_train, part.captions, seed)
+            evidence = weigh_with_siblings(fit, *kinds_of(part, fit, seed), part.in_train, seed)
             trust[held_out, rest] = calibrate_sides(evidence, part.in_train, seed, 0)[0].probability
     return trust
 
@@ -226,8 +228,8 @@ def judge(judged: JudgedPairs, division: Division, networks: Networks | None = N
     """Return the belief about the pairs by one division into folds."""
     seed, in_train = division.seed, judged.in_train
     fit = CrossFit.make(judged.image_of, judged.group_of, judged.texts, division.fold, seed, judged.captions)
-    kinds = kinds_of(judged, fit, seed, division.trust, networks)
-    evidence = weigh_with_siblings(fit, kinds, in_train, judged.captions, seed)
+    kinds, models = kinds_of(judged, fit, seed, division.trust, networks)
+    evidence = weigh_with_siblings(fit, kinds, models, in_train, seed)
     calibration, group = calibrate_sides(evidence, in_train, seed, division.resamples)
     near = near_auroc(evidence, fit.near_images, calibration.probability)
     return belief_of(calibration, group, division.fold, kinds, near)
@@ -247,25 +249,27 @@ def belief_of(
 
 def kinds_of(
     judged: JudgedPairs, fit: CrossFit, seed: int, trust: Reals | None = None, networks: Networks | None = None
-) -> dict[str, Evidence]:
-    """Return the kinds of evidence by their names, without the other captions of an image.
+) -> tuple[dict[str, Evidence], dict[str, Codes]]:
+    """Return the kinds of evidence without the other captions of an image, and the codes of some of them, by name.
+
+    Codes are those of the kinds whose images and captions share a space.
 
     Args:
         judged: The pairs.
         fit: Their folds and the decoys.
         seed: Seed of the references.
         trust: Weight of each pair in the models without each fold, (folds, n); None trusts every pair.
-        networks: Evidence of networks, as `believe` describes it.
+        networks: Codes of networks, as `believe` describes them.
     """
-    by_neighbours = neighbour_evidence(fit, judged.images, judged.captions, seed, trust)
-    kinds = {"linear": linear_evidence(fit, judged.images, judged.captions, seed, trust)}
-    kinds |= {"near_images": by_neighbours[0], "near_captions": by_neighbours[1]}
+    models = {"linear": canonical_codes(fit, judged.images, judged.captions, trust)}
     if judged.aligned is not None:
         images, captions = (torch.from_numpy(vectors) for vectors in judged.aligned)
-        kinds["cosine"] = contrast(fit, lambda fold, members: (images[members], captions[members]), seed)
+        models["cosine"] = lambda fold, members: (images[members], captions[members])
     if networks is not None and trust is not None:
-        kinds["networks"] = networks(fit, trust)
-    return kinds
+        models["networks"] = networks(fit, trust)
+    kinds = {name: contrast(fit, codes, seed) for name, codes in models.items()}
+    by_neighbours = neighbour_evidence(fit, judged.images, judged.captions, seed, trust)
+    return kinds | dict(zip(("near_images", "near_captions"), by_neighbours, strict=True)), models
 
 
 def near_auroc(evidence: Evidence, given: Ints, probability: Reals) -> float | None:

@@ -61,7 +61,7 @@ def believe_near(
         memory: Function from the folds and swaps of some pairs, and the rows of these pairs, to the evidence of
             networks that learned the pairs, and learned the swaps like them (`pairsift.trust.swaps.memory_evidence`).
         fold: Fold of each pair, (n,); by default they are drawn, as `believe` does.
-        networks: Evidence of networks, as `believe` describes it.
+        networks: Codes of networks, as `believe` describes them.
     """
     judged = with_finite_vectors(judged)
     drawn = list(divisions(judged, seed, fold))
@@ -102,16 +102,15 @@ def _judge_near(
     swaps = draw_swaps(*of_part, seed, vectors[kept])
     fit = CrossFit.make(judged.image_of, judged.group_of, judged.texts, division.fold, seed)
     fit = replace(fit, near_images=kept[swaps.decoy_images], near_captions=kept[swaps.decoy_captions])
-    held_out = kinds_of(judged, fit, seed, division.trust, networks)
-    first = weigh_with_siblings(fit, dict(held_out), judged.in_train, judged.captions, seed)
+    held_out, models = kinds_of(judged, fit, seed, division.trust, networks)
+    first = weigh_with_siblings(fit, held_out, models, judged.in_train, seed)
     fitting = _fitting(first, kept, fit.near_images, side)
     if fitting.sum() < MIN_SWAPS:
         return None
     kinds = {name: Evidence(kind.pairs[kept], kind.near_decoys) for name, kind in held_out.items()}
     kinds["memory"] = memory(swaps, kept)
     swaps, kinds = _only(swaps, kinds, fitting)
-    evidence = weigh_with_siblings(swaps, kinds, part.in_train, part.captions, seed)
-    evidence = _weigh_matching(swaps, kinds, part.in_train, seed, evidence)
+    evidence = _weigh_matching(swaps, kinds, part.in_train, seed, weigh(swaps, kinds, part.in_train, seed))
     calibration, group = calibrate_sides(evidence, part.in_train, seed, division.resamples)
     below = float((decoy_quantile(evidence)[part.in_train] < NEAR_QUANTILE).mean())
     return replace(belief_of(calibration, group, division.fold[kept], kinds), below_near=below)

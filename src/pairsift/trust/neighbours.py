@@ -64,33 +64,3 @@ def _predictions(queries: Tensor, values: Tensor, weights: Tensor, members: Ints
         mean = torch.einsum("nk,nkd->nd", weight, values[keys][place])
         predictions.append(mean / mean.norm(dim=1, keepdim=True).clamp(min=1e-9))
     return torch.cat(predictions)
-
-
-def sibling_evidence(fit: CrossFit, captions: Vectors, probability: Reals) -> Evidence:
-    """Return the agreement of each caption with the other captions of its image, weighted by their probabilities.
-
-        e_i = sum_s p_s cos(T_i, T_s) / (1 + sum_s p_s)    over the siblings s of pair i
-
-    Where all captions of an image have low probabilities, such as after a swap of the image, e is near 0.
-
-    Args:
-        fit: The pairs, their folds and the decoys.
-        captions: Vectors of each pair's caption, (n, e).
-        probability: Probability that each pair matches, [0, 1], (n,), by evidence that leaves its siblings out.
-    """
-    vectors = unit_rows(captions - captions.mean(0))
-    image = np.unique(fit.image_of, return_inverse=True)[1]
-    believed = np.bincount(image, probability)
-    total = np.zeros((len(believed), vectors.shape[1]), np.float32)
-    np.add.at(total, image, vectors * probability[:, None].astype(np.float32))
-
-    def agreement(image_pairs: Ints, caption_pairs: Ints) -> Reals:
-        weight = probability[image_pairs]
-        others = total[image[image_pairs]] - vectors[image_pairs] * weight[:, None].astype(np.float32)
-        return np.asarray(
-            (others * vectors[caption_pairs]).sum(1) / (1 + believed[image[image_pairs]] - weight), np.float64
-        )
-
-    pairs = np.arange(len(fit))
-    decoys = agreement(fit.decoy_images, fit.decoy_captions)
-    return Evidence(agreement(pairs, pairs), decoys, agreement(fit.near_images, fit.near_captions))

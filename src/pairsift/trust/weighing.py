@@ -8,10 +8,10 @@ import numpy as np
 
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.trust.combine import combine
-from pairsift.trust.contrast import Evidence
-from pairsift.trust.crossfit import CrossFit, Vectors
-from pairsift.trust.neighbours import sibling_evidence
+from pairsift.trust.contrast import Codes, Evidence, contrast
+from pairsift.trust.crossfit import CrossFit
 from pairsift.trust.rate import Calibration, calibrate, rates_differ
+from pairsift.trust.siblings import joined_with_siblings
 
 MAX_RATE = 0.9  # no verdicts are given where the upper end of the rate's interval reaches this
 MIN_DECOYS = 20  # smallest number of decoys within training pairs, and within others, to combine these apart
@@ -20,6 +20,7 @@ MIN_RESAMPLES = 10  # smallest number of resamples to decide whether training pa
 SIBLING_CORRELATION = (
     0.5  # correlation of siblings' probabilities from which on whole images count as mismatched together
 )
+ROUNDS = 2  # number of times that images are joined with their captions; a third one changed hardly anything
 
 
 def weigh(fit: CrossFit, kinds: Mapping[str, Evidence], in_train: Bools, seed: int) -> Evidence:
@@ -75,27 +76,31 @@ def _combine_by_split(fit: CrossFit, kinds: list[Evidence], in_train: Bools, rat
 
 
 def weigh_with_siblings(
-    fit: CrossFit, kinds: dict[str, Evidence], in_train: Bools, captions: Vectors, seed: int
+    fit: CrossFit, kinds: dict[str, Evidence], models: Mapping[str, Codes], in_train: Bools, seed: int
 ) -> Evidence:
-    """Combine kinds of evidence, and the other captions of an image where whole images are not mismatched together.
+    """Combine kinds of evidence, also of images joined with their other captions.
+
+    Siblings count by the match probability that follows from the evidence before, at first without siblings. They are
+    left out where whole images are mismatched together, and where no image has several captions.
 
     Args:
         fit: The pairs, their folds and the decoys.
-        kinds: Kinds of evidence by their names; `siblings` is added where it is used.
+        kinds: Kinds of evidence by their names; those of `models` with siblings are added where they are used.
+        models: Codes of the kinds whose images and captions share a space, by their names.
         in_train: Whether each pair is a training pair, (n,).
-        captions: Vector of each pair's caption, (n, e).
-        seed: Seed of the resampling.
+        seed: Seed of the references and of the resampling.
     """
     evidence = weigh(fit, kinds, in_train, seed)
     if len(np.unique(fit.image_of)) == len(fit):
         return evidence
-    calibration, group = calibrate_sides(evidence, in_train, seed, 0)
-    if agreement_within(fit.image_of, calibration.probability, in_train) >= SIBLING_CORRELATION:
-        return evidence
-    kinds["siblings"] = sibling_evidence(fit, captions, calibration.probability)
-    if group and _have_decoys(fit, in_train):  # combined without rates, siblings would blur the sides again
-        return _combine_by_split(fit, list(kinds.values()), in_train, np.minimum(calibration.rates, MAX_RATE))
-    return weigh(fit, kinds, in_train, seed)
+    for number in range(ROUNDS):
+        probability = calibrate_sides(evidence, in_train, seed, 0)[0].probability
+        if not number and agreement_within(fit.image_of, probability, in_train) >= SIBLING_CORRELATION:
+            return evidence
+        for name, codes in models.items():
+            kinds[f"{name}_siblings"] = contrast(fit, joined_with_siblings(codes, fit.image_of, probability), seed)
+        evidence = weigh(fit, kinds, in_train, seed)
+    return evidence
 
 
 def agreement_within(image_of: Ints, probability: Reals, in_train: Bools) -> float:
