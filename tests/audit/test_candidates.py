@@ -20,6 +20,15 @@ def test_evidence_is_by_its_definition(monkeypatch, chunk):
     assert sums.evidence() == pytest.approx(expected, abs=1e-5)
 
 
+def test_a_given_similarity_of_the_pairs_stands_for_that_of_their_codes(monkeypatch):
+    monkeypatch.setattr(module, "CHUNK", 3)
+    gallery, own = make_gallery(7, OWNER), np.linspace(-0.5, 0.8, 10)
+    for caption, evidence_of_pair in enumerate(evidence_sums(gallery, OWNER, 0, References(), own).evidence()):
+        s = scaled(gallery)
+        s[OWNER, np.arange(10)] = own * gallery.scale()
+        assert evidence_of_pair == pytest.approx(evidence(s, OWNER, OWNER[caption], caption), abs=1e-5)
+
+
 @pytest.mark.parametrize("chunk", [3, 256])
 @pytest.mark.parametrize("k", [1, 4, 30])
 def test_candidates_are_the_best_of_all(monkeypatch, chunk, k):

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 from suggest_helpers import OWNER, evidence, make_gallery, make_token_gallery, planted, scaled, suggested
 
+from pairsift.audit import suggest
 from pairsift.audit.candidates import References
+from pairsift.match.base import Codes, unit
 from pairsift.retrieve.bank import Bank
 from pairsift.retrieve.codes import Gallery
 
@@ -41,6 +44,28 @@ def test_captions_of_other_images_are_no_certain_partners():
     assert (found.caption_probability.sum(1) > 0.5).mean() < 0.1
 
 
+def test_what_is_said_of_an_image_helps_to_find_its_captions_and_it_for_them(monkeypatch):
+    rng = np.random.default_rng(2)
+    truth = np.repeat(np.arange(300), 4)
+    topics = rng.normal(size=(300, 24))
+    gallery = make_gallery(300, truth)
+    captions = topics[truth] + 1.2 * rng.normal(size=(1200, 24))
+    images = topics + 2.5 * rng.normal(size=(300, 24))
+    sides = [Bank.from_codes(Codes(unit(torch.tensor(side, dtype=torch.float32)))) for side in (images, captions)]
+    gallery = Gallery(gallery.matchers[:1], sides[:1], sides[1:])
+    owner, moved = truth.copy(), rng.permutation(1200)[:300]
+    owner[moved] = rng.permutation(truth[moved])
+    wrong, hits = owner != truth, []
+    for weight in (suggest.WEIGHT, 0.0):
+        monkeypatch.setattr(suggest, "WEIGHT", weight)
+        found = suggested(gallery, owner, wrong, ~wrong)
+        right = [truth[found.captions[:, 0]] == owner[found.pairs], found.images[:, 0] == truth[found.pairs]]
+        stated = [found.caption_probability[:, 0].mean(), found.image_probability[:, 0].mean()]
+        hits.append(np.mean(right, axis=1))
+        assert np.abs(hits[-1] - stated).max() < 0.2
+    assert (hits[0] > hits[1] + 0.15).all()
+
+
 def test_texts_differ_from_each_other_and_from_the_given_one():
     gallery, truth, owner = planted(make_gallery)
     text = np.arange(len(owner)) // 4  # four captions have the same text
@@ -50,7 +75,8 @@ def test_texts_differ_from_each_other_and_from_the_given_one():
         assert len(set(texts)) == len(texts) == 5 and text[pair] not in texts
 
 
-def test_the_first_suggestion_fits_if_it_reaches_the_lowest_tenth_of_the_believed_pairs():
+def test_the_first_suggestion_fits_if_it_reaches_the_lowest_tenth_of_the_believed_pairs(monkeypatch):
+    monkeypatch.setattr(suggest, "WEIGHT", 0.0)
     lost = np.repeat(np.arange(60), 2) >= 40  # captions that lie anywhere: of these images no caption tells
     gallery, truth, owner = planted(make_gallery, 60, noise=np.where(lost, 50.0, 0.8)[:, None])
     wrong = owner != truth

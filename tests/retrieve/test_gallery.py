@@ -10,6 +10,7 @@ import torch
 
 import pairsift
 from pairsift.match import TwoTower
+from pairsift.match.base import Codes, unit
 from pairsift.match.two_tower import TwoTowerOptions
 from pairsift.pairs import Pairs
 from pairsift.retrieve import bank as bank_module
@@ -36,6 +37,29 @@ def make_gallery(n_images, n_texts, ragged=False):
     matchers = make_matchers()
     gallery = Gallery.encode(matchers, features, np.arange(n_images), np.arange(n_texts))
     return gallery, np.stack([naive(matcher, images, texts) for matcher in matchers])
+
+
+def test_images_are_joined_with_captions_and_each_pair_with_the_others():
+    rng = np.random.default_rng(3)
+    owner, weight = np.array([1, 0, 1, 2, 1]), np.array([0.5, 2.0, 0.0, 1.0, 1.5])
+    matchers = [TwoTower(4, 4, TwoTowerOptions(dim=6, hidden=4)) for _ in range(2)]
+    sides = [
+        [torch.nn.functional.normalize(torch.tensor(rng.normal(size=(n, 6))).float()) for _ in (0, 1)] for n in (4, 5)
+    ]
+    gallery = Gallery(matchers, *([Bank.from_codes(Codes(side)) for side in both] for both in sides))
+    joined, own = gallery.joined(owner, weight)
+    expected = np.zeros(5)
+    for images, captions, bank in zip(*sides, joined.images, strict=True):
+        images, captions = images.double().numpy(), captions.double().numpy()
+        for image in range(4):
+            total = images[image] + sum(weight[t] * captions[t] for t in range(5) if owner[t] == image)
+            assert bank.vectors[image].numpy() == pytest.approx(total / np.linalg.norm(total), abs=1e-6)
+        for pair in range(5):
+            others = [t for t in range(5) if owner[t] == owner[pair] and t != pair]
+            total = images[owner[pair]] + sum(weight[t] * captions[t] for t in others)
+            expected[pair] += total @ captions[pair] / np.linalg.norm(total) / 2
+    assert own == pytest.approx(expected, abs=1e-6)
+    assert gallery.shares_space and not make_gallery(3, 4)[0].shares_space
 
 
 @pytest.mark.parametrize("ragged", [False, True])

@@ -69,7 +69,7 @@ class Sums:
         return np.asarray(similarity - self.images[images] - self.captions[captions])
 
 
-def evidence_sums(gallery: Gallery, owner: Ints, seed: int, references: References) -> Sums:
+def evidence_sums(gallery: Gallery, owner: Ints, seed: int, references: References, own: Reals | None = None) -> Sums:
     """Return the terms of the evidence over the whole gallery, or over a sample where the matcher does not factorise.
 
     Args:
@@ -77,9 +77,11 @@ def evidence_sums(gallery: Gallery, owner: Ints, seed: int, references: Referenc
         owner: Index of the image of each caption in the gallery, (n_texts,).
         seed: Seed of the sample.
         references: Size of the sample.
+        own: Similarity of every caption with its image, (n_texts,), where the gallery factorises; by default, that of
+            their codes.
     """
     if gallery.factorises:
-        return _all_sums(gallery, owner)
+        return _all_sums(gallery, owner, own)
     rng, n_images = np.random.default_rng(seed), len(gallery.images[0])
     images, captions = (np.sort(rng.permutation(n)[: references.sample]) for n in (n_images, len(owner)))
     return _sampled_sums(gallery, owner, images, captions)
@@ -184,15 +186,16 @@ def _top(fit: NDArray[np.floating], k: int) -> Ints:
     return np.asarray(np.take_along_axis(columns, order, 1), np.int64)
 
 
-def _all_sums(gallery: Gallery, owner: Ints) -> Sums:
+def _all_sums(gallery: Gallery, owner: Ints, own: Reals | None) -> Sums:
     """Compute the sums over the whole gallery."""
     scale, n_images = gallery.scale(), len(gallery.images[0])
     pairs, columns = np.zeros(len(owner)), np.zeros(len(owner))
     rows = torch.full((n_images,), -torch.inf, dtype=torch.float64)
     for chunk in _chunks(np.arange(len(owner)), n_images):
-        block = torch.from_numpy(gallery.coarse(slice(None), chunk)) * scale
+        block, position = torch.from_numpy(gallery.coarse(slice(None), chunk)) * scale, np.arange(len(chunk))
+        if own is not None:
+            block[owner[chunk], position] = torch.from_numpy(own[chunk]).float() * scale
         columns[chunk] = block.logsumexp(0).numpy()
-        position = np.arange(len(chunk))
         pairs[chunk] = block[owner[chunk], position].numpy()
         block[owner[chunk], position] = -torch.inf
         rows = torch.logaddexp(rows, block.logsumexp(1).double())

@@ -10,6 +10,7 @@ from pairsift.arrays import Bools, Ints, Reals
 from pairsift.audit.candidates import References, best_captions, best_images, evidence_sums
 from pairsift.audit.choice import Choice
 from pairsift.retrieve.codes import Gallery
+from pairsift.trust.siblings import WEIGHT
 
 SUGGESTIONS = 5  # for each pair, in both directions
 CANDIDATES = 20  # captions or images that suggestions are chosen from
@@ -60,8 +61,9 @@ def suggest(
     """Return what would fit these pairs better than what they are given with.
 
     The 20 candidates with the greatest mutual information (see `pairsift.audit.candidates`) are compared by `Choice`.
-    Captions that seem to be mismatched where they are given come first, since the caption of the image may be among
-    them, and so do images whose captions seem to be mismatched.
+    Where the similarity is a cosine, an image with several captions is joined with those that probably match, which say
+    more about it than the image alone. Captions that seem to be mismatched where they are given come first, since the
+    caption of the image may be among them, and so do images whose captions seem to be mismatched.
 
     Args:
         gallery: Codes of the images and captions.
@@ -75,7 +77,8 @@ def suggest(
         none, zero = np.full((len(places), 1), -1, np.int64), np.zeros((len(places), 1))
         return Suggestions(places, none, zero, none, zero, np.zeros(len(places), np.bool_))
     references = references or References()
-    sums = evidence_sums(gallery, pairs.owner, seed, references)
+    gallery, own = _joined(gallery, pairs)
+    sums = evidence_sums(gallery, pairs.owner, seed, references, own)
     owners, place = np.unique(pairs.owner[places], return_inverse=True)
     captions, information = best_captions(gallery, pairs.owner, sums, owners, CANDIDATES, references.shortlist)
     captions, information = captions[place], information[place]
@@ -98,6 +101,20 @@ def suggest(
     images = np.take_along_axis(images, order, 1)
     image_probability = np.take_along_axis(image_probability, order, 1)
     return Suggestions(places, captions, caption_probability, images, image_probability, fits)
+
+
+def _joined(gallery: Gallery, pairs: GalleryPairs) -> tuple[Gallery, Reals | None]:
+    """Return the gallery with images joined with their captions that probably match, but not where they have only one.
+
+    With it comes the similarity of every caption with its image joined with the others, (n_texts,); None where no image
+    is joined.
+    """
+    several = np.bincount(pairs.owner, minlength=len(gallery.images[0]))[pairs.owner] > 1
+    weight = WEIGHT * np.where(several & (pairs.probability >= 0.5), pairs.probability, 0.0)
+    if not gallery.shares_space or not weight.any():
+        return gallery, None
+    joined, own = gallery.joined(pairs.owner, weight)
+    return joined, own.astype(np.float64)
 
 
 def _repeated(texts: Ints) -> Bools:

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pairsift.arrays import Ints
+from pairsift.arrays import Ints, Reals
 from pairsift.encode.features import Features
-from pairsift.match.base import Matcher, products
+from pairsift.match.base import Codes, Matcher, products, unit
 from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.approximate import CANDIDATES, Approximate, closest
 from pairsift.retrieve.bank import Bank, evaluating, sized
@@ -55,6 +55,31 @@ class Gallery:
     def factorises(self) -> bool:
         """A bool: whether similarities are inner products of global vectors, which are cheap."""
         return all(matcher.factorises for matcher in self.matchers)
+
+    @property
+    def shares_space(self) -> bool:
+        """A bool: whether the similarity is the cosine of image and caption, so that their vectors can be added."""
+        return self.factorises and all(matcher.index_dim == matcher.dim for matcher in self.matchers)
+
+    def joined(self, owner: Ints, weight: Reals) -> tuple[Gallery, Similarities]:
+        """Return the gallery with every image joined with its captions, x + sum_t w_t y_t at unit length.
+
+        Args:
+            owner: Index of the image of each caption, (n_texts,).
+            weight: Weight of each caption, at least 0, (n_texts,).
+
+        Returns:
+            The gallery, and the mean similarity of each caption with its image joined with the others, (n_texts,).
+        """
+        images, similarity = [], torch.zeros(len(owner))
+        for bank, texts in zip(self.images, self.texts, strict=True):
+            captions = texts.vectors.float()
+            at, weights = (torch.from_numpy(side).to(captions.device) for side in (owner, weight.astype(np.float32)))
+            total = bank.vectors.float().index_add(0, at, captions * weights[:, None])
+            others = unit(total[at] - captions * weights[:, None])
+            similarity += (others * captions).sum(1).cpu() / len(self.images)
+            images.append(Bank.from_codes(Codes(unit(total))))
+        return Gallery(self.matchers, images, self.texts), np.asarray(similarity.numpy(), np.float32)
 
     def only_captions(self, places: Ints) -> Gallery:
         """Return a gallery of the same images and only these captions.
