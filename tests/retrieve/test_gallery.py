@@ -10,7 +10,7 @@ import torch
 
 import pairsift
 from pairsift.match import TwoTower
-from pairsift.match.base import Codes, unit
+from pairsift.match.base import Codes
 from pairsift.match.two_tower import TwoTowerOptions
 from pairsift.pairs import Pairs
 from pairsift.retrieve import bank as bank_module
