@@ -18,6 +18,7 @@ mismatched. All detectors read the default encoders' vectors of the given traini
 
 Rows without the field `evidence` are of the version in which `ours` and `ours_near` also read the dev and test pairs of
 the source, which noise did not reach: two fifths as many as the training pairs of `flickr-N`, a quarter elsewhere.
+Neither were images joined with their other captions in these rows.
 
 AUROC has a 90% interval by the bootstrap over images; AP is the average precision; `precision` is that of as many pairs
 as `ours` estimates to be mismatched. `error` is the calibration error of `ours` over 15 bins of equal mass, `estimate`

@@ -41,6 +41,8 @@ Record = tuple[str, str, str]  # image file, absolute or from the table's folder
 SIZES = (30, 100, 200, 400, 800, 1600, 6000)
 COLLECTIONS = (
     *(f"flickr-{size}" for size in SIZES),
+    "flickr-400-five",
+    "flickr-2000-five",
     "flickr-five",
     "emoji",
     "emoji-400",

@@ -21,9 +21,9 @@ DETECTORS = {
     "networks": "Networks",
     "memory": "Networks that learned the pairs",
     "siblings": "Other captions of the image",  # of runs before kinds were joined with them
-    "linear_siblings": "Canonical correlation, with the image's other captions",
-    "cosine_siblings": "Cosine, with the image's other captions",
-    "networks_siblings": "Networks, with the image's other captions",
+    "linear_siblings": "Correlation and other captions",
+    "cosine_siblings": "Cosine and other captions",
+    "networks_siblings": "Networks and other captions",
 }
 LINEAR = "On dev a linear model of the vectors finds as much as the networks of any epoch, or more. It was kept."
 NO_VERDICTS = "There are no verdicts: the match probabilities are only a ranking, and no pair is flagged."
