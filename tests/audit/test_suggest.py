@@ -66,6 +66,22 @@ def test_what_is_said_of_an_image_helps_to_find_its_captions_and_it_for_them(mon
     assert (hits[0] > hits[1] + 0.15).all()
 
 
+def test_a_pair_s_own_caption_does_not_look_for_itself():
+    gallery, truth, owner = planted(make_gallery, 60)
+    flagged = owner != truth
+    believed, requested = ~flagged, flagged.copy()
+    doubted = np.flatnonzero(believed)[:20]
+    requested[doubted] = True
+    found = []
+    for probability in (0.51, 0.89):  # of pairs that are believed a little, and need suggestions
+        known = np.where(flagged, 0.02, 0.98)
+        known[doubted] = probability
+        pairs = suggest.GalleryPairs(owner, np.arange(len(owner)), known, believed)
+        found.append(suggest._joined(gallery, pairs, requested)[0].images[0].vectors)
+        assert (suggest._joined(gallery, pairs, flagged)[0].images[0].vectors != found[-1]).any()
+    assert (found[0] == found[1]).all()
+
+
 def test_texts_differ_from_each_other_and_from_the_given_one():
     gallery, truth, owner = planted(make_gallery)
     text = np.arange(len(owner)) // 4  # four captions have the same text

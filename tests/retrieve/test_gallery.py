@@ -39,7 +39,8 @@ def make_gallery(n_images, n_texts, ragged=False):
     return gallery, np.stack([naive(matcher, images, texts) for matcher in matchers])
 
 
-def test_images_are_joined_with_captions_and_each_pair_with_the_others():
+def test_images_are_joined_with_captions_and_each_pair_with_the_others(monkeypatch):
+    monkeypatch.setattr(module, "ROWS", 2)
     rng = np.random.default_rng(3)
     owner, weight = np.array([1, 0, 1, 2, 1]), np.array([0.5, 2.0, 0.0, 1.0, 1.5])
     matchers = [TwoTower(4, 4, TwoTowerOptions(dim=6, hidden=4)) for _ in range(2)]

@@ -38,7 +38,8 @@ class Sums:
         s/tau - 1/2 log sum_T' exp(s(I, T')/tau) - 1/2 log sum_I' exp(s(I', T)/tau).
 
     Candidates are ranked by the pointwise mutual information, which has both sums whole. Captions that are close to all
-    images, and images that are close to all captions, are then not everywhere.
+    images, and images that are close to all captions, are then not everywhere. Where images are joined with captions, I
+    is joined with all of them in the sums over other captions, and with all but T in s(I, T).
 
     Attributes:
         pairs: s(I, T)/tau of every caption with its image, (n_texts,).

@@ -77,7 +77,7 @@ def suggest(
         none, zero = np.full((len(places), 1), -1, np.int64), np.zeros((len(places), 1))
         return Suggestions(places, none, zero, none, zero, np.zeros(len(places), np.bool_))
     references = references or References()
-    gallery, own = _joined(gallery, pairs)
+    gallery, own = _joined(gallery, pairs, requested)
     sums = evidence_sums(gallery, pairs.owner, seed, references, own)
     owners, place = np.unique(pairs.owner[places], return_inverse=True)
     captions, information = best_captions(gallery, pairs.owner, sums, owners, CANDIDATES, references.shortlist)
@@ -103,14 +103,14 @@ def suggest(
     return Suggestions(places, captions, caption_probability, images, image_probability, fits)
 
 
-def _joined(gallery: Gallery, pairs: GalleryPairs) -> tuple[Gallery, Reals | None]:
+def _joined(gallery: Gallery, pairs: GalleryPairs, requested: Bools) -> tuple[Gallery, Reals | None]:
     """Return the gallery with images joined with their captions that probably match, but not where they have only one.
 
-    With it comes the similarity of every caption with its image joined with the others, (n_texts,); None where no image
-    is joined.
+    Captions of pairs that need suggestions are left out: they would look for themselves. With it comes the similarity
+    of every caption with its image joined with the others, (n_texts,); None where no image is joined.
     """
     several = np.bincount(pairs.owner, minlength=len(gallery.images[0]))[pairs.owner] > 1
-    weight = WEIGHT * np.where(several & (pairs.probability >= 0.5), pairs.probability, 0.0)
+    weight = WEIGHT * np.where(several & ~requested & (pairs.probability >= 0.5), pairs.probability, 0.0)
     if not gallery.shares_space or not weight.any():
         return gallery, None
     joined, own = gallery.joined(pairs.owner, weight)

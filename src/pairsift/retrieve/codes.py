@@ -18,6 +18,7 @@ from pairsift.retrieve.approximate import CANDIDATES, Approximate, closest
 from pairsift.retrieve.bank import Bank, evaluating, sized
 from pairsift.retrieve.ranks import Ranks, folded, ranks_by_view, recall
 
+ROWS = 65_536  # captions that are joined with their images at once
 KEPT_BYTES = 3 * 2**28  # limit of the tokens that all networks together keep
 
 Similarities = NDArray[np.float32]
@@ -73,11 +74,15 @@ class Gallery:
         """
         images, similarity = [], torch.zeros(len(owner))
         for bank, texts in zip(self.images, self.texts, strict=True):
-            captions = texts.vectors.float()
-            at, weights = (torch.from_numpy(side).to(captions.device) for side in (owner, weight.astype(np.float32)))
-            total = bank.vectors.float().index_add(0, at, captions * weights[:, None])
-            others = unit(total[at] - captions * weights[:, None])
-            similarity += (others * captions).sum(1).cpu() / len(self.images)
+            total, device = bank.vectors.float().clone(), bank.vectors.device
+            at, weights = (torch.from_numpy(side).to(device) for side in (owner, weight.astype(np.float32)))
+            parts = [slice(start, start + ROWS) for start in range(0, len(owner), ROWS)]
+            for part in parts:
+                total.index_add_(0, at[part], texts.vectors[part].float() * weights[part, None])
+            for part in parts:
+                captions = texts.vectors[part].float()
+                others = unit(total[at[part]] - captions * weights[part, None])
+                similarity[part] += (others * captions).sum(1).cpu() / len(self.images)
             images.append(Bank.from_codes(Codes(unit(total))))
         return Gallery(self.matchers, images, self.texts), np.asarray(similarity.numpy(), np.float32)
 

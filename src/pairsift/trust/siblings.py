@@ -19,7 +19,7 @@ def joined_with_siblings(codes: Codes, image_of: Ints, probability: Reals) -> Co
 
     x and y are the vectors of images and captions in the space that they share. The pair's own caption is not part of
     z_i, and a sibling counts by its match probability p. So an image about which right captions say more is compared
-    with its caption by all of this.
+    with its caption by all of this. Where p comes from evidence with siblings, the pair's caption had a part in it.
 
     Args:
         codes: Function from a fold and some pairs to unit vectors of their images and captions, (k, d) each.
@@ -34,12 +34,14 @@ def joined_with_siblings(codes: Codes, image_of: Ints, probability: Reals) -> Co
         wanted = np.unique(image[members])
         rows = np.concatenate([order[starts[one] : starts[one + 1]] for one in wanted])
         images, captions = codes(fold, members)
-        weight = WEIGHT * torch.from_numpy(probability).float()
-        shares = codes(fold, rows)[1].float() * weight[rows, None]
-        place = torch.from_numpy(np.searchsorted(wanted, image[rows]))
-        total = torch.zeros(len(wanted), shares.shape[1]).index_add_(0, place, shares)
+        weight, place = WEIGHT * torch.from_numpy(probability).float(), np.searchsorted(wanted, image)
         own = captions.float() * weight[members, None]
-        vectors = images + total[torch.from_numpy(np.searchsorted(wanted, image[members]))] - own
+        at = torch.from_numpy(place[members])
+        total = torch.zeros(len(wanted), own.shape[1]).index_add_(0, at, own)
+        if len(rest := np.setdiff1d(rows, members)):
+            shares = codes(fold, rest)[1].float() * weight[rest, None]
+            total.index_add_(0, torch.from_numpy(place[rest]), shares)
+        vectors = images + total[at] - own
         return vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-9), captions
 
     return joined
