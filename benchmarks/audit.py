@@ -15,7 +15,8 @@ many of the 90% intervals hold the true rate, their mean width, and the calibrat
 and after a recalibration.
 
 Rows with a field `splits` are of fits whose copies had absolute names, by which splits are drawn: a repetition draws
-others. Their suggestions were made anew by the present code from the kept evidence of these fits.
+others. Their suggestions were made anew by the present code from the kept evidence of these fits. The row of
+`scenes-1600` is of before images with several captions were joined with them.
 
     python benchmarks/audit.py --json benchmarks/results/audit.json
 
