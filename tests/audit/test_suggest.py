@@ -77,8 +77,8 @@ def test_a_pair_s_own_caption_does_not_look_for_itself():
         known = np.where(flagged, 0.02, 0.98)
         known[doubted] = probability
         pairs = suggest.GalleryPairs(owner, np.arange(len(owner)), known, believed)
-        found.append(suggest._joined(gallery, pairs, requested)[0].images[0].vectors)
-        assert (suggest._joined(gallery, pairs, flagged)[0].images[0].vectors != found[-1]).any()
+        found.append(suggest._with_captions(gallery, pairs, requested)[0].images[0].vectors)
+        assert (suggest._with_captions(gallery, pairs, flagged)[0].images[0].vectors != found[-1]).any()
     assert (found[0] == found[1]).all()
 
 

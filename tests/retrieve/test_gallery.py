@@ -48,7 +48,7 @@ def test_images_are_joined_with_captions_and_each_pair_with_the_others(monkeypat
         [torch.nn.functional.normalize(torch.tensor(rng.normal(size=(n, 6))).float()) for _ in (0, 1)] for n in (4, 5)
     ]
     gallery = Gallery(matchers, *([Bank.from_codes(Codes(side)) for side in both] for both in sides))
-    joined, own = gallery.joined(owner, weight)
+    joined, own = gallery.with_captions(owner, weight)
     expected = np.zeros(5)
     for images, captions, bank in zip(*sides, joined.images, strict=True):
         images, captions = images.double().numpy(), captions.double().numpy()

@@ -77,7 +77,7 @@ def suggest(
         none, zero = np.full((len(places), 1), -1, np.int64), np.zeros((len(places), 1))
         return Suggestions(places, none, zero, none, zero, np.zeros(len(places), np.bool_))
     references = references or References()
-    gallery, own = _joined(gallery, pairs, requested)
+    gallery, own = _with_captions(gallery, pairs, requested)
     sums = evidence_sums(gallery, pairs.owner, seed, references, own)
     owners, place = np.unique(pairs.owner[places], return_inverse=True)
     captions, information = best_captions(gallery, pairs.owner, sums, owners, CANDIDATES, references.shortlist)
@@ -103,7 +103,7 @@ def suggest(
     return Suggestions(places, captions, caption_probability, images, image_probability, fits)
 
 
-def _joined(gallery: Gallery, pairs: GalleryPairs, requested: Bools) -> tuple[Gallery, Reals | None]:
+def _with_captions(gallery: Gallery, pairs: GalleryPairs, requested: Bools) -> tuple[Gallery, Reals | None]:
     """Return the gallery with images joined with their captions that probably match, but not where they have only one.
 
     Captions of pairs that need suggestions are left out: they would look for themselves. With it comes the similarity
@@ -113,7 +113,7 @@ def _joined(gallery: Gallery, pairs: GalleryPairs, requested: Bools) -> tuple[Ga
     weight = WEIGHT * np.where(several & ~requested & (pairs.probability >= 0.5), pairs.probability, 0.0)
     if not gallery.shares_space or not weight.any():
         return gallery, None
-    joined, own = gallery.joined(pairs.owner, weight)
+    joined, own = gallery.with_captions(pairs.owner, weight)
     return joined, own.astype(np.float64)
 
 

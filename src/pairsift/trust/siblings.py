@@ -12,7 +12,7 @@ from pairsift.trust.contrast import Codes
 WEIGHT = 2.0  # of a caption that is surely right, beside the image; from 1 to 4 the evidence hardly differed
 
 
-def joined_with_siblings(codes: Codes, image_of: Ints, probability: Reals) -> Codes:
+def sibling_codes(codes: Codes, image_of: Ints, probability: Reals) -> Codes:
     """Return codes in which every pair's image is joined with the other captions of this image, its siblings.
 
         z_i  =  x_i + 2 sum_s p_s y_s    over the siblings s of pair i,    at unit length
@@ -27,21 +27,19 @@ def joined_with_siblings(codes: Codes, image_of: Ints, probability: Reals) -> Co
         probability: Probability that each pair matches, [0, 1], (n,).
     """
     image = np.unique(image_of, return_inverse=True)[1]
-    order = np.argsort(image, kind="stable")
-    starts = np.searchsorted(image[order], np.arange(image.max(initial=-1) + 2))
+    weight = WEIGHT * torch.from_numpy(probability).float()
 
-    def joined(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
+    def with_captions(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
         wanted = np.unique(image[members])
-        rows = np.concatenate([order[starts[one] : starts[one + 1]] for one in wanted])
+        place = np.searchsorted(wanted, image)
         images, captions = codes(fold, members)
-        weight, place = WEIGHT * torch.from_numpy(probability).float(), np.searchsorted(wanted, image)
-        own = captions.float() * weight[members, None]
-        at = torch.from_numpy(place[members])
+        own, at = captions.float() * weight[members, None], torch.from_numpy(place[members])
         total = torch.zeros(len(wanted), own.shape[1]).index_add_(0, at, own)
-        if len(rest := np.setdiff1d(rows, members)):
+        rest = np.setdiff1d(np.flatnonzero(np.isin(image, wanted)), members)
+        if len(rest):
             shares = codes(fold, rest)[1].float() * weight[rest, None]
             total.index_add_(0, torch.from_numpy(place[rest]), shares)
         vectors = images + total[at] - own
         return vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-9), captions
 
-    return joined
+    return with_captions

@@ -11,7 +11,7 @@ from pairsift.trust.combine import combine
 from pairsift.trust.contrast import Codes, Evidence, contrast
 from pairsift.trust.crossfit import CrossFit
 from pairsift.trust.rate import Calibration, calibrate, rates_differ
-from pairsift.trust.siblings import joined_with_siblings
+from pairsift.trust.siblings import sibling_codes
 
 MAX_RATE = 0.9  # no verdicts are given where the upper end of the rate's interval reaches this
 MIN_DECOYS = 20  # smallest number of decoys within training pairs, and within others, to combine these apart
@@ -98,7 +98,7 @@ def weigh_with_siblings(
         if not number and agreement_within(fit.image_of, probability, in_train) >= SIBLING_CORRELATION:
             return evidence
         for name, codes in models.items():
-            kinds[f"{name}_siblings"] = contrast(fit, joined_with_siblings(codes, fit.image_of, probability), seed)
+            kinds[f"{name}_siblings"] = contrast(fit, sibling_codes(codes, fit.image_of, probability), seed)
         evidence = weigh(fit, kinds, in_train, seed)
     return evidence
 
