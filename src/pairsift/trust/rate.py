@@ -5,26 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import betaln, digamma, expit, logit
+from scipy.special import expit, logit
 from sklearn.isotonic import isotonic_regression
 
 from pairsift.arrays import Ints, Reals
 from pairsift.trust.contrast import Evidence
+from pairsift.trust.density import (
+    BOUNDS,
+    EDGES,
+    WIDTHS,
+    Counts,
+    bin_counts,
+    density,
+    fit_shape,
+    masses,
+    mean,
+    misfit,
+    parameters,
+)
 
-BINS = 400
-CENTRES = (np.arange(BINS) + 0.5) / BINS
 LOWEST, HIGHEST = 0.1, 0.6  # quantiles of the decoys between which the largest rate is sought
+STEP = 20  # number of bins from one of these quantiles to the next
 EQUAL_WEIGHT_PAIRS = 1000  # number of pairs at which the two estimates of the probability have the same weight
-STEEPNESS = 0.5  # prior mean of log(a - 1), where a is the first parameter of the beta density
-WIDTH = 1.5  # prior standard deviation of the logit of b
 DROP = 1.353  # drop of the log-likelihood at the ends of a 90% profile interval
 ERRORS = 1.645  # number of standard errors that 5% of counts exceed
 HALVINGS = 12  # number of bisection steps for an end of a profile interval
-TAIL = 0.05  # largest share of matching pairs whose evidence is hardly better than that of mismatched pairs
-TAIL_PRIOR = 2.0  # log of the prior density of the largest tail divided by that of no tail
-BOUNDS = ((-8.0, 8.0), (-3.0, 5.0), (-6.0, 6.0), (0.0, TAIL))  # of rate's logit, log(a - 1), b's logit, and tail
 
 
 @dataclass(frozen=True)
@@ -50,12 +56,12 @@ def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -
     """Estimate rates and match probabilities from the evidence of pairs and of decoys.
 
     Evidence is converted to u, the share of decoys with lower evidence. For mismatched pairs, u is uniform on [0, 1],
-    like a p-value under the null hypothesis. For matching pairs, u has a rising density (a beta-uniform mixture with a
-    tail):
+    like a p-value under the null hypothesis. For matching pairs, u has a rising density h:
 
-        f(u) = rate + (1 - rate) h(u),    h(u) = (1 - t) Beta(u; a, b) + t * 2u,    a >= 1 >= b,    t <= 0.05.
+        f(u) = rate + (1 - rate) h(u),    h(u) = (1 - s) K(u; a, b) + s K(u; c, 1),    a >= 2,    b <= 1,    c >= 2
 
-    a, b and t maximise the likelihood over all pairs; t is 0.05 unless the pairs contradict it. A group's rate
+    K is the density of Kumaraswamy (`pairsift.trust.density`). a, b, c and the share s maximise the likelihood over all
+    pairs, so that f can fit pairs of two difficulties. A group's rate
     maximises the likelihood too, but has an upper limit: the smallest value, over q from 0.1 to 0.6, of (share of the
     group's pairs with u < q, plus one standard error) / q. A larger share of mismatches would need more pairs with
     small u. The posterior 1 - rate / f(u) is the match probability. For many pairs, a rising density without a
@@ -81,14 +87,14 @@ def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -
         return Calibration(np.zeros(groups), np.zeros(groups), np.ones(groups), np.ones(len(group)), 0.5)
     u = decoy_quantile(evidence)
     counts = _counts(u, group)
-    shape = _shape(counts.sum(0))
+    shape = fit_shape(counts.sum(0))
     rates = np.array([_rate(count, shape) for count in counts])
     low, high = _interval(counts, shape, rates, np.random.default_rng((seed, 11)), resamples)
-    density = _density(np.clip(u, 0.5 / BINS, 1 - 0.5 / BINS), shape)
+    parametric = density(np.clip(u, 1e-6, 1 - 1e-6), shape)
     isotonic = _isotonic_ratio(evidence, float(rates[group].mean()) if len(u) else 0.0)
     share, pair_rates = len(u) / (len(u) + EQUAL_WEIGHT_PAIRS), np.maximum(rates, 0.1 / max(1, len(u)))[group]
-    probability = share * _posterior(isotonic, pair_rates) + (1 - share) * _posterior(density, pair_rates)
-    return Calibration(rates, low, high, probability, _auroc(shape))
+    probability = share * _posterior(isotonic, pair_rates) + (1 - share) * _posterior(parametric, pair_rates)
+    return Calibration(rates, low, high, probability, mean(shape))
 
 
 def rates_differ(evidence: Evidence, group: Ints, seed: int, resamples: int) -> bool:
@@ -106,7 +112,7 @@ def rates_differ(evidence: Evidence, group: Ints, seed: int, resamples: int) -> 
     if not _informative(evidence):
         return False
     counts = _counts(decoy_quantile(evidence), group)
-    shape = _shape(counts.sum(0))
+    shape = fit_shape(counts.sum(0))
     rates = np.array([_rate(count, shape) for count in counts])
     if any(_Profile(counts[k], shape, rates[k]).includes(rates[1 - k]) for k in (0, 1)):
         return False
@@ -120,62 +126,23 @@ def decoy_quantile(evidence: Evidence) -> Reals:
     return np.asarray((np.searchsorted(decoys, evidence.pairs, side="right") + 0.5) / (len(decoys) + 1))
 
 
-def largest_rate(counts: NDArray[np.int64], errors: float = 1.0, variance: float = 0.0) -> float:
+def largest_rate(counts: Counts, errors: float = 1.0, variance: float = 0.0) -> float:
     """Return the largest share of uniform values that is compatible with these counts, [0, 1].
 
     Args:
-        counts: Number of values in equal bins of [0, 1], (bins,).
+        counts: Number of values in each bin, (bins,).
         errors: Number of standard errors that are added to a count.
         variance: Variance that is added to that of a count; with 1, a count of 0 also has a standard error.
     """
     total = max(1, int(counts.sum()))
-    edges = np.arange(int(LOWEST * len(counts)), int(HIGHEST * len(counts)) + 1, max(1, len(counts) // 20))
-    below = np.cumsum(counts)[edges - 1]
+    ends = np.arange(np.searchsorted(EDGES, LOWEST), np.searchsorted(EDGES, HIGHEST) + 1, STEP)
+    below = np.cumsum(counts)[ends - 1]
     error = np.sqrt(below * (1 - below / total) + variance)
-    return float(np.clip(((below + errors * error) / total * len(counts) / edges).min(), 0, 1))
-
-
-def _density(u: Reals, shape: Reals) -> Reals:
-    """Return h(u), the density of u for matching pairs."""
-    a, b, tail = shape
-    return np.asarray((1 - tail) * np.exp((a - 1) * np.log(u) + (b - 1) * np.log1p(-u) - betaln(a, b)) + tail * 2 * u)
-
-
-def _shape(counts: NDArray[np.int64], start_shape: Reals | None = None) -> Reals:
-    """Return a, b and t of greatest likelihood, (3,), with a weak prior at a = 2.6, b = 0.5 and the largest t.
-
-    The search starts from `start_shape`, by default from several standard shapes.
-    """
-    if start_shape is None:
-        starts = [np.array([start, STEEPNESS, 0.0, TAIL]) for start in (-3.0, -0.5, 1.0)]
-    else:
-        starts = [_theta(expit(-1.0), start_shape)]
-    fits = [minimize(_misfit, start, (counts,), "L-BFGS-B", jac=True, bounds=BOUNDS) for start in starts]
-    return _shaped(min(fits, key=lambda fit: float(fit.fun)).x)
-
-
-def _misfit(theta: Reals, counts: NDArray[np.int64]) -> tuple[float, Reals]:
-    """Return the negative logarithm of likelihood times prior, and its gradient, in the four parameters of `BOUNDS`."""
-    rate, shape, log_u, log_v = expit(theta[0]), _shaped(theta), np.log(CENTRES), np.log1p(-CENTRES)
-    a, b, tail = shape
-    density = _density(CENTRES, shape)
-    beta = _density(CENTRES, np.array([a, b, 0.0]))
-    mixture = rate + (1 - rate) * density
-    weight = counts / mixture
-    by_a, by_b = log_u + digamma(a + b) - digamma(a), log_v + digamma(a + b) - digamma(b)
-    slope = [
-        rate * (1 - rate) * (1 - density) @ weight,
-        (1 - rate) * (1 - tail) * (a - 1) * (beta * by_a) @ weight,
-        (1 - rate) * (1 - tail) * b * (1 - b) * (beta * by_b) @ weight,
-        (1 - rate) * (2 * CENTRES - beta) @ weight,
-    ]
-    prior = np.array([0.0, theta[1] - STEEPNESS, theta[2] / WIDTH**2, -TAIL_PRIOR / TAIL])
-    value = (theta[1] - STEEPNESS) ** 2 / 2 + (theta[2] / WIDTH) ** 2 / 2 - TAIL_PRIOR * tail / TAIL
-    return float(value - (counts * np.log(mixture)).sum()), prior - np.array(slope)
+    return float(np.clip(((below + errors * error) / total / EDGES[ends]).min(), 0, 1))
 
 
 def _interval(
-    counts: NDArray[np.int64],
+    counts: Counts,
     shape: Reals,
     rates: Reals,
     rng: np.random.Generator,
@@ -187,7 +154,7 @@ def _interval(
     resampled = np.empty((resamples, len(rates)))
     for sample in range(resamples):
         sample_counts = np.stack([rng.multinomial(count.sum(), count / max(1, count.sum())) for count in counts])
-        sample_shape = _shape(sample_counts.sum(0), shape)
+        sample_shape = fit_shape(sample_counts.sum(0), shape)
         resampled[sample] = [_rate(count, sample_shape) for count in sample_counts]
     low, high = np.quantile(resampled, [0.05, 0.95], axis=0)
     likely = np.array([_Profile(count, shape, rate).interval() for count, rate in zip(counts, rates, strict=True)])
@@ -203,17 +170,17 @@ class _Profile:
         rate: The rate that the search starts from.
     """
 
-    def __init__(self, counts: NDArray[np.int64], shape: Reals, rate: float) -> None:
+    def __init__(self, counts: Counts, shape: Reals, rate: float) -> None:
         self.counts = counts
-        self.start = _theta(rate, shape)
-        best = minimize(_misfit, self.start, (counts,), "L-BFGS-B", jac=True, bounds=BOUNDS)
+        self.start = parameters(rate, shape)
+        best = minimize(misfit, self.start, (counts,), "L-BFGS-B", jac=True, bounds=BOUNDS)
         self.best, self.limit = float(best.x[0]), float(best.fun) + DROP
 
     def unlikely(self, rate_logit: float) -> bool:
         """Return whether the likelihood at this rate is more than exp(1.35) times smaller than the greatest."""
 
         def conditional(theta: Reals) -> tuple[float, Reals]:
-            value, slope = _misfit(np.array([rate_logit, *theta]), self.counts)
+            value, slope = misfit(np.array([rate_logit, *theta]), self.counts)
             return value, slope[1:]
 
         fit = minimize(conditional, self.start[1:], jac=True, method="L-BFGS-B", bounds=BOUNDS[1:])
@@ -244,29 +211,18 @@ def _informative(evidence: Evidence) -> bool:
     return bool(len(evidence.decoys) and np.ptp(evidence.decoys) > 0)
 
 
-def _counts(u: Reals, group: Ints) -> NDArray[np.int64]:
+def _counts(u: Reals, group: Ints) -> Counts:
     """Return the number of pairs in each bin of u, by group, (groups, bins)."""
-    bins = np.minimum((u * BINS).astype(np.int64), BINS - 1)
     groups = int(group.max(initial=0)) + 1
-    return np.stack([np.bincount(bins[group == number], minlength=BINS) for number in range(groups)])
+    return np.stack([bin_counts(u[group == number]) for number in range(groups)])
 
 
-def _theta(rate: float, shape: Reals) -> Reals:
-    """Return the logit of the rate, log(a - 1), the logit of b and the tail, within their bounds, (4,)."""
-    theta = np.array([logit(rate), np.log(max(shape[0] - 1, 1e-9)), logit(shape[1]), shape[2]])
-    return np.asarray(np.clip(theta, *np.transpose(BOUNDS)))
-
-
-def _shaped(theta: Reals) -> Reals:
-    """Return a, b and t of the parameters from `_theta`, (3,)."""
-    return np.array([1 + np.exp(theta[1]), expit(theta[2]), theta[3]])
-
-
-def _rate(counts: NDArray[np.int64], shape: Reals, steps: int = 300) -> float:
+def _rate(counts: Counts, shape: Reals, steps: int = 300) -> float:
     """Return the rate of greatest likelihood by EM, at most `largest_rate`."""
-    density, rate, total = _density(CENTRES, shape), 0.3, max(1, int(counts.sum()))
+    mass, rate, total = masses(shape), 0.3, max(1, int(counts.sum()))
     for _ in range(steps):
-        before, rate = rate, float((counts * rate / (rate + (1 - rate) * density)).sum() / total)
+        before, mismatched = rate, rate * WIDTHS
+        rate = float((counts * mismatched / np.maximum(mismatched + (1 - rate) * mass, 1e-300)).sum() / total)
         if abs(rate - before) < 1e-6:
             break
     return min(rate, largest_rate(counts))
@@ -292,9 +248,3 @@ def _posterior(ratio: Reals, rate: Reals) -> Reals:
     """Return the match probability from the ratio of the densities of matching and of mismatched pairs, (n,)."""
     matched = (1 - rate) * ratio
     return np.asarray(matched / np.maximum(matched + rate, 1e-12))
-
-
-def _auroc(shape: Reals) -> float:
-    """Return the mean of h, the probability that a matching pair's u exceeds a uniform value."""
-    a, b, tail = shape
-    return float((1 - tail) * a / (a + b) + tail * 2 / 3)
