@@ -50,6 +50,7 @@ COLLECTIONS = (
     "scenes-100",
     "scenes-1600",
 )
+PICTURES = ("stamps", "clipart")  # collections that debian_pictures.py makes
 LANGUAGES = ("de", "fr", "es", "ru", "ar", "hi", "ja", "zh", "fi", "el")
 MARK, RECALL_MARK, END = "<!-- verdicts table -->", "<!-- recall table -->", "<!-- end -->"  # of tables in a page
 KEY = ("kind", "collection", "noise", "where", "seed", "method")
@@ -58,7 +59,9 @@ KEY = ("kind", "collection", "noise", "where", "seed", "method")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=("verdicts", "recall"))
-    parser.add_argument("--data", type=Path, default=Path("../shared"), help="folder of flickr8k and emoji")
+    parser.add_argument(
+        "--data", type=Path, default=Path("../shared"), help="folder of flickr8k and emoji, or of debian_pictures.py"
+    )
     parser.add_argument("--collections", nargs="+", default=list(COLLECTIONS))
     parser.add_argument("--noise", nargs="+", type=float, default=[0.0, 0.05, 0.1, 0.3, 0.6])
     parser.add_argument("--where", choices=("all", "train"), default="all", help="splits that get noise")
@@ -101,12 +104,11 @@ def records(collection: str, data: Path, seed: int, place: Path) -> list[Record]
     if name == "scenes":
         write_scenes(place / "scenes", int(size), seed)
         return [(f"scenes/images/{row['image']}", row["caption"], "") for row in table(place / "scenes")]
-    if name == "emoji":
-        rows = table(data / "emoji")
-        if size == "languages":
-            rows = [row for row in rows if row["caption_de"]]
-            return [(str(data / "emoji" / row["image"]), row[f"caption_{rng.choice(LANGUAGES)}"], "") for row in rows]
-        found = [(str(data / "emoji" / row["image"]), row["caption"], "") for row in rows]
+    if size == "languages":
+        rows = [row for row in table(data / name) if row["caption_de"]]
+        return [(str(data / name / row["image"]), row[f"caption_{rng.choice(LANGUAGES)}"], "") for row in rows]
+    if name in ("emoji", *PICTURES):
+        found = [(str(data / name / row["image"]), row["caption"], "") for row in table(data / name)]
         return [found[row] for row in rng.permutation(len(found))[: int(size)]] if size else found
     folder = data / "flickr8k"
     lists = {split: (folder / "splits" / f"{split}.txt").read_text().split() for split in ("train", "dev", "test")}
