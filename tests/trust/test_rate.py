@@ -6,9 +6,10 @@ from sklearn.metrics import roc_auc_score
 from trust_helpers import drawn_evidence
 
 from pairsift.trust.contrast import Evidence
-from pairsift.trust.density import BINS, EDGES, bin_counts, fit_shape, misfit
+from pairsift.trust.density import BINS, EDGES, bin_counts, exceeding, fit_shape, misfit
 from pairsift.trust.rate import (
     _isotonic_ratio,
+    _parametric_ratio,
     _posterior,
     _Profile,
     calibrate,
@@ -113,6 +114,28 @@ def test_the_free_density_is_isotonic_regression_less_the_mismatches():
     found = _isotonic_ratio(evidence, 0.2)
     assert found == pytest.approx(np.maximum(ratio - 0.2, 0) / 0.8, rel=1e-6)
     assert (np.diff(found[np.argsort(evidence.pairs)]) >= -1e-12).all()
+
+
+def test_each_quantile_stands_for_an_interval_of_the_density():
+    shape = np.array([5.0, 0.3, 0.2, 3.0])
+    u = (np.arange(11) + 0.5) / 11  # all that 10 decoys allow
+    mass = [exceeding(np.array([k / 11, (k + 1) / 11]), shape) for k in range(11)]
+    assert _parametric_ratio(u, 10, shape) == pytest.approx([11 * (low - high) for low, high in mass])
+    assert _parametric_ratio(u, 10, shape).mean() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("n", "apart"), [(100, 3.0), (300, 2.5), (300, 3.0), (1000, 4.0)])
+def test_no_pair_is_flagged_where_the_rate_is_zero(n, apart):
+    for seed in range(8):
+        evidence, group, _ = drawn_evidence([0.0], n, apart=apart, seed=seed)
+        found = calibrate(evidence, group, 0, 0)
+        assert found.rates[0] > 1e-3 or found.probability.min() > 0.5
+
+
+def test_pairs_above_all_decoys_are_as_probable_as_their_number_says():
+    evidence, group, _ = drawn_evidence([0.8], 3000, apart=10.0)
+    found = calibrate(evidence, group, 0, 0)
+    assert found.probability[evidence.pairs > evidence.decoys.max()].mean() > 0.999
 
 
 def test_the_posterior_is_bayes():

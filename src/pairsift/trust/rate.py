@@ -12,22 +12,25 @@ from sklearn.isotonic import isotonic_regression
 from pairsift.arrays import Ints, Reals
 from pairsift.trust.contrast import Evidence
 from pairsift.trust.density import (
+    BIN_WIDTHS,
     BOUNDS,
     EDGES,
-    WIDTHS,
+    STARTS,
     Counts,
     bin_counts,
-    density,
+    bin_probabilities,
+    exceeding,
+    expected_auroc,
     fit_shape,
-    masses,
-    mean,
     misfit,
-    parameters,
+    search_parameters,
 )
 
 LOWEST, HIGHEST = 0.1, 0.6  # quantiles of the decoys between which the largest rate is sought
 STEP = 20  # number of bins from one of these quantiles to the next
 EQUAL_WEIGHT_PAIRS = 1000  # number of pairs at which the two estimates of the probability have the same weight
+SMALLEST_NUMBER = 0.1  # number of mismatched pairs that probabilities allow for where the rate is 0
+NO_RATE = 1e-9  # share of mismatched pairs with which a shape is fitted as if there were none
 DROP = 1.353  # drop of the log-likelihood at the ends of a 90% profile interval
 ERRORS = 1.645  # number of standard errors that 5% of counts exceed
 HALVINGS = 12  # number of bisection steps for an end of a profile interval
@@ -42,7 +45,8 @@ class Calibration:
         low: Lower end of each rate's interval, (groups,).
         high: Upper end, (groups,).
         probability: Probability that each pair matches, [0, 1], (n,), never falling with the evidence in a group.
-        auroc: AUROC with which the evidence separates matching from mismatched pairs, by this model, [0.5, 1].
+        auroc: AUROC with which the evidence separates matching from mismatched pairs, by this model: 0.5 where
+            nothing is known, else at least 2/3, which is too high for evidence that is weaker than that.
     """
 
     rates: Reals
@@ -55,18 +59,20 @@ class Calibration:
 def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -> Calibration:
     """Estimate rates and match probabilities from the evidence of pairs and of decoys.
 
-    Evidence is converted to u, the share of decoys with lower evidence. For mismatched pairs, u is uniform on [0, 1],
+    Evidence is converted to u, the share of decoys with no more evidence. For mismatched pairs, u is uniform on [0, 1],
     like a p-value under the null hypothesis. For matching pairs, u has a rising density h:
 
         f(u) = rate + (1 - rate) h(u),    h(u) = (1 - s) K(u; a, b) + s K(u; c, 1),    a >= 2,    b <= 1,    c >= 2
 
-    K is the density of Kumaraswamy (`pairsift.trust.density`). a, b, c and the share s maximise the likelihood over all
-    pairs, so that f can fit pairs of two difficulties. A group's rate
-    maximises the likelihood too, but has an upper limit: the smallest value, over q from 0.1 to 0.6, of (share of the
-    group's pairs with u < q, plus one standard error) / q. A larger share of mismatches would need more pairs with
-    small u. The posterior 1 - rate / f(u) is the match probability. For many pairs, a rising density without a
-    parametric form is more accurate. The result is therefore a mean of two posteriors: that of isotonic regression of
-    pairs against decoys, with weight n / (n + 1000), and that of f, with the rest.
+    K is the density of Kumaraswamy (`pairsift.trust.density`). The shape a, b, c and the share s are the likeliest ones
+    for all pairs, beside a weak prior, so that f can fit pairs of two difficulties. A group's rate maximises the
+    likelihood too, but has an upper limit: the smallest value, over q from 0.1 to 0.6, of (share of the group's pairs
+    with u < q, plus one standard error) / q. A larger share of mismatches would need more pairs with small u. Where
+    the rates are those of less than one mismatched pair, the shape is fitted again without mismatched pairs.
+
+    The posterior 1 - rate / f(u) is the match probability. For many pairs, a rising density without a parametric form
+    is more accurate. The result is therefore a mean of two posteriors: that of isotonic regression of pairs against
+    decoys, with weight n / (n + 1000), and that of f, with the rest.
 
     The interval of a rate includes the 5% to 95% quantiles over resampled pairs. It also includes every rate whose
     profile likelihood (with the best shape for this rate) is at most exp(1.35) times smaller than the greatest (90%),
@@ -90,11 +96,14 @@ def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -
     shape = fit_shape(counts.sum(0))
     rates = np.array([_rate(count, shape) for count in counts])
     low, high = _interval(counts, shape, rates, np.random.default_rng((seed, 11)), resamples)
-    parametric = density(np.clip(u, 1e-6, 1 - 1e-6), shape)
+    if rates[group].sum() < 1:
+        shape = fit_shape(counts.sum(0), rate=NO_RATE)
     isotonic = _isotonic_ratio(evidence, float(rates[group].mean()) if len(u) else 0.0)
-    share, pair_rates = len(u) / (len(u) + EQUAL_WEIGHT_PAIRS), np.maximum(rates, 0.1 / max(1, len(u)))[group]
-    probability = share * _posterior(isotonic, pair_rates) + (1 - share) * _posterior(parametric, pair_rates)
-    return Calibration(rates, low, high, probability, mean(shape))
+    parametric = _parametric_ratio(u, len(evidence.decoys), shape)
+    share, pair_rates = len(u) / (len(u) + EQUAL_WEIGHT_PAIRS), np.maximum(rates, SMALLEST_NUMBER / max(1, len(u)))
+    probability, other = (_posterior(ratio, pair_rates[group]) for ratio in (isotonic, parametric))
+    probability = share * probability + (1 - share) * other
+    return Calibration(rates, low, high, probability, expected_auroc(shape))
 
 
 def rates_differ(evidence: Evidence, group: Ints, seed: int, resamples: int) -> bool:
@@ -172,7 +181,7 @@ class _Profile:
 
     def __init__(self, counts: Counts, shape: Reals, rate: float) -> None:
         self.counts = counts
-        self.start = parameters(rate, shape)
+        self.start = search_parameters(rate, shape)
         best = minimize(misfit, self.start, (counts,), "L-BFGS-B", jac=True, bounds=BOUNDS)
         self.best, self.limit = float(best.x[0]), float(best.fun) + DROP
 
@@ -183,8 +192,9 @@ class _Profile:
             value, slope = misfit(np.array([rate_logit, *theta]), self.counts)
             return value, slope[1:]
 
-        fit = minimize(conditional, self.start[1:], jac=True, method="L-BFGS-B", bounds=BOUNDS[1:])
-        return float(fit.fun) > self.limit
+        starts = (self.start[1:], STARTS[0][1:])
+        fits = (minimize(conditional, start, jac=True, method="L-BFGS-B", bounds=BOUNDS[1:]) for start in starts)
+        return not any(float(fit.fun) <= self.limit for fit in fits)
 
     def largest(self) -> float:
         """Return the upper limit of the rate by the counts of small u."""
@@ -219,10 +229,10 @@ def _counts(u: Reals, group: Ints) -> Counts:
 
 def _rate(counts: Counts, shape: Reals, steps: int = 300) -> float:
     """Return the rate of greatest likelihood by EM, at most `largest_rate`."""
-    mass, rate, total = masses(shape), 0.3, max(1, int(counts.sum()))
+    mass, rate, total = bin_probabilities(shape), 0.3, max(1, int(counts.sum()))
     for _ in range(steps):
-        before, mismatched = rate, rate * WIDTHS
-        rate = float((counts * mismatched / np.maximum(mismatched + (1 - rate) * mass, 1e-300)).sum() / total)
+        before, mismatched = rate, rate * BIN_WIDTHS
+        rate = float((counts * mismatched / (mismatched + (1 - rate) * mass)).sum() / total)
         if abs(rate - before) < 1e-6:
             break
     return min(rate, largest_rate(counts))
@@ -242,6 +252,16 @@ def _isotonic_ratio(evidence: Evidence, rate: float) -> Reals:
     fitted[order] = isotonic_regression(label[order], sample_weight=weight[order])
     ratio = fitted[:pairs] / np.maximum(1 - fitted[:pairs], 1e-6)
     return np.asarray(np.maximum(ratio - rate, 0) / max(1 - rate, 1e-6))
+
+
+def _parametric_ratio(u: Reals, decoys: int, shape: Reals) -> Reals:
+    """Return the ratio of the densities of matching pairs and of decoys at each pair, (n,).
+
+    Each u stands for an interval of the length 1 / (decoys + 1), over which the density h of the shape is averaged.
+    """
+    half = 0.5 / (decoys + 1)
+    ends = (exceeding(np.clip(u + step, 0, 1), shape) for step in (-half, half))
+    return np.asarray((next(ends) - next(ends)) * (decoys + 1))
 
 
 def _posterior(ratio: Reals, rate: Reals) -> Reals:
