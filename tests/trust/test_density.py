@@ -14,11 +14,11 @@ from pairsift.trust.density import (
     EDGES,
     bin_counts,
     bin_probabilities,
-    exceeding,
     expected_auroc,
     fit_shape,
     misfit,
     search_parameters,
+    survival,
 )
 
 SHAPES = [(2.0, 0.9, 0.2, 2.0), (5.5, 0.5, 0.0, 9.0), (30.0, 0.8, 0.6, 3.0), (2.0, 1.0, 1.0, 40.0)]
@@ -35,7 +35,7 @@ def naive(u, shape):
 def test_the_distribution_is_that_of_a_rising_density(shape):
     u = np.array([0.0, 0.001, 0.3, 0.7, 0.95, 0.9999, 1.0])
     expected = [quad(lambda v: naive(v, shape), low, 1, limit=200)[0] for low in u]
-    assert exceeding(u, np.array(shape)) == pytest.approx(expected, rel=1e-4, abs=1e-9)
+    assert survival(u, np.array(shape)) == pytest.approx(expected, rel=1e-4, abs=1e-9)
     mass = bin_probabilities(np.array(shape))
     assert mass.sum() == pytest.approx(1) and (np.diff(mass / BIN_WIDTHS) >= -1e-9).all()
     for place in (0, 100, 379, 400):

@@ -6,7 +6,7 @@ from sklearn.metrics import roc_auc_score
 from trust_helpers import drawn_evidence
 
 from pairsift.trust.contrast import Evidence
-from pairsift.trust.density import BINS, EDGES, bin_counts, exceeding, fit_shape, misfit
+from pairsift.trust.density import BINS, EDGES, bin_counts, fit_shape, misfit, survival
 from pairsift.trust.rate import (
     _isotonic_ratio,
     _parametric_ratio,
@@ -119,7 +119,7 @@ def test_the_free_density_is_isotonic_regression_less_the_mismatches():
 def test_each_quantile_stands_for_an_interval_of_the_density():
     shape = np.array([5.0, 0.3, 0.2, 3.0])
     u = (np.arange(11) + 0.5) / 11  # all that 10 decoys allow
-    mass = [exceeding(np.array([k / 11, (k + 1) / 11]), shape) for k in range(11)]
+    mass = [survival(np.array([k / 11, (k + 1) / 11]), shape) for k in range(11)]
     assert _parametric_ratio(u, 10, shape) == pytest.approx([11 * (low - high) for low, high in mass])
     assert _parametric_ratio(u, 10, shape).mean() == pytest.approx(1)
 

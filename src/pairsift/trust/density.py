@@ -36,7 +36,7 @@ def bin_counts(u: Reals) -> Counts:
     return np.bincount(bins, minlength=BINS)
 
 
-def exceeding(u: Reals, shape: Reals) -> Reals:
+def survival(u: Reals, shape: Reals) -> Reals:
     """Return the probability that a matching pair exceeds u, 1 minus the distribution function, (n,).
 
     The density of u for matching pairs rises with u:
@@ -60,7 +60,7 @@ def exceeding(u: Reals, shape: Reals) -> Reals:
 
 def bin_probabilities(shape: Reals) -> Reals:
     """Return the probability of each bin for a matching pair, (bins,)."""
-    return -np.diff(exceeding(EDGES, shape))
+    return -np.diff(survival(EDGES, shape))
 
 
 def expected_auroc(shape: Reals) -> float:
@@ -124,10 +124,10 @@ def _shape_of(theta: Reals) -> Reals:
 def _first_component(a: float, b: float) -> tuple[Reals, Reals, Reals]:
     """Return the probability of each bin in the first component, and its slopes in a and in b, (bins,) each."""
     above = -np.expm1(a * LOG_EDGES)
-    survival = above**b
-    by_a, by_b = -b * survival / above * np.exp(a * LOG_EDGES) * LOG_EDGES, survival * np.log(above)
+    upper = above**b
+    by_a, by_b = -b * upper / above * np.exp(a * LOG_EDGES) * LOG_EDGES, upper * np.log(above)
     slopes = (-np.diff(slope, prepend=0.0, append=0.0) for slope in (by_a, by_b))
-    return (-np.diff(survival, prepend=1.0, append=0.0), *slopes)
+    return (-np.diff(upper, prepend=1.0, append=0.0), *slopes)
 
 
 def _second_component(c: float) -> tuple[Reals, Reals]:

@@ -19,11 +19,11 @@ from pairsift.trust.density import (
     Counts,
     bin_counts,
     bin_probabilities,
-    exceeding,
     expected_auroc,
     fit_shape,
     misfit,
     search_parameters,
+    survival,
 )
 
 LOWEST, HIGHEST = 0.1, 0.6  # quantiles of the decoys between which the largest rate is sought
@@ -98,11 +98,11 @@ def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -
     low, high = _interval(counts, shape, rates, np.random.default_rng((seed, 11)), resamples)
     if rates[group].sum() < 1:
         shape = fit_shape(counts.sum(0), rate=NO_RATE)
-    isotonic = _isotonic_ratio(evidence, float(rates[group].mean()) if len(u) else 0.0)
-    parametric = _parametric_ratio(u, len(evidence.decoys), shape)
-    share, pair_rates = len(u) / (len(u) + EQUAL_WEIGHT_PAIRS), np.maximum(rates, SMALLEST_NUMBER / max(1, len(u)))
-    probability, other = (_posterior(ratio, pair_rates[group]) for ratio in (isotonic, parametric))
-    probability = share * probability + (1 - share) * other
+    allowed = np.maximum(rates, SMALLEST_NUMBER / max(1, len(u)))[group]
+    isotonic = _posterior(_isotonic_ratio(evidence, float(rates[group].mean()) if len(u) else 0.0), allowed)
+    parametric = _posterior(_parametric_ratio(u, len(evidence.decoys), shape), allowed)
+    share = len(u) / (len(u) + EQUAL_WEIGHT_PAIRS)
+    probability = share * isotonic + (1 - share) * parametric
     return Calibration(rates, low, high, probability, expected_auroc(shape))
 
 
@@ -260,8 +260,8 @@ def _parametric_ratio(u: Reals, decoys: int, shape: Reals) -> Reals:
     Each u stands for an interval of the length 1 / (decoys + 1), over which the density h of the shape is averaged.
     """
     half = 0.5 / (decoys + 1)
-    ends = (exceeding(np.clip(u + step, 0, 1), shape) for step in (-half, half))
-    return np.asarray((next(ends) - next(ends)) * (decoys + 1))
+    low, high = (survival(np.clip(u + step, 0, 1), shape) for step in (-half, half))
+    return np.asarray((low - high) * (decoys + 1))
 
 
 def _posterior(ratio: Reals, rate: Reals) -> Reals:
