@@ -50,7 +50,7 @@ COLLECTIONS = (
     "scenes-100",
     "scenes-1600",
 )
-STRANGE = ("stamps", "clipart-800", "clipart")  # of debian_pictures.py; nothing was chosen on them
+DRAWINGS = ("stamps", "clipart-800", "clipart")  # of debian_pictures.py; nothing was chosen on them
 LANGUAGES = ("de", "fr", "es", "ru", "ar", "hi", "ja", "zh", "fi", "el")
 MARK, RECALL_MARK, END = "<!-- verdicts table -->", "<!-- recall table -->", "<!-- end -->"  # of tables in a page
 KEY = ("kind", "collection", "noise", "where", "seed", "method")
@@ -107,7 +107,7 @@ def records(collection: str, data: Path, seed: int, place: Path) -> list[Record]
     if size == "languages":
         rows = [row for row in table(data / name) if row["caption_de"]]
         return [(str(data / name / row["image"]), row[f"caption_{rng.choice(LANGUAGES)}"], "") for row in rows]
-    if name == "emoji" or collection in STRANGE:
+    if name == "emoji" or collection in DRAWINGS:
         found = [(str(data / name / row["image"]), row["caption"], "") for row in table(data / name)]
         return [found[row] for row in rng.permutation(len(found))[: int(size)]] if size else found
     folder = data / "flickr8k"
@@ -297,7 +297,7 @@ SHOWN = (*SHOWN, "calibration", "rsum", "seconds")
 def groups(rows: list[Row]) -> Iterator[tuple[Row, list[Row]]]:
     """Rows that differ in the seed alone."""
     names = [name for name in KEY if name != "seed"]
-    order = {name: place for place, name in enumerate((*COLLECTIONS, *STRANGE))}
+    order = {name: place for place, name in enumerate((*COLLECTIONS, *DRAWINGS))}
     keys = sorted(
         {tuple(row[name] for name in names) for row in rows}, key=lambda key: (key[0], order.get(key[1], 99), key)
     )
@@ -357,7 +357,7 @@ def summary(rows: list[Row]) -> str:
 
 def recall_summary(rows: list[Row]) -> str:
     """Collections by noise: recall of the default, that of `plain` in brackets, over the seeds that both have."""
-    order = {name: place for place, name in enumerate((*COLLECTIONS, *STRANGE))}
+    order = {name: place for place, name in enumerate((*COLLECTIONS, *DRAWINGS))}
     both: dict[str, dict[str, dict[int, dict[str, float]]]] = {}
     for row in rows:
         if row["kind"] == "recall" and row["method"] in ("crossfit", "plain"):
