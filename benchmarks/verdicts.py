@@ -1,12 +1,12 @@
 """Verdicts and recall on collections of many sizes and shapes, clean ones among them; noise in all splits.
 
 A collection is read as a user's table without splits; all of Flickr8k with five captions an image (`flickr-five`) keeps
-its own, and `flickr-N-five` are N of its training images with all captions. A share of the captions is permuted among
-themselves. `verdicts` rows judge all pairs by held-out evidence and train no networks but those of the folds; `recall`
-rows are whole fits. Beside the AUROC of the match probability stand those of two detectors, written here anew: the
-cosine of 5-fold ridge-CCA, and agreement with the captions of the ten nearest images. `flagged` counts pairs with a
-match probability below one half, where verdicts are given; the calibration error has 15 bins of equal mass; rSum is
-that on the truly matching test pairs.
+its own, and `flickr-N-five` are N of its training images with all captions. `stamps` and `clipart` come from
+debian_pictures.py. A share of the captions is permuted among themselves. `verdicts` rows judge all pairs by held-out
+evidence and train no networks but those of the folds; `recall` rows are whole fits. Beside the AUROC of the match
+probability stand those of two detectors, written here anew: the cosine of 5-fold ridge-CCA, and agreement with the
+captions of the ten nearest images. `flagged` counts pairs with a match probability below one half, where verdicts are
+given; the calibration error has 15 bins of equal mass; rSum is that on the truly matching test pairs.
 """
 
 from __future__ import annotations
