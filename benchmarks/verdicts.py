@@ -2,7 +2,8 @@
 
 A collection is read as a user's table without splits; all of Flickr8k with five captions an image (`flickr-five`) keeps
 its own, and `flickr-N-five` are N of its training images with all captions. `stamps` and `clipart` come from
-debian_pictures.py. A share of the captions is permuted among themselves. `verdicts` rows judge all pairs by held-out
+debian_pictures.py. A share of the captions is permuted among themselves; with a placeholder, then a tenth of the pairs
+has one blank image, or one caption that says nothing, and is mismatched too. `verdicts` rows judge all pairs by held-out
 evidence and train no networks but those of the folds; `recall` rows are whole fits. Beside the AUROC of the match
 probability stand those of two detectors, written here anew: the cosine of 5-fold ridge-CCA, and agreement with the
 captions of the ten nearest images. `flagged` counts pairs with a match probability below one half, where verdicts are
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 from sklearn.metrics import roc_auc_score
 
 from pairsift.encode.options import EncodeOptions
@@ -53,6 +55,9 @@ COLLECTIONS = (
 DRAWINGS = ("stamps", "clipart-800", "clipart")  # of debian_pictures.py; nothing was chosen on them
 LANGUAGES = ("de", "fr", "es", "ru", "ar", "hi", "ja", "zh", "fi", "el")
 MARK, RECALL_MARK, END = "<!-- verdicts table -->", "<!-- recall table -->", "<!-- end -->"  # of tables in a page
+WHERE = ("all", "train", "all, image", "all, caption")  # the last two with a placeholder
+PLACES = dict(zip(WHERE, ("", " of train", " and a blank image", " and an empty caption"), strict=True))
+PLACEHOLDERS = 0.1  # share of the pairs with one
 KEY = ("kind", "collection", "noise", "where", "seed", "method")
 
 
@@ -64,7 +69,7 @@ def main() -> None:
     )
     parser.add_argument("--collections", nargs="+", default=list(COLLECTIONS))
     parser.add_argument("--noise", nargs="+", type=float, default=[0.0, 0.05, 0.1, 0.3, 0.6])
-    parser.add_argument("--where", choices=("all", "train"), default="all", help="splits that get noise")
+    parser.add_argument("--where", choices=WHERE, default="all", help="splits that get noise")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--methods", nargs="+", default=["crossfit", "plain"], help="of recall rows")
     parser.add_argument("--cache", default=None, help="folder of the feature cache")
@@ -134,7 +139,7 @@ def table(folder: Path) -> list[dict[str, str]]:
 def shuffled(true: list[Record], noise: float, seed: int, where: str) -> tuple[list[Record], np.ndarray]:
     """A share of the captions permuted among themselves, and which then belong to another image."""
     rng = np.random.default_rng((seed, 22))
-    pool = [row for row, (_, _, split) in enumerate(true) if where == "all" or split == "train"]
+    pool = [row for row, (_, _, split) in enumerate(true) if where != "train" or split == "train"]
     picked = rng.permutation(pool)[: round(noise * len(pool))]
     taken = rng.permutation(picked)
     found = list(true)
@@ -145,12 +150,24 @@ def shuffled(true: list[Record], noise: float, seed: int, where: str) -> tuple[l
     return found, wrong
 
 
+def with_placeholder(
+    given: list[Record], wrong: np.ndarray, seed: int, where: str, place: Path
+) -> tuple[list[Record], np.ndarray]:
+    """A tenth of the pairs with a blank image or an empty phrase as the caption, where there is to be a placeholder."""
+    hit = np.random.default_rng((seed, 23)).random(len(given)) < (PLACEHOLDERS if where in WHERE[2:] else 0)
+    Image.new("RGB", (64, 64), "lightgrey").save(place / "blank.png")
+    blank, empty = str(place / "blank.png"), "No description available"
+    new = [(blank, text, split) if where == WHERE[2] else (image, empty, split) for image, text, split in given]
+    return [new[row] if hit[row] else given[row] for row in range(len(given))], wrong | hit
+
+
 def measure(wanted: Row, data: Path, cache: str | None) -> Row:
     """One row."""
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         true = records(wanted["collection"], data.resolve(), wanted["seed"], place)
         given, wrong = shuffled(true, wanted["noise"], wanted["seed"], wanted["where"])
+        given, wrong = with_placeholder(given, wrong, wanted["seed"], wanted["where"], place)
         source = write(given, place)
         shared: Row = {"out": place / "run", "train": TrainOptions(seed=wanted["seed"])}
         shared["encode"] = EncodeOptions(cache=cache)
@@ -313,7 +330,7 @@ def page(rows: list[Row]) -> str:
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     fits = ["| collection | noise | method | rSum on true test pairs | training seconds | seeds |", "|---" * 6 + "|"]
     for key, group in groups(rows):
-        noise = f"{key['noise']:.0%}" + (" of train" if key["where"] == "train" else "")
+        noise = f"{key['noise']:.0%}" + PLACES[key["where"]]
         if key["kind"] == "recall":
             cells = [key["collection"], noise, key["method"], mean(group, "rsum", ".1f")]
             fits.append("| " + " | ".join([*cells, mean(group, "train_seconds", ".0f"), str(len(group))]) + " |")
@@ -361,7 +378,7 @@ def recall_summary(rows: list[Row]) -> str:
     both: dict[str, dict[str, dict[int, dict[str, float]]]] = {}
     for row in rows:
         if row["kind"] == "recall" and row["method"] in ("crossfit", "plain"):
-            noise = f"{row['noise']:.0%}" + (" of train" if row["where"] == "train" else "")
+            noise = f"{row['noise']:.0%}" + PLACES[row["where"]]
             seeds = both.setdefault(row["collection"], {}).setdefault(noise, {})
             seeds.setdefault(row["seed"], {})[row["method"]] = row["rsum"]
     noises = sorted({noise for cells in both.values() for noise in cells}, key=lambda noise: (len(noise), noise))

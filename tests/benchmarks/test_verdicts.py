@@ -51,3 +51,15 @@ def test_the_calibration_error_is_that_of_bins_of_equal_mass():
     right = np.concatenate([np.arange(150) < 30, np.arange(150) < 120])
     error = verdicts.calibration(probability, right, bins=2)
     assert error == pytest.approx((abs(0.1 - 0.2) + abs(0.9 - 0.8)) / 2)
+
+
+@pytest.mark.parametrize(("where", "side"), [("all, image", 0), ("all, caption", 1)])
+def test_a_tenth_of_the_pairs_gets_a_placeholder_and_is_mismatched(tmp_path, where, side):
+    given, wrong = [(f"{i}.png", f"caption {i}", "") for i in range(300)], np.arange(300) < 30
+    found, now = verdicts.with_placeholder(given, wrong, 1, where, tmp_path)
+    hit = np.array([new != old for new, old in zip(found, given, strict=True)])
+    assert 15 < hit.sum() < 45 and (now == (wrong | hit)).all()
+    assert len({found[row][side] for row in np.flatnonzero(hit)}) == 1
+    assert all(found[row][1 - side] == given[row][1 - side] for row in range(300))
+    same, unchanged = verdicts.with_placeholder(given, wrong, 1, "all", tmp_path)
+    assert same == given and (unchanged == wrong).all()

@@ -48,6 +48,12 @@ def given(**more):
         (belief(counts_near=False, near_auroc=0.9), True, f"{UNTOLD} too few pairs, or too few such captions, fit b"),
         (belief(70, counts_near=False), False, "70 pairs are too few for verdicts: "),
         (belief(rate=0.88, low=0.8, high=0.92, auroc=0.91), False, "Up to 92% of the pairs look like random pairs: "),
+        (belief(rate=0.77, low=0.68, high=0.84, auroc=0.81), False, "Up to 84% of the pairs look like random pairs: "),
+        (
+            belief(placeholder=np.arange(500) < 30),
+            True,
+            "30 pairs have an image or a caption in common with many ",
+        ),
         (belief(rate=0.0, low=0.0, high=1.0, auroc=0.5), False, "The evidence is too weak for verdicts: "),
         (belief(low=0.1, high=0.4), True, "The evidence is weak: between 10% and 40% of the pairs may be mismatched"),
         (belief(auroc=0.82), True, "The evidence is weak: "),

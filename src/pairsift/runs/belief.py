@@ -33,6 +33,7 @@ from pairsift.train.batches import Likeness
 from pairsift.train.checkpoint import read_tensors, write_tensors
 from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
+from pairsift.trust.common import join_equal_images
 from pairsift.trust.contrast import Codes, Evidence, contrast
 from pairsift.trust.crossfit import CrossFit, make_folds, near_duplicates, text_numbers
 from pairsift.trust.heldout import Belief, JudgedPairs, Networks, believe
@@ -97,7 +98,7 @@ class Believer:
             principal(images)[image_rows],
             principal(join_vectors(captions, self.vectors.ngrams)),
             [self.pairs.captions[pair] for pair in self.ids],
-            self.pairs.image_of[self.ids],
+            join_equal_images(self.pairs.image_of[self.ids], images[image_rows]),
             self.group[image_rows],
             np.asarray(self.pairs.split[self.ids] == "train"),
             (unit_rows(images)[image_rows], unit_rows(captions)) if prepared.aligned else None,
@@ -108,7 +109,7 @@ class Believer:
         """Judge all pairs and save the folds; for many pairs, networks that are trained on folds give evidence too."""
         if int(self.judged.in_train.sum()) < NETWORKS_FROM:
             return self._believe(None, None)
-        return self._believe(make_folds(self.judged.group_of, FOLDS, self.seed), self._networks)
+        return self._believe(make_folds(self.judged.units, FOLDS, self.seed), self._networks)
 
     def judge_again(self, write: bool = True) -> Belief:
         """Judge the pairs of a finished run again, changed and new pairs too, by its saved folds and networks.
@@ -162,7 +163,7 @@ class Believer:
             ) from error
         saved = np.full(max(len(self.pairs), max(table["pair"].to_pylist(), default=-1) + 1), -1, np.int64)
         saved[table["pair"].to_numpy()] = table["fold"].to_numpy()
-        fold, group = saved[self.ids], self.judged.group_of
+        fold, group = saved[self.ids], self.judged.units
         of_group = np.full(int(group.max(initial=-1)) + 1, -1, np.int64)
         of_group[group[fold >= 0]] = fold[fold >= 0]
         new_fold = make_folds(group, FOLDS, self.seed)

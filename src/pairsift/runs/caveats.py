@@ -17,6 +17,7 @@ WEAK = 0.85  # expected AUROC below which evidence is called weak
 WIDE = 0.2  # width of the rate's interval above which evidence is called weak
 MAX_DUPLICATES = 0.05  # share of dev and test images with a near-duplicate in train above which a warning is given
 GONE = 0.05  # share of the judged pairs from which pairs that are gone from the source are mentioned
+UNKNOWN = ". Pairs with such captions may count as mismatched"
 CHANCE = 3  # recall is called near chance where so many random lists would reach it together
 MAX_BY_CHANCE = 0.25  # largest recall by chance that says whether the networks have learned
 
@@ -71,6 +72,11 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
             f"Captions that read much like the right ones cannot be told here: {_untold(belief)}. Probabilities and "
             "rate are about captions of any other images."
         )
+    if belief.verdicts and belief.placeholder.any():
+        sentences.append(
+            f"{belief.placeholder.sum():,} pairs have an image or a caption in common with many others, such as a "
+            "placeholder, that fits none of them better than any other pair's: they count as mismatched."
+        )
     gone = 0 if prepared.changes is None else prepared.changes.gone
     if belief.verdicts and gone > GONE * n_judged:
         sentences.append(
@@ -78,7 +84,7 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
             "more of the others are mismatched than estimated: those that look right."
         )
     if (language := unknown_language(pairs.captions, prepared.texts)) is not None:
-        sentences.append(language.message)
+        sentences.append(language.message + UNKNOWN if belief.verdicts else language.message)
     if (chance := _near_chance(pairs, metrics)) is not None:
         sentences.append(chance)
     if (duplicates := _duplicates_of_train(pairs, belief)) > MAX_DUPLICATES:

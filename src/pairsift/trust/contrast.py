@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pairsift.arrays import Ints, Reals
-from pairsift.trust.crossfit import CrossFit
+from pairsift.trust.crossfit import COMMON, CrossFit
 
 SCALE = 20.0  # inverse temperature of the references
 REFERENCES = 1024  # largest number of pairs that every image and caption of a fold is compared with
@@ -27,11 +27,14 @@ class Evidence:
         pairs: Evidence of the pairs, (n,).
         decoys: Evidence of the decoys, captions combined with images of other pairs, (m,).
         near_decoys: Evidence of the near decoys, whose captions read like those that are given with the images, (k,).
+        placeholder: Number of the image or caption that the pair has in common with many and that fits none of them
+            (`pairsift.trust.common`), -1 for other pairs, (n,); empty if there is none.
     """
 
     pairs: Reals
     decoys: Reals
     near_decoys: Reals = field(default_factory=lambda: np.zeros(0))
+    placeholder: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
@@ -43,7 +46,8 @@ def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
     Pairs of the same group of near-duplicate images are excluded. Otherwise the evidence of mismatched pairs and of
     decoys would be distributed differently: the caption of a decoy comes from the same fold, with all near-duplicates
     of its true image; the true image of a mismatched pair's caption mostly lies in another fold. For near decoys, and
-    decoys that are swaps, the pairs of both groups are excluded, or they would be compared with themselves.
+    decoys that are swaps, the pairs of both groups are excluded, or they would be compared with themselves; for decoys
+    with an image of at least 20 pairs too, or this image would count against them but not against its own pairs.
 
     Args:
         fit: The pairs, their folds and the decoys.
@@ -53,6 +57,7 @@ def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
     """
     pairs, decoys, near = (np.zeros(n) for n in (len(fit), len(fit.decoy_images), len(fit.near_images)))
     place = np.zeros(len(fit), np.int64)
+    large = np.bincount(fit.image_of, minlength=1)[fit.image_of] >= COMMON
     mismatched = (
         (decoys, fit.decoy_images, fit.decoy_captions, len(fit.copies) > 0),
         (near, fit.near_images, fit.near_captions, True),
@@ -72,14 +77,12 @@ def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
         for values, image_pairs, caption_pairs, alike in mismatched:
             inside = np.flatnonzero(fit.fold[image_pairs] == fold)
             here, there = place[image_pairs[inside]], place[caption_pairs[inside]]
-            cosine = (images[here] * captions[there]).sum(1)
-            if alike:
-                both = torch.stack([groups[here], groups[there]], 1)
-                levels = _references(images[here], other_captions, both, reference_groups)
-                levels += _references(captions[there], other_images, both, reference_groups)
-            else:
-                levels = rows[here] + columns[there]
-            values[inside] = (cosine - levels / 2).numpy()
+            levels = rows[here] + columns[there]
+            apart = np.flatnonzero(alike | large[image_pairs[inside]] | large[caption_pairs[inside]])
+            both = torch.stack([groups[here[apart]], groups[there[apart]]], 1)
+            levels[apart] = _references(images[here[apart]], other_captions, both, reference_groups)
+            levels[apart] += _references(captions[there[apart]], other_images, both, reference_groups)
+            values[inside] = ((images[here] * captions[there]).sum(1) - levels / 2).numpy()
     return Evidence(pairs, decoys, near)
 
 

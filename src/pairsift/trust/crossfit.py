@@ -20,6 +20,7 @@ NEAREST = 0.01  # share of the captions of a fold that read like a caption
 MIN_CANDIDATES = 50  # smallest number of captions of a fold of which the nearest 1%, at least one, reads like a caption
 CANDIDATES = 20_000  # largest number of captions of a fold among which near ones are sought
 LARGEST = 0.1  # largest share of the images in a group of near-duplicates; a larger group is dissolved
+COMMON = 20  # smallest number of pairs with which an image or a caption is common
 ROWS = 1024
 
 Vectors = NDArray[np.float32]
@@ -43,6 +44,7 @@ class CrossFit:
         near_images: Pair whose image each near decoy has, (k,).
         near_captions: Pair whose caption each near decoy has, (k,).
         copies: Copy of the collection in which each decoy is a swap, (m,); empty where decoys are no swaps.
+        text_of: Number of each caption's text, (n,); empty if it is not known.
     """
 
     image_of: Ints
@@ -53,6 +55,7 @@ class CrossFit:
     near_images: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     near_captions: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     copies: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    text_of: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __len__(self) -> int:
         return len(self.fold)
@@ -92,7 +95,7 @@ class CrossFit:
         image_pairs, caption_pairs = np.concatenate(images), np.concatenate(partners)
         differ = (group_of[image_pairs] != group_of[caption_pairs]) & (text[image_pairs] != text[caption_pairs])
         near = (np.zeros(0, np.int64),) * 2 if vectors is None else _near_decoys(vectors, group_of, text, fold, seed)
-        return CrossFit(image_of, group_of, fold, image_pairs[differ], caption_pairs[differ], *near)
+        return CrossFit(image_of, group_of, fold, image_pairs[differ], caption_pairs[differ], *near, text_of=text)
 
     def members(self) -> list[Ints]:
         """Return the pairs of each fold."""

@@ -9,16 +9,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pairsift.arrays import Ints, Reals
+from pairsift.arrays import Bools, Ints, Reals
+from pairsift.trust.common import fold_units
 from pairsift.trust.contrast import Codes, Evidence, contrast
 from pairsift.trust.crossfit import CrossFit, Vectors, make_folds
 from pairsift.trust.linear import canonical_codes
 from pairsift.trust.neighbours import neighbour_evidence
 from pairsift.trust.rate import Calibration, decoy_quantile
-from pairsift.trust.weighing import MAX_RATE, calibrate_sides, weigh_with_siblings
+from pairsift.trust.weighing import calibrate_sides, weigh_with_siblings
 
 MIN_PAIRS = 100  # smallest number of pairs for which verdicts are given
 MIN_AUROC = 0.8  # smallest expected AUROC for which verdicts are given
+MIN_SEPARATION = 0.11  # smallest (1 - high) (2 AUROC - 1) for which verdicts are given
 RESAMPLES = 60  # number of resampled collections for the interval of the rate, over all divisions into folds
 AVERAGED_PAIRS = 3000  # approximate number of pairs, summed over the divisions into folds that are averaged
 INNER_FOLDS = 3  # number of folds of the pairs that a fold's models are trained on
@@ -50,6 +52,11 @@ class JudgedPairs:
 
     def __len__(self) -> int:
         return len(self.image_of)
+
+    @property
+    def units(self) -> Ints:
+        """The unit of each pair that folds keep together, (n,) (`pairsift.trust.common.fold_units`)."""
+        return fold_units(self.image_of, self.group_of)
 
     def subset(self, rows: Ints) -> JudgedPairs:
         """Return only the pairs in these rows."""
@@ -91,6 +98,8 @@ class Belief:
             near decoys, [0, 1]; 0 where none are. Above 0.05 there are captions of any images among them.
         counts_near: Whether near captions are counted too (`pairsift.trust.near.believe_near`); None where they are not
             expected.
+        placeholder: Whether each pair has an image or a caption in common with many that fits none of them better than
+            others do (`pairsift.trust.common`), in half of the divisions into folds or more, (n,); empty if none has.
     """
 
     probability: Reals
@@ -105,15 +114,22 @@ class Belief:
     near_auroc: float | None = None
     below_near: float = 0.0
     counts_near: bool | None = None
+    placeholder: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
 
     @property
     def verdicts(self) -> bool:
         """A bool: whether the evidence is sufficient for verdicts.
 
-        Verdicts need at least 100 pairs, an expected AUROC of at least 0.8, and an interval of the rate that ends below
-        90%. Where almost no pair differs from a random pair, the encoders may not understand the collection.
+        Verdicts need at least 100 pairs, an expected AUROC A of at least 0.8, and enough pairs that differ from random
+        ones: (1 - high) (2 A - 1) of at least 0.11, with the upper end of the rate's interval. This is 2 A' - 1 for the
+        AUROC A' of all pairs against random ones. Where it is less, the encoders may not understand the collection.
         """
-        return len(self.probability) >= MIN_PAIRS and self.auroc >= MIN_AUROC and self.high < MAX_RATE
+        return len(self.probability) >= MIN_PAIRS and told(self.auroc, self.high)
+
+
+def told(auroc: float, high: float) -> bool:
+    """Return whether evidence with this expected AUROC, and this end of the rate's interval, is sufficient."""
+    return auroc >= MIN_AUROC and (1 - high) * (2 * auroc - 1) >= MIN_SEPARATION
 
 
 def believe(judged: JudgedPairs, seed: int, fold: Ints | None = None, networks: Networks | None = None) -> Belief:
@@ -163,8 +179,8 @@ def divisions(judged: JudgedPairs, seed: int, fold: Ints | None = None) -> Itera
     for division in range(number):
         fold_of = fold
         if fold_of is None:
-            folds = min(5 if len(judged) >= 1000 else 10, len(np.unique(judged.group_of)))
-            fold_of = make_folds(judged.group_of, folds, seed + 7919 * division)
+            folds = min(5 if len(judged) >= 1000 else 10, len(np.unique(judged.units)))
+            fold_of = make_folds(judged.units, folds, seed + 7919 * division)
         trust = _trust(judged, fold_of, seed + division)
         yield Division(fold_of, seed + division, RESAMPLES // number, trust)
 
@@ -190,7 +206,22 @@ def mean_belief(beliefs: Sequence[Belief], judged: JudgedPairs) -> Belief:
     near_mean = float(np.mean(near)) if near else None
     below = float(np.mean([belief.below_near for belief in beliefs]))
     fold_of, group = beliefs[0].fold, judged.group_of
-    return Belief(probability, rate, low, high, auroc, fold_of, others, detectors, group, near_mean, below)
+    apart = [belief.placeholder for belief in beliefs if len(belief.placeholder)]
+    placeholder = np.sum(apart, axis=0) >= len(beliefs) / 2 if apart else np.zeros(0, np.bool_)
+    return Belief(
+        probability,
+        rate,
+        low,
+        high,
+        auroc,
+        fold_of,
+        others,
+        detectors,
+        group,
+        near_mean,
+        below,
+        placeholder=placeholder,
+    )
 
 
 def with_finite_vectors(judged: JudgedPairs) -> JudgedPairs:
@@ -214,10 +245,10 @@ def _trust(judged: JudgedPairs, fold: Ints, seed: int) -> Reals:
     trust = np.ones((int(fold.max()) + 1, len(judged)))
     for held_out in range(len(trust)):
         rest = np.flatnonzero(fold != held_out).astype(np.int64)
-        groups = len(np.unique(judged.group_of[rest]))
-        if groups >= 2:
-            inner = make_folds(judged.group_of[rest], min(INNER_FOLDS, groups), seed + 1)
-            part = judged.subset(rest)
+        part = judged.subset(rest)
+        units = len(np.unique(part.units))
+        if units >= 2:
+            inner = make_folds(part.units, min(INNER_FOLDS, units), seed + 1)
             fit = CrossFit.make(part.image_of, part.group_of, part.texts, inner, seed)
             evidence = weigh_with_siblings(fit, *kinds_of(part, fit, seed), part.in_train, seed)
             trust[held_out, rest] = calibrate_sides(evidence, part.in_train, seed, 0)[0].probability
@@ -232,7 +263,8 @@ def judge(judged: JudgedPairs, division: Division, networks: Networks | None = N
     evidence = weigh_with_siblings(fit, kinds, models, in_train, seed)
     calibration, group = calibrate_sides(evidence, in_train, seed, division.resamples)
     near = near_auroc(evidence, fit.near_images, calibration.probability)
-    return belief_of(calibration, group, division.fold, kinds, near)
+    belief = belief_of(calibration, group, division.fold, kinds, near)
+    return replace(belief, placeholder=evidence.placeholder >= 0)
 
 
 def belief_of(

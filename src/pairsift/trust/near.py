@@ -12,7 +12,6 @@ from pairsift.arrays import Bools, Ints, Reals
 from pairsift.trust.contrast import Evidence
 from pairsift.trust.crossfit import CrossFit, Vectors
 from pairsift.trust.heldout import (
-    MIN_AUROC,
     MIN_PAIRS,
     Belief,
     Division,
@@ -23,11 +22,12 @@ from pairsift.trust.heldout import (
     judge,
     kinds_of,
     mean_belief,
+    told,
     with_finite_vectors,
 )
 from pairsift.trust.rate import decoy_quantile
 from pairsift.trust.swaps import draw_swaps
-from pairsift.trust.weighing import MAX_RATE, calibrate_sides, weigh, weigh_with_siblings
+from pairsift.trust.weighing import calibrate_sides, weigh, weigh_with_siblings
 
 KEPT = 0.5  # smallest match probability, beside captions of any images, of the pairs that are judged beside near ones
 NEAR_QUANTILE = 0.05  # quantile of the near decoys below which pairs look like captions of any images
@@ -80,8 +80,8 @@ def believe_near(
         joined.append(join(first, found, kept, judged.in_train))
     both = mean_belief(joined, judged)
     auroc, high = (float(np.mean([getattr(one, name) for one in near])) for name in ("auroc", "high"))
-    told = auroc >= MIN_AUROC and high < MAX_RATE and both.verdicts and both.below_near <= MAX_BELOW_NEAR
-    return replace(both if told else belief, near_auroc=auroc, below_near=both.below_near, counts_near=told)
+    counted = told(auroc, high) and both.verdicts and both.below_near <= MAX_BELOW_NEAR
+    return replace(both if counted else belief, near_auroc=auroc, below_near=both.below_near, counts_near=counted)
 
 
 def _judge_near(

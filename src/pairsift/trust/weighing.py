@@ -8,12 +8,13 @@ import numpy as np
 
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.trust.combine import combine
+from pairsift.trust.common import set_placeholders_apart, with_placeholders
 from pairsift.trust.contrast import Codes, Evidence, contrast
 from pairsift.trust.crossfit import CrossFit
 from pairsift.trust.rate import Calibration, calibrate, rates_differ
 from pairsift.trust.siblings import sibling_codes
 
-MAX_RATE = 0.9  # no verdicts are given where the upper end of the rate's interval reaches this
+MAX_RATE = 0.9  # largest rate with which kinds of evidence are combined
 MIN_DECOYS = 20  # smallest number of decoys within training pairs, and within others, to combine these apart
 MIN_GROUP = 100  # smallest number of pairs in a group with a separate rate
 MIN_RESAMPLES = 10  # smallest number of resamples to decide whether training pairs and other pairs differ in rate
@@ -35,11 +36,11 @@ def weigh(fit: CrossFit, kinds: Mapping[str, Evidence], in_train: Bools, seed: i
         seed: Seed of the resampling.
     """
     evidence = list(kinds.values())
-    calibration, group = calibrate_sides(combine(fit, evidence), in_train, seed, 0)
+    calibration, group = calibrate_sides(set_placeholders_apart(fit, combine(fit, evidence)), in_train, seed, 0)
     rates = np.minimum(calibration.rates, MAX_RATE)
     if group and _have_decoys(fit, in_train):
         return _combine_by_split(fit, evidence, in_train, rates)
-    return combine(fit, evidence, float(rates[group]))
+    return set_placeholders_apart(fit, combine(fit, evidence, float(rates[group])))
 
 
 def _have_decoys(fit: CrossFit, in_train: Bools) -> bool:
@@ -57,6 +58,7 @@ def _combine_by_split(fit: CrossFit, kinds: list[Evidence], in_train: Bools, rat
     """
     pairs, decoys, used = np.zeros(len(fit)), np.zeros(len(fit.decoy_images)), np.zeros(len(fit.decoy_images), np.bool_)
     near_decoys = np.full(len(fit.near_images), np.nan)
+    placeholder = np.full(len(fit), -1)
     for side, rate in ((~in_train, float(rates[0])), (in_train, float(rates[1]))):
         rows, place = np.flatnonzero(side), np.cumsum(side) - 1
         inside = side[fit.decoy_images] & side[fit.decoy_captions]
@@ -64,15 +66,18 @@ def _combine_by_split(fit: CrossFit, kinds: list[Evidence], in_train: Bools, rat
         near = side[fit.near_images] & side[fit.near_captions]
         near_images, near_captions = place[fit.near_images[near]], place[fit.near_captions[near]]
         of_side = fit.image_of[rows], fit.group_of[rows], fit.fold[rows]
-        part = CrossFit(*of_side, decoy_images, decoy_captions, near_images, near_captions)
+        texts = fit.text_of[rows] if len(fit.text_of) else fit.text_of
+        part = CrossFit(*of_side, decoy_images, decoy_captions, near_images, near_captions, text_of=texts)
         kinds_of_side = [Evidence(kind.pairs[rows], kind.decoys[inside], kind.near_decoys[near]) for kind in kinds]
-        evidence = combine(part, kinds_of_side, rate)
+        evidence = set_placeholders_apart(part, combine(part, kinds_of_side, rate))
         mean, spread = evidence.decoys.mean(), evidence.decoys.std() + 1e-9
         pairs[rows] = (evidence.pairs - mean) / spread
         decoys[inside] = (evidence.decoys - mean) / spread
         near_decoys[near] = (evidence.near_decoys - mean) / spread
         used |= inside
-    return Evidence(pairs, decoys[used], near_decoys)
+        if len(evidence.placeholder):
+            placeholder[rows] = evidence.placeholder
+    return Evidence(pairs, decoys[used], near_decoys, placeholder if (placeholder >= 0).any() else placeholder[:0])
 
 
 def weigh_with_siblings(
@@ -129,14 +134,22 @@ def agreement_within(image_of: Ints, probability: Reals, in_train: Bools) -> flo
 def calibrate_sides(evidence: Evidence, in_train: Bools, seed: int, resamples: int) -> tuple[Calibration, int]:
     """Return the calibration, and the group of the training pairs in it: 1 where they have a separate rate, else 0.
 
+    Placeholders are set apart (`with_placeholders`).
+
     Args:
         evidence: Evidence of the pairs, (n,), and of decoys.
         in_train: Whether each pair is a training pair, (n,).
         seed: Seed of the resampling.
         resamples: Number of resampled collections for the intervals; with 0, an interval holds only the rate.
     """
+    if len(evidence.placeholder):
+        rest = evidence.placeholder < 0
+        others = Evidence(evidence.pairs[rest], evidence.decoys)
+        calibration, separate = calibrate_sides(others, in_train[rest], seed, resamples)
+        return with_placeholders(calibration, evidence.placeholder, in_train.astype(np.int64) * separate), separate
     group = in_train.astype(np.int64)
-    separate = min(in_train.sum(), (~in_train).sum()) >= MIN_GROUP and rates_differ(
-        evidence, group, seed, max(resamples, MIN_RESAMPLES)
+    separate = int(
+        min(in_train.sum(), (~in_train).sum()) >= MIN_GROUP
+        and rates_differ(evidence, group, seed, max(resamples, MIN_RESAMPLES))
     )
-    return calibrate(evidence, group if separate else np.zeros_like(group), seed, resamples), int(separate)
+    return calibrate(evidence, group * separate, seed, resamples), separate

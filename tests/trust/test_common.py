@@ -1,0 +1,128 @@
+"""Images and captions that many pairs have in common: placeholders are found, and captions that fit are not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from trust_helpers import judged_of, planted
+
+from pairsift.trust.common import fold_units, join_equal_images, placeholders, set_placeholders_apart, with_placeholders
+from pairsift.trust.contrast import Evidence
+from pairsift.trust.crossfit import CrossFit, make_folds
+from pairsift.trust.heldout import believe
+from pairsift.trust.rate import Calibration
+
+
+def with_common(judged, rows, side):
+    """Give these pairs one image or one caption that belongs to none of them."""
+    vectors = getattr(judged, side).copy()
+    vectors[rows] = np.random.default_rng(9).normal(size=vectors.shape[1])
+    if side == "images":
+        image_of = judged.image_of.copy()
+        image_of[rows] = rows[0]
+        return replace(judged, images=vectors, image_of=image_of, group_of=image_of)
+    texts = list(judged.texts)
+    for row in rows:
+        texts[row] = "no description"
+    return replace(judged, captions=vectors, texts=texts)
+
+
+@pytest.mark.parametrize("side", ["images", "captions"])
+@pytest.mark.parametrize(("common", "noise"), [(30, 0.0), (120, 0.2)])
+def test_pairs_of_a_placeholder_are_mismatched_and_the_others_are_judged_as_ever(side, common, noise):
+    judged, matched = planted(600, 1, noise)
+    rows = np.random.default_rng(1).permutation(600)[:common]
+    belief = believe(with_common(judged, rows, side), 0)
+    hit = np.isin(np.arange(600), rows)
+    assert (belief.placeholder == hit).all()
+    assert (belief.probability[hit] < 0.5).all()
+    assert belief.probability[~hit].mean() == pytest.approx(matched[~hit].mean(), abs=0.05)
+    true = float(np.mean(hit | ~matched))
+    assert belief.rate == pytest.approx(true, abs=0.05) and belief.low <= true + 0.02 and belief.high >= true - 0.02
+
+
+def test_a_caption_that_many_images_deserve_is_no_placeholder():
+    rng = np.random.default_rng(2)
+    judged, _ = planted(600)
+    rows = np.arange(60)
+    images, captions = judged.images.copy(), judged.captions.copy()
+    images[rows] = images[0] + 1.5 * rng.normal(size=(60, images.shape[1]))
+    captions[rows] = captions[0]
+    texts = ["a red shirt"] * 60 + list(judged.texts[60:])
+    belief = believe(judged_of(images, captions, judged.image_of, texts), 0)
+    assert not belief.placeholder.any() and (belief.probability[rows] < 0.5).mean() < 0.1
+
+
+def test_collections_without_common_images_or_captions_have_no_placeholder():
+    assert not len(believe(planted(300, 2, 0.3)[0], 0).placeholder)
+
+
+def drawn(seed=0):
+    """Evidence of 90 pairs, of which 40 have one image and 25 of the others one caption, and of decoys."""
+    rng = np.random.default_rng(seed)
+    image_of, texts = np.arange(90), [f"caption {i}" for i in range(90)]
+    image_of[:40], texts[40:65] = 0, ["the same"] * 25
+    fit = CrossFit.make(image_of, image_of, texts, np.zeros(90, np.int64), seed)
+    return fit, Evidence(rng.normal(size=90), rng.normal(size=len(fit.decoy_images)))
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.2, 2.0])
+def test_placeholders_are_sets_whose_pairs_are_like_their_own_decoys(shift):
+    fit, evidence = drawn()
+    pairs = evidence.pairs.copy()
+    pairs[40:65] += shift
+    evidence = replace(evidence, pairs=pairs)
+    expected = []
+    for name, rows, own in (
+        ("image", range(40), fit.decoy_images < 40),
+        ("caption", range(40, 65), (fit.decoy_images >= 40) & (fit.decoy_captions >= 40) & (fit.decoy_captions < 65)),
+    ):
+        decoys = evidence.decoys[own]
+        mean = np.mean([np.mean(decoys < pairs[row]) for row in rows])
+        if mean <= 0.5 + min(0.1, 3 / np.sqrt(12 * len(rows))):
+            expected.append(name)
+    assert len(placeholders(fit, evidence)) == len(expected) and expected[0] == "image"
+    apart = set_placeholders_apart(fit, evidence)
+    assert (apart.placeholder[:40] >= 0).all() and (apart.placeholder[65:] == -1).all()
+    assert (apart.placeholder[40:65] >= 0).all() == ("caption" in expected)
+    assert len(apart.decoys) < len(evidence.decoys)
+
+
+def test_small_sets_and_whole_collections_are_not_set_apart():
+    fit, evidence = drawn()
+    few = replace(fit, image_of=np.arange(90), text_of=np.arange(90) // 19)
+    assert not len(placeholders(few, evidence))
+    everything = CrossFit.make(*[np.repeat([0, 1], 50)] * 2, [str(i) for i in range(100)], np.zeros(100, np.int64), 0)
+    flat = Evidence(np.zeros(100), np.zeros(len(everything.decoy_images)))
+    assert len(placeholders(everything, flat)) == 2 and set_placeholders_apart(everything, flat) is flat
+
+
+def test_the_rate_is_the_mean_over_placeholders_and_others():
+    placeholder = np.array([-1] * 6 + [3] * 2 + [8] * 2)
+    group = np.array([0, 0, 0, 1, 1, 1, 0, 0, 1, 1])
+    others = Calibration(np.array([0.2, 0.4]), np.array([0.1, 0.3]), np.array([0.3, 0.5]), np.full(6, 0.7), 0.9)
+    found = with_placeholders(others, placeholder, group)
+    assert found.probability == pytest.approx([0.7] * 6 + [0.25] * 4)
+    assert found.rates == pytest.approx([(3 * 0.2 + 2 * 0.75) / 5, (3 * 0.4 + 2 * 0.75) / 5])
+    assert found.low == pytest.approx([(3 * 0.1 + 2 * 0.75) / 5, (3 * 0.3 + 2 * 0.75) / 5])
+    assert found.high == pytest.approx([(3 * 0.3 + 2 * 0.75) / 5, (3 * 0.5 + 2 * 0.75) / 5]) and found.auroc == 0.9
+
+
+def test_equal_images_of_many_pairs_are_one_image():
+    vectors = np.random.default_rng(3).normal(size=(60, 4)).astype(np.float32)
+    vectors[5:30], vectors[40:50] = vectors[5], vectors[40]
+    joined = join_equal_images(np.arange(60), vectors)
+    assert len(set(joined[5:30])) == 1 and set(joined[5:30]) <= set(range(5, 30))
+    rest = np.r_[0:5, 30:60]  # ten equal images are few
+    assert (joined[rest] == rest).all()
+
+
+def test_pairs_of_a_common_image_are_spread_over_folds_and_near_duplicates_stay_together():
+    image_of = np.concatenate([np.zeros(80, np.int64), np.arange(1, 721)])
+    group_of = np.where(image_of > 700, 700, image_of)
+    units = fold_units(image_of, group_of)
+    fold = make_folds(units, 10, 0)
+    assert (np.bincount(fold[:80], minlength=10) >= 4).all() and (np.bincount(fold, minlength=10) == 80).all()
+    assert len(set(fold[image_of >= 700])) == 1 and len(set(units[80:780])) == len(set(group_of[80:780]))
+    few = np.concatenate([np.zeros(19, np.int64), np.arange(1, 82)])
+    assert (fold_units(few, few) == few).all()
