@@ -1,13 +1,13 @@
 """Verdicts and recall on collections of many sizes and shapes, clean ones among them; noise in all splits.
 
-A collection is read as a user's table without splits; all of Flickr8k with five captions an image (`flickr-five`) keeps
-its own, and `flickr-N-five` are N of its training images with all captions. `stamps` and `clipart` come from
-debian_pictures.py. A share of the captions is permuted among themselves; with a placeholder, then a tenth of the pairs
-has one blank image, or one caption that says nothing, and is mismatched too. `verdicts` rows judge all pairs by held-out
-evidence and train no networks but those of the folds; `recall` rows are whole fits. Beside the AUROC of the match
-probability stand those of two detectors, written here anew: the cosine of 5-fold ridge-CCA, and agreement with the
-captions of the ten nearest images. `flagged` counts pairs with a match probability below one half, where verdicts are
-given; the calibration error has 15 bins of equal mass; rSum is that on the truly matching test pairs.
+A collection is read as a user's table without splits; all of Flickr8k with five captions an image (`flickr-five`)
+keeps its own, and `flickr-N-five` are N of its training images with all captions. `stamps` and `clipart` come from
+debian_pictures.py. A share of the captions is permuted among themselves; with a placeholder, then a tenth of the
+pairs has one blank image, or one caption that says nothing, and is mismatched too. `verdicts` rows judge all pairs by
+held-out evidence and train no networks but those of the folds; `recall` rows are whole fits. Beside the AUROC of the
+match probability stand those of two detectors, written here anew: the cosine of 5-fold ridge-CCA, and agreement with
+the captions of the ten nearest images. `flagged` counts pairs with a match probability below one half, where verdicts
+are given; the calibration error has 15 bins of equal mass; rSum is that on the truly matching test pairs.
 """
 
 from __future__ import annotations
@@ -41,17 +41,9 @@ from pairsift.train.options import TrainOptions
 Row = dict[str, Any]
 Record = tuple[str, str, str]  # image file, absolute or from the table's folder; caption; split or nothing
 SIZES = (30, 100, 200, 400, 800, 1600, 6000)
-COLLECTIONS = (
-    *(f"flickr-{size}" for size in SIZES),
-    "flickr-400-five",
-    "flickr-2000-five",
-    "flickr-five",
-    "emoji",
-    "emoji-400",
-    "emoji-languages",
-    "scenes-100",
-    "scenes-1600",
-)
+FIVE = ("flickr-400-five", "flickr-2000-five", "flickr-five")
+OTHERS = ("emoji", "emoji-400", "emoji-languages", "scenes-100", "scenes-1600")
+COLLECTIONS = (*(f"flickr-{size}" for size in SIZES), *FIVE, *OTHERS)
 DRAWINGS = ("stamps", "clipart-800", "clipart")  # of debian_pictures.py; nothing was chosen on them
 LANGUAGES = ("de", "fr", "es", "ru", "ar", "hi", "ja", "zh", "fi", "el")
 MARK, RECALL_MARK, END = "<!-- verdicts table -->", "<!-- recall table -->", "<!-- end -->"  # of tables in a page
@@ -156,9 +148,9 @@ def with_placeholder(
     """A tenth of the pairs with a blank image or an empty phrase as the caption, where there is to be a placeholder."""
     hit = np.random.default_rng((seed, 23)).random(len(given)) < (PLACEHOLDERS if where in WHERE[2:] else 0)
     Image.new("RGB", (64, 64), "lightgrey").save(place / "blank.png")
-    blank, empty = str(place / "blank.png"), "No description available"
-    new = [(blank, text, split) if where == WHERE[2] else (image, empty, split) for image, text, split in given]
-    return [new[row] if hit[row] else given[row] for row in range(len(given))], wrong | hit
+    new = {WHERE[2]: {0: str(place / "blank.png")}, WHERE[3]: {1: "No description available"}}.get(where, {})
+    found = [tuple(new.get(k, old) for k, old in enumerate(one)) if hit[i] else one for i, one in enumerate(given)]
+    return found, wrong | hit
 
 
 def measure(wanted: Row, data: Path, cache: str | None) -> Row:
