@@ -33,12 +33,12 @@ from pairsift.train.batches import Likeness
 from pairsift.train.checkpoint import read_tensors, write_tensors
 from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
-from pairsift.trust.common import join_equal_images
 from pairsift.trust.contrast import Codes, Evidence, contrast
 from pairsift.trust.crossfit import CrossFit, make_folds, near_duplicates, text_numbers
 from pairsift.trust.heldout import Belief, JudgedPairs, Networks, believe
 from pairsift.trust.linear import principal
 from pairsift.trust.near import believe_near
+from pairsift.trust.placeholders import join_equal_images
 from pairsift.trust.swaps import COPIES, copy_of, memory_evidence
 
 # Smallest number of training pairs for which networks give evidence; they were less accurate than linear evidence at
@@ -98,7 +98,7 @@ class Believer:
             principal(images)[image_rows],
             principal(join_vectors(captions, self.vectors.ngrams)),
             [self.pairs.captions[pair] for pair in self.ids],
-            join_equal_images(self.pairs.image_of[self.ids], images[image_rows]),
+            join_equal_images(self.pairs.image_of[self.ids], images, image_rows),
             self.group[image_rows],
             np.asarray(self.pairs.split[self.ids] == "train"),
             (unit_rows(images)[image_rows], unit_rows(captions)) if prepared.aligned else None,

@@ -28,7 +28,7 @@ class Evidence:
         decoys: Evidence of the decoys, captions combined with images of other pairs, (m,).
         near_decoys: Evidence of the near decoys, whose captions read like those that are given with the images, (k,).
         placeholder: Number of the image or caption that the pair has in common with many and that fits none of them
-            (`pairsift.trust.common`), -1 for other pairs, (n,); empty if there is none.
+            (`pairsift.trust.placeholders`), -1 for other pairs, (n,); empty if there is none.
     """
 
     pairs: Reals

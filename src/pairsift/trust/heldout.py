@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from pairsift.arrays import Bools, Ints, Reals
-from pairsift.trust.common import fold_units
 from pairsift.trust.contrast import Codes, Evidence, contrast
 from pairsift.trust.crossfit import CrossFit, Vectors, make_folds
 from pairsift.trust.linear import canonical_codes
 from pairsift.trust.neighbours import neighbour_evidence
+from pairsift.trust.placeholders import fold_units
 from pairsift.trust.rate import Calibration, decoy_quantile
 from pairsift.trust.weighing import calibrate_sides, weigh_with_siblings
 
@@ -55,7 +55,7 @@ class JudgedPairs:
 
     @property
     def units(self) -> Ints:
-        """The unit of each pair that folds keep together, (n,) (`pairsift.trust.common.fold_units`)."""
+        """The unit of each pair that folds keep together, (n,) (`pairsift.trust.placeholders.fold_units`)."""
         return fold_units(self.image_of, self.group_of)
 
     def subset(self, rows: Ints) -> JudgedPairs:
@@ -99,7 +99,7 @@ class Belief:
         counts_near: Whether near captions are counted too (`pairsift.trust.near.believe_near`); None where they are not
             expected.
         placeholder: Whether each pair has an image or a caption in common with many that fits none of them better than
-            others do (`pairsift.trust.common`), in half of the divisions into folds or more, (n,); empty if none has.
+            others do (`pairsift.trust.placeholders`), in half of the divisions or more, (n,); empty if none has.
     """
 
     probability: Reals

@@ -8,9 +8,9 @@ import numpy as np
 
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.trust.combine import combine
-from pairsift.trust.common import set_placeholders_apart, with_placeholders
 from pairsift.trust.contrast import Codes, Evidence, contrast
 from pairsift.trust.crossfit import CrossFit
+from pairsift.trust.placeholders import set_placeholders_apart, with_placeholders
 from pairsift.trust.rate import Calibration, calibrate, rates_differ
 from pairsift.trust.siblings import sibling_codes
 

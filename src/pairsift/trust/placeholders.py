@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pairsift.arrays import Ints
 from pairsift.trust.contrast import Evidence
@@ -15,18 +16,32 @@ LARGE = 0.025  # share of the pairs from which on those of a common image are no
 MIN_OWN = 100  # smallest number of decoys with which pairs are compared with these alone
 ERRORS = 3.0  # number of standard errors above one half up to which the mean share of decoys is like chance
 MOST = 0.1  # largest distance above one half that is like chance
+ROWS = 8192
 
 
-def join_equal_images(image_of: Ints, vectors: Vectors) -> Ints:
+def join_equal_images(image_of: Ints, vectors: Vectors, rows: Ints) -> Ints:
     """Return the image of each pair, where images with equal vectors are one if at least 20 pairs have them, (n,).
 
     Args:
         image_of: Image of each pair, (n,).
-        vectors: Vector of each pair's image, (n, d).
+        vectors: Vectors of the images, (m, d).
+        rows: Row of each pair's image among the vectors, (n,).
     """
-    first, picture = np.unique(vectors, axis=0, return_index=True, return_inverse=True)[1:]
-    joined = np.asarray(image_of[first][picture.reshape(-1)], np.int64)
-    return np.where(_counts(picture) >= COMMON, joined, image_of)
+    first, number = np.unique(_fingerprints(vectors), return_index=True, return_inverse=True)[1:]
+    pictures = number.reshape(-1)[rows]
+    image = np.full(len(vectors), -1)
+    image[rows] = image_of
+    return np.where(_counts(pictures) >= COMMON, image[first][pictures], image_of).astype(np.int64)
+
+
+def _fingerprints(vectors: Vectors) -> NDArray[np.uint64]:
+    """Return a number for each vector, the same for equal ones and almost surely another for others, (m,)."""
+    factors = np.random.default_rng(0).integers(1, 2**63, vectors.shape[1], np.uint64) * 2 + 1
+    found = np.zeros(len(vectors), np.uint64)
+    for start in range(0, len(vectors), ROWS):
+        part = np.ascontiguousarray(vectors[start : start + ROWS], np.float32).view(np.uint32)
+        found[start : start + ROWS] = (part * factors).sum(1, dtype=np.uint64)
+    return found
 
 
 def fold_units(image_of: Ints, group_of: Ints) -> Ints:
@@ -74,7 +89,7 @@ def with_placeholders(calibration: Calibration, placeholder: Ints, group: Ints) 
         group: Group of each pair in the calibration, (n,).
     """
     rest = placeholder < 0
-    probability = 1 / (_counts(placeholder) + 2)
+    probability = 1 / (_counts(placeholder + 1) + 2)
     probability[rest] = calibration.probability
     groups = [group == number for number in range(len(calibration.rates))]
     share = np.array([rest[inside].mean() for inside in groups])
@@ -90,14 +105,19 @@ def placeholders(fit: CrossFit, evidence: Evidence) -> Ints:
     shares of these decoys with no more evidence are uniform. The mean of the shares is at most three standard errors of
     chance, and at most 0.1, above one half.
     """
-    own, sets = _sets(fit, fit.decoy_images, fit.decoy_captions), _sets(fit)
+    pairs, decoys = _sets(fit), _sets(fit, fit.decoy_images, fit.decoy_captions)
+    of_set, of_own = np.argsort(pairs, kind="stable"), np.argsort(decoys, kind="stable")
+    numbers = np.unique(pairs[pairs >= 0])
+    ends = [
+        np.searchsorted(sets[order], [numbers, numbers + 1]).T for sets, order in ((pairs, of_set), (decoys, of_own))
+    ]
     found = []
-    for number in np.unique(sets[sets >= 0]):
-        decoys, pairs = np.sort(evidence.decoys[own == number]), evidence.pairs[sets == number]
-        if len(pairs) < COMMON or len(decoys) < MIN_OWN:
+    for number, (first, last), (start, end) in zip(numbers, *ends, strict=True):
+        if last - first < COMMON or end - start < MIN_OWN:
             continue
-        less, up_to = (np.searchsorted(decoys, pairs, side) for side in ("left", "right"))
-        if (less + up_to).mean() / 2 / len(decoys) <= 0.5 + min(MOST, ERRORS / np.sqrt(12 * len(pairs))):
+        given, own = evidence.pairs[of_set[first:last]], np.sort(evidence.decoys[of_own[start:end]])
+        less, up_to = (np.searchsorted(own, given, side) for side in ("left", "right"))
+        if (less + up_to).mean() / 2 / len(own) <= 0.5 + min(MOST, ERRORS / np.sqrt(12 * len(given))):
             found.append(number)
     return np.array(found, np.int64)
 
@@ -107,16 +127,18 @@ def _sets(fit: CrossFit, of_image: Ints | None = None, of_caption: Ints | None =
 
     By default these are the pairs as they are given; -1 where neither image nor caption is common.
     """
-    image = np.unique(fit.image_of, return_inverse=True)[1].reshape(-1)
     texts = fit.text_of if len(fit.text_of) else np.arange(len(fit))
-    of_image = np.arange(len(fit)) if of_image is None else of_image
-    of_caption = np.arange(len(fit)) if of_caption is None else of_caption
-    by_image, by_text = _counts(image)[of_image], _counts(texts)[of_caption]
-    found = np.where(by_image >= by_text, image[of_image], len(fit) + texts[of_caption])
+    everything = np.arange(len(fit))
+    of_image, of_caption = (
+        everything if of_image is None else of_image,
+        everything if of_caption is None else of_caption,
+    )
+    by_image, by_text = _counts(fit.image_of)[of_image], _counts(texts)[of_caption]
+    after = int(fit.image_of.max(initial=-1)) + 1
+    found = np.where(by_image >= by_text, fit.image_of[of_image], after + texts[of_caption])
     return np.where(np.maximum(by_image, by_text) >= COMMON, found, -1)
 
 
 def _counts(number: Ints) -> Ints:
-    """Return how many pairs have each pair's number, (n,)."""
-    place = np.unique(number, return_inverse=True)[1].reshape(-1)
-    return np.bincount(place, minlength=1)[place].astype(np.int64)
+    """Return how many pairs have each pair's number, 0 and up, (n,)."""
+    return np.bincount(number, minlength=1)[number].astype(np.int64)

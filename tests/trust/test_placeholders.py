@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 from trust_helpers import judged_of, planted
 
-from pairsift.trust.common import fold_units, join_equal_images, placeholders, set_placeholders_apart, with_placeholders
 from pairsift.trust.contrast import Evidence
 from pairsift.trust.crossfit import CrossFit, make_folds
 from pairsift.trust.heldout import believe
+from pairsift.trust.placeholders import (
+    fold_units,
+    join_equal_images,
+    placeholders,
+    set_placeholders_apart,
+    with_placeholders,
+)
 from pairsift.trust.rate import Calibration
 
 
@@ -111,10 +117,13 @@ def test_the_rate_is_the_mean_over_placeholders_and_others():
 def test_equal_images_of_many_pairs_are_one_image():
     vectors = np.random.default_rng(3).normal(size=(60, 4)).astype(np.float32)
     vectors[5:30], vectors[40:50] = vectors[5], vectors[40]
-    joined = join_equal_images(np.arange(60), vectors)
-    assert len(set(joined[5:30])) == 1 and set(joined[5:30]) <= set(range(5, 30))
+    joined = join_equal_images(100 + np.arange(60), vectors, np.arange(60))
+    assert len(set(joined[5:30])) == 1 and set(joined[5:30]) <= set(range(105, 130))
     rest = np.r_[0:5, 30:60]  # ten equal images are few
-    assert (joined[rest] == rest).all()
+    assert (joined[rest] == 100 + rest).all()
+    three = np.array([7, 8, 9, 7, 8])  # pairs count, not images
+    many = join_equal_images(np.repeat(three, 8), np.ones((3, 2), np.float32), np.repeat(three - 7, 8))
+    assert set(many) == {7}
 
 
 def test_pairs_of_a_common_image_are_spread_over_folds_and_near_duplicates_stay_together():
