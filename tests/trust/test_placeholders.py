@@ -135,3 +135,18 @@ def test_pairs_of_a_common_image_are_spread_over_folds_and_near_duplicates_stay_
     assert len(set(fold[image_of >= 700])) == 1 and len(set(units[80:780])) == len(set(group_of[80:780]))
     few = np.concatenate([np.zeros(19, np.int64), np.arange(1, 82)])
     assert (fold_units(few, few) == few).all()
+
+
+@pytest.mark.parametrize("side", ["images", "captions"])
+def test_placeholders_are_found_where_training_pairs_have_a_rate_of_their_own(side):
+    clean, _ = planted(800)
+    noisy, matched = planted(800, 1, 0.5)
+    in_train = np.arange(800) < 500
+    captions = np.where(in_train[:, None], noisy.captions, clean.captions)
+    rows = np.random.default_rng(4).permutation(800)[:80]
+    judged = replace(with_common(replace(noisy, captions=captions), rows, side), in_train=in_train)
+    belief = believe(judged, 0)
+    hit, wrong = np.isin(np.arange(800), rows), ~matched & in_train
+    assert (belief.placeholder == hit).mean() > 0.99 and belief.rate_outside_train is not None
+    assert belief.rate == pytest.approx(float((hit | wrong)[in_train].mean()), abs=0.06)
+    assert belief.rate_outside_train == pytest.approx(float(hit[~in_train].mean()), abs=0.06)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -58,7 +59,6 @@ def _combine_by_split(fit: CrossFit, kinds: list[Evidence], in_train: Bools, rat
     """
     pairs, decoys, used = np.zeros(len(fit)), np.zeros(len(fit.decoy_images)), np.zeros(len(fit.decoy_images), np.bool_)
     near_decoys = np.full(len(fit.near_images), np.nan)
-    placeholder = np.full(len(fit), -1)
     for side, rate in ((~in_train, float(rates[0])), (in_train, float(rates[1]))):
         rows, place = np.flatnonzero(side), np.cumsum(side) - 1
         inside = side[fit.decoy_images] & side[fit.decoy_captions]
@@ -66,18 +66,16 @@ def _combine_by_split(fit: CrossFit, kinds: list[Evidence], in_train: Bools, rat
         near = side[fit.near_images] & side[fit.near_captions]
         near_images, near_captions = place[fit.near_images[near]], place[fit.near_captions[near]]
         of_side = fit.image_of[rows], fit.group_of[rows], fit.fold[rows]
-        texts = fit.text_of[rows] if len(fit.text_of) else fit.text_of
-        part = CrossFit(*of_side, decoy_images, decoy_captions, near_images, near_captions, text_of=texts)
+        part = CrossFit(*of_side, decoy_images, decoy_captions, near_images, near_captions)
         kinds_of_side = [Evidence(kind.pairs[rows], kind.decoys[inside], kind.near_decoys[near]) for kind in kinds]
-        evidence = set_placeholders_apart(part, combine(part, kinds_of_side, rate))
+        evidence = combine(part, kinds_of_side, rate)
         mean, spread = evidence.decoys.mean(), evidence.decoys.std() + 1e-9
         pairs[rows] = (evidence.pairs - mean) / spread
         decoys[inside] = (evidence.decoys - mean) / spread
         near_decoys[near] = (evidence.near_decoys - mean) / spread
         used |= inside
-        if len(evidence.placeholder):
-            placeholder[rows] = evidence.placeholder
-    return Evidence(pairs, decoys[used], near_decoys, placeholder if (placeholder >= 0).any() else placeholder[:0])
+    fit = replace(fit, decoy_images=fit.decoy_images[used], decoy_captions=fit.decoy_captions[used])
+    return set_placeholders_apart(fit, Evidence(pairs, decoys[used], near_decoys))
 
 
 def weigh_with_siblings(
