@@ -52,7 +52,7 @@ def given(**more):
         (
             belief(placeholder=np.arange(500) < 30),
             True,
-            "30 pairs have an image or a caption in common with many ",
+            "30 pairs have an image or a caption that many pairs have",
         ),
         (belief(rate=0.0, low=0.0, high=1.0, auroc=0.5), False, "The evidence is too weak for verdicts: "),
         (belief(low=0.1, high=0.4), True, "The evidence is weak: between 10% and 40% of the pairs may be mismatched"),

@@ -74,8 +74,8 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
         )
     if belief.verdicts and belief.placeholder.any():
         sentences.append(
-            f"{belief.placeholder.sum():,} pairs have an image or a caption in common with many others, such as a "
-            "placeholder, that fits none of them better than any other pair's: they count as mismatched."
+            f"{belief.placeholder.sum():,} pairs have an image or a caption that many pairs have and that fits none of "
+            "them, such as a placeholder: they count as mismatched."
         )
     gone = 0 if prepared.changes is None else prepared.changes.gone
     if belief.verdicts and gone > GONE * n_judged:
