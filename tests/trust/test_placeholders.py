@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
 from trust_helpers import judged_of, planted
 
 from pairsift.trust.contrast import Evidence
@@ -64,12 +65,14 @@ def test_collections_without_common_images_or_captions_have_no_placeholder():
 
 
 def drawn(seed=0):
-    """Evidence of 90 pairs, of which 40 have one image and 25 of the others one caption, and of decoys."""
+    """Evidence of 300 pairs, of which 40 have one image and 25 of the others one caption, and of decoys."""
     rng = np.random.default_rng(seed)
-    image_of, texts = np.arange(90), [f"caption {i}" for i in range(90)]
+    image_of, texts = np.arange(300), [f"caption {i}" for i in range(300)]
     image_of[:40], texts[40:65] = 0, ["the same"] * 25
-    fit = CrossFit.make(image_of, image_of, texts, np.zeros(90, np.int64), seed)
-    return fit, Evidence(rng.normal(size=90), rng.normal(size=len(fit.decoy_images)))
+    fit = CrossFit.make(image_of, image_of, texts, np.zeros(300, np.int64), seed)
+    pairs = rng.normal(size=300)
+    pairs[65:] += 2
+    return fit, Evidence(pairs, rng.normal(size=len(fit.decoy_images)))
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.2, 2.0])
@@ -84,8 +87,12 @@ def test_placeholders_are_sets_whose_pairs_are_like_their_own_decoys(shift):
         ("caption", range(40, 65), (fit.decoy_images >= 40) & (fit.decoy_captions >= 40) & (fit.decoy_captions < 65)),
     ):
         decoys = evidence.decoys[own]
-        mean = np.mean([np.mean(decoys < pairs[row]) for row in rows])
-        if mean <= 0.5 + min(0.1, 3 / np.sqrt(12 * len(rows))):
+        shares = [np.mean(decoys < pairs[row]) for row in rows]
+        others = [int(20 * np.mean(evidence.decoys < pairs[row])) for row in range(300) if row not in rows]
+        density = [(1 + others.count(place)) * 20 / (20 + len(others)) for place in range(20)]
+        few = sum(share >= 0.95 for share in shares) <= len(rows) / 20 + 3 * np.sqrt(len(rows) * 0.0475)
+        ratio = sum(np.log(density[min(19, int(20 * share))]) for share in shares)
+        if np.mean(shares) <= 0.5 + min(0.1, 3 / np.sqrt(12 * len(rows))) and few and ratio <= -4:
             expected.append(name)
     assert len(placeholders(fit, evidence)) == len(expected) and expected[0] == "image"
     apart = set_placeholders_apart(fit, evidence)
@@ -96,11 +103,10 @@ def test_placeholders_are_sets_whose_pairs_are_like_their_own_decoys(shift):
 
 def test_small_sets_and_whole_collections_are_not_set_apart():
     fit, evidence = drawn()
-    few = replace(fit, image_of=np.arange(90), text_of=np.arange(90) // 19)
+    few = replace(fit, image_of=np.arange(300), text_of=np.arange(300) // 19)
     assert not len(placeholders(few, evidence))
-    everything = CrossFit.make(*[np.repeat([0, 1], 50)] * 2, [str(i) for i in range(100)], np.zeros(100, np.int64), 0)
-    flat = Evidence(np.zeros(100), np.zeros(len(everything.decoy_images)))
-    assert len(placeholders(everything, flat)) == 2 and set_placeholders_apart(everything, flat) is flat
+    rest = replace(fit, image_of=np.where(np.arange(300) < 201, 0, np.arange(300)))  # 99 pairs would be left
+    assert set_placeholders_apart(rest, evidence) is evidence
 
 
 def test_the_rate_is_the_mean_over_placeholders_and_others():
@@ -126,15 +132,42 @@ def test_equal_images_of_many_pairs_are_one_image():
     assert set(many) == {7}
 
 
-def test_pairs_of_a_common_image_are_spread_over_folds_and_near_duplicates_stay_together():
-    image_of = np.concatenate([np.zeros(80, np.int64), np.arange(1, 721)])
-    group_of = np.where(image_of > 700, 700, image_of)
-    units = fold_units(image_of, group_of)
-    fold = make_folds(units, 10, 0)
-    assert (np.bincount(fold[:80], minlength=10) >= 4).all() and (np.bincount(fold, minlength=10) == 80).all()
-    assert len(set(fold[image_of >= 700])) == 1 and len(set(units[80:780])) == len(set(group_of[80:780]))
-    few = np.concatenate([np.zeros(19, np.int64), np.arange(1, 82)])
-    assert (fold_units(few, few) == few).all()
+@pytest.mark.parametrize(("common", "folds"), [(19, 10), (40, 10), (80, 5), (200, 2), (300, 2), (321, 10)])
+def test_a_common_image_has_at_most_half_of_a_fold_and_near_duplicates_stay_together(common, folds):
+    image_of = np.concatenate([np.zeros(common, np.int64), np.arange(1, 801 - common)])
+    group_of = np.where(image_of >= 450, 450, image_of)
+    units, found = fold_units(image_of, group_of, 10)
+    fold = make_folds(units, found, 0)
+    assert found == folds and len(set(fold[image_of >= 450])) == 1
+    assert (len(set(fold[:common])) == 1) == (common <= 320)
+    dissolved = np.arange(800)  # equal images that near-duplicates leave apart
+    units, found = fold_units(image_of, dissolved, 10)
+    assert found == folds and (len(set(units[:common])) == 1) == (20 <= common <= 320)
+
+
+def test_lost_images_with_all_their_captions_are_one_placeholder():
+    judged, _ = planted(200, 5, 0.02)
+    rows = np.flatnonzero(judged.image_of < 20)
+    belief = believe(with_common(judged, rows, "images"), 0)
+    assert belief.placeholder[rows].all() and belief.rate == pytest.approx(0.12, abs=0.03)
+
+
+@pytest.mark.parametrize(("whole", "noise"), [(False, 0.6), (True, 0.4)])
+def test_images_of_many_captions_are_no_placeholders_where_some_captions_fit(whole, noise):
+    judged, matched = planted(30, 25, noise, whole=whole)
+    belief = believe(judged, 0)
+    wrong = ~matched if whole else np.zeros(750, np.bool_)
+    assert not len(belief.placeholder) or not belief.placeholder[~wrong].any()
+    assert roc_auc_score(matched, belief.probability) > 0.95
+
+
+def test_a_placeholder_in_one_split_is_in_the_rate_of_that_split():
+    judged, matched = planted(1000, 1, 0.1)
+    in_train, rows = np.arange(1000) < 700, np.random.default_rng(3).permutation(700)[:210]
+    belief = believe(replace(with_common(judged, rows, "captions"), in_train=in_train), 0)
+    wrong = np.isin(np.arange(1000), rows) | ~matched
+    assert belief.rate == pytest.approx(float(wrong[in_train].mean()), abs=0.05)
+    assert belief.rate_outside_train == pytest.approx(float(wrong[~in_train].mean()), abs=0.05)
 
 
 @pytest.mark.parametrize("side", ["images", "captions"])

@@ -109,7 +109,7 @@ class Believer:
         """Judge all pairs and save the folds; for many pairs, networks that are trained on folds give evidence too."""
         if int(self.judged.in_train.sum()) < NETWORKS_FROM:
             return self._believe(None, None)
-        return self._believe(make_folds(self.judged.units, FOLDS, self.seed), self._networks)
+        return self._believe(make_folds(self.judged.units(FOLDS)[0], FOLDS, self.seed), self._networks)
 
     def judge_again(self, write: bool = True) -> Belief:
         """Judge the pairs of a finished run again, changed and new pairs too, by its saved folds and networks.
@@ -163,7 +163,7 @@ class Believer:
             ) from error
         saved = np.full(max(len(self.pairs), max(table["pair"].to_pylist(), default=-1) + 1), -1, np.int64)
         saved[table["pair"].to_numpy()] = table["fold"].to_numpy()
-        fold, group = saved[self.ids], self.judged.units
+        fold, group = saved[self.ids], self.judged.units(FOLDS)[0]
         of_group = np.full(int(group.max(initial=-1)) + 1, -1, np.int64)
         of_group[group[fold >= 0]] = fold[fold >= 0]
         new_fold = make_folds(group, FOLDS, self.seed)

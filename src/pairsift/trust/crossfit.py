@@ -38,7 +38,8 @@ class CrossFit:
     Attributes:
         image_of: Image of each pair, (n,).
         group_of: Group of near-duplicate images of each pair, (n,).
-        fold: Fold of each pair, (n,), the same for all pairs of a group.
+        fold: Fold of each pair, (n,), the same for all pairs of a group, but not for those of an image that more than
+            40% of the pairs have (`pairsift.trust.placeholders.fold_units`).
         decoy_images: Pair whose image each decoy has, (m,).
         decoy_captions: Pair whose caption each decoy has, (m,).
         near_images: Pair whose image each near decoy has, (k,).

@@ -53,10 +53,9 @@ class JudgedPairs:
     def __len__(self) -> int:
         return len(self.image_of)
 
-    @property
-    def units(self) -> Ints:
-        """The unit of each pair that folds keep together, (n,) (`pairsift.trust.placeholders.fold_units`)."""
-        return fold_units(self.image_of, self.group_of)
+    def units(self, most: int) -> tuple[Ints, int]:
+        """Return the unit of each pair that folds keep together, (n,), and the number of folds (`fold_units`)."""
+        return fold_units(self.image_of, self.group_of, most)
 
     def subset(self, rows: Ints) -> JudgedPairs:
         """Return only the pairs in these rows."""
@@ -179,8 +178,7 @@ def divisions(judged: JudgedPairs, seed: int, fold: Ints | None = None) -> Itera
     for division in range(number):
         fold_of = fold
         if fold_of is None:
-            folds = min(5 if len(judged) >= 1000 else 10, len(np.unique(judged.units)))
-            fold_of = make_folds(judged.units, folds, seed + 7919 * division)
+            fold_of = make_folds(*judged.units(5 if len(judged) >= 1000 else 10), seed + 7919 * division)
         trust = _trust(judged, fold_of, seed + division)
         yield Division(fold_of, seed + division, RESAMPLES // number, trust)
 
@@ -246,9 +244,9 @@ def _trust(judged: JudgedPairs, fold: Ints, seed: int) -> Reals:
     for held_out in range(len(trust)):
         rest = np.flatnonzero(fold != held_out).astype(np.int64)
         part = judged.subset(rest)
-        units = len(np.unique(part.units))
-        if units >= 2:
-            inner = make_folds(part.units, min(INNER_FOLDS, units), seed + 1)
+        units, folds = part.units(INNER_FOLDS)
+        if folds >= 2:
+            inner = make_folds(units, folds, seed + 1)
             fit = CrossFit.make(part.image_of, part.group_of, part.texts, inner, seed)
             evidence = weigh_with_siblings(fit, *kinds_of(part, fit, seed), part.in_train, seed)
             trust[held_out, rest] = calibrate_sides(evidence, part.in_train, seed, 0)[0].probability

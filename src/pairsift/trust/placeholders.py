@@ -7,15 +7,22 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pairsift.arrays import Ints
+from pairsift.arrays import Ints, Reals
 from pairsift.trust.contrast import Evidence
 from pairsift.trust.crossfit import COMMON, CrossFit, Vectors
-from pairsift.trust.rate import Calibration
+from pairsift.trust.rate import Calibration, decoy_quantile
 
-LARGE = 0.025  # share of the pairs from which on those of a common image are not kept in one fold
+LARGE = 0.4  # share of the pairs from which on those of a common image are not kept in one fold
 MIN_OWN = 100  # smallest number of decoys with which pairs are compared with these alone
+USUAL = 0.1  # share of the images, or of the captions, above which it is usual to be common
+MIN_REST = 100  # smallest number of pairs without a placeholder
 ERRORS = 3.0  # number of standard errors above one half up to which the mean share of decoys is like chance
+HIGH_ERRORS = 3.0  # number of standard errors up to which the number of the highest shares is like chance
 MOST = 0.1  # largest distance above one half that is like chance
+UNLIKELY = (
+    -4.0
+)  # log-likelihood ratio up to which a set is unlike the other pairs, e^-4 or less of those that are like them
+BINS = 20  # number of bins of the density of the other pairs
 ROWS = 8192
 
 
@@ -44,19 +51,28 @@ def _fingerprints(vectors: Vectors) -> NDArray[np.uint64]:
     return found
 
 
-def fold_units(image_of: Ints, group_of: Ints) -> Ints:
-    """Return the unit of each pair that folds keep together, (n,): its group of near-duplicate images, or it alone.
+def fold_units(image_of: Ints, group_of: Ints, most: int) -> tuple[Ints, int]:
+    """Return the unit of each pair that folds keep together, (n,), and the number of folds.
 
-    The pairs of a common image are units by themselves where they are more than 2.5% of the pairs. A fold of hardly
-    anything else would have no decoys of this image.
+    A unit is a group of near-duplicate images, with all pairs of a common image. There are fewer folds than `most`, but
+    two, where one image has more than half of a fold's pairs: a fold of hardly anything else would have no decoys of
+    it. Only if more than 40% of the pairs have one image, these are units by themselves.
 
     Args:
         image_of: Image of each pair, (n,).
         group_of: Group of near-duplicate images of each pair, (n,).
+        most: Largest number of folds.
     """
-    size, n = _counts(image_of), len(image_of)
-    alone = (size >= COMMON) & (size > LARGE * n)
-    return np.where(alone, int(group_of.max(initial=0)) + 1 + np.arange(n), group_of)
+    size, n = _counts(image_of), max(1, len(image_of))
+    first = np.zeros(int(image_of.max(initial=-1)) + 1, np.int64)
+    first[image_of[::-1]] = np.arange(len(image_of))[::-1]
+    units = np.where(size >= COMMON, group_of[first[image_of]], group_of)
+    units = np.where(
+        (size >= COMMON) & (size > LARGE * n), int(group_of.max(initial=0)) + 1 + np.arange(len(size)), units
+    )
+    kept = size[(size >= COMMON) & (size <= LARGE * n)]
+    folds = max(2, n // (2 * int(kept.max()))) if len(kept) else most
+    return units, min(most, folds, len(np.unique(units)))
 
 
 def set_placeholders_apart(fit: CrossFit, evidence: Evidence) -> Evidence:
@@ -72,7 +88,7 @@ def set_placeholders_apart(fit: CrossFit, evidence: Evidence) -> Evidence:
     """
     found, sets = placeholders(fit, evidence), _sets(fit)
     apart, own = np.isin(sets, found), np.isin(_sets(fit, fit.decoy_images, fit.decoy_captions), found)
-    if not apart.any() or apart.all() or own.all():
+    if not apart.any() or (~apart).sum() < MIN_REST or own.all():
         return evidence
     return replace(evidence, decoys=evidence.decoys[~own], placeholder=np.where(apart, sets, -1))
 
@@ -101,25 +117,39 @@ def with_placeholders(calibration: Calibration, placeholder: Ints, group: Ints) 
 def placeholders(fit: CrossFit, evidence: Evidence) -> Ints:
     """Return the sets of pairs with a common image or caption that fits no better than its decoys do.
 
-    A set has at least 20 pairs, and at least 100 decoys have this image or caption. Where no pair matches, the pairs'
-    shares of these decoys with no more evidence are uniform. The mean of the shares is at most three standard errors of
-    chance, and at most 0.1, above one half.
+    There is none where more than a tenth of the images, or of the captions, are common, since this is usual there. A
+    set has at least 20 pairs, and at least 100 decoys have this image or caption: in collections of 20,000 pairs and
+    more, with one decoy a pair, those of about a hundred pairs. Where no pair matches, the pairs' shares of these
+    decoys with no more evidence are uniform. Their mean is at most three standard errors of chance, and at most 0.1,
+    above one half, and as few of them are among the highest twentieth, within three standard errors. Moreover, the
+    shares are at least e^4 times likelier as uniform ones than as those of the other pairs among all decoys.
     """
     pairs, decoys = _sets(fit), _sets(fit, fit.decoy_images, fit.decoy_captions)
     of_set, of_own = np.argsort(pairs, kind="stable"), np.argsort(decoys, kind="stable")
     numbers = np.unique(pairs[pairs >= 0])
+    if not len(numbers):
+        return numbers
     ends = [
         np.searchsorted(sets[order], [numbers, numbers + 1]).T for sets, order in ((pairs, of_set), (decoys, of_own))
     ]
-    found = []
+    bins, found = _bins(decoy_quantile(evidence)), []
+    total = np.bincount(bins, minlength=BINS)
     for number, (first, last), (start, end) in zip(numbers, *ends, strict=True):
         if last - first < COMMON or end - start < MIN_OWN:
             continue
         given, own = evidence.pairs[of_set[first:last]], np.sort(evidence.decoys[of_own[start:end]])
         less, up_to = (np.searchsorted(own, given, side) for side in ("left", "right"))
-        if (less + up_to).mean() / 2 / len(own) <= 0.5 + min(MOST, ERRORS / np.sqrt(12 * len(given))):
+        share, others = (less + up_to) / 2 / len(own), 1 + total - np.bincount(bins[of_set[first:last]], minlength=BINS)
+        ratio = np.log(BINS * others / others.sum())[_bins(share)].sum()
+        n, high = len(given), (share >= 1 - 1 / BINS).sum()
+        few_high = high <= n / BINS + HIGH_ERRORS * np.sqrt(n / BINS * (1 - 1 / BINS))
+        if share.mean() <= 0.5 + min(MOST, ERRORS / np.sqrt(12 * n)) and few_high and ratio <= UNLIKELY:
             found.append(number)
     return np.array(found, np.int64)
+
+
+def _bins(share: Reals) -> Ints:
+    return np.minimum(share * BINS, BINS - 1).astype(np.int64)
 
 
 def _sets(fit: CrossFit, of_image: Ints | None = None, of_caption: Ints | None = None) -> Ints:
@@ -133,10 +163,16 @@ def _sets(fit: CrossFit, of_image: Ints | None = None, of_caption: Ints | None =
         everything if of_image is None else of_image,
         everything if of_caption is None else of_caption,
     )
-    by_image, by_text = _counts(fit.image_of)[of_image], _counts(texts)[of_caption]
+    by_image, by_text = _unusual(fit.image_of)[of_image], _unusual(texts)[of_caption]
     after = int(fit.image_of.max(initial=-1)) + 1
     found = np.where(by_image >= by_text, fit.image_of[of_image], after + texts[of_caption])
     return np.where(np.maximum(by_image, by_text) >= COMMON, found, -1)
+
+
+def _unusual(number: Ints) -> Ints:
+    """Return how many pairs have each pair's number, (n,); 0 for all where it is usual to be common."""
+    size = np.bincount(number, minlength=1)
+    return _counts(number) if (size >= COMMON).sum() <= USUAL * (size > 0).sum() else np.zeros_like(number)
 
 
 def _counts(number: Ints) -> Ints:

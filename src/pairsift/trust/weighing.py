@@ -144,6 +144,9 @@ def calibrate_sides(evidence: Evidence, in_train: Bools, seed: int, resamples: i
         rest = evidence.placeholder < 0
         others = Evidence(evidence.pairs[rest], evidence.decoys)
         calibration, separate = calibrate_sides(others, in_train[rest], seed, resamples)
+        if not separate and _shares_differ(~rest, in_train):
+            rates, low, high = (np.repeat(ends, 2) for ends in (calibration.rates, calibration.low, calibration.high))
+            calibration, separate = replace(calibration, rates=rates, low=low, high=high), 1
         return with_placeholders(calibration, evidence.placeholder, in_train.astype(np.int64) * separate), separate
     group = in_train.astype(np.int64)
     separate = int(
@@ -151,3 +154,12 @@ def calibrate_sides(evidence: Evidence, in_train: Bools, seed: int, resamples: i
         and rates_differ(evidence, group, seed, max(resamples, MIN_RESAMPLES))
     )
     return calibrate(evidence, group * separate, seed, resamples), separate
+
+
+def _shares_differ(apart: Bools, in_train: Bools) -> bool:
+    """Return whether training pairs and others, 100 each or more, differ in a share by three standard errors."""
+    sides = in_train, ~in_train
+    if min(side.sum() for side in sides) < MIN_GROUP:
+        return False
+    shares, mean = [apart[side].mean() for side in sides], apart.mean()
+    return bool(abs(shares[0] - shares[1]) > 3 * np.sqrt(mean * (1 - mean) * sum(1 / side.sum() for side in sides)))
