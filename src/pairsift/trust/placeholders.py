@@ -19,9 +19,7 @@ MIN_REST = 100  # smallest number of pairs without a placeholder
 ERRORS = 3.0  # number of standard errors above one half up to which the mean share of decoys is like chance
 HIGH_ERRORS = 3.0  # number of standard errors up to which the number of the highest shares is like chance
 MOST = 0.1  # largest distance above one half that is like chance
-UNLIKELY = (
-    -4.0
-)  # log-likelihood ratio up to which a set is unlike the other pairs, e^-4 or less of those that are like them
+UNLIKELY = -4.0  # logarithm of the largest likelihood ratio with which a set is unlike the other pairs
 BINS = 20  # number of bins of the density of the other pairs
 ROWS = 8192
 
@@ -55,8 +53,8 @@ def fold_units(image_of: Ints, group_of: Ints, most: int) -> tuple[Ints, int]:
     """Return the unit of each pair that folds keep together, (n,), and the number of folds.
 
     A unit is a group of near-duplicate images, with all pairs of a common image. There are fewer folds than `most`, but
-    two, where one image has more than half of a fold's pairs: a fold of hardly anything else would have no decoys of
-    it. Only if more than 40% of the pairs have one image, these are units by themselves.
+    at least two, where one image has more than half of a fold's pairs: a fold of hardly anything else would have no
+    decoys of it. Only if more than 40% of the pairs have one image, these are units by themselves.
 
     Args:
         image_of: Image of each pair, (n,).
