@@ -145,7 +145,7 @@ def shuffled(true: list[Record], noise: float, seed: int, where: str) -> tuple[l
 def with_placeholder(
     given: list[Record], wrong: np.ndarray, seed: int, where: str, place: Path
 ) -> tuple[list[Record], np.ndarray]:
-    """A tenth of the pairs with a blank image or an empty phrase as the caption, where there is to be a placeholder."""
+    """Give a tenth of the pairs one blank image, or one caption that says nothing, where `where` names one."""
     hit = np.random.default_rng((seed, 23)).random(len(given)) < (PLACEHOLDERS if where in WHERE[2:] else 0)
     Image.new("RGB", (64, 64), "lightgrey").save(place / "blank.png")
     new = {WHERE[2]: {0: str(place / "blank.png")}, WHERE[3]: {1: "No description available"}}.get(where, {})

@@ -50,7 +50,7 @@ def given(**more):
         (belief(rate=0.88, low=0.8, high=0.92, auroc=0.91), False, "Up to 92% of the pairs look like random pairs: "),
         (belief(rate=0.77, low=0.68, high=0.84, auroc=0.81), False, "Up to 84% of the pairs look like random pairs: "),
         (
-            belief(placeholder=np.arange(500) < 30),
+            belief(in_placeholder=np.arange(500) < 30),
             True,
             "30 pairs have an image or a caption that many pairs have",
         ),

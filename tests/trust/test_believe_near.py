@@ -130,7 +130,7 @@ def test_pairs_outside_train_are_judged_beside_near_captions_too():
 def test_verdicts_that_the_first_judgement_gives_are_not_lost(monkeypatch):
     judged, matched = scenes_of_classes(0.3)
     given = classes_of(len(matched)), 0, memory_of(matched)
-    monkeypatch.setattr("pairsift.trust.near.told", lambda auroc, high: False)
+    monkeypatch.setattr("pairsift.trust.near.sufficient", lambda auroc, high: False)
     belief = believe_near(judged, *given)
     assert belief.counts_near is False and belief.verdicts
 

@@ -13,7 +13,6 @@ from pairsift.trust.heldout import believe
 from pairsift.trust.placeholders import (
     fold_units,
     join_equal_images,
-    placeholders,
     set_placeholders_apart,
     with_placeholders,
 )
@@ -41,7 +40,7 @@ def test_pairs_of_a_placeholder_are_mismatched_and_the_others_are_judged_as_ever
     rows = np.random.default_rng(1).permutation(600)[:common]
     belief = believe(with_common(judged, rows, side), 0)
     hit = np.isin(np.arange(600), rows)
-    assert (belief.placeholder == hit).all()
+    assert (belief.in_placeholder == hit).all()
     assert (belief.probability[hit] < 0.5).all()
     assert belief.probability[~hit].mean() == pytest.approx(matched[~hit].mean(), abs=0.05)
     true = float(np.mean(hit | ~matched))
@@ -57,11 +56,11 @@ def test_a_caption_that_many_images_deserve_is_no_placeholder():
     captions[rows] = captions[0]
     texts = ["a red shirt"] * 60 + list(judged.texts[60:])
     belief = believe(judged_of(images, captions, judged.image_of, texts), 0)
-    assert not belief.placeholder.any() and (belief.probability[rows] < 0.5).mean() < 0.1
+    assert not belief.in_placeholder.any() and (belief.probability[rows] < 0.5).mean() < 0.1
 
 
 def test_collections_without_common_images_or_captions_have_no_placeholder():
-    assert not len(believe(planted(300, 2, 0.3)[0], 0).placeholder)
+    assert not len(believe(planted(300, 2, 0.3)[0], 0).in_placeholder)
 
 
 def drawn(seed=0):
@@ -94,8 +93,8 @@ def test_placeholders_are_sets_whose_pairs_are_like_their_own_decoys(shift):
         ratio = sum(np.log(density[min(19, int(20 * share))]) for share in shares)
         if np.mean(shares) <= 0.5 + min(0.1, 3 / np.sqrt(12 * len(rows))) and few and ratio <= -4:
             expected.append(name)
-    assert len(placeholders(fit, evidence)) == len(expected) and expected[0] == "image"
     apart = set_placeholders_apart(fit, evidence)
+    assert len(set(apart.placeholder) - {-1}) == len(expected) and expected[0] == "image"
     assert (apart.placeholder[:40] >= 0).all() and (apart.placeholder[65:] == -1).all()
     assert (apart.placeholder[40:65] >= 0).all() == ("caption" in expected)
     assert len(apart.decoys) < len(evidence.decoys)
@@ -104,7 +103,7 @@ def test_placeholders_are_sets_whose_pairs_are_like_their_own_decoys(shift):
 def test_small_sets_and_whole_collections_are_not_set_apart():
     fit, evidence = drawn()
     few = replace(fit, image_of=np.arange(300), text_of=np.arange(300) // 19)
-    assert not len(placeholders(few, evidence))
+    assert set_placeholders_apart(few, evidence) is evidence
     rest = replace(fit, image_of=np.where(np.arange(300) < 201, 0, np.arange(300)))  # 99 pairs would be left
     assert set_placeholders_apart(rest, evidence) is evidence
 
@@ -149,7 +148,7 @@ def test_lost_images_with_all_their_captions_are_one_placeholder():
     judged, _ = planted(200, 5, 0.02)
     rows = np.flatnonzero(judged.image_of < 20)
     belief = believe(with_common(judged, rows, "images"), 0)
-    assert belief.placeholder[rows].all() and belief.rate == pytest.approx(0.12, abs=0.03)
+    assert belief.in_placeholder[rows].all() and belief.rate == pytest.approx(0.12, abs=0.03)
 
 
 @pytest.mark.parametrize(("whole", "noise"), [(False, 0.6), (True, 0.4)])
@@ -157,7 +156,7 @@ def test_images_of_many_captions_are_no_placeholders_where_some_captions_fit(who
     judged, matched = planted(30, 25, noise, whole=whole)
     belief = believe(judged, 0)
     wrong = ~matched if whole else np.zeros(750, np.bool_)
-    assert not len(belief.placeholder) or not belief.placeholder[~wrong].any()
+    assert not len(belief.in_placeholder) or not belief.in_placeholder[~wrong].any()
     assert roc_auc_score(matched, belief.probability) > 0.95
 
 
@@ -180,6 +179,6 @@ def test_placeholders_are_found_where_training_pairs_have_a_rate_of_their_own(si
     judged = replace(with_common(replace(noisy, captions=captions), rows, side), in_train=in_train)
     belief = believe(judged, 0)
     hit, wrong = np.isin(np.arange(800), rows), ~matched & in_train
-    assert (belief.placeholder == hit).mean() > 0.99 and belief.rate_outside_train is not None
+    assert (belief.in_placeholder == hit).mean() > 0.99 and belief.rate_outside_train is not None
     assert belief.rate == pytest.approx(float((hit | wrong)[in_train].mean()), abs=0.06)
     assert belief.rate_outside_train == pytest.approx(float(hit[~in_train].mean()), abs=0.06)

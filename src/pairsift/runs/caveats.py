@@ -72,10 +72,10 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
             f"Captions that read much like the right ones cannot be told here: {_untold(belief)}. Probabilities and "
             "rate are about captions of any other images."
         )
-    if belief.verdicts and belief.placeholder.any():
+    if belief.verdicts and belief.in_placeholder.any():
         sentences.append(
-            f"{belief.placeholder.sum():,} pairs have an image or a caption that many pairs have and that fits none of "
-            "them, such as a placeholder: they count as mismatched."
+            f"{belief.in_placeholder.sum():,} pairs have an image or a caption that many pairs have and that fits none "
+            "of them, such as a placeholder: they count as mismatched."
         )
     gone = 0 if prepared.changes is None else prepared.changes.gone
     if belief.verdicts and gone > GONE * n_judged:

@@ -97,8 +97,8 @@ class Belief:
             near decoys, [0, 1]; 0 where none are. Above 0.05 there are captions of any images among them.
         counts_near: Whether near captions are counted too (`pairsift.trust.near.believe_near`); None where they are not
             expected.
-        placeholder: Whether each pair has an image or a caption in common with many that fits none of them better than
-            others do (`pairsift.trust.placeholders`), in half of the divisions or more, (n,); empty if none has.
+        in_placeholder: Whether each pair has an image or a caption in common with many that fits none of them better
+            than others do (`pairsift.trust.placeholders`), in more than half of the divisions, (n,); empty if none has.
     """
 
     probability: Reals
@@ -113,7 +113,7 @@ class Belief:
     near_auroc: float | None = None
     below_near: float = 0.0
     counts_near: bool | None = None
-    placeholder: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
+    in_placeholder: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
 
     @property
     def verdicts(self) -> bool:
@@ -123,10 +123,10 @@ class Belief:
         ones: (1 - high) (2 A - 1) of at least 0.11, with the upper end of the rate's interval. This is 2 A' - 1 for the
         AUROC A' of all pairs against random ones. Where it is less, the encoders may not understand the collection.
         """
-        return len(self.probability) >= MIN_PAIRS and told(self.auroc, self.high)
+        return len(self.probability) >= MIN_PAIRS and sufficient(self.auroc, self.high)
 
 
-def told(auroc: float, high: float) -> bool:
+def sufficient(auroc: float, high: float) -> bool:
     """Return whether evidence with this expected AUROC, and this end of the rate's interval, is sufficient."""
     return auroc >= MIN_AUROC and (1 - high) * (2 * auroc - 1) >= MIN_SEPARATION
 
@@ -204,8 +204,8 @@ def mean_belief(beliefs: Sequence[Belief], judged: JudgedPairs) -> Belief:
     near_mean = float(np.mean(near)) if near else None
     below = float(np.mean([belief.below_near for belief in beliefs]))
     fold_of, group = beliefs[0].fold, judged.group_of
-    apart = [belief.placeholder for belief in beliefs if len(belief.placeholder)]
-    placeholder = np.sum(apart, axis=0) >= len(beliefs) / 2 if apart else np.zeros(0, np.bool_)
+    apart = [belief.in_placeholder for belief in beliefs if len(belief.in_placeholder)]
+    in_placeholder = np.sum(apart, axis=0) > len(beliefs) / 2 if apart else np.zeros(0, np.bool_)
     return Belief(
         probability,
         rate,
@@ -218,7 +218,7 @@ def mean_belief(beliefs: Sequence[Belief], judged: JudgedPairs) -> Belief:
         group,
         near_mean,
         below,
-        placeholder=placeholder,
+        in_placeholder=in_placeholder,
     )
 
 
@@ -262,7 +262,7 @@ def judge(judged: JudgedPairs, division: Division, networks: Networks | None = N
     calibration, group = calibrate_sides(evidence, in_train, seed, division.resamples)
     near = near_auroc(evidence, fit.near_images, calibration.probability)
     belief = belief_of(calibration, group, division.fold, kinds, near)
-    return replace(belief, placeholder=evidence.placeholder >= 0)
+    return replace(belief, in_placeholder=evidence.placeholder >= 0)
 
 
 def belief_of(

@@ -22,7 +22,7 @@ from pairsift.trust.heldout import (
     judge,
     kinds_of,
     mean_belief,
-    told,
+    sufficient,
     with_finite_vectors,
 )
 from pairsift.trust.rate import decoy_quantile
@@ -80,7 +80,7 @@ def believe_near(
         joined.append(join(first, found, kept, judged.in_train))
     both = mean_belief(joined, judged)
     auroc, high = (float(np.mean([getattr(one, name) for one in near])) for name in ("auroc", "high"))
-    counted = told(auroc, high) and both.verdicts and both.below_near <= MAX_BELOW_NEAR
+    counted = sufficient(auroc, high) and both.verdicts and both.below_near <= MAX_BELOW_NEAR
     return replace(both if counted else belief, near_auroc=auroc, below_near=both.below_near, counts_near=counted)
 
 

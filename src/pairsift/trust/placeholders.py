@@ -12,14 +12,14 @@ from pairsift.trust.contrast import Evidence
 from pairsift.trust.crossfit import COMMON, CrossFit, Vectors
 from pairsift.trust.rate import Calibration, decoy_quantile
 
-LARGE = 0.4  # share of the pairs from which on those of a common image are not kept in one fold
+MAX_KEPT = 0.4  # share of the pairs from which on those of a common image are not kept in one fold
 MIN_OWN = 100  # smallest number of decoys with which pairs are compared with these alone
-USUAL = 0.1  # share of the images, or of the captions, above which it is usual to be common
+MAX_COMMON = 0.1  # share of the images, or of the captions, above which it is usual to be common
 MIN_REST = 100  # smallest number of pairs without a placeholder
 ERRORS = 3.0  # number of standard errors above one half up to which the mean share of decoys is like chance
 HIGH_ERRORS = 3.0  # number of standard errors up to which the number of the highest shares is like chance
-MOST = 0.1  # largest distance above one half that is like chance
-UNLIKELY = -4.0  # logarithm of the largest likelihood ratio with which a set is unlike the other pairs
+MAX_SHIFT = 0.1  # largest distance above one half that is like chance
+MAX_LOG_RATIO = -4.0  # logarithm of the largest likelihood ratio with which a set is unlike the other pairs
 BINS = 20  # number of bins of the density of the other pairs
 ROWS = 8192
 
@@ -32,11 +32,9 @@ def join_equal_images(image_of: Ints, vectors: Vectors, rows: Ints) -> Ints:
         vectors: Vectors of the images, (m, d).
         rows: Row of each pair's image among the vectors, (n,).
     """
-    first, number = np.unique(_fingerprints(vectors), return_index=True, return_inverse=True)[1:]
-    pictures = number.reshape(-1)[rows]
-    image = np.full(len(vectors), -1)
-    image[rows] = image_of
-    return np.where(_counts(pictures) >= COMMON, image[first][pictures], image_of).astype(np.int64)
+    first, number = np.unique(_fingerprints(vectors)[rows], return_index=True, return_inverse=True)[1:]
+    pictures = number.reshape(-1)
+    return np.where(_sizes(pictures) >= COMMON, image_of[first][pictures], image_of).astype(np.int64)
 
 
 def _fingerprints(vectors: Vectors) -> NDArray[np.uint64]:
@@ -61,14 +59,14 @@ def fold_units(image_of: Ints, group_of: Ints, most: int) -> tuple[Ints, int]:
         group_of: Group of near-duplicate images of each pair, (n,).
         most: Largest number of folds.
     """
-    size, n = _counts(image_of), max(1, len(image_of))
+    size, n = _sizes(image_of), max(1, len(image_of))
     first = np.zeros(int(image_of.max(initial=-1)) + 1, np.int64)
     first[image_of[::-1]] = np.arange(len(image_of))[::-1]
     units = np.where(size >= COMMON, group_of[first[image_of]], group_of)
     units = np.where(
-        (size >= COMMON) & (size > LARGE * n), int(group_of.max(initial=0)) + 1 + np.arange(len(size)), units
+        (size >= COMMON) & (size > MAX_KEPT * n), int(group_of.max(initial=0)) + 1 + np.arange(len(size)), units
     )
-    kept = size[(size >= COMMON) & (size <= LARGE * n)]
+    kept = size[(size >= COMMON) & (size <= MAX_KEPT * n)]
     folds = max(2, n // (2 * int(kept.max()))) if len(kept) else most
     return units, min(most, folds, len(np.unique(units)))
 
@@ -84,11 +82,15 @@ def set_placeholders_apart(fit: CrossFit, evidence: Evidence) -> Evidence:
         fit: The pairs and the decoys.
         evidence: Evidence of the pairs, (n,), and of decoys.
     """
-    found, sets = placeholders(fit, evidence), _sets(fit)
-    apart, own = np.isin(sets, found), np.isin(_sets(fit, fit.decoy_images, fit.decoy_captions), found)
-    if not apart.any() or (~apart).sum() < MIN_REST or own.all():
+    sets = _sets(fit)
+    if (sets < 0).all():
         return evidence
-    return replace(evidence, decoys=evidence.decoys[~own], placeholder=np.where(apart, sets, -1))
+    own = _sets(fit, fit.decoy_images, fit.decoy_captions)
+    found = placeholders(evidence, sets, own)
+    apart, of_apart = np.isin(sets, found), np.isin(own, found)
+    if not apart.any() or (~apart).sum() < MIN_REST or of_apart.all():
+        return evidence
+    return replace(evidence, decoys=evidence.decoys[~of_apart], placeholder=np.where(apart, sets, -1))
 
 
 def with_placeholders(calibration: Calibration, placeholder: Ints, group: Ints) -> Calibration:
@@ -103,7 +105,7 @@ def with_placeholders(calibration: Calibration, placeholder: Ints, group: Ints) 
         group: Group of each pair in the calibration, (n,).
     """
     rest = placeholder < 0
-    probability = 1 / (_counts(placeholder + 1) + 2)
+    probability = 1 / (_sizes(placeholder + 1) + 2)
     probability[rest] = calibration.probability
     groups = [group == number for number in range(len(calibration.rates))]
     share = np.array([rest[inside].mean() for inside in groups])
@@ -112,7 +114,7 @@ def with_placeholders(calibration: Calibration, placeholder: Ints, group: Ints) 
     return Calibration(rates, low, high, probability, calibration.auroc)
 
 
-def placeholders(fit: CrossFit, evidence: Evidence) -> Ints:
+def placeholders(evidence: Evidence, pairs: Ints, decoys: Ints) -> Ints:
     """Return the sets of pairs with a common image or caption that fits no better than its decoys do.
 
     There is none where more than a tenth of the images, or of the captions, are common, since this is usual there. A
@@ -121,12 +123,14 @@ def placeholders(fit: CrossFit, evidence: Evidence) -> Ints:
     decoys with no more evidence are uniform. Their mean is at most three standard errors of chance, and at most 0.1,
     above one half, and as few of them are among the highest twentieth, within three standard errors. Moreover, the
     shares are at least e^4 times likelier as uniform ones than as those of the other pairs among all decoys.
+
+    Args:
+        evidence: Evidence of the pairs, (n,), and of decoys, (m,).
+        pairs: Set of each pair, -1 for none, (n,).
+        decoys: Set whose image or caption each decoy has, -1 for none, (m,).
     """
-    pairs, decoys = _sets(fit), _sets(fit, fit.decoy_images, fit.decoy_captions)
     of_set, of_own = np.argsort(pairs, kind="stable"), np.argsort(decoys, kind="stable")
     numbers = np.unique(pairs[pairs >= 0])
-    if not len(numbers):
-        return numbers
     ends = [
         np.searchsorted(sets[order], [numbers, numbers + 1]).T for sets, order in ((pairs, of_set), (decoys, of_own))
     ]
@@ -141,7 +145,7 @@ def placeholders(fit: CrossFit, evidence: Evidence) -> Ints:
         ratio = np.log(BINS * others / others.sum())[_bins(share)].sum()
         n, high = len(given), (share >= 1 - 1 / BINS).sum()
         few_high = high <= n / BINS + HIGH_ERRORS * np.sqrt(n / BINS * (1 - 1 / BINS))
-        if share.mean() <= 0.5 + min(MOST, ERRORS / np.sqrt(12 * n)) and few_high and ratio <= UNLIKELY:
+        if share.mean() <= 0.5 + min(MAX_SHIFT, ERRORS / np.sqrt(12 * n)) and few_high and ratio <= MAX_LOG_RATIO:
             found.append(number)
     return np.array(found, np.int64)
 
@@ -161,18 +165,18 @@ def _sets(fit: CrossFit, of_image: Ints | None = None, of_caption: Ints | None =
         everything if of_image is None else of_image,
         everything if of_caption is None else of_caption,
     )
-    by_image, by_text = _unusual(fit.image_of)[of_image], _unusual(texts)[of_caption]
+    by_image, by_text = _sizes_of_common(fit.image_of)[of_image], _sizes_of_common(texts)[of_caption]
     after = int(fit.image_of.max(initial=-1)) + 1
     found = np.where(by_image >= by_text, fit.image_of[of_image], after + texts[of_caption])
     return np.where(np.maximum(by_image, by_text) >= COMMON, found, -1)
 
 
-def _unusual(number: Ints) -> Ints:
+def _sizes_of_common(number: Ints) -> Ints:
     """Return how many pairs have each pair's number, (n,); 0 for all where it is usual to be common."""
     size = np.bincount(number, minlength=1)
-    return _counts(number) if (size >= COMMON).sum() <= USUAL * (size > 0).sum() else np.zeros_like(number)
+    return _sizes(number) if (size >= COMMON).sum() <= MAX_COMMON * (size > 0).sum() else np.zeros_like(number)
 
 
-def _counts(number: Ints) -> Ints:
+def _sizes(number: Ints) -> Ints:
     """Return how many pairs have each pair's number, 0 and up, (n,)."""
     return np.bincount(number, minlength=1)[number].astype(np.int64)
