@@ -182,3 +182,13 @@ def test_placeholders_are_found_where_training_pairs_have_a_rate_of_their_own(si
     assert (belief.in_placeholder == hit).mean() > 0.99 and belief.rate_outside_train is not None
     assert belief.rate == pytest.approx(float((hit | wrong)[in_train].mean()), abs=0.06)
     assert belief.rate_outside_train == pytest.approx(float(hit[~in_train].mean()), abs=0.06)
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_a_small_placeholder_outside_train_is_found(seed):
+    judged, _ = planted(800, seed=seed)
+    in_train, rows = np.arange(800) < 640, np.arange(650, 687)
+    belief = believe(replace(with_common(judged, rows, "images"), in_train=in_train), 0)
+    hit = np.isin(np.arange(800), rows)
+    assert (belief.in_placeholder == hit).all() and (belief.probability[hit] < 0.5).all()
+    assert belief.rate < 0.03 and belief.rate_outside_train == pytest.approx(37 / 160, abs=0.05)

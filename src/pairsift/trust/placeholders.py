@@ -71,7 +71,7 @@ def fold_units(image_of: Ints, group_of: Ints, most: int) -> tuple[Ints, int]:
     return units, min(most, folds, len(np.unique(units)))
 
 
-def set_placeholders_apart(fit: CrossFit, evidence: Evidence) -> Evidence:
+def set_placeholders_apart(fit: CrossFit, evidence: Evidence, known: Ints | None = None) -> Evidence:
     """Name the pairs of placeholders, and leave out the decoys that have the image or the caption of one.
 
     Mismatched pairs are distributed like decoys if they are spread over images and captions as these are. The pairs of
@@ -81,12 +81,13 @@ def set_placeholders_apart(fit: CrossFit, evidence: Evidence) -> Evidence:
     Args:
         fit: The pairs and the decoys.
         evidence: Evidence of the pairs, (n,), and of decoys.
+        known: Placeholder of each pair by other evidence, as `Evidence` has it; by default they are sought.
     """
     sets = _sets(fit)
     if (sets < 0).all():
         return evidence
     own = _sets(fit, fit.decoy_images, fit.decoy_captions)
-    found = placeholders(evidence, sets, own)
+    found = placeholders(evidence, sets, own) if known is None else np.unique(known[known >= 0])
     apart, of_apart = np.isin(sets, found), np.isin(own, found)
     if not apart.any() or (~apart).sum() < MIN_REST or of_apart.all():
         return evidence

@@ -37,10 +37,12 @@ def weigh(fit: CrossFit, kinds: Mapping[str, Evidence], in_train: Bools, seed: i
         seed: Seed of the resampling.
     """
     evidence = list(kinds.values())
-    calibration, group = calibrate_sides(set_placeholders_apart(fit, combine(fit, evidence)), in_train, seed, 0)
+    first = set_placeholders_apart(fit, combine(fit, evidence))
+    calibration, group = calibrate_sides(first, in_train, seed, 0)
     rates = np.minimum(calibration.rates, MAX_RATE)
     if group and _have_decoys(fit, in_train):
-        return _combine_by_split(fit, evidence, in_train, rates)
+        fit, combined = _combine_by_split(fit, evidence, in_train, rates)
+        return set_placeholders_apart(fit, combined, first.placeholder)  # few of their decoys are of one side
     return set_placeholders_apart(fit, combine(fit, evidence, float(rates[group])))
 
 
@@ -50,7 +52,7 @@ def _have_decoys(fit: CrossFit, in_train: Bools) -> bool:
     return bool(min((sides[0] & sides[1]).sum(), (~sides[0] & ~sides[1]).sum()) >= MIN_DECOYS)
 
 
-def _combine_by_split(fit: CrossFit, kinds: list[Evidence], in_train: Bools, rates: Reals) -> Evidence:
+def _combine_by_split(fit: CrossFit, kinds: list[Evidence], in_train: Bools, rates: Reals) -> tuple[CrossFit, Evidence]:
     """Combine the evidence of training pairs and of other pairs by separate weights, fitted on each side alone.
 
     Where the rates differ, the value of the other captions of an image differs too. Evidence is standardised by the
@@ -75,7 +77,7 @@ def _combine_by_split(fit: CrossFit, kinds: list[Evidence], in_train: Bools, rat
         near_decoys[near] = (evidence.near_decoys - mean) / spread
         used |= inside
     fit = replace(fit, decoy_images=fit.decoy_images[used], decoy_captions=fit.decoy_captions[used])
-    return set_placeholders_apart(fit, Evidence(pairs, decoys[used], near_decoys))
+    return fit, Evidence(pairs, decoys[used], near_decoys)
 
 
 def weigh_with_siblings(
