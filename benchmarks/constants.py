@@ -26,7 +26,7 @@ from pairsift.runs.config import configure
 from pairsift.runs.prepare import prepare
 from pairsift.train.options import TrainOptions
 from pairsift.trust.crossfit import make_folds
-from pairsift.trust.heldout import Division, JudgedPairs, judge
+from pairsift.trust.heldout import Division, JudgedPairs, judge_divisions
 
 KINDS = {
     "photographs": ("flickr-200", "flickr-800"),
@@ -97,7 +97,7 @@ def measure(kind: str, collection: str, noise: float, seed: int, data: Path, cac
 
 def costs(judged: JudgedPairs, wrong: np.ndarray, seed: int) -> Row:
     """Return 1 - AUROC and the error of the rate, by one division into five folds."""
-    belief = judge(judged, Division(make_folds(judged.group_of, 5, seed), seed, 0))
+    belief = judge_divisions(judged, [Division(make_folds(judged.group_of, 5, seed), seed, 0)])[0]
     auroc = float(roc_auc_score(wrong, -belief.probability)) if wrong.any() else None
     return {"missed": auroc and 1 - auroc, "error": abs(belief.rate - float(wrong.mean()))}
 

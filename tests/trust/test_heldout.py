@@ -10,7 +10,7 @@ from trust_helpers import judged_of, planted
 
 from pairsift.trust import heldout, weighing
 from pairsift.trust.crossfit import make_folds
-from pairsift.trust.heldout import Division, JudgedPairs, believe, judge
+from pairsift.trust.heldout import Division, JudgedPairs, believe, judge_divisions
 from pairsift.trust.weighing import agreement_within
 
 AVERAGED_PAIRS = heldout.AVERAGED_PAIRS
@@ -108,7 +108,9 @@ def test_being_told_whom_to_believe_helps_where_most_pairs_are_mismatched():
         fold = make_folds(judged.group_of, 5, seed)
         trust = heldout._trust(judged, fold, seed)
         for found, known in ((told, trust), (alone, None)):
-            found.append(roc_auc_score(matched, judge(judged, Division(fold, seed, 0, known)).probability))
+            found.append(
+                roc_auc_score(matched, judge_divisions(judged, [Division(fold, seed, 0, known)])[0].probability)
+            )
     assert np.mean(told) > np.mean(alone) + 0.01
 
 
@@ -120,10 +122,10 @@ def test_near_duplicates_are_judged_in_one_fold():
 
 
 def test_few_pairs_are_divided_several_times(monkeypatch):
-    divided, believed = [], judge
+    divided, believed = [], judge_divisions
     monkeypatch.setattr(heldout, "AVERAGED_PAIRS", AVERAGED_PAIRS)
     monkeypatch.setattr(heldout, "_trust", lambda judged, fold, seed: None)
-    monkeypatch.setattr(heldout, "judge", lambda *a: divided.append(believed(*a)) or divided[-1])
+    monkeypatch.setattr(heldout, "judge_divisions", lambda *a: divided.extend(believed(*a)) or divided)
     judged, matched = planted(150, 1, 0.3)
     belief = believe(judged, 0)
     assert len(divided) == 5 and (divided[0].fold != divided[1].fold).any()
@@ -170,7 +172,7 @@ def test_siblings_are_weighed_apart_where_training_pairs_alone_are_mismatched():
     images = np.where(seen[:, None], dirty.images, clean.images)
     judged = replace(dirty, images=images, captions=captions.astype(np.float32), in_train=seen)
     matched = np.where(seen, first, second)
-    belief = judge(judged, Division(make_folds(judged.group_of, 5, 0), 0, 8))
+    belief = judge_divisions(judged, [Division(make_folds(judged.group_of, 5, 0), 0, 8)])[0]
     assert belief.rate == pytest.approx(1 - matched[seen].mean(), abs=0.08)
     assert belief.rate_outside_train is not None and belief.rate_outside_train < 0.05
     found = roc_auc_score(matched[seen], belief.probability[seen])

@@ -184,7 +184,7 @@ def test_placeholders_are_found_where_training_pairs_have_a_rate_of_their_own(si
     assert belief.rate_outside_train == pytest.approx(float(hit[~in_train].mean()), abs=0.06)
 
 
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", [0, 2])
 def test_a_small_placeholder_outside_train_is_found(seed):
     judged, _ = planted(800, seed=seed)
     in_train, rows = np.arange(800) < 640, np.arange(650, 687)

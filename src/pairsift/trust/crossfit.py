@@ -46,6 +46,8 @@ class CrossFit:
         near_captions: Pair whose caption each near decoy has, (k,).
         copies: Copy of the collection in which each decoy is a swap, (m,); empty where decoys are no swaps.
         text_of: Number of each caption's text, (n,); empty if it is not known.
+        placeholder: Number of the placeholder that each pair has, -1 for none, (n,); None until they are sought
+            (`pairsift.trust.placeholders`).
     """
 
     image_of: Ints
@@ -57,6 +59,7 @@ class CrossFit:
     near_captions: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     copies: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     text_of: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    placeholder: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.fold)

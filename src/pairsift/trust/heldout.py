@@ -10,11 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from pairsift.arrays import Bools, Ints, Reals
+from pairsift.trust.combine import combine
 from pairsift.trust.contrast import Codes, Evidence, contrast
 from pairsift.trust.crossfit import CrossFit, Vectors, make_folds
 from pairsift.trust.linear import canonical_codes
 from pairsift.trust.neighbours import neighbour_evidence
-from pairsift.trust.placeholders import fold_units
+from pairsift.trust.placeholders import find_placeholders, fold_units, have_common
 from pairsift.trust.rate import Calibration, decoy_quantile
 from pairsift.trust.weighing import calibrate_sides, weigh_with_siblings
 
@@ -151,7 +152,7 @@ def believe(judged: JudgedPairs, seed: int, fold: Ints | None = None, networks: 
             without one fold. The trust in a pair is its match probability by evidence that did not see the fold.
     """
     judged = with_finite_vectors(judged)
-    return mean_belief([judge(judged, division, networks) for division in divisions(judged, seed, fold)], judged)
+    return mean_belief(judge_divisions(judged, list(divisions(judged, seed, fold)), networks), judged)
 
 
 @dataclass(frozen=True)
@@ -253,10 +254,24 @@ def _trust(judged: JudgedPairs, fold: Ints, seed: int) -> Reals:
     return trust
 
 
-def judge(judged: JudgedPairs, division: Division, networks: Networks | None = None) -> Belief:
-    """Return the belief about the pairs by one division into folds."""
+def judge_divisions(judged: JudgedPairs, parts: Sequence[Division], networks: Networks | None = None) -> list[Belief]:
+    """Return the belief about the pairs by each division into folds.
+
+    Placeholders are those of all divisions together, found by the evidence without networks and other captions.
+    """
+    fits = [
+        CrossFit.make(judged.image_of, judged.group_of, judged.texts, part.fold, part.seed, judged.captions)
+        for part in parts
+    ]
+    if len(parts) > 1 and have_common(fits[0]):
+        kinds = [kinds_of(judged, fit, part.seed, part.trust)[0] for fit, part in zip(fits, parts, strict=True)]
+        found = find_placeholders(fits, [combine(fit, [*one.values()]) for fit, one in zip(fits, kinds, strict=True)])
+        fits = [replace(fit, placeholder=found) for fit in fits]
+    return [_judge(judged, part, fit, networks) for part, fit in zip(parts, fits, strict=True)]
+
+
+def _judge(judged: JudgedPairs, division: Division, fit: CrossFit, networks: Networks | None) -> Belief:
     seed, in_train = division.seed, judged.in_train
-    fit = CrossFit.make(judged.image_of, judged.group_of, judged.texts, division.fold, seed, judged.captions)
     kinds, models = kinds_of(judged, fit, seed, division.trust, networks)
     evidence = weigh_with_siblings(fit, kinds, models, in_train, seed)
     calibration, group = calibrate_sides(evidence, in_train, seed, division.resamples)

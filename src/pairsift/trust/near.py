@@ -19,7 +19,7 @@ from pairsift.trust.heldout import (
     Networks,
     belief_of,
     divisions,
-    judge,
+    judge_divisions,
     kinds_of,
     mean_belief,
     sufficient,
@@ -65,7 +65,7 @@ def believe_near(
     """
     judged = with_finite_vectors(judged)
     drawn = list(divisions(judged, seed, fold))
-    beliefs = [judge(judged, division, networks) for division in drawn]
+    beliefs = judge_divisions(judged, drawn, networks)
     belief = mean_belief(beliefs, judged)
     joined, near = [], []
     for division, first in zip(drawn, beliefs, strict=True):
@@ -99,7 +99,7 @@ def _judge_near(
     """
     part, seed = judged.subset(kept), division.seed
     of_part = part.image_of, part.group_of, part.texts, division.fold[kept]
-    swaps = draw_swaps(*of_part, seed, vectors[kept])
+    swaps = replace(draw_swaps(*of_part, seed, vectors[kept]), placeholder=np.zeros(0, np.int64))  # none is kept
     fit = CrossFit.make(judged.image_of, judged.group_of, judged.texts, division.fold, seed)
     fit = replace(fit, near_images=kept[swaps.decoy_images], near_captions=kept[swaps.decoy_captions])
     held_out, models = kinds_of(judged, fit, seed, division.trust, networks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -71,27 +72,22 @@ def fold_units(image_of: Ints, group_of: Ints, most: int) -> tuple[Ints, int]:
     return units, min(most, folds, len(np.unique(units)))
 
 
-def set_placeholders_apart(fit: CrossFit, evidence: Evidence, known: Ints | None = None) -> Evidence:
+def set_placeholders_apart(fit: CrossFit, evidence: Evidence) -> Evidence:
     """Name the pairs of placeholders, and leave out the decoys that have the image or the caption of one.
 
     Mismatched pairs are distributed like decoys if they are spread over images and captions as these are. The pairs of
     a placeholder are not: one image is a little like every caption, and neither very like nor very unlike any. So they
-    are judged together, beside their own decoys (`placeholders`), and the others without them.
+    are judged together, beside their own decoys (`find_placeholders`), and the others without them.
 
     Args:
-        fit: The pairs and the decoys.
+        fit: The pairs and the decoys; its placeholders are sought by this evidence if they are not known.
         evidence: Evidence of the pairs, (n,), and of decoys.
-        known: Placeholder of each pair by other evidence, as `Evidence` has it; by default they are sought.
     """
-    sets = _sets(fit)
-    if (sets < 0).all():
+    placeholder = find_placeholders([fit], [evidence]) if fit.placeholder is None else fit.placeholder
+    if (placeholder < 0).all():
         return evidence
-    own = _sets(fit, fit.decoy_images, fit.decoy_captions)
-    found = placeholders(evidence, sets, own) if known is None else np.unique(known[known >= 0])
-    apart, of_apart = np.isin(sets, found), np.isin(own, found)
-    if not apart.any() or (~apart).sum() < MIN_REST or of_apart.all():
-        return evidence
-    return replace(evidence, decoys=evidence.decoys[~of_apart], placeholder=np.where(apart, sets, -1))
+    of_one = np.isin(_sets(fit, fit.decoy_images, fit.decoy_captions), np.unique(placeholder[placeholder >= 0]))
+    return evidence if of_one.all() else replace(evidence, decoys=evidence.decoys[~of_one], placeholder=placeholder)
 
 
 def with_placeholders(calibration: Calibration, placeholder: Ints, group: Ints) -> Calibration:
@@ -115,40 +111,63 @@ def with_placeholders(calibration: Calibration, placeholder: Ints, group: Ints) 
     return Calibration(rates, low, high, probability, calibration.auroc)
 
 
-def placeholders(evidence: Evidence, pairs: Ints, decoys: Ints) -> Ints:
-    """Return the sets of pairs with a common image or caption that fits no better than its decoys do.
+def have_common(fit: CrossFit) -> bool:
+    """Return whether pairs have an image or a caption in common with so many that it could be a placeholder."""
+    return bool((_sets(fit) >= 0).any())
 
-    There is none where more than a tenth of the images, or of the captions, are common, since this is usual there. A
-    set has at least 20 pairs, and at least 100 decoys have this image or caption: in collections of 20,000 pairs and
-    more, with one decoy a pair, those of about a hundred pairs. Where no pair matches, the pairs' shares of these
-    decoys with no more evidence are uniform. Their mean is at most three standard errors of chance, and at most 0.1,
-    above one half, and as few of them are among the highest twentieth, within three standard errors. Moreover, the
-    shares are at least e^4 times likelier as uniform ones than as those of the other pairs among all decoys.
+
+def find_placeholders(fits: Sequence[CrossFit], evidence: Sequence[Evidence]) -> Ints:
+    """Return the number of the placeholder of each pair, -1 for none, (n,).
+
+    A placeholder is an image or a caption that at least 20 pairs have in common and that fits no better than its decoys
+    do. There is none where more than a tenth of the images, or of the captions, are common, since this is usual there,
+    or where fewer than 100 other pairs would be left. In each division into folds, at least 100 decoys have this image
+    or caption: in collections of 20,000 pairs and more, with one decoy a pair, those of about a hundred pairs. Where no
+    pair matches, the pairs' shares of these decoys with no more evidence are uniform. Their mean is at most three
+    standard errors of chance, and at most 0.1, above one half, and as few of them are among the highest twentieth,
+    within three standard errors. Moreover, the shares are at least e^4 times likelier as uniform ones than as those of
+    the other pairs among all decoys. Each of these numbers is a mean over the divisions.
 
     Args:
-        evidence: Evidence of the pairs, (n,), and of decoys, (m,).
-        pairs: Set of each pair, -1 for none, (n,).
-        decoys: Set whose image or caption each decoy has, -1 for none, (m,).
+        fits: The same pairs in one or more divisions into folds, with decoys.
+        evidence: Evidence of the pairs, (n,), and of decoys, in each division.
     """
-    of_set, of_own = np.argsort(pairs, kind="stable"), np.argsort(decoys, kind="stable")
-    numbers = np.unique(pairs[pairs >= 0])
-    ends = [
-        np.searchsorted(sets[order], [numbers, numbers + 1]).T for sets, order in ((pairs, of_set), (decoys, of_own))
-    ]
-    bins, found = _bins(decoy_quantile(evidence)), []
+    sets = _sets(fits[0])
+    numbers, n = np.unique(sets[sets >= 0], return_counts=True)
+    scores = [_scores(numbers, sets, fit, one) for fit, one in zip(fits, evidence, strict=True)]
+    share, high, log_ratio = np.mean(scores, axis=0).T
+    low_mean = share <= 0.5 + np.minimum(MAX_SHIFT, ERRORS / np.sqrt(12 * n))
+    few_high = high <= 1 / BINS + HIGH_ERRORS * np.sqrt(1 / BINS * (1 - 1 / BINS) / n)
+    apart = np.isin(sets, numbers[(n >= COMMON) & low_mean & few_high & (log_ratio <= MAX_LOG_RATIO)])
+    return np.where(apart & ((~apart).sum() >= MIN_REST), sets, -1)
+
+
+def _scores(numbers: Ints, sets: Ints, fit: CrossFit, evidence: Evidence) -> Reals:
+    """Return what the pairs of each set say, (k, 3): nan where fewer than 100 decoys have their image or caption.
+
+    For the pairs' shares of these decoys with no more evidence, these are the mean, the part of them in the highest
+    twentieth, and the log-likelihood ratio of the other pairs' density to the uniform one.
+
+    Args:
+        numbers: Number of each set, ascending, (k,).
+        sets: Set of each pair, -1 for none, (n,).
+        fit: The pairs and the decoys.
+        evidence: Evidence of the pairs, (n,), and of decoys, (m,).
+    """
+    decoys, found = _sets(fit, fit.decoy_images, fit.decoy_captions), np.full((len(numbers), 3), np.nan)
+    of_set, of_own = np.argsort(sets, kind="stable"), np.argsort(decoys, kind="stable")
+    ends = [np.searchsorted(own[order], [numbers, numbers + 1]).T for own, order in ((sets, of_set), (decoys, of_own))]
+    bins = _bins(decoy_quantile(evidence))
     total = np.bincount(bins, minlength=BINS)
-    for number, (first, last), (start, end) in zip(numbers, *ends, strict=True):
-        if last - first < COMMON or end - start < MIN_OWN:
+    for row, ((first, last), (start, end)) in enumerate(zip(*ends, strict=True)):
+        if end - start < MIN_OWN:
             continue
         given, own = evidence.pairs[of_set[first:last]], np.sort(evidence.decoys[of_own[start:end]])
         less, up_to = (np.searchsorted(own, given, side) for side in ("left", "right"))
         share, others = (less + up_to) / 2 / len(own), 1 + total - np.bincount(bins[of_set[first:last]], minlength=BINS)
         ratio = np.log(BINS * others / others.sum())[_bins(share)].sum()
-        n, high = len(given), (share >= 1 - 1 / BINS).sum()
-        few_high = high <= n / BINS + HIGH_ERRORS * np.sqrt(n / BINS * (1 - 1 / BINS))
-        if share.mean() <= 0.5 + min(MAX_SHIFT, ERRORS / np.sqrt(12 * n)) and few_high and ratio <= MAX_LOG_RATIO:
-            found.append(number)
-    return np.array(found, np.int64)
+        found[row] = share.mean(), (share >= 1 - 1 / BINS).mean(), ratio
+    return found
 
 
 def _bins(share: Reals) -> Ints:

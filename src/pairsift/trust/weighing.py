@@ -41,8 +41,8 @@ def weigh(fit: CrossFit, kinds: Mapping[str, Evidence], in_train: Bools, seed: i
     calibration, group = calibrate_sides(first, in_train, seed, 0)
     rates = np.minimum(calibration.rates, MAX_RATE)
     if group and _have_decoys(fit, in_train):
-        fit, combined = _combine_by_split(fit, evidence, in_train, rates)
-        return set_placeholders_apart(fit, combined, first.placeholder)  # few of their decoys are of one side
+        fit = replace(fit, placeholder=first.placeholder)  # few of their decoys are of one side
+        return set_placeholders_apart(*_combine_by_split(fit, evidence, in_train, rates))
     return set_placeholders_apart(fit, combine(fit, evidence, float(rates[group])))
 
 
