@@ -205,6 +205,8 @@ def verdicts(config: Config, wrong: np.ndarray) -> Row:
     beside = {"cca": cca_score(prepared, believer), "knn": knn_score(prepared, believer)} if truth.any() else {}
     others = {f"auroc_{name}": round(float(roc_auc_score(truth, -score)), 4) for name, score in beside.items()}
     seen = believer.judged.in_train
+    about = truth[seen] if belief.rate_outside_train is not None else truth
+    ends["true_rate"] = round(float(about.mean()), 4)
     if truth[seen].any():
         others["auroc_train"] = round(float(roc_auc_score(truth[seen], -belief.probability[seen])), 4)
     return {**quality(belief.probability, truth, belief.verdicts), **others, **ends, "evidence_seconds": took}
@@ -327,7 +329,7 @@ def page(rows: list[Row]) -> str:
             cells = [key["collection"], noise, key["method"], mean(group, "rsum", ".1f")]
             fits.append("| " + " | ".join([*cells, mean(group, "train_seconds", ".0f"), str(len(group))]) + " |")
             continue
-        error = max(abs(row["estimate"] - training_rate(row)) for row in group)
+        error = max(abs(row["estimate"] - true_rate(row)) for row in group)
         cells = [key["collection"], str(group[0]["pairs"]), noise, mean(group, "flagged", ".1%")]
         cells += [mean(group, "estimate", ".1%"), f"{error:.1%}"]
         cells += [mean(group, name, ".3f") for name in ("auroc", "auroc_train", "auroc_cca", "auroc_knn")]
@@ -336,9 +338,9 @@ def page(rows: list[Row]) -> str:
     return f"# {title}\n\n{rest[:1].upper()}{rest[1:]}\n\n" + "\n".join(lines) + "\n\n" + "\n".join(fits) + "\n"
 
 
-def training_rate(row: Row) -> float:
-    """Return the share of mismatched training pairs."""
-    return float(row["noise"] if row["where"] == "train" else row["wrong"])
+def true_rate(row: Row) -> float:
+    """Return the share of mismatched pairs among training pairs or all pairs, whichever the estimate is about."""
+    return float(row.get("true_rate", row["noise"] if row["where"] == "train" else row["wrong"]))
 
 
 def summary(rows: list[Row]) -> str:

@@ -43,9 +43,18 @@ def given(**more):
         (belief(auroc=0.79), False, "The evidence is too weak for verdicts: "),
         (belief(counts_near=True, near_auroc=0.9), True, None),
         (belief(counts_near=True, near_auroc=0.84), True, "The evidence is weak: "),
-        (belief(counts_near=False, below_near=0.12), True, f"{UNTOLD} 12% of the training pairs that look right fit w"),
+        (
+            belief(counts_near=False, near_auroc=0.9, below_near=0.12),
+            True,
+            f"{UNTOLD} 12% of the training pairs that look right fit w",
+        ),
         (belief(counts_near=False, near_auroc=0.74), True, f"{UNTOLD} a pair with one is expected to rank below a m"),
-        (belief(counts_near=False, near_auroc=0.9), True, f"{UNTOLD} too few pairs, or too few such captions, fit b"),
+        (
+            belief(counts_near=False),
+            True,
+            f"{UNTOLD} too few pairs, or too few such captions, fit better than captions",
+        ),
+        (belief(counts_near=False, near_auroc=0.9), True, f"{UNTOLD} almost all pairs that look right fit no better"),
         (belief(70, counts_near=False), False, "70 pairs are too few for verdicts: "),
         (belief(rate=0.88, low=0.8, high=0.92, auroc=0.91), False, "Up to 92% of the pairs look like random pairs: "),
         (belief(rate=0.77, low=0.68, high=0.84, auroc=0.81), False, "Up to 84% of the pairs look like random pairs: "),
@@ -100,6 +109,8 @@ def test_rates_that_differ_between_drawn_splits_are_said():
     drawn = {"description": "splits drawn by image", "ids": lambda *splits: np.arange(0)}
     [said] = warnings_of(given(**drawn), belief(rate_outside_train=0.02), {})
     assert said.startswith("30% of the training pairs and 2% of the other pairs are estimated")
+    of_one_image = belief(rate_outside_train=0.02, in_placeholder=np.arange(500) < 30)  # which is in one split
+    assert len(warnings_of(given(**drawn), of_one_image, {})) == 1
     some_came_later = given(**drawn | {"ids": PAIRS.ids})
     assert warnings_of(some_came_later, belief(rate_outside_train=0.02), {}) == []
 

@@ -92,7 +92,7 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
             f"{duplicates:.0%} of the dev and test images have a near-duplicate in train: recall is higher than on new "
             "images."
         )
-    if belief.rate_outside_train is not None and _drawn_alike(pairs):
+    if belief.rate_outside_train is not None and not belief.in_placeholder.any() and _drawn_alike(pairs):
         sentences.append(
             f"{belief.rate:.0%} of the training pairs and {belief.rate_outside_train:.0%} of the other pairs are "
             "estimated to be mismatched, although the splits were drawn at random: do not trust either estimate alone."
@@ -102,11 +102,13 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
 
 def _untold(belief: Belief) -> str:
     """Return why near captions are not counted."""
+    if belief.near_auroc is None:
+        return "too few pairs, or too few such captions, fit better than captions of any images do"
     if belief.below_near > MAX_BELOW_NEAR:
         return f"{belief.below_near:.0%} of the training pairs that look right fit worse than 95% of such captions do"
-    if belief.near_auroc is not None and belief.near_auroc < MIN_AUROC:
+    if belief.near_auroc < MIN_AUROC:
         return f"a pair with one is expected to rank below a matching one in only {belief.near_auroc:.0%} of cases"
-    return "too few pairs, or too few such captions, fit better than captions of any images do"
+    return "almost all pairs that look right fit no better than such captions do"
 
 
 def _duplicates_of_train(pairs: Pairs, belief: Belief) -> float:
