@@ -219,6 +219,7 @@ def test_a_cleaned_run_says_what_its_noise_rate_does_not_count(tmp_path):
     cleaned = judged(tmp_path / "b", {k: 1.0 for k in range(20, 100)})
     note = _cleaning(first, cleaned)
     assert "lacks 20 suspects" in note and "20.0% of the 80 pairs that both have are mismatched" in note
+    assert note.endswith(f"the recall of {cleaned.folder} can be somewhat too high.")
     kept = _cleaning(judged(tmp_path / "a", everything, kept=range(60, 100)), cleaned)
     assert "10.0% of the 80 pairs" in kept
     assert _cleaning(first, first) is None

@@ -212,7 +212,8 @@ def _cleaning(first: Run, other: Run) -> str | None:
     return (
         f"{other.folder} lacks {lacking:,} suspects of {first.folder}: it cannot find the mismatches that are left, "
         f"and its noise rate is too low. By {first.folder} {doubt[has].mean():.1%} of the {int(has.sum()):,} pairs "
-        "that both have are mismatched."
+        f"that both have are mismatched. The verdicts of {first.folder} come from evidence on dev and test pairs too: "
+        f"the recall of {other.folder} can be somewhat too high."
     )
 
 
