@@ -128,6 +128,22 @@ def test_a_new_caption_of_an_image_of_the_run_has_the_image_there(run, scenes, n
     assert np.array_equal(joined.image_of[: len(old)], old.image_of)
 
 
+def test_a_single_pair_is_judged_and_splits_of_new_pairs_are_not_read(run, new, tmp_path, capsys):
+    images = new.parent / "scenes" / "images"
+    name = min(images.iterdir()).name
+    rows = [("image", "caption", "split"), (name, "a red house", "train"), (name, "a blue boat", "test")]
+    for count in (1, 2):
+        with (tmp_path / f"{count}.csv").open("w", newline="") as stream:
+            csv.writer(stream).writerows(rows[: 1 + count])
+        out = tmp_path / f"{count}.parquet"
+        table = str(tmp_path / f"{count}.csv")
+        assert main(["score", str(run.folder), table, "--out", str(out), "--image-folder", str(images)]) == 0
+        assert set(pq.read_table(out)["split"].to_pylist()) == {"added"} and len(pq.read_table(out)) == count
+        out, err = capsys.readouterr()
+        pairs = ("1 pair", "2 pairs")[count - 1]
+        assert out.endswith(f": {pairs}\n") and f"caption from column 'caption': {pairs}, 1 image\n" in err
+
+
 def test_parts_are_as_large_as_each_other_and_split_no_image():
     image_of = np.array([0] * 7 + [1] + [2] * 30 + [3, 4, 5, -1, 6])
     split = np.array(["train"] * 40 + ["skipped"] + ["train"] * 2, "<U7")

@@ -39,4 +39,5 @@ def score(
 
     opened = Run(run, source=source)
     columns = {"reader": reader, "image_column": image_column, "caption_column": caption_column}
-    print(f"{out}: {opened.score(new, out, image_folder=image_folder, **columns):,} pairs")
+    rows = opened.score(new, out, image_folder=image_folder, **columns)
+    print(f"{out}: {rows:,} pair{'s' * (rows != 1)}")

@@ -10,7 +10,7 @@ import numpy as np
 
 from pairsift.errors import InputError
 from pairsift.pairs.encoding import printable
-from pairsift.pairs.pairs import SKIPPED, UNUSED, Pairs, Skip
+from pairsift.pairs.pairs import ADDED, SKIPPED, UNUSED, Pairs, Skip
 from pairsift.pairs.records import Listing, Record, one_line
 from pairsift.pairs.splits import MIN_IMAGES, SPLIT_WORDS, Draw, split_images
 
@@ -76,20 +76,21 @@ class Checks:
         return "" if record.caption.strip() else "the caption is empty"
 
 
-def assemble(source: str, reader: str, listing: Listing, draw: Draw) -> Pairs:
+def assemble(source: str, reader: str, listing: Listing, draw: Draw | None) -> Pairs:
     """Check a reader's records and assign each one to a split.
 
     Args:
         source: Path of the data that was read.
         reader: Name of the reader.
         listing: Records of the reader.
-        draw: Seed and shares for the splits that the source does not have.
+        draw: Seed and shares for the splits that the source does not have; None puts all pairs into `added`.
 
     Raises:
-        InputError: Fewer than three images can be used, or the source's splits leave too few images to train on.
+        InputError: Fewer than three images can be used (without splits, none), or the source's splits leave too few
+            images to train on.
     """
     images = Images()
-    has_splits = bool(listing.split) and any(record.split for record in listing.records)
+    has_splits = draw is not None and bool(listing.split) and any(record.split for record in listing.records)
     features = listing.features
     checks = Checks(images, has_splits, may_repeat=features is not None and features.captions is None)
     rows: list[int] = []
@@ -99,16 +100,20 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw) -> Pairs:
         reason = checks.problem(record, rows[-1])
         if reason:
             skipped.append(Skip(printable(record.where), printable(reason), pair))
-    _refuse_too_few(source, len(checks.split_of), skipped)
-    split_of, note = split_images(source, checks.split_of, images.names, draw, has_splits)
-    split = np.array([split_of.get(row, SKIPPED) for row in rows], dtype="<U7")  # room for `skipped`
-    split[[skip.pair for skip in skipped]] = SKIPPED
+    _refuse_too_few(source, len(checks.split_of), skipped, 1 if draw is None else MIN_IMAGES)
+    if draw is None:
+        split_of, split = dict.fromkeys(checks.split_of, ADDED), ""
+    else:
+        split_of, note = split_images(source, checks.split_of, images.names, draw, has_splits)
+        split = f", split {f'from {listing.split}' if has_splits else ''}{note}"
+    splits = np.array([split_of.get(row, SKIPPED) for row in rows], dtype="<U7")  # room for `skipped`
+    splits[[skip.pair for skip in skipped]] = SKIPPED
     names = dict.fromkeys(name for record in listing.records for name in record.extra)
     if features is not None:
         features = replace(features, rows=np.array(images.feature_rows, dtype=np.int64))
     description = (
-        f"{reader}: image from {listing.image}, caption from {listing.caption}, "
-        f"split {f'from {listing.split}' if has_splits else ''}{note}{'; ' * bool(listing.reading)}{listing.reading}"
+        f"{reader}: image from {listing.image}, caption from {listing.caption}{split}"
+        f"{'; ' * bool(listing.reading)}{listing.reading}"
     )
     return Pairs(
         source=source,
@@ -116,7 +121,7 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw) -> Pairs:
         paths=images.paths,
         captions=[printable(record.caption) for record in listing.records],
         image_of=np.array(rows, dtype=np.int64),
-        split=split,
+        split=splits,
         columns={
             printable(name): [printable(record.extra.get(name, "")) for record in listing.records] for name in names
         },
@@ -126,14 +131,16 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw) -> Pairs:
     )
 
 
-def _refuse_too_few(source: str, usable: int, skipped: list[Skip]) -> None:
+def _refuse_too_few(source: str, usable: int, skipped: list[Skip], least: int) -> None:
     """Raise InputError if too few images can be used."""
-    if usable >= MIN_IMAGES:
+    if usable >= least:
         return
-    line = f"{source}: {usable} images can be used and at least {MIN_IMAGES} are needed"
+    image, is_needed = f"image{'s' * (usable != 1)}", "is needed" if least == 1 else "are needed"
+    line = f"{source}: {usable} {image} can be used and at least {least} {is_needed}"
     if skipped:
         skip = skipped[0]
-        line += f"; {len(skipped)} pairs were skipped, the first: {skip.where}: {skip.reason}"
+        count = "1 pair was skipped" if len(skipped) == 1 else f"{len(skipped)} pairs were skipped, the first"
+        line += f"; {count}: {skip.where}: {skip.reason}"
         if not usable and skip.reason.startswith(NO_FILE):
             line += "; if the images lie elsewhere, name their folder with --image-folder"
     raise InputError(line)

@@ -325,7 +325,8 @@ def _features(config: Config, pairs: Pairs, texts: TextEncoder, progress: bool) 
     if pairs.features is None and kind != "pixels":
         images = image_encoder(encode.image_encoder or IMAGE_ENCODER, regions=kind == "regions")
     if progress:
-        print(f"{pairs.description}: {len(pairs)} pairs, {pairs.n_images} images", file=sys.stderr)
+        sizes = f"{len(pairs)} pair{'s' * (len(pairs) != 1)}, {pairs.n_images} image{'s' * (pairs.n_images != 1)}"
+        print(f"{pairs.description}: {sizes}", file=sys.stderr)
     cache = config.cache
     if isinstance(texts, Front):
         return texts.features(pairs, cache, progress)

@@ -211,7 +211,8 @@ class Run(JudgedRun):
         with only_writer(path):
             require_new_table(path)  # another call may have written it meanwhile
             columns: dict[str, Any] = {"image_column": image_column, "caption_column": caption_column}
-            new = load(source, reader, image_folder=image_folder, cache=self.config.encode.cache, **columns)
+            cache = self.config.encode.cache
+            new = load(source, reader, shares=None, image_folder=image_folder, cache=cache, **columns)
             scorer = Scorer(self.config, self.folder, self.prepared, self.matchers, new, self.progress)
             with self._mixed():
                 rows = score_to(scorer, path)

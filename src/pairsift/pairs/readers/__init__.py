@@ -73,7 +73,7 @@ def load(
     path: str | Path,
     reader: str | None = None,
     split_seed: int = 0,
-    shares: tuple[float, float] = (0.1, 0.1),
+    shares: tuple[float, float] | None = (0.1, 0.1),
     image_column: str | None = None,
     caption_column: str | None = None,
     image_folder: str | Path | None = None,
@@ -89,7 +89,8 @@ def load(
             samples, or a folder, which may contain tar files, or features instead of images.
         reader: Name of a reader in `READERS`; by default the one that fits the path.
         split_seed: Seed of the splits that are drawn if the source does not have them.
-        shares: Shares of the images in dev and in test if these splits are drawn, each above 0, together below 1.
+        shares: Shares of the images in dev and in test if these splits are drawn, each above 0, together below 1; None
+            puts all pairs that can be used into the split `added`, whatever splits the source has.
         image_column: Image column of a table, if it has an unusual name.
         caption_column: Caption column of a table, if it has an unusual name; for the reader `shards`, the field of the
             JSON files that has the captions, where that is not the text files; for the reader `now`, the kind of token
@@ -107,7 +108,7 @@ def load(
             there and what to do.
     """
     path = Path(path)
-    if not (min(shares) > 0 and sum(shares) < 1):
+    if shares is not None and not (min(shares) > 0 and sum(shares) < 1):
         raise InputError(f"shares {shares[0]} of dev and {shares[1]} of test must be above 0 and together below 1")
     if reader is not None:
         READERS.find(reader)
@@ -119,6 +120,6 @@ def load(
         listing = READERS.find(name)(
             path, Columns(image_column, caption_column, folder, None if cache is None else Path(cache))
         )
-        return assemble(str(path), name, listing, Draw(split_seed, *shares))
+        return assemble(str(path), name, listing, None if shares is None else Draw(split_seed, *shares))
     except InputError as error:
         raise InputError(one_line(str(error), 1000)) from error
