@@ -147,6 +147,19 @@ def test_networks_on_folds_that_are_there_are_not_trained_again(place, scenes, o
     np.testing.assert_allclose(resumed["match_probability"], straight["match_probability"], atol=1e-4)
 
 
+def test_there_are_fewer_networks_where_one_image_would_fill_a_fold(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "NETWORKS_FROM", 100)
+    monkeypatch.setattr(Believer, "_trained", lambda self, *args: self._matcher())
+    (tmp_path / "model").mkdir()
+    pairs = run.prepared.pairs
+    image_of, ids = pairs.image_of.copy(), pairs.ids()
+    image_of[ids[: len(ids) * 36 // 100]] = image_of[ids[0]]
+    believer = Believer(replace(run.prepared, pairs=replace(pairs, image_of=image_of)), tmp_path, run.config, False)
+    fold = believer.judge().fold
+    assert sorted(path.name for path in (tmp_path / "model").glob("fold_*")) == FOLDS[:2] and set(fold) == {0, 1}
+    assert np.array_equal(believer.judge_again(write=False).fold, fold)
+
+
 def test_an_opened_run_judges_by_the_networks_and_folds_that_it_keeps(folded, scenes, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "Trainer", stop)
     folder, data = tmp_path / "run", tmp_path / "data"

@@ -54,14 +54,14 @@ def given(**more):
             True,
             f"{UNTOLD} too few pairs, or too few such captions, fit better than captions",
         ),
-        (belief(counts_near=False, near_auroc=0.9), True, f"{UNTOLD} almost all pairs that look right fit no better"),
+        (belief(counts_near=False, near_auroc=0.9), True, f"{UNTOLD} it may be that almost all pairs that look"),
         (belief(70, counts_near=False), False, "70 pairs are too few for verdicts: "),
         (belief(rate=0.88, low=0.8, high=0.92, auroc=0.91), False, "Up to 92% of the pairs look like random pairs: "),
         (belief(rate=0.77, low=0.68, high=0.84, auroc=0.81), False, "Up to 84% of the pairs look like random pairs: "),
         (
-            belief(in_placeholder=np.arange(500) < 30),
+            belief(placeholder=np.where(np.arange(500) < 30, 7, -1)),
             True,
-            "30 pairs have an image or a caption that many pairs have",
+            "30 pairs have an image or a caption that is common to many",
         ),
         (belief(rate=0.0, low=0.0, high=1.0, auroc=0.5), False, "The evidence is too weak for verdicts: "),
         (belief(low=0.1, high=0.4), True, "The evidence is weak: between 10% and 40% of the pairs may be mismatched"),
@@ -109,7 +109,9 @@ def test_rates_that_differ_between_drawn_splits_are_said():
     drawn = {"description": "splits drawn by image", "ids": lambda *splits: np.arange(0)}
     [said] = warnings_of(given(**drawn), belief(rate_outside_train=0.02), {})
     assert said.startswith("30% of the training pairs and 2% of the other pairs are estimated")
-    of_one_image = belief(rate_outside_train=0.02, in_placeholder=np.arange(500) < 30)  # which is in one split
+    of_one_image = belief(
+        rate_outside_train=0.02, placeholder=np.where(np.arange(500) < 30, 7, -1)
+    )  # which is in one split
     assert len(warnings_of(given(**drawn), of_one_image, {})) == 1
     some_came_later = given(**drawn | {"ids": PAIRS.ids})
     assert warnings_of(some_came_later, belief(rate_outside_train=0.02), {}) == []

@@ -192,3 +192,27 @@ def test_a_small_placeholder_outside_train_is_found(seed):
     hit = np.isin(np.arange(800), rows)
     assert (belief.in_placeholder == hit).all() and (belief.probability[hit] < 0.5).all()
     assert belief.rate < 0.03 and belief.rate_outside_train == pytest.approx(37 / 160, abs=0.05)
+
+
+def test_two_placeholders_of_some_pairs_are_both_found():
+    """Pairs that have both are alike, and would hide the image by their number."""
+    judged, matched = planted(1200, 1, 0.1)
+    rows = np.random.default_rng(0).permutation(1200)
+    judged = with_common(with_common(judged, rows[:60], "images"), rows[30:90], "captions")
+    belief = believe(judged, 0)
+    hit = np.isin(np.arange(1200), rows[:90])
+    assert (belief.in_placeholder == hit).all() and (belief.probability[hit] < 0.1).all()
+    assert belief.rate == pytest.approx(float((hit | ~matched).mean()), abs=0.03)
+
+
+def test_a_placeholder_does_not_make_whole_images_look_mismatched_together():
+    judged, matched = planted(200, 5, 0.2)
+    judged = replace(judged, image_of=judged.image_of + 1)  # 0 is that of the lost images
+    hit = np.isin(judged.image_of, np.random.default_rng(7).permutation(200)[:50])
+    vectors = np.where(hit[:, None], np.random.default_rng(9).normal(size=(1, judged.images.shape[1])), judged.images)
+    image_of = np.where(hit, 0, judged.image_of)
+    judged = replace(judged, images=vectors.astype(np.float32), image_of=image_of, group_of=image_of)
+    belief = believe(judged, 0)
+    assert belief.in_placeholder[hit].all() and not belief.in_placeholder[~hit].any()
+    assert "linear_siblings" in belief.detectors
+    assert roc_auc_score(matched[~hit], belief.probability[~hit]) > 0.98

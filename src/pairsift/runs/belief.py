@@ -44,7 +44,7 @@ from pairsift.trust.swaps import COPIES, copy_of, memory_evidence
 # Smallest number of training pairs for which networks give evidence; they were less accurate than linear evidence at
 # 800 pairs, and more accurate at 30,000.
 NETWORKS_FROM = 10_000
-FOLDS = 3  # number of folds, with one network each; together they cost about as much as the networks of the run
+FOLDS = 3  # largest number of folds, with one network each; together they cost about as much as the run's networks
 LR = TrainOptions().lr  # half of it where networks learn mismatched pairs too, which they then know less by heart
 MARGIN = 0.05  # share of the pairs that a division may call mismatched beyond the upper end of the rate's interval
 
@@ -109,7 +109,7 @@ class Believer:
         """Judge all pairs and save the folds; for many pairs, networks that are trained on folds give evidence too."""
         if int(self.judged.in_train.sum()) < NETWORKS_FROM:
             return self._believe(None, None)
-        return self._believe(make_folds(self.judged.units(FOLDS)[0], FOLDS, self.seed), self._networks)
+        return self._believe(make_folds(*self.judged.units(FOLDS), self.seed), self._networks)
 
     def judge_again(self, write: bool = True) -> Belief:
         """Judge the pairs of a finished run again, changed and new pairs too, by its saved folds and networks.
@@ -166,7 +166,7 @@ class Believer:
         fold, group = saved[self.ids], self.judged.units(FOLDS)[0]
         of_group = np.full(int(group.max(initial=-1)) + 1, -1, np.int64)
         of_group[group[fold >= 0]] = fold[fold >= 0]
-        new_fold = make_folds(group, FOLDS, self.seed)
+        new_fold = make_folds(group, int(fold.max()) + 1, self.seed)
         return np.where(fold >= 0, fold, np.where(of_group[group] >= 0, of_group[group], new_fold))
 
     def _weights(self, number: int) -> Path:
@@ -178,7 +178,7 @@ class Believer:
 
     def _networks(self, fit: CrossFit, trust: Reals) -> Codes:
         """Train the networks of the folds that are not there yet, and return their codes."""
-        for number in range(FOLDS):
+        for number in range(fit.folds):
             self._network(number, fit.fold, trust[number])
         shutil.rmtree(self.folder / "folds", ignore_errors=True)
         return self._saved_networks(fit, trust)
@@ -191,7 +191,7 @@ class Believer:
         if self._weights(number).exists():
             return
         if self.progress:
-            print(f"held-out evidence: network {number + 1} of {FOLDS}", file=sys.stderr, flush=True)
+            print(f"held-out evidence: network {number + 1} of {fold.max() + 1}", file=sys.stderr, flush=True)
         rows = np.flatnonzero((fold != number) & self.judged.in_train).astype(np.int64)
         probability = np.ones(len(self.pairs), np.float32)
         probability[self.ids[rows]] = trust[rows]
@@ -244,7 +244,7 @@ class Believer:
     def _saved_networks(self, fit: CrossFit, trust: Reals) -> Codes:
         """Return codes of pairs by the networks that were not trained on their folds."""
         matchers = []
-        for number in range(FOLDS):
+        for number in range(fit.folds):
             matcher = self._matcher()
             matcher.load_state_dict(read_tensors(self._weights(number))[0])
             matchers.append(matcher.eval())

@@ -74,8 +74,8 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
         )
     if belief.verdicts and belief.in_placeholder.any():
         sentences.append(
-            f"{belief.in_placeholder.sum():,} pairs have an image or a caption that many pairs have and that fits none "
-            "of them, such as a placeholder: they count as mismatched."
+            f"{belief.in_placeholder.sum():,} pairs have an image or a caption that is common to many and fits hardly "
+            "any of them, such as a placeholder: they count as mismatched."
         )
     gone = 0 if prepared.changes is None else prepared.changes.gone
     if belief.verdicts and gone > GONE * n_judged:
@@ -108,7 +108,7 @@ def _untold(belief: Belief) -> str:
         return f"{belief.below_near:.0%} of the training pairs that look right fit worse than 95% of such captions do"
     if belief.near_auroc < MIN_AUROC:
         return f"a pair with one is expected to rank below a matching one in only {belief.near_auroc:.0%} of cases"
-    return "almost all pairs that look right fit no better than such captions do"
+    return "it may be that almost all pairs that look right fit no better than such captions do"
 
 
 def _duplicates_of_train(pairs: Pairs, belief: Belief) -> float:

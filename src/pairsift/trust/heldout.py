@@ -98,8 +98,8 @@ class Belief:
             near decoys, [0, 1]; 0 where none are. Above 0.05 there are captions of any images among them.
         counts_near: Whether near captions are counted too (`pairsift.trust.near.believe_near`); None where they are not
             expected.
-        in_placeholder: Whether each pair has an image or a caption in common with many that fits none of them better
-            than others do (`pairsift.trust.placeholders`), in more than half of the divisions, (n,); empty if none has.
+        placeholder: Number of the placeholder that each pair has, an image or a caption that is common to many and fits
+            them no better than others (`pairsift.trust.placeholders`), -1 for none, (n,); empty if there is none.
     """
 
     probability: Reals
@@ -114,7 +114,12 @@ class Belief:
     near_auroc: float | None = None
     below_near: float = 0.0
     counts_near: bool | None = None
-    in_placeholder: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
+    placeholder: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def in_placeholder(self) -> Bools:
+        """A bool for each pair: whether it has a placeholder, (n,); empty if none has."""
+        return self.placeholder >= 0
 
     @property
     def verdicts(self) -> bool:
@@ -205,8 +210,6 @@ def mean_belief(beliefs: Sequence[Belief], judged: JudgedPairs) -> Belief:
     near_mean = float(np.mean(near)) if near else None
     below = float(np.mean([belief.below_near for belief in beliefs]))
     fold_of, group = beliefs[0].fold, judged.group_of
-    apart = [belief.in_placeholder for belief in beliefs if len(belief.in_placeholder)]
-    in_placeholder = np.sum(apart, axis=0) > len(beliefs) / 2 if apart else np.zeros(0, np.bool_)
     return Belief(
         probability,
         rate,
@@ -219,7 +222,7 @@ def mean_belief(beliefs: Sequence[Belief], judged: JudgedPairs) -> Belief:
         group,
         near_mean,
         below,
-        in_placeholder=in_placeholder,
+        placeholder=beliefs[0].placeholder,
     )
 
 
@@ -257,7 +260,8 @@ def _trust(judged: JudgedPairs, fold: Ints, seed: int) -> Reals:
 def judge_divisions(judged: JudgedPairs, parts: Sequence[Division], networks: Networks | None = None) -> list[Belief]:
     """Return the belief about the pairs by each division into folds.
 
-    Placeholders are those of all divisions together, found by the evidence without networks and other captions.
+    The placeholders of several divisions are those of all together, found by the evidence without the other captions of
+    an image. A single division finds its own, by all its evidence.
     """
     fits = [
         CrossFit.make(judged.image_of, judged.group_of, judged.texts, part.fold, part.seed, judged.captions)
@@ -277,7 +281,7 @@ def _judge(judged: JudgedPairs, division: Division, fit: CrossFit, networks: Net
     calibration, group = calibrate_sides(evidence, in_train, seed, division.resamples)
     near = near_auroc(evidence, fit.near_images, calibration.probability)
     belief = belief_of(calibration, group, division.fold, kinds, near)
-    return replace(belief, in_placeholder=evidence.placeholder >= 0)
+    return replace(belief, placeholder=evidence.placeholder)
 
 
 def belief_of(

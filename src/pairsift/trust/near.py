@@ -72,8 +72,7 @@ def believe_near(
         kept = np.flatnonzero(first.probability >= KEPT).astype(np.int64)
         found = None
         if belief.verdicts and judged.in_train[kept].sum() >= MIN_PAIRS:
-            side = judged.in_train if first.rate_outside_train is not None else np.ones(len(judged), np.bool_)
-            found = _judge_near(judged, vectors, division, kept, side, networks, memory)
+            found = _judge_near(judged, vectors, division, first, kept, networks, memory)
         if found is None:
             return replace(belief, near_auroc=None, counts_near=False)
         near.append(found)
@@ -88,22 +87,26 @@ def _judge_near(
     judged: JudgedPairs,
     vectors: Vectors,
     division: Division,
+    belief: Belief,
     kept: Ints,
-    side: Bools,
     networks: Networks | None,
     memory: Memory,
 ) -> Belief | None:
     """Return the belief about the kept pairs beside near captions; None where too few swaps fit.
 
-    `side` says on which side of the split each pair is, (n,), all on one where both sides have one rate.
+    `belief` is that of all pairs by this division, about captions of any images.
     """
     part, seed = judged.subset(kept), division.seed
     of_part = part.image_of, part.group_of, part.texts, division.fold[kept]
-    swaps = replace(draw_swaps(*of_part, seed, vectors[kept]), placeholder=np.zeros(0, np.int64))  # none is kept
+    swaps = replace(
+        draw_swaps(*of_part, seed, vectors[kept]), placeholder=np.zeros(0, np.int64)
+    )  # their pairs are not kept
     fit = CrossFit.make(judged.image_of, judged.group_of, judged.texts, division.fold, seed)
-    fit = replace(fit, near_images=kept[swaps.decoy_images], near_captions=kept[swaps.decoy_captions])
+    near = kept[swaps.decoy_images], kept[swaps.decoy_captions]
+    fit = replace(fit, near_images=near[0], near_captions=near[1], placeholder=belief.placeholder)
     held_out, models = kinds_of(judged, fit, seed, division.trust, networks)
     first = weigh_with_siblings(fit, held_out, models, judged.in_train, seed)
+    side = judged.in_train if belief.rate_outside_train is not None else np.ones(len(judged), np.bool_)
     fitting = _fitting(first, kept, fit.near_images, side)
     if fitting.sum() < MIN_SWAPS:
         return None
@@ -119,7 +122,8 @@ def _judge_near(
 def _fitting(first: Evidence, kept: Ints, given: Ints, side: Bools) -> Bools:
     """Return whether each near decoy has as much evidence as some kept pair on the same side of the split, (k,).
 
-    `given` is the pair that each near decoy has the image of, (k,).
+    `given` is the pair that each near decoy has the image of, (k,), and `side` says on which side of the split each
+    pair is, (n,), all on one where both sides have one rate.
     """
     least = [first.pairs[kept[side[kept] == one]].min(initial=np.inf) for one in (False, True)]
     return np.asarray(first.near_decoys >= np.array(least)[side[given].astype(np.int64)])

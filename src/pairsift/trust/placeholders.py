@@ -86,7 +86,9 @@ def set_placeholders_apart(fit: CrossFit, evidence: Evidence) -> Evidence:
     placeholder = find_placeholders([fit], [evidence]) if fit.placeholder is None else fit.placeholder
     if (placeholder < 0).all():
         return evidence
-    of_one = np.isin(_sets(fit, fit.decoy_images, fit.decoy_captions), np.unique(placeholder[placeholder >= 0]))
+    images, texts = _common(fit)
+    found = np.unique(placeholder[placeholder >= 0])
+    of_one = np.isin(images[fit.decoy_images], found) | np.isin(texts[fit.decoy_captions], found)
     return evidence if of_one.all() else replace(evidence, decoys=evidence.decoys[~of_one], placeholder=placeholder)
 
 
@@ -113,40 +115,47 @@ def with_placeholders(calibration: Calibration, placeholder: Ints, group: Ints) 
 
 def have_common(fit: CrossFit) -> bool:
     """Return whether pairs have an image or a caption in common with so many that it could be a placeholder."""
-    return bool((_sets(fit) >= 0).any())
+    return bool(np.maximum(*_common(fit)).max(initial=-1) >= 0)
 
 
 def find_placeholders(fits: Sequence[CrossFit], evidence: Sequence[Evidence]) -> Ints:
-    """Return the number of the placeholder of each pair, -1 for none, (n,).
+    """Return the number of the placeholder of each pair, that of its image where both are, -1 for none, (n,).
 
-    A placeholder is an image or a caption that at least 20 pairs have in common and that fits no better than its decoys
-    do. There is none where more than a tenth of the images, or of the captions, are common, since this is usual there,
-    or where fewer than 100 other pairs would be left. In each division into folds, at least 100 decoys have this image
-    or caption: in collections of 20,000 pairs and more, with one decoy a pair, those of about a hundred pairs. Where no
-    pair matches, the pairs' shares of these decoys with no more evidence are uniform. Their mean is at most three
-    standard errors of chance, and at most 0.1, above one half, and as few of them are among the highest twentieth,
-    within three standard errors. Moreover, the shares are at least e^4 times likelier as uniform ones than as those of
-    the other pairs among all decoys. Each of these numbers is a mean over the divisions.
+    A placeholder is an image or a caption that fits no better than its decoys do. It is judged by the pairs that have
+    it and nothing else in common with many, at least 20. There is none where more than a tenth of the images, or of the
+    captions, are common, since this is usual there, or where fewer than 100 other pairs would be left. In each division
+    into folds, at least 100 decoys have this image or caption. (A collection of 20,000 pairs and more has one decoy a
+    pair, so that about a hundred pairs are needed.) Where no pair matches, the shares of these decoys that have no more
+    evidence than each pair are uniform. So their mean must be at most three standard errors, and at most 0.1, above one
+    half, and at most a twentieth of them, and three standard errors, may lie in the highest twentieth. Standard errors
+    count the pairs and the other pairs that the decoys are made of. Moreover, the shares must be at least e^4 times
+    likelier as uniform ones than as those of the other pairs among all decoys. Each number is a mean over the
+    divisions.
 
     Args:
         fits: The same pairs in one or more divisions into folds, with decoys.
         evidence: Evidence of the pairs, (n,), and of decoys, in each division.
     """
-    sets = _sets(fits[0])
+    images, texts = _common(fits[0])
+    sets = _alone(images, texts)
     numbers, n = np.unique(sets[sets >= 0], return_counts=True)
     scores = [_scores(numbers, sets, fit, one) for fit, one in zip(fits, evidence, strict=True)]
-    share, high, log_ratio = np.mean(scores, axis=0).T
-    low_mean = share <= 0.5 + np.minimum(MAX_SHIFT, ERRORS / np.sqrt(12 * n))
-    few_high = high <= 1 / BINS + HIGH_ERRORS * np.sqrt(1 / BINS * (1 - 1 / BINS) / n)
-    apart = np.isin(sets, numbers[(n >= COMMON) & low_mean & few_high & (log_ratio <= MAX_LOG_RATIO)])
-    return np.where(apart & ((~apart).sum() >= MIN_REST), sets, -1)
+    share, high, log_ratio, others = np.mean(scores, axis=0).T
+    spread = 1 / n + others / len(fits)
+    low_mean = share <= 0.5 + np.minimum(MAX_SHIFT, ERRORS * np.sqrt(spread / 12))
+    few_high = high <= 1 / BINS + HIGH_ERRORS * np.sqrt(1 / BINS * (1 - 1 / BINS) * spread)
+    found = numbers[(n >= COMMON) & low_mean & few_high & (log_ratio <= MAX_LOG_RATIO)]
+    of_text = np.where(np.isin(texts, found), texts, -1)
+    placeholder = np.where(np.isin(images, found), images, of_text)
+    return placeholder if (placeholder < 0).sum() >= MIN_REST else np.full(len(sets), -1)
 
 
 def _scores(numbers: Ints, sets: Ints, fit: CrossFit, evidence: Evidence) -> Reals:
-    """Return what the pairs of each set say, (k, 3): nan where fewer than 100 decoys have their image or caption.
+    """Return what the pairs of each set say, (k, 4): nan where fewer than 100 decoys have their image or caption.
 
-    For the pairs' shares of these decoys with no more evidence, these are the mean, the part of them in the highest
-    twentieth, and the log-likelihood ratio of the other pairs' density to the uniform one.
+    For the shares of these decoys that have no more evidence than each pair, these are the mean, the part of them in
+    the highest twentieth, and the log-likelihood ratio of the other pairs' density to the uniform one; then one divided
+    by the number of other pairs that the decoys are made of.
 
     Args:
         numbers: Number of each set, ascending, (k,).
@@ -154,10 +163,12 @@ def _scores(numbers: Ints, sets: Ints, fit: CrossFit, evidence: Evidence) -> Rea
         fit: The pairs and the decoys.
         evidence: Evidence of the pairs, (n,), and of decoys, (m,).
     """
-    decoys, found = _sets(fit, fit.decoy_images, fit.decoy_captions), np.full((len(numbers), 3), np.nan)
+    images, texts = _common(fit)
+    decoys = _alone(images[fit.decoy_images], texts[fit.decoy_captions])
+    partner = np.where(images[fit.decoy_images] >= 0, fit.decoy_captions, fit.decoy_images)
     of_set, of_own = np.argsort(sets, kind="stable"), np.argsort(decoys, kind="stable")
     ends = [np.searchsorted(own[order], [numbers, numbers + 1]).T for own, order in ((sets, of_set), (decoys, of_own))]
-    bins = _bins(decoy_quantile(evidence))
+    bins, found = _bins(decoy_quantile(evidence)), np.full((len(numbers), 4), np.nan)
     total = np.bincount(bins, minlength=BINS)
     for row, ((first, last), (start, end)) in enumerate(zip(*ends, strict=True)):
         if end - start < MIN_OWN:
@@ -165,8 +176,9 @@ def _scores(numbers: Ints, sets: Ints, fit: CrossFit, evidence: Evidence) -> Rea
         given, own = evidence.pairs[of_set[first:last]], np.sort(evidence.decoys[of_own[start:end]])
         less, up_to = (np.searchsorted(own, given, side) for side in ("left", "right"))
         share, others = (less + up_to) / 2 / len(own), 1 + total - np.bincount(bins[of_set[first:last]], minlength=BINS)
-        ratio = np.log(BINS * others / others.sum())[_bins(share)].sum()
-        found[row] = share.mean(), (share >= 1 - 1 / BINS).mean(), ratio
+        log_ratio = np.log(BINS * others / others.sum())[_bins(share)].sum()
+        made_of = len(np.unique(partner[of_own[start:end]]))
+        found[row] = share.mean(), (share >= 1 - 1 / BINS).mean(), log_ratio, 1 / made_of
     return found
 
 
@@ -174,21 +186,17 @@ def _bins(share: Reals) -> Ints:
     return np.minimum(share * BINS, BINS - 1).astype(np.int64)
 
 
-def _sets(fit: CrossFit, of_image: Ints | None = None, of_caption: Ints | None = None) -> Ints:
-    """Return the set of the image of some pairs combined with the caption of others, the larger one where both are.
-
-    By default these are the pairs as they are given; -1 where neither image nor caption is common.
-    """
+def _common(fit: CrossFit) -> tuple[Ints, Ints]:
+    """Return the number of each pair's image, and that of its caption, -1 where it is not common, (n,) each."""
     texts = fit.text_of if len(fit.text_of) else np.arange(len(fit))
-    everything = np.arange(len(fit))
-    of_image, of_caption = (
-        everything if of_image is None else of_image,
-        everything if of_caption is None else of_caption,
-    )
-    by_image, by_text = _sizes_of_common(fit.image_of)[of_image], _sizes_of_common(texts)[of_caption]
     after = int(fit.image_of.max(initial=-1)) + 1
-    found = np.where(by_image >= by_text, fit.image_of[of_image], after + texts[of_caption])
-    return np.where(np.maximum(by_image, by_text) >= COMMON, found, -1)
+    images, captions = (_sizes_of_common(number) >= COMMON for number in (fit.image_of, texts))
+    return np.where(images, fit.image_of, -1), np.where(captions, after + texts, -1)
+
+
+def _alone(images: Ints, texts: Ints) -> Ints:
+    """Return the number of the image or of the caption where only one of them is common, -1 elsewhere."""
+    return np.where(texts < 0, images, np.where(images < 0, texts, -1))
 
 
 def _sizes_of_common(number: Ints) -> Ints:

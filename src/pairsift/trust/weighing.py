@@ -86,7 +86,7 @@ def weigh_with_siblings(
     """Combine kinds of evidence, also of images joined with their other captions.
 
     Siblings count by the match probability that follows from the evidence before, at first without siblings. They are
-    left out where whole images are mismatched together, and where no image has several captions.
+    left out where whole images are mismatched together, placeholders apart, and where no image has several captions.
 
     Args:
         fit: The pairs, their folds and the decoys.
@@ -100,7 +100,9 @@ def weigh_with_siblings(
         return evidence
     for number in range(ROUNDS):
         probability = calibrate_sides(evidence, in_train, seed, 0)[0].probability
-        if not number and agreement_within(fit.image_of, probability, in_train) >= SIBLING_CORRELATION:
+        rest = evidence.placeholder < 0 if len(evidence.placeholder) else np.ones(len(fit), np.bool_)
+        agreement = agreement_within(fit.image_of[rest], probability[rest], in_train[rest])
+        if not number and agreement >= SIBLING_CORRELATION:
             return evidence
         for name, codes in models.items():
             kinds[f"{name}_siblings"] = contrast(fit, sibling_codes(codes, fit.image_of, probability), seed)
