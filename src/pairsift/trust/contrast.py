@@ -27,8 +27,8 @@ class Evidence:
         pairs: Evidence of the pairs, (n,).
         decoys: Evidence of the decoys, captions combined with images of other pairs, (m,).
         near_decoys: Evidence of the near decoys, whose captions read like those that are given with the images, (k,).
-        placeholder: Number of the image or caption that the pair has in common with many and that fits none of them
-            (`pairsift.trust.placeholders`), -1 for other pairs, (n,); empty if there is none.
+        placeholder: Number of the image or caption that the pair has in common with many and that fits hardly any
+            of them (`pairsift.trust.placeholders`), -1 for other pairs, (n,); empty if there is none.
     """
 
     pairs: Reals
@@ -47,7 +47,8 @@ def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
     decoys would be distributed differently: the caption of a decoy comes from the same fold, with all near-duplicates
     of its true image; the true image of a mismatched pair's caption mostly lies in another fold. For near decoys, and
     decoys that are swaps, the pairs of both groups are excluded, or they would be compared with themselves; for decoys
-    with an image of at least 20 pairs too, or this image would count against them but not against its own pairs.
+    with an image of at least 20 pairs, or a caption from one, too, or this image would count against them but not
+    against its own pairs.
 
     Args:
         fit: The pairs, their folds and the decoys.

@@ -53,7 +53,7 @@ def fold_units(image_of: Ints, group_of: Ints, most: int) -> tuple[Ints, int]:
 
     A unit is a group of near-duplicate images, with all pairs of a common image. There are fewer folds than `most`, but
     at least two, where one image has more than half of a fold's pairs: a fold of hardly anything else would have no
-    decoys of it. Only if more than 40% of the pairs have one image, these are units by themselves.
+    decoys of it. If more than 40% of the pairs have one image, each of these pairs is a unit by itself.
 
     Args:
         image_of: Image of each pair, (n,).
@@ -77,7 +77,8 @@ def set_placeholders_apart(fit: CrossFit, evidence: Evidence) -> Evidence:
 
     Mismatched pairs are distributed like decoys if they are spread over images and captions as these are. The pairs of
     a placeholder are not: one image is a little like every caption, and neither very like nor very unlike any. So they
-    are judged together, beside their own decoys (`find_placeholders`), and the others without them.
+    are judged together, beside their own decoys (`find_placeholders`), and the others without them. If no decoys would
+    be left, nothing is set apart.
 
     Args:
         fit: The pairs and the decoys; its placeholders are sought by this evidence if they are not known.
