@@ -148,7 +148,7 @@ def with_placeholder(
     """Give a tenth of the pairs one blank image, or one caption that says nothing, where `where` names one."""
     hit = np.random.default_rng((seed, 23)).random(len(given)) < (PLACEHOLDERS if where in WHERE[2:] else 0)
     Image.new("RGB", (64, 64), "lightgrey").save(place / "blank.png")
-    new = {WHERE[2]: {0: str(place / "blank.png")}, WHERE[3]: {1: "No description available"}}.get(where, {})
+    new = {WHERE[2]: {0: "blank.png"}, WHERE[3]: {1: "No description available"}}.get(where, {})
     found = [tuple(new.get(k, old) for k, old in enumerate(one)) if hit[i] else one for i, one in enumerate(given)]
     return found, wrong | hit
 
