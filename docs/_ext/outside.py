@@ -9,7 +9,7 @@ from pathlib import Path
 STAGED = "_staged"  # in the folder of the pages; git ignores it
 PLACES = {"examples": "*.ipynb", "benchmarks/results": "*.md", "benchmarks/research": "*.md"}
 LINKS = (  # from pages that the repository shows too, to what stands for them on the site
-    (r"\]\((?:\.\./)?(?:docs/)?(design|run|matchers|results|noise|verdicts)\.md", r"](/\1.md"),
+    (r"\]\((?:\.\./)*(?:docs/)?(design|run|matchers|results|noise|verdicts)\.md", r"](/\1.md"),
     (r"\]\((?:\.\./)*benchmarks/(results|research)/(\w+)\.md", rf"](/{STAGED}/\1/\2.md"),
     (r"\]\((?:\.\./)*README\.md#methods\)", "](/methods/index.md)"),
     (r"\]\((?:\.\./)*README\.md#verdicts\)", "](/verdicts.md)"),

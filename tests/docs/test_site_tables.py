@@ -1,5 +1,6 @@
 """What the site takes from the code and from measured rows: every option, presets beside defaults, means over seeds."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -131,6 +132,7 @@ def test_every_method_and_matcher_has_a_page_that_shows_its_options():
         ("[x](../benchmarks/results/verdicts.md)", "[x](/_staged/results/verdicts.md)"),
         ("[x](../README.md#methods)", "[x](/methods/index.md)"),
         ("[x](design.md)", "[x](/design.md)"),
+        ("[x](../../docs/verdicts.md#placeholders)", "[x](/verdicts.md#placeholders)"),
         ("[x](run.md#threads)", "[x](/run.md#threads)"),
         ("[x](../CONTRIBUTING.md#add-a-method)", "[x](/contributing.md#add-a-method)"),
         ("[x](../matchers/scan.md)", "[x](../matchers/scan.md)"),
@@ -141,6 +143,17 @@ def test_links_of_the_repository_become_links_of_the_site(link, site):
     source = [link]
     outside.relink("page", source)
     assert source == [site]
+
+
+@pytest.mark.parametrize("log", sorted(ROOT.glob("benchmarks/re*/*.md")), ids=lambda log: log.stem)
+def test_a_log_links_pages_of_the_site(log):
+    source = [log.read_text()]
+    outside.relink("_staged/log", source)
+    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", source[0]):
+        place = ROOT / "docs" / target[1:] if target.startswith("/") else log.parent / target
+        if target.startswith("/_staged"):
+            place = ROOT / "benchmarks" / Path(target).relative_to("/_staged")
+        assert place.suffix == ".md" and place.is_file(), target
 
 
 def test_notebooks_and_results_are_brought_in_anew(tmp_path):
