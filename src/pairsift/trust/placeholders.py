@@ -140,6 +140,8 @@ def find_placeholders(fits: Sequence[CrossFit], evidence: Sequence[Evidence]) ->
     images, texts = _common(fits[0])
     sets = _alone(images, texts)
     numbers, n = np.unique(sets[sets >= 0], return_counts=True)
+    if not len(numbers):
+        return np.full(len(sets), -1)
     scores = [_scores(numbers, sets, fit, one) for fit, one in zip(fits, evidence, strict=True)]
     share, high, log_ratio, others = np.mean(scores, axis=0).T
     spread = 1 / n + others / len(fits)
