@@ -2,7 +2,8 @@
 
 Each method's phases are run for an epoch each, with an epoch of `plain` right before and right after, all in one
 process; a cost is the phase's seconds per network over the mean of plain's. Nothing else may run on the machine. Every
-call adds a run to the file, and the table shows the lowest and the highest cost of a phase over the runs.
+call adds a run to the file, and the table shows the lowest and the highest cost of a phase over the runs. `whole` is
+the mean over the epochs of a training run, by the lengths that the method's preset gives its phases.
 
     python benchmarks/epochs.py --data ../shared/flickr8k --options precision=bf16
 """
@@ -104,13 +105,23 @@ def phases(config: Config) -> list[str]:
     return [phase.name for phase in config.method.phases() if phase.epochs]
 
 
+def whole(method: str, matcher: str, costs: dict[str, float]) -> dict[str, float]:
+    """The mean cost over the epochs of a training run as the preset has them; nothing where there is one phase."""
+    if len(costs) == 1:
+        return {}
+    config = from_tree({"source": "any", "method": method, "matcher": matcher})
+    lengths = [(phase.name, phase.epochs) for phase in config.method.phases() if phase.epochs]
+    total = sum(length for _, length in lengths)
+    return {"whole": sum(costs[name] * length for name, length in lengths) / total}
+
+
 def table(runs: list[dict[str, Any]]) -> str:
     """A row for each method and phase: the costs by options, lowest to highest."""
     kinds = list(dict.fromkeys(" ".join(run["options"]) for run in runs))
     costs: dict[tuple[str, str], dict[str, list[float]]] = {}
     for run in runs:
         for row in run["rows"]:
-            for phase, cost in row["costs"].items():
+            for phase, cost in (row["costs"] | whole(row["method"], run["matcher"], row["costs"])).items():
                 here = costs.setdefault((row["method"], phase), {})
                 here.setdefault(" ".join(run["options"]), []).append(cost)
     lines = [

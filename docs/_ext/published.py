@@ -126,14 +126,14 @@ def glance(method: str, rows: Sequence[tables.Row]) -> str:
         method: The method's name.
         rows: The measured rows of benchmarks/results/flickr8k_mended.json.
     """
-    costs = [value for values in tables.costs_of(method).values() for value in values]
+    costs = tables.costs_of(method)
     lines = [["assumes", described()[method]["assumes"]], ["networks", tables.networks_of(method)]]
     if costs:
-        most = max(tables.costs_of(method).values(), key=max)
-        span = " to ".join(f"{cost:.2f}" for cost in sorted({min(most), max(most)}))
-        lines.append(
-            ["an epoch", f"{span} times the seconds of one of `plain`, for each network in the costliest phase"]
-        )
+        whole = costs.pop("whole", None)
+        text = f"{tables.span(max(costs.values(), key=max))} times the seconds of one of `plain`, for each network"
+        if whole:
+            text += f" in the costliest phase, {tables.span(whole)} times over all phases"
+        lines.append(["an epoch", text])
     else:
         lines.append(["an epoch", "that of `plain`" if method == "plain" else "not timed beside `plain`"])
     for noise, (single, ensemble, plain, seeds) in tables.reached(method, rows).items():

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 sys.path.append(str(ROOT / "benchmarks"))
 
+import epochs  # noqa: E402
 import flickr8k  # noqa: E402
 
 Row = dict[str, Any]
@@ -218,19 +219,26 @@ def matcher_speed(matcher: str) -> str:
 
 def epoch_costs(method: str) -> str:
     """Return what an epoch of each phase costs against one of `plain`, in float32; empty where none was timed."""
-    found = costs_of(method)
-    rows = [[phase, " to ".join(f"{cost:.2f}" for cost in sorted({min(c), max(c)}))] for phase, c in found.items()]
+    rows = [[phase, span(costs)] for phase, costs in costs_of(method).items()]
     return markdown(["phase", "epochs of `plain`"], rows) if rows else ""
 
 
+def span(costs: Sequence[float]) -> str:
+    """Return the lowest and the highest of costs as text."""
+    return " to ".join(f"{cost:.2f}" for cost in sorted({min(costs), max(costs)}))
+
+
 def costs_of(method: str) -> dict[str, list[float]]:
-    """Return the costs of each phase of a method, one for each run that timed it in float32, in epochs of `plain`."""
+    """Return the costs of each phase of a method, one for each run that timed it in float32, in epochs of `plain`.
+
+    The last one, of several phases, is `whole`: the mean over the epochs of a training run with the preset's lengths.
+    """
     runs = json.loads((RESULTS / "epochs.json").read_text(encoding="utf-8"))["runs"]
     found: dict[str, list[float]] = {}
     for run in runs:
         for row in run["rows"]:
             if row["method"] == method and not run["options"]:
-                for phase, cost in row["costs"].items():
+                for phase, cost in (row["costs"] | epochs.whole(method, run["matcher"], row["costs"])).items():
                     found.setdefault(phase, []).append(cost)
     return found
 
