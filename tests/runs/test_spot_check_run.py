@@ -5,8 +5,10 @@ import shutil
 
 import pyarrow.parquet as pq
 import pytest
+from fastapi.testclient import TestClient
 
 from pairsift.cli import main
+from pairsift.web.app import create_app
 
 
 def test_a_run_is_checked_and_recalibrated(run, tmp_path, capsys):
@@ -40,7 +42,11 @@ def test_a_run_is_checked_and_recalibrated(run, tmp_path, capsys):
     assert capsys.readouterr().out.count("40 of 40 pairs are answered") == 1
     assert main(["spot-check", str(folder), "--apply"]) == 2  # the answers count once
     assert "recalibrated already" in capsys.readouterr().err
-    assert main(["spot-check", str(folder)]) == 0 and "40 of 40" in capsys.readouterr().out
+    assert main(["spot-check", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "40 of 40" in out and "are recalibrated by them" in out and "would have" not in out
+    page = TestClient(create_app(folder, {"here"}), base_url="http://here").get("/spot-check").text
+    assert "The match probabilities are recalibrated by these answers" in page and 'id="draw"' not in page
     assert main(["spot-check", str(folder), "--pairs", "30"]) == 2  # whose answers would not be read
     assert "recalibrated already" in capsys.readouterr().err
 

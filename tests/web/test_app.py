@@ -43,6 +43,38 @@ def test_pages_are_parts_of_what_a_filter_selects(browser):
     assert [row["pair"] for row in found["pairs"]] == expected[::-1] and found["total"] == len(expected)
 
 
+@pytest.mark.parametrize("order", ["worst", "best", "random", "source"])
+def test_pages_behind_a_pair_pass_over_nothing_that_others_left_undecided(browser, order):
+    wanted = {"order": order, "decision": "undecided", "limit": 50, "seed": 4}
+    whole = [row["pair"] for row in browser.get("/api/pairs", params=wanted | {"limit": 200}).json()["pairs"]]
+    first = browser.get("/api/pairs", params=wanted).json()["pairs"]
+    browser.post("/api/decisions", json=choose(*whole[:20], *whole[45:60]))  # also the last pair of the page
+    found = browser.get("/api/pairs", params=wanted | {"after": first[-1]["pair"]}).json()
+    assert [row["pair"] for row in found["pairs"]] == whole[60:110] and found["total"] == N - 35
+    rest = browser.get("/api/pairs", params=wanted | {"after": whole[109]}).json()["pairs"]
+    assert [row["pair"] for row in rest] == whole[110:]
+    assert browser.get("/api/pairs", params=wanted | {"after": whole[-1]}).json()["pairs"] == []
+    refused = browser.get("/api/pairs", params=wanted | {"after": 9999})
+    assert refused.status_code == 422 and "no judged pair 9999" in refused.json()["detail"]
+
+
+def test_a_pair_that_was_decided_meanwhile_is_refused_and_shown(browser, folder):
+    mine = browser.post("/api/decisions", json=choose(3, seen=None) | {"reviewer": "ana"}).json()
+    assert mine["time"] == browser.get("/api/pairs/3").json()["time"]
+    both = {"decisions": [{"pair": pair, "choice": "keep", "seen": None} for pair in (3, 4)], "key": "once"}
+    refused = browser.post("/api/decisions", json=both)
+    assert refused.status_code == 409 and "pair 3 was decided meanwhile" in refused.json()["detail"]
+    assert [(row["pair"], row["decision"], row["reviewer"]) for row in refused.json()["pairs"]] == [(3, "drop", "ana")]
+    assert len(Decisions(folder, np.arange(N)).table()) == 1
+    both["decisions"][0]["seen"] = mine["time"]
+    assert browser.post("/api/decisions", json=both).json()["counts"]["keep"] == 2
+    assert browser.post("/api/decisions", json=both).status_code == 200  # the same request once more
+    browser.post("/api/undo", json={})
+    seen = choose(3, choice="keep", seen=mine["time"])
+    assert browser.post("/api/decisions", json=seen).json()["counts"]["keep"] == 1  # ana's is valid again
+    assert browser.post("/api/decisions", json=choose(3)).status_code == 200  # a script that does not say what it saw
+
+
 def escaped(name):
     return name.replace("%", "%25").replace("=", "%3D")
 
@@ -153,8 +185,10 @@ def test_a_spot_check_is_drawn_answered_and_evaluated(browser, folder):
     result = browser.get("/api/spot-check").json()
     assert (result["asked"], result["answered"], result["mismatched"]) == (30, 25, 5)
     assert result["expected"] == pytest.approx(0.5) and result["low"] < result["rate"] < result["high"]
+    answer = browser.post("/api/decisions/filter", json={"filter": {"sample": True}, "choice": "keep"})
+    assert answer.status_code == 422 and "look at the pairs of a spot check" in json.dumps(answer.json())
     page = browser.get("/spot-check").text
-    assert "<strong>25 of 30</strong>" in page and f"{result['rate']:.1%}" in page
+    assert 'id="draw"' in page and "<strong>25 of 30</strong>" in page and f"{result['rate']:.1%}" in page
     assert browser.post("/api/spot-check", json={}).json()["pairs"] != pairs
 
 
@@ -291,6 +325,10 @@ def test_a_spot_check_asks_for_every_pair_that_has_no_answer_and_tells_nothing(b
     asked = {"sample": True, "decision": "undecided", "limit": 200}
     found = browser.get("/api/pairs", params=asked).json()["pairs"]
     assert {row["pair"] for row in found} == set(pairs[1:]) and {row["decision"] for row in found} == {None}
+    low = next(row for row in found if row["match_probability"] <= 0.9)
+    answer = browser.post("/api/decisions", json=choose(low["pair"], choice="keep", seen=low["time"]))
+    assert answer.status_code == 200  # although the filter had decided
+    browser.post("/api/undo", json={})
     order = [row["pair"] for row in found]
     for more in ({"order": "worst"}, {"verdict": "mismatched"}, {"low": 0.5}):
         again = browser.get("/api/pairs", params=asked | more).json()["pairs"]
@@ -303,6 +341,18 @@ def test_images_are_asked_for_again_when_another_server_answers(folder):
     assert first.get("/image/3", headers={"If-None-Match": mark}).status_code == 304
     assert second.get("/image/3", headers={"If-None-Match": mark}).status_code == 200
     assert first.get("/static/review.js").headers["cache-control"] == "no-cache"
+
+
+def test_an_image_that_comes_back_or_changes_is_shown_as_it_is(browser, folder):
+    file = folder.parent / "data" / "image 3.png"
+    away = file.rename(file.with_suffix(".away"))
+    assert browser.get("/image/9").status_code == 404
+    away.rename(file)
+    first = browser.get("/image/9")
+    assert first.status_code == 200
+    Image.new("RGB", (90, 40), "white").save(file)
+    second = browser.get("/image/9", headers={"If-None-Match": first.headers["etag"]})
+    assert second.status_code == 200 and second.content != first.content
 
 
 @pytest.mark.parametrize("body", [choose(1, caption="a\ud800"), choose(1) | {"reviewer": "\ud800"}])

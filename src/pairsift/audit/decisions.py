@@ -108,15 +108,23 @@ class Decisions:
         self._journal = Journal(folder / DECISIONS_FILE)
         self._rows = PairRows(ids)
 
-    def decide(self, decisions: Iterable[Decision], reviewer: str = REVIEWER, key: str | None = None) -> int:
+    def decide(
+        self,
+        decisions: Iterable[Decision],
+        reviewer: str = REVIEWER,
+        key: str | None = None,
+        seen: Mapping[int, str | None] | None = None,
+    ) -> int:
         """Record decisions as one entry, which one undo takes back, and return the number of its entry.
 
         Args:
             decisions: At most one for each pair.
             reviewer: Who decides; undo and redo are separate for each reviewer.
             key: Any text. A call with the key of an earlier call does nothing, so that a request can be repeated.
+            seen: For pairs, the `time` of the decision that the reviewer saw, None for no decision.
 
         Raises:
+            DecidedMeanwhile: A pair of `seen` has another decision by now. Then none is recorded.
             InputError: A pair is unknown or decided twice, or a decision is incomplete. Then none is recorded.
             WriteError: The file cannot be written.
         """
@@ -126,7 +134,11 @@ class Decisions:
             raise InputError(f"pair {pairs[counts > 1][0]} is decided twice at once: decide each pair once")
         self._require_known([change[0] for change in changes])
         self._require_known([change[3] for change in changes if change[3] is not None])
-        return self._journal.decide(changes, _reviewer(reviewer), key)
+        return self._journal.decide(changes, _reviewer(reviewer), key, seen)
+
+    def time_of(self, event: int) -> str:
+        """Return the UTC time of an entry as ISO 8601, to the millisecond."""
+        return self._journal.time_of(event)
 
     def undo(self, reviewer: str = REVIEWER, key: str | None = None) -> list[int]:
         """Take back the reviewer's last entry that is still valid, and return its pairs; an empty list if none is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -83,6 +83,19 @@ ORDER BY events.event DESC LIMIT 1
 Change = tuple[int, str | None, str | None, int | None, str | None]  # pair, decision, caption, from_pair, reason
 
 
+class DecidedMeanwhile(InputError):
+    """A decision on pairs that were decided differently after they were looked at.
+
+    Args:
+        pairs: Ids of these pairs.
+    """
+
+    def __init__(self, pairs: Sequence[int]) -> None:
+        self.pairs = list(pairs)
+        others = f" and {len(pairs) - 1:,} more were" if len(pairs) > 1 else " was"
+        super().__init__(f"pair {pairs[0]}{others} decided meanwhile: nothing was recorded; look again and repeat it")
+
+
 class Journal:
     """The decisions of all reviewers, in one file that several processes may read and write at the same time.
 
@@ -96,7 +109,13 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def decide(self, changes: Iterable[Change], reviewer: str, key: str | None = None) -> int:
+    def decide(
+        self,
+        changes: Iterable[Change],
+        reviewer: str,
+        key: str | None = None,
+        seen: Mapping[int, str | None] | None = None,
+    ) -> int:
         """Append one event with decisions on pairs, and return its id. One undo takes back the whole event.
 
         Args:
@@ -105,14 +124,18 @@ class Journal:
             reviewer: Who decides.
             key: A text that the caller chose for this event. A second call with the same key does nothing and returns
                 the id of the first, so that a request can be repeated.
+            seen: For pairs, the time of the decision that the reviewer saw, None for no decision.
 
         Raises:
+            DecidedMeanwhile: A pair of `seen` has another decision by now. Then nothing is recorded.
             WriteError: The file cannot be written.
             InputError: The file is damaged, or another process has kept it locked for 30 seconds.
         """
         with self._writing() as database:
             if (done := _event_of(database, key, DECIDE)) is not None:
                 return done
+            if changed := _changed(database, seen or {}):
+                raise DecidedMeanwhile(changed)
             event = _append(database, reviewer, DECIDE, None, key)
             rows = ((event, *change) for change in changes)
             database.executemany("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?)", rows)
@@ -150,6 +173,11 @@ class Journal:
             if database is not None:
                 database.execute("BEGIN")
             yield rows
+
+    def time_of(self, event: int) -> str:
+        """Return the UTC time of an event as ISO 8601, to the millisecond."""
+        [(when,)] = self.rows("SELECT time FROM events WHERE event = ?", (event,))
+        return str(when)
 
     def pairs_of(self, event: int) -> list[int]:
         """Return the pairs that an event decided on, ascending."""
@@ -250,6 +278,13 @@ def _event_of(database: sqlite3.Connection, key: str | None, kind: str) -> int |
     if found[1] != kind:
         raise InputError(f"the key {key!r} was given to another request ({found[1]}): give each request a new key")
     return int(found[0])
+
+
+def _changed(database: sqlite3.Connection, seen: Mapping[int, str | None]) -> list[int]:
+    """Return the pairs whose valid decision is of another time than the one that was seen, in order."""
+    query = "SELECT time FROM current JOIN events USING (event) WHERE current.pair = ?"
+    times = ((pair, database.execute(query, (pair,)).fetchone(), time) for pair, time in seen.items())
+    return [pair for pair, found, time in times if (found and found[0]) != time]
 
 
 def _run(database: sqlite3.Connection, statements: Iterable[str], event: int) -> None:

@@ -102,12 +102,24 @@ class Queue:
         """
         self._refresh()
         rows = np.flatnonzero(self._mask(wanted)).astype(np.int64)
+        return rows[np.argsort(self._places(rows, wanted), kind="stable")]
+
+    def behind(self, rows: Ints, pair: int, wanted: Filter) -> Ints:
+        """Return those of some rows that come after a pair in the order of a filter, which need not let the pair pass.
+
+        Raises:
+            InputError: The run has no such pair, or there is no such order.
+        """
+        return rows[self._places(rows, wanted) > self._places(np.array([self.row(pair)]), wanted)]
+
+    def _places(self, rows: Ints, wanted: Filter) -> Ints | NDArray[np.uint64]:
+        """Return numbers that ascend in the order of a filter, one for each row, (n,)."""
         if wanted.order == "best":
-            return rows[::-1]
+            return -rows
         if wanted.order == "source":
-            return rows[np.argsort(self.ids[rows], kind="stable")]
+            return self.ids[rows]
         if wanted.order == "random":
-            return rows[np.argsort(_shuffled(self.ids[rows], wanted.seed), kind="stable")]
+            return _shuffled(self.ids[rows], wanted.seed)
         if wanted.order != "worst":
             raise InputError(f"there is no order {wanted.order!r}; {similar(wanted.order, ORDERS)}")
         return rows

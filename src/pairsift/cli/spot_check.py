@@ -23,8 +23,8 @@ def spot_check(run: str, pairs: int | None, apply: bool, source: str | None) -> 
     """
     from pairsift.audit.spot_check import SpotCheck
     from pairsift.runs.folder import require_finished
+    from pairsift.runs.spot_check import is_recalibrated, spot_result
     from pairsift.runs.spot_check import spot_check as draw
-    from pairsift.runs.spot_check import spot_result
 
     folder = Path(run)
     require_finished(folder)
@@ -32,7 +32,8 @@ def spot_check(run: str, pairs: int | None, apply: bool, source: str | None) -> 
         from pairsift.runs.run import Run
 
         result = Run(folder, source=source).recalibrate()
-        print(f"{summary(result)}\nrecalibrated: {folder}/pairs.parquet, suspects.csv, metrics.json and report.html")
+        files = f"{folder}/pairs.parquet, suspects.csv, metrics.json and report.html"
+        print(f"{summary(result, applied=True)}\nrecalibrated: {files}")
         return
     if pairs is not None or SpotCheck.read(folder) is None:
         from pairsift.audit import read_pairs
@@ -46,11 +47,16 @@ def spot_check(run: str, pairs: int | None, apply: bool, source: str | None) -> 
             f"pairsift decide {run} --from {sheet}"
         )
         return
-    print(summary(spot_result(folder)))
+    print(summary(spot_result(folder), is_recalibrated(folder)))
 
 
-def summary(result: SpotResult) -> str:
-    """Return what the answers to a spot check say, in a few lines."""
+def summary(result: SpotResult, applied: bool) -> str:
+    """Return what the answers to a spot check say, in a few lines.
+
+    Args:
+        result: What they say.
+        applied: Whether the probabilities are recalibrated by them.
+    """
     from pairsift.audit.spot_check import MIN_ANSWERS
 
     first = f"{result.answered} of {result.asked} pairs are answered"
@@ -58,8 +64,11 @@ def summary(result: SpotResult) -> str:
         first += f"; {result.mismatched} of these do not match"
     if result.rate is None or result.low is None or result.high is None:
         return f"{first}\na result needs {MIN_ANSWERS} answers"
-    change = f"{result.flagged_after:,} pairs instead of {result.flagged:,} would have a match probability below 0.5"
-    if result.agrees:
+    have = "have" if applied else "would have"
+    change = f"{result.flagged_after:,} pairs instead of {result.flagged:,} {have} a match probability below 0.5"
+    if applied:
+        advice = f"the probabilities are recalibrated by them\n{change}"
+    elif result.agrees:
         advice = f"they agree\nthere is no need to recalibrate (--apply); {change}"
     else:
         advice = f"they do not agree\nrecalibrated (--apply), {change}"

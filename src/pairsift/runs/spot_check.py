@@ -111,6 +111,11 @@ def _suggestions(folder: Path, table: pa.Table, flagged: Bools) -> dict[str, Any
     return columns
 
 
+def is_recalibrated(folder: Path) -> bool:
+    """Return whether a spot check has changed the run's probabilities, so that no other one can change them again."""
+    return "spot_check" in _metrics(folder)
+
+
 def _refuse_recalibrated(folder: Path, metrics: Mapping[str, Any]) -> None:
     """Raise InputError if a spot check has changed the run's probabilities, which no other one can change again."""
     if "spot_check" in metrics:

@@ -16,13 +16,14 @@ from fastapi.staticfiles import StaticFiles
 
 from pairsift.audit import Decision, Decisions, read_pairs, threshold_table
 from pairsift.audit.decisions import CHOICES, DECISION_COLUMNS, REASONS, note_on_rates
+from pairsift.audit.journal import DecidedMeanwhile
 from pairsift.audit.queue import ORDERS, UNDECIDED, Filter, Queue
 from pairsift.audit.spot_check import MIN_ANSWERS
 from pairsift.audit.suggestion_table import SuggestionLists
 from pairsift.errors import InputError
 from pairsift.pairs.stored import folder_of
 from pairsift.runs.folder import METRICS, require_finished, source_of
-from pairsift.runs.spot_check import current_result, spot_check
+from pairsift.runs.spot_check import current_result, is_recalibrated, spot_check
 from pairsift.web.bodies import MAX_PAIRS, DecisionList, FilterDecision, Id, Page, Requester, SpotCheckSize
 from pairsift.web.downloads import add_downloads
 from pairsift.web.guard import Guard
@@ -75,6 +76,11 @@ def create_app(folder: Path, hosts: set[str] | None, token: str | None = None, s
         detail = [{name: problem[name] for name in ("type", "loc", "msg")} for problem in error.errors()]
         return JSONResponse({"detail": detail}, 422)
 
+    @app.exception_handler(DecidedMeanwhile)
+    async def show_changed(request: Request, error: DecidedMeanwhile) -> Response:
+        """Say which pairs have another decision by now, with the first of them as they are."""
+        return JSONResponse({"detail": str(error), "pairs": queue.page(queue.rows(error.pairs[:MAX_PAIRS]))}, 409)
+
     @app.exception_handler(InputError)
     async def refuse(request: Request, error: InputError) -> Response:
         return JSONResponse({"detail": str(error)}, 422)
@@ -94,7 +100,7 @@ def _add_pages(
         lists = {"verdicts": known["verdict"], "splits": known["split"], "columns": queue.source_columns()}
         return pages.render("Review", given=given, **choices, **lists)
 
-    dev = dev_recall(folder)
+    dev, linear = dev_recall(folder), (metrics.get("best") or {}).get("model") == "linear"
 
     @app.get("/overview", response_class=HTMLResponse, include_in_schema=False)
     def overview() -> str:
@@ -104,13 +110,21 @@ def _add_pages(
         check = current_result(folder, queue.table, queue.decisions)
         beside = note_on_rates(queue.probability, metrics) if given else ""
         return pages.render(
-            "Overview", given=given, rate=rate, check=check, beside=beside, thresholds=thresholds, dev=dev, **decided
+            "Overview",
+            given=given,
+            rate=rate,
+            check=check,
+            beside=beside,
+            thresholds=thresholds,
+            dev=dev,
+            linear=metrics["best"] if linear else None,
+            **decided,
         )
 
     @app.get("/spot-check", response_class=HTMLResponse, include_in_schema=False)
     def spot_check_page() -> str:
         result = current_result(folder, queue.table, queue.decisions)
-        return pages.render("Spot check", result=result, least=MIN_ANSWERS)
+        return pages.render("Spot check", result=result, applied=is_recalibrated(folder), least=MIN_ANSWERS)
 
     @app.get("/report", response_class=FileResponse, include_in_schema=False)
     def whole_report() -> Response:
@@ -130,10 +144,12 @@ def _add_questions(
     @app.get("/api/pairs")
     def pairs(page: Annotated[Page, Query()]) -> dict[str, Any]:
         """Return a page of the pairs that pass a filter, and how many they are."""
-        rows = queue.select(page.filter(folder, queue.decisions))
-        found = queue.page(rows[page.offset : page.offset + page.limit])
+        wanted = page.filter(folder, queue.decisions)
+        rows = queue.select(wanted)
+        rest = rows if page.after is None else queue.behind(rows, page.after, wanted)
+        found = queue.page(rest[page.offset : page.offset + page.limit])
         if page.sample and page.decision == [UNDECIDED]:  # what a filter decided is no answer
-            found = [{**row, **dict.fromkeys(DECISION_COLUMNS)} for row in found]
+            found = [{**row, **dict.fromkeys(DECISION_COLUMNS), "time": row["time"]} for row in found]
         return {"total": len(rows), "pairs": found}
 
     @app.get("/api/pairs/{pair}")
@@ -146,12 +162,14 @@ def _add_questions(
         """Return the number of pairs by decision, the estimated rate, and what a threshold would drop."""
         return {"counts": queue.counts(), "noise_rate": metrics.get("noise_rate"), "thresholds": thresholds}
 
-    mark = f'"{secrets.token_hex(8)}"'  # of this server: another run may be served at the same address later
+    server = secrets.token_hex(8)  # another run may be served at the same address later
 
     @app.get("/image/{pair}", response_class=Response, include_in_schema=False)
     def image(request: Request, pair: Id, size: Size = "large") -> Response:
+        version = images.version(pair)
+        mark = f'"{server}-{version}"'
         headers = {"Cache-Control": "private, no-cache", "ETag": mark}
-        if request.headers.get("if-none-match") == mark:
+        if version and request.headers.get("if-none-match") == mark:
             return Response(status_code=304, headers=headers)
         content = images.jpeg(pair, size)
         if content is None:
@@ -162,10 +180,11 @@ def _add_questions(
 def _add_decisions(app: FastAPI, folder: Path, queue: Queue) -> None:
     @app.post("/api/decisions")
     def decide(body: DecisionList) -> dict[str, Any]:
-        """Record decisions as one entry, and return its number."""
-        decisions = [Decision(**decision.model_dump()) for decision in body.decisions]
-        event = queue.decisions.decide(decisions, body.reviewer, body.key)
-        return {"event": event, "pairs": [decision.pair for decision in decisions], "counts": queue.counts()}
+        """Record decisions as one entry, and return its number and time."""
+        decisions = [one.decision() for one in body.decisions]
+        event = queue.decisions.decide(decisions, body.reviewer, body.key, body.seen())
+        entry = {"event": event, "time": queue.decisions.time_of(event)}
+        return {**entry, "pairs": [decision.pair for decision in decisions], "counts": queue.counts()}
 
     @app.post("/api/decisions/filter")
     def decide_all(body: FilterDecision) -> dict[str, Any]:

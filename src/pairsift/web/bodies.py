@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from pairsift.audit import Decisions
+from pairsift.audit import Decision, Decisions
 from pairsift.audit.decisions import REVIEWER
 from pairsift.audit.queue import UNDECIDED, Filter, Order
 from pairsift.audit.spot_check import MAX_PAIRS as MAX_SAMPLE
@@ -47,19 +47,32 @@ class Requester(Body):
 
 
 class PairDecision(Body):
-    """A decision on a pair."""
+    """A decision on a pair.
+
+    `seen` is the `time` of the decision that was shown with the pair, null for none. Where it is given, a pair that has
+    another decision by now is refused with the status 409.
+    """
 
     pair: Id
     choice: Literal["keep", "drop", "replace", "clear"]
     caption: Annotated[str | None, Field(max_length=20_000)] = None
     from_pair: Id | None = None
     reason: str | None = None
+    seen: Annotated[str | None, Field(max_length=40)] = None
+
+    def decision(self) -> Decision:
+        """Return the decision as the journal takes it."""
+        return Decision(**self.model_dump(exclude={"seen"}))
 
 
 class DecisionList(Requester):
     """Decisions that are one entry of the journal."""
 
     decisions: Annotated[list[PairDecision], Field(min_length=1, max_length=1000)]
+
+    def seen(self) -> dict[int, str | None]:
+        """Return the times of the decisions that were shown, for the pairs for which they are given."""
+        return {one.pair: one.seen for one in self.decisions if "seen" in one.model_fields_set}
 
 
 class Selector(Body):
@@ -119,8 +132,9 @@ def column_condition(text: str) -> tuple[str, str]:
 
 
 class Page(Selector):
-    """A part of what a filter selects."""
+    """A part of what a filter selects; with `after`, of the pairs behind this one in its order."""
 
+    after: Id | None = None
     offset: Annotated[int, Field(ge=0)] = 0
     limit: Annotated[int, Field(ge=1, le=MAX_PAIRS)] = 50
 
@@ -132,8 +146,14 @@ class SpotCheckSize(Body):
 
 
 class FilterDecision(Requester):
-    """One choice for all pairs of a filter."""
+    """One choice for all pairs of a filter, but not of a spot check: nobody has looked at each of them."""
 
     filter: Selector
     choice: Literal["keep", "drop", "clear"]
     reason: str | None = None
+
+    @model_validator(mode="after")
+    def _refuse_sample(self) -> FilterDecision:
+        if self.filter.sample and self.choice != "clear":
+            raise InputError("look at the pairs of a spot check before you decide: none was decided by the filter")
+        return self

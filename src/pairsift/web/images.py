@@ -45,7 +45,7 @@ class Images:
         rows, first = np.unique(table["image_row"].to_numpy(), return_index=True)
         self._image_rows, self._first_pairs = rows, first
         self.exist = len(table) > 0 and int(table["feature_row"][0].as_py()) < 0
-        self._encoded = lru_cache(REMEMBERED)(self._encode)
+        self._encoded = lru_cache(REMEMBERED)(_encode)
 
     def path(self, pair: int) -> Path | None:
         """Return the file of a pair's image, or None if the run has none for it."""
@@ -59,15 +59,30 @@ class Images:
 
     def jpeg(self, pair: int, size: Size) -> bytes | None:
         """Return a pair's image as JPEG, at most as large as the size; None if it cannot be shown."""
-        path = self.path(pair)
-        return None if path is None else self._encoded(path, size)
-
-    def _encode(self, path: Path, size: Size) -> bytes | None:
+        path, version = self.path(pair), self.version(pair)
         try:
-            image = open_image(path, smallest=SIDES[size])
+            return self._encoded(path, size, version) if path is not None and version else None
         except BadImage:
             return None
-        image.thumbnail((SIDES[size], SIDES[size]), Image.Resampling.LANCZOS)
-        stream = io.BytesIO()
-        image.save(stream, "JPEG", quality=85)
-        return stream.getvalue()
+
+    def version(self, pair: int) -> str:
+        """Return a text that changes when a pair's image file does; empty where there is no file."""
+        path = self.path(pair)
+        try:
+            facts = None if path is None else path.stat()
+        except OSError:
+            return ""
+        return "" if facts is None else f"{facts.st_mtime_ns:x}-{facts.st_size:x}"
+
+
+def _encode(path: Path, size: Size, version: str) -> bytes:
+    """Return an image file as JPEG; the version tells files apart that have had the same path.
+
+    Raises:
+        BadImage: It cannot be read.
+    """
+    image = open_image(path, smallest=SIDES[size])
+    image.thumbnail((SIDES[size], SIDES[size]), Image.Resampling.LANCZOS)
+    stream = io.BytesIO()
+    image.save(stream, "JPEG", quality=85)
+    return stream.getvalue()

@@ -8,8 +8,8 @@ async function ask(path, body) {
   const answer = await fetch(path, options);
   const content = await answer.json().catch(() => ({}));
   if (!answer.ok) {
-    const detail = Array.isArray(content.detail) ? content.detail.map((part) => part.msg).join("; ") : content.detail;
-    throw new Error(detail || `the server answered ${answer.status}`);
+    const detail = Array.isArray(content.detail) ? content.detail.map((part) => `${part.loc.at(-1)}: ${part.msg}`).join("; ") : content.detail;
+    throw Object.assign(new Error(detail || `the server answered ${answer.status}`), { content });
   }
   return content;
 }

@@ -3,7 +3,12 @@
 
 const LIMIT = 50;
 const find = (id) => document.getElementById(id);
-const state = { items: [], index: 0, total: 0, counts: null, grid: false, selected: new Set(), start: Date.now(), done: 0, ticket: 0 };
+const state = {
+  items: [], index: 0, total: 0, counts: null, grid: false, selected: new Set(), start: Date.now(), done: 0, ticket: 0,
+  ended: false, // whether the server has no pair behind the loaded ones
+  reasonOf: null, // the pair and the stored reason that the field Reason was set for
+  draft: null, // a new caption that could not be saved
+};
 
 function show(error) {
   find("message").textContent = error ? error.message || String(error) : "";
@@ -24,44 +29,13 @@ function guarded(work) {
   return last;
 }
 
-function condition(name, value) {
-  // The first "=" ends the name, so one within the name is written in another way.
-  return `${name.replaceAll("%", "%25").replaceAll("=", "%3D")}=${value}`;
-}
-
-function query() {
-  const wanted = new URLSearchParams();
-  for (const [name, value] of new FormData(find("filters"))) {
-    if (value !== "") wanted.append(name, value);
-  }
-  const column = find("column-name");
-  if (column.selectedIndex > 0) wanted.append("column", condition(column.value, find("column-value").value));
-  return wanted;
-}
-
 function newKey() {
   // crypto.randomUUID is missing on pages from another computer without https.
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-function isSample() {
-  return find("filters").elements.sample.value !== "";
-}
-
 function reviewer() {
   return find("reviewer").value.trim() || "reviewer";
-}
-
-function passes(item) {
-  const wanted = query();
-  const decision = wanted.get("decision");
-  const reason = wanted.get("reason");
-  return (!decision || decision === (item.decision || "undecided")) && (!reason || reason === item.reason);
-}
-
-function waiting() {
-  // How many of the loaded pairs still pass the filter: these come first on the server too.
-  return state.items.filter((item) => !item.linked && passes(item)).length;
 }
 
 async function change(item, values) {
@@ -74,10 +48,12 @@ async function change(item, values) {
 async function load(fresh) {
   const ticket = fresh ? ++state.ticket : state.ticket;
   const wanted = query();
-  wanted.set("offset", fresh ? 0 : waiting());
+  const loaded = state.items.filter((item) => !item.linked);
+  if (!fresh && loaded.length) wanted.set("after", loaded.at(-1).pair);
   wanted.set("limit", LIMIT);
   const page = await ask(`/api/pairs?${wanted}`);
   if (ticket !== state.ticket) return;
+  state.ended = page.pairs.length < LIMIT;
   const known = new Set(fresh ? [] : state.items.map((item) => item.pair));
   state.items = (fresh ? [] : state.items).concat(page.pairs.filter((item) => !known.has(item.pair)));
   state.total = page.total;
@@ -178,15 +154,16 @@ function drawSingle() {
   find("probability").textContent = `${percent(item.match_probability)} that they belong together · ${item.verdict}`;
   find("given").textContent = item.given_caption;
   drawSuggestions(item);
+  const reasonOf = `${item.pair} ${item.reason ?? ""}`;
+  if (reasonOf !== state.reasonOf) find("reason").value = item.reason ?? "";
+  state.reasonOf = reasonOf;
   const words = { keep: "kept", drop: "dropped", replace: `new caption: ${item.new_caption}` };
   find("decided").textContent = item.decision
     ? words[item.decision] + (item.reason ? ` (${item.reason})` : "") + (item.reviewer ? ` by ${item.reviewer}` : "") : "";
   drawColumns(item);
   const next = state.items[state.index + 1];
   if (next) new Image().src = `/image/${next.pair}?size=large`;
-  const wanted = query();
-  wanted.set("pair", item.pair);
-  history.replaceState(null, "", `?${wanted}`);
+  history.replaceState(null, "", address(item.pair));
 }
 
 function choose(item, toHere) {
@@ -214,6 +191,8 @@ function drawGrid() {
     image.src = `/image/${item.pair}?size=small`;
     image.alt = "";
     image.loading = "lazy";
+    button.title = item.given_caption;
+    text.className = "caption";
     text.textContent = item.given_caption;
     small.className = "small";
     const parts = [isSample() ? null : percent(item.match_probability), item.decision];
@@ -224,27 +203,38 @@ function drawGrid() {
     return cell;
   }));
   find("selected").textContent = `${state.selected.size} selected`;
+  for (const button of document.querySelectorAll("[data-grid$=-all]")) button.hidden = isSample();
 }
 
 async function move(step) {
   const place = state.index + step;
   if (place < 0) return;
-  if (place + 10 >= state.items.length && waiting() < state.total) await load(false);
+  if (place + 10 >= state.items.length && !state.ended) await load(false);
   if (place < state.items.length) state.index = place;
-  else if (step > 0) show(new Error("this was the last pair of the filter"));
+  else if (step > 0) {
+    await load(false); // others may have decided meanwhile: the server counts
+    const left = query().has("decision") && state.total ? `; ${state.total.toLocaleString()} in it are left: reload the page to see them` : "";
+    show(new Error(`this was the last pair of the filter${left}`));
+  }
   draw();
 }
 
 async function decide(pairs, choice, caption = null, source = null) {
   const reason = choice === "keep" || state.grid ? null : find("reason").value || null; // the grid does not show it
-  const decisions = pairs.map((pair) => ({ pair, choice, caption, from_pair: source, reason }));
-  const answer = await ask("/api/decisions", { decisions, reviewer: reviewer(), key: newKey() });
-  state.counts = answer.counts;
-  state.done += pairs.length;
-  const known = new Set(pairs);
-  for (const item of state.items) {
-    if (known.has(item.pair)) await change(item, { decision: choice, new_caption: caption, from_pair: source, reason, reviewer: reviewer() });
+  const items = new Map(state.items.map((item) => [item.pair, item]));
+  const decisions = pairs.map((pair) => ({ pair, choice, caption, from_pair: source, reason, seen: items.get(pair).time }));
+  let answer;
+  try {
+    answer = await ask("/api/decisions", { decisions, reviewer: reviewer(), key: newKey() });
+  } catch (error) { // of pairs that were decided meanwhile, the answer has what is valid now
+    for (const row of error.content?.pairs ?? []) await change(items.get(row.pair), row);
+    draw();
+    throw error;
   }
+  state.counts = answer.counts;
+  if (pairs.length === 1) state.done += 1;
+  const now = { decision: choice, new_caption: caption, from_pair: source, reason, reviewer: reviewer(), time: answer.time };
+  for (const pair of pairs) await change(items.get(pair), now);
 }
 
 async function again(path) {
@@ -274,14 +264,17 @@ function sure(text) {
 
 async function type(item) {
   const dialog = find("typing");
-  find("typed").value = item.new_caption || item.given_caption;
+  find("typed").value = state.draft?.pair === item.pair ? state.draft.text : item.new_caption || item.given_caption;
   dialog.returnValue = "";
   dialog.showModal();
   find("typed").select();
   await new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
   const text = find("typed").value.trim();
-  if (dialog.returnValue !== "save" || !text) return false;
+  if (dialog.returnValue !== "save") return false;
+  if (!text) throw new Error("the new caption is empty");
+  state.draft = { pair: item.pair, text }; // for the next time, should the server not answer
   await decide([item.pair], "replace", text);
+  state.draft = null;
   return true;
 }
 
@@ -308,7 +301,7 @@ function press(key) {
     if (state.grid) state.index -= state.index % LIMIT;
     draw();
   });
-  if (key === "/") return find("filters").elements.text.focus();
+  if (key === "/") return filters.elements.text.focus();
   if (state.grid && gridKeys[key]) return onGrid(gridKeys[key]);
   if (!state.grid) return guarded(() => {
     const item = state.items[state.index];
@@ -322,11 +315,20 @@ const bulk = {
   drop: () => decide([...state.selected], "drop"),
   page: () => state.items.slice(state.index, state.index + LIMIT).forEach((item) => state.selected.add(item.pair)),
   none: () => state.selected.clear(),
-  before: () => move(-Math.min(LIMIT, state.index)),
-  after: () => move(LIMIT),
+  before: () => turn(-Math.min(LIMIT, state.index)),
+  after: () => turn(LIMIT),
 };
 
 const gridKeys = { k: "keep", d: "drop", a: "page", n: "none", ArrowLeft: "before", ArrowRight: "after" };
+
+async function turn(step) {
+  // Pairs that are out of sight are not selected.
+  const before = state.index;
+  await move(step);
+  if (state.index === before) return;
+  state.selected.clear();
+  draw();
+}
 
 function onGrid(what) {
   return guarded(async () => {
@@ -344,7 +346,7 @@ async function all(choice) {
   for (const name of ["decision", "verdict", "split", "reason", "column"]) wanted[name] = query().getAll(name);
   if (!(await sure(`${choice} all ${state.total.toLocaleString()} pairs of this filter? One undo takes it back.`))) return;
   await ask("/api/decisions/filter", { filter: wanted, choice, reviewer: reviewer(), key: newKey() });
-  history.replaceState(null, "", `?${query()}`); // the pair that was shown may have left the filter
+  history.replaceState(null, "", address()); // the pair that was shown may have left the filter
   await reload();
 }
 
@@ -357,11 +359,16 @@ document.addEventListener("click", (event) => {
   if (button.id === "grid-toggle") press("g");
 });
 
+// A list keeps the focus while its choice is changed by keys, which then decide nothing; after the mouse it loses it.
+let byPointer = true;
+document.addEventListener("pointerdown", () => { byPointer = true; });
+document.addEventListener("change", (event) => { if (byPointer && event.target.matches("select")) event.target.blur(); });
+
 document.addEventListener("keydown", (event) => {
+  byPointer = false;
   if (event.ctrlKey && event.key === "Enter" && find("typing").open) return find("typing").close("save");
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  if (event.target.matches("input, textarea")) return;
-  if (event.target.matches("select") && !/^[a-z1-5]$/.test(event.key)) return; // arrows change the choice
+  if (event.target.matches("input, textarea, select")) return;
   if (event.repeat && !event.key.startsWith("Arrow")) return;
   const moves = ["ArrowLeft", "ArrowRight"].includes(event.key);
   if ((state.grid ? "kdanurg/" : "kdturg/12345").includes(event.key) || moves) {
@@ -370,54 +377,26 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-find("filters").addEventListener("submit", (event) => event.preventDefault());
-find("filters").addEventListener("change", (event) => {
-  const fields = find("filters").elements;
+find("image").addEventListener("error", () => { find("lost").hidden = false; });
+find("image").addEventListener("load", () => { find("lost").hidden = true; });
+filters.addEventListener("submit", (event) => event.preventDefault());
+filters.addEventListener("change", (event) => {
+  const fields = filters.elements;
   if (event.target.name === "reason" && event.target.value && fields.decision.value === "undecided") fields.decision.value = "";
   guarded(async () => {
-    history.replaceState(null, "", `?${query()}`); // after what is still under way, which may name a pair
-    await reload();
+    history.replaceState(null, "", address()); // after what is still under way, which may name a pair
+    try {
+      await reload();
+    } catch (error) {
+      state.items = []; // they are those of another filter
+      draw();
+      throw error;
+    }
   });
 });
 find("reviewer").addEventListener("change", () => {
   try { localStorage.setItem("reviewer", reviewer()); } catch { /* private windows keep nothing */ }
 });
 
-function addColumn(name) {
-  // The value is set here: in the text of an option, white space would be lost.
-  find("column-name").append(element("option", { value: name, textContent: name }));
-}
-
-function setColumn(text) {
-  // A group of duplicates is chosen by a link; its column is not among those of the source.
-  const place = text.indexOf("=");
-  const select = find("column-name");
-  if (place < 0) return;
-  const name = text.slice(0, place).replace(/%3D|%25/gi, (code) => (code === "%25" ? "%" : "="));
-  const known = [...select.options].slice(1).map((option) => option.value);
-  if (!known.includes(name)) addColumn(name);
-  select.selectedIndex = 1 + (known.includes(name) ? known.indexOf(name) : known.length);
-  for (const id of ["column-name", "column-value"]) find(id).closest("label").hidden = false;
-  find("column-value").value = text.slice(place + 1);
-}
-
-if (matchMedia("(max-width: 760px)").matches) find("filter-box").open = false;
-JSON.parse(find("column-name").dataset.names).forEach(addColumn);
-for (const [name, value] of new URLSearchParams(location.search)) {
-  const field = find("filters").elements[name];
-  if (field?.options && ![...field.options].some((option) => option.value === value)) {
-    field.append(element("option", { textContent: value })); // the server says what it thinks of it
-  }
-  if (field) field.value = value;
-  if (name === "column") setColumn(value);
-}
-find("sample-note").hidden = !isSample();
-if (isSample()) {
-  for (const [name, value] of Object.entries({ verdict: "", low: "0", high: "1", order: "random" })) {
-    const field = find("filters").elements[name];
-    field.value = value;
-    field.closest("label").hidden = true;
-  }
-}
 try { find("reviewer").value = localStorage.getItem("reviewer") || ""; } catch { /* as above */ }
 guarded(reload);

@@ -1,6 +1,6 @@
 "use strict";
 
-document.getElementById("draw").addEventListener("submit", async (event) => {
+document.getElementById("draw")?.addEventListener("submit", async (event) => {
   event.preventDefault();
   const answered = Number(event.target.dataset.answered);
   const text = `The ${answered} answers so far no longer count for the result; the decisions stay. Draw new pairs?`;
