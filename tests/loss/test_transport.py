@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
-from pairsift.loss.transport import partial_plan, rematching, symmetric_cross_entropy
+from pairsift.loss.transport import log_partial_plan, rematching, symmetric_cross_entropy
 
 N, M = 7, 9
 
@@ -43,25 +43,29 @@ def naive_sinkhorn(cost: np.ndarray, mass: float, epsilon: float, steps: int) ->
     return np.array([[left[i] * kernel[i][j] * right[j] for j in range(m)] for i in range(n)])
 
 
+def plan_of(*given, **more) -> torch.Tensor:
+    return log_partial_plan(*given, **more).exp()
+
+
 @pytest.mark.parametrize("mass", [0.1, 0.5, 0.95])
 @pytest.mark.parametrize("steps", [1, 7, 60])
 def test_the_plan_is_that_of_a_naive_sinkhorn(mass: float, steps: int) -> None:
     cost = costs()
-    plan = partial_plan(cost, mass, 0.1, steps=steps)
+    plan = plan_of(cost, mass, 0.1, steps=steps)
     np.testing.assert_allclose(plan.numpy(), naive_sinkhorn(cost.numpy(), mass, 0.1, steps), atol=1e-12)
 
 
 @pytest.mark.parametrize("mass", [0.1, 0.4, 0.9])
 def test_with_little_entropy_the_plan_costs_what_the_linear_programme_says(mass: float) -> None:
     cost = costs(3)
-    plan = partial_plan(cost, mass, 0.002, steps=5000)
+    plan = plan_of(cost, mass, 0.002, steps=5000)
     assert (plan * cost).sum().item() == pytest.approx(best_cost(cost.numpy(), mass), abs=2e-4)
     assert plan.sum().item() == pytest.approx(mass, abs=1e-6)
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.07, 1.0])
 def test_no_row_or_column_moves_more_than_it_holds_and_the_mass_is_moved(epsilon: float) -> None:
-    plan = partial_plan(costs(5, 40, 30).float(), 0.3, epsilon, steps=2000)
+    plan = plan_of(costs(5, 40, 30).float(), 0.3, epsilon, steps=2000)
     assert plan.dtype == torch.float32 and plan.min() >= 0
     assert plan.sum(1).max() <= 1 / 40 + 1e-5 and plan.sum(0).max() <= 1 / 30 + 1e-5
     assert plan.sum().item() == pytest.approx(0.3, abs=1e-3)
@@ -71,24 +75,24 @@ def test_nothing_is_moved_where_it_is_forbidden_and_the_mass_goes_elsewhere() ->
     cost = costs(7, 8, 8)
     cost.diagonal().fill_(-1)  # where everything would go
     own = torch.eye(8, dtype=torch.bool)
-    free, forbidden = partial_plan(cost, 0.5, 0.02, steps=3000), partial_plan(cost, 0.5, 0.02, own, 3000)
+    free, forbidden = plan_of(cost, 0.5, 0.02, steps=3000), plan_of(cost, 0.5, 0.02, own, 3000)
     assert free.diagonal().sum() > 0.49 and not forbidden.diagonal().any()
     assert forbidden.sum().item() == pytest.approx(0.5, abs=1e-4)
-    alone = partial_plan(costs(1, 1, 1), 0.3, 0.1, torch.ones(1, 1, dtype=torch.bool))
+    alone = plan_of(costs(1, 1, 1), 0.3, 0.1, torch.ones(1, 1, dtype=torch.bool))
     assert alone.tolist() == [[0.0]]
 
 
 def test_plans_come_in_batches_and_follow_the_order_of_rows_and_columns() -> None:
     several = torch.stack([costs(k) for k in range(3)])
-    plans = partial_plan(several, 0.3, 0.05)
+    plans = plan_of(several, 0.3, 0.05)
     for cost, plan in zip(several, plans, strict=True):
-        torch.testing.assert_close(plan, partial_plan(cost, 0.3, 0.05))
+        torch.testing.assert_close(plan, plan_of(cost, 0.3, 0.05))
     rows, columns = torch.randperm(N), torch.randperm(M)
-    torch.testing.assert_close(partial_plan(several[0][rows][:, columns], 0.3, 0.05), plans[0][rows][:, columns])
+    torch.testing.assert_close(plan_of(several[0][rows][:, columns], 0.3, 0.05), plans[0][rows][:, columns])
 
 
 def test_large_costs_do_not_overflow() -> None:
-    plan = partial_plan(1e4 * costs().float(), 0.3, 0.01, steps=50)
+    plan = plan_of(1e4 * costs().float(), 0.3, 0.01, steps=50)
     assert bool(torch.isfinite(plan).all())
 
 
@@ -105,8 +109,8 @@ def test_rematching_is_the_symmetric_divergence_of_both_directions() -> None:
             floor = [max(v, 1e-7) for v in t]
             total += sum(b * math.log(c / a) + a * math.log(a / c) for a, b, c in zip(p, t, floor, strict=True))
         expected.append(total / 2)
-    assert rematching(logits, plan).tolist() == pytest.approx(expected, rel=1e-6)
-    assert torch.autograd.gradcheck(lambda x: rematching(x, plan), logits.requires_grad_())
+    assert rematching(logits, plan.log()).tolist() == pytest.approx(expected, rel=1e-6)
+    assert torch.autograd.gradcheck(lambda x: rematching(x, plan.log()), logits.requires_grad_())
 
 
 def test_rematching_is_zero_at_the_plan_itself_and_without_a_plan() -> None:
@@ -115,8 +119,22 @@ def test_rematching_is_zero_at_the_plan_itself_and_without_a_plan() -> None:
     for _ in range(2000):  # a plan whose rows and columns are both softmaxes of one block
         joint = joint / joint.sum(1, keepdim=True)
         joint = joint / joint.sum(0, keepdim=True)
-    assert rematching(joint.log(), joint).max().item() < 1e-9
-    assert rematching(logits, torch.zeros(5, 5, dtype=torch.float64)).tolist() == [0.0] * 5
+    assert rematching(joint.log(), joint.log()).max().item() < 1e-9
+    assert rematching(logits, torch.zeros(5, 5, dtype=torch.float64).log()).tolist() == [0.0] * 5
+
+
+@pytest.mark.parametrize("low", [0.1, -0.3, -0.6, -0.9])
+def test_an_image_that_moves_hardly_anything_is_rematched_as_in_double_precision(low: float) -> None:
+    torch.manual_seed(0)
+    s = torch.rand(32, 32)
+    s[0] = low + 0.1 * torch.rand(32)
+    cost, own = torch.nn.functional.softplus(10 * (0.5 - s)) / 10, torch.eye(32, dtype=torch.bool)
+    single, double = (
+        rematching((s / 0.05).to(kind), log_partial_plan(cost.to(kind), 0.1, 0.01, own, 300))
+        for kind in (torch.float32, torch.float64)
+    )
+    assert double[0] > 1
+    torch.testing.assert_close(single.double(), double, rtol=1e-3, atol=1e-3)
 
 
 def test_symmetric_cross_entropy_matches_plain_loops() -> None:

@@ -243,3 +243,12 @@ def test_size_with_the_flickr30k_vocabulary(direction: Direction, millions: floa
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         ImramOptions(**options)
+
+
+@directions
+@rounds
+def test_the_largest_similarity_is_one_a_round_and_direction(direction: Direction, steps: int) -> None:
+    matcher = make(direction, steps)
+    one = Codes(unit(torch.ones(1, 5, dtype=DOUBLE)), unit(torch.ones(1, 2, 5, dtype=DOUBLE)), torch.ones(1, 2) > 0)
+    value = matcher.similarity(one, one).item()  # all tokens are equal, and so is what a query finds
+    assert matcher.largest == pytest.approx(value) and value == pytest.approx(steps * (2 if direction == "full" else 1))

@@ -346,6 +346,22 @@ def test_pc2_takes_corrected_similarities_for_its_margins_of_clean_and_of_noisy_
         assert not np.isin(VERIFIED, method.subset(name, 0)).any()
 
 
+def test_a_verified_pair_is_never_noisy_for_pc2():
+    method = PC2(meta={"use": True})
+    method.begin(SETTING(LINEAR))
+    method.state["clean_probability"][1] = np.where(
+        np.arange(12) == 4, 0.1, 0.9
+    )  # the peer doubts a verified pair alone
+    assert 4 in VERIFIED and method.subset("noisy", 0).tolist() == []
+    assert method.subset("clean", 0).tolist() == [0, 2, 3, 5, 7, 8]
+
+
+def test_its_purification_has_betas_alone():
+    assert MSCN().division.mixture == "beta"
+    with pytest.raises(InputError, match="mixture"):
+        MSCN(division={"mixture": "gaussian"})
+
+
 def test_pc2_needs_verified_pairs_with_a_meta_network_alone(tmp_path):
     with pytest.raises(InputError, match=r"^pc2 learns from pairs that are known to match"):
         check(from_tree({"source": str(tmp_path), "method": "pc2", "pc2": {"meta": {"use": True}}}))

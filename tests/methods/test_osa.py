@@ -98,3 +98,10 @@ def test_the_papers_preset_is_as_published():
     assert (options.lr, options.batch_size, options.weight_decay, options.warmup_steps) == (1e-5, 256, 0.2, 500)
     assert (config.loss, config.method.networks) == (PAPERS, 1)
     assert sum(phase.epochs for phase in config.method.phases()) == 5
+
+
+@pytest.mark.parametrize("matcher", ["two_tower", "clip"])
+def test_a_weight_counts_as_it_is(matcher):
+    more = {"aligned": True} if matcher == "two_tower" else {}
+    config = from_tree({"source": ".", "method": "osa", "matcher": matcher, **more})
+    assert config.loss.name == "infonce" and config.loss.base == 1.0

@@ -44,6 +44,19 @@ def test_rcl_pushes_negatives_apart_at_its_temperature_or_the_matchers(tau, redu
     assert term.values.tolist() == pytest.approx(expected, rel=1e-4)
 
 
+def test_a_temperature_is_that_of_similarities_up_to_1():
+    batch = batch_of(IDS)
+    for small, large in ((RCL(tau=0.3), RCL(tau=0.05)), (RINCE(tau=0.6), RINCE(tau=0.1))):
+        found = []
+        for method, largest in ((small, 1.0), (large, 6.0)):
+            method.begin(SETTING(RANKING, networks=method.networks))
+            networks = make_networks(method)
+            networks[0].matcher.largest = largest
+            (term,) = method.step(networks, 0, {"all": batch}, replace(method.phases()[1], warm=False))
+            found.append(term.values.tolist())
+        assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
 def test_rince_is_the_papers_loss_in_both_directions():
     batch, q = batch_of(IDS), 0.4
     network, term = term_of(RINCE(q=q, tau=0.3, density=0.02), batch)

@@ -13,17 +13,19 @@ LOG_ZERO = math.log(1e-7)  # what stands for log 0
 
 
 @torch.no_grad()
-def partial_plan(
+def log_partial_plan(
     cost: Tensor, mass: float, epsilon: float, forbidden: Tensor | None = None, steps: int = 100
 ) -> Tensor:
-    """Return the plan that moves a part of the mass at the least cost, by Sinkhorn's steps in the log domain.
+    """Return the logarithm of the plan that moves a part of the mass at the least cost, by Sinkhorn's steps.
 
-    Every row holds 1 / n and every column 1 / m, and of the whole 1 only `mass` is moved:
+    Every row holds 1 / n and every column 1 / m, and of the whole 1 only `mass` is moved. With h(x) = x (log x - 1), s
+    the mass that a row keeps and t that of a column, the plan is that of
 
-        min over P >= 0 of  <P, C> + epsilon sum P (log P - 1)   with  P 1 <= 1 / n,  P^T 1 <= 1 / m,  sum P = mass
+        min over P >= 0 of  <P, C> + epsilon ( sum h(P) + sum h(s) + sum h(t) )
+                     with  P 1 + s = 1 / n,  P^T 1 + t = 1 / m,  s, t >= 0,  sum P = mass
 
-    A column and a row of cost 0 take what is not moved, 1 - mass each, and share in the entropy; their meeting point is
-    forbidden. The last step makes the columns exact, and the rows as near as the number of steps allows.
+    The steps are those of a plan with a row and a column of cost 0 for what is kept, whose meeting point is forbidden.
+    The last step makes the columns exact, and the rows as near as the number of steps allows.
 
     Args:
         cost: C, finite, (..., n, m).
@@ -33,7 +35,7 @@ def partial_plan(
         steps: Number of steps, at least 1.
 
     Returns:
-        P, (..., n, m), in float32 at least, without gradient.
+        log P, (..., n, m), in float32 at least, without gradient; -inf where nothing is moved.
     """
     *_, n, m = cost.shape
     kernel = functional.pad(-cost.to(torch.promote_types(cost.dtype, torch.float32)) / epsilon, (0, 1, 0, 1))
@@ -46,10 +48,10 @@ def partial_plan(
     for _ in range(steps):
         left = rows - (kernel + right[..., None, :]).logsumexp(-1)
         right = columns - (kernel + left[..., None]).logsumexp(-2)
-    return (kernel + left[..., None] + right[..., None, :]).exp()[..., :n, :m]
+    return (kernel + left[..., None] + right[..., None, :])[..., :n, :m]
 
 
-def rematching(logits: Tensor, plan: Tensor) -> Tensor:
+def rematching(logits: Tensor, log_plan: Tensor) -> Tensor:
     """Return the symmetric divergence of each pair's softmax probabilities from a plan, the mean of both directions.
 
     With Q the plan whose rows (columns) are scaled to sum to 1, and P the softmax over them:
@@ -58,18 +60,19 @@ def rematching(logits: Tensor, plan: Tensor) -> Tensor:
 
     Args:
         logits: S / tau, (B, B), images in rows.
-        plan: At least 0, (B, B); log 0 counts as log 1e-7. A row or column of zeros has the divergence 0.
+        log_plan: Logarithm of the plan, (B, B); log 0 counts as log 1e-7 in the divergence. A row or column where
+            nothing is moved has the divergence 0.
 
     Returns:
         (B,), at least 0.
     """
     values = torch.zeros_like(logits[0])
     for dim in (1, 0):
-        total = plan.sum(dim, keepdim=True)
-        target = plan / total.clamp(min=1e-30)
+        moved = ~log_plan.isneginf().all(dim, keepdim=True)
+        target = log_plan.masked_fill(~moved, 0.0).softmax(dim)  # of the logarithms: a plan may be below 1e-38
         log_p = logits.log_softmax(dim)
         log_q = target.clamp(min=math.exp(LOG_ZERO)).log()
-        values = values + ((target - log_p.exp()) * (log_q - log_p) * (total > 0)).sum(dim)
+        values = values + ((target - log_p.exp()) * (log_q - log_p) * moved).sum(dim)
     return values / 2
 
 

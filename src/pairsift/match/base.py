@@ -106,6 +106,7 @@ class Matcher(nn.Module, ABC):
         loss: Name of the ranking loss of a run that names none; None for that of the preset.
         head_speed: Learning rate of the trainable part of a method, as a multiple of that of the matcher.
         dim: Length of a global vector, and of a token where the codes contain tokens.
+        largest: Largest similarity that there can be; the temperatures of methods are those of similarities up to 1.
     """
 
     name: ClassVar[str]
@@ -120,6 +121,7 @@ class Matcher(nn.Module, ABC):
     loss: ClassVar[str | None] = None
     head_speed: ClassVar[float] = 1.0
     dim: int
+    largest: float = 1.0
 
     @classmethod
     def check(cls, options: Options) -> None:
@@ -186,9 +188,12 @@ class Matcher(nn.Module, ABC):
 
 
 def scale_at(matcher: Matcher, temperature: float) -> Tensor:
-    """Return the inverse of a temperature, scalar; that of the matcher where the temperature is 0."""
+    """Return the inverse of a temperature, scalar; that of the matcher where the temperature is 0.
+
+    A temperature above 0 is that of similarities up to 1, and is multiplied by the matcher's largest one.
+    """
     scale = matcher.scale()
-    return torch.full_like(scale, 1 / temperature) if temperature else scale
+    return torch.full_like(scale, 1 / (temperature * matcher.largest)) if temperature else scale
 
 
 def products(left: Tensor, right: Tensor) -> Tensor:

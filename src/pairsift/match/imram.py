@@ -71,6 +71,7 @@ class Imram(RegionsAndWords):
         self.regions = Linear(image_dim, self.dim)
         self.words = Words.make(vocabulary_size, options)
         sides = [side for side in ("text", "image") if options.direction in (side, "full")]
+        self.largest = float(self.steps * len(sides))
         self.gates = nn.ModuleDict(
             {side: nn.Linear(2 * self.dim, 2 * self.dim) for side in sides}
         )  # rows: W_g, then W_m; columns: those of q, then those of x

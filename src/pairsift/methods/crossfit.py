@@ -1,4 +1,4 @@
-"""The default: every pair weighs as far as models believe it that did not see it."""
+"""crossfit: every pair weighs as far as models believe it that did not see it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pairsift.arrays import Ints
-from pairsift.loss.transport import partial_plan, rematching, symmetric_cross_entropy
+from pairsift.loss.transport import log_partial_plan, rematching, symmetric_cross_entropy
+from pairsift.match.base import scale_at
 from pairsift.methods.base import Epochs, Method
 from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
 from pairsift.options import Options
@@ -141,7 +142,7 @@ class L2RM(Method):
             exclude = not_negatives(batch)
             pairing = Pairing(*network.encode(batch), exclude)
             similarity, scale = network.matcher.similarity(pairing.images, pairing.texts), network.matcher.scale()
-            logits = similarity * (1 / self.rematching.temperature if self.rematching.temperature else scale)
+            logits = similarity * scale_at(network.matcher, self.rematching.temperature)
             if name == "all":
                 terms.append(Term(name, symmetric_cross_entropy(logits, exclude), reduction=ranking.reduction))
             elif name == "clean":
@@ -156,7 +157,7 @@ class L2RM(Method):
 
     @torch.no_grad()
     def plan(self, network: Network, similarity: Tensor, exclude: Tensor) -> Tensor:
-        """Return the plan between the images and the captions of noisy pairs, (B, B).
+        """Return the logarithm of the plan between the images and the captions of noisy pairs, (B, B).
 
         Args:
             network: The network whose cost it has.
@@ -165,7 +166,7 @@ class L2RM(Method):
         """
         options, cost = self.rematching, cost_of(network)(similarity)
         given = exclude if options.forbid_given else None
-        return partial_plan(cost, options.mass, options.epsilon, given, options.steps)
+        return log_partial_plan(cost, options.mass, options.epsilon, given, options.steps)
 
 
 def cost_of(network: Network) -> SimilarityCost:

@@ -45,7 +45,8 @@ class MSCN(Method):
     of their last layer and its output is the similarity at test time too; here it reads the similarity and partial
     products of the global vectors, so that every matcher can be corrected, and retrieval ranks by the matcher's own
     similarity, so that search keeps its index. It takes margins along the wrong axis in one direction. It updates the
-    meta network before the matcher, here both move in one step at the matcher's rate; its negatives of verified pairs
+    meta network before the matcher and at a lower rate, here both move in one step, at the matcher's rate or, with
+    CLIP, at that of a method's trainable part; its negatives of verified pairs
     are drawn from the training pairs, here they are the other verified pairs of the step.
     """
 
@@ -64,7 +65,7 @@ class MSCN(Method):
             train={**PAPER.train, "batch_size": 64}, loss="hinge", losses={"hinge": {"reduction": "sum", "base": 1.0}}
         ),
         "two_tower": TWO_TOWER_LINEAR.having(epochs={"warmup": 2, "train": 6}),
-        "clip": CLIP_LINEAR.having(epochs={"warmup": 1, "train": 4}),
+        "clip": CLIP_LINEAR.having(epochs={"warmup": 1, "train": 4}, meta={"rate": CLIP_LINEAR.train["lr"]}),
     }
 
     epochs: MSCNEpochs = MSCNEpochs()

@@ -14,7 +14,7 @@ from pairsift.errors import InputError
 from pairsift.match.base import Matcher
 from pairsift.methods.base import Epochs, Method
 from pairsift.methods.plain import believing
-from pairsift.methods.presets import CLIP_LINEAR, Preset
+from pairsift.methods.presets import CLIP_LINEAR, TWO_TOWER_LINEAR, Preset
 from pairsift.steps import Batch, Network, Observation, Phase, Setting, Term, correspond, not_negatives
 
 PEAK = 0.5**0.5  # where x^2 - x^4 is largest
@@ -58,7 +58,11 @@ class OSA(Method):
   archiveprefix = {arXiv}
 }
 """
-    presets: ClassVar[Mapping[str, Preset]] = {"paper": PAPER, "clip": CLIP_LINEAR}
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": PAPER,
+        "two_tower": TWO_TOWER_LINEAR,
+        "clip": CLIP_LINEAR,
+    }
 
     epochs: OSAEpochs = OSAEpochs()
     falls: bool = Field(default=False, description="Whether weights fall beyond x = 0.71, as printed.")

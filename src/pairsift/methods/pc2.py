@@ -104,7 +104,7 @@ class PC2(Method):
         if name == "verified":
             return self.setting.verified
         ids = self.division.subset(name, network) if name in ("clean", "noisy") else super().subset(name, network)
-        return self.meta.unverified(ids) if self.meta.use else ids
+        return self.meta.unverified(ids, may_be_empty=name == "noisy") if self.meta.use else ids
 
     def update(self, notes: Sequence[Mapping[str, Array]], epoch: int) -> None:
         """Renew w, w^o and the predictions; then search for captions by them."""

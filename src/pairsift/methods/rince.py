@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pairsift.errors import InputError
 from pairsift.loss.rince import rince
-from pairsift.match.base import Matcher
+from pairsift.match.base import Matcher, scale_at
 from pairsift.methods.base import Method
 from pairsift.methods.plain import LossEpochs, robust
 from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
@@ -80,6 +80,7 @@ class RINCE(Method):
         network, batch = networks[k], batches["all"]
 
         def loss(similarity: Tensor) -> Tensor:
-            return rince(similarity / self.tau, not_negatives(batch), self.q, self.density or 1 / len(batch))
+            logits = similarity * scale_at(network.matcher, self.tau)
+            return rince(logits, not_negatives(batch), self.q, self.density or 1 / len(batch))
 
         return robust("rince", self.setting, network, batch, phase, loss)

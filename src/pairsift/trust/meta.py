@@ -5,8 +5,9 @@ The pairs are the verified ones of `Setting.verified`; they train the meta netwo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from pairsift.trust.part import Part
 
 START_SLOPE = 4.0  # slope of the logit over the similarity at the start: the slope of V is then 1 at its middle
 STEP_LENGTH = 1e-3  # length of the step in parameters to either side by which a directional derivative is taken
+Result = TypeVar("Result")
 MIN_IMAGES = 2  # of verified pairs, so that one is the negative of another
 
 
@@ -97,10 +99,10 @@ class MetaCorrection(Part):
 
         -alpha d/dTheta <grad_theta L(theta, Theta), u>,    u = grad_theta' M,
 
-    which is the change of grad_Theta L as theta moves along u. It is taken as a central difference (as in DARTS, Liu
-    et al., ICLR 2019), so that no matcher has to be differentiated twice, with the same dropout masks and in float32.
-    Batch norms keep no statistics of it. L is the sum over the batch, as in the published code, whatever the loop
-    reduces by.
+    which is -alpha d/dTheta <grad_x L(x, Theta), x'>, with x what the meta network reads (`MetaInputs`) and x' its
+    derivative as theta moves along u. x' is taken as a central difference, so that no matcher has to be differentiated
+    twice, with the same dropout masks and in float32; the rest is exact. Batch norms keep no statistics of it. L is the
+    sum over the batch, as in the published code, whatever the loop reduces by.
     """
 
     groups: int = Field(default=32, ge=1, description="Partial inner products that the meta network reads.")
@@ -127,10 +129,13 @@ class MetaCorrection(Part):
         """Return a meta network, beside another trainable part."""
         return MetaHead(MetaNetwork(self.groups, self.hidden), other)
 
-    def unverified(self, ids: Ints) -> Ints:
-        """Return the pairs of these that are not verified, ascending; all of them where every one is verified."""
+    def unverified(self, ids: Ints, may_be_empty: bool = False) -> Ints:
+        """Return the pairs of these that are not verified, ascending.
+
+        Where every one is verified, all of them, unless the set `may_be_empty`.
+        """
         others = np.setdiff1d(ids, self.setting.verified)
-        return others if len(others) else ids
+        return others if len(others) or may_be_empty else ids
 
     def logits(self, network: Network, inputs: MetaInputs, learns: bool = True) -> Tensor:
         """Return the logits of a match, (B, B); without `learns` the meta network has no gradient."""
@@ -169,7 +174,7 @@ class MetaCorrection(Part):
             batches: The step's batch, and verified pairs.
             seed: Seed of the dropout masks with which the batch was encoded.
         """
-        (batch, verified), ranking = batches, self.setting.ranking
+        batch, verified = batches
         theta = {f"network.matcher.{n}": p for n, p in network.matcher.named_parameters() if p.requires_grad}
         meta = list(meta_of(network).parameters())
         step = torch.autograd.grad(values.sum(), list(theta.values()), retain_graph=True, allow_unused=True)
@@ -177,36 +182,66 @@ class MetaCorrection(Part):
             name: (p.detach() if g is None else p.detach() - self.rate * g).requires_grad_()
             for (name, p), g in zip(theta.items(), step, strict=True)
         }
-        inputs = self._inputs_with(network, after, verified, seed + 1)
-        losses = meta_loss(self.logits(network, inputs), not_negatives(verified))
-        found = torch.autograd.grad(losses.mean(), [*after.values(), *meta], allow_unused=True)
+
+        def judge(inputs: MetaInputs) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+            losses = meta_loss(self.logits(network, inputs), not_negatives(verified))
+            return losses.detach(), torch.autograd.grad(losses.mean(), [*after.values(), *meta], allow_unused=True)
+
+        losses, found = self._with(network, after, verified, seed + 1, judge)
         u = {name: g for name, g in zip(after, found[: len(after)], strict=True) if g is not None}
         gradients = [_or_zero(g, p) for g, p in zip(found[len(after) :], meta, strict=True)]
-        length = torch.stack([g.norm() for g in u.values()]).norm()
-        if self.rate and length > 0:
-            sides = []
-            for side in (STEP_LENGTH, -STEP_LENGTH):
-                shifted = {n: p.detach() + side / length * u[n] if n in u else p.detach() for n, p in theta.items()}
-                with torch.no_grad():
-                    inputs = self._inputs_with(network, shifted, batch, seed)
-                with torch.autocast(inputs.similarity.device.type, enabled=False):
-                    corrected = self.logits(network, inputs).sigmoid()
-                    total = ranking(corrected, inputs.scale, y, not_negatives(batch)).sum()
-                sides.append(torch.autograd.grad(total, meta, allow_unused=True))
-            for place, (plus, minus) in enumerate(zip(*sides, strict=True)):
-                if plus is not None and minus is not None:
-                    gradients[place] = gradients[place] - self.rate * length / (2 * STEP_LENGTH) * (plus - minus)
+        if self.rate and any(bool(g.any()) for g in u.values()):
+            inputs, change = self._along(network, theta, u, batch, seed)
+            through = self._mixed_derivative(network, inputs, change, y, not_negatives(batch))
+            gradients = [g - self.rate * _or_zero(d, g) for g, d in zip(gradients, through, strict=True)]
         carrier = torch.stack([(p * g).sum() for p, g in zip(meta, gradients, strict=True)]).sum()
-        return Term("meta", losses.detach() + (carrier - carrier.detach()))
+        return Term("meta", losses + (carrier - carrier.detach()))
 
-    def _inputs_with(self, network: Network, parameters: Mapping[str, Tensor], batch: Batch, seed: int) -> MetaInputs:
-        """Return a batch as the network would see it with other parameters, in its present mode, in float32."""
+    def _along(
+        self, network: Network, theta: Mapping[str, Tensor], u: Mapping[str, Tensor], batch: Batch, seed: int
+    ) -> tuple[MetaInputs, MetaInputs]:
+        """Return what the meta network reads of a batch, and its derivative as theta moves along u, by differences."""
+        length = torch.stack([g.norm() for g in u.values()]).norm()
+        sides: list[MetaInputs] = []
+        for side in (STEP_LENGTH, -STEP_LENGTH):
+            shifted = {n: p.detach() + side / length * u[n] if n in u else p.detach() for n, p in theta.items()}
+            with torch.no_grad():
+                sides.append(self._with(network, shifted, batch, seed, lambda inputs: inputs))
+        pairs = [(getattr(sides[0], field.name), getattr(sides[1], field.name)) for field in fields(MetaInputs)]
+        middle = MetaInputs(*((plus + minus) / 2 for plus, minus in pairs))
+        return middle, MetaInputs(*((plus - minus) * (length / (2 * STEP_LENGTH)) for plus, minus in pairs))
+
+    def _mixed_derivative(
+        self, network: Network, inputs: MetaInputs, change: MetaInputs, y: Tensor, exclude: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        """Return d/dTheta <grad L, change> of what the meta network reads, a tensor for each of its parameters."""
+        meta = list(meta_of(network).parameters())
+        read = [getattr(inputs, field.name).detach().requires_grad_() for field in fields(inputs)]
+        with torch.autocast(exclude.device.type, enabled=False):
+            given = MetaInputs(*read)
+            total = self.setting.ranking(self.logits(network, given).sigmoid(), given.scale, y, exclude).sum()
+            slopes = torch.autograd.grad(total, read, create_graph=True, allow_unused=True)
+            moves = [getattr(change, field.name) for field in fields(change)]
+            parts = [(s * m).sum() for s, m in zip(slopes, moves, strict=True) if s is not None]
+            return torch.autograd.grad(torch.stack(parts).sum(), meta, allow_unused=True)
+
+    def _with(
+        self,
+        network: Network,
+        parameters: Mapping[str, Tensor],
+        batch: Batch,
+        seed: int,
+        use: Callable[[MetaInputs], Result],
+    ) -> Result:
+        """Return what a function makes of a batch as the network would see it with other parameters, in float32.
+
+        The network has these parameters until the function returns: a matcher that computes its forward pass again for
+        its gradients, as CLIP does, then computes it with the same ones.
+        """
         spare = {f"network.{name}": buffer.clone() for name, buffer in network.named_buffers()}
         with torch.autocast(batch.image_rows.device.type, enabled=False):
-            inputs: MetaInputs = functional_call(
-                _MetaInputsModule(self, network), {**spare, **parameters}, (batch, seed)
-            )
-        return inputs
+            result: Result = functional_call(_Lent(self, network), {**spare, **parameters}, (batch, seed, use))
+        return result
 
 
 class OptionalMetaCorrection(MetaCorrection):
@@ -252,6 +287,8 @@ class MetaDivision(Division):
     State: `clean_probability`, as for `CleanProbability`; `loss`, 1 - V of every pair in the last pass.
     """
 
+    mixture: Literal["beta"] = Field(default="beta", description="Components of the mixture; there is no other.")
+
     def observe(self, observation: Observation) -> dict[str, Tensor]:
         """Return V of each pair, and of its image with the next pair's caption (NaN where they may fit), (B,) each."""
         network, images, texts = observation.network, observation.images, observation.texts
@@ -275,16 +312,16 @@ class MetaDivision(Division):
             self.state["loss"][k, ids] = distance
 
 
-class _MetaInputsModule(nn.Module):
-    """Encoding and comparing in one module, since other parameters can be lent to a module only."""
+class _Lent(nn.Module):
+    """Encoding, comparing and what follows in one module, since other parameters can be lent to a module only."""
 
     def __init__(self, part: MetaCorrection, network: Network) -> None:
         super().__init__()
         self.network, self.part = network, [part]
 
-    def forward(self, batch: Batch, seed: int) -> MetaInputs:
+    def forward(self, batch: Batch, seed: int, use: Callable[[MetaInputs], Result]) -> Result:
         ((images, texts),) = encode(self.network, [batch], seed)
-        return self.part[0].inputs_of(self.network, images, texts)
+        return use(self.part[0].inputs_of(self.network, images, texts))
 
 
 def meta_of(network: Network) -> MetaNetwork:
