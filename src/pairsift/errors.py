@@ -25,6 +25,20 @@ class WriteError(InputError):
     """A file cannot be written: the disk is full, or the place is not open to this user. Nothing else is wrong."""
 
 
+def require_path(source: object) -> Path:
+    """Return a source of pairs as a path.
+
+    Raises:
+        InputError: It is something else, such as a list or a table in memory.
+    """
+    if not isinstance(source, str | os.PathLike):
+        raise InputError(
+            f"a source is the path of a file or a folder, and this is a {type(source).__name__}: write the pairs to a "
+            "file, such as a CSV with the columns image and caption"
+        )
+    return Path(source)
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Turn what writing a file may raise into one line.

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from export_helpers import CAPTIONS, ROWS, N, cleaned, judged, rows_of, with_pictures, written
+from export_helpers import CAPTIONS, ROWS, SPLITS, N, cleaned, judged, rows_of, with_pictures, written
 from PIL import Image
 
 import pairsift
 from pairsift.audit.decisions import Decisions
-from pairsift.audit.export import export, folder_of_names
+from pairsift.audit.export import coco, export, folder_of_names
 from pairsift.audit.selection import choose_pairs
 from pairsift.errors import InputError
 from pairsift.pairs import plant_noise
@@ -126,7 +126,7 @@ def test_the_ids_are_those_of_the_kept_pairs(place):
     selection = cleaned(pairs, place, drop_below=0.22)
     export(read_origin(source, None, Columns("photo")), pairs, selection, place / "kept.txt")
     assert (place / "kept.txt").read_text().split() == [str(pair) for pair in range(N) if pair not in (2, 3)]
-    assert dict(selection.counts) == {"kept": 10, "dropped": 1, "below": 1, "skipped": 0, "rewritten": 1}
+    assert dict(selection.counts) == {"kept": 10, "judged": 10, "dropped": 1, "below": 1, "skipped": 0, "rewritten": 1}
 
 
 def test_ids_come_with_weights_on_request_and_folders_have_none(place):
@@ -140,6 +140,31 @@ def test_ids_come_with_weights_on_request_and_folders_have_none(place):
     with pytest.raises(InputError, match=r"a folder of images has no weights: choose \.csv, "):
         export(origin, pairs, selection, place / "folder", weights=True)
     assert not (place / "folder").exists()
+
+
+def test_columns_named_as_fields_of_coco_are_kept(place):
+    source = written(place / "mine.csv", [row | {"image_id": f"a{row['id']}"} for row in ROWS])
+    pairs = pairsift.load(source, image_column="photo")
+    first = coco(pairs, cleaned(pairs, place))["annotations"][0]
+    assert (first["id"], first["image_id"], first["id_given"], first["image_id_given"]) == (0, 0, "100", "a100")
+
+
+def test_a_path_of_another_machine_is_named_by_its_end_that_is_here(place):
+    rows = [row | {"photo": "C:\\Users\\me\\" + row["photo"].replace("/", "\\")} for row in ROWS]
+    source = written(place / "mine.csv", rows)
+    pairs = pairsift.load(source, image_column="photo")
+    selection = cleaned(pairs, place)
+    files = [image["file_name"] for image in coco(pairs, selection)["images"]]
+    assert files == [f"pictures/{k}.png" for k in range(N // 2)]
+    export(read_origin(source, None, Columns("photo")), pairs, selection, place / "folder")
+    names = [path.relative_to(place / "folder").as_posix() for path in (place / "folder").rglob("*.png")]
+    assert sorted(names) == sorted(f"{SPLITS[2 * k]}/pictures/{k}.png" for k in range(N // 2))
+
+
+def test_pairs_without_a_split_are_exported_and_not_counted_as_judged(place):
+    source = written(place / "mine.csv", [row | {"split": ""} if row["id"] > 107 else row for row in ROWS])
+    selection = cleaned(pairsift.load(source, image_column="photo"), place)
+    assert (selection.counts["kept"], selection.counts["judged"]) == (11, 7)
 
 
 def test_rows_that_cannot_be_used_are_left_out_and_counted(place):

@@ -2,9 +2,11 @@
 
 import pytest
 
+import pairsift
 from pairsift.cli import main
 from pairsift.cli.fit import FitCommand
 from pairsift.cli.summary import KEYS, print_summary
+from pairsift.errors import InputError
 
 
 def refused(capsys, *words: str) -> str:
@@ -91,6 +93,18 @@ def test_one_line_and_code_2(capsys, scenes, place, words, says, quick):
 def test_one_line_and_code_2_of_a_run(capsys, run, words, says):
     assert main([str(run.folder) if word == "RUN" else word for word in words]) == 2
     assert says in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_fit_alone_tells_its_options(capsys):
+    assert main(["fit"]) == 0
+    assert "Usage: pairsift fit [OPTIONS] [SOURCE]" in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("source", [[{"image": "a.jpg", "caption": "a dog"}], 3])
+def test_a_source_that_is_no_path_is_one_line(source):
+    for call in (pairsift.load, pairsift.fit):
+        with pytest.raises(InputError, match=f"a source is the path of a file .*{type(source).__name__}: write"):
+            call(source)
 
 
 def test_a_file_that_cannot_be_written_is_one_line(capsys, run, place):

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -149,15 +150,22 @@ def _tail(name: str, path: str) -> str:
     return next((end for end in written if not os.path.isabs(end) and f"/{path}".endswith(f"/{end}")), "")
 
 
+COCO_FIELDS = ("id", "image_id", "caption")  # of an annotation
+
+
 def coco(pairs: Pairs, selection: Selection, extra: Mapping[str, list[object]] | None = None) -> dict[str, Any]:
     """Return the selected pairs as COCO captions; the id of an annotation is the id of its pair.
 
-    Images have their width and height in pixels, as stored, which other tools ask for, and a name by which these find
-    them.
+    `_given` is appended to columns of the source with the name of a field of COCO, so that none is lost. Images have
+    their width and height in pixels, as stored, which other tools ask for, and a name by which these find them.
     """
     kept = np.flatnonzero(selection.keep).tolist()
     images = dict.fromkeys(int(pairs.image_of[pair]) for pair in kept)
-    columns: dict[str, Sequence[object]] = {**pairs.columns, **(extra or {})}
+    columns: dict[str, Sequence[object]] = {**(extra or {})}
+    for column, values in pairs.columns.items():
+        while column in (*COCO_FIELDS, *columns):
+            column += "_given"
+        columns[column] = values
     annotations = [
         {
             **{name: values[pair] for name, values in columns.items()},
@@ -172,10 +180,21 @@ def coco(pairs: Pairs, selection: Selection, extra: Mapping[str, list[object]] |
 
 
 def _file_name(pairs: Pairs, row: int) -> str:
-    """Return the name of an image, where necessary with slashes; or its path, if that does not end with the name."""
+    """Return the name of an image, where necessary with slashes; or the end that it shares with its path; or this."""
     name, path = pairs.names[row], str(pairs.paths[row])
+    if pairs.features is not None:
+        return name
     names = [other for other in (name, name.replace("\\", "/")) if f"/{path}".endswith(f"/{os.path.normpath(other)}")]
-    return name if pairs.features is not None else next(iter(names), os.path.abspath(path))
+    return next(iter(names), _shared_end(name, path) or os.path.abspath(path))
+
+
+def _shared_end(name: str, path: str) -> str:
+    """Return the longest end that a name of another machine, such as `C:\\pics\\a.jpg`, shares with a path."""
+    if "\\" not in name:
+        return ""
+    parts = zip(reversed(name.replace("\\", "/").split("/")), reversed(path.split("/")), strict=False)
+    shared = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], parts)]
+    return "/".join(reversed(shared))
 
 
 def _size(pairs: Pairs, row: int) -> dict[str, int]:
@@ -240,7 +259,7 @@ def _file_names(pairs: Pairs, rows: Iterable[int], split_of: Mapping[int, str]) 
     """Yield a relative path for each image: its own name if that is relative, below its split; each stem once."""
     taken: set[str] = set()
     for row in rows:
-        place = PurePosixPath(pairs.names[row])
+        place = PurePosixPath(_shared_end(pairs.names[row], str(pairs.paths[row])) or pairs.names[row])
         if place.is_absolute() or ".." in place.parts or not place.name:
             place = PurePosixPath(pairs.paths[row].name)
         word = SPLIT_WORDS.get(place.parts[0].lower()) if len(place.parts) > 1 else None

@@ -21,8 +21,8 @@ class Selection:
         keep: Whether to export each pair, (n_pairs,).
         captions: New captions by pair.
         weight: Weight of each pair in a training on the exported data, [0, 1], (n_pairs,).
-        counts: Number of pairs by what became of them: `kept`, `dropped`, `rewritten`, `below` (the threshold) and
-            `skipped` (the run could not use them).
+        counts: Number of pairs by what became of them: `kept`, `judged` (those of them that the run has judged),
+            `dropped`, `rewritten`, `below` (the threshold) and `skipped` (the run could not use them).
         table: The table of judged pairs that the selection was made from.
     """
 
@@ -70,7 +70,7 @@ def choose_pairs(
     captions = {pair: row["new_caption"] for pair, row in choice_of.items() if row["decision"] == "replace"}
     captions |= {pair: caption for pair, (caption, _) in suggested.items()}
     probability[list(suggested)] = [value for _, value in suggested.values()]
-    masks = {"kept": keep, "dropped": dropped, "below": low, "skipped": ~usable}
+    masks = {"kept": keep, "judged": keep & judged, "dropped": dropped, "below": low, "skipped": ~usable}
     counts = {name: int(mask.sum()) for name, mask in masks.items()} | {"rewritten": len(captions)}
     return Selection(keep, captions, np.where(decided, 1.0, probability), counts, table)
 

@@ -55,6 +55,8 @@ def export(run: str, out: Path, source: str | None, quiet: bool, **rules: Any) -
     print(line + f"; left out: {', '.join(filter(None, left_out))}" * any(left_out))
     if expected := round(expected_mismatches(run, selection) or 0.0):
         unseen = "; a new fit cannot find these again, and its noise rate will be too low" * bool(counts["below"])
-        print(f"about {expected:,} of the {counts['kept']:,} pairs are expected to be mismatched{unseen}")
+        judged, others = counts["judged"], counts["kept"] - counts["judged"]
+        of = f"{judged:,} judged pairs ({others:,} were not judged)" if others else f"{judged:,} pairs"
+        print(f"about {expected:,} of the {of} are expected to be mismatched{unseen}")
     if images is not None:
         print(f"its image names start from {images}: read it with --image-folder {images}")

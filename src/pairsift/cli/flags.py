@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, Literal, get_args, get_origin
 
 import click
@@ -79,7 +80,7 @@ def with_values(words: Sequence[str], params: Sequence[click.Parameter]) -> list
     """Return a command line with `true` behind each switch that has no value, so that `--aligned SOURCE` is one too."""
     switches = {name for param in params if isinstance(param, Flag) and param.switch for name in param.opts}
     found: list[str] = []
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
         found.append(f"{word}=true" if word in switches and following.lower() not in BOOLS else word)
     return found
 

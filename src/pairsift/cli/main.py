@@ -262,6 +262,9 @@ def audit(run: str, source: str | None, worst: int, quiet: bool) -> None:
     table = opened.audit()
     if quiet:
         return
+    if lapsed := opened.metrics.get("lapsed_decisions"):
+        said = "decision was on a caption that has" if lapsed == 1 else "decisions were on captions that have"
+        print(f"{lapsed:,} {said} changed since, and {'is' if lapsed == 1 else 'are'} cleared")
     for row in table.slice(0, worst).to_pylist():
         print(f"{row['match_probability']:.3f}  {row['image']}\n       given: {row['given_caption']}")
         if row["suggested_caption"] is not None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from pairsift.encode import unknown_language
 from pairsift.pairs.pairs import ADDED, Pairs
+from pairsift.runs.mending import MENDED
 from pairsift.runs.prepare import Prepared
 from pairsift.trust.heldout import MIN_AUROC, MIN_PAIRS, Belief
 from pairsift.trust.near import MAX_BELOW_NEAR
@@ -78,7 +79,12 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
             "any of them, such as a placeholder: they count as mismatched."
         )
     gone = 0 if prepared.changes is None else prepared.changes.gone
-    if belief.verdicts and gone > GONE * n_judged:
+    if belief.verdicts and (mended := metrics.get(MENDED, 0)):
+        sentences.append(
+            f"{mended:,} suspects were mended or removed since the fit. Mismatches that are left look right: the rate "
+            "and the number of suspects are too low. Suspects that are as they were stay suspects."
+        )
+    elif belief.verdicts and gone > GONE * n_judged:
         sentences.append(
             f"{gone:,} pairs of the fit are gone from the source. If they were removed because they looked mismatched, "
             "more of the others are mismatched than estimated: those that look right."

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from pairsift.encode.options import EncodeOptions
-from pairsift.errors import InputError, dashed, similar
+from pairsift.errors import InputError, dashed, require_path, similar
 from pairsift.loss import RANKING_LOSSES
 from pairsift.loss.ranking import AnyRankingLoss
 from pairsift.match import MATCHER, MATCHERS
@@ -187,7 +187,7 @@ def configure(  # noqa: PLR0913
         "encode": encode or {},
         "train": train or {},
     }
-    return _assembled(source, choices, parts, None if out is None else str(out), preset, epochs)
+    return _assembled(require_path(source), choices, parts, None if out is None else str(out), preset, epochs)
 
 
 def from_tree(tree: Values) -> Config:
@@ -216,7 +216,7 @@ def from_tree(tree: Values) -> Config:
         groups[group] = {name: options.pop(name) for name in kind.model_fields if name in options}
     if options:
         raise InputError(unknown_option(str(next(iter(options))), choices))
-    return _assembled(str(source), choices, groups, None if out is None else str(out), preset, epochs)
+    return _assembled(str(require_path(source)), choices, groups, None if out is None else str(out), preset, epochs)
 
 
 def read_config(path: Path) -> Config:

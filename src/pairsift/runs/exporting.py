@@ -41,7 +41,8 @@ def export_run(
         drop_below: Pairs without a decision and with a smaller match probability are left out, [0, 1].
         replace_above: Flagged pairs without a decision get the suggested caption if its probability is at least this,
             [0, 1]; None for none.
-        weights: Whether to add a column `weight`: the match probability, or 1 for pairs that a person decided to keep.
+        weights: Whether to add a column `weight`: the match probability, or 1 for pairs that a person decided to keep
+            and for those that the run did not judge, whose split the source does not name.
         formulas: Whether CSV and TSV files keep text that a spreadsheet would run as a formula as it is.
         splits: Whether to write the split that each image has in the run.
 

@@ -47,7 +47,7 @@ from pairsift.runs.folder import (
 from pairsift.runs.job import job_of
 from pairsift.runs.prepare import Prepared, check, prepare
 from pairsift.runs.run import Run
-from pairsift.runs.skipped import skipped_line, write_skipped
+from pairsift.runs.skipped import skipped_line, unused_line, write_skipped
 from pairsift.train.checkpoint import write_tensors
 from pairsift.train.loop import Trainer, mixed
 from pairsift.train.options import TrainOptions
@@ -113,6 +113,8 @@ def fit_config(config: Config, resume: bool = False, overwrite: bool = False, pr
     start = time.monotonic()
     config, prepared = begin(folder, config, progress)
     if progress and (line := skipped_line(prepared.pairs, folder / SKIPPED)):
+        print(line, file=sys.stderr)
+    if progress and config.data.captions_per_image is None and (line := unused_line(prepared.pairs)):
         print(line, file=sys.stderr)
     after_encoding = time.monotonic()
     believer = Believer(of_training(prepared), folder, config, progress)

@@ -39,6 +39,8 @@ from pairsift.runs.index import make_index
 from pairsift.runs.judged import JudgedRun
 from pairsift.runs.judging import image_copies, judged_tables
 from pairsift.runs.known import keep_ids
+from pairsift.runs.mending import FACTS as MENDING
+from pairsift.runs.mending import mending
 from pairsift.runs.prepare import (
     Prepared,
     encoder_names,
@@ -237,21 +239,26 @@ class Run(JudgedRun):
     def audit(self) -> pa.Table:
         """Judge every usable pair and write `pairs.parquet`, `suspects.csv`, `metrics.json` and `report.html`.
 
-        Held-out evidence on all pairs is computed anew, by the folds and networks of the run.
+        Held-out evidence on all pairs is computed anew: from 10,000 training pairs on by the saved folds and networks,
+        below by new folds. Suspects that are as they were stay suspects where others were mended or removed, and
+        decisions on captions that have changed are cleared.
 
         Returns:
             The table of judged pairs.
         """
         pairs, cache, seed = self.prepared.pairs, self.config.cache, self.config.train.seed
+        mended = mending(self.folder, pairs, self.metrics)
         keep_ids(self.folder, pairs)
-        belief = Believer(self.prepared, self.folder, self.config, self.progress).judge_again()
+        believer = Believer(self.prepared, self.folder, self.config, self.progress)
+        belief = mended.applied(believer.judge_again(), pairs.ids(), pairs.split[pairs.ids()] == "train")
         copies = image_copies(self.prepared, belief, cache, self.progress)
         with self._mixed():
             table, suggestions = judged_tables(self.prepared, self.matchers, belief, self.folder, seed, copies)
-        kept = {name: value for name, value in self.metrics.items() if name not in ("spot_check", "verdicts")}
+        kept = {name: value for name, value in self.metrics.items() if name not in ("spot_check", "verdicts", *MENDING)}
         metrics = {**kept, "verdicts_given": belief.verdicts, "noise_rate": rate_of(belief)}
         metrics["expected_auroc"] = expected_auroc(belief)
         metrics["counts_near"] = belief.counts_near
+        metrics |= mended.facts(self.folder, pairs.ids())
         metrics["warnings"] = warnings_of(self.prepared, belief, metrics)
         if pairs.noise is not None:
             metrics["noise_rate"]["true"] = pairs.noise.rate

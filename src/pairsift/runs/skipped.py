@@ -10,6 +10,7 @@ from pairsift.audit.spreadsheet import harmless
 from pairsift.errors import writing
 from pairsift.files import replacing
 from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import UNUSED
 from pairsift.pairs.records import one_line
 
 
@@ -36,6 +37,14 @@ def skipped_line(pairs: Pairs, path: Path) -> str:
     first = pairs.skipped[0]
     example = one_line(f"{first.where}: {first.reason}", 200)
     return f"{pairs.n_skipped:,} of {len(pairs):,} pairs were skipped, the first: {example}; the full list: {path}"
+
+
+def unused_line(pairs: Pairs) -> str:
+    """Return the console's line on pairs that the splits of the source leave out; empty where there are none."""
+    count = int((pairs.split == UNUSED).sum())
+    if not count:
+        return ""
+    return f"{count:,} of {len(pairs):,} pairs have no split in the source: they are not trained on and not judged"
 
 
 def list_skipped(pairs: Pairs, path: Path, progress: bool) -> None:

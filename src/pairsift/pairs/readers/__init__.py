@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pairsift.errors import InputError
+from pairsift.errors import InputError, require_path
 from pairsift.pairs.assemble import assemble
 from pairsift.pairs.formats import READERS
 from pairsift.pairs.pairs import Pairs
@@ -107,7 +107,7 @@ def load(
         InputError: An argument is not valid, or the path contains nothing that can be used. The message says what is
             there and what to do.
     """
-    path = Path(path)
+    path = require_path(path)
     if shares is not None and not (min(shares) > 0 and sum(shares) < 1):
         raise InputError(f"shares {shares[0]} of dev and {shares[1]} of test must be above 0 and together below 1")
     if reader is not None:
