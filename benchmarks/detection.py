@@ -18,7 +18,8 @@ mismatched. All detectors read the default encoders' vectors of the given traini
 
 Rows without the field `evidence` are of the version in which `ours` and `ours_near` also read the dev and test pairs of
 the source, which noise did not reach: two fifths as many as the training pairs of `flickr-N`, a quarter elsewhere.
-Neither were images joined with their other captions in these rows.
+Neither were images joined with their other captions in these rows. Where a place has rows of both versions, what
+`ours` and `ours_near` say is that of the present one.
 
 AUROC has a 90% interval by the bootstrap over images; AP is the average precision; `precision` is that of as many pairs
 as `ours` estimates to be mismatched. `error` is the calibration error of `ours` over 15 bins of equal mass, `estimate`
@@ -326,7 +327,7 @@ def quality(score: np.ndarray, wrong: np.ndarray, image: np.ndarray, rate: float
 
 
 def tables(rows: list[Row]) -> str:
-    """AUROC of every detector, then what `ours` says, means over the seeds."""
+    """AUROC of every detector, then what `ours` says, means over the seeds of the present version where it has some."""
     names = list(dict.fromkeys(name for row in rows for name in row["detectors"]))
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -342,9 +343,11 @@ def tables(rows: list[Row]) -> str:
         noisy = f"{noise:.0%} {kind}" if noise else "0%"
         if noise:
             cells = [
-                mean(group, lambda row, name=name: row["detectors"].get(name, {}).get("auroc"), ".3f") for name in names
+                mean(group_of(name, group), lambda row, name=name: row["detectors"].get(name, {}).get("auroc"), ".3f")
+                for name in names
             ]
-            lines.append("| " + " | ".join([collection, noisy, *cells, str(len(group))]) + " |")
+            lines.append("| " + " | ".join([collection, noisy, *cells, seeds_of(group)]) + " |")
+        group = group_of("ours", group)
         cells = [mean(group, lambda row, name=name: row[name], ".1%") for name in ("wrong", "estimate")]
         cells += [
             mean(group, lambda row, name=name: row["detectors"].get("ours", {}).get(name), ".2f")
@@ -357,6 +360,18 @@ def tables(rows: list[Row]) -> str:
         ]
         ours.append("| " + " | ".join([collection, noisy, *cells, str(len(group))]) + " |")
     return "AUROC:\n\n" + "\n".join(lines) + "\n\nWhat `ours` says:\n\n" + "\n".join(ours)
+
+
+def group_of(name: str, group: list[Row]) -> list[Row]:
+    """The rows of a place that tell of a detector: for ours, those of the present version where there are some."""
+    present = [row for row in group if row.get("evidence") == EVIDENCE]
+    return present if present and name.startswith("ours") else group
+
+
+def seeds_of(group: list[Row]) -> str:
+    """The number of seeds, and that of ours where it is another."""
+    ours = len(group_of("ours", group))
+    return str(len(group)) if ours == len(group) else f"{len(group)}, ours {ours}"
 
 
 def mean(rows: list[Row], of: Callable[[Row], float | None], form: str) -> str:

@@ -95,7 +95,7 @@ class Term:
     """One named part of a step's loss, not yet reduced.
 
     Attributes:
-        name: For the log.
+        name: Name in the log, unlike those of the step's other terms.
         values: One value per pair, (B,).
         weight: Factor of the term in the sum.
         reduction: How the loop reduces `values`.
@@ -245,7 +245,6 @@ class Setting:
         verified: Training pairs that are known to match, ascending; empty where none are declared.
         teachers: The networks of before the last restart that keeps them, in evaluation mode and without gradients;
             empty before there was one; the linear model instead where that is better on dev. The loop fills the list.
-        linear: The linear model that competes with the networks on dev, like a teacher; empty where there is none.
     """
 
     ids: Ints
@@ -260,7 +259,6 @@ class Setting:
     after_step: AfterStep | None = None
     verified: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     teachers: list[Network] = field(default_factory=list)
-    linear: list[Network] = field(default_factory=list)
 
     def ranking_term(
         self,

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pair_sources import reasons, refused, touch, write_table
 
@@ -102,6 +102,7 @@ def test_ends_that_leave_the_folder_are_not_taken(tmp_path):
     assert found(tmp_path / "inner", "C:\\x\\..\\secret.jpg", "C:\\..\\..\\secret.jpg") == ["", ""]
 
 
+@example(["~\x00", "~\x00\\a.jpg"])
 @given(st.lists(st.text(max_size=30), max_size=5))
 def test_no_name_ends_the_search(names):
     for path, problem in find_images(Path("/nowhere/at/all"), names).of.values():

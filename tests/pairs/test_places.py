@@ -11,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pair_sources import reasons, refused, touch, write_table
 
+import pairsift
 from pairsift.pairs import load
 from pairsift.pairs.places import find_image
+from pairsift.pairs.readers import READERS, WITH_FOLDER, WITHOUT_FOLDER
+from pairsift.pairs.records import Listing, Record
 
 
 def place(base: Path, name: str) -> Path:
@@ -111,3 +114,25 @@ def test_readers_without_paths_take_no_folder_of_images(tmp_path):
     touch(tmp_path, "a.jpg")
     (tmp_path / "a.txt").write_text("a")
     assert "the reader 'folder' takes no --image-folder" in refused(tmp_path, image_folder=tmp_path)
+
+
+def test_a_reader_of_ones_own_gets_the_folder_of_images(tmp_path):
+    touch(tmp_path / "far", *(f"{k}.jpg" for k in range(30)))
+    (tmp_path / "mine.txt").write_text("".join(f"{k}.jpg a caption {k}\n" for k in range(30)))
+
+    def lines_in_a_folder(path, columns):
+        """Read a name and a caption from each line."""
+        cells = [line.split(" ", 1) for line in path.read_text().splitlines()]
+        folder = columns.folder or path.parent
+        return Listing([Record(name, name, folder / name, text) for name, text in cells], "names", "texts")
+
+    pairsift.register(lines_in_a_folder)
+    try:
+        pairs = load(tmp_path / "mine.txt", reader="lines_in_a_folder", image_folder=tmp_path / "far")
+    finally:
+        READERS._loaded.pop("lines_in_a_folder")
+    assert pairs.paths == [tmp_path / "far" / f"{k}.jpg" for k in range(30)]
+
+
+def test_each_reader_of_the_package_takes_a_folder_of_images_or_does_not():
+    assert sorted((*WITH_FOLDER, *WITHOUT_FOLDER)) == sorted(READERS)

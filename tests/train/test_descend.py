@@ -7,6 +7,7 @@ import pytest
 import torch
 from train_helpers import make_job
 
+from pairsift.errors import InputError
 from pairsift.steps import Term
 from pairsift.train.loop import Trainer
 
@@ -92,3 +93,10 @@ def test_a_network_foresees_the_step_that_the_loop_takes(tmp_path, max_norm):
     for name, parameter in parameters.items():
         torch.testing.assert_close(foreseen[name], parameter.detach(), rtol=0, atol=1e-7)
     assert (parameters[PART] - before).abs().max() > 1e-3
+
+
+def test_two_terms_of_one_name_are_refused(tmp_path):
+    trainer = trainer_of(tmp_path, 0.0)
+    terms = terms_of(trainer, 1, factors(0))
+    with pytest.raises(InputError, match="two terms of a step have one name: summed, summed"):
+        trainer._descend(1, [terms[0], terms[0]])

@@ -231,6 +231,16 @@ def test_steps_cover_the_driver_once_and_cycle_the_rest():
     ]
 
 
+def test_a_phase_whose_first_set_is_empty_is_refused():
+    pairs, _ = make_pairs()
+    method = make_method("ncr", epochs={"warmup": 0, "clean": 0, "all": 1})
+    method.begin(Setting(pairs.ids("train"), pairs.image_of, pairs.n_images, None, InfoNCE(), 0))
+    empty = Phase("none", 1, ("empty",))
+    object.__setattr__(method, "subset", lambda name, network: np.zeros(0, np.int64))
+    with pytest.raises(InputError, match=r"network 0 of ncr has no pair in the set 'empty' .* phase 'none'"):
+        steps(method, empty, 0, 32, (0, 4, 0))
+
+
 @pytest.mark.parametrize(
     ("n", "size", "sizes"),
     [(10, 4, [4, 4, 2]), (9, 4, [4, 5]), (3, 4, [3]), (1, 4, [1]), (8, 4, [4, 4]), (5, 2, [2, 3])],

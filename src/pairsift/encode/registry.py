@@ -98,6 +98,6 @@ def _numbered(spec: str, vocabulary: Numbering | None) -> TextEncoder:
         actual = "" if vocabulary is None else f", not of {vocabulary.name}"
         raise InputError(
             f"the text encoder `{spec}` needs a vocabulary of {spec}{actual}: make one with "
-            "Vocabulary.build, BytePairs.build or GivenIds.of"
+            "Vocabulary.build, BytePairs.build or GivenIds.from_captions"
         )
     return IdsEncoder(vocabulary)

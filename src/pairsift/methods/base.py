@@ -19,7 +19,10 @@ from pairsift.trust.part import Part
 
 
 class Epochs(Options):
-    """The lengths of a method's phases; every field that `lengths` names is a number of epochs."""
+    """The lengths of a method's phases: each field that `lengths` names is a number of epochs.
+
+    `--epochs` scales them. A method has them in its field `epochs`.
+    """
 
     def lengths(self) -> dict[str, int | None]:
         """Return the length of each phase by the name of its field; None where it is left open."""
@@ -189,7 +192,10 @@ class Method(Options, ABC):
         return {name: value for part in self._parts().values() for name, value in part.facts().items()}
 
     def subset(self, name: str, network: int) -> Ints:
-        """Return ids of the pairs in this network's subset of this name; an empty subset is left out of the steps."""
+        """Return ids of the pairs in this network's subset of this name, (n,).
+
+        The first subset of a phase must not be empty. Another one that is empty is left out of the steps.
+        """
         if name != "all":
             raise KeyError(f"{self.name} has no subset {name!r}")
         return self.setting.ids

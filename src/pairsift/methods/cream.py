@@ -99,12 +99,12 @@ class CREAM(Method):
             similarity, scale = network.matcher.similarity(pairing.images, pairing.texts), network.matcher.scale()
             terms.append(self.setting.ranking_term(name, network, pairing, y, phase.warm, similarity, scale))
             if self.mining and "hard" in phase.subsets:
-                values = mining(similarity * scale, similarity, y, self.filter(), pairing.exclude)
+                values = mining(similarity * scale, similarity, y, self.share_threshold(), pairing.exclude)
                 terms.append(Term(f"{name} mining", values, self.mining, self.setting.ranking.reduction))
         return terms
 
-    def filter(self) -> float:
-        """Return from what part of the largest similarity on a caption or an image has a share, [0, 1]."""
+    def share_threshold(self) -> float:
+        """Return the part of the largest similarity from which on a caption or an image has a share, [0, 1]."""
         return float(self.division.state["clean_probability"][:, self.setting.ids].mean())
 
 

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-import torch
 from pydantic import Field
 
 from pairsift.arrays import Ints
 from pairsift.methods.base import Method
-from pairsift.methods.plain import TrainEpochs, believing
+from pairsift.methods.plain import TrainEpochs, as_given
 from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
 from pairsift.steps import Batch, Network, Phase, Term
 
@@ -54,6 +53,4 @@ class Oracle(Method):
 
     def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
         """Return the ranking loss on the pairs as given."""
-        batch = batches["all"]
-        y = torch.ones(len(batch), device=batch.image_rows.device)
-        return [believing(self.setting, networks[k], batch, y, phase)]
+        return [as_given(self.setting, networks[k], batches["all"], phase)]

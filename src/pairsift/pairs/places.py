@@ -36,7 +36,7 @@ def find_image(base: Path, name: str) -> tuple[Path | None, str]:
         kind = "a web address" if scheme[0].lower() in ("http://", "https://") else "an address"
         return None, f"its image is {kind} ({scheme[0]}…), and images must be local files: download them first"
     if ("\\" in name or name[0] == "~" or not name.isascii()) and not os.path.lexists(path):
-        places = [os.path.expanduser(name), _slashed(name)]
+        places = [_from_home(name), _from_home(name.replace("\\", "/"))]
         return _existing(path, *(base / form for place in places for form in _forms(place))), ""
     return path, ""
 
@@ -46,8 +46,12 @@ def _forms(name: str) -> list[str]:
     return [name, unicodedata.normalize("NFC", name), unicodedata.normalize("NFD", name)]
 
 
-def _slashed(name: str) -> str:
-    return os.path.expanduser(name.replace("\\", "/"))
+def _from_home(name: str) -> str:
+    """Return a name whose `~` is the folder of its user; as it is where no path can have it, as with a zero byte."""
+    try:
+        return os.path.expanduser(name)
+    except ValueError:
+        return name
 
 
 def _existing(default: Path, *candidates: Path) -> Path:

@@ -11,6 +11,7 @@ import torch
 
 from pairsift.arrays import Ints
 from pairsift.encode.features import Features
+from pairsift.errors import InputError
 from pairsift.methods.base import Method
 from pairsift.steps import Batch, Phase, Request
 
@@ -37,8 +38,17 @@ def steps(method: Method, phase: Phase, network: int, batch_size: int, seeds: tu
 
     The first subset of the phase decides the number of steps; the others are shuffled and repeated to fill all steps.
     Other subsets without pairs are left out.
+
+    Raises:
+        InputError: The first subset has no pairs.
     """
-    driver = cut(shuffled(method.subset(phase.subsets[0], network), *seeds, network, 0), batch_size)
+    first = method.subset(phase.subsets[0], network)
+    if not len(first):
+        raise InputError(
+            f"network {network} of {method.name} has no pair in the set {phase.subsets[0]!r} that it trains on in the "
+            f"phase {phase.name!r}: take another method, or give it more pairs"
+        )
+    driver = cut(shuffled(first, *seeds, network, 0), batch_size)
     plan = [{phase.subsets[0]: ids} for ids in driver]
     for number, name in enumerate(phase.subsets[1:], 1):
         ids = method.subset(name, network)

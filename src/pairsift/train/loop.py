@@ -126,7 +126,6 @@ class Trainer:
             self._after_step,
             job.pairs.verified_ids(),
             self.teachers,
-            self.linear,
         )
 
     def _after_step(self, k: int, gradients: Mapping[str, Tensor], momentum: bool) -> dict[str, Tensor]:
@@ -249,6 +248,8 @@ class Trainer:
         """Take one optimizer step on the weighted sum of the reduced terms."""
         network, optimizer = self.networks[k], self.optimizers[k]
         parts = {term.name: term.reduced() for term in terms}
+        if len(parts) < len(terms):
+            raise InputError(f"two terms of a step have one name: {', '.join(term.name for term in terms)}")
         loss = torch.stack([parts[term.name] * term.weight for term in terms]).sum()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]

@@ -44,7 +44,10 @@ class Part(Options):
         self._setting, self._state = setting, state
 
     def observe(self, observation: Observation) -> dict[str, Tensor]:
-        """Return what an epoch's pass notes of each pair of a batch, each (B, ...)."""
+        """Return named values of each pair of a batch, (B, ...), from the pass before an epoch.
+
+        `update` gets them for all training pairs. Where two parts of a method use one name, the later part's count.
+        """
         return {}
 
     def update(self, notes: Sequence[Mapping[str, Array]], epoch: int) -> None:

@@ -20,6 +20,7 @@ from pairsift.pairs.splits import Draw
 __all__ = ["READERS", "Columns", "Listing", "Reader", "Record", "choose", "load"]
 
 WITH_FOLDER = ("table", "flickr8k", "coco", "karpathy", "nuswide")  # readers whose images are named by paths
+WITHOUT_FOLDER = ("folder", "shards", "precomp", "now", "embeddings")  # all others of the package
 
 LAYOUTS = {
     "now": is_now,
@@ -37,7 +38,7 @@ def folder_of_images(reader: str, folder: Path) -> Path:
     Raises:
         InputError: The path is not a folder, or the reader does not use such a folder.
     """
-    if reader not in WITH_FOLDER:
+    if reader in WITHOUT_FOLDER:
         takers = ", ".join(WITH_FOLDER)
         raise InputError(f"the reader {reader!r} takes no --image-folder, as the readers {takers} do: leave it out")
     if not folder.is_dir():
