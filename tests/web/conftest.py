@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from web_helpers import add_networks, make_run
+from web_helpers import add_networks, make_run, served, watched
 
 
 @pytest.fixture
@@ -31,3 +31,16 @@ def browser():
         opened = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield opened
         opened.close()
+
+
+@pytest.fixture
+def address(folder):
+    with served(folder) as first_page:
+        yield first_page
+
+
+@pytest.fixture
+def page(browser, address):
+    with watched(browser, address) as opened:
+        opened.wait_for_selector("#given:not(:empty)")
+        yield opened

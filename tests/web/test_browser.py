@@ -10,19 +10,6 @@ from web_helpers import AWKWARD, MARKUP, RENAMED, N, awkward_cell, make_run, ser
 from pairsift.audit import Decision, Decisions
 
 
-@pytest.fixture
-def address(folder):
-    with served(folder) as first_page:
-        yield first_page
-
-
-@pytest.fixture
-def page(browser, address):
-    with watched(browser, address) as opened:
-        opened.wait_for_selector("#given:not(:empty)")
-        yield opened
-
-
 def decided(folder):
     return {row["pair"]: row["decision"] for row in Decisions(folder, np.arange(N)).table().to_pylist()}
 

@@ -4,22 +4,9 @@ import re
 
 import numpy as np
 import pytest
-from web_helpers import N, make_run, served, watched
+from web_helpers import N, make_run, served
 
 from pairsift.audit import Decision, Decisions
-
-
-@pytest.fixture
-def address(folder):
-    with served(folder) as first_page:
-        yield first_page
-
-
-@pytest.fixture
-def page(browser, address):
-    with watched(browser, address) as opened:
-        opened.wait_for_selector("#given:not(:empty)")
-        yield opened
 
 
 @pytest.fixture
