@@ -147,6 +147,11 @@ def test_columns_named_as_fields_of_coco_are_kept(place):
     pairs = pairsift.load(source, image_column="photo")
     first = coco(pairs, cleaned(pairs, place))["annotations"][0]
     assert (first["id"], first["image_id"], first["id_given"], first["image_id_given"]) == (0, 0, "100", "a100")
+    for _ in range(2):  # reading it again and exporting adds no more columns
+        (place / "again.json").write_text(json.dumps(coco(pairs, cleaned(pairs, place))))
+        pairs = pairsift.load(place / "again.json")
+    assert sorted(pairs.columns) == ["id", "id_given", "image_id", "image_id_given", "price"]
+    assert pairs.columns["id_given"][0] == "100" and pairs.columns["image_id_given"][0] == "a100"
 
 
 def test_a_path_of_another_machine_is_named_by_its_end_that_is_here(place):

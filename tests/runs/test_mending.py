@@ -1,8 +1,7 @@
 """Suspects that nobody mended stay suspects, and decisions on captions that have changed are cleared."""
 
-import os
 import shutil
-import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from test_changed_source import edit, moved  # noqa: F401
 import pairsift
 from pairsift.audit import Decision
 from pairsift.cli import main
-from pairsift.runs.mending import LAPSED, MENDED, Mending, mending
+from pairsift.runs.mending import FIRST, LAPSED, MENDED, Mending, mending
 from pairsift.trust.heldout import Belief
 
 
@@ -34,6 +33,8 @@ def test_suspects_that_are_as_they_were_keep_the_lower_probability_and_the_rate_
     none = Mending(0, np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64))
     given = belief_of(probability)
     assert none.applied(given, ids, np.ones(200, bool)) is given
+    doubtful = kept.applied(belief_of(np.full(200, 0.05), rate=0.1, high=0.2), ids, np.ones(200, bool))
+    assert doubtful.verdicts and (doubtful.rate, doubtful.high) == (0.1, 0.2)  # 95% would leave no verdicts
     weak = belief_of(probability, auroc=0.6)
     assert kept.applied(weak, ids, np.ones(200, bool)) is weak
 
@@ -58,7 +59,7 @@ def test_mending_the_worst_suspects_clears_no_other(run, moved, capsys):  # noqa
     assert main(["audit", str(folder), "--source", str(data)]) == 0
     out = capsys.readouterr().out
     assert "1 decision was on a caption that has changed since, and is cleared" in out
-    assert "3 suspects were mended or removed since the fit" in out
+    assert "3 suspects were mended or removed." in out
     opened = pairsift.open_run(folder, source=data, progress=False)
     table = {row["pair"]: row for row in opened.pairs().to_pylist()}
     before = {row["pair"]: row["match_probability"] for row in suspects}
@@ -71,33 +72,67 @@ def test_mending_the_worst_suspects_clears_no_other(run, moved, capsys):  # noqa
     assert opened.decisions().undo("pairsift audit") == [mended[0]["pair"]]
 
 
-def test_an_image_that_was_replaced_is_judged_anew_and_copies_are_not(run, moved):  # noqa: F811
+def test_an_image_that_was_replaced_is_mended_whatever_its_time_and_a_copy_is_not(run, moved):  # noqa: F811
     folder, data = moved
     first, second, third = (row["pair"] for row in run.suspects().to_pylist()[:3])
+    opened = pairsift.open_run(folder, source=data, progress=False)
+    pairs = opened.prepared.pairs
+    assert mending(folder, pairs).suspects == 0  # the copied images are the same
+    image, other = (pairs.paths[pairs.image_of[pair]] for pair in (second, third))
+    shutil.copy2(other, image)
+    found = mending(folder, pairs)
+    own = np.flatnonzero(pairs.image_of == pairs.image_of[second])
+    assert not np.isin(own, found.left).any() and {first, third} <= set(found.left.tolist())
+    assert found.suspects == len(run.suspects()) - len(found.left) and len(found.captions) == 0
+    opened.decisions().decide([Decision(first, "keep")])
+    assert first not in mending(folder, pairs).left.tolist()
+
+
+def test_a_pair_that_cannot_be_used_now_is_not_mended_and_comes_back_as_it_was(run, moved):  # noqa: F811
+    folder, data = moved
+    first, second = (row["pair"] for row in run.suspects().to_pylist()[:2])
 
     def change(rows):
         rows[first][1] = "a new caption"
         return rows
 
     edit(data, change)
+    pairs = pairsift.open_run(folder, source=data, progress=False).prepared.pairs
+    split = pairs.split.copy()
+    split[second] = "skipped"
+    away = mending(folder, replace(pairs, split=split))
+    assert away.suspects == 1 and second not in away.left.tolist()
+    back = mending(folder, pairs)
+    assert back.suspects == 1 and second in back.left.tolist() and back.captions.tolist() == [first]
+
+
+def test_recalibrated_probabilities_are_not_kept(run, moved):  # noqa: F811
+    folder, data = moved
+    before = {row["pair"]: row["match_probability"] for row in run.suspects().to_pylist()}
     opened = pairsift.open_run(folder, source=data, progress=False)
-    pairs = opened.prepared.pairs
-    later = time.time() + 100
-    image = pairs.paths[pairs.image_of[second]]
-    os.utime(image, (later, later))
-    found = mending(folder, pairs, opened.metrics)
-    own = np.flatnonzero(pairs.image_of == pairs.image_of[second])
-    assert not np.isin(own, found.left).any() and third in found.left.tolist() and found.suspects == 1
-    assert found.captions.tolist() == [first]
-    for path in pairs.paths:
-        os.utime(path, (later, later))
-    copied = mending(folder, pairs, opened.metrics)
-    assert {second, third} <= set(copied.left.tolist()) and len(copied.left) == len(run.suspects()) - 1
+    decisions, check = opened.decisions(), opened.spot_check(40)
+    decisions.decide([Decision(pair, "drop") for pair in check.pairs])
+    opened.recalibrate()
+    assert len(opened.suspects()) > len(before)
+    mended = next(pair for pair in before if pair not in check.pairs)
+
+    def change(rows):
+        rows[mended][1] = "a new caption"
+        return rows
+
+    edit(data, change)
+    opened = pairsift.open_run(folder, source=data, progress=False)
+    found = mending(folder, opened.prepared.pairs)
+    assert set(found.left.tolist()) == set(before) - {mended}
+    assert found.probability.tolist() == [before[pair] for pair in found.left.tolist()]
+    opened.audit()
+    assert opened.metrics["verdicts_given"] and set(before) - {mended} <= set(opened.suspects()["pair"].to_pylist())
 
 
 def test_nothing_was_mended_where_nothing_was_judged(run, tmp_path):
     folder = shutil.copytree(run.folder, tmp_path / "run")
-    assert mending(folder, run.prepared.pairs, run.metrics).suspects == 0
-    assert not len(mending(folder, run.prepared.pairs, run.metrics).left)
-    (folder / "pairs.parquet").unlink()
-    assert mending(folder, run.prepared.pairs, {}).facts(folder, run.prepared.pairs.ids()) == {}
+    assert mending(folder, run.prepared.pairs).suspects == 0
+    assert not len(mending(folder, run.prepared.pairs).left)
+    for name in ("pairs.parquet", FIRST):
+        (folder / name).unlink()
+    assert mending(folder, run.prepared.pairs).facts(folder, run.prepared.pairs.ids()) == {}

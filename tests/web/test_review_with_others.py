@@ -136,6 +136,36 @@ def test_pairs_out_of_sight_are_not_selected(page, others):
     page.wait_for_selector("#selected:has-text('0 selected')")
 
 
+def test_pairs_that_were_selected_before_moving_in_the_single_view_are_not_decided(page, others):
+    page.keyboard.press("g")
+    page.wait_for_selector("#cells button")
+    page.keyboard.press("a")
+    page.wait_for_selector("#selected:has-text('50 selected')")
+    page.keyboard.press("g")
+    go_to(page, "ArrowRight", 1)
+    page.keyboard.press("g")
+    page.wait_for_selector("#selected:has-text('0 selected')")
+    page.keyboard.press("k")
+    page.wait_for_selector("#message:has-text('no pair is selected')")
+    assert valid(others) == {}
+
+
+def test_a_filter_that_cannot_be_loaded_leaves_nothing_to_decide(browser, address, others):
+    context = browser.new_context()  # its console tells of the request that fails
+    page = context.new_page()
+    page.goto(address)
+    page.wait_for_selector("#given:not(:empty)")
+    page.fill("[name=low]", "2")
+    page.keyboard.press("Tab")
+    page.wait_for_selector("#message:has-text('low: Input should be less than or equal to 1')")
+    page.wait_for_selector("#empty:visible")
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("k")
+    page.wait_for_timeout(200)
+    assert valid(others) == {}
+    context.close()
+
+
 def test_a_lost_image_is_told_and_a_long_word_stays_in_its_cell(browser, tmp_path):
     folder = make_run(tmp_path)
     (folder.parent / "data" / "image 0.png").unlink()

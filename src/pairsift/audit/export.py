@@ -163,6 +163,8 @@ def coco(pairs: Pairs, selection: Selection, extra: Mapping[str, list[object]] |
     images = dict.fromkeys(int(pairs.image_of[pair]) for pair in kept)
     columns: dict[str, Sequence[object]] = {**(extra or {})}
     for column, values in pairs.columns.items():
+        if column in COCO_FIELDS and f"{column}_given" in pairs.columns:
+            continue  # these are of an earlier export, which kept the first ones
         while column in (*COCO_FIELDS, *columns):
             column += "_given"
         columns[column] = values

@@ -81,8 +81,8 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
     gone = 0 if prepared.changes is None else prepared.changes.gone
     if belief.verdicts and (mended := metrics.get(MENDED, 0)):
         sentences.append(
-            f"{mended:,} suspects were mended or removed since the fit. Mismatches that are left look right: the rate "
-            "and the number of suspects are too low. Suspects that are as they were stay suspects."
+            f"{mended:,} suspects were mended or removed. Mismatches that are left look right: the rate and the number "
+            "of suspects are too low. Suspects that are as they were stay suspects."
         )
     elif belief.verdicts and gone > GONE * n_judged:
         sentences.append(

@@ -1,34 +1,40 @@
-"""What was mended in a source since the pairs of its run were judged last."""
+"""What was mended in a source since the pairs of its run were judged."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.audit import Decision, Decisions, read_pairs
 from pairsift.audit.table import PAIRS_FILE, storable
+from pairsift.files import write_parquet
 from pairsift.pairs.pairs import Pairs
 from pairsift.trust.heldout import Belief
 
-# In the metrics: how many suspects were mended or removed in all judgements so far, and decisions cleared in the last.
+# In the metrics: how many suspects were mended or removed since the first judgement, and decisions cleared in the last.
 MENDED, LAPSED = FACTS = ("mended_suspects", "lapsed_decisions")
+FIRST = "first_suspects.parquet"  # the suspects of the last judgement before any of them was mended
 AUDIT = "pairsift audit"  # the reviewer who clears decisions
+PART = 4096  # bytes at either end of an image file by which it is known again
 
 
 @dataclass(frozen=True)
 class Mending:
-    """The differences between the pairs that were judged last and the source as it is.
+    """The differences between the pairs that were judged and the source as it is.
 
     Attributes:
-        suspects: Number of suspects that were mended or removed, in this and in earlier judgements.
-        left: Ids of the suspects that are as they were; empty where none was mended, (n,).
-        probability: Their match probabilities in the last judgement, below 0.5, (n,).
-        captions: Ids of the pairs whose caption has changed, (m,).
+        suspects: Number of suspects that were mended or removed since the judgement that is kept in `FIRST`.
+        left: Ids of its suspects that are as they were and that nobody decided to keep, ascending; empty where none was
+            mended, (n,).
+        probability: Their match probabilities in that judgement, below 0.5, (n,).
+        captions: Ids of the pairs whose caption has changed since the last judgement, (m,).
     """
 
     suspects: int
@@ -54,54 +60,90 @@ class Mending:
 
         Evidence cannot see them any more: the rate is estimated by the pairs with the least evidence, and these were
         mended. They keep their probability where it was lower, and the rate is at least what the probabilities of the
-        training pairs expect.
+        training pairs expect, unless there would be no verdicts by it.
 
         Args:
             belief: The judgement of the pairs as they are.
             ids: Ids of the judged pairs, ascending, (n,).
             in_train: Which of them are training pairs, (n,).
         """
-        rows = np.searchsorted(ids, self.left)
-        if not len(rows) or not belief.verdicts:
+        if not len(self.left) or not belief.verdicts:
             return belief
-        probability = belief.probability.copy()
+        rows, probability = np.searchsorted(ids, self.left), belief.probability.copy()
         probability[rows] = np.minimum(probability[rows], self.probability)
         expected = float(1 - probability[in_train].mean()) if in_train.any() else 0.0
         rate = max(belief.rate, expected)
-        return replace(belief, probability=probability, rate=rate, high=max(belief.high, rate))
+        found = replace(belief, probability=probability, rate=rate, high=max(belief.high, rate))
+        return found if found.verdicts else replace(belief, probability=probability)
+
+    def remember(self, folder: Path, table: pa.Table, pairs: Pairs) -> None:
+        """Keep the suspects of a judgement for the next one, unless suspects of an earlier one were mended.
+
+        Args:
+            folder: The run's folder.
+            table: The table of judged pairs.
+            pairs: The pairs.
+        """
+        if self.suspects:
+            return
+        found = table.filter(table["is_mismatch"]).select(["pair", "given_caption", "match_probability"])
+        marks = pa.array(_marks(pairs, found["pair"].to_numpy()), pa.string())
+        write_parquet(folder / FIRST, found.append_column("image", marks).sort_by("pair"))
 
 
-def mending(folder: Path, pairs: Pairs, metrics: Mapping[str, Any]) -> Mending:
+def mending(folder: Path, pairs: Pairs) -> Mending:
     """Return what was mended since the pairs in a run's folder were judged.
 
-    A suspect was mended where its caption is another one, or removed. It is as it was where its image file is not newer
-    than the table of judged pairs either; where most of these files are newer, they were copied, and say nothing.
+    A suspect was mended where its caption or its image file is another one, or where it is gone from the source. Image
+    files are known again by their size and the bytes at both ends, wherever they lie.
 
     Args:
         folder: The run's folder.
         pairs: The pairs as they are now, by the ids of the run.
-        metrics: The run's metrics.
     """
-    path = folder / PAIRS_FILE
-    if not path.exists():
-        nothing = np.zeros(0, np.int64)
-        return Mending(0, nothing, np.zeros(0), nothing)
-    table = read_pairs(folder).select(["pair", "given_caption", "match_probability", "is_mismatch"])
-    ids, suspect = table["pair"].to_numpy(), table["is_mismatch"].to_numpy()
+    captions = _changed_captions(folder, pairs)
+    nothing = Mending(0, np.zeros(0, np.int64), np.zeros(0), captions)
+    if not (folder / FIRST).exists():
+        return nothing
+    first = pyarrow.parquet.read_table(folder / FIRST)
+    ids = first["pair"].to_numpy()
     here = np.isin(ids, pairs.ids())
-    captions = zip(ids.tolist(), table["given_caption"].to_pylist(), here.tolist(), strict=True)
-    edited = np.array([present and storable(pairs.captions[k]) != text for k, text, present in captions], np.bool_)
-    suspects = int(metrics.get(MENDED, 0)) + int((suspect & (edited | ~here)).sum())
-    left = np.flatnonzero(suspect & here & ~edited) if suspects else np.zeros(0, np.int64)
-    left = left[np.argsort(ids[left])]
-    left = left[~_newer(pairs, ids[left], path)]
-    return Mending(suspects, ids[left], table["match_probability"].to_numpy()[left], np.sort(ids[edited]))
+    gone = np.zeros(len(ids), np.bool_) if pairs.source_rows is None else pairs.source_rows[ids] < 0
+    was = zip(ids.tolist(), first["given_caption"].to_pylist(), strict=True)
+    edited = np.array([storable(pairs.captions[pair]) != caption for pair, caption in was], np.bool_)
+    replaced = np.array(_marks(pairs, ids), object) != np.array(first["image"].to_pylist(), object)
+    mended = gone | (here & (edited | replaced))
+    if not mended.any():
+        return nothing
+    decided = Decisions(folder, ids).of_pairs(ids.tolist())
+    kept = np.array([decided.get(pair, {}).get("decision") == "keep" for pair in ids.tolist()], np.bool_)
+    left = here & ~mended & ~kept
+    return Mending(int(mended.sum()), ids[left], first["match_probability"].to_numpy()[left], captions)
 
 
-def _newer(pairs: Pairs, ids: Ints, table: Path) -> Bools:
-    """Return which pairs have an image file that is newer than a table, (n,); none where most have."""
-    if pairs.features is not None or not len(ids):
-        return np.zeros(len(ids), np.bool_)
-    judged = table.stat().st_mtime
-    newer = np.array([pairs.paths[row].stat().st_mtime > judged for row in pairs.image_of[ids].tolist()])
-    return newer & bool(newer.mean() <= 0.5)
+def _changed_captions(folder: Path, pairs: Pairs) -> Ints:
+    """Return the ids of the pairs whose caption has changed since the last judgement, ascending, (m,)."""
+    if not (folder / PAIRS_FILE).exists():
+        return np.zeros(0, np.int64)
+    table = read_pairs(folder).select(["pair", "given_caption"])
+    here = set(pairs.ids().tolist())
+    was = zip(table["pair"].to_pylist(), table["given_caption"].to_pylist(), strict=True)
+    changed = [pair for pair, caption in was if pair in here and storable(pairs.captions[pair]) != caption]
+    return np.array(sorted(changed), np.int64)
+
+
+def _marks(pairs: Pairs, ids: Ints) -> list[str]:
+    """Return texts by which the image files of pairs are known again; empty where there is no file, (n,)."""
+    if pairs.features is not None:
+        return [""] * len(ids)
+    return [_mark(pairs.paths[row]) if row >= 0 else "" for row in pairs.image_of[ids].tolist()]
+
+
+def _mark(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            head, size = stream.read(PART), os.fstat(stream.fileno()).st_size
+            stream.seek(max(0, size - PART))
+            return f"{size:x}-{zlib.crc32(head):x}-{zlib.crc32(stream.read(PART)):x}"
+    except OSError:
+        return ""

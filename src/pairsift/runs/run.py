@@ -247,7 +247,7 @@ class Run(JudgedRun):
             The table of judged pairs.
         """
         pairs, cache, seed = self.prepared.pairs, self.config.cache, self.config.train.seed
-        mended = mending(self.folder, pairs, self.metrics)
+        mended = mending(self.folder, pairs)
         keep_ids(self.folder, pairs)
         believer = Believer(self.prepared, self.folder, self.config, self.progress)
         belief = mended.applied(believer.judge_again(), pairs.ids(), pairs.split[pairs.ids()] == "train")
@@ -267,6 +267,7 @@ class Run(JudgedRun):
         if counts := count_verdicts(table):
             metrics["verdicts"] = counts
         write_tables(table, self.folder)
+        mended.remember(self.folder, table, pairs)
         write_parquet(self.folder / SUGGESTIONS_FILE, suggestions)
         metrics.pop("changes", None)
         if self.prepared.changes is not None:

@@ -62,7 +62,7 @@ def create_app(folder: Path, hosts: set[str] | None, token: str | None = None, s
     app.mount("/static", StaticFiles(packages=[("pairsift.web", "static")]), "static")
     pages = Pages(folder)
     thresholds = threshold_table(queue.probability, THRESHOLDS).to_pylist()
-    _add_pages(app, folder, pages, queue, metrics, thresholds)
+    _add_pages(app, folder, pages, queue, images, metrics, thresholds)
     _add_questions(app, folder, queue, images, metrics, thresholds)
     _add_decisions(app, folder, queue)
     _add_spot_check(app, folder, queue)
@@ -89,7 +89,13 @@ def create_app(folder: Path, hosts: set[str] | None, token: str | None = None, s
 
 
 def _add_pages(
-    app: FastAPI, folder: Path, pages: Pages, queue: Queue, metrics: dict[str, Any], thresholds: list[dict[str, Any]]
+    app: FastAPI,
+    folder: Path,
+    pages: Pages,
+    queue: Queue,
+    images: Images,
+    metrics: dict[str, Any],
+    thresholds: list[dict[str, Any]],
 ) -> None:
     given = metrics.get("verdicts_given", True)
     known = {name: sorted(set(queue.table[name].unique().to_pylist())) for name in ("verdict", "split")}
@@ -98,7 +104,7 @@ def _add_pages(
     def review() -> str:
         choices = {"orders": ORDERS, "reasons": REASONS, "choices": (UNDECIDED, *CHOICES)}
         lists = {"verdicts": known["verdict"], "splits": known["split"], "columns": queue.source_columns()}
-        return pages.render("Review", given=given, **choices, **lists)
+        return pages.render("Review", given=given, images=images.exist, **choices, **lists)
 
     dev, linear = dev_recall(folder), (metrics.get("best") or {}).get("model") == "linear"
 

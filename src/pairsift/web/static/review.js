@@ -209,7 +209,9 @@ function drawGrid() {
 async function move(step) {
   const place = state.index + step;
   if (place < 0) return;
-  if (place + 10 >= state.items.length && !state.ended) await load(false);
+  if (place + 10 >= state.items.length && !state.ended) {
+    await load(false).catch((error) => { if (place >= state.items.length) throw error; }); // else there is time to try again
+  }
   if (place < state.items.length) state.index = place;
   else if (step > 0) {
     await load(false); // others may have decided meanwhile: the server counts
@@ -298,6 +300,7 @@ function press(key) {
   if (key === "r") return guarded(() => again("/api/redo"));
   if (key === "g") return guarded(async () => {
     state.grid = !state.grid;
+    state.selected.clear(); // pairs that are out of sight are not selected
     if (state.grid) state.index -= state.index % LIMIT;
     draw();
   });
@@ -377,7 +380,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-find("image").addEventListener("error", () => { find("lost").hidden = false; });
+find("image").addEventListener("error", () => { find("lost").hidden = !("images" in document.querySelector("main").dataset); });
 find("image").addEventListener("load", () => { find("lost").hidden = true; });
 filters.addEventListener("submit", (event) => event.preventDefault());
 filters.addEventListener("change", (event) => {
@@ -389,6 +392,7 @@ filters.addEventListener("change", (event) => {
       await reload();
     } catch (error) {
       state.items = []; // they are those of another filter
+      state.selected.clear();
       draw();
       throw error;
     }
