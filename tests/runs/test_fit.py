@@ -30,6 +30,7 @@ FILES = {
     "pairs.parquet",
     "suspects.csv",
     "report.html",
+    "first_suspects.parquet",
     "skipped.csv",
     "source.parquet",
     "suggestions.parquet",

@@ -247,8 +247,8 @@ class Run(JudgedRun):
             The table of judged pairs.
         """
         pairs, cache, seed = self.prepared.pairs, self.config.cache, self.config.train.seed
-        mended = mending(self.folder, pairs)
         keep_ids(self.folder, pairs)
+        mended = mending(self.folder, pairs)
         believer = Believer(self.prepared, self.folder, self.config, self.progress)
         belief = mended.applied(believer.judge_again(), pairs.ids(), pairs.split[pairs.ids()] == "train")
         copies = image_copies(self.prepared, belief, cache, self.progress)

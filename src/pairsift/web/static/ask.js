@@ -13,3 +13,8 @@ async function ask(path, body) {
   }
   return content;
 }
+
+function newKey() {
+  // crypto.randomUUID is missing on pages from another computer without https.
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

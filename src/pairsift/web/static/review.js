@@ -29,11 +29,6 @@ function guarded(work) {
   return last;
 }
 
-function newKey() {
-  // crypto.randomUUID is missing on pages from another computer without https.
-  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
-}
-
 function reviewer() {
   return find("reviewer").value.trim() || "reviewer";
 }
@@ -104,8 +99,7 @@ function draw() {
   find("empty").hidden = state.items.length > 0;
   find("grid-toggle").setAttribute("aria-pressed", String(state.grid));
   if (!state.items.length) return;
-  if (state.grid) drawGrid();
-  else drawSingle();
+  (state.grid ? drawGrid : drawSingle)();
 }
 
 function element(name, properties, ...children) {
