@@ -7,6 +7,9 @@ cosine of these vectors, with no training; `random` starts are those of vectors 
 start as the identity. All are ensembles of two networks but `zero-shot` and `osa`, which is one network and five
 epochs. AUROC is that of the match probability over the training pairs, and beside it that of the cosine alone.
 
+Rows without the field `evidence` are older: weights of training pairs also knew the pairs of dev and test, images were
+not joined with their other captions, and `osa` weighed by the curve of base 10.
+
     python benchmarks/aligned.py --json benchmarks/results/aligned.json
 
 Rows that the file already holds are not measured again.
@@ -36,6 +39,7 @@ from pairsift.train.loop import Trainer
 from side_by_side import PRETRAINED, write
 
 KEY = ("noise", "method", "start", "seed")
+EVIDENCE = "training pairs, images joined with their captions"
 BLOCK = 1024
 
 
@@ -139,6 +143,7 @@ def measure(wanted: Row, source: Path, place: Path, options: list[str]) -> Row:
     trainer.run()
     test = evaluate([network.matcher for network in trainer.networks], prepared.features, prepared.pairs, "test")
     found = {
+        "evidence": EVIDENCE,
         "rsum": test["ensemble"]["rsum"] if "ensemble" in test else next(iter(test.values()))["rsum"],
         "best_epoch": trainer.position.best_epoch,
         "estimate": round(belief.rate, 4),
