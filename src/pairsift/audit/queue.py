@@ -104,7 +104,7 @@ class Queue:
         rows = np.flatnonzero(self._mask(wanted)).astype(np.int64)
         return rows[np.argsort(self._places(rows, wanted), kind="stable")]
 
-    def behind(self, rows: Ints, pair: int, wanted: Filter) -> Ints:
+    def rows_after(self, rows: Ints, pair: int, wanted: Filter) -> Ints:
         """Return those of some rows that come after a pair in the order of a filter, which need not let the pair pass.
 
         Raises:

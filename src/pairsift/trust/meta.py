@@ -187,17 +187,17 @@ class MetaCorrection(Part):
             losses = meta_loss(self.logits(network, inputs), not_negatives(verified))
             return losses.detach(), torch.autograd.grad(losses.mean(), [*after.values(), *meta], allow_unused=True)
 
-        losses, found = self._with(network, after, verified, seed + 1, judge)
+        losses, found = self._at_parameters(network, after, verified, seed + 1, judge)
         u = {name: g for name, g in zip(after, found[: len(after)], strict=True) if g is not None}
         gradients = [_or_zero(g, p) for g, p in zip(found[len(after) :], meta, strict=True)]
         if self.rate and any(bool(g.any()) for g in u.values()):
-            inputs, change = self._along(network, theta, u, batch, seed)
+            inputs, change = self._derivative_along(network, theta, u, batch, seed)
             through = self._mixed_derivative(network, inputs, change, y, not_negatives(batch))
             gradients = [g - self.rate * _or_zero(d, g) for g, d in zip(gradients, through, strict=True)]
         carrier = torch.stack([(p * g).sum() for p, g in zip(meta, gradients, strict=True)]).sum()
         return Term("meta", losses + (carrier - carrier.detach()))
 
-    def _along(
+    def _derivative_along(
         self, network: Network, theta: Mapping[str, Tensor], u: Mapping[str, Tensor], batch: Batch, seed: int
     ) -> tuple[MetaInputs, MetaInputs]:
         """Return what the meta network reads of a batch, and its derivative as theta moves along u, by differences."""
@@ -206,7 +206,7 @@ class MetaCorrection(Part):
         for side in (STEP_LENGTH, -STEP_LENGTH):
             shifted = {n: p.detach() + side / length * u[n] if n in u else p.detach() for n, p in theta.items()}
             with torch.no_grad():
-                sides.append(self._with(network, shifted, batch, seed, lambda inputs: inputs))
+                sides.append(self._at_parameters(network, shifted, batch, seed, lambda inputs: inputs))
         pairs = [(getattr(sides[0], field.name), getattr(sides[1], field.name)) for field in fields(MetaInputs)]
         middle = MetaInputs(*((plus + minus) / 2 for plus, minus in pairs))
         return middle, MetaInputs(*((plus - minus) * (length / (2 * STEP_LENGTH)) for plus, minus in pairs))
@@ -225,7 +225,7 @@ class MetaCorrection(Part):
             parts = [(s * m).sum() for s, m in zip(slopes, moves, strict=True) if s is not None]
             return torch.autograd.grad(torch.stack(parts).sum(), meta, allow_unused=True)
 
-    def _with(
+    def _at_parameters(
         self,
         network: Network,
         parameters: Mapping[str, Tensor],
@@ -240,7 +240,7 @@ class MetaCorrection(Part):
         """
         spare = {f"network.{name}": buffer.clone() for name, buffer in network.named_buffers()}
         with torch.autocast(batch.image_rows.device.type, enabled=False):
-            result: Result = functional_call(_Lent(self, network), {**spare, **parameters}, (batch, seed, use))
+            result: Result = functional_call(_NetworkInputs(self, network), {**spare, **parameters}, (batch, seed, use))
         return result
 
 
@@ -312,7 +312,7 @@ class MetaDivision(Division):
             self.state["loss"][k, ids] = distance
 
 
-class _Lent(nn.Module):
+class _NetworkInputs(nn.Module):
     """Encoding, comparing and what follows in one module, since other parameters can be lent to a module only."""
 
     def __init__(self, part: MetaCorrection, network: Network) -> None:

@@ -152,7 +152,7 @@ def _add_questions(
         """Return a page of the pairs that pass a filter, and how many they are."""
         wanted = page.filter(folder, queue.decisions)
         rows = queue.select(wanted)
-        rest = rows if page.after is None else queue.behind(rows, page.after, wanted)
+        rest = rows if page.after is None else queue.rows_after(rows, page.after, wanted)
         found = queue.page(rest[page.offset : page.offset + page.limit])
         if page.sample and page.decision == [UNDECIDED]:  # what a filter decided is no answer
             found = [{**row, **dict.fromkeys(DECISION_COLUMNS), "time": row["time"]} for row in found]
