@@ -126,21 +126,24 @@ def test_letters_in_a_list_decide_nothing(page, others):
     assert page.input_value("[name=verdict]") == "clean" and valid(others) == {}
 
 
-def test_pairs_out_of_sight_are_not_selected(page, others):
+def select_a_page(page):
+    """Change to the grid, and select the 50 pairs that it shows."""
     page.keyboard.press("g")
     page.wait_for_selector("#cells button")
     page.keyboard.press("a")
     page.wait_for_selector("#selected:has-text('50 selected')")
+
+
+def test_pairs_out_of_sight_are_not_selected(page, others):
+    select_a_page(page)
     page.keyboard.press("ArrowRight")
     page.wait_for_selector("#cells img[src^='/image/50?']")
     page.wait_for_selector("#selected:has-text('0 selected')")
+    assert page.locator("#cells button[aria-pressed=true]").count() == 0 and valid(others) == {}
 
 
 def test_pairs_that_were_selected_before_moving_in_the_single_view_are_not_decided(page, others):
-    page.keyboard.press("g")
-    page.wait_for_selector("#cells button")
-    page.keyboard.press("a")
-    page.wait_for_selector("#selected:has-text('50 selected')")
+    select_a_page(page)
     page.keyboard.press("g")
     go_to(page, "ArrowRight", 1)
     page.keyboard.press("g")
