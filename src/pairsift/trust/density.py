@@ -123,14 +123,26 @@ def _shape_of(theta: Reals) -> Reals:
 
 def _first_component(a: float, b: float) -> tuple[Reals, Reals, Reals]:
     """Return the probability of each bin in the first component, and its slopes in a and in b, (bins,) each."""
+    power = np.exp(a * LOG_EDGES)
     above = -np.expm1(a * LOG_EDGES)
     upper = above**b
-    by_a, by_b = -b * upper / above * np.exp(a * LOG_EDGES) * LOG_EDGES, upper * np.log(above)
-    slopes = (-np.diff(slope, prepend=0.0, append=0.0) for slope in (by_a, by_b))
-    return (-np.diff(upper, prepend=1.0, append=0.0), *slopes)
+    at_edges = _at_edges((1.0, 0.0, 0.0), (0.0, 0.0, 0.0))
+    at_edges[:, 1:-1] = upper, -b * upper / above * power * LOG_EDGES, upper * np.log(above)
+    first, by_a, by_b = at_edges[:, :-1] - at_edges[:, 1:]
+    return first, by_a, by_b
 
 
 def _second_component(c: float) -> tuple[Reals, Reals]:
     """Return the probability of each bin in the second component, and its slope in c, (bins,) each."""
     power = np.exp(c * LOG_EDGES)
-    return np.diff(power, prepend=0.0, append=1.0), np.diff(power * LOG_EDGES, prepend=0.0, append=0.0)
+    at_edges = _at_edges((0.0, 0.0), (1.0, 0.0))
+    at_edges[:, 1:-1] = power, power * LOG_EDGES
+    second, by_c = at_edges[:, 1:] - at_edges[:, :-1]
+    return second, by_c
+
+
+def _at_edges(lowest: tuple[float, ...], highest: tuple[float, ...]) -> Reals:
+    """Return values at all edges of bins for some functions, of which only those at 0 and at 1 are set, (k, edges)."""
+    values = np.empty((len(lowest), len(EDGES)))
+    values[:, 0], values[:, -1] = lowest, highest
+    return values
