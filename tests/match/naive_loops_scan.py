@@ -19,13 +19,13 @@ def scan_similarity(matcher: Scan, images: Codes, texts: Codes) -> Tensor:
     columns = []
     for caption in captions(texts):
         words = caption.expand(len(images), -1, -1)
-        column = torch.zeros(len(images), dtype=words.dtype)
+        column = words.new_zeros(len(images))
         if matcher.direction in ("t2i", "both"):
             attended = attend(words, regions(images), matcher.sharpness["t2i"], mask_of(images))
             relevance = functional.cosine_similarity(words, attended, dim=2, eps=1e-12)
             column = column + pool(relevance, torch.ones_like(relevance, dtype=torch.bool), matcher, "t2i")
         if matcher.direction in ("i2t", "both"):
-            real = torch.ones(words.shape[:2], dtype=torch.bool)
+            real = torch.ones(words.shape[:2], dtype=torch.bool, device=words.device)
             attended = attend(regions(images), words, matcher.sharpness["i2t"], real)
             relevance = functional.cosine_similarity(regions(images), attended, dim=2, eps=1e-12)
             column = column + pool(relevance, mask_of(images), matcher, "i2t")
@@ -46,8 +46,8 @@ def imram_similarity(matcher: Imram, images: Codes, texts: Codes) -> Tensor:
     columns = []
     for caption in captions(texts):
         words = caption.expand(len(images), -1, -1)
-        every = torch.ones(words.shape[:2], dtype=torch.bool)
-        column = torch.zeros(len(images), dtype=words.dtype)
+        every = torch.ones(words.shape[:2], dtype=torch.bool, device=words.device)
+        column = words.new_zeros(len(images))
         if "text" in matcher.gates:
             column = column + rounds(matcher, "text", words, every, regions(images), mask_of(images))
         if "image" in matcher.gates:
@@ -62,7 +62,7 @@ def rounds(
     """Sum of the rounds' scores, (n,); the memory is updated after the last round too, as in the published code."""
     gate_weight, memory_weight = matcher.gates[direction].weight.chunk(2)
     gate_bias, memory_bias = matcher.gates[direction].bias.chunk(2)
-    queries, total = first, torch.zeros(len(first), dtype=first.dtype)
+    queries, total = first, first.new_zeros(len(first))
     for _ in range(matcher.steps):
         attended = attend(queries, contexts, matcher.sharpness, contexts_mask)
         relevance = functional.cosine_similarity(first, attended, dim=2, eps=1e-12)
@@ -98,4 +98,5 @@ def regions(images: Codes) -> Tensor:
 
 def mask_of(images: Codes) -> Tensor:
     assert images.tokens is not None
-    return torch.ones(images.tokens.shape[:2], dtype=torch.bool) if images.mask is None else images.mask
+    every = torch.ones(images.tokens.shape[:2], dtype=torch.bool, device=images.tokens.device)
+    return every if images.mask is None else images.mask
