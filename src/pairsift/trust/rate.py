@@ -109,8 +109,8 @@ def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -
 def rates_differ(evidence: Evidence, group: Ints, seed: int, resamples: int) -> bool:
     """Return whether the intervals of the rates of two groups are disjoint.
 
-    The intervals are those of `calibrate`. Resampling can only widen them, so it is left out where the profile
-    likelihood of one group's rate already includes the rate of the other group.
+    The intervals are those of `calibrate`. Their ends are not computed: they are disjoint where some rate between them
+    lies in neither.
 
     Args:
         evidence: Evidence of the pairs, (n,), and of decoys.
@@ -123,10 +123,23 @@ def rates_differ(evidence: Evidence, group: Ints, seed: int, resamples: int) -> 
     counts = _counts(decoy_quantile(evidence), group)
     shape = fit_shape(counts.sum(0))
     rates = np.array([_rate(count, shape) for count in counts])
-    if any(_Profile(counts[k], shape, rates[k]).includes(rates[1 - k]) for k in (0, 1)):
+    profiles = [_Profile(count, shape, rate) for count, rate in zip(counts, rates, strict=True)]
+    if any(profiles[k].includes(rates[1 - k]) for k in (0, 1)):
         return False
-    low, high = _interval(counts, shape, rates, np.random.default_rng((seed, 11)), resamples)
-    return bool(low[0] > high[1] or low[1] > high[0])
+    low, high = _resampled(counts, shape, rates, np.random.default_rng((seed, 11)), resamples)
+    small, large = np.argsort(rates)
+    return _apart(profiles[small], profiles[large], high[small], low[large])
+
+
+def _apart(lower: _Profile, upper: _Profile, below: float, above: float) -> bool:
+    """Return whether a rate between two others lies in neither interval, by bisection."""
+    for _ in range(HALVINGS if below < above else 0):
+        middle = (below + above) / 2
+        in_lower, in_upper = lower.includes(middle), upper.includes(middle)
+        if in_lower == in_upper:
+            return not in_lower
+        below, above = (middle, above) if in_lower else (below, middle)
+    return False
 
 
 def decoy_quantile(evidence: Evidence) -> Reals:
@@ -160,14 +173,22 @@ def _interval(
     """Return the interval that covers resampled rates and likely rates; without resamples, only the rate."""
     if not resamples:
         return rates, rates
+    low, high = _resampled(counts, shape, rates, rng, resamples)
+    likely = np.array([_Profile(count, shape, rate).interval() for count, rate in zip(counts, rates, strict=True)])
+    return np.minimum(low, likely[:, 0]), np.maximum(high, likely[:, 1])
+
+
+def _resampled(
+    counts: Counts, shape: Reals, rates: Reals, rng: np.random.Generator, resamples: int
+) -> tuple[Reals, Reals]:
+    """Return the 5% and 95% quantiles of the rates over resampled pairs, widened to cover the rates, (groups,) each."""
     resampled = np.empty((resamples, len(rates)))
     for sample in range(resamples):
         sample_counts = np.stack([rng.multinomial(count.sum(), count / max(1, count.sum())) for count in counts])
         sample_shape = fit_shape(sample_counts.sum(0), shape)
         resampled[sample] = [_rate(count, sample_shape) for count in sample_counts]
     low, high = np.quantile(resampled, [0.05, 0.95], axis=0)
-    likely = np.array([_Profile(count, shape, rate).interval() for count, rate in zip(counts, rates, strict=True)])
-    return np.minimum(rates, np.minimum(low, likely[:, 0])), np.maximum(rates, np.maximum(high, likely[:, 1]))
+    return np.minimum(rates, low), np.maximum(rates, high)
 
 
 class _Profile:
