@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from pairsift.errors import InputError
 from pairsift.match.base import unit
+from pairsift.match.dropout import Dropout
 from pairsift.match.states import Linear, MeanPool, RowNorm
 
 RegionNorm = Literal["slot", "feature"]
@@ -27,7 +28,7 @@ class TextAttention(nn.Module):
     def __init__(self, dim: int, dropout: float) -> None:
         super().__init__()
         self.local, self.whole, self.common = Linear(dim, dim), Linear(dim, dim), Linear(dim, 1)
-        self.squash = nn.Sequential(nn.Tanh(), nn.Dropout(dropout))
+        self.squash = nn.Sequential(nn.Tanh(), Dropout(dropout))
         self.mean = MeanPool()
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pairsift.match.base import full
+from pairsift.match.dropout import Dropout
 
 HIDDEN = 512  # width of both GRUs
 DROPOUT = 0.2  # of their inputs
@@ -41,7 +42,7 @@ class Captioner(nn.Module):
         self.score = nn.Linear(hidden, 1, bias=False)
         self.writer = nn.GRUCell(word_dim + hidden, hidden)
         self.out = nn.Linear(hidden, vocabulary_size)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, regions: Tensor, real: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
         """Return the negative log-likelihood of each caption, the sum over its words from the second on, (n,), float32.

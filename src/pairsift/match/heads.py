@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pairsift.match.base import full, unit
+from pairsift.match.dropout import Dropout
 from pairsift.options import Options
 
 
@@ -37,7 +38,7 @@ class ResidualHead(nn.Module):
     def __init__(self, width: int, sizes: HeadSizes, identity: bool = False) -> None:
         super().__init__()
         self.identity = identity
-        dropout, linear = nn.Dropout(sizes.dropout / 2), nn.Linear(width, sizes.dim)
+        dropout, linear = Dropout(sizes.dropout / 2), nn.Linear(width, sizes.dim)
         if identity:
             nn.init.zeros_(linear.weight)
             nn.init.zeros_(linear.bias)
@@ -86,7 +87,7 @@ class GaussianHead(nn.Module):
         self.mean = ResidualHead(width, sizes)
         output = nn.Linear(sizes.hidden, sizes.dim)
         nn.init.constant_(output.bias, math.log(spread / sizes.dim))
-        layers = nn.LayerNorm(width), nn.Linear(width, sizes.hidden), nn.GELU(), nn.Dropout(sizes.dropout), output
+        layers = nn.LayerNorm(width), nn.Linear(width, sizes.hidden), nn.GELU(), Dropout(sizes.dropout), output
         self.log_variance = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -113,4 +114,4 @@ def _block(dim: int, hidden: int, dropout: float) -> nn.Sequential:
     output = nn.Linear(hidden, dim)
     nn.init.zeros_(output.weight)
     nn.init.zeros_(output.bias)
-    return nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, hidden), nn.GELU(), nn.Dropout(dropout), output)
+    return nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, hidden), nn.GELU(), Dropout(dropout), output)

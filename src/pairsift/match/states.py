@@ -12,6 +12,7 @@ from torch.nn import functional
 from pairsift.encode.features import Items
 from pairsift.match import blocks, recurrent
 from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, unit
+from pairsift.match.dropout import Dropout
 from pairsift.match.kernels import linear
 from pairsift.options import Options
 
@@ -69,7 +70,7 @@ class Words(nn.Module):
         super().__init__()
         self.vectors = nn.Embedding(vocabulary_size, word_dim)
         nn.init.uniform_(self.vectors.weight, -0.1, 0.1)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.gru = nn.GRU(word_dim, dim, layers, batch_first=True, bidirectional=directions == "both")
 
     @classmethod
