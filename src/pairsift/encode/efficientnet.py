@@ -57,7 +57,9 @@ class EfficientNetLite:
         steps = f"{name} {self.kind} {GRID} square {self.size} bicubic (x-127)/128"
         self._key = digest([steps], model.state_dict())
         self._device = default_device()
-        self._model = fold(model).to(self._device, memory_format=torch.channels_last)
+        # cuDNN has no fast depthwise convolution of float32 in channels_last
+        self._layout = torch.channels_last if self._device.type == "cpu" else torch.contiguous_format
+        self._model = fold(model).to(self._device, memory_format=self._layout)
 
     def key(self) -> str:
         """Return a hexadecimal digest over weights and preprocessing."""
@@ -79,7 +81,8 @@ class EfficientNetLite:
 
     def _encode(self, batch: Tensor) -> Tensor:
         # (n, h, w, 3) viewed as (n, 3, h, w) is in the memory format channels_last already
-        pixels = batch.to(self._device).permute(0, 3, 1, 2).float().sub_(127.0).div_(128.0)
+        pixels = batch.to(self._device).permute(0, 3, 1, 2).to(torch.float32, memory_format=self._layout)
+        pixels = pixels.sub_(127.0).div_(128.0)
         maps: Tensor = self._model.extract_features(pixels)
         if self.kind == "vector":
             return maps.mean((2, 3)).cpu()
