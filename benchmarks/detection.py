@@ -16,20 +16,15 @@ mismatched. All detectors read the default encoders' vectors of the given traini
 - `knn`: share of the 30 nearest images whose captions lie in another of 100 clusters of captions.
 - `ncr`, `pc2`, `gsc`: one minus the method's own last trust, with `--methods`.
 
-Rows without the field `evidence` are of the version in which `ours` and `ours_near` also read the dev and test pairs of
-the source, which noise did not reach: two fifths as many as the training pairs of `flickr-N`, a quarter elsewhere.
-Neither were images joined with their other captions in these rows. Where a place has rows of both versions, what
-`ours` and `ours_near` say is that of the present one.
-
 AUROC has a 90% interval by the bootstrap over images; AP is the average precision; `precision` is that of as many pairs
 as `ours` estimates to be mismatched. `error` is the calibration error of `ours` over 15 bins of equal mass, `estimate`
 its rate of mismatches; the last three columns are those of `ours_near`.
 
     python benchmarks/detection.py --json benchmarks/results/detection.json
 
-Rows that the file already holds are not measured again. With `--again`, `ours` and `ours_near` are, in rows of older
-versions: `evidence` then names the present one, and the other detectors keep what they had but their precision, which
-depends on the estimate.
+Rows that the file already holds are not measured again. With `--again`, `ours` and `ours_near` are, in rows whose
+`evidence` is not that of the present version; the other detectors keep what they had but their precision, which depends
+on the estimate.
 """
 
 from __future__ import annotations
