@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="*", default=[], help="whose own trust is measured too")
     parser.add_argument("--cache", default=None, help="folder of the feature cache")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/detection.json"))
-    parser.add_argument("--again", action="store_true", help="measure `ours` again in rows of older versions")
+    parser.add_argument("--again", action="store_true", help="measure `ours` again in rows of other versions")
     chosen = parser.parse_args()
     rows: list[Row] = json.loads(chosen.json.read_text())["rows"] if chosen.json.exists() else []
     for wanted in wanted_rows(chosen):

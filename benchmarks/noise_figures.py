@@ -1,7 +1,7 @@
 """Figures of the page on kinds of noise: which detector finds which kind, and the worst errors on drawn scenes.
 
 - noise-detectors.png: AUROC of the detectors on each collection and kind, from benchmarks/results/detection.json, with
-  the 90% interval over images of the first seed.
+  the mean of the seeds' 90% intervals over images.
 - noise-errors.png: for each kind, the mismatched training pairs with the highest match probability, and the matching
   ones with the lowest, on 1,600 drawn scenes with 40% of noise. At most one pair an image.
 
@@ -72,7 +72,8 @@ def detectors(rows: list[Row]) -> Figure:
                     continue
                 auroc, x = float(np.mean([one["auroc"] for one in found])), place + (k - (len(COLOURS) - 1) / 2) * 0.12
                 axes.bar(x, auroc - 0.5, 0.11, 0.5, color=colour)
-                axes.plot([x, x], [found[0]["low"], found[0]["high"]], color="black", linewidth=0.8)
+                ends = [float(np.mean([one[end] for one in found])) for end in ("low", "high")]
+                axes.plot([x, x], ends, color="black", linewidth=0.8)
         axes.set_xticks(range(len(PLANTED)), PLANTED)
         axes.set_ylim(0.25, 1.0)
         axes.axhline(0.5, color="black", linewidth=0.5)  # chance

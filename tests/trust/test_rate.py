@@ -181,6 +181,17 @@ def test_rates_differ_where_their_intervals_are_disjoint(rates):
         assert rates_differ(evidence, group, 3, 12) == disjoint
 
 
+@pytest.mark.parametrize("seed", [76, 96, 847])
+def test_rates_outside_of_their_likely_ones_do_not_differ(seed):
+    """Of few pairs with weak evidence, the rate is 0 where the profile's best one is not, and the interval has both."""
+    rng = np.random.default_rng(seed)
+    matched = rng.random(60) > 0.4
+    evidence, group = Evidence(rng.normal(size=60) + matched, rng.normal(size=1000)), np.repeat([0, 1], 30)
+    both = calibrate(evidence, group, 3, 12)
+    assert both.low.max() < both.high.min()
+    assert not rates_differ(evidence, group, 3, 12)
+
+
 @pytest.mark.parametrize("rates", [[0.3], [0.1, 0.5]])
 def test_probabilities_never_fall_with_the_evidence_in_a_group(rates):
     evidence, group, _ = drawn_evidence(rates, 600, apart=1.5)

@@ -109,8 +109,9 @@ def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -
 def rates_differ(evidence: Evidence, group: Ints, seed: int, resamples: int) -> bool:
     """Return whether the intervals of the rates of two groups are disjoint.
 
-    The intervals are those of `calibrate`. Their ends are not computed: they are disjoint where some rate between them
-    lies in neither.
+    The intervals are those of `calibrate`, which cover the rate, its resampled values and its likely values. The ends of
+    the latter are not computed: the intervals are disjoint where some rate between the other two and the likeliest
+    rates is likely in neither group.
 
     Args:
         evidence: Evidence of the pairs, (n,), and of decoys.
@@ -128,17 +129,19 @@ def rates_differ(evidence: Evidence, group: Ints, seed: int, resamples: int) -> 
         return False
     low, high = _resampled(counts, shape, rates, np.random.default_rng((seed, 11)), resamples)
     small, large = np.argsort(rates)
-    return _apart(profiles[small], profiles[large], high[small], low[large])
+    return _is_gap(profiles[small], profiles[large], high[small], low[large])
 
 
-def _apart(lower: _Profile, upper: _Profile, below: float, above: float) -> bool:
-    """Return whether a rate between two others lies in neither interval, by bisection."""
-    for _ in range(HALVINGS if below < above else 0):
-        middle = (below + above) / 2
+def _is_gap(lower: _Profile, upper: _Profile, low: float, high: float) -> bool:
+    """Return whether a rate from `low` to `high` is above the likely rates of a group and below those of another."""
+    low = max(low, min(float(expit(lower.best)), lower.largest()))  # a rate may lie outside of its likely ones
+    high = min(high, float(expit(upper.best)))
+    for _ in range(HALVINGS if low < high else 0):
+        middle = (low + high) / 2
         in_lower, in_upper = lower.includes(middle), upper.includes(middle)
         if in_lower == in_upper:
             return not in_lower
-        below, above = (middle, above) if in_lower else (below, middle)
+        low, high = (middle, high) if in_lower else (low, middle)
     return False
 
 
