@@ -148,7 +148,7 @@ def differences(network: Network, features: Features, ids: Any) -> Row:
     for part in network.modules():
         if isinstance(part, nn.Dropout):
             part.p = 0.0
-    results = [ends(copy.deepcopy(network).to(device), features, ids, seed) for device, seed in ENDS]
+    results = [scored(copy.deepcopy(network).to(device), features, ids, seed) for device, seed in COMPARED]
     (scores, gradient), (scores_gpu, gradient_gpu), (_, other) = results
     drawn = not torch.equal(gradient, other)  # another seed gives another gradient
     return {
@@ -157,10 +157,10 @@ def differences(network: Network, features: Features, ids: Any) -> Row:
     }
 
 
-ENDS = (("cpu", 1), ("cuda", 1), ("cpu", 2))
+COMPARED = (("cpu", 1), ("cuda", 1), ("cpu", 2))
 
 
-def ends(network: Network, features: Features, ids: Any, seed: int) -> tuple[Tensor, Tensor]:
+def scored(network: Network, features: Features, ids: Any, seed: int) -> tuple[Tensor, Tensor]:
     """The similarities of a batch, and the gradient of its loss."""
     torch.manual_seed(seed)
     work = Work(network, features, ids, len(ids), half=False)

@@ -65,6 +65,19 @@ def test_rows_do_not_depend_on_their_batch():
     assert encoder.encode(batch[:0]).shape == (0, 1280)
 
 
+@pytest.mark.parametrize(("device", "last"), [("cpu", True), ("meta", False)])
+def test_channels_last_is_for_the_cpu_alone(monkeypatch, device, last):
+    """On a GPU, which `meta` stands in for, depthwise convolutions in that layout are many times as slow."""
+    monkeypatch.setattr("pairsift.encode.efficientnet.default_device", lambda: torch.device(device))
+    encoder = EfficientNetLite()
+    seen = []
+    monkeypatch.setattr(encoder._model, "extract_features", lambda pixels: seen.append(pixels) or pixels)
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: tensor)
+    encoder._encode(torch.zeros(2, 8, 8, 3, dtype=torch.uint8))
+    for tensor in (encoder._model._conv_stem.weight, *seen):
+        assert tensor.is_contiguous(memory_format=torch.channels_last) == last
+
+
 def test_key_follows_the_weights(tmp_path):
     state = load_model("efficientnet-lite0").state_dict()
     torch.save(state, tmp_path / "same.pth")

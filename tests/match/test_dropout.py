@@ -16,7 +16,7 @@ SIZES = {"image_dim": 6, "text_dim": 5, "vocabulary_size": 20, "regions": 4}
 WITH_DROPOUT = {"two_tower", "pcme", "pcmepp", "pau", "saf", "sgr", "sgraf"}
 
 
-class Drawn(TorchDispatchMode):
+class Recorder(TorchDispatchMode):
     """Notes the precision in which masks are drawn."""
 
     def __init__(self):
@@ -52,8 +52,8 @@ def test_masks_are_drawn_in_float32_on_a_gpu_and_as_in_torch_elsewhere(kind):
     ours = Dropout(0.4)(x)
     torch.manual_seed(1)
     assert ours.dtype == kind and torch.equal(ours, nn.Dropout(0.4)(x))
-    with FakeTensorMode(), Drawn() as drawn:
+    with FakeTensorMode(), Recorder() as recorder:
         x = torch.empty(40, 50, dtype=kind, device="cuda")
         assert Dropout(0.4)(x).dtype == kind and Dropout(0.4).eval()(x).dtype == kind
         nn.Dropout(0.4)(x)
-    assert drawn.kinds == [torch.float32, kind]
+    assert recorder.kinds == [torch.float32, kind]

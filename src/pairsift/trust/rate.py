@@ -109,9 +109,9 @@ def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -
 def rates_differ(evidence: Evidence, group: Ints, seed: int, resamples: int) -> bool:
     """Return whether the intervals of the rates of two groups are disjoint.
 
-    The intervals are those of `calibrate`, which cover the rate, its resampled values and its likely values. The ends of
-    the latter are not computed: the intervals are disjoint where some rate between the other two and the likeliest
-    rates is likely in neither group.
+    The intervals are those of `calibrate`, which cover the rate, its resampled values and its likely values. Their ends
+    are not computed: the intervals are disjoint where a rate lies between what they surely cover and is likely in
+    neither group.
 
     Args:
         evidence: Evidence of the pairs, (n,), and of decoys.
