@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from sklearn.metrics import roc_auc_score
 
+from detection import EVIDENCE
 from option_names import tree
 from pairsift.retrieve.codes import evaluate
 from pairsift.runs.belief import Believer, of_training
@@ -39,7 +40,6 @@ from pairsift.train.loop import Trainer
 from side_by_side import PRETRAINED, write
 
 KEY = ("noise", "method", "start", "seed")
-EVIDENCE = "training pairs, images joined with their captions"
 BLOCK = 1024
 
 

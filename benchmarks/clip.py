@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from pages import write_between
 from pairsift.encode.features import Items
 from pairsift.loss.ranking import InfoNCE
 from pairsift.match import Clip
@@ -61,10 +62,7 @@ def main() -> None:
         about = {"torch": torch.__version__, "machine": platform.machine(), "threads": chosen.threads}
         chosen.json.write_text(json.dumps({"rows": [{**row, **about} for row in rows]}, indent=1) + "\n")
     if chosen.write:
-        text = chosen.write.read_text(encoding="utf-8")
-        head, _, rest = text.partition("<!-- clip -->")
-        _, _, tail = rest.partition("<!-- end clip -->")
-        chosen.write.write_text(f"{head}<!-- clip -->\n{table(rows)}\n<!-- end clip -->{tail}", encoding="utf-8")
+        write_between(chosen.write, "<!-- clip -->", "<!-- end clip -->", table(rows))
 
 
 def save_random(folder: Path, weights: bool = True) -> None:

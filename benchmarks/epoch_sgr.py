@@ -37,6 +37,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from pages import write_between
 from pairsift.encode.features import Features, Items, Table
 from pairsift.loss.ranking import Hinge
 from pairsift.match import Codes, Sgr
@@ -81,11 +82,7 @@ def main() -> None:
         content = {"rows": rows, "limits": speeds, "protocol": " ".join((__doc__ or "").split()), **machine()}
         chosen.json.write_text(json.dumps(content, indent=1) + "\n")
     if chosen.write:
-        text = chosen.write.read_text(encoding="utf-8")
-        head, _, rest = text.partition("<!-- epoch -->")
-        _, _, tail = rest.partition("<!-- end epoch -->")
-        written = f"{head}<!-- epoch -->\n{table(rows, speeds)}\n<!-- end epoch -->{tail}"
-        chosen.write.write_text(written, encoding="utf-8")
+        write_between(chosen.write, "<!-- epoch -->", "<!-- end epoch -->", table(rows, speeds))
 
 
 class Watch:

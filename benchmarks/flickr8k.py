@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from option_names import present
+from pages import write_between
 from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
 from pairsift.runs.bench.measure import Row
@@ -318,12 +319,8 @@ PAGE = {"<!-- methods table -->": two_towers, "<!-- small matchers table -->": s
 
 def show(page: Path, rows: list[Row]) -> None:
     """Write the tables anew that the page has marks of, each between its mark and the next END."""
-    text = page.read_text()
     for mark, table_of in PAGE.items():
-        before, found, rest = text.partition(mark)
-        if found:
-            text = f"{before}{mark}\n{table_of(rows)}\n{END}{rest.partition(END)[2]}"
-    page.write_text(text)
+        write_between(page, mark, END, table_of(rows))
 
 
 def grid(columns: dict[str, list[Row]], rows: list[Row]) -> str:

@@ -30,6 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from matchers import REGIONS, VOCABULARY, WIDTH, make
+from pages import write_between
 from pairsift.encode.features import Features, Table
 from pairsift.encode.parallel import prefetched
 from pairsift.loss import RANKING_LOSSES
@@ -59,10 +60,7 @@ def main() -> None:
             chosen.json.write_text(json.dumps(content, indent=1) + "\n")
     print(table(rows))
     if chosen.write:
-        text = chosen.write.read_text(encoding="utf-8")
-        head, _, rest = text.partition("<!-- gpu -->")
-        _, _, tail = rest.partition("<!-- end gpu -->")
-        chosen.write.write_text(f"{head}<!-- gpu -->\n{table(rows)}\n<!-- end gpu -->{tail}", encoding="utf-8")
+        write_between(chosen.write, "<!-- gpu -->", "<!-- end gpu -->", table(rows))
 
 
 def row(name: str, steps: int) -> Row:
@@ -148,19 +146,19 @@ def differences(network: Network, features: Features, ids: Any) -> Row:
     for part in network.modules():
         if isinstance(part, nn.Dropout):
             part.p = 0.0
-    results = [scored(copy.deepcopy(network).to(device), features, ids, seed) for device, seed in COMPARED]
+    results = [scores_and_gradient(copy.deepcopy(network).to(device), features, ids, seed) for device, seed in RUNS]
     (scores, gradient), (scores_gpu, gradient_gpu), (_, other) = results
-    drawn = not torch.equal(gradient, other)  # another seed gives another gradient
+    random = not torch.equal(gradient, other)  # another seed gives another gradient
     return {
         "similarity": float((scores - scores_gpu).norm() / scores.norm()),
-        "gradient": None if drawn else float((gradient - gradient_gpu).norm() / gradient.norm()),
+        "gradient": None if random else float((gradient - gradient_gpu).norm() / gradient.norm()),
     }
 
 
-COMPARED = (("cpu", 1), ("cuda", 1), ("cpu", 2))
+RUNS = (("cpu", 1), ("cuda", 1), ("cpu", 2))
 
 
-def scored(network: Network, features: Features, ids: Any, seed: int) -> tuple[Tensor, Tensor]:
+def scores_and_gradient(network: Network, features: Features, ids: Any, seed: int) -> tuple[Tensor, Tensor]:
     """The similarities of a batch, and the gradient of its loss."""
     torch.manual_seed(seed)
     work = Work(network, features, ids, len(ids), half=False)

@@ -25,6 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from clip import VOCABULARY as WORDS_OF_CLIP
 from clip import save_random
+from pages import write_between
 from pairsift.encode.features import Items
 from pairsift.match import MATCHERS, Clip, Codes, Matcher
 from pairsift.match.clip import ClipOptions
@@ -44,10 +45,7 @@ def main() -> None:
     if chosen.json:
         chosen.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
     if chosen.write:
-        text = chosen.write.read_text(encoding="utf-8")
-        head, _, rest = text.partition("<!-- table -->")
-        _, _, tail = rest.partition("<!-- end -->")
-        chosen.write.write_text(f"{head}<!-- table -->\n{table(rows)}\n<!-- end -->{tail}", encoding="utf-8")
+        write_between(chosen.write, "<!-- table -->", "<!-- end -->", table(rows))
 
 
 def make(name: str) -> Matcher:

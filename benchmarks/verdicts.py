@@ -29,6 +29,7 @@ import numpy as np
 from PIL import Image
 from sklearn.metrics import roc_auc_score
 
+from pages import write_between
 from pairsift.encode.options import EncodeOptions
 from pairsift.pairs import write_scenes
 from pairsift.retrieve.codes import evaluate
@@ -85,9 +86,7 @@ def main() -> None:
     chosen.json.with_suffix(".md").write_text(page(rows))
     for one in chosen.pages:
         for mark, table in ((MARK, summary(rows)), (RECALL_MARK, recall_summary(rows))):
-            before, found, rest = one.read_text().partition(mark)
-            if found:
-                one.write_text(f"{before}{mark}\n{table}\n{END}{rest.partition(END)[2]}")
+            write_between(one, mark, END, table)
 
 
 def records(collection: str, data: Path, seed: int, place: Path) -> list[Record]:

@@ -129,11 +129,11 @@ def rates_differ(evidence: Evidence, group: Ints, seed: int, resamples: int) -> 
         return False
     low, high = _resampled(counts, shape, rates, np.random.default_rng((seed, 11)), resamples)
     small, large = np.argsort(rates)
-    return _is_gap(profiles[small], profiles[large], high[small], low[large])
+    return _has_gap(profiles[small], profiles[large], high[small], low[large])
 
 
-def _is_gap(lower: _Profile, upper: _Profile, low: float, high: float) -> bool:
-    """Return whether a rate from `low` to `high` is above the likely rates of a group and below those of another."""
+def _has_gap(lower: _Profile, upper: _Profile, low: float, high: float) -> bool:
+    """Return whether a rate from `low` to `high` lies above one group's likely rates and below the other's."""
     low = max(low, min(float(expit(lower.best)), lower.largest()))  # a rate may lie outside of its likely ones
     high = min(high, float(expit(upper.best)))
     for _ in range(HALVINGS if low < high else 0):

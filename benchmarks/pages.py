@@ -1,0 +1,10 @@
+"""Tables in pages, between two marks."""
+
+from pathlib import Path
+
+
+def write_between(path: Path, begin: str, end: str, content: str) -> None:
+    """Write content anew between two marks in a page; a page without the first mark stays as it is."""
+    head, found, rest = path.read_text(encoding="utf-8").partition(begin)
+    if found:
+        path.write_text(f"{head}{begin}\n{content}\n{end}{rest.partition(end)[2]}", encoding="utf-8")
