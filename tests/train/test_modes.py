@@ -6,6 +6,7 @@ import pytest
 import torch
 from train_helpers import make_job, put
 
+from pairsift.match import MATCHERS
 from pairsift.train.loop import Trainer, mixed
 from pairsift.train.options import TrainOptions
 
@@ -67,16 +68,19 @@ def test_networks_train_in_steps_alone(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("device", "precision", "training", "recall"),
     [
-        ("cpu", "auto", False, False),
-        ("cpu", "fp32", False, False),
-        ("cpu", "bf16", True, True),
-        ("cuda", "auto", True, False),
-        ("cuda", "fp32", False, False),
-        ("cuda", "bf16", True, True),
+        ("cpu", "auto", set(), False),
+        ("cpu", "fp32", set(), False),
+        ("cpu", "bf16", set(MATCHERS), True),
+        ("cuda", "auto", {"clip", "vsrn"}, False),
+        ("cuda", "fp32", set(), False),
+        ("cuda", "bf16", set(MATCHERS), True),
     ],
 )
-def test_auto_is_mixed_precision_where_a_gpu_trains(monkeypatch, device, precision, training, recall):
+def test_auto_is_mixed_precision_where_a_gpu_trains_a_matcher_that_gains_by_it(
+    monkeypatch, device, precision, training, recall
+):
     monkeypatch.setattr(torch, "autocast", lambda kind, dtype, enabled: (kind, dtype, enabled))
     options = TrainOptions(precision=precision)
-    assert mixed(torch.device(device), options, training=True) == (device, torch.bfloat16, training)
+    held = {name: mixed(torch.device(device), options, matcher) for name, matcher in MATCHERS.items()}
+    assert held == {name: (device, torch.bfloat16, name in training) for name in MATCHERS}
     assert mixed(torch.device(device), options) == (device, torch.bfloat16, recall)

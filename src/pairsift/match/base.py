@@ -105,6 +105,8 @@ class Matcher(nn.Module, ABC):
         method: Name of the method of a run that names none.
         loss: Name of the ranking loss of a run that names none; None for that of the preset.
         head_speed: Learning rate of the trainable part of a method, as a multiple of that of the matcher.
+        gains_by_bf16: Whether training in bfloat16 on a GPU was measured to be much faster than in float32;
+            `precision="auto"` follows it.
         dim: Length of a global vector, and of a token where the codes contain tokens.
         largest: Largest similarity that there can be; the temperatures of methods are those of similarities up to 1.
     """
@@ -120,6 +122,7 @@ class Matcher(nn.Module, ABC):
     method: ClassVar[str] = "crossfit"
     loss: ClassVar[str | None] = None
     head_speed: ClassVar[float] = 1.0
+    gains_by_bf16: ClassVar[bool] = False
     dim: int
     largest: float = 1.0
 

@@ -63,6 +63,7 @@ class Clip(Matcher):
     preset: ClassVar[str] = "clip"
     starts_trained = True
     head_speed: ClassVar[float] = 1000.0  # a head starts untrained, the towers start pretrained
+    gains_by_bf16: ClassVar[bool] = True
     model: Any
     mean: Tensor
     std: Tensor

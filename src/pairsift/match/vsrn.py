@@ -66,6 +66,7 @@ class Vsrn(Matcher):
     image_kind: ClassVar[ImageKind] = "regions"
     text_kind: ClassVar[TextKind] = "ids"
     has_tokens: ClassVar[bool] = True
+    gains_by_bf16: ClassVar[bool] = True
 
     def __init__(self, image_dim: int, vocabulary_size: int, options: VsrnOptions = VsrnOptions()) -> None:
         super().__init__()

@@ -204,7 +204,7 @@ class Trainer:
             notes: dict[str, Array] = {}
             parts = cut(order, size)
             for rows, batch in zip(parts, prefetched(lambda rows: self.gather(Request(ids[rows])), parts), strict=True):
-                with mixed(self.device, self.job.options, training=True):
+                with mixed(self.device, self.job.options, network.matcher):
                     values = method.observe(network, k, batch)
                 for name, value in values.items():
                     array = value.float().cpu().numpy()
@@ -234,7 +234,7 @@ class Trainer:
                 rate = learning_rate(options, epoch - first, part, last - first, warmup, n_steps)
                 for group in self.optimizers[k].param_groups:
                     group["lr"] = rate * group["speed"]
-                with mixed(self.device, options, training=True):
+                with mixed(self.device, options, network.matcher):
                     terms = method.step(self.networks, k, batches, phase)
                 self._descend(k, terms)
                 count(sum(map(len, plan[self.position.step].values())))
@@ -364,10 +364,18 @@ def decayed(network: Network, weight_decay: float) -> list[dict[str, object]]:
     return groups
 
 
-def mixed(device: torch.device, options: TrainOptions, training: bool = False) -> torch.autocast:
-    """Return the autocast context: bf16 where the options ask for it; with `auto`, in training on a GPU."""
-    enabled = options.precision == "bf16" or (training and options.precision == "auto" and device.type == "cuda")
-    return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
+def mixed(device: torch.device, options: TrainOptions, trained: Matcher | None = None) -> torch.autocast:
+    """Return the autocast context: bf16 where the options ask for it.
+
+    With `auto`, bf16 where a GPU trains a matcher that gains by it.
+
+    Args:
+        device: Where the networks are.
+        options: Those of the training.
+        trained: The matcher in training; None in recall, search and scoring.
+    """
+    gains = options.precision == "auto" and device.type == "cuda" and trained is not None and trained.gains_by_bf16
+    return torch.autocast(device.type, torch.bfloat16, enabled=options.precision == "bf16" or gains)
 
 
 def pick_device(name: str) -> torch.device:

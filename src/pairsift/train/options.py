@@ -47,7 +47,8 @@ class TrainOptions(Options):
     precision: Literal["auto", "fp32", "bf16"] = Field(
         default="auto",
         description="bf16: mixed precision, for recall too (several times faster for token-level matchers on a CPU "
-        "that supports it); auto: training in mixed precision on GPUs, fp32 otherwise.",
+        "that supports it); auto: mixed precision for clip and vsrn in training on GPUs, where they gain by it, fp32 "
+        "otherwise.",
     )
     checkpoint_minutes: float = Field(
         default=10.0,
