@@ -70,30 +70,53 @@ def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
         place[members] = np.arange(len(members))
         pool = members if len(members) >= MIN_REFERENCES else np.arange(len(fit))
         references = np.random.default_rng((seed, 9, fold)).permutation(pool)[:REFERENCES]
-        groups, reference_groups = (torch.from_numpy(fit.group_of[part]) for part in (members, references))
+        groups, reference_groups = fit.group_of[members], fit.group_of[references]
         other_images, other_captions = codes(fold, references)
-        rows = _references(images, other_captions, groups[:, None], reference_groups)
-        columns = _references(captions, other_images, groups[:, None], reference_groups)
+        rows = _levels(images, other_captions, groups[:, None], reference_groups)
+        columns = _levels(captions, other_images, groups[:, None], reference_groups)
         pairs[members] = ((images * captions).sum(1) - (rows + columns) / 2).numpy()
         for values, image_pairs, caption_pairs, alike in mismatched:
             inside = np.flatnonzero(fit.fold[image_pairs] == fold)
             here, there = place[image_pairs[inside]], place[caption_pairs[inside]]
             levels = rows[here] + columns[there]
             apart = np.flatnonzero(alike | large[image_pairs[inside]] | large[caption_pairs[inside]])
-            both = torch.stack([groups[here[apart]], groups[there[apart]]], 1)
-            levels[apart] = _references(images[here[apart]], other_captions, both, reference_groups)
-            levels[apart] += _references(captions[there[apart]], other_images, both, reference_groups)
+            both = np.stack([groups[here[apart]], groups[there[apart]]], 1)
+            levels[apart] = _levels(images[here[apart]], other_captions, both, reference_groups)
+            levels[apart] += _levels(captions[there[apart]], other_images, both, reference_groups)
             values[inside] = ((images[here] * captions[there]).sum(1) - levels / 2).numpy()
     return Evidence(pairs, decoys, near)
 
 
-def _references(queries: Tensor, references: Tensor, groups: Tensor, reference_groups: Tensor) -> Tensor:
-    """Return the log-mean-exp over the references outside the query's groups, (n, g), divided by the scale, (n,)."""
+def _levels(queries: Tensor, references: Tensor, groups: Ints, reference_groups: Ints) -> Tensor:
+    """Return log mean exp(s cos) / s over the references outside the query's groups, (n,); 0 where there are none.
+
+    Unit vectors have exponents of at most s = 20, so that nothing overflows.
+
+    Args:
+        queries: Unit vectors, (n, d).
+        references: Unit vectors, (m, d).
+        groups: Groups of each query, (n, g).
+        reference_groups: Group of each reference, (m,).
+    """
     levels = [queries.new_zeros(0)]
     for start in range(0, len(queries), 4096):
         part = slice(start, start + 4096)
-        same_group = (groups[part, :, None] == reference_groups).any(1)
-        total = (SCALE * queries[part] @ references.T).masked_fill(same_group, -torch.inf).logsumexp(1)
-        count = (~same_group).sum(1)
-        levels.append(torch.where(count > 0, total - count.clamp(min=1).log(), 0.0) / SCALE)
+        exps = (queries[part] @ references.T).mul_(SCALE).exp_()
+        rows, columns = _same_group(groups[part], reference_groups)
+        exps[torch.from_numpy(rows), torch.from_numpy(columns)] = 0.0
+        count = torch.from_numpy(len(references) - np.bincount(rows, minlength=len(exps)))
+        levels.append(torch.where(count > 0, (exps.sum(1) / count.clamp(min=1)).log(), 0.0) / SCALE)
     return torch.cat(levels)
+
+
+def _same_group(groups: Ints, reference_groups: Ints) -> tuple[Ints, Ints]:
+    """Return the pairs of a query and a reference of one of its groups: their rows, each pair once, (k,) and (k,)."""
+    order = np.argsort(reference_groups)
+    groups = np.sort(groups, axis=1)
+    first, end = (np.searchsorted(reference_groups[order], groups, side) for side in ("left", "right"))
+    size = end - first
+    size[:, 1:][groups[:, 1:] == groups[:, :-1]] = 0
+    size, first = size.ravel(), first.ravel()
+    rows = np.repeat(np.arange(len(size)) // groups.shape[1], size)
+    within = np.arange(len(rows)) - np.repeat(np.cumsum(size) - size, size)
+    return rows, order[np.repeat(first, size) + within]
