@@ -15,6 +15,7 @@ from pairsift.trust.rate import (
     calibrate,
     decoy_quantile,
     largest_rate,
+    likeliest_shape,
     rates_differ,
 )
 
@@ -179,6 +180,10 @@ def test_rates_differ_where_their_intervals_are_disjoint(rates):
         both = calibrate(evidence, group, 3, 12)
         disjoint = both.low.max() > both.high.min()
         assert rates_differ(evidence, group, 3, 12) == disjoint
+        shape = likeliest_shape(evidence)
+        assert rates_differ(evidence, group, 3, 12, shape) == disjoint
+        again = calibrate(evidence, group, 3, 12, shape)
+        assert (again.low == both.low).all() and (again.probability == both.probability).all()
 
 
 @pytest.mark.parametrize("seed", [76, 96, 847])

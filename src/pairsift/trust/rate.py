@@ -56,7 +56,14 @@ class Calibration:
     auroc: float
 
 
-def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -> Calibration:
+def likeliest_shape(evidence: Evidence) -> Reals | None:
+    """Return the shape that `calibrate` fits to all pairs, (4,); None without decoys or with equal evidence of all."""
+    return fit_shape(bin_counts(decoy_quantile(evidence))) if _informative(evidence) else None
+
+
+def calibrate(
+    evidence: Evidence, group: Ints, seed: int, resamples: int = 60, shape: Reals | None = None
+) -> Calibration:
     """Estimate rates and match probabilities from the evidence of pairs and of decoys.
 
     Evidence is converted to u, the share of decoys with no more evidence. For mismatched pairs, u is uniform on [0, 1],
@@ -87,13 +94,14 @@ def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -
         group: Group of each pair, 0 and up, (n,); groups differ in their rate, but not in the density.
         seed: Seed of the resampling.
         resamples: Number of resampled collections for the intervals; with 0, an interval holds only the rate.
+        shape: The shape of all pairs where it is known, that of `likeliest_shape`, (4,).
     """
     groups = int(group.max(initial=0)) + 1
     if not _informative(evidence):
         return Calibration(np.zeros(groups), np.zeros(groups), np.ones(groups), np.ones(len(group)), 0.5)
     u = decoy_quantile(evidence)
     counts = _counts(u, group)
-    shape = fit_shape(counts.sum(0))
+    shape = fit_shape(counts.sum(0)) if shape is None else shape
     rates = np.array([_rate(count, shape) for count in counts])
     low, high = _interval(counts, shape, rates, np.random.default_rng((seed, 11)), resamples)
     if rates[group].sum() < 1:
@@ -106,7 +114,7 @@ def calibrate(evidence: Evidence, group: Ints, seed: int, resamples: int = 60) -
     return Calibration(rates, low, high, probability, expected_auroc(shape))
 
 
-def rates_differ(evidence: Evidence, group: Ints, seed: int, resamples: int) -> bool:
+def rates_differ(evidence: Evidence, group: Ints, seed: int, resamples: int, shape: Reals | None = None) -> bool:
     """Return whether the intervals of the rates of two groups are disjoint.
 
     The intervals are those of `calibrate`, which cover the rate, its resampled values and its likely values. Their ends
@@ -118,11 +126,12 @@ def rates_differ(evidence: Evidence, group: Ints, seed: int, resamples: int) -> 
         group: Group of each pair, 0 or 1, (n,).
         seed: Seed of the resampling.
         resamples: Number of resampled collections for the intervals.
+        shape: The shape of all pairs where it is known, that of `likeliest_shape`, (4,).
     """
     if not _informative(evidence):
         return False
     counts = _counts(decoy_quantile(evidence), group)
-    shape = fit_shape(counts.sum(0))
+    shape = fit_shape(counts.sum(0)) if shape is None else shape
     rates = np.array([_rate(count, shape) for count in counts])
     profiles = [_Profile(count, shape, rate) for count, rate in zip(counts, rates, strict=True)]
     if any(profiles[k].includes(rates[1 - k]) for k in (0, 1)):

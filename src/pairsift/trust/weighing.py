@@ -12,7 +12,7 @@ from pairsift.trust.combine import combine
 from pairsift.trust.contrast import Codes, Evidence, contrast
 from pairsift.trust.crossfit import CrossFit
 from pairsift.trust.placeholders import set_placeholders_apart, with_placeholders
-from pairsift.trust.rate import Calibration, calibrate, rates_differ
+from pairsift.trust.rate import Calibration, calibrate, likeliest_shape, rates_differ
 from pairsift.trust.siblings import sibling_codes
 
 MAX_RATE = 0.9  # largest rate with which kinds of evidence are combined
@@ -152,12 +152,12 @@ def calibrate_sides(evidence: Evidence, in_train: Bools, seed: int, resamples: i
             rates, low, high = (np.repeat(ends, 2) for ends in (calibration.rates, calibration.low, calibration.high))
             calibration, separate = replace(calibration, rates=rates, low=low, high=high), 1
         return with_placeholders(calibration, evidence.placeholder, in_train.astype(np.int64) * separate), separate
-    group = in_train.astype(np.int64)
+    group, shape = in_train.astype(np.int64), likeliest_shape(evidence)
     separate = int(
         min(in_train.sum(), (~in_train).sum()) >= MIN_GROUP
-        and rates_differ(evidence, group, seed, max(resamples, MIN_RESAMPLES))
+        and rates_differ(evidence, group, seed, max(resamples, MIN_RESAMPLES), shape)
     )
-    return calibrate(evidence, group * separate, seed, resamples), separate
+    return calibrate(evidence, group * separate, seed, resamples, shape), separate
 
 
 def _shares_differ(apart: Bools, in_train: Bools) -> bool:
