@@ -34,10 +34,12 @@ class Registry(Mapping[str, T], Generic[T]):
     Args:
         kind: What is listed, in the singular, for messages.
         entries: By name.
+        base: The class whose subclasses they are, as `module:attribute`; None where they are no classes of one kind.
     """
 
-    def __init__(self, kind: str, entries: Mapping[str, Entry]) -> None:
+    def __init__(self, kind: str, entries: Mapping[str, Entry], base: str | None = None) -> None:
         self.kind = kind
+        self._base = base
         self._entries = dict(entries)
         self._loaded: dict[str, T] = {}
 
@@ -74,10 +76,13 @@ class Registry(Mapping[str, T], Generic[T]):
         """Return what has this name, or lies at `module:attribute`, in a module that Python finds or that lies here.
 
         Raises:
-            InputError: There is no such name, module or attribute.
+            InputError: There is no such name, module or attribute, or it is something else.
         """
         if ":" in name:
             thing = self._imported(name)
+            base: Any = object if self._base is None else self._imported(self._base)
+            if base is not object and not (isinstance(thing, type) and issubclass(thing, base)):
+                raise InputError(f"{name} is no {self.kind}: give a subclass of {base.__module__}.{base.__name__}")
             label = getattr(thing, "name", None)
             if isinstance(label, str) and label not in self._entries:
                 self._loaded[label] = thing

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "_ext"))
 import outside
 import published
 import tables
+from pairsift.loss import RANKING_LOSSES
 from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
 from pairsift.options import Options
@@ -61,6 +62,27 @@ def test_the_names_are_those_that_fit_takes(method):
     assert [one.name for one in tables.options_of(kind, (method,))] == [
         f.opts[0] for f in flags_of(kind, "", (method,))
     ]
+
+
+def test_the_options_that_pages_name_are_there():
+    kinds = [*METHODS.values(), *RANKING_LOSSES.values(), *MATCHERS.values()]
+    parts = {kind.name: kind.options if kind in MATCHERS.values() else kind for kind in kinds}
+    flags = {one.name for name, kind in parts.items() for one in tables.options_of(kind, (name,))}
+    groups = {name[:end] for name in flags for end, letter in enumerate(name) if letter == "."}
+    pages = [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs").glob("[!_]*/*.md"),
+    ]
+    named = {
+        (page.name, option)
+        for page in pages
+        for option in re.findall(r"--[a-z0-9-]+\.[a-z0-9.-]*[a-z0-9]", page.read_text())
+    }
+    assert len(named) > 30
+    own = {"--small-loss.keep"}  # of the method that the guide writes
+    assert not {(page, option) for page, option in named if option not in flags | groups | own}
 
 
 def test_a_methods_rows_are_means_beside_plain_at_the_same_place():

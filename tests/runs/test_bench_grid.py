@@ -1,5 +1,6 @@
 """A grid's YAML: its cells, the options that each gets, and one clear line for whatever is wrong in it."""
 
+import sys
 import textwrap
 
 import pytest
@@ -88,6 +89,24 @@ def test_what_does_not_decide_about_numbers_makes_no_other_cell(grid):
     assert first.id == same.id != other.id and first.group == same.group == other.group
 
 
+def test_a_changed_file_of_a_method_of_ones_own_makes_other_cells(grid, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_loss", raising=False)
+    text = "from pairsift.methods.plain import Plain\nclass OwnLoss(Plain):\n    name = 'own_loss'\n"
+    (tmp_path / "own_loss.py").write_text(text)
+    found = []
+    for more in ("", "# the same\n"):
+        (tmp_path / "own_loss.py").write_text(text + more)
+        found.append(grid("{source: SOURCE, methods: ['own_loss:OwnLoss', plain]}").cells)
+    (own, plain), (changed, same) = found
+    assert own.id != changed.id and plain.id == same.id and own.group == changed.group
+
+
+def test_a_label_is_one_line(grid):
+    [cell] = grid('{source: SOURCE, methods: [{method: plain, label: " a\\n b\\n"}]}').cells
+    assert cell.method == "a b"
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -113,6 +132,19 @@ def test_what_does_not_decide_about_numbers_makes_no_other_cell(grid):
         ("{source: SOURCE, methods: plain, options: [lr]}", "`options` is ['lr']; it must be a mapping"),
         ("{source: SOURCE, methods: plain, options: {seed: 1}}", "`options.seed` is what the key `seeds`"),
         ("{source: SOURCE, methods: plain, options: {lrr: 1}}", "`plain` on `two_tower`: there is no option --lrr"),
+        ("{source: SOURCE, methods: [{method: plain, networks: 1}]}", "no option --networks: did you mean --plain.net"),
+        ("{source: SOURCE, methods: [{method: plain, label: a}, plain]}", "`methods` has 'a' and 'plain', which are"),
+        ("{source: SOURCE, methods: plain, seeds: 1, seeds: 2}", "'seeds' is there twice in one mapping"),
+        ("{source: SOURCE, methods: plain, options: {text_encoder: wordlama}}", "no text encoder 'wordlama'; did you"),
+        ("{source: SOURCE, methods: plain, options: {image_encoder: resnet}}", "there is no image encoder 'resnet'"),
+        ("{source: SOURCE, methods: plain, options: {verified: nope}}", "cannot be read: there is no such file"),
+        (
+            "{source: SOURCE, methods: plain, options: {epochs: {warmup: 1}}}",
+            "must be a whole number; for a phase alone",
+        ),
+        ("{source: SOURCE, methods: plain, options: {epochs: 2.7}}", "--epochs is 2.7; it must be a whole number"),
+        ("{source: SOURCE, methods: 'pairsift:fit'}", "pairsift:fit is no method: give a subclass of"),
+        ("{source: SOURCE, methods: plain, matchers: 'pairsift.methods:METHODS'}", "METHODS is no matcher: give a"),
         ("{source: SOURCE, methods: plain, options: {lr: x}}", "`plain` on `two_tower`: --lr is 'x'"),
         ("{source: SOURCE, methods: plain, options: {ncr: {networks: 1}}}", "`options`: no cell has the method"),
         ("{source: SOURCE, methods: oracle}", "`noise` is 0"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import time
 
@@ -178,6 +179,49 @@ def test_a_cell_that_fails_is_said_and_the_others_go_on(few, tmp_path, capsys):
     line = capsys.readouterr().err.strip()
     assert line.startswith("pairsift: 1 of 2 cells failed; wild, two_tower, 40%, seed 1: ") and "diverged" in line
     assert [row["method"] for row in rows_of(tmp_path).values()] == ["plain"]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_bug_in_a_method_fails_its_cell_alone(few, tmp_path, monkeypatch, capfd, jobs):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    module = f"broken_{jobs}"
+    text = "from pairsift.methods.plain import Plain\nclass Broken(Plain):\n    name = 'broken'\n"
+    text += "    def step(self, *args):\n        raise ValueError('a bug in my loss')\n"
+    (tmp_path / f"{module}.py").write_text(text)
+    path = grid_file(tmp_path, few, [{"method": f"{module}:Broken", "label": "mine"}, "plain"])
+    assert main(["bench", str(path), f"--jobs={jobs}", "--quiet"]) == 2
+    lines = capfd.readouterr().err.strip().splitlines()
+    assert (
+        lines[-1]
+        == "pairsift: 1 of 2 cells failed; mine, two_tower, 40%, seed 1: ValueError: a bug in my loss (printed above)"
+    )
+    assert any(line.startswith("Traceback") for line in lines)
+    assert [row["method"] for row in rows_of(tmp_path).values()] == ["plain"]
+
+
+def test_a_grid_whose_cells_all_fail_leaves_the_tables(few, tmp_path, capsys):
+    path = grid_file(tmp_path, few, ["plain"])
+    assert main(["bench", str(path), "--jobs=1", "--quiet"]) == 0
+    before = (tmp_path / "rows" / "table.csv").read_text()
+    wild = {"method": "plain", "label": "wild", "lr": 1e30, "max_norm": 0}
+    assert main(["bench", str(grid_file(tmp_path, few, [wild])), "--jobs=1", "--quiet"]) == 2
+    assert (tmp_path / "rows" / "table.csv").read_text() == before
+
+
+def test_rows_of_a_source_that_has_changed_are_refused(few, tmp_path, capsys):
+    source = tmp_path / "scenes"
+    shutil.copytree(few, source)
+    assert main(["bench", str(grid_file(tmp_path, source, ["plain"])), "--jobs=1", "--quiet"]) == 0
+    before = (tmp_path / "rows" / "rows.json").read_bytes()
+    table = next(path for path in source.glob("*.csv"))
+    head, *lines = table.read_text().splitlines()
+    table.write_text("\n".join([head, *lines[::-1]]) + "\n")
+    for methods in (["plain"], [{"method": "plain", "lr": 0.002}]):  # a finished grid, and one whose evidence is there
+        assert main(["bench", str(grid_file(tmp_path, source, methods)), "--jobs=1", "--quiet"]) == 2
+        assert "has changed since it was measured in" in capsys.readouterr().err
+    assert (tmp_path / "rows" / "rows.json").read_bytes() == before
 
 
 def test_two_calls_do_not_write_the_same_rows(few, tmp_path):

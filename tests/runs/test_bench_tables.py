@@ -20,7 +20,7 @@ def grid_of(rsums, noise=0.4, networks=2, truth=()):
             recall = {key: value / 6 for key in KEYS[:-1]} | {"rsum": value}
             single = {key: number - 1 for key, number in recall.items()}
             cells.append(SimpleNamespace(id=name, method=method, matcher="two_tower", noise=noise, kind="random"))
-            rows[name] = {"recall": recall, "recall_single": single, "networks": networks}
+            rows[name] = {"recall": recall, "recall_single": single, "networks": networks, "trust_auroc": None}
     return SimpleNamespace(cells=tuple(cells), without_truth=frozenset(set(rsums) - set(truth))), rows
 
 
@@ -92,8 +92,32 @@ def test_markdown_has_a_line_for_every_view_and_says_what_its_intervals_are():
     grid, rows = grid_of({"a|b": [300.0, 302.0], "c": [200.0, 201.0]})
     text = markdown(sheets(grid, rows))
     lines = [line for line in text.splitlines() if line.startswith("| 0.4")]
-    assert len(lines) == 4 and "| a\\|b | 2 | 2 |" in lines[1] and lines[1].endswith("| **301.0 ± 1.0** |")
+    assert len(lines) == 4 and "| a\\|b | 2 | 2 |" in lines[1] and lines[1].endswith("| **301.0 ± 1.0** |  |")
     assert "**" not in lines[3] and "Student's t" in text
+
+
+def test_the_auroc_of_the_trust_is_a_mean_where_each_seed_has_one():
+    grid, rows = grid_of({"a": [300.0, 302.0], "b": [1.0, 2.0]})
+    for name, value in {"a-0.4-0": 0.9, "a-0.4-1": 0.8, "b-0.4-0": 0.7}.items():
+        rows[name]["trust_auroc"] = value
+    table = csv.DictReader(comma_separated(sheets(grid, rows)).splitlines())
+    found = {line["method"]: line["trust_auroc"] for line in table}
+    assert float(found["a"]) == pytest.approx(0.85) and found["b"] == ""
+    lines = [line for line in markdown(sheets(grid, rows)).splitlines() if line.startswith("| 0.4")]
+    assert [line.endswith("| 0.850 |") for line in lines] == [True, True, False, False]
+
+
+def test_lines_without_noise_are_in_all_tables_and_once_in_the_csv():
+    noisy, rows = grid_of({"a": [300.0, 302.0]})
+    clean, more = grid_of({"a": [310.0, 312.0]}, noise=0.0)
+    near = [SimpleNamespace(**{**vars(cell), "kind": "near", "id": f"near-{cell.id}"}) for cell in noisy.cells]
+    cells = [SimpleNamespace(**{**vars(cell), "kind": None}) for cell in clean.cells]
+    grid = SimpleNamespace(cells=(*noisy.cells, *near, *cells), without_truth=frozenset("a"))
+    found = sheets(grid, rows | more | {f"near-{name}": row for name, row in rows.items()})
+    assert [[block.noise for block in sheet.blocks] for sheet in found] == [[0.0, 0.4], [0.0, 0.4]]
+    table = list(csv.DictReader(comma_separated(found).splitlines()))
+    single = [(line["noise_kind"], line["noise"]) for line in table if line["view"] == "single"]
+    assert single == [("", "0.0"), ("random", "0.4"), ("near", "0.4")]
 
 
 def test_latex_escapes_what_it_would_read_as_a_command():

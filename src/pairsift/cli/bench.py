@@ -44,10 +44,14 @@ def bench(grid: Path, out: Path | None, jobs: int | None, quiet: bool) -> None:
         print(f"{number} cells, {number - missing} of them measured before; rows: {folder}", file=sys.stderr)
     finished = number - missing
 
+    def write() -> list[Path]:
+        tables = sheets(read, rows.rows)
+        return write_tables(folder, tables) if tables else []  # those of another grid stay
+
     def done(cell: Cell) -> None:
         nonlocal finished
         finished += 1
-        write_tables(folder, sheets(read, rows.rows))
+        write()
         if not quiet:
             row = rows.rows.get(cell.id)
             result = rows.failed[cell.id] if row is None else f"rSum {row['rsum']:.1f}, {row['train_seconds']:.0f} s"
@@ -57,11 +61,10 @@ def bench(grid: Path, out: Path | None, jobs: int | None, quiet: bool) -> None:
         rows.measure(jobs, done)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("repeat the command to go on") from None
-    if rows.rows:
-        paths = write_tables(folder, sheets(read, rows.rows))
-        if not quiet:
-            print(markdown(sheets(read, rows.rows)))
-            print(f"tables: {', '.join(map(str, paths))}")
+    paths = write()
+    if paths and not quiet:
+        print(markdown(sheets(read, rows.rows)))
+        print(f"tables: {', '.join(map(str, paths))}")
     if rows.failed:
         cell = next(cell for cell in read.cells if cell.id in rows.failed)
         raise InputError(f"{len(rows.failed)} of {number} cells failed; {cell}: {rows.failed[cell.id]}")

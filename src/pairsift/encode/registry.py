@@ -39,6 +39,19 @@ def image_encoder(spec: str = "efficientnet-lite0", regions: bool = False) -> Im
     return IMAGE_ENCODERS.find(spec)()
 
 
+def check_names(image: str | None, text: str | None) -> None:
+    """Check the names of encoders; None is a default. Weights are not loaded, folders not opened.
+
+    Raises:
+        InputError: There is no such encoder.
+    """
+    if image is not None and image not in IMAGE_ENCODERS and not image.startswith("hf:"):
+        IMAGE_ENCODERS.find(image)
+    for part in text_parts(text or "wordllama"):
+        if part not in TEXT_ENCODERS and not part.startswith(("minilm:", "hf:")):
+            TEXT_ENCODERS.find(part)
+
+
 def text_parts(spec: str) -> list[str]:
     """Return the names of the text encoders that `+` joins in a name; a single name if nothing is joined."""
     return _SEAM.split(spec)

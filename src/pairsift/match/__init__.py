@@ -53,6 +53,7 @@ MATCHERS: Registry[type[Matcher]] = Registry(
             "pairsift.match.sgraf:Sgraf", "the mean of an SGR and an SAF similarity (Diao et al., AAAI 2021)"
         ),
     },
+    "pairsift.match.base:Matcher",
 )
 
 

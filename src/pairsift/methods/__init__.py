@@ -104,6 +104,7 @@ METHODS: Registry[type[Method]] = Registry(
             "2023)",
         ),
     },
+    "pairsift.methods.base:Method",
 )
 
 

@@ -16,13 +16,15 @@ MARKS = {"1": True, "true": True, "yes": True, "": False, "0": False, "false": F
 
 
 def check_verified_options(data: DataOptions) -> None:
-    """Raise an error for two declarations of verified pairs.
+    """Raise an error for two declarations of verified pairs, or for a file that is not there.
 
     Raises:
-        InputError: There are two.
+        InputError: There are two, or there is no file.
     """
     if data.verified and data.verified_column:
         raise InputError("--verified and --verified-column exclude each other: give one of them")
+    if data.verified and not Path(data.verified).is_file():
+        raise InputError(f"--verified {data.verified} cannot be read: there is no such file")
 
 
 def read_verified(pairs: Pairs, data: DataOptions) -> NDArray[np.bool_] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import yaml
 
 from pairsift.encode.options import EncodeOptions
-from pairsift.errors import InputError, dashed, require_path, similar
+from pairsift.errors import InputError, dashed, require_path
 from pairsift.loss import RANKING_LOSSES
 from pairsift.loss.ranking import AnyRankingLoss
 from pairsift.match import MATCHER, MATCHERS
@@ -228,6 +229,22 @@ def read_config(path: Path) -> Config:
     return from_tree(read_yaml(path))
 
 
+class _Once(yaml.SafeLoader):
+    """Reads YAML in which no mapping has a key twice; PyYAML itself keeps the last value without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return a mapping.
+
+        Raises:
+            YAMLError: It has a key twice.
+        """
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.YAMLError(f"{key!r} is there twice in one mapping{node.start_mark}: leave one out")
+        return super().construct_mapping(node, deep)
+
+
 def read_yaml(path: Path, example: str = "`method: pc2`") -> dict[str, Any]:
     """Read a YAML file of options, which may be nested or named as on the command line, such as `pc2.epochs.warmup`.
 
@@ -239,7 +256,7 @@ def read_yaml(path: Path, example: str = "`method: pc2`") -> dict[str, Any]:
         InputError: The file does not exist or cannot be read, or it holds no options.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), _Once)
     except FileNotFoundError:
         raise InputError(f"there is no configuration file {path}") from None
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
@@ -279,9 +296,11 @@ def unknown_option(name: str, choices: Choices) -> str:
     part = name.partition(".")[0]
     if (kind := kind_of(part)) is not None:
         return f"{dashed(name)} is an option of --{kind} {part}, which this run does not have"
-    groups = [*GROUPS.values(), choices.method, choices.matcher.options, choices.loss]
-    options = [option for group in groups for option in group.model_fields]
-    hint = similar(name, [*options, *CHOICES, "out", "epochs"], "see --help-all", 0.75)
+    parts = (choices.method, choices.method), (choices.matcher, choices.matcher.options), (choices.loss, choices.loss)
+    own = {option: f"{part.name}.{option}" for part, options in parts for option in options.model_fields}
+    options = [*(option for group in GROUPS.values() for option in group.model_fields), *CHOICES, "out", "epochs"]
+    near = get_close_matches(name, [*options, *own], 1, 0.75)
+    hint = f"did you mean {dashed(own.get(near[0], near[0]))}?" if near else "see --help-all"
     return f"there is no option {dashed(name)}: {hint}"
 
 
@@ -382,9 +401,10 @@ def _scaled(method: Method, values: Options | Values, epochs: Any) -> Method:
     if not isinstance(phases, Epochs):
         raise InputError(f"--epochs scales a method's phases, and {method.name} has none to scale: leave it out")
     try:
-        total = int(epochs)
+        total = int(str(epochs))
     except ValueError:
-        raise InputError(f"--epochs is {epochs!r}; it must be a whole number") from None
+        own = f"; for a phase alone, there is --{method.name}.epochs" if isinstance(epochs, Mapping) else ""
+        raise InputError(f"--epochs is {epochs!r}; it must be a whole number{own}") from None
     try:
         return method.replaced(epochs=phases.scaled(total))
     except InputError as error:

@@ -33,6 +33,7 @@ from pairsift.encode import (
 )
 from pairsift.encode.encoder import TextEncoder
 from pairsift.encode.front import Front
+from pairsift.encode.registry import check_names
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS, Matcher
 from pairsift.match.two_tower import check_one_space
@@ -103,15 +104,15 @@ def check(config: Config) -> None:
         )
     _check_encoders(config)
     matcher.check(config.matcher_options)
+    if config.encode.aligned and not config.starts_aligned:
+        raise InputError(
+            f"matcher {matcher.name} cannot start from a common space: leave --aligned out, or use two_tower"
+        )
     starts_trained = matcher.starts_trained or config.starts_aligned
     method.check(matcher, starts_trained)
     pick_device(config.train.device)
     if config.train.tensorboard:
         require_board()
-    if config.encode.aligned and not config.starts_aligned:
-        raise InputError(
-            f"matcher {matcher.name} cannot start from a common space: leave --aligned out, or use two_tower"
-        )
     if not sum(phase.epochs for phase in method.phases()) and not starts_trained:
         raise InputError(f"{method.name} has no epochs and {matcher.name} starts untrained: set at least one epoch")
 
@@ -129,6 +130,7 @@ def _check_encoders(config: Config) -> None:
     takes = "words, bpe or ids, which it learns" if matcher.text_kind == "ids" else frozen
     if (text_name(config) in LEARNED) != (matcher.text_kind == "ids"):
         raise InputError(f"matcher {matcher.name} cannot read the text encoder {encode.text_encoder}; it takes {takes}")
+    check_names(encode.image_encoder, encode.text_encoder)
     check_numbering(encode, text_name(config))
 
 

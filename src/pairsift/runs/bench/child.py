@@ -66,6 +66,12 @@ class Measurer:
         return row
 
 
+def told(error: Exception) -> str:
+    """Print where an error of the code came from, and return it as one line."""
+    traceback.print_exception(error)
+    return f"{type(error).__name__}: {' '.join(str(error).split())} (printed above)"
+
+
 def main() -> None:
     """Answer until the input ends."""
     let_threads_sleep()
@@ -88,6 +94,8 @@ def main() -> None:
             say({"row": row})
         except InputError as error:
             say({"error": str(error)})
+        except Exception as error:
+            say({"error": told(error)})
         except BaseException:  # the thread that reads would keep the process from ending by itself
             traceback.print_exc()
             os._exit(1)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -69,14 +70,17 @@ class Cell:
 
     @cached_property
     def id(self) -> str:
-        """A hash of the options that decide about the numbers."""
-        return _hash({name: value for name, value in self.config.tree().items() if name not in MAY_DIFFER})
+        """A hash of what decides about the numbers: the options, and the files of classes from outside pairsift."""
+        kept = {name: value for name, value in self.config.tree().items() if name not in MAY_DIFFER}
+        method, matcher = METHODS.spec(type(self.config.method)), MATCHERS.spec(self.config.matcher)
+        return _hash(kept | _code({method: type(self.config.method), matcher: self.config.matcher}))
 
     @cached_property
     def group(self) -> str:
         """A hash of the options that decide about pairs, features and held-out evidence, which cells share."""
         config = self.config
-        kept: Tree = {"source": config.source, "matcher": MATCHERS.spec(config.matcher)}
+        matcher = MATCHERS.spec(config.matcher)
+        kept: Tree = {"source": config.source, "matcher": matcher} | _code({matcher: config.matcher})
         kept |= config.data.model_dump() | config.encode.model_dump() | config.matcher_options.model_dump()
         kept |= {name: getattr(config.train, name) for name in ("seed", "precision")}
         return _hash({name: value for name, value in kept.items() if name not in MAY_DIFFER})
@@ -153,6 +157,8 @@ def _grid(tree: Tree) -> Grid:
         raise InputError("`noise` is 0, where `methods` has none that can run without the truth: give another noise")
     for cell in cells:
         _check(cell)
+    _check_twice("methods", [(cell.method, cell.id) for cell in cells])
+    _check_twice("matchers", [(cell.matcher, cell.id) for cell in cells])
     return Grid(tuple(cells), None if out is None else Path(out).expanduser())
 
 
@@ -200,6 +206,18 @@ def _check(cell: Cell) -> None:
         raise InputError(f"`{cell.method}` on `{cell.matcher}`: {error}") from None
 
 
+def _check_twice(key: str, cells: Sequence[tuple[str, str]]) -> None:
+    """Raise an error where all cells of two labels are the same; a label comes with the id of each of its cells."""
+    ids: dict[str, set[str]] = {}
+    for label, cell in cells:
+        ids.setdefault(label, set()).add(cell)
+    labels = list(ids)
+    for number, label in enumerate(labels):
+        for other in labels[:number]:
+            if ids[label] == ids[other]:
+                raise InputError(f"`{key}` has {other!r} and {label!r}, which are the same runs: leave one out")
+
+
 def _entries(key: str, value: object, kind: str) -> list[Entry]:
     """Return the entries of `methods` or `matchers`: names, or mappings with a name and options."""
     entries = []
@@ -217,7 +235,7 @@ def _entries(key: str, value: object, kind: str) -> list[Entry]:
         label = given.get("label", given[kind])
         if not isinstance(label, str) or not label.strip():
             raise InputError(f"`{where}.label` is {label!r}; it must be text")
-        entries.append(Entry(label, own | {kind: given[kind]}))
+        entries.append(Entry(" ".join(label.split()), own | {kind: given[kind]}))
     labels = [entry.label for entry in entries]
     for label in labels:
         if labels.count(label) > 1:
@@ -265,6 +283,12 @@ def _seed(value: object) -> int:
 
 def _is_part(name: str) -> bool:
     return any(name in registry for registry in (METHODS, MATCHERS, RANKING_LOSSES))
+
+
+def _code(classes: Mapping[str, type]) -> Tree:
+    """Return hashes of the files of classes that lie at `module:attribute`, by this name; none of the library's own."""
+    files = {name: inspect.getsourcefile(kind) for name, kind in classes.items() if ":" in name}
+    return {name: hashlib.sha256(Path(file).read_bytes()).hexdigest() for name, file in files.items() if file}
 
 
 def _hash(tree: Tree) -> str:

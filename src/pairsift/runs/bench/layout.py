@@ -34,35 +34,47 @@ def write_tables(folder: Path, sheets: Sequence[Sheet]) -> list[Path]:
 
 
 def markdown(sheets: Sequence[Sheet]) -> str:
-    """Return a table for each matcher and kind of noise, and what its intervals are."""
+    """Return a table for each matcher and kind of noise, and what its intervals are.
+
+    AUROC is that of the method's own trust in the training pairs, where it has any.
+    """
     lines = []
     for sheet in sheets:
-        lines += [f"## {_title(sheet)}", "", _bars(["noise", "method", "networks", "seeds", *HEAD])]
-        lines.append(_bars(["---"] * (4 + len(HEAD))))
+        lines += [f"## {_title(sheet)}", "", _bars(["noise", "method", "networks", "seeds", *HEAD, "AUROC"])]
+        lines.append(_bars(["---"] * (5 + len(HEAD))))
         for block in sheet.blocks:
             for line in block.lines:
                 cells = [
                     f"**{shown(mean, '±')}**" if key in line.best else shown(mean, "±")
                     for key, mean in line.means.items()
                 ]
+                cells.append("" if line.auroc is None else f"{line.auroc:.3f}")
                 lines.append(_bars([f"{block.noise:.4g}", line.method.replace("|", "\\|"), *_counts(line), *cells]))
         lines.append("")
     return "\n".join([*lines, INTERVAL, ""])
 
 
 def comma_separated(sheets: Sequence[Sheet]) -> str:
-    """Return all tables as one: a column for each mean and one for half of its interval, empty where there is none."""
+    """Return all tables as one: a column for each mean and one for half of its interval, empty where there is none.
+
+    The last column is the AUROC of the method's trust. Lines without noise, which are in the tables of all kinds, are
+    written once.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     halves = [name for key in KEYS for name in (key, f"{key}_half")]
-    writer.writerow(["matcher", "noise_kind", "noise", "method", "view", "networks", "seeds", *halves])
+    writer.writerow(["matcher", "noise_kind", "noise", "method", "view", "networks", "seeds", *halves, "trust_auroc"])
+    written = set()
     for sheet in sheets:
         for block in sheet.blocks:
             for line in block.lines:
                 numbers = [x for key in KEYS for x in (line.means[key].value, line.means[key].half)]
                 counts = [line.networks, line.means["rsum"].seeds]
-                place = [sheet.matcher, sheet.kind or "", block.noise, line.method, line.view]
-                writer.writerow([*place, *counts, *("" if x is None else repr(x) for x in numbers)])
+                kind = sheet.kind if block.noise and sheet.kind else ""  # without noise, all kinds are one
+                place = (sheet.matcher, kind, block.noise, line.method, line.view)
+                if place not in written:
+                    writer.writerow([*place, *counts, *("" if x is None else repr(x) for x in [*numbers, line.auroc])])
+                written.add(place)
     return text.getvalue()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from statistics import mean, stdev
 from typing import Any
@@ -65,6 +65,8 @@ class Line:
         view: `single` for the mean of the single networks, `ensemble` for the networks' mean similarity.
         networks: Number of networks that the method trains.
         means: The means by the name of the measure.
+        auroc: AUROC with which the method's last trust tells mismatched training pairs, mean of the networks and of the
+            seeds; None for a method without trust and where nothing is mismatched.
         best: Measures in which no other method comes near.
     """
 
@@ -72,6 +74,7 @@ class Line:
     view: str
     networks: int
     means: Mapping[str, Mean]
+    auroc: float | None = None
     best: frozenset[str] = frozenset()
 
 
@@ -123,10 +126,16 @@ def _lines(grid: Grid, rows: Mapping[str, Mapping[str, Any]], place: tuple[str, 
         views = {SINGLE: "recall_single", ENSEMBLE: "recall"} if networks > 1 else {SINGLE: "recall"}
         for view, name in views.items():
             means = {key: Mean.of([row[name][key] for row in group]) for key in KEYS}
-            lines.append(Line(method, view, networks, means))
+            lines.append(Line(method, view, networks, means, _auroc(group)))
     for line in lines:
         rivals = [one for one in lines if one.view == line.view and one.method in grid.without_truth]
-        yield Line(line.method, line.view, line.networks, line.means, _best(line, rivals))
+        yield replace(line, best=_best(line, rivals))
+
+
+def _auroc(group: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the mean AUROC of the trust of rows; None unless each has one."""
+    found = [row["trust_auroc"] for row in group]
+    return None if None in found else mean(found)
 
 
 def _best(line: Line, rivals: Collection[Line]) -> frozenset[str]:

@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from pairsift.cores import limit_threads
-from pairsift.errors import writing
+from pairsift.errors import InputError, writing
 from pairsift.files import replacing, try_lock, write_json
 from pairsift.methods.base import Method
 from pairsift.pairs import Pairs
@@ -71,7 +71,7 @@ class Start:
         other, so that none encodes what another one does.
 
         Raises:
-            InputError: The source or an option cannot be used.
+            InputError: The source or an option cannot be used, or the source has changed since the start was made.
         """
         limit_threads(config.train.threads)
         if not (folder / PRIOR).exists():
@@ -87,7 +87,9 @@ class Start:
             prior = Prior(kept["probability"], float(kept["rate"]), float(kept["most"]))
             likeness = Likeness(kept["images"], kept["texts"])
         facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-        return Start(prepare(config, folder, False), prior, likeness, facts)
+        prepared = prepare(config, folder, False)
+        require_same(config, prepared.hash, facts, folder)
+        return Start(prepared, prior, likeness, facts)
 
     def _write(self, folder: Path) -> None:
         prior, likeness = self.prior, self.likeness
@@ -101,6 +103,25 @@ class Start:
                 images=likeness.images,
                 texts=likeness.texts,
             )
+
+
+def require_same(config: Config, digest: str, facts: Row, place: Path) -> None:
+    """Check that what was measured on is the source as it is now.
+
+    Args:
+        config: The options.
+        digest: Hash of the source's pairs.
+        facts: What was measured on.
+        place: Where it is kept, for the message.
+
+    Raises:
+        InputError: The source has changed.
+    """
+    if facts["data_hash"] != digest:
+        raise InputError(
+            f"{config.source} has changed since it was measured in {place}: name another folder with --out, or remove "
+            "that one"
+        )
 
 
 def train(config: Config, start: Start, folder: Path, resume: bool = False) -> Row:

@@ -18,9 +18,10 @@ from typing import Any, Protocol
 from pairsift.cores import usable_cores
 from pairsift.errors import InputError, writing
 from pairsift.files import only_writer, write_json
-from pairsift.runs.bench.child import CELLS, STARTS, Measurer
+from pairsift.runs.bench.child import CELLS, STARTS, Measurer, told
 from pairsift.runs.bench.grid import Cell
-from pairsift.runs.bench.measure import PRIOR
+from pairsift.runs.bench.measure import PRIOR, require_same
+from pairsift.runs.prepare import read_source
 from pairsift.train.loop import pick_device
 
 ROWS = "rows.json"
@@ -45,8 +46,17 @@ class LocalWorker:
         self._measurer = Measurer(folder)
 
     def measure(self, cell: Cell, ready: Callable[[], None]) -> Row:
-        """Return the numbers of a cell."""
-        return self._measurer(cell.id, cell.group, cell.tree, ready)
+        """Return the numbers of a cell.
+
+        Raises:
+            InputError: The cell cannot be measured.
+        """
+        try:
+            return self._measurer(cell.id, cell.group, cell.tree, ready)
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(told(error)) from error
 
     def close(self) -> None:
         """Do nothing: the worker ends with the process."""
@@ -195,9 +205,11 @@ class Bench:
             done: Called after each cell, measured or failed.
 
         Raises:
-            InputError: Another process is measuring in the folder.
+            InputError: Another process is measuring in the folder, or a source has changed since its rows were
+                measured.
             WriteError: A file cannot be written.
         """
+        self._require_same_sources()
         missing = self.missing
         if not missing:
             return
@@ -212,6 +224,18 @@ class Bench:
                 self._work(LocalWorker(self.folder), queue, done)
             else:
                 self._share(number, queue, done)
+
+    def _require_same_sources(self) -> None:
+        """Raise an error where the source of a measured cell has changed; each source is read once."""
+        hashes: dict[str, str] = {}
+        for cell in self.cells:
+            if cell.id in self.rows:
+                data = cell.config.data.model_dump()
+                read = {name: value for name, value in data.items() if not name.startswith(("noise", "verified"))}
+                key = json.dumps([cell.config.source, read], default=str)
+                if key not in hashes:
+                    hashes[key] = read_source(cell.config).hash()
+                require_same(cell.config, hashes[key], self.rows[cell.id], self.folder)
 
     def _share(self, number: int, queue: CellQueue, done: Callable[[Cell], None]) -> None:
         """Measure the cells of a queue by a number of processes, each with a thread here that waits for it."""
