@@ -65,18 +65,22 @@ def test_values_that_are_not_finite_are_named(tmp_path):
         stacked[np.array([0, 7])]
 
 
-def test_items_that_are_not_finite_as_float32_are_listed(tmp_path):
+def test_items_without_a_direction_as_float32_are_listed(tmp_path):
     files = parts_of(tmp_path, (5, 4), (300, 4), dtype="<f8")
     broken = np.load(files[1])
     broken[[2, 250, 7, 100], [0, 3, 1, 2]] = np.nan, np.inf, 1e300, 3e38
+    broken[30], broken[31] = 0.0, 1e-30
+    broken[32] = [0.0, 1e-15, 0.0, 0.0]
     np.save(files[1], broken)
     rows = np.random.default_rng(2).permutation(305)
     stacked = open_stacked(Precomputed(tuple(files), (4,), rows), "vector")
     items = np.arange(0, 305, dtype=np.int64)
-    bad = np.flatnonzero(np.isin(rows, [5 + 2, 5 + 7, 5 + 250]))
-    assert stacked.not_finite(items).tolist() == bad.tolist()
-    assert stacked.not_finite(np.setdiff1d(items, bad)).tolist() == []
-    assert {stacked.place(int(item)) for item in bad} == {f"{files[1]}: row {row}" for row in (2, 7, 250)}
+    reasons = dict.fromkeys((2, 7, 250), "values that are not finite") | {100: "values that are too large for float32"}
+    reasons |= dict.fromkeys((30, 31), "nothing but zeros")
+    bad = {item: f"holds {reasons[row - 5]}" for item, row in enumerate(rows.tolist()) if row - 5 in reasons}
+    assert stacked.unusable(items) == bad
+    assert stacked.unusable(np.setdiff1d(items, list(bad))) == {}
+    assert {stacked.place(item) for item in bad} == {f"{files[1]}: row {row}" for row in reasons}
     assert stacked.place(int(np.flatnonzero(rows == 4)[0])) == f"{files[0]}: row 4"
 
 

@@ -11,7 +11,7 @@ from pairsift.trust.heldout import Belief
 
 SPLITS = np.array(["train"] * 6 + ["dev", "dev", "test", "added"])
 PAIRS = SimpleNamespace(
-    captions=["a red coat"],
+    captions=["a red coat", *(f"coat {number}" for number in range(9))],
     description="as given",
     noise=None,
     images=lambda split: range(100),
@@ -20,7 +20,7 @@ PAIRS = SimpleNamespace(
     ids=lambda *splits: np.flatnonzero(np.isin(SPLITS, splits)) if splits else np.arange(10),
 )
 UNTOLD = "Captions that read much like the right ones cannot be told here:"
-PREPARED = SimpleNamespace(pairs=PAIRS, texts=None, changes=None)
+PREPARED = SimpleNamespace(pairs=PAIRS, texts=None, changes=None, aligned=False)
 
 
 def belief(pairs=500, rate=0.3, low=0.25, high=0.35, auroc=0.95, **more):
@@ -32,7 +32,7 @@ def recall(r10, r5=0.0):
 
 
 def given(**more):
-    return SimpleNamespace(pairs=SimpleNamespace(**{**vars(PAIRS), **more}), texts=None, changes=None)
+    return SimpleNamespace(pairs=SimpleNamespace(**{**vars(PAIRS), **more}), texts=None, changes=None, aligned=False)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +93,25 @@ def test_of_few_images_the_first_five_say_whether_anything_was_learned():
     assert said.startswith("Recall on dev is near chance: R@5 is 40%, and chance gives 25%.")
 
 
+def test_repeated_captions_are_the_reason_where_recall_is_near_chance():
+    ids = PAIRS.ids("dev")
+    repeated = given(captions=["a coat" if row in ids else f"coat {row}" for row in range(10)])
+    [said] = warnings_of(repeated, belief(), recall(20.0))
+    assert "Its 2 captions are 1 different texts" in said and "networks" not in said
+
+
+def test_vectors_that_share_no_space_are_said():
+    aligned = SimpleNamespace(**{**vars(PREPARED), "aligned": True})
+
+    def told(cosine, linear=0.82):
+        detectors = {"cosine": np.full(500, cosine), "linear": np.full(500, linear)}
+        return warnings_of(aligned, belief(detectors=detectors), recall(20.0))
+
+    [said] = told(0.51)
+    assert said.startswith("The vectors do not seem to share a space: by their cosine") and "51%" in said
+    assert told(0.8)[0].startswith("Recall on dev is near chance") == told(0.51, 0.6)[0].startswith("Recall on dev")
+
+
 @pytest.mark.parametrize(
     ("groups", "start"),
     [
@@ -121,7 +140,8 @@ def test_pairs_that_were_taken_out_make_the_estimate_too_low():
     """Mismatches that look right stay in a source from which the suspects were removed."""
 
     def said(gone, **more):
-        return warnings_of(SimpleNamespace(pairs=PAIRS, texts=None, changes=Changes(gone=gone)), belief(**more), {})
+        changed = SimpleNamespace(**{**vars(PREPARED), "changes": Changes(gone=gone)})
+        return warnings_of(changed, belief(**more), {})
 
     assert said(25) == [] and len(said(26, auroc=0.5)) == 1
     [sentence] = said(26)

@@ -37,6 +37,18 @@ def test_a_run_is_cleaned_by_two_commands(run, tmp_path, capsys):
     assert "exists already" in capsys.readouterr().err
 
 
+def test_pairs_that_are_dropped_by_a_ranking_alone_are_told(run, tmp_path, capsys):
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    metrics = json.loads((folder / "metrics.json").read_text())
+    for given in (True, False):
+        (folder / "metrics.json").write_text(json.dumps(metrics | {"verdicts_given": given}))
+        out = str(tmp_path / f"{given}.csv")
+        assert main(["export", str(folder), "--out", out, "--drop-below", "0.5", "--quiet"]) == 0
+        assert capsys.readouterr().err.startswith(f"{folder} gives no verdicts") is not given
+    assert main(["export", str(folder), "--out", str(tmp_path / "all.csv"), "--quiet"]) == 0
+    assert capsys.readouterr().err == ""  # nothing was left out
+
+
 def test_a_run_becomes_a_folder_of_fiftyone(run, tmp_path, capsys):
     folder = shutil.copytree(run.folder, tmp_path / "run")
     table = run.pairs().to_pylist()

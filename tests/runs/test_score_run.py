@@ -88,6 +88,18 @@ def whole(run, new, tmp_path_factory):
     return pq.read_table(out)
 
 
+@pytest.mark.parametrize(
+    ("verdicts", "line"),
+    [
+        (["clean", "mismatched", "clean"], "1 of 3 new pairs are flagged as mismatched"),
+        (["clean", "unknown"], "0 of 2 new pairs are flagged as mismatched; 1 without a verdict: "),
+        (["unknown", "unknown"], "2 without a verdict: the evidence is too little or too weak"),
+    ],
+)
+def test_the_line_says_how_many_are_flagged(verdicts, line):
+    assert scoring._told(pa.table({"verdict": verdicts})).startswith(line)
+
+
 def entries(cache):
     return {path.name for path in cache.glob("*.json")}
 

@@ -259,7 +259,8 @@ def note_on_rates(probability: Reals, metrics: Mapping[str, Any]) -> str:
     if (metrics.get("spot_check") or {}).get("answered") is not None:
         return line + "is from before the spot check that recalibrated the probabilities: trust these."
     line += (
-        "is that of the training pairs alone and is estimated separately. For numbers of pairs, trust the "
+        "is estimated separately: for the training pairs alone where their rate clearly differs from that of the other "
+        "pairs, else for all. For numbers of pairs, trust the "
         "probabilities; for how far both may be wrong, the interval."
     )
     auroc = metrics.get("expected_auroc") or {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,17 @@ def export(run: str, out: Path, source: str | None, quiet: bool, **rules: Any) -
     captions, .txt for the ids of the pairs, .fiftyone for a folder that FiftyOne opens, shards (such as clean-shards)
     for a folder of tar files, and no ending for a folder of images with their captions.
     """
-    from pairsift.runs.exporting import expected_mismatches, export_run
+    from pairsift.runs.exporting import expected_mismatches, export_run, gives_verdicts
 
     selection, images = export_run(run, out, source=source, **rules)
+    counts = selection.counts
+    if not gives_verdicts(run) and (counts["below"] or rules["weights"]):
+        print(
+            f"{run} gives no verdicts: its probabilities only rank the pairs, and do not say how many are mismatched",
+            file=sys.stderr,
+        )
     if quiet:
         return
-    counts = selection.counts
     left_out = [
         f"{counts['dropped']:,} dropped" * bool(counts["dropped"]),
         f"{counts['below']:,} below {rules['drop_below']:g}" * bool(counts["below"]),

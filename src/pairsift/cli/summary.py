@@ -47,6 +47,6 @@ def _rate(rate: Mapping[str, float | None]) -> str:
     """Return an estimate with its interval, and the truth where it is known."""
     if rate["estimated"] is None:
         return "unknown (too few pairs or too little evidence)"
-    interval = f" ({rate['low']:.0%} to {rate['high']:.0%})" if rate.get("low") is not None else ""
+    interval = f" ({rate['low']:.1%} to {rate['high']:.1%})" if rate.get("low") is not None else ""
     truth = f", true: {rate['true']:.1%}" if rate.get("true") is not None else ""
     return f"{rate['estimated']:.1%}{interval}{truth}"

@@ -60,7 +60,7 @@ def caption_vectors(pairs: Pairs, texts: TextEncoder) -> Stacked | None:
 
 
 def broken_vectors(pairs: Pairs, images: Stacked, captions: Stacked | None) -> list[Skip]:
-    """Return an entry for each pair whose image or caption has a vector with values that are not finite.
+    """Return an entry for each pair whose image or caption has a vector without a direction (`Stacked.unusable`).
 
     Args:
         pairs: The pairs. Those that are skipped are not read.
@@ -71,9 +71,13 @@ def broken_vectors(pairs: Pairs, images: Stacked, captions: Stacked | None) -> l
         InputError: A file cannot be read.
     """
     ids = np.flatnonzero(pairs.split != SKIPPED).astype(np.int64)
-    bad_images = images.not_finite(np.unique(pairs.image_of[ids]))
-    bad_captions = np.zeros(0, np.int64) if captions is None else captions.not_finite(ids)
-    skips = {pair: images.place(int(pairs.image_of[pair])) for pair in ids[np.isin(pairs.image_of[ids], bad_images)]}
+    bad_images = images.unusable(np.unique(pairs.image_of[ids]))
+    owners = pairs.image_of[ids].tolist()
+    skips = {
+        pair: Skip(images.place(image), bad_images[image], pair)
+        for pair, image in zip(ids.tolist(), owners, strict=True)
+        if image in bad_images
+    }
     if captions is not None:
-        skips |= {pair: captions.place(pair) for pair in bad_captions.tolist()}
-    return [Skip(skips[pair], "holds values that are not finite", int(pair)) for pair in sorted(skips)]
+        skips |= {pair: Skip(captions.place(pair), why, pair) for pair, why in captions.unusable(ids).items()}
+    return [skips[pair] for pair in sorted(skips)]

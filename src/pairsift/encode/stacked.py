@@ -123,17 +123,27 @@ class Stacked:
         part = int(owner[0])
         return f"{self._parts[part].file}: row {row[0] - self._starts[part]}"
 
-    def not_finite(self, items: Ints) -> Ints:
-        """Return the items with values that are not finite as float32; a few rows at a time are read.
+    def unusable(self, items: Ints) -> dict[int, str]:
+        """Return why items have no direction as float32, by item in ascending order; a few rows at a time are read.
+
+        They have values that are not finite, or a squared length of 0 or beyond float32.
 
         Raises:
             InputError: A file cannot be read.
         """
-        bad = [
-            items[places[~np.isfinite(values).reshape(len(places), -1).all(1)]]
-            for places, values in self._parts_of(items)
-        ]
-        return np.sort(np.concatenate([np.zeros(0, np.int64), *bad]))
+        found: dict[int, str] = {}
+        for places, values in self._parts_of(items):
+            rows = values.reshape(len(places), -1)
+            with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+                length = np.square(rows).sum(1)
+            finite = np.isfinite(rows).all(1)
+            for bad, reason in (
+                (~finite, "holds values that are not finite"),
+                (finite & ~np.isfinite(length), "holds values that are too large for float32"),
+                (length == 0, "holds nothing but zeros"),
+            ):
+                found |= dict.fromkeys(items[places[bad]].tolist(), reason)
+        return dict(sorted(found.items()))
 
     def _owners(self, index: Ints) -> tuple[Ints, Ints]:
         """Return the part and the row of items."""

@@ -20,6 +20,8 @@ MAX_DUPLICATES = 0.05  # share of dev and test images with a near-duplicate in t
 GONE = 0.05  # share of the judged pairs from which pairs that are gone from the source are mentioned
 UNKNOWN = ". Pairs with such captions may count as mismatched"
 CHANCE = 3  # recall is called near chance where so many random lists would reach it together
+ONE_SPACE = 0.6  # share of random pairs below a pair, by the cosine, from which vectors are taken to share a space
+MAPPED = 0.7  # the same by a linear map, from which on the encoders are not the reason
 MAX_BY_CHANCE = 0.25  # largest recall by chance that says whether the networks have learned
 
 
@@ -91,8 +93,8 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
         )
     if (language := unknown_language(pairs.captions, prepared.texts)) is not None:
         sentences.append(language.message + UNKNOWN if belief.verdicts else language.message)
-    if (chance := _near_chance(pairs, metrics)) is not None:
-        sentences.append(chance)
+    if (apart := _no_common_space(prepared, belief) or _near_chance(pairs, metrics)) is not None:
+        sentences.append(apart)
     if (duplicates := _duplicates_of_train(pairs, belief)) > MAX_DUPLICATES:
         sentences.append(
             f"{duplicates:.0%} of the dev and test images have a near-duplicate in train: recall is higher than on new "
@@ -133,6 +135,20 @@ def _drawn_alike(pairs: Pairs) -> bool:
     return "drawn by image" in pairs.description and pairs.noise is None and not len(pairs.ids(ADDED))
 
 
+def _no_common_space(prepared: Prepared, belief: Belief) -> str | None:
+    """Return a warning if vectors that are said to share a space do not seem to, else None."""
+    if not prepared.aligned or "cosine" not in belief.detectors:
+        return None
+    cosine, linear = (float(belief.detectors[name].mean()) for name in ("cosine", "linear"))
+    if cosine >= ONE_SPACE or linear < MAPPED:
+        return None
+    return (
+        f"The vectors do not seem to share a space: by their cosine a pair stands above a random one in {cosine:.0%} "
+        f"of cases, by a linear map in {linear:.0%}. Recall, search and suggestions start from the cosine: leave "
+        "--aligned out."
+    )
+
+
 def _near_chance(pairs: Pairs, metrics: Mapping[str, Any]) -> str | None:
     """Return a warning if the recall on dev is hardly better than chance, else None.
 
@@ -146,7 +162,12 @@ def _near_chance(pairs: Pairs, metrics: Mapping[str, Any]) -> str | None:
     recall, chance = float(np.mean([ensemble[f"i2t_r{k}"], ensemble[f"t2i_r{k}"]])), 100 * k / images
     if recall >= 100 * (1 - (1 - chance / 100) ** CHANCE):
         return None
-    return (
-        f"Recall on dev is near chance: R@{k} is {recall:.0f}%, and chance gives {chance:.0f}%. The networks have "
-        "learned little from these pairs: do not trust search and suggestions."
-    )
+    found = f"Recall on dev is near chance: R@{k} is {recall:.0f}%, and chance gives {chance:.0f}%. "
+    ids = pairs.ids("dev")
+    different = len({pairs.captions[pair] for pair in ids})
+    if different <= len(ids) / 2:
+        return (
+            f"{found}Its {len(ids):,} captions are {different:,} different texts, and the same text with another image "
+            "counts as wrong: recall says little here."
+        )
+    return found + "The networks have learned little from these pairs: do not trust search and suggestions."

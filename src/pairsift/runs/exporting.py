@@ -77,13 +77,18 @@ def export_run(
     return selection, folder_of_names(pairs, Path(out))
 
 
+def gives_verdicts(folder: str | Path) -> bool:
+    """Return whether a run says which pairs are mismatched, and not only how they rank."""
+    metrics = json.loads((Path(folder) / METRICS).read_text(encoding="utf-8"))
+    return bool(metrics.get("verdicts_given", True))
+
+
 def expected_mismatches(folder: str | Path, selection: Selection) -> float | None:
     """Return how many of the kept pairs are mismatched by the match probabilities; None where there are no verdicts.
 
     What a person decided to keep counts as matching.
     """
-    metrics = json.loads((Path(folder) / METRICS).read_text(encoding="utf-8"))
-    if not metrics.get("verdicts_given", True):
+    if not gives_verdicts(folder):
         return None
     return float((1 - selection.weight[selection.keep]).sum())
 

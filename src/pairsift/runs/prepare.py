@@ -183,10 +183,15 @@ def prepare(config: Config, folder: Path, progress: bool = True) -> Prepared:
         if len(pairs.ids(split)) < minimum:
             raise InputError(
                 f"{config.source} has {len(pairs.ids(split))} usable {split} pairs, but {minimum} are needed: "
-                f"{pairs.description}; {len(pairs.skipped)} records were skipped"
+                f"{pairs.description}; {len(pairs.skipped)} records were skipped{_first_skip(pairs)}"
             )
     prepared = _planted(config, prepared, progress)
     return replace(prepared, pairs=replace(prepared.pairs, verified=verified))
+
+
+def _first_skip(pairs: Pairs) -> str:
+    """Return the first skipped record and why, for a message; empty if none is skipped."""
+    return f", the first is {pairs.skipped[0].where}: {pairs.skipped[0].reason}" if pairs.skipped else ""
 
 
 def reopen(config: Config, folder: Path, facts: Mapping[str, Any], progress: bool = True) -> Prepared:

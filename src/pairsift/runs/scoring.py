@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from pairsift.arrays import Ints
 from pairsift.audit.spreadsheet import harmless_table
+from pairsift.audit.table import UNKNOWN
 from pairsift.encode import EMBEDDINGS, Features
 from pairsift.errors import InputError, similar, writing
 from pairsift.files import replacing, write_parquet
@@ -210,10 +211,12 @@ def score_to(scorer: Scorer, out: Path, chunk: int = CHUNK) -> int:
         files.append(parts / f"{number:06d}.parquet")
         if not files[-1].exists():
             write_parquet(files[-1], scorer.score(ids))
-    rows = _join(files, out)
+    table = _join(files, out)
+    if scorer.progress:
+        print(_told(table), file=sys.stderr)
     for folder in out.parent.glob(f".{escape(out.name)}.{'[0-9a-f]' * 16}.parts"):  # of calls on other pairs too
         shutil.rmtree(folder, ignore_errors=True)
-    return rows
+    return len(table)
 
 
 def require_new_table(out: Path) -> None:
@@ -286,8 +289,19 @@ def _stamp(file: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _join(files: list[Path], out: Path) -> int:
-    """Write the tables of all parts as one, and return the number of rows."""
+def _told(table: pa.Table) -> str:
+    """Return how many new pairs are flagged, or that there are no verdicts, in one line."""
+    verdicts = table["verdict"].to_pylist()
+    unknown, clean = verdicts.count(UNKNOWN), verdicts.count("clean")
+    without = f"{unknown:,} without a verdict: the evidence is too little or too weak, and they are only ranked"
+    if unknown == len(verdicts):
+        return without
+    line = f"{len(verdicts) - unknown - clean:,} of {len(verdicts):,} new pairs are flagged as mismatched"
+    return f"{line}; {without}" if unknown else line
+
+
+def _join(files: list[Path], out: Path) -> pa.Table:
+    """Write the tables of all parts as one, and return it."""
     if not files:
         raise InputError(f"{out}: none of the new pairs can be used")
     tables = [pq.read_table(file) for file in files]
@@ -297,4 +311,4 @@ def _join(files: list[Path], out: Path) -> int:
             pyarrow.csv.write_csv(harmless_table(table), part)
     else:
         write_parquet(out, table)
-    return len(table)
+    return table
