@@ -38,3 +38,23 @@ def test_siblings_do_not_blur_the_two_sides(seed):
     calibration, group = calibrate_sides(evidence, in_train, seed, 0)
     assert "first_siblings" in kinds and group == 1
     assert calibration.rates[0] < 0.05 and abs(calibration.rates[1] - SHARE) < 0.1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_few_other_pairs_do_not_hide_the_rate_of_the_training_pairs(seed):
+    rng = np.random.default_rng(seed)
+    in_train = np.arange(200) < 160  # a small collection, drawn 80 to 10 to 10
+    wrong = in_train & (rng.random(200) < 0.6)
+    evidence = Evidence(rng.normal(size=200) + 3 * ~wrong, rng.normal(size=4000))
+    calibration, group = calibrate_sides(evidence, in_train, seed, 20)
+    assert group == 1 and calibration.rates[0] < 0.05
+    assert calibration.rates[1] == pytest.approx(wrong[in_train].mean(), abs=0.1)
+
+
+def test_few_other_pairs_with_the_same_rate_are_seldom_taken_apart():
+    in_train, wrong, apart = np.arange(200) < 160, np.arange(200) % 10 < 3, 0
+    for seed in range(16):
+        rng = np.random.default_rng(seed)
+        evidence = Evidence(rng.normal(size=200) + 3 * ~wrong, rng.normal(size=4000))
+        apart += calibrate_sides(evidence, in_train, seed, 0)[1]
+    assert apart <= 2

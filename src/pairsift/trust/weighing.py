@@ -17,7 +17,7 @@ from pairsift.trust.siblings import sibling_codes
 
 MAX_RATE = 0.9  # largest rate with which kinds of evidence are combined
 MIN_DECOYS = 20  # smallest number of decoys within training pairs, and within others, to combine these apart
-MIN_GROUP = 20  # smallest number of pairs in a group with a separate rate
+MIN_GROUP = 40  # smallest number of pairs in a group with a separate rate
 MIN_RESAMPLES = 10  # smallest number of resamples to decide whether training pairs and other pairs differ in rate
 SIBLING_CORRELATION = (
     0.5  # correlation of siblings' probabilities from which on whole images count as mismatched together
@@ -161,7 +161,7 @@ def calibrate_sides(evidence: Evidence, in_train: Bools, seed: int, resamples: i
 
 
 def _shares_differ(apart: Bools, in_train: Bools) -> bool:
-    """Return whether training pairs and others, 20 each or more, differ in a share by three standard errors."""
+    """Return whether training pairs and others, 40 each or more, differ in a share by three standard errors."""
     sides = in_train, ~in_train
     if min(side.sum() for side in sides) < MIN_GROUP:
         return False
