@@ -70,7 +70,7 @@ class Cell:
 
     @cached_property
     def id(self) -> str:
-        """A hash of what decides about the numbers: the options, and the files of classes from outside pairsift."""
+        """A hash of the options, and of the files of classes from outside pairsift, that decide about the numbers."""
         kept = {name: value for name, value in self.config.tree().items() if name not in MAY_DIFFER}
         method, matcher = METHODS.spec(type(self.config.method)), MATCHERS.spec(self.config.matcher)
         return _hash(kept | _code({method: type(self.config.method), matcher: self.config.matcher}))
