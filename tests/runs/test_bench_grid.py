@@ -102,6 +102,30 @@ def test_a_changed_file_of_a_method_of_ones_own_makes_other_cells(grid, tmp_path
     assert own.id != changed.id and plain.id == same.id and own.group == changed.group
 
 
+def test_the_contents_of_listed_pairs_count(grid, tmp_path):
+    text, names = "{source: SOURCE, methods: plain, options: {verified: SOURCE/ids.txt}}", []
+    for ids in ("1", "2", "2"):
+        (tmp_path / "ids.txt").write_text(ids)
+        names += [(cell.id, cell.group) for cell in grid(text).cells]
+    first, second, third = names
+    assert second == third and first[0] != second[0] and first[1] != second[1]
+
+
+def test_a_mapping_may_be_merged_into_others(grid):
+    text = """
+        source: SOURCE
+        methods:
+          - &short {method: plain, label: a, lr: 0.1}
+          - {<<: *short, label: b, lr: 0.2}
+        options: {two_tower: &towers {dim: 64}, plain: {epochs: {warmup: 0}}}
+        matchers: {matcher: two_tower, two_tower: {<<: *towers, dim: 32}}
+    """
+    assert [(cell.method, cell.config.train.lr, cell.config.matcher_options.dim) for cell in grid(text).cells] == [
+        ("a", 0.1, 32),
+        ("b", 0.2, 32),
+    ]
+
+
 def test_a_label_is_one_line(grid):
     [cell] = grid('{source: SOURCE, methods: [{method: plain, label: " a\\n b\\n"}]}').cells
     assert cell.method == "a b"
@@ -142,6 +166,7 @@ def test_a_label_is_one_line(grid):
             "{source: SOURCE, methods: plain, options: {epochs: {warmup: 1}}}",
             "must be a whole number; for a phase alone",
         ),
+        ("{source: SOURCE, methods: plain, options: {epochss: 3}}", "no option --epochss: did you mean --epochs?"),
         ("{source: SOURCE, methods: plain, options: {epochs: 2.7}}", "--epochs is 2.7; it must be a whole number"),
         ("{source: SOURCE, methods: 'pairsift:fit'}", "pairsift:fit is no method: give a subclass of"),
         ("{source: SOURCE, methods: plain, matchers: 'pairsift.methods:METHODS'}", "METHODS is no matcher: give a"),

@@ -109,7 +109,8 @@ def test_vectors_that_share_no_space_are_said():
 
     [said] = told(0.51)
     assert said.startswith("The vectors do not seem to share a space: by their cosine") and "51%" in said
-    assert told(0.8)[0].startswith("Recall on dev is near chance") == told(0.51, 0.6)[0].startswith("Recall on dev")
+    for [said] in (told(0.8), told(0.51, 0.6)):
+        assert said.startswith("Recall on dev is near chance")
 
 
 @pytest.mark.parametrize(

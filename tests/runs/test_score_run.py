@@ -91,7 +91,7 @@ def whole(run, new, tmp_path_factory):
 @pytest.mark.parametrize(
     ("verdicts", "line"),
     [
-        (["clean", "mismatched", "clean"], "1 of 3 new pairs are flagged as mismatched"),
+        (["clean", "mismatched", "vague"], "1 of 3 new pairs are flagged as mismatched"),
         (["clean", "unknown"], "0 of 2 new pairs are flagged as mismatched; 1 without a verdict: "),
         (["unknown", "unknown"], "2 without a verdict: the evidence is too little or too weak"),
     ],

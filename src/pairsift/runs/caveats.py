@@ -144,8 +144,8 @@ def _no_common_space(prepared: Prepared, belief: Belief) -> str | None:
         return None
     return (
         f"The vectors do not seem to share a space: by their cosine a pair stands above a random one in {cosine:.0%} "
-        f"of cases, by a linear map in {linear:.0%}. Recall, search and suggestions start from the cosine: leave "
-        "--aligned out."
+        f"of cases, by a linear map in {linear:.0%}. Recall, search and suggestions start from the cosine: give "
+        "--aligned false."
     )
 
 

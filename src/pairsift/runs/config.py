@@ -232,17 +232,18 @@ def read_config(path: Path) -> Config:
 class _Once(yaml.SafeLoader):
     """Reads YAML in which no mapping has a key twice; PyYAML itself keeps the last value without a word."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return a mapping.
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Return a mapping as it is written, before others are merged into it.
 
         Raises:
             YAMLError: It has a key twice.
         """
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        node = super().compose_mapping_node(anchor)
+        keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.YAMLError(f"{key!r} is there twice in one mapping{node.start_mark}: leave one out")
-        return super().construct_mapping(node, deep)
+            if keys.count(key) > 1 and key[1] != "<<":
+                raise yaml.YAMLError(f"{key[1]!r} is there twice in one mapping{node.start_mark}: leave one out")
+        return node
 
 
 def read_yaml(path: Path, example: str = "`method: pc2`") -> dict[str, Any]:
@@ -300,7 +301,9 @@ def unknown_option(name: str, choices: Choices) -> str:
     own = {option: f"{part.name}.{option}" for part, options in parts for option in options.model_fields}
     options = [*(option for group in GROUPS.values() for option in group.model_fields), *CHOICES, "out", "epochs"]
     near = get_close_matches(name, [*options, *own], 1, 0.75)
-    hint = f"did you mean {dashed(own.get(near[0], near[0]))}?" if near else "see --help-all"
+    hint = "see --help-all"
+    if near:
+        hint = f"did you mean {dashed(near[0] if near[0] in options else own[near[0]])}?"
     return f"there is no option {dashed(name)}: {hint}"
 
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from pairsift.arrays import Ints
 from pairsift.audit.spreadsheet import harmless_table
-from pairsift.audit.table import UNKNOWN
+from pairsift.audit.table import UNKNOWN, VAGUE
 from pairsift.encode import EMBEDDINGS, Features
 from pairsift.errors import InputError, similar, writing
 from pairsift.files import replacing, write_parquet
@@ -292,11 +292,11 @@ def _stamp(file: Path) -> tuple[int, int]:
 def _told(table: pa.Table) -> str:
     """Return how many new pairs are flagged, or that there are no verdicts, in one line."""
     verdicts = table["verdict"].to_pylist()
-    unknown, clean = verdicts.count(UNKNOWN), verdicts.count("clean")
+    unknown, unflagged = verdicts.count(UNKNOWN), verdicts.count("clean") + verdicts.count(VAGUE)
     without = f"{unknown:,} without a verdict: the evidence is too little or too weak, and they are only ranked"
     if unknown == len(verdicts):
         return without
-    line = f"{len(verdicts) - unknown - clean:,} of {len(verdicts):,} new pairs are flagged as mismatched"
+    line = f"{len(verdicts) - unknown - unflagged:,} of {len(verdicts):,} new pairs are flagged as mismatched"
     return f"{line}; {without}" if unknown else line
 
 

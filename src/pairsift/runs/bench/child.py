@@ -2,7 +2,8 @@
 
 A line of the input is a JSON object with the folder of the grid, the ids and the options of a cell. The lines of the
 answer are `{"ready": group}` as soon as the held-out evidence is there, and `{"row": ...}` or `{"error": ...}` at the
-end. The process ends with its input, so that none goes on when the process that started it was killed.
+end, with `"ended": true` where the process ends with the error. It also ends with its input, so that none goes on when
+the process that started it was killed.
 """
 
 from __future__ import annotations
@@ -94,8 +95,9 @@ def main() -> None:
             say({"row": row})
         except InputError as error:
             say({"error": str(error)})
-        except Exception as error:
-            say({"error": told(error)})
+        except Exception as error:  # it may have left the process, or its GPU, in a state that fails every further cell
+            say({"error": told(error), "ended": True})
+            os._exit(1)
         except BaseException:  # the thread that reads would keep the process from ending by itself
             traceback.print_exc()
             os._exit(1)

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -73,7 +74,8 @@ class Cell:
         """A hash of the options, and of the files of classes from outside pairsift, that decide about the numbers."""
         kept = {name: value for name, value in self.config.tree().items() if name not in MAY_DIFFER}
         method, matcher = METHODS.spec(type(self.config.method)), MATCHERS.spec(self.config.matcher)
-        return _hash(kept | _code({method: type(self.config.method), matcher: self.config.matcher}))
+        kept |= _code({method: type(self.config.method), matcher: self.config.matcher})
+        return _hash(kept | _lists(self.config.data))
 
     @cached_property
     def group(self) -> str:
@@ -81,6 +83,7 @@ class Cell:
         config = self.config
         matcher = MATCHERS.spec(config.matcher)
         kept: Tree = {"source": config.source, "matcher": matcher} | _code({matcher: config.matcher})
+        kept |= _lists(config.data)
         kept |= config.data.model_dump() | config.encode.model_dump() | config.matcher_options.model_dump()
         kept |= {name: getattr(config.train, name) for name in ("seed", "precision")}
         return _hash({name: value for name, value in kept.items() if name not in MAY_DIFFER})
@@ -285,10 +288,21 @@ def _is_part(name: str) -> bool:
     return any(name in registry for registry in (METHODS, MATCHERS, RANKING_LOSSES))
 
 
+def _lists(data: DataOptions) -> Tree:
+    """Return hashes of the files that list verified pairs and planted noise, by the names of their options."""
+    files = {name: getattr(data, name) for name in ("verified", "noise_index")}
+    found = {name: Path(file) for name, file in files.items() if file and Path(file).is_file()}
+    return {f"{name} file": hashlib.sha256(file.read_bytes()).hexdigest() for name, file in found.items()}
+
+
 def _code(classes: Mapping[str, type]) -> Tree:
     """Return hashes of the files of classes that lie at `module:attribute`, by this name; none of the library's own."""
-    files = {name: inspect.getsourcefile(kind) for name, kind in classes.items() if ":" in name}
-    return {name: hashlib.sha256(Path(file).read_bytes()).hexdigest() for name, file in files.items() if file}
+    found = {}
+    for name, kind in classes.items():
+        with suppress(TypeError, OSError):  # a class that was typed in has no file
+            if ":" in name and (file := inspect.getsourcefile(kind)):
+                found[name] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return found
 
 
 def _hash(tree: Tree) -> str:

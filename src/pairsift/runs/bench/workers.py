@@ -85,6 +85,9 @@ class ProcessWorker:
             report = json.loads(line)
             if "row" in report:
                 return dict(report["row"])
+            if report.get("ended"):
+                process.wait()
+                self._process = None
             if "error" in report:
                 raise InputError(report["error"])
             ready()
