@@ -167,7 +167,7 @@ def test_the_overview_says_what_each_threshold_drops(browser):
     page = " ".join(browser.get("/overview").text.split())
     total = sum(1 - one["match_probability"] for one in browser.get("/api/pairs", params={"limit": N}).json()["pairs"])
     assert f"By the probabilities, {total:,.0f} of all {N} judged pairs ({total / N:.1%}) are mismatched." in page
-    assert "The estimated rate, 25.0%, is that of the training pairs alone" in page
+    assert "The estimated rate, 25.0%, is estimated separately: for the training pairs alone" in page
 
 
 def test_a_spot_check_is_drawn_answered_and_evaluated(browser, folder):
