@@ -97,7 +97,7 @@ def whole(run, new, tmp_path_factory):
     ],
 )
 def test_the_line_says_how_many_are_flagged(verdicts, line):
-    assert scoring._told(pa.table({"verdict": verdicts})).startswith(line)
+    assert scoring._flag_line(pa.table({"verdict": verdicts})).startswith(line)
 
 
 def entries(cache):

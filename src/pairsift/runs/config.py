@@ -22,6 +22,7 @@ from pairsift.methods.base import Epochs, Method
 from pairsift.methods.presets import Preset
 from pairsift.options import OptionError, Options, groups
 from pairsift.pairs.options import DataOptions
+from pairsift.runs.yaml_loader import UniqueKeyLoader
 from pairsift.train.options import TrainOptions
 
 GROUPS: dict[str, type[Options]] = {"data": DataOptions, "encode": EncodeOptions, "train": TrainOptions}
@@ -229,23 +230,6 @@ def read_config(path: Path) -> Config:
     return from_tree(read_yaml(path))
 
 
-class _Once(yaml.SafeLoader):
-    """Reads YAML in which no mapping has a key twice; PyYAML itself keeps the last value without a word."""
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Return a mapping as it is written, before others are merged into it.
-
-        Raises:
-            YAMLError: It has a key twice.
-        """
-        node = super().compose_mapping_node(anchor)
-        keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for key in keys:
-            if keys.count(key) > 1 and key[1] != "<<":
-                raise yaml.YAMLError(f"{key[1]!r} is there twice in one mapping{node.start_mark}: leave one out")
-        return node
-
-
 def read_yaml(path: Path, example: str = "`method: pc2`") -> dict[str, Any]:
     """Read a YAML file of options, which may be nested or named as on the command line, such as `pc2.epochs.warmup`.
 
@@ -257,7 +241,7 @@ def read_yaml(path: Path, example: str = "`method: pc2`") -> dict[str, Any]:
         InputError: The file does not exist or cannot be read, or it holds no options.
     """
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Once)
+        content = yaml.load(path.read_text(encoding="utf-8"), UniqueKeyLoader)
     except FileNotFoundError:
         raise InputError(f"there is no configuration file {path}") from None
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:

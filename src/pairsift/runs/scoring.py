@@ -213,7 +213,7 @@ def score_to(scorer: Scorer, out: Path, chunk: int = CHUNK) -> int:
             write_parquet(files[-1], scorer.score(ids))
     table = _join(files, out)
     if scorer.progress:
-        print(_told(table), file=sys.stderr)
+        print(_flag_line(table), file=sys.stderr)
     for folder in out.parent.glob(f".{escape(out.name)}.{'[0-9a-f]' * 16}.parts"):  # of calls on other pairs too
         shutil.rmtree(folder, ignore_errors=True)
     return len(table)
@@ -289,7 +289,7 @@ def _stamp(file: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _told(table: pa.Table) -> str:
+def _flag_line(table: pa.Table) -> str:
     """Return how many new pairs are flagged, or that there are no verdicts, in one line."""
     verdicts = table["verdict"].to_pylist()
     unknown, unflagged = verdicts.count(UNKNOWN), verdicts.count("clean") + verdicts.count(VAGUE)

@@ -67,7 +67,7 @@ class Measurer:
         return row
 
 
-def told(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """Print where an error of the code came from, and return it as one line."""
     traceback.print_exception(error)
     return f"{type(error).__name__}: {' '.join(str(error).split())} (printed above)"
@@ -96,7 +96,7 @@ def main() -> None:
         except InputError as error:
             say({"error": str(error)})
         except Exception as error:  # it may have left the process, or its GPU, in a state that fails every further cell
-            say({"error": told(error), "ended": True})
+            say({"error": error_line(error), "ended": True})
             os._exit(1)
         except BaseException:  # the thread that reads would keep the process from ending by itself
             traceback.print_exc()

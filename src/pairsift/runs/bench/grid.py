@@ -74,16 +74,16 @@ class Cell:
         """A hash of the options, and of the files of classes from outside pairsift, that decide about the numbers."""
         kept = {name: value for name, value in self.config.tree().items() if name not in MAY_DIFFER}
         method, matcher = METHODS.spec(type(self.config.method)), MATCHERS.spec(self.config.matcher)
-        kept |= _code({method: type(self.config.method), matcher: self.config.matcher})
-        return _hash(kept | _lists(self.config.data))
+        kept |= _code_hashes({method: type(self.config.method), matcher: self.config.matcher})
+        return _hash(kept | _list_hashes(self.config.data))
 
     @cached_property
     def group(self) -> str:
         """A hash of the options that decide about pairs, features and held-out evidence, which cells share."""
         config = self.config
         matcher = MATCHERS.spec(config.matcher)
-        kept: Tree = {"source": config.source, "matcher": matcher} | _code({matcher: config.matcher})
-        kept |= _lists(config.data)
+        kept: Tree = {"source": config.source, "matcher": matcher} | _code_hashes({matcher: config.matcher})
+        kept |= _list_hashes(config.data)
         kept |= config.data.model_dump() | config.encode.model_dump() | config.matcher_options.model_dump()
         kept |= {name: getattr(config.train, name) for name in ("seed", "precision")}
         return _hash({name: value for name, value in kept.items() if name not in MAY_DIFFER})
@@ -288,14 +288,14 @@ def _is_part(name: str) -> bool:
     return any(name in registry for registry in (METHODS, MATCHERS, RANKING_LOSSES))
 
 
-def _lists(data: DataOptions) -> Tree:
+def _list_hashes(data: DataOptions) -> Tree:
     """Return hashes of the files that list verified pairs and planted noise, by the names of their options."""
     files = {name: getattr(data, name) for name in ("verified", "noise_index")}
     found = {name: Path(file) for name, file in files.items() if file and Path(file).is_file()}
     return {f"{name} file": hashlib.sha256(file.read_bytes()).hexdigest() for name, file in found.items()}
 
 
-def _code(classes: Mapping[str, type]) -> Tree:
+def _code_hashes(classes: Mapping[str, type]) -> Tree:
     """Return hashes of the files of classes that lie at `module:attribute`, by this name; none of the library's own."""
     found = {}
     for name, kind in classes.items():

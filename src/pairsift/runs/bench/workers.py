@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from pairsift.cores import usable_cores
 from pairsift.errors import InputError, writing
 from pairsift.files import only_writer, write_json
-from pairsift.runs.bench.child import CELLS, STARTS, Measurer, told
+from pairsift.runs.bench.child import CELLS, STARTS, Measurer, error_line
 from pairsift.runs.bench.grid import Cell
 from pairsift.runs.bench.measure import PRIOR, require_same
 from pairsift.runs.prepare import read_source
@@ -56,7 +56,7 @@ class LocalWorker:
         except InputError:
             raise
         except Exception as error:
-            raise InputError(told(error)) from error
+            raise InputError(error_line(error)) from error
 
     def close(self) -> None:
         """Do nothing: the worker ends with the process."""
