@@ -110,6 +110,23 @@ def test_in_the_warm_up_both_networks_learn_from_all_pairs_in_full():
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in networks[0].parameters())
 
 
+@pytest.mark.parametrize("ranking", [LINEAR, Hinge(base=1.0, reduction="sum"), InfoNCE(base=1.0)])
+def test_the_network_moves_by_the_gradient_of_the_ranking_loss(ranking):
+    method, networks = begun(ranking, double=True)
+    batch, matcher = doubled(batch_of(CLEAN)), networks[0].matcher
+    batches = {"clean": batch, "verified": doubled(batch_of(TAUGHT))}
+    terms = method.step(networks, 0, batches, phases(method)["meta"])
+    found = torch.autograd.grad(sum(term.reduced() for term in terms), list(matcher.parameters()))
+    images, texts = networks[0].encode(batch)
+    v = meta_of(networks[0])(images.vectors @ texts.vectors.T, partial_products(images, texts, 3)).sigmoid()
+    y = (v.diagonal() ** 2 / (v.diagonal() ** 2 + (1 - v.diagonal()) ** 2)).detach()
+    values = ranking(v, matcher.scale(), y, not_negatives(batch))
+    total = values.sum() if ranking.reduction == "sum" else values.mean()
+    for got, whole in zip(found, torch.autograd.grad(total, list(matcher.parameters())), strict=True):
+        torch.testing.assert_close(got, whole, rtol=1e-6, atol=1e-9)
+    assert any(float(g.abs().max()) > 1e-3 for g in found)
+
+
 def meta_objective(network, batch, verified, y, rate, ranking, meta=None, graph=False):
     """M( theta - alpha grad L(theta, Theta), Theta ) by differentiating twice, as its definition says."""
     theta = {f"matcher.{n}": p.detach().requires_grad_() for n, p in network.matcher.named_parameters()}
@@ -221,6 +238,18 @@ def test_a_new_meta_network_rises_with_the_similarity_alone():
     torch.manual_seed(0)
     s, parts = torch.rand(6, 7) * 2 - 1, torch.randn(4, 6, 7)
     torch.testing.assert_close(MetaNetwork(4, 5)(s, parts), 4 * s)
+
+
+def test_the_logits_do_not_depend_on_how_many_are_computed_at_once(monkeypatch):
+    torch.manual_seed(0)
+    meta, s, parts = MetaNetwork(4, 5), torch.randn(7, 6), torch.randn(4, 7, 6)
+    torch.nn.init.normal_(meta.out.weight)
+    of_pairs, whole = meta(s.diagonal(), parts.diagonal(dim1=1, dim2=2)), meta(s, parts)
+    torch.testing.assert_close(whole.diagonal(), of_pairs)
+    for least in (1, 60, 90):  # one, two and three images at once
+        monkeypatch.setattr("pairsift.trust.meta.CACHED", least)
+        torch.testing.assert_close(meta(s, parts), whole, rtol=0, atol=1e-6)
+        torch.testing.assert_close(meta(s.diagonal(), parts.diagonal(dim1=1, dim2=2)), of_pairs, rtol=0, atol=1e-6)
 
 
 def test_partial_products_add_up_to_the_inner_product():

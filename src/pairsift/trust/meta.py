@@ -26,6 +26,7 @@ from pairsift.trust.mixture import fit_known_betas
 from pairsift.trust.part import Part
 
 START_SLOPE = 4.0  # slope of the logit over the similarity at the start: the slope of V is then 1 at its middle
+CACHED = 2**20  # numbers of the hidden layer that a processor computes at once, so that they stay in its cache
 STEP_LENGTH = 1e-3  # length of the step in parameters to either side by which a directional derivative is taken
 Result = TypeVar("Result")
 MIN_IMAGES = 2  # of verified pairs, so that one is the negative of another
@@ -53,9 +54,15 @@ class MetaNetwork(nn.Module):
 
     def forward(self, similarity: Tensor, parts: Tensor) -> Tensor:
         """Return logits in the shape of the similarities, (n, m) or (n,); `parts` has one more dimension in front."""
-        hidden = torch.addmm(self.mix.bias[:, None], self.mix.weight, parts.flatten(1)).relu()
-        correction = (self.out.weight @ hidden).view_as(similarity)
-        return self.log_slope.exp() * similarity + self.offset + correction
+        across = parts[0, 0].numel() if parts.dim() > 2 else 1  # number of captions beside each image
+        rows = max(1, CACHED // (across * self.mix.out_features)) if parts.device.type == "cpu" else parts.shape[1]
+        corrections = [self._correction(part.flatten(1)) for part in torch.split(parts, rows, 1)]
+        return self.log_slope.exp() * similarity + self.offset + torch.cat(corrections).view_as(similarity)
+
+    def _correction(self, parts: Tensor) -> Tensor:
+        """Return what is added to the logits of some images and captions, (n,)."""
+        hidden = torch.addmm(self.mix.bias[:, None], self.mix.weight, parts).relu()
+        return (self.out.weight @ hidden)[0]
 
 
 class MetaHead(nn.Module):
@@ -164,12 +171,17 @@ class MetaCorrection(Part):
             network.matcher.similarity(images, texts), partial_products(images, texts, self.groups), scale_of(network)
         )
 
-    def term(self, network: Network, values: Tensor, y: Tensor, batches: tuple[Batch, Batch], seed: int) -> Term:
-        """Return the meta loss of verified pairs as a term, with the gradient of the class's text and none on theta.
+    def terms(
+        self, network: Network, ranking: Term, y: Tensor, batches: tuple[Batch, Batch], seed: int
+    ) -> tuple[Term, Term]:
+        """Return the ranking loss, and the meta loss of verified pairs, as terms whose gradients are known already.
+
+        That of the ranking loss is the virtual step's, so that no second pass is needed. The meta loss has the gradient
+        of the class's text, and none on theta.
 
         Args:
             network: The network in training.
-            values: The run's ranking loss of each pair of the step's batch, with its graph, (B,).
+            ranking: The run's ranking loss of each pair of the step's batch, with its graph, (B,).
             y: Correspondence of each pair in that loss, without gradient, (B,).
             batches: The step's batch, and verified pairs.
             seed: Seed of the dropout masks with which the batch was encoded.
@@ -177,7 +189,7 @@ class MetaCorrection(Part):
         batch, verified = batches
         theta = {f"network.matcher.{n}": p for n, p in network.matcher.named_parameters() if p.requires_grad}
         meta = list(meta_of(network).parameters())
-        step = torch.autograd.grad(values.sum(), list(theta.values()), retain_graph=True, allow_unused=True)
+        step = torch.autograd.grad(ranking.values.sum(), list(theta.values()), retain_graph=True, allow_unused=True)
         after = {
             name: (p.detach() if g is None else p.detach() - self.rate * g).requires_grad_()
             for (name, p), g in zip(theta.items(), step, strict=True)
@@ -194,8 +206,9 @@ class MetaCorrection(Part):
             inputs, change = self._derivative_along(network, theta, u, batch, seed)
             through = self._mixed_derivative(network, inputs, change, y, not_negatives(batch))
             gradients = [g - self.rate * _or_zero(d, g) for g, d in zip(gradients, through, strict=True)]
-        carrier = torch.stack([(p * g).sum() for p, g in zip(meta, gradients, strict=True)]).sum()
-        return Term("meta", losses + (carrier - carrier.detach()))
+        moved = [(p, g / len(ranking.values)) for p, g in zip(theta.values(), step, strict=True) if g is not None]
+        known = replace(ranking, values=_with_gradient(ranking.values, moved))
+        return known, Term("meta", _with_gradient(losses, list(zip(meta, gradients, strict=True))))
 
     def _derivative_along(
         self, network: Network, theta: Mapping[str, Tensor], u: Mapping[str, Tensor], batch: Batch, seed: int
@@ -208,8 +221,8 @@ class MetaCorrection(Part):
             with torch.no_grad():
                 sides.append(self._at_parameters(network, shifted, batch, seed, lambda inputs: inputs))
         pairs = [(getattr(sides[0], field.name), getattr(sides[1], field.name)) for field in fields(MetaInputs)]
-        middle = MetaInputs(*((plus + minus) / 2 for plus, minus in pairs))
-        return middle, MetaInputs(*((plus - minus) * (length / (2 * STEP_LENGTH)) for plus, minus in pairs))
+        middle = MetaInputs(*(torch.lerp(minus, plus, 0.5) for plus, minus in pairs))
+        return middle, MetaInputs(*((plus - minus).mul_(length / (2 * STEP_LENGTH)) for plus, minus in pairs))
 
     def _mixed_derivative(
         self, network: Network, inputs: MetaInputs, change: MetaInputs, y: Tensor, exclude: Tensor
@@ -344,7 +357,7 @@ def partial_products(images: Codes, texts: Codes, groups: int) -> Tensor:
     """Return inner products over stretches of the global vectors, times their number, (groups, n_images, n_texts)."""
     with torch.autocast(images.vectors.device.type, enabled=False):
         left, right = (_stretches(codes, groups).transpose(0, 1) for codes in (images, texts))
-        return groups * torch.bmm(left, right.transpose(1, 2))
+        return torch.bmm(groups * left, right.transpose(1, 2))
 
 
 def partial_products_of_pairs(images: Codes, texts: Codes, groups: int) -> Tensor:
@@ -357,6 +370,12 @@ def _stretches(codes: Codes, groups: int) -> Tensor:
     vectors = full(codes.vectors)
     width = -(-vectors.shape[1] // groups)
     return nn.functional.pad(vectors, (0, groups * width - vectors.shape[1])).view(-1, groups, width)
+
+
+def _with_gradient(values: Tensor, gradients: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """Return values, (B,), whose mean has these gradients, each with its parameter, and no others."""
+    carrier = torch.stack([(parameter * gradient).sum() for parameter, gradient in gradients]).sum()
+    return values.detach() + (carrier - carrier.detach())
 
 
 def _or_zero(gradient: Tensor | None, like: Tensor) -> Tensor:
