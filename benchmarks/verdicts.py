@@ -1,13 +1,14 @@
 """Verdicts and recall on collections of many sizes and shapes, clean ones among them; noise in all splits.
 
-A collection is read as a user's table without splits; all of Flickr8k with five captions an image (`flickr-five`)
-keeps its own, and `flickr-N-five` are N of its training images with all captions. `stamps` and `clipart` come from
-debian_pictures.py. A share of the captions is permuted among themselves; with a placeholder, then a tenth of the
-pairs has one blank image, or one caption that says nothing, and is mismatched too. `verdicts` rows judge all pairs by
-held-out evidence and train no networks but those of the folds; `recall` rows are whole fits. Beside the AUROC of the
-match probability stand those of two detectors, written here anew: the cosine of 5-fold ridge-CCA, and agreement with
-the captions of the ten nearest images. `flagged` counts pairs with a match probability below one half, where verdicts
-are given; the calibration error has 15 bins of equal mass; rSum is that on the truly matching test pairs.
+A collection is read as a user's table without splits, and where train alone gets noise, as one with splits of 80, 10
+and 10%; all of Flickr8k with five captions an image (`flickr-five`) keeps its own, and `flickr-N-five` are N of its
+training images with all captions. `stamps` and `clipart` come from debian_pictures.py. A share of the captions is
+permuted among themselves; with a placeholder, then a tenth of the pairs has one blank image, or one caption that says
+nothing, and is mismatched too. `verdicts` rows judge all pairs by held-out evidence and train no networks but those of
+the folds; `recall` rows are whole fits. Beside the AUROC of the match probability stand those of two detectors, written
+here anew: the cosine of 5-fold ridge-CCA, and agreement with the captions of the ten nearest images. `flagged` counts
+pairs with a match probability below one half, where verdicts are given; the calibration error has 15 bins of equal
+mass; rSum is that on the truly matching test pairs.
 """
 
 from __future__ import annotations
@@ -127,6 +128,17 @@ def table(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
+def with_splits(true: list[Record], seed: int) -> list[Record]:
+    """Draw splits by image where the collection has none: a tenth of the images each for dev and test."""
+    if any(split for _, _, split in true):
+        return true
+    images = list(dict.fromkeys(image for image, _, _ in true))
+    order = np.random.default_rng((seed, 24)).permutation(len(images))
+    tenth = len(images) // 10
+    part = {images[row]: "dev" if place < tenth else "test" for place, row in enumerate(order[: 2 * tenth])}
+    return [(image, caption, part.get(image, "train")) for image, caption, _ in true]
+
+
 def shuffled(true: list[Record], noise: float, seed: int, where: str) -> tuple[list[Record], np.ndarray]:
     """A share of the captions permuted among themselves, and which then belong to another image."""
     rng = np.random.default_rng((seed, 22))
@@ -157,6 +169,8 @@ def measure(wanted: Row, data: Path, cache: str | None) -> Row:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         true = records(wanted["collection"], data.resolve(), wanted["seed"], place)
+        if wanted["where"] == "train":
+            true = with_splits(true, wanted["seed"])
         given, wrong = shuffled(true, wanted["noise"], wanted["seed"], wanted["where"])
         given, wrong = with_placeholder(given, wrong, wanted["seed"], wanted["where"], place)
         source = write(given, place)

@@ -63,3 +63,14 @@ def test_a_tenth_of_the_pairs_gets_a_placeholder_and_is_mismatched(tmp_path, whe
     assert all(found[row][1 - side] == given[row][1 - side] for row in range(300))
     same, unchanged = verdicts.with_placeholder(given, wrong, 1, "all", tmp_path)
     assert same == given and (unchanged == wrong).all()
+
+
+def test_collections_without_splits_get_some_where_train_alone_is_shuffled():
+    true = [(f"{i // 2}.png", f"caption {i}", "") for i in range(200)]
+    given = verdicts.with_splits(true, 1)
+    assert [record[:2] for record in given] == [record[:2] for record in true]
+    assert all(given[i][2] == given[i + 1][2] for i in range(0, 200, 2))
+    assert [sum(record[2] == split for record in given) for split in ("train", "dev", "test")] == [160, 20, 20]
+    shuffled, wrong = verdicts.shuffled(given, 0.5, 1, "train")
+    assert wrong.any() and not any(wrong[i] for i in range(200) if given[i][2] != "train")
+    assert verdicts.with_splits(given, 2) == given and shuffled != given
