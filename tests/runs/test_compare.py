@@ -20,7 +20,7 @@ from pairsift.pairs.shared import shared_pairs
 from pairsift.retrieve import Ranks, recall
 from pairsift.retrieve.codes import Gallery
 from pairsift.runs.cleaned import cleaned_config
-from pairsift.runs.compare import _cleaning
+from pairsift.runs.compare import _cleaning, _spot_checked
 from pairsift.runs.folder import PAIRS_FILE
 from pairsift.runs.prepare import read_source
 from pairsift.runs.run import Run
@@ -227,3 +227,10 @@ def test_a_cleaned_run_says_what_its_noise_rate_does_not_count(tmp_path):
     assert _cleaning(first, judged(tmp_path / "b", {k: 1.0 for k in range(9, 100)})) is None
     assert _cleaning(first, judged(tmp_path / "b", {k: 1.0 for k in range(100, 200)})) is None
     assert _cleaning(judged(tmp_path / "a", everything, verdicts=False), cleaned) is None
+
+
+def test_a_recalibrated_run_says_what_its_spot_check_found():
+    found = {"answered": 50, "rate": 0.4, "low": 0.29, "high": 0.52}
+    note = _spot_checked(SimpleNamespace(folder="runs/a", metrics={"noise_rate": {}, "spot_check": found}))
+    assert note.startswith("runs/a is recalibrated") and "50 pairs" in note and "40.0% (29.0% to 52.0%)" in note
+    assert _spot_checked(SimpleNamespace(folder="runs/a", metrics={"noise_rate": {}})) is None

@@ -142,7 +142,7 @@ class PC2(Method):
         if "noisy" in batches:
             terms.append(self._noisy(network, k, batches["noisy"], CleanBatch(batch, images, texts, logits)))
         if "verified" in batches:
-            terms[:1] = self.meta.terms(network, term, y, (batch, batches["verified"]), seed)
+            terms = [*self.meta.terms(network, term, y, (batch, batches["verified"]), seed), *terms[1:]]
         return terms
 
     def _noisy(self, network: Network, k: int, noisy: Batch, clean: CleanBatch) -> Term:

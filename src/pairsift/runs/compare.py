@@ -127,6 +127,7 @@ def compare(runs: Sequence[Run | str | Path], split: str = "test", samples: int 
         compared.append(ComparedRun(str(run.folder), *sizes, measured, difference, rate, suspects, judged, found))
     notes = _notes(compared, collections, split, len(images), len(ids[0]))
     notes += [note for run in opened[1:] if (note := _cleaning(opened[0], run)) is not None]
+    notes += [note for run in opened if (note := _spot_checked(run)) is not None]
     differing = _differing([flattened(run.config.tree()) for run in opened])
     return Comparison(split, len(images), len(ids[0]), samples, SEED, LEVEL, notes, compared, differing)
 
@@ -214,6 +215,18 @@ def _cleaning(first: Run, other: Run) -> str | None:
         f"and its noise rate is too low. By {first.folder} {doubt[has].mean():.1%} of the {int(has.sum()):,} pairs "
         f"that both have are mismatched. The verdicts of {first.folder} come from evidence on dev and test pairs too: "
         f"the recall of {other.folder} can be somewhat too high."
+    )
+
+
+def _spot_checked(run: Run) -> str | None:
+    """Return a note if a spot check has changed a run's probabilities, which its noise rate does not know."""
+    found = run.metrics.get("spot_check")
+    if found is None:
+        return None
+    return (
+        f"{run.folder} is recalibrated by a spot check of {found['answered']} pairs: by it {found['rate']:.1%} "
+        f"({found['low']:.1%} to {found['high']:.1%}) of all judged pairs are mismatched. Its suspects follow it, "
+        "its noise rate does not."
     )
 
 
