@@ -1,4 +1,4 @@
-"""Verdicts and recall on collections of many sizes and shapes, clean ones among them; noise in all splits.
+"""Verdicts and recall on collections of many sizes and shapes, clean ones among them; noise in all splits or in train.
 
 A collection is read as a user's table without splits, and where train alone gets noise, as one with splits of 80, 10
 and 10%; all of Flickr8k with five captions an image (`flickr-five`) keeps its own, and `flickr-N-five` are N of its

@@ -247,7 +247,7 @@ def test_the_logits_do_not_depend_on_how_many_are_computed_at_once(monkeypatch):
     of_pairs, whole = meta(s.diagonal(), parts.diagonal(dim1=1, dim2=2)), meta(s, parts)
     torch.testing.assert_close(whole.diagonal(), of_pairs)
     for least in (1, 60, 90):  # one, two and three images at once
-        monkeypatch.setattr("pairsift.trust.meta.CACHED", least)
+        monkeypatch.setattr("pairsift.trust.meta.HIDDEN_IN_CACHE", least)
         torch.testing.assert_close(meta(s, parts), whole, rtol=0, atol=1e-6)
         torch.testing.assert_close(meta(s.diagonal(), parts.diagonal(dim1=1, dim2=2)), of_pairs, rtol=0, atol=1e-6)
 
@@ -373,6 +373,40 @@ def test_pc2_takes_corrected_similarities_for_its_margins_of_clean_and_of_noisy_
     assert any(g.abs().sum() > 0 for g in torch.autograd.grad(terms["meta"].reduced(), meta))
     for name in ("all", "clean", "noisy"):
         assert not np.isin(VERIFIED, method.subset(name, 0)).any()
+
+
+class Penalised(Tiny):
+    """A matcher with a penalty on its codes."""
+
+    def penalty(self, images, texts, exclude, y):
+        return 0.3 * images.vectors[:, 0] ** 2 * y + 0.1 * texts.vectors[:, 1]
+
+
+@pytest.mark.parametrize("kind", [Tiny, Penalised])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_pc2_moves_by_the_gradients_of_all_its_terms(monkeypatch, kind, reduction):
+    """The ranking loss shares its graph with the classifier's terms."""
+
+    def with_graph(part, network, ranking, *args, **kwargs):
+        return [ranking, gradients_known(part, network, ranking, *args, **kwargs)[1]]
+
+    gradients_known, found = MetaCorrection.terms, []
+    for terms_of in (gradients_known, with_graph):
+        monkeypatch.setattr(MetaCorrection, "terms", terms_of)
+        options = {"classifier": {"classes": 5}, "captions": {"search": "batch"}}
+        method = PC2(**options, meta={"use": True, "groups": 3, "hidden": 5})
+        torch.manual_seed(3)
+        networks = make_networks(method, kind, sharp=SHARP)
+        torch.nn.init.normal_(meta_of(networks[0]).out.weight)
+        method.begin(SETTING(Hinge(negatives="mean", reduction=reduction)))
+        method.state["clean_probability"][1] = np.linspace(0.1, 1, 12)
+        batches = {"clean": batch_of([0, 3, 5, 7]), "noisy": batch_of([2, 8]), "verified": batch_of([1, 4, 6, 9])}
+        torch.manual_seed(4)
+        terms = method.step(networks, 0, batches, method.phases()[2])
+        sum(term.reduced() * term.weight for term in terms).backward()
+        found.append([parameter.grad for parameter in networks[0].parameters()])
+    for got, whole in zip(*found, strict=True):
+        torch.testing.assert_close(got, whole, rtol=1e-4, atol=1e-6)
 
 
 def test_a_verified_pair_is_never_noisy_for_pc2():

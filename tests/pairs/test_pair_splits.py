@@ -1,5 +1,4 @@
 import random
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +7,6 @@ from hypothesis import strategies as st
 from pair_sources import touch, write_table
 
 from pairsift.pairs import SPLITS, load
-from pairsift.pairs.noise import plant_noise
 from pairsift.pairs.splits import Draw, draw_splits, shuffled
 
 
@@ -29,19 +27,6 @@ def test_splits_are_drawn_by_image(tmp_path):
     for one in SPLITS:
         assert len(pairs.ids(one)) == 3 * len(pairs.images(one))
     assert [len(pairs.images(split)) for split in SPLITS] == [32, 4, 4]
-
-
-def test_chance_alone_drew_the_splits_where_nothing_else_decided(tmp_path):
-    drawn = load(table(tmp_path, ROWS))
-    assert drawn.split_by_chance
-    declared = [(image, caption, "train" if int(image[:-4]) < 30 else "test") for image, caption in ROWS]
-    assert not load(write_table(tmp_path / "y.csv", ["image", "caption", "split"], declared)).split_by_chance
-    assert not plant_noise(drawn, 0.2, 0).split_by_chance
-    changed = replace(drawn, source_rows=np.arange(len(drawn)))
-    assert not changed.split_by_chance
-    came_later = drawn.split.astype("<U7")
-    came_later[-1] = "added"
-    assert not replace(drawn, split=came_later).split_by_chance
 
 
 def test_splits_depend_on_the_seed_and_not_on_the_order(tmp_path):

@@ -125,6 +125,18 @@ def test_near_duplicates_of_training_images_in_dev_and_test_are_said(groups, sta
     assert [sentence.startswith(str(start)) for sentence in found] == [True] * (start is not None)
 
 
+def test_rates_that_differ_between_drawn_splits_are_said():
+    drawn = {"description": "splits drawn by image", "ids": lambda *splits: np.arange(0)}
+    [said] = warnings_of(given(**drawn), belief(rate_outside_train=0.02), {})
+    assert said.startswith("30% of the training pairs and 2% of the other pairs are estimated")
+    of_one_image = belief(
+        rate_outside_train=0.02, placeholder=np.where(np.arange(500) < 30, 7, -1)
+    )  # which is in one split
+    assert len(warnings_of(given(**drawn), of_one_image, {})) == 1
+    some_came_later = given(**drawn | {"ids": PAIRS.ids})
+    assert warnings_of(some_came_later, belief(rate_outside_train=0.02), {}) == []
+
+
 def test_pairs_that_were_taken_out_make_the_estimate_too_low():
     """Mismatches that look right stay in a source from which the suspects were removed."""
 

@@ -232,5 +232,6 @@ def test_a_cleaned_run_says_what_its_noise_rate_does_not_count(tmp_path):
 def test_a_recalibrated_run_says_what_its_spot_check_found():
     found = {"answered": 50, "rate": 0.4, "low": 0.29, "high": 0.52}
     note = _spot_checked(SimpleNamespace(folder="runs/a", metrics={"noise_rate": {}, "spot_check": found}))
-    assert note.startswith("runs/a is recalibrated") and "50 pairs" in note and "40.0% (29.0% to 52.0%)" in note
+    assert note.startswith("runs/a is recalibrated by a spot check of 50 pairs: by it 40.0% of all judged pairs")
+    assert "(90% interval 29.0% to 52.0%)" in note
     assert _spot_checked(SimpleNamespace(folder="runs/a", metrics={"noise_rate": {}})) is None

@@ -13,7 +13,7 @@ from pairsift.trust.contrast import Evidence
 from pairsift.trust.crossfit import CrossFit
 from pairsift.trust.heldout import Belief, believe
 from pairsift.trust.near import _fitting, believe_near
-from pairsift.trust.weighing import Sides, weigh
+from pairsift.trust.weighing import weigh
 
 
 @pytest.fixture(autouse=True)
@@ -152,6 +152,6 @@ def test_pairs_outside_train_without_swaps_of_their_own_are_judged_with_the_othe
     }
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        evidence = weigh(fit, kinds, Sides(in_train), 0)
+        evidence = weigh(fit, kinds, in_train, 0)
     assert len(evidence.decoys) == 300 and np.isfinite(evidence.pairs).all()
     assert evidence.pairs[~in_train].mean() == pytest.approx(evidence.pairs[in_train & ~wrong].mean(), rel=0.1)

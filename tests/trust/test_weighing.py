@@ -7,7 +7,7 @@ import torch
 from pairsift.arrays import unit_rows
 from pairsift.trust.contrast import Evidence
 from pairsift.trust.crossfit import CrossFit, make_folds
-from pairsift.trust.weighing import Sides, calibrate_sides, weigh_with_siblings
+from pairsift.trust.weighing import calibrate_sides, weigh_with_siblings
 
 IMAGES, TRAINING, SHARE = 1300, 1000, 0.8  # of the training captions, four in five are mismatched, and no other
 
@@ -34,8 +34,8 @@ def test_siblings_do_not_blur_the_two_sides(seed):
         return torch.from_numpy(images), torch.from_numpy(texts)
 
     kinds = {"first": weak(), "second": weak()}
-    evidence = weigh_with_siblings(fit, kinds, {"first": codes}, Sides(in_train), seed)
-    calibration, group = calibrate_sides(evidence, Sides(in_train), seed, 0)
+    evidence = weigh_with_siblings(fit, kinds, {"first": codes}, in_train, seed)
+    calibration, group = calibrate_sides(evidence, in_train, seed, 0)
     assert "first_siblings" in kinds and group == 1
     assert calibration.rates[0] < 0.05 and abs(calibration.rates[1] - SHARE) < 0.1
 
@@ -46,7 +46,7 @@ def test_few_other_pairs_do_not_hide_the_rate_of_the_training_pairs(seed):
     in_train = np.arange(200) < 160  # a small collection, drawn 80 to 10 to 10
     wrong = in_train & (rng.random(200) < 0.6)
     evidence = Evidence(rng.normal(size=200) + 3 * ~wrong, rng.normal(size=4000))
-    calibration, group = calibrate_sides(evidence, Sides(in_train), seed, 20)
+    calibration, group = calibrate_sides(evidence, in_train, seed, 20)
     assert group == 1 and calibration.rates[0] < 0.05
     assert calibration.rates[1] == pytest.approx(wrong[in_train].mean(), abs=0.1)
 
@@ -56,18 +56,5 @@ def test_few_other_pairs_with_the_same_rate_are_seldom_taken_apart():
     for seed in range(16):
         rng = np.random.default_rng(seed)
         evidence = Evidence(rng.normal(size=200) + 3 * ~wrong, rng.normal(size=4000))
-        apart += calibrate_sides(evidence, Sides(in_train), seed, 0)[1]
+        apart += calibrate_sides(evidence, in_train, seed, 0)[1]
     assert apart <= 2
-
-
-def test_sides_that_chance_drew_have_one_rate_but_for_placeholders():
-    rng = np.random.default_rng(0)
-    in_train = np.arange(400) < 320
-    evidence = Evidence(rng.normal(size=400) + 3 * (~in_train | (rng.random(400) < 0.4)), rng.normal(size=4000))
-    assert calibrate_sides(evidence, Sides(in_train), 0, 0)[1] == 1
-    calibration, group = calibrate_sides(evidence, Sides(in_train, one_rate=True), 0, 0)
-    assert group == 0 and calibration.rates == pytest.approx([0.48], abs=0.1)
-    of_one_image = np.where(np.arange(400) >= 340, 7, -1)  # a blank image with 60 captions is on one side
-    apart = Evidence(evidence.pairs, evidence.decoys, placeholder=of_one_image)
-    calibration, group = calibrate_sides(apart, Sides(in_train, one_rate=True), 0, 0)
-    assert group == 1 and calibration.rates[0] > 0.75 and calibration.rates[1] < 0.65

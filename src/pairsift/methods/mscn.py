@@ -102,4 +102,4 @@ class MSCN(Method):
         term = self.setting.ranking_term("corrected", network, pairing, y, phase.warm, logits.sigmoid())
         if phase.warm:
             return [term]
-        return [*self.meta.terms(network, term, y, (batch, batches["verified"]), seed)]
+        return self.meta.terms(network, term, y, (batch, batches["verified"]), seed)

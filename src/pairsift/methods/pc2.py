@@ -134,16 +134,14 @@ class PC2(Method):
         y = self.correspondence(k, batch) if "clean" in batches else ones
         pairing = Pairing(images, texts, not_negatives(batch))
         logits = network.logits(images)
-        term = self.meta.ranking_term("clean", network, pairing, y, phase.warm)
-        terms = [
-            term,
-            *self.classifier.terms(logits, network.logits(texts), self.weights.pseudo, self.weights.entropy),
-        ]
+        ranking = self.meta.ranking_term("clean", network, pairing, y, phase.warm)
+        terms = [*self.classifier.terms(logits, network.logits(texts), self.weights.pseudo, self.weights.entropy)]
         if "noisy" in batches:
             terms.append(self._noisy(network, k, batches["noisy"], CleanBatch(batch, images, texts, logits)))
         if "verified" in batches:
-            terms = [*self.meta.terms(network, term, y, (batch, batches["verified"]), seed), *terms[1:]]
-        return terms
+            of_meta = self.meta.terms(network, ranking, y, (batch, batches["verified"]), seed, shares_graph=True)
+            return [*of_meta, *terms]
+        return [ranking, *terms]
 
     def _noisy(self, network: Network, k: int, noisy: Batch, clean: CleanBatch) -> Term:
         """Return L_n (Eq. 4 to 6), on images of noisy pairs with captions of the clean images predicted most alike."""

@@ -128,7 +128,6 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw | None) -> P
         description=one_line(printable(description), 1000),
         skipped=tuple(skipped),
         features=features,
-        splits_drawn=draw is not None and not has_splits,
     )
 
 

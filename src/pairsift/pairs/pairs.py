@@ -90,7 +90,6 @@ class Pairs:
             means that it is the id.
         source_captions: Captions before planted noise replaced some, (n_pairs,). None if it replaced none.
         verified: Whether each pair of the source is known to match, (n_pairs,); None where nobody says so.
-        splits_drawn: Whether all splits were drawn by chance, because the source has none.
     """
 
     source: str
@@ -109,7 +108,6 @@ class Pairs:
     source_rows: Ints | None = None
     source_captions: list[str] | None = None
     verified: NDArray[np.bool_] | None = None
-    splits_drawn: bool = False
 
     def __len__(self) -> int:
         return len(self.captions)
@@ -148,14 +146,6 @@ class Pairs:
         """A mask of the pairs that a network trained on the training split has seen as they are now, (n_pairs,)."""
         in_train = np.equal(self.split, "train")
         return in_train if self.seen_in_training is None else in_train & self.seen_in_training
-
-    @property
-    def split_by_chance(self) -> bool:
-        """A bool: whether chance alone decided which pairs are training pairs, so that the others are as noisy.
-
-        It did not where noise was planted, or where the source was changed after the splits were drawn.
-        """
-        return self.splits_drawn and self.noise is None and self.source_rows is None and not len(self.ids(ADDED))
 
     @property
     def source_image_of(self) -> Ints:

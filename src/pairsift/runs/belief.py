@@ -102,7 +102,6 @@ class Believer:
             self.group[image_rows],
             np.asarray(self.pairs.split[self.ids] == "train"),
             (unit_rows(images)[image_rows], unit_rows(captions)) if prepared.aligned else None,
-            self.pairs.split_by_chance,
         )
         self.near_by = captions if config.data.mismatches == "near" else None
 

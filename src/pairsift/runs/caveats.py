@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pairsift.encode import unknown_language
-from pairsift.pairs.pairs import Pairs
+from pairsift.pairs.pairs import ADDED, Pairs
 from pairsift.runs.mending import MENDED
 from pairsift.runs.prepare import Prepared
 from pairsift.trust.heldout import MIN_AUROC, MIN_PAIRS, Belief
@@ -100,6 +100,11 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
             f"{duplicates:.0%} of the dev and test images have a near-duplicate in train: recall is higher than on new "
             "images."
         )
+    if belief.rate_outside_train is not None and not belief.in_placeholder.any() and _drawn_alike(pairs):
+        sentences.append(
+            f"{belief.rate:.0%} of the training pairs and {belief.rate_outside_train:.0%} of the other pairs are "
+            "estimated to be mismatched, although the splits were drawn at random: do not trust either estimate alone."
+        )
     return sentences
 
 
@@ -123,6 +128,11 @@ def _duplicates_of_train(pairs: Pairs, belief: Belief) -> float:
     images, first = np.unique(pairs.image_of[ids][held_out], return_index=True)
     of_train = belief.group[pairs.split[ids] == "train"]
     return float(np.isin(belief.group[held_out][first], of_train).mean()) if len(images) else 0.0
+
+
+def _drawn_alike(pairs: Pairs) -> bool:
+    """Return whether chance alone decided which pairs are training pairs, so that the others are no noisier."""
+    return "drawn by image" in pairs.description and pairs.noise is None and not len(pairs.ids(ADDED))
 
 
 def _no_common_space(prepared: Prepared, belief: Belief) -> str | None:

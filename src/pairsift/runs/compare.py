@@ -224,9 +224,9 @@ def _spot_checked(run: Run) -> str | None:
     if found is None:
         return None
     return (
-        f"{run.folder} is recalibrated by a spot check of {found['answered']} pairs: by it {found['rate']:.1%} "
-        f"({found['low']:.1%} to {found['high']:.1%}) of all judged pairs are mismatched. Its suspects follow it, "
-        "its noise rate does not."
+        f"{run.folder} is recalibrated by a spot check of {found['answered']} pairs: by it {found['rate']:.1%} of all "
+        f"judged pairs are mismatched (90% interval {found['low']:.1%} to {found['high']:.1%}). Its noise rate, of the "
+        "training pairs, is that of before."
     )
 
 

@@ -17,7 +17,7 @@ from pairsift.trust.linear import canonical_codes
 from pairsift.trust.neighbours import neighbour_evidence
 from pairsift.trust.placeholders import find_placeholders, fold_units, have_common
 from pairsift.trust.rate import Calibration, decoy_quantile
-from pairsift.trust.weighing import Sides, calibrate_sides, weigh_with_siblings
+from pairsift.trust.weighing import calibrate_sides, weigh_with_siblings
 
 MIN_PAIRS = 100  # smallest number of pairs for which verdicts are given
 MIN_AUROC = 0.8  # smallest expected AUROC for which verdicts are given
@@ -41,7 +41,6 @@ class JudgedPairs:
         in_train: Whether each pair is a training pair; the other pairs may have another rate of mismatches, (n,).
         aligned: Unit vectors of each pair's image and of its caption in a space that encoders share, (n, d) each; None
             where there is none.
-        one_rate: Whether training pairs and others surely have the same rate (`pairsift.trust.weighing.Sides`).
     """
 
     images: Vectors
@@ -51,15 +50,9 @@ class JudgedPairs:
     group_of: Ints
     in_train: NDArray[np.bool_]
     aligned: tuple[Vectors, Vectors] | None = None
-    one_rate: bool = False
 
     def __len__(self) -> int:
         return len(self.image_of)
-
-    @property
-    def sides(self) -> Sides:
-        """The training pairs and the others."""
-        return Sides(self.in_train, self.one_rate)
 
     def units(self, most: int) -> tuple[Ints, int]:
         """Return the unit of each pair that folds keep together, (n,), and the number of folds (`fold_units`)."""
@@ -77,7 +70,6 @@ class JudgedPairs:
             self.group_of[rows],
             self.in_train[rows],
             aligned,
-            self.one_rate,
         )
 
 
@@ -260,8 +252,8 @@ def _trust(judged: JudgedPairs, fold: Ints, seed: int) -> Reals:
         if folds >= 2:
             inner = make_folds(units, folds, seed + 1)
             fit = CrossFit.make(part.image_of, part.group_of, part.texts, inner, seed)
-            evidence = weigh_with_siblings(fit, *kinds_of(part, fit, seed), part.sides, seed)
-            trust[held_out, rest] = calibrate_sides(evidence, part.sides, seed, 0)[0].probability
+            evidence = weigh_with_siblings(fit, *kinds_of(part, fit, seed), part.in_train, seed)
+            trust[held_out, rest] = calibrate_sides(evidence, part.in_train, seed, 0)[0].probability
     return trust
 
 
@@ -283,10 +275,10 @@ def judge_divisions(judged: JudgedPairs, parts: Sequence[Division], networks: Ne
 
 
 def _judge(judged: JudgedPairs, division: Division, fit: CrossFit, networks: Networks | None) -> Belief:
-    seed = division.seed
+    seed, in_train = division.seed, judged.in_train
     kinds, models = kinds_of(judged, fit, seed, division.trust, networks)
-    evidence = weigh_with_siblings(fit, kinds, models, judged.sides, seed)
-    calibration, group = calibrate_sides(evidence, judged.sides, seed, division.resamples)
+    evidence = weigh_with_siblings(fit, kinds, models, in_train, seed)
+    calibration, group = calibrate_sides(evidence, in_train, seed, division.resamples)
     near = near_auroc(evidence, fit.near_images, calibration.probability)
     belief = belief_of(calibration, group, division.fold, kinds, near)
     return replace(belief, placeholder=evidence.placeholder)

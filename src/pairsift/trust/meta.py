@@ -26,7 +26,7 @@ from pairsift.trust.mixture import fit_known_betas
 from pairsift.trust.part import Part
 
 START_SLOPE = 4.0  # slope of the logit over the similarity at the start: the slope of V is then 1 at its middle
-CACHED = 2**20  # numbers of the hidden layer that a processor computes at once, so that they stay in its cache
+HIDDEN_IN_CACHE = 2**20  # values of the hidden layer that a CPU computes at once, so that they stay in its cache
 STEP_LENGTH = 1e-3  # length of the step in parameters to either side by which a directional derivative is taken
 Result = TypeVar("Result")
 MIN_IMAGES = 2  # of verified pairs, so that one is the negative of another
@@ -54,9 +54,10 @@ class MetaNetwork(nn.Module):
 
     def forward(self, similarity: Tensor, parts: Tensor) -> Tensor:
         """Return logits in the shape of the similarities, (n, m) or (n,); `parts` has one more dimension in front."""
-        across = parts[0, 0].numel() if parts.dim() > 2 else 1  # number of captions beside each image
-        rows = max(1, CACHED // (across * self.mix.out_features)) if parts.device.type == "cpu" else parts.shape[1]
-        corrections = [self._correction(part.flatten(1)) for part in torch.split(parts, rows, 1)]
+        n = parts.shape[1]
+        if parts.device.type == "cpu":
+            n = max(1, HIDDEN_IN_CACHE // (similarity[:1].numel() * self.mix.out_features))
+        corrections = [self._correction(part.flatten(1)) for part in torch.split(parts, n, 1)]
         return self.log_slope.exp() * similarity + self.offset + torch.cat(corrections).view_as(similarity)
 
     def _correction(self, parts: Tensor) -> Tensor:
@@ -172,24 +173,34 @@ class MetaCorrection(Part):
         )
 
     def terms(
-        self, network: Network, ranking: Term, y: Tensor, batches: tuple[Batch, Batch], seed: int
-    ) -> tuple[Term, Term]:
-        """Return the ranking loss, and the meta loss of verified pairs, as terms whose gradients are known already.
+        self,
+        network: Network,
+        ranking: Term,
+        y: Tensor,
+        batches: tuple[Batch, Batch],
+        seed: int,
+        shares_graph: bool = False,
+    ) -> list[Term]:
+        """Return the ranking loss and the meta loss of verified pairs, as terms whose gradients are computed already.
 
-        That of the ranking loss is the virtual step's, so that no second pass is needed. The meta loss has the gradient
-        of the class's text, and none on theta.
+        The gradient of the ranking loss is that of the virtual step, so that no second backward pass is needed. The
+        meta loss has the gradient of the class's text, and none on theta.
 
         Args:
             network: The network in training.
-            ranking: The run's ranking loss of each pair of the step's batch, with its graph, (B,).
+            ranking: The run's ranking loss of the step's batch, with its graph.
             y: Correspondence of each pair in that loss, without gradient, (B,).
             batches: The step's batch, and verified pairs.
             seed: Seed of the dropout masks with which the batch was encoded.
+            shares_graph: Whether other terms of the step have parts of the ranking loss's graph.
         """
         batch, verified = batches
         theta = {f"network.matcher.{n}": p for n, p in network.matcher.named_parameters() if p.requires_grad}
         meta = list(meta_of(network).parameters())
-        step = torch.autograd.grad(ranking.values.sum(), list(theta.values()), retain_graph=True, allow_unused=True)
+        with torch.autocast(y.device.type, enabled=False):  # a backward pass has the precision of its forward pass
+            step = torch.autograd.grad(
+                ranking.values.sum(), list(theta.values()), retain_graph=shares_graph, allow_unused=True
+            )
         after = {
             name: (p.detach() if g is None else p.detach() - self.rate * g).requires_grad_()
             for (name, p), g in zip(theta.items(), step, strict=True)
@@ -206,9 +217,11 @@ class MetaCorrection(Part):
             inputs, change = self._derivative_along(network, theta, u, batch, seed)
             through = self._mixed_derivative(network, inputs, change, y, not_negatives(batch))
             gradients = [g - self.rate * _or_zero(d, g) for g, d in zip(gradients, through, strict=True)]
-        moved = [(p, g / len(ranking.values)) for p, g in zip(theta.values(), step, strict=True) if g is not None]
-        known = replace(ranking, values=_with_gradient(ranking.values, moved))
-        return known, Term("meta", _with_gradient(losses, list(zip(meta, gradients, strict=True))))
+        mean_step = [(p, g / len(ranking.values)) for p, g in zip(theta.values(), step, strict=True) if g is not None]
+        return [
+            replace(ranking, values=_with_gradient(ranking.values, mean_step)),
+            Term("meta", _with_gradient(losses, list(zip(meta, gradients, strict=True)))),
+        ]
 
     def _derivative_along(
         self, network: Network, theta: Mapping[str, Tensor], u: Mapping[str, Tensor], batch: Batch, seed: int

@@ -27,7 +27,7 @@ from pairsift.trust.heldout import (
 )
 from pairsift.trust.rate import decoy_quantile
 from pairsift.trust.swaps import draw_swaps
-from pairsift.trust.weighing import Sides, calibrate_sides, weigh, weigh_with_siblings
+from pairsift.trust.weighing import calibrate_sides, weigh, weigh_with_siblings
 
 KEPT = 0.5  # smallest match probability, beside captions of any images, of the pairs that are judged beside near ones
 NEAR_QUANTILE = 0.05  # quantile of the near decoys below which pairs look like captions of any images
@@ -105,7 +105,7 @@ def _judge_near(
     near = kept[swaps.decoy_images], kept[swaps.decoy_captions]
     fit = replace(fit, near_images=near[0], near_captions=near[1], placeholder=belief.placeholder)
     held_out, models = kinds_of(judged, fit, seed, division.trust, networks)
-    first = weigh_with_siblings(fit, held_out, models, judged.sides, seed)
+    first = weigh_with_siblings(fit, held_out, models, judged.in_train, seed)
     side = judged.in_train if belief.rate_outside_train is not None else np.ones(len(judged), np.bool_)
     fitting = _fitting(first, kept, fit.near_images, side)
     if fitting.sum() < MIN_SWAPS:
@@ -113,8 +113,8 @@ def _judge_near(
     kinds = {name: Evidence(kind.pairs[kept], kind.near_decoys) for name, kind in held_out.items()}
     kinds["memory"] = memory(swaps, kept)
     swaps, kinds = _only(swaps, kinds, fitting)
-    evidence = _weigh_matching(swaps, kinds, part.sides, seed, weigh(swaps, kinds, part.sides, seed))
-    calibration, group = calibrate_sides(evidence, part.sides, seed, division.resamples)
+    evidence = _weigh_matching(swaps, kinds, part.in_train, seed, weigh(swaps, kinds, part.in_train, seed))
+    calibration, group = calibrate_sides(evidence, part.in_train, seed, division.resamples)
     below = float((decoy_quantile(evidence)[part.in_train] < NEAR_QUANTILE).mean())
     return replace(belief_of(calibration, group, division.fold[kept], kinds), below_near=below)
 
@@ -137,7 +137,7 @@ def _only(swaps: CrossFit, kinds: Mapping[str, Evidence], chosen: Bools) -> tupl
 
 
 def _weigh_matching(
-    swaps: CrossFit, kinds: Mapping[str, Evidence], sides: Sides, seed: int, evidence: Evidence
+    swaps: CrossFit, kinds: Mapping[str, Evidence], in_train: Bools, seed: int, evidence: Evidence
 ) -> Evidence:
     """Combine kinds of evidence again, beside swaps that are made of the images of matching pairs.
 
@@ -146,11 +146,11 @@ def _weigh_matching(
     """
     drawn = np.random.default_rng((seed, 17)).random(len(swaps.decoy_images))
     for _ in range(ROUNDS):
-        probability = calibrate_sides(evidence, sides, seed, 0)[0].probability
+        probability = calibrate_sides(evidence, in_train, seed, 0)[0].probability
         kept = drawn < probability[swaps.decoy_images]
         if not kept.any():
             break
-        evidence = weigh(*_only(swaps, kinds, kept), sides, seed)
+        evidence = weigh(*_only(swaps, kinds, kept), in_train, seed)
     return evidence
 
 

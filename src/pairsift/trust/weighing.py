@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,25 +25,7 @@ SIBLING_CORRELATION = (
 ROUNDS = 2  # number of times that images are joined with their captions; a third one changed hardly anything
 
 
-@dataclass(frozen=True)
-class Sides:
-    """The training pairs and the other pairs, whose rates of mismatches may differ.
-
-    Attributes:
-        in_train: Whether each pair is a training pair, (n,).
-        one_rate: Whether both sides surely have the same rate, because chance alone decided which pairs are training
-            pairs. Their shares of placeholders may differ all the same: one image with many captions is on one side.
-    """
-
-    in_train: Bools
-    one_rate: bool = False
-
-    def subset(self, rows: Bools) -> Sides:
-        """Return only the pairs in these rows."""
-        return Sides(self.in_train[rows], self.one_rate)
-
-
-def weigh(fit: CrossFit, kinds: Mapping[str, Evidence], sides: Sides, seed: int) -> Evidence:
+def weigh(fit: CrossFit, kinds: Mapping[str, Evidence], in_train: Bools, seed: int) -> Evidence:
     """Combine kinds of evidence with a rate of 0, then again with the rate that this estimates.
 
     Training pairs and others are combined apart where their rates differ and both have decoys of their own.
@@ -51,16 +33,16 @@ def weigh(fit: CrossFit, kinds: Mapping[str, Evidence], sides: Sides, seed: int)
     Args:
         fit: The pairs, their folds and the decoys.
         kinds: Kinds of evidence by their names.
-        sides: The training pairs and the others.
+        in_train: Whether each pair is a training pair, (n,).
         seed: Seed of the resampling.
     """
     evidence = list(kinds.values())
     first = set_placeholders_apart(fit, combine(fit, evidence))
-    calibration, group = calibrate_sides(first, sides, seed, 0)
+    calibration, group = calibrate_sides(first, in_train, seed, 0)
     rates = np.minimum(calibration.rates, MAX_RATE)
-    if group and _have_decoys(fit, sides.in_train):
+    if group and _have_decoys(fit, in_train):
         fit = replace(fit, placeholder=first.placeholder)  # few of their decoys are of one side
-        return set_placeholders_apart(*_combine_by_split(fit, evidence, sides.in_train, rates))
+        return set_placeholders_apart(*_combine_by_split(fit, evidence, in_train, rates))
     return set_placeholders_apart(fit, combine(fit, evidence, float(rates[group])))
 
 
@@ -99,7 +81,7 @@ def _combine_by_split(fit: CrossFit, kinds: list[Evidence], in_train: Bools, rat
 
 
 def weigh_with_siblings(
-    fit: CrossFit, kinds: dict[str, Evidence], models: Mapping[str, Codes], sides: Sides, seed: int
+    fit: CrossFit, kinds: dict[str, Evidence], models: Mapping[str, Codes], in_train: Bools, seed: int
 ) -> Evidence:
     """Combine kinds of evidence, also of images joined with their other captions.
 
@@ -110,21 +92,21 @@ def weigh_with_siblings(
         fit: The pairs, their folds and the decoys.
         kinds: Kinds of evidence by their names; those of `models` with siblings are added where they are used.
         models: Codes of the kinds whose images and captions share a space, by their names.
-        sides: The training pairs and the others.
+        in_train: Whether each pair is a training pair, (n,).
         seed: Seed of the references and of the resampling.
     """
-    evidence = weigh(fit, kinds, sides, seed)
+    evidence = weigh(fit, kinds, in_train, seed)
     if len(np.unique(fit.image_of)) == len(fit):
         return evidence
     for number in range(ROUNDS):
-        probability = calibrate_sides(evidence, sides, seed, 0)[0].probability
+        probability = calibrate_sides(evidence, in_train, seed, 0)[0].probability
         rest = evidence.placeholder < 0 if len(evidence.placeholder) else np.ones(len(fit), np.bool_)
-        agreement = agreement_within(fit.image_of[rest], probability[rest], sides.in_train[rest])
+        agreement = agreement_within(fit.image_of[rest], probability[rest], in_train[rest])
         if not number and agreement >= SIBLING_CORRELATION:
             return evidence
         for name, codes in models.items():
             kinds[f"{name}_siblings"] = contrast(fit, sibling_codes(codes, fit.image_of, probability), seed)
-        evidence = weigh(fit, kinds, sides, seed)
+        evidence = weigh(fit, kinds, in_train, seed)
     return evidence
 
 
@@ -151,30 +133,28 @@ def agreement_within(image_of: Ints, probability: Reals, in_train: Bools) -> flo
     return float(np.corrcoef(probabilities, means)[0, 1])
 
 
-def calibrate_sides(evidence: Evidence, sides: Sides, seed: int, resamples: int) -> tuple[Calibration, int]:
+def calibrate_sides(evidence: Evidence, in_train: Bools, seed: int, resamples: int) -> tuple[Calibration, int]:
     """Return the calibration, and the group of the training pairs in it: 1 where they have a separate rate, else 0.
 
     Placeholders are set apart (`with_placeholders`).
 
     Args:
         evidence: Evidence of the pairs, (n,), and of decoys.
-        sides: The training pairs and the others.
+        in_train: Whether each pair is a training pair, (n,).
         seed: Seed of the resampling.
         resamples: Number of resampled collections for the intervals; with 0, an interval holds only the rate.
     """
-    in_train = sides.in_train
     if len(evidence.placeholder):
         rest = evidence.placeholder < 0
         others = Evidence(evidence.pairs[rest], evidence.decoys)
-        calibration, separate = calibrate_sides(others, sides.subset(rest), seed, resamples)
+        calibration, separate = calibrate_sides(others, in_train[rest], seed, resamples)
         if not separate and _shares_differ(~rest, in_train):
             rates, low, high = (np.repeat(ends, 2) for ends in (calibration.rates, calibration.low, calibration.high))
             calibration, separate = replace(calibration, rates=rates, low=low, high=high), 1
         return with_placeholders(calibration, evidence.placeholder, in_train.astype(np.int64) * separate), separate
     group, shape = in_train.astype(np.int64), likeliest_shape(evidence)
     separate = int(
-        not sides.one_rate
-        and min(in_train.sum(), (~in_train).sum()) >= MIN_GROUP
+        min(in_train.sum(), (~in_train).sum()) >= MIN_GROUP
         and rates_differ(evidence, group, seed, max(resamples, MIN_RESAMPLES), shape)
     )
     return calibrate(evidence, group * separate, seed, resamples, shape), separate
