@@ -103,7 +103,8 @@ def warnings_of(prepared: Prepared, belief: Belief, metrics: Mapping[str, Any]) 
     if belief.rate_outside_train is not None and not belief.in_placeholder.any() and _drawn_alike(pairs):
         sentences.append(
             f"{belief.rate:.0%} of the training pairs and {belief.rate_outside_train:.0%} of the other pairs are "
-            "estimated to be mismatched, although the splits were drawn at random: do not trust either estimate alone."
+            "estimated to be mismatched, although the splits were drawn at random: unless one side alone was mended "
+            "before, do not trust either estimate alone."
         )
     return sentences
 
