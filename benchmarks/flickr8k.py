@@ -304,9 +304,9 @@ def two_towers(rows: list[Row]) -> str:
 
 
 def small_matchers(rows: list[Row]) -> str:
-    """Matchers that learn words from nothing, on few images, by loss and by those noises that have an oracle."""
+    """The matcher `sgr`, which learns words from nothing, on few images, by loss and by those noises that have an oracle."""
     columns = {}
-    for matcher, loss in (("vse", "infonce"), ("sgr", "hinge"), ("sgr", "infonce")):
+    for matcher, loss in (("sgr", "hinge"), ("sgr", "infonce")):
         own = having(rows, {"matcher": matcher, "loss": loss, "images": REDUCED_IMAGES})
         own = [row for row in own if not own_options(row)]
         for noise in sorted({row["noise"] for row in own if row["method"] == "oracle"}):
