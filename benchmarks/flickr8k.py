@@ -304,7 +304,7 @@ def two_towers(rows: list[Row]) -> str:
 
 
 def small_matchers(rows: list[Row]) -> str:
-    """The matcher `sgr`, which learns words from nothing, on few images, by loss and by those noises that have an oracle."""
+    """The matcher `sgr`, which learns words from nothing, on few images, by loss and by noises that have an oracle."""
     columns = {}
     for matcher, loss in (("sgr", "hinge"), ("sgr", "infonce")):
         own = having(rows, {"matcher": matcher, "loss": loss, "images": REDUCED_IMAGES})

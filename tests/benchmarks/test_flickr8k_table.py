@@ -82,11 +82,11 @@ def test_the_pages_tables_are_written_between_their_marks(tmp_path):
     page = tmp_path / "page.md"
     head, small = flickr8k.PAGE
     page.write_text(f"a\n{head}\nold\n{flickr8k.END}\nb\n{small}\nold\n{flickr8k.END}\nc\n")
-    few = {"matcher": "vse", "images": flickr8k.REDUCED_IMAGES, "options": ["batch_size=64"]}
+    few = {"matcher": "sgr", "images": flickr8k.REDUCED_IMAGES, "options": ["batch_size=64"]}
     flickr8k.show(page, [*ROWS, row("oracle", 1, 170, noise=0.6) | few, row("gsc", 1, 150, noise=0.6) | few])
     lines = page.read_text().splitlines()
     assert [lines[0], lines[-1]] == ["a", "c"] and "old" not in lines and "b" in lines
-    assert "| | 40% |" in lines and "| | `vse`, infonce, 60% |" in lines
+    assert "| | 40% |" in lines and "| | `sgr`, infonce, 60% |" in lines
     assert "| `gsc` | 150.0, 0.900 |" in lines  # and no recovery, since there is no plain
     page.write_text("nothing to fill\n")
     flickr8k.show(page, ROWS)
