@@ -55,7 +55,8 @@ from pairsift.runs.prepare import Prepared, prepare
 from pairsift.train.loop import Trainer
 from pairsift.trust.heldout import Belief
 from side_by_side import fewer, write
-from verdicts import calibration, cosine, records, root
+from simple_detectors import cosine, root
+from verdicts import calibration, records
 from verdicts import write as write_table
 
 COLLECTIONS = ("flickr-2000", "flickr-6000-one", "scenes-1600", "emoji")

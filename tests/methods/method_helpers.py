@@ -7,11 +7,15 @@ import torch
 from torch import nn
 
 from pairsift.encode.features import Features, Items, Table
+from pairsift.loss.ranking import Hinge
 from pairsift.match.base import Codes, Matcher, unit
 from pairsift.steps import Batch, Network, Request, Setting
 from pairsift.train.batches import Gatherer
+from pairsift.trust.meta import meta_of
 
 VERIFIED = np.array([1, 4, 6, 9])  # pairs of train that are known to match
+TAUGHT = [1, 4, 6]  # those in a step
+LINEAR = Hinge(base=1.0, negatives="mean", reduction="sum")
 IMAGE_OF = np.array([0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5])
 RNG = np.random.default_rng(7)
 FEATURES = Features(
@@ -121,3 +125,20 @@ def rematched(network, batch, clean) -> tuple[list[int], list[float], list[float
     mask = np.array([[rows[a] == rows[b] or owners[a] == owners[b] or rows[a] == owners[b] for b in n] for a in n])
     margins = [0.2 * curve(min(1.0, v)) for v in best]  # Eq. 9
     return j, best, naive_hinge(block, margins, mask, True)
+
+
+def naive_v(network, images, texts):
+    """V of all images with all captions by plain loops over unit vectors of 4 entries in 3 stretches."""
+    meta, rows = meta_of(network), []
+    weight, bias, out = (p.tolist() for p in (meta.mix.weight, meta.mix.bias, meta.out.weight[0]))
+    for u in images.tolist():
+        rows.append([])
+        for t in texts.tolist():
+            stretches = [3 * sum(u[d] * t[d] for d in places if d < 4) for places in ((0, 1), (2, 3), (4, 5))]
+            sums = [sum(w * v for w, v in zip(ws, stretches, strict=True)) for ws in weight]
+            hidden = [max(0.0, b + total) for b, total in zip(bias, sums, strict=True)]
+            s = sum(a * b for a, b in zip(u, t, strict=True))
+            logit = math.exp(meta.log_slope.item()) * s + meta.offset.item()
+            logit += sum(o * h for o, h in zip(out, hidden, strict=True))
+            rows[-1].append(1 / (1 + math.exp(-logit)))
+    return rows

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 from method_helpers import (
+    LINEAR,
     SETTING,
-    SHARP,
+    TAUGHT,
     VERIFIED,
     Tiny,
     batch_of,
-    curve,
     excluded,
     make_networks,
     naive_hinge,
-    rematched,
+    naive_v,
     similarities,
 )
 from scipy.stats import beta
@@ -27,15 +27,14 @@ from pairsift.errors import InputError
 from pairsift.loss.meta import meta_loss
 from pairsift.loss.ranking import Hinge, InfoNCE
 from pairsift.match.base import Codes
-from pairsift.methods import MSCN, PC2
+from pairsift.methods import MSCN
 from pairsift.runs.config import from_tree
 from pairsift.runs.prepare import check
 from pairsift.steps import not_negatives
 from pairsift.trust.meta import MetaCorrection, MetaNetwork, meta_of, partial_products, partial_products_of_pairs
 from pairsift.trust.mixture import EDGE, fit_known_betas
 
-CLEAN, TAUGHT = [0, 2, 3, 5, 7, 8], [1, 4, 6]
-LINEAR = Hinge(base=1.0, negatives="mean", reduction="sum")
+CLEAN = [0, 2, 3, 5, 7, 8]
 
 
 def begun(ranking, double=False, **options):
@@ -53,23 +52,6 @@ def begun(ranking, double=False, **options):
 def doubled(batch):
     items = [type(side)(side.values.double()) for side in (batch.images, batch.texts)]
     return type(batch)(batch.ids, batch.image_rows, batch.caption_images, *items)
-
-
-def naive_v(network, images: torch.Tensor, texts: torch.Tensor) -> list[list[float]]:
-    """V of all images with all captions by plain loops over unit vectors of 4 entries in 3 stretches."""
-    meta, rows = meta_of(network), []
-    weight, bias, out = (p.tolist() for p in (meta.mix.weight, meta.mix.bias, meta.out.weight[0]))
-    for u in images.tolist():
-        rows.append([])
-        for t in texts.tolist():
-            stretches = [3 * sum(u[d] * t[d] for d in places if d < 4) for places in ((0, 1), (2, 3), (4, 5))]
-            sums = [sum(w * v for w, v in zip(ws, stretches, strict=True)) for ws in weight]
-            hidden = [max(0.0, b + total) for b, total in zip(bias, sums, strict=True)]
-            s = sum(a * b for a, b in zip(u, t, strict=True))
-            logit = math.exp(meta.log_slope.item()) * s + meta.offset.item()
-            logit += sum(o * h for o, h in zip(out, hidden, strict=True))
-            rows[-1].append(1 / (1 + math.exp(-logit)))
-    return rows
 
 
 def phases(method):
@@ -337,101 +319,10 @@ def test_it_is_refused_without_verified_pairs(tmp_path):
             MSCN().begin(SETTING(LINEAR, verified=np.array(verified, np.int64)))
 
 
-def test_pc2_takes_corrected_similarities_for_its_margins_of_clean_and_of_noisy_pairs():
-    options = {"classifier": {"classes": 5}, "captions": {"search": "batch"}}
-    method = PC2(**options, meta={"use": True, "groups": 3, "hidden": 5})
-    networks = make_networks(method, sharp=SHARP)
-    for network in networks:
-        torch.nn.init.normal_(meta_of(network).out.weight)
-    ranking = Hinge(negatives="mean")
-    method.begin(SETTING(ranking))
-    method.state["clean_probability"][1] = np.linspace(0.1, 1, 12)
-    clean, noisy = batch_of([0, 3, 5, 7]), batch_of([2, 8])
-    batches = {"clean": clean, "noisy": noisy, "verified": batch_of(TAUGHT)}
-    assert method.phases()[2].subsets == ("clean", "noisy", "verified") and method.phases()[0].subsets == ("all",)
-    terms = {term.name: term for term in method.step(networks, 0, batches, method.phases()[2])}
-    assert set(terms) == {"clean", "pseudo", "entropy", "noisy", "meta"}
-    y = method.correspondence(0, clean)
-    images, texts = networks[0].encode(clean)
-    v = np.array(naive_v(networks[0], images.vectors, texts.vectors))
-    margins = [0.2 * curve(value) for value in y.tolist()]
-    expected = naive_hinge(v, margins, excluded(clean), hardest=False)
-    assert terms["clean"].values.tolist() == pytest.approx(expected, abs=1e-5)
-    assert np.abs(v - similarities(networks[0], clean)).max() > 0.1
-    j, alike, _ = rematched(networks[0], noisy, clean)
-    others = networks[0].matcher.encode_images(noisy.images).vectors
-    v = np.array(naive_v(networks[0], others, texts.vectors[j]))
-    rows, owners = noisy.image_rows.tolist(), [int(clean.caption_images[b]) for b in j]
-    n = range(2)
-    mask = np.array([[rows[a] == rows[b] or owners[a] == owners[b] or rows[a] == owners[b] for b in n] for a in n])
-    expected = naive_hinge(v, [0.2 * curve(min(1.0, value)) for value in alike], mask, hardest=False)
-    assert terms["noisy"].values.tolist() == pytest.approx(expected, abs=1e-5)
-    meta = list(meta_of(networks[0]).parameters())
-    for name in ("clean", "noisy", "pseudo"):
-        gradients = torch.autograd.grad(terms[name].reduced(), meta, allow_unused=True, retain_graph=True)
-        assert all(g is None for g in gradients)
-    assert any(g.abs().sum() > 0 for g in torch.autograd.grad(terms["meta"].reduced(), meta))
-    for name in ("all", "clean", "noisy"):
-        assert not np.isin(VERIFIED, method.subset(name, 0)).any()
-
-
-class Penalised(Tiny):
-    """A matcher with a penalty on its codes."""
-
-    def penalty(self, images, texts, exclude, y):
-        return 0.3 * images.vectors[:, 0] ** 2 * y + 0.1 * texts.vectors[:, 1]
-
-
-@pytest.mark.parametrize("kind", [Tiny, Penalised])
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_pc2_moves_by_the_gradients_of_all_its_terms(monkeypatch, kind, reduction):
-    """The ranking loss shares its graph with the classifier's terms."""
-
-    def with_graph(part, network, ranking, *args, **kwargs):
-        return [ranking, gradients_known(part, network, ranking, *args, **kwargs)[1]]
-
-    gradients_known, found = MetaCorrection.terms, []
-    for terms_of in (gradients_known, with_graph):
-        monkeypatch.setattr(MetaCorrection, "terms", terms_of)
-        options = {"classifier": {"classes": 5}, "captions": {"search": "batch"}}
-        method = PC2(**options, meta={"use": True, "groups": 3, "hidden": 5})
-        torch.manual_seed(3)
-        networks = make_networks(method, kind, sharp=SHARP)
-        torch.nn.init.normal_(meta_of(networks[0]).out.weight)
-        method.begin(SETTING(Hinge(negatives="mean", reduction=reduction)))
-        method.state["clean_probability"][1] = np.linspace(0.1, 1, 12)
-        batches = {"clean": batch_of([0, 3, 5, 7]), "noisy": batch_of([2, 8]), "verified": batch_of([1, 4, 6, 9])}
-        torch.manual_seed(4)
-        terms = method.step(networks, 0, batches, method.phases()[2])
-        sum(term.reduced() * term.weight for term in terms).backward()
-        found.append([parameter.grad for parameter in networks[0].parameters()])
-    for got, whole in zip(*found, strict=True):
-        torch.testing.assert_close(got, whole, rtol=1e-4, atol=1e-6)
-
-
-def test_a_verified_pair_is_never_noisy_for_pc2():
-    method = PC2(meta={"use": True})
-    method.begin(SETTING(LINEAR))
-    method.state["clean_probability"][1] = np.where(
-        np.arange(12) == 4, 0.1, 0.9
-    )  # the peer doubts a verified pair alone
-    assert 4 in VERIFIED and method.subset("noisy", 0).tolist() == []
-    assert method.subset("clean", 0).tolist() == [0, 2, 3, 5, 7, 8]
-
-
 def test_its_purification_has_betas_alone():
     assert MSCN().division.mixture == "beta"
     with pytest.raises(InputError, match="mixture"):
         MSCN(division={"mixture": "gaussian"})
-
-
-def test_pc2_needs_verified_pairs_with_a_meta_network_alone(tmp_path):
-    with pytest.raises(InputError, match=r"^pc2 learns from pairs that are known to match"):
-        check(from_tree({"source": str(tmp_path), "method": "pc2", "pc2": {"meta": {"use": True}}}))
-    check(from_tree({"source": str(tmp_path), "method": "pc2"}))
-    method = PC2()
-    method.begin(SETTING(LINEAR, verified=np.zeros(0, np.int64)))
-    assert method.subset("all", 0).tolist() == list(range(10)) and not hasattr(method.head(4), "meta")
 
 
 def test_options_out_of_bounds_are_told():
