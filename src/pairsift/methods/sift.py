@@ -23,12 +23,22 @@ TAUGHT_FROM = 8_000
 
 
 class SiftEpochs(TrainEpochs):
-    """The phases of sift: training as `crossfit` does, then networks that are taught."""
+    """The phases of sift: training as `crossfit` does, then networks that are taught.
 
+    Where networks are taught and its length is left open, the first round is half as long as `crossfit`: teachers that
+    train longer know mismatched pairs by heart, and teach them.
+    """
+
+    train: int | None = Field(
+        default=40,
+        ge=0,
+        description="Epochs after that; left open (null in YAML): about 200 steps in all where networks are taught, "
+        "else 400.",
+    )
     taught: int | None = Field(
         default=40,
         ge=0,
-        description="Epochs of the taught networks; left open (null in YAML): about 400 steps, and none below 8,000 "
+        description="Epochs of the taught networks; left open (null in YAML): about 600 steps, and none below 8,000 "
         "training pairs.",
     )
     total: int | None = Field(
@@ -44,14 +54,21 @@ class SiftEpochs(TrainEpochs):
 
     def phases(self, setting: Setting | None) -> tuple[Phase, ...]:
         """Return warm-up, training, and a last phase in which new networks are taught; it is empty for few pairs."""
-        taught = self.taught
-        if taught is None:
-            taught = usual_epochs(setting) if setting is None or len(setting.ids) >= TAUGHT_FROM else 0
+        closed = self._closed(setting)
         if self.total is not None:
-            train = usual_epochs(setting, self.warmup) if self.train is None else self.train
-            taught = taught if self.total >= sum(map(bool, (self.warmup, train, taught))) else 0
-            return self.replaced(train=train, taught=taught, total=None).scaled(self.total).phases(setting)
-        return *super().phases(setting), Phase("taught", taught, restarts=True)
+            if self.total < sum(map(bool, closed.lengths().values())):
+                closed = closed.replaced(taught=0)
+            return closed.replaced(total=None).scaled(self.total).phases(setting)
+        return *super(SiftEpochs, closed).phases(setting), Phase("taught", closed.taught or 0, restarts=True)
+
+    def _closed(self, setting: Setting | None) -> Self:
+        """Return the phases with lengths in the place of those that are left open."""
+        usual, taught, train = usual_epochs(setting), self.taught, self.train
+        if taught is None:
+            taught = usual + usual // 2 if setting is None or len(setting.ids) >= TAUGHT_FROM else 0
+        if train is None:
+            train = max(1, (usual // 2 if taught else usual) - self.warmup)
+        return self.replaced(train=train, taught=taught)
 
     def scaled(self, total: int) -> Self:
         """Return the phases scaled as `Epochs` says; with `taught` left open, once the number of pairs is known.
