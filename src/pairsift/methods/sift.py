@@ -108,8 +108,9 @@ class Sift(Method):
     and Q the mean of the teachers', balanced over the batch (`pairsift.loss.teaching.balanced`). So the image and the
     caption of a mismatched pair teach how they relate to the others of the batch. Teachers do not learn.
 
-    On few pairs teaching gains nothing. So where its length is left open, there is none below 8,000 training pairs, and
-    the method is `crossfit`.
+    The first round is short, about 200 steps, so that teachers do not know mismatched pairs by heart; the second has
+    about 600. On few pairs teaching gains nothing. So where its length is left open, there is none below 8,000 training
+    pairs, and the method is `crossfit`.
     """
 
     name: ClassVar[str] = "sift"
