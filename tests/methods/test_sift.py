@@ -90,7 +90,7 @@ def test_few_pairs_are_not_taught_unless_it_is_asked_for(taught, expected):
     assert [phase.epochs for phase in method.phases()] == expected
     open_epochs = SiftEpochs(warmup=0, train=None, taught=taught).scaled(10)
     assert [phase.epochs for phase in open_epochs.phases(method.setting)] == (
-        [0, 10, 0] if taught is None else [0, 7, 3]
+        [0, 10, 0] if taught is None else [0, 5, 5]
     )
     with pytest.raises(OptionError):
         Sift(teaching={"sharpness": 0})

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 from train_helpers import make_job
 
+from pairsift.errors import InputError
 from pairsift.steps import Phase, Prior
 from pairsift.train.checkpoint import read_tensors
 from pairsift.train.loop import CHECKPOINT, Trainer
@@ -84,6 +85,13 @@ def test_a_run_cut_short_before_or_after_the_restart_ends_with_the_same_weights(
     end, again = (load_file(tmp_path / name / CHECKPOINT) for name in ("straight", "again"))
     assert end.keys() == again.keys() and any(name.startswith("teacher/") for name in end)
     assert [key for key in end if not torch.equal(end[key], again[key])] == []
+
+
+def test_a_checkpoint_of_other_phases_is_refused(tmp_path):
+    with pytest.raises(CutShortError):
+        Watched(tmp_path, 20, epochs={"warmup": 0, "train": 4, "taught": 1}).run()
+    with pytest.raises(InputError, match="another version began it"):
+        Watched(tmp_path).run(resume=True)
 
 
 def test_the_networks_of_an_epoch_have_a_stretch_of_epochs():

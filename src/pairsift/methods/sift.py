@@ -12,7 +12,7 @@ from torch import Tensor
 from pairsift.loss.teaching import balanced, teaching
 from pairsift.methods.base import Method
 from pairsift.methods.crossfit import held_out_correspondence
-from pairsift.methods.plain import TrainEpochs, usual_epochs
+from pairsift.methods.plain import DEFAULT_EPOCHS, TrainEpochs, usual_epochs
 from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
 from pairsift.options import Options
 from pairsift.steps import Batch, Network, Pairing, Phase, Setting, Term, not_negatives
@@ -25,21 +25,21 @@ TAUGHT_FROM = 8_000
 class SiftEpochs(TrainEpochs):
     """The phases of sift: training as `crossfit` does, then networks that are taught.
 
-    Where networks are taught and its length is left open, the first round is half as long as `crossfit`: teachers that
-    train longer know mismatched pairs by heart, and teach them.
+    Where networks are taught and its length is left open, the first round is half as long as `crossfit`: from teachers
+    that train longer, who know the pairs by heart, new networks learned less.
     """
 
     train: int | None = Field(
         default=40,
         ge=0,
-        description="Epochs after that; left open (null in YAML): about 200 steps in all where networks are taught, "
-        "else 400.",
+        description="Epochs after that; left open (null in YAML): as many as make about 400 steps in all, 8 to 60, and "
+        "half of that where networks are taught.",
     )
     taught: int | None = Field(
         default=40,
         ge=0,
-        description="Epochs of the taught networks; left open (null in YAML): about 600 steps, and none below 8,000 "
-        "training pairs.",
+        description="Epochs of the taught networks; left open (null in YAML): about 600 steps, 12 to 90, and none "
+        "below 8,000 training pairs.",
     )
     total: int | None = Field(
         default=None,
@@ -80,6 +80,8 @@ class SiftEpochs(TrainEpochs):
         if self.taught is None:
             self.replaced(taught=0).scaled(total)  # refuses too few epochs at once
             return self.replaced(total=total)
+        if self.train is None and self.taught:
+            return self.replaced(train=DEFAULT_EPOCHS // 2).scaled(total)
         return super().scaled(total)
 
 
@@ -108,9 +110,9 @@ class Sift(Method):
     and Q the mean of the teachers', balanced over the batch (`pairsift.loss.teaching.balanced`). So the image and the
     caption of a mismatched pair teach how they relate to the others of the batch. Teachers do not learn.
 
-    The first round is short, about 200 steps, so that teachers do not know mismatched pairs by heart; the second has
-    about 600. On few pairs teaching gains nothing. So where its length is left open, there is none below 8,000 training
-    pairs, and the method is `crossfit`.
+    With the preset `two_tower`, the first round is half as long as `crossfit`, since teachers should not know the pairs
+    by heart, and the second three times as long as the first. On few pairs teaching gained nothing. So where its length
+    is left open, there is none below 8,000 training pairs, and the method is `crossfit`.
     """
 
     name: ClassVar[str] = "sift"

@@ -324,7 +324,9 @@ class Trainer:
         tensors["rng"] = torch.get_rng_state()
         if self.device.type == "cuda":
             tensors["rng_cuda"] = torch.cuda.get_rng_state(self.device)
-        write_tensors(self.job.folder / CHECKPOINT, tensors, {"position": asdict(self.position), "log": self.log})
+        phases = [phase.name for phase in self.phases]
+        facts: dict[str, object] = {"position": asdict(self.position), "log": self.log, "phases": phases}
+        write_tensors(self.job.folder / CHECKPOINT, tensors, facts)
         self._write_log()
         self._saved = time.monotonic()
 
@@ -334,6 +336,8 @@ class Trainer:
     def _load(self) -> None:
         """Restore everything from the checkpoint."""
         tensors, facts = read_tensors(self.job.folder / CHECKPOINT)
+        if facts.get("phases") != [phase.name for phase in self.phases]:
+            raise InputError(f"{self.job.folder / CHECKPOINT}: another version began it; fit again, to another --out")
         self.job.method.resume(unpack(tensors, self.networks, self.optimizers))
         teachers = {int(name.split("/")[1]) for name in tensors if name.startswith("teacher/")}
         self.teachers[:] = [self._network(k).eval().requires_grad_(False) for k in sorted(teachers)]
