@@ -26,7 +26,7 @@ class SiftEpochs(TrainEpochs):
     """The phases of sift: training as `crossfit` does, then networks that are taught.
 
     Where networks are taught and its length is left open, the first round is half as long as `crossfit`: from teachers
-    that train longer, who know the pairs by heart, new networks learned less.
+    that train longer, new networks learned less.
     """
 
     train: int | None = Field(
@@ -110,9 +110,9 @@ class Sift(Method):
     and Q the mean of the teachers', balanced over the batch (`pairsift.loss.teaching.balanced`). So the image and the
     caption of a mismatched pair teach how they relate to the others of the batch. Teachers do not learn.
 
-    With the preset `two_tower`, the first round is half as long as `crossfit`, since teachers should not know the pairs
-    by heart, and the second three times as long as the first. On few pairs teaching gained nothing. So where its length
-    is left open, there is none below 8,000 training pairs, and the method is `crossfit`.
+    With the preset `two_tower`, the first round is half as long as `crossfit`, and the second three times as long as
+    the first: from teachers that train longer, new networks learned less. On few pairs teaching gained nothing. So
+    where its length is left open, there is none below 8,000 training pairs, and the method is `crossfit`.
     """
 
     name: ClassVar[str] = "sift"
