@@ -28,7 +28,6 @@ import numpy as np
 import torch
 from sklearn.metrics import roc_auc_score
 
-from detection import EVIDENCE
 from option_names import tree
 from pairsift.retrieve.codes import evaluate
 from pairsift.runs.belief import Believer, of_training
@@ -38,6 +37,7 @@ from pairsift.runs.job import job_of
 from pairsift.runs.prepare import prepare
 from pairsift.train.loop import Trainer
 from side_by_side import PRETRAINED, write
+from verdicts import EVIDENCE
 
 KEY = ("noise", "method", "start", "seed")
 BLOCK = 1024

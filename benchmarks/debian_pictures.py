@@ -25,6 +25,7 @@ def main() -> None:
     parser.add_argument("packages", nargs="+", type=Path, help="files of tuxpaint-stamps-default and openclipart-png")
     parser.add_argument("--out", type=Path, required=True, help="folder of the collections")
     chosen = parser.parse_args()
+    chosen.out.mkdir(parents=True, exist_ok=True)
     for package in chosen.packages:
         subprocess.run(["dpkg-deb", "-x", package, chosen.out / "packages"], check=True)
     unpacked = chosen.out / "packages"

@@ -56,7 +56,7 @@ from pairsift.train.loop import Trainer
 from pairsift.trust.heldout import Belief
 from side_by_side import fewer, write
 from simple_detectors import cosine, root
-from verdicts import calibration, records
+from verdicts import EVIDENCE, calibration, records
 from verdicts import write as write_table
 
 COLLECTIONS = ("flickr-2000", "flickr-6000-one", "scenes-1600", "emoji")
@@ -64,7 +64,6 @@ KINDS = ("random", "near", "edit", "vague")
 PLANTED = (*KINDS, "mixed")
 KEY = ("collection", "kind", "noise", "seed")
 NEIGHBOURS, CLUSTERS = 30, 100
-EVIDENCE = "training pairs, images joined with their captions"
 SAMPLES = 200  # of the bootstrap
 BLOCK = 512
 

@@ -74,3 +74,21 @@ def test_collections_without_splits_get_some_where_train_alone_is_shuffled():
     shuffled, wrong = verdicts.shuffled(given, 0.5, 1, "train")
     assert wrong.any() and not any(wrong[i] for i in range(200) if given[i][2] != "train")
     assert verdicts.with_splits(given, 2) == given and shuffled != given
+
+
+def test_the_table_of_taught_networks_compares_rows_of_one_collection_seed_and_evidence():
+    common = {"kind": "recall", "noise": 0.3, "where": "all", "evidence": verdicts.EVIDENCE}
+    emoji, scenes = ({**common, "collection": name, "training_pairs": n} for name, n in (("emoji", 9), ("scenes-2", 8)))
+    rows = [
+        {**emoji, "seed": 1, "method": "sift", "rsum": 12.5},
+        {**emoji, "seed": 1, "method": "crossfit", "rsum": 10.0},
+        {**emoji, "seed": 2, "method": "sift", "rsum": 99.0},
+        {**scenes, "seed": 1, "method": "crossfit", "rsum": 5.0},
+        {**scenes, "seed": 1, "method": "sift", "rsum": 4.0},
+        {**scenes, "seed": 1, "method": "plain", "rsum": 1.0},
+        {**common, "collection": "old", "evidence": None, "seed": 1, "method": "sift", "rsum": 1.0},
+    ]
+    assert verdicts.taught_summary(rows).splitlines()[2:] == [
+        "| `scenes-2` | 8 | 30% | 1 | 5.0 | 4.0 | -1.0 |",
+        "| `emoji` | 9 | 30% | 1 | 10.0 | 12.5 | +2.5 |",
+    ]

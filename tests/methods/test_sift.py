@@ -69,7 +69,7 @@ def test_teachers_learn_nothing_and_mismatched_pairs_teach():
     assert all(parameter.grad is None for network in teachers for parameter in network.parameters())
 
 
-@pytest.mark.parametrize(("pairs", "size", "train", "taught"), [(8_000, 512, 13, 39), (30_000, 512, 4, 12)])
+@pytest.mark.parametrize(("pairs", "size", "train", "taught"), [(3_000, 512, 30, 90), (8_000, 512, 13, 39), (30_000, 512, 4, 12)])
 def test_its_phases_are_open_in_length_and_the_last_one_restarts(pairs, size, train, taught):
     ids = np.arange(pairs)
     method = Sift(epochs={"warmup": 0, "train": None, "taught": None})
@@ -82,9 +82,9 @@ def test_its_phases_are_open_in_length_and_the_last_one_restarts(pairs, size, tr
     assert [phase.epochs for phase in scaled.scaled(1).phases(method.setting)] == [0, 1, 0]
 
 
-@pytest.mark.parametrize(("taught", "expected"), [(None, [0, 8, 0]), (3, [0, 4, 3])])
+@pytest.mark.parametrize(("taught", "expected"), [(None, [0, 18, 0]), (3, [0, 9, 3])])
 def test_few_pairs_are_not_taught_unless_it_is_asked_for(taught, expected):
-    ids = np.arange(7_999)
+    ids = np.arange(2_999)
     method = Sift(epochs={"warmup": 0, "train": None, "taught": taught})
     method.begin(Setting(ids, ids, len(ids), None, InfoNCE(), 0, batch_size=128))
     assert [phase.epochs for phase in method.phases()] == expected

@@ -17,9 +17,9 @@ from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Prese
 from pairsift.options import Options
 from pairsift.steps import Batch, Network, Pairing, Phase, Setting, Term, not_negatives
 
-# Number of training pairs from which on taught networks were more accurate than their teachers; seen on photographs and
-# drawn scenes with five captions an image.
-TAUGHT_FROM = 8_000
+# Number of training pairs from which on taught networks were no less accurate than those of `crossfit`; seen on
+# photographs and drawn scenes with one and five captions an image, and on emoji and drawings with one.
+TAUGHT_FROM = 3_000
 
 
 class SiftEpochs(TrainEpochs):
@@ -39,7 +39,7 @@ class SiftEpochs(TrainEpochs):
         default=40,
         ge=0,
         description="Epochs of the taught networks; left open (null in YAML): about 600 steps, 12 to 90, and none "
-        "below 8,000 training pairs.",
+        "below 3,000 training pairs.",
     )
     total: int | None = Field(
         default=None,
@@ -112,7 +112,7 @@ class Sift(Method):
 
     With the preset `two_tower`, the first round is half as long as `crossfit`, and the second three times as long as
     the first: from teachers that train longer, new networks learned less. On few pairs teaching gained nothing. So
-    where its length is left open, there is none below 8,000 training pairs, and the method is `crossfit`.
+    where its length is left open, there is none below 3,000 training pairs, and the method is `crossfit`.
     """
 
     name: ClassVar[str] = "sift"
