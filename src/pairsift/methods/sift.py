@@ -25,8 +25,8 @@ TAUGHT_FROM = 3_000
 class SiftEpochs(TrainEpochs):
     """The phases of sift: training as `crossfit` does, then networks that are taught.
 
-    Where networks are taught and its length is left open, the first round is half as long as `crossfit`: from teachers
-    that train longer, new networks learned less.
+    Where networks are taught and its length is left open, the first round is half as long as `crossfit`: on 30,000
+    pairs, new networks learned less from teachers that train longer.
     """
 
     train: int | None = Field(
@@ -111,8 +111,9 @@ class Sift(Method):
     caption of a mismatched pair teach how they relate to the others of the batch. Teachers do not learn.
 
     With the preset `two_tower`, the first round is half as long as `crossfit`, and the second three times as long as
-    the first: from teachers that train longer, new networks learned less. On few pairs teaching gained nothing. So
-    where its length is left open, there is none below 3,000 training pairs, and the method is `crossfit`.
+    the first: on 30,000 pairs, new networks learned less from teachers that train longer. On 2,000 pairs and fewer,
+    teaching gained nothing in the mean. So where its length is left open, there is none below 3,000 training pairs,
+    and the method is `crossfit`.
     """
 
     name: ClassVar[str] = "sift"
