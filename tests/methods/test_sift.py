@@ -69,7 +69,9 @@ def test_teachers_learn_nothing_and_mismatched_pairs_teach():
     assert all(parameter.grad is None for network in teachers for parameter in network.parameters())
 
 
-@pytest.mark.parametrize(("pairs", "size", "train", "taught"), [(3_000, 512, 30, 90), (8_000, 512, 13, 39), (30_000, 512, 4, 12)])
+@pytest.mark.parametrize(
+    ("pairs", "size", "train", "taught"), [(3_000, 512, 30, 90), (8_000, 512, 13, 39), (30_000, 512, 4, 12)]
+)
 def test_its_phases_are_open_in_length_and_the_last_one_restarts(pairs, size, train, taught):
     ids = np.arange(pairs)
     method = Sift(epochs={"warmup": 0, "train": None, "taught": None})

@@ -17,8 +17,8 @@ from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Prese
 from pairsift.options import Options
 from pairsift.steps import Batch, Network, Pairing, Phase, Setting, Term, not_negatives
 
-# Number of training pairs from which on taught networks were no less accurate than those of `crossfit`; seen on
-# photographs and drawn scenes with one and five captions an image, and on emoji and drawings with one.
+# Number of training pairs from which on taught networks were as accurate as those of `crossfit` or more; seen on
+# photographs with one and five captions an image, drawn scenes with five, emoji and drawings with one.
 TAUGHT_FROM = 3_000
 
 
