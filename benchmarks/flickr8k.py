@@ -11,8 +11,7 @@ Rows of one noise and one seed share the held-out evidence. AUROC is that of the
 pairs (in rows without `trust_auroc`, which are older: of the networks' own similarity); `plain` has none. `mscn` is
 given every 60th training pair as verified; of these, the ones that noise moved count as any other pair. Rows of
 `crossfit` and `sift` on `sgr`, and one of `sift` on `vse` with all epochs in each round, have weights of training pairs
-that also knew the pairs of dev and test, as `protocol` says in the JSON: they are too high. The row of `sift` with
-minilm at 0% has two rounds of the same length; the others on `two_tower` have a shorter first one.
+that also knew the pairs of dev and test, as `protocol` says in the JSON: they are too high.
 
     python benchmarks/flickr8k.py --data ../shared/flickr8k --json benchmarks/results/flickr8k.json
     python benchmarks/flickr8k.py --matcher sgr --text-encoder words --reduced
