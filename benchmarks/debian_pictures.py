@@ -1,4 +1,4 @@
-"""Two collections of drawings with short captions, from Debian packages: no constant of the verdicts was chosen on them.
+"""Drawings with short captions from Debian packages, in two collections; no constant of verdicts was chosen on them.
 
 `stamps` has those of Tux Paint, each with the first line of its description. `clipart` has those of the Open Clip Art
 Library, each with the words of its file's name, which often names its author too, and of its folders.
