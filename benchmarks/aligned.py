@@ -37,7 +37,7 @@ from pairsift.runs.job import job_of
 from pairsift.runs.prepare import prepare
 from pairsift.train.loop import Trainer
 from side_by_side import PRETRAINED, write
-from verdicts import EVIDENCE
+from verdict_tables import EVIDENCE
 
 KEY = ("noise", "method", "start", "seed")
 BLOCK = 1024

@@ -56,7 +56,8 @@ from pairsift.train.loop import Trainer
 from pairsift.trust.heldout import Belief
 from side_by_side import fewer, write
 from simple_detectors import cosine, root
-from verdicts import EVIDENCE, calibration, records
+from verdict_tables import EVIDENCE
+from verdicts import calibration, records
 from verdicts import write as write_table
 
 COLLECTIONS = ("flickr-2000", "flickr-6000-one", "scenes-1600", "emoji")

@@ -8,8 +8,10 @@ nothing, and is mismatched too. `verdicts` rows judge all pairs by held-out evid
 the folds; beside the AUROC of the match probability stand those of two detectors, written anew in simple_detectors.py:
 the cosine of 5-fold ridge-CCA, and agreement with the captions of the ten nearest images. `flagged` counts pairs with
 a match probability below one half, where verdicts are given; the calibration error has 15 bins of equal mass. `recall`
-rows are whole fits; rSum is that on the truly matching test pairs. Rows of `crossfit` without the field `evidence` are
-older, and with noise mostly too high: weights came from all pairs, so that they also knew those of dev and test.
+rows are whole fits; rSum is that on the truly matching test pairs, and `networks_rsum` that of the networks of
+`crossfit` alone, without the linear model that competes with them below 10,000 training pairs. Rows of `crossfit`
+without the field `evidence` are older, and with noise mostly too high: weights came from all pairs, so that they also
+knew those of dev and test. With `--again` those without `networks_rsum` are measured anew.
 """
 
 from __future__ import annotations
@@ -18,14 +20,14 @@ import argparse
 import csv
 import json
 import platform
-import statistics
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
-from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from PIL import Image
@@ -33,31 +35,21 @@ from sklearn.metrics import roc_auc_score
 
 from pages import write_between
 from pairsift.encode.options import EncodeOptions
+from pairsift.methods.crossfit import Crossfit
 from pairsift.pairs import write_scenes
 from pairsift.retrieve.codes import evaluate
 from pairsift.runs.belief import Believer
 from pairsift.runs.config import Config, configure
 from pairsift.runs.fit import fit
 from pairsift.runs.prepare import prepare
+from pairsift.runs.run import Run
 from pairsift.train.options import TrainOptions
 from simple_detectors import cca_score, knn_score
+from verdict_tables import COLLECTIONS, DRAWINGS, END, EVIDENCE, KEY, TABLES, WHERE, Row, page
 
-Row = dict[str, Any]
 Record = tuple[str, str, str]  # image file, absolute or from the table's folder; caption; split or nothing
-SIZES = (30, 100, 200, 400, 800, 1600, 6000)
-FIVE = ("flickr-400-five", "flickr-2000-five", "flickr-five")
-OTHERS = ("emoji", "emoji-400", "emoji-languages", "scenes-100", "scenes-1600")
-COLLECTIONS = (*(f"flickr-{size}" for size in SIZES), *FIVE, *OTHERS)
-DRAWINGS = ("stamps", "clipart-800", "clipart")  # of debian_pictures.py; no constant of verdicts was chosen on them
 LANGUAGES = ("de", "fr", "es", "ru", "ar", "hi", "ja", "zh", "fi", "el")
-# What the tables in a page stand between.
-MARK, RECALL_MARK, TAUGHT_MARK = "<!-- verdicts table -->", "<!-- recall table -->", "<!-- taught table -->"
-END = "<!-- end -->"
-EVIDENCE = "training pairs, images joined with their captions"  # what today's weights of training pairs come from
-WHERE = ("all", "train", "all, image", "all, caption")  # the last two with a placeholder
-PLACES = dict(zip(WHERE, ("", " of train", " and a blank image", " and an empty caption"), strict=True))
 PLACEHOLDERS = 0.1  # share of the pairs with one
-KEY = ("kind", "collection", "noise", "where", "seed", "method")
 
 
 def main() -> None:
@@ -71,28 +63,33 @@ def main() -> None:
     parser.add_argument("--where", choices=WHERE, default="all", help="splits that get noise")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--methods", nargs="+", default=["crossfit", "plain"], help="of recall rows")
+    parser.add_argument("--again", action="store_true", help="measure older rows of crossfit anew")
     parser.add_argument("--cache", default=None, help="folder of the feature cache")
     parser.add_argument("--pages", nargs="*", type=Path, default=[], help="pages whose table is written anew")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/verdicts.json"))
     chosen = parser.parse_args()
     rows: list[Row] = json.loads(chosen.json.read_text())["rows"] if chosen.json.exists() else []
-    done = {tuple(row[name] for name in KEY) for row in rows}
-    methods = chosen.methods if chosen.kind == "recall" else [""]
-    for collection in chosen.collections:
-        for noise in chosen.noise:
-            for seed in chosen.seeds:
-                for method in methods:
-                    wanted = dict(zip(KEY, (chosen.kind, collection, noise, chosen.where, seed, method), strict=True))
-                    if tuple(wanted.values()) in done:
-                        continue
-                    rows.append(measure(wanted, chosen.data, chosen.cache))
-                    print(json.dumps({name: rows[-1].get(name) for name in (*KEY, *SHOWN)}), flush=True)
-                    chosen.json.parent.mkdir(parents=True, exist_ok=True)
-                    chosen.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
-    chosen.json.with_suffix(".md").write_text(page(rows))
+    for wanted in wanted_rows(chosen):
+        old = next((row for row in rows if all(row[name] == wanted[name] for name in KEY)), None)
+        stale = chosen.again and wanted["method"] == "crossfit" and "networks_rsum" not in (old or {})
+        if old is None or stale:
+            row = measure(wanted, chosen.data, chosen.cache)
+            rows = [*(one for one in rows if one is not old), row]
+            print(json.dumps({name: row.get(name) for name in (*KEY, *SHOWN)}), flush=True)
+            chosen.json.parent.mkdir(parents=True, exist_ok=True)
+            chosen.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    chosen.json.with_suffix(".md").write_text(page(rows, __doc__ or ""))
     for one in chosen.pages:
-        for mark, make in ((MARK, summary), (RECALL_MARK, recall_summary), (TAUGHT_MARK, taught_summary)):
+        for mark, make in TABLES.items():
             write_between(one, mark, END, make(rows))
+
+
+def wanted_rows(chosen: argparse.Namespace) -> Iterator[Row]:
+    """Every row that the options ask for, by its key."""
+    methods = chosen.methods if chosen.kind == "recall" else [""]
+    kind, where = [chosen.kind], [chosen.where]
+    for key in product(kind, chosen.collections, chosen.noise, where, chosen.seeds, methods):
+        yield dict(zip(KEY, key, strict=True))
 
 
 def records(collection: str, data: Path, seed: int, place: Path) -> list[Record]:
@@ -231,15 +228,18 @@ def verdicts(config: Config, wrong: np.ndarray) -> Row:
 
 
 def recall(source: Path, options: Row, wrong: np.ndarray) -> Row:
-    """A whole fit, and its rSum on the truly matching pairs of test."""
+    """A whole fit, and its rSum on the truly matching pairs of test; of `crossfit` also that of its networks alone."""
     run = fit(source, **options, progress=False)
     pairs = run.prepared.pairs
-    split = pairs.split.astype("<U7")
-    split[wrong & (split == "test")] = "unused"
-    test = evaluate(run.matchers, run.prepared.features, replace(pairs, split=split), "test")
     judged = run.pairs().sort_by("pair")
     ids = judged["pair"].to_numpy()
-    own = {"rsum": test["ensemble"]["rsum"], "train_seconds": run.metrics["seconds"]["train"]}
+    own = {"rsum": rsum(run, wrong), "train_seconds": run.metrics["seconds"]["train"]}
+    if options["method"] == "crossfit":
+        own["networks_rsum"] = own["rsum"]
+    if options["method"] == "crossfit" and run.metrics["best"]["model"] == "linear":
+        with patch.object(Crossfit, "competes_with_linear", False):
+            alone = fit(source, **{**options, "out": options["out"].with_name("networks")}, progress=False)
+        own["networks_rsum"] = rsum(alone, wrong)
     own["estimate"] = run.metrics["noise_rate"]["estimated"]
     return {
         **quality(judged["match_probability"].to_numpy(), wrong[ids], run.metrics["verdicts_given"]),
@@ -248,6 +248,15 @@ def recall(source: Path, options: Row, wrong: np.ndarray) -> Row:
         "training_pairs": len(pairs.ids("train")),
         "warnings": run.metrics["warnings"],
     }
+
+
+def rsum(run: Run, wrong: np.ndarray) -> float:
+    """The rSum of a run on the truly matching pairs of test."""
+    pairs = run.prepared.pairs
+    split = pairs.split.astype("<U7")
+    split[wrong & (split == "test")] = "unused"
+    test = evaluate(run.matchers, run.prepared.features, replace(pairs, split=split), "test")
+    return float(test["ensemble"]["rsum"])
 
 
 def quality(probability: np.ndarray, wrong: np.ndarray, given: bool) -> Row:
@@ -275,115 +284,6 @@ def calibration(probability: np.ndarray, right: np.ndarray, bins: int = 15) -> f
 
 SHOWN = ("wrong", "flagged", "estimate", "low", "high", "auroc", "auroc_cca", "auroc_knn", "precision", "recall")
 SHOWN = (*SHOWN, "calibration", "rsum", "seconds")
-
-
-def groups(rows: list[Row]) -> Iterator[tuple[Row, list[Row]]]:
-    """Rows that differ in the seed alone; those of older weights are apart."""
-    names = [*(name for name in KEY if name != "seed"), "evidence"]
-    order = {name: place for place, name in enumerate((*COLLECTIONS, *DRAWINGS))}
-    grouped: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        grouped.setdefault(tuple(row.get(name, "") for name in names), []).append(row)
-    for key in sorted(grouped, key=lambda key: (key[0], order.get(key[1], 99), key)):
-        yield dict(zip(names, key, strict=True)), grouped[key]
-
-
-def page(rows: list[Row]) -> str:
-    """The rows as tables: means over the seeds, and of the estimate the largest error."""
-    title, _, rest = (__doc__ or "").strip().partition("; ")
-    heads = ("collection", "pairs", "noise", "flagged", "estimate", "largest error", "AUROC", "of train", "CCA", "k-NN")
-    heads = (*heads, "precision", "recall", "calibration error", "seconds", "seeds")
-    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    heads = ("collection", "noise", "method", "weights from", "rSum on true test pairs", "training seconds", "seeds")
-    fits = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    for key, group in groups(rows):
-        noise = f"{key['noise']:.0%}" + PLACES[key["where"]]
-        if key["kind"] == "recall":
-            source = "training pairs" if key["evidence"] else "all pairs"
-            cells = [key["collection"], noise, key["method"], "" if key["method"] == "plain" else source]
-            cells += [mean(group, "rsum", ".1f"), mean(group, "train_seconds", ".0f"), str(len(group))]
-            fits.append("| " + " | ".join(cells) + " |")
-            continue
-        error = max(abs(row["estimate"] - true_rate(row)) for row in group)
-        cells = [key["collection"], str(group[0]["pairs"]), noise, mean(group, "flagged", ".1%")]
-        cells += [mean(group, "estimate", ".1%"), f"{error:.1%}"]
-        cells += [mean(group, name, ".3f") for name in ("auroc", "auroc_train", "auroc_cca", "auroc_knn")]
-        cells += [mean(group, "precision", ".2f"), mean(group, "recall", ".2f"), mean(group, "calibration", ".3f")]
-        lines.append("| " + " | ".join([*cells, mean(group, "evidence_seconds", ".0f"), str(len(group))]) + " |")
-    return f"# {title}\n\n{rest[:1].upper()}{rest[1:]}\n\n" + "\n".join(lines) + "\n\n" + "\n".join(fits) + "\n"
-
-
-def true_rate(row: Row) -> float:
-    """Return the share of mismatched pairs among training pairs or all pairs, whichever the estimate is about."""
-    return float(row.get("true_rate", row["noise"] if row["where"] == "train" else row["wrong"]))
-
-
-def summary(rows: list[Row]) -> str:
-    """Collections by noise in all splits: the flags at 0%, elsewhere estimate, largest error and AUROC."""
-    found: dict[str, dict[float, list[Row]]] = {}
-    for key, group in groups([row for row in rows if row["kind"] == "verdicts" and row["where"] == "all"]):
-        found.setdefault(key["collection"], {})[key["noise"]] = group
-    noises = sorted({noise for cells in found.values() for noise in cells})
-    heads = ["collection", "pairs", *(f"{noise:.0%}" if noise else "0%: flagged" for noise in noises)]
-    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    for collection, cells in found.items():
-        line = [f"`{collection}`", f"{next(iter(cells.values()))[0]['pairs']:,}"]
-        for noise in noises:
-            group = cells.get(noise, [])
-            error = max((abs(row["estimate"] - row["wrong"]) for row in group), default=0)
-            if not any(row["verdicts"] for row in group):
-                line.append("no verdicts" if group else "")
-            elif noise:
-                line.append(f"{mean(group, 'estimate', '.0%')} ({error:.1%}), {mean(group, 'auroc', '.3f')}")
-            else:
-                line.append(mean(group, "flagged", ".1%"))
-        lines.append("| " + " | ".join(line) + " |")
-    return "\n".join(lines)
-
-
-def recall_summary(rows: list[Row]) -> str:
-    """Collections by noise: recall of `crossfit`, that of `plain` in brackets, over the seeds that both have."""
-    order = {name: place for place, name in enumerate((*COLLECTIONS, *DRAWINGS))}
-    both: dict[str, dict[str, dict[int, dict[str, float]]]] = {}
-    for row in rows:
-        if row["kind"] == "recall" and row["method"] in ("crossfit", "plain"):
-            noise = f"{row['noise']:.0%}" + PLACES[row["where"]]
-            seeds = both.setdefault(row["collection"], {}).setdefault(noise, {})
-            seeds.setdefault(row["seed"], {})[row["method"]] = row["rsum"]
-    noises = sorted({noise for cells in both.values() for noise in cells}, key=lambda noise: (len(noise), noise))
-    lines = ["| " + " | ".join(["collection", *noises]) + " |", "|---" * (1 + len(noises)) + "|"]
-    for collection in sorted(both, key=lambda name: order.get(name, 99)):
-        cells = []
-        for noise in noises:
-            runs = [run for run in both[collection].get(noise, {}).values() if len(run) == 2]
-            ours, plain = (
-                format(sum(run[m] for run in runs) / max(1, len(runs)), ".0f") for m in ("crossfit", "plain")
-            )
-            cells.append(f"{ours} ({plain})" + (f", {len(runs)} seeds" if len(runs) > 1 else "") if runs else "")
-        if any(cells):
-            lines.append(f"| `{collection}` | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def taught_summary(rows: list[Row]) -> str:
-    """Collections by the number of training pairs: recall of `crossfit` and `sift`, and what the second gains."""
-    present = [row for row in rows if row.get("evidence") == EVIDENCE]
-    found: dict[tuple[Any, ...], dict[str, Row]] = {}
-    for row in present:
-        key = (row["training_pairs"], row["collection"], row["noise"], row["where"], row["seed"])
-        found.setdefault(key, {})[row["method"]] = row
-    lines = ["| collection | training pairs | noise | seed | `crossfit` | `sift` | gain |", "|---" * 7 + "|"]
-    for (pairs, collection, noise, where, seed), both in sorted(found.items()):
-        if {"crossfit", "sift"} <= both.keys():
-            before, after = both["crossfit"]["rsum"], both["sift"]["rsum"]
-            cells = [f"`{collection}`", f"{pairs:,}", f"{noise:.0%}" + PLACES[where], str(seed)]
-            lines.append("| " + " | ".join([*cells, f"{before:.1f}", f"{after:.1f}", f"{after - before:+.1f}"]) + " |")
-    return "\n".join(lines)
-
-
-def mean(group: list[Row], name: str, digits: str) -> str:
-    found = [row[name] for row in group if row.get(name) is not None]
-    return format(statistics.mean(found), digits) if found else ""
 
 
 if __name__ == "__main__":

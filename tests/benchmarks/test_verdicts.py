@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import verdict_tables
 import verdicts
 from pairsift.pairs import load
 
@@ -16,7 +17,7 @@ def rows(tmp_path_factory):
     """One row for nothing shuffled and one for 30%."""
     cache = str(tmp_path_factory.mktemp("cache"))
     key = ("verdicts", "scenes-60", 0.0, "all", 1, "")
-    wanted = dict(zip(verdicts.KEY, key, strict=True))
+    wanted = dict(zip(verdict_tables.KEY, key, strict=True))
     return [verdicts.measure({**wanted, "noise": noise}, Path("nowhere"), cache) for noise in (0.0, 0.3)]
 
 
@@ -42,8 +43,8 @@ def test_rows_of_one_seed_have_the_same_splits_wherever_scenes_are_drawn(tmp_pat
 
 
 def test_the_tables_name_every_collection(rows):
-    assert "| scenes-60 | 300 | 30% |" in verdicts.page(rows)
-    assert verdicts.summary(rows).splitlines()[-1].startswith("| `scenes-60` | 300 | 0.0% |")
+    assert "| scenes-60 | 300 | 30% |" in verdict_tables.page(rows, "A title; a text.")
+    assert verdict_tables.summary(rows).splitlines()[-1].startswith("| `scenes-60` | 300 | 0.0% |")
 
 
 def test_the_calibration_error_is_that_of_bins_of_equal_mass():
@@ -77,7 +78,7 @@ def test_collections_without_splits_get_some_where_train_alone_is_shuffled():
 
 
 def test_the_table_of_taught_networks_compares_rows_of_one_collection_seed_and_evidence():
-    common = {"kind": "recall", "noise": 0.3, "where": "all", "evidence": verdicts.EVIDENCE}
+    common = {"kind": "recall", "noise": 0.3, "where": "all", "evidence": verdict_tables.EVIDENCE}
     emoji, scenes = ({**common, "collection": name, "training_pairs": n} for name, n in (("emoji", 9), ("scenes-2", 8)))
     rows = [
         {**emoji, "seed": 1, "method": "sift", "rsum": 12.5},
@@ -88,7 +89,19 @@ def test_the_table_of_taught_networks_compares_rows_of_one_collection_seed_and_e
         {**scenes, "seed": 1, "method": "plain", "rsum": 1.0},
         {**common, "collection": "old", "evidence": None, "seed": 1, "method": "sift", "rsum": 1.0},
     ]
-    assert verdicts.taught_summary(rows).splitlines()[2:] == [
+    assert verdict_tables.taught_summary(rows).splitlines()[2:] == [
         "| `scenes-2` | 8 | 30% | 1 | 5.0 | 4.0 | -1.0 |",
         "| `emoji` | 9 | 30% | 1 | 10.0 | 12.5 | +2.5 |",
     ]
+
+
+def test_the_table_of_the_linear_model_tells_gains_of_crossfit_in_rows_that_know_the_networks_alone():
+    common = {"kind": "recall", "where": "all", "evidence": verdict_tables.EVIDENCE, "collection": "emoji"}
+    rows = [
+        {**common, "noise": 0.3, "seed": 1, "method": "crossfit", "rsum": 12.0, "networks_rsum": 10.5},
+        {**common, "noise": 0.3, "seed": 2, "method": "crossfit", "rsum": 9.0, "networks_rsum": 9.0},
+        {**common, "noise": 0.6, "seed": 1, "method": "crossfit", "rsum": 12.0},
+        {**common, "noise": 0.6, "seed": 1, "method": "plain", "rsum": 12.0},
+    ]
+    lines = ["| collection | 30% |", "|---|---|", "| `emoji` | +1.5, +0.0 |"]
+    assert verdict_tables.linear_summary(rows).splitlines() == lines
