@@ -24,7 +24,7 @@ its rate of mismatches; the last three columns are those of `ours_near`.
 
 Rows that the file already holds are not measured again. With `--again`, `ours` and `ours_near` are, in rows whose
 `evidence` is not that of the present version; the other detectors keep what they had but their precision, which depends
-on the estimate.
+on the estimate. `options` are further options of the runs: rows with `precision=bf16` train in mixed precision.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ def main() -> None:
     parser.add_argument("--noise", nargs="+", type=float, default=[0.0, 0.05, 0.2, 0.4, 0.6, 0.8])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--methods", nargs="*", default=[], help="whose own trust is measured too")
+    parser.add_argument("--options", nargs="*", default=[], help="further options of fit: precision=bf16")
     parser.add_argument("--cache", default=None, help="folder of the feature cache")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/detection.json"))
     parser.add_argument("--again", action="store_true", help="measure `ours` again in rows of other versions")
@@ -85,7 +86,7 @@ def main() -> None:
     for wanted in wanted_rows(chosen):
         old = next((row for row in rows if all(row[name] == wanted[name] for name in KEY)), None)
         if old is None or (chosen.again and old.get("evidence") != EVIDENCE):
-            row = measure(wanted, chosen.data.resolve(), chosen.cache, chosen.methods, old)
+            row = measure(wanted, chosen, old)
             rows = [*(one for one in rows if one is not old), row]
             print(json.dumps({name: value for name, value in rows[-1].items() if name != "versions"}), flush=True)
             write(chosen.json, rows)
@@ -102,7 +103,7 @@ def wanted_rows(chosen: argparse.Namespace) -> Iterator[Row]:
                     yield dict(zip(KEY, (collection, kind, noise, seed), strict=True))
 
 
-def measure(wanted: Row, data: Path, cache: str | None, methods: list[str], old: Row | None = None) -> Row:
+def measure(wanted: Row, chosen: argparse.Namespace, old: Row | None = None) -> Row:
     """One row; with an old one, only what held-out evidence says is measured."""
     mixed = wanted["kind"] == "mixed"
     with tempfile.TemporaryDirectory() as name:
@@ -110,14 +111,15 @@ def measure(wanted: Row, data: Path, cache: str | None, methods: list[str], old:
         folder = place / "run"
         (folder / "model").mkdir(parents=True)
         shared = {
-            "source": str(source_of(wanted, data, place)),
+            "source": str(source_of(wanted, chosen.data.resolve(), place)),
             "out": str(folder),
-            "cache": cache,
+            "cache": chosen.cache,
             "captions_per_image": 1 if wanted["collection"].endswith("-one") else None,
             "noise": wanted["noise"] / (2 if mixed else 1),
             "noise_kind": "near" if mixed else wanted["kind"],
             "noise_seed": wanted["seed"],
             "seed": wanted["seed"],
+            **tree(chosen.options),
         }
         config = from_tree({**shared, "method": "plain", **tree(["plain.networks=1"])})
         prepared = prepare(config, folder, progress=False)
@@ -138,7 +140,7 @@ def measure(wanted: Row, data: Path, cache: str | None, methods: list[str], old:
         scores = {"ours": 1 - belief.probability[train], "ours_near": 1 - near_belief.probability[train]}
         if old is None:
             scores |= others(config, prepared, folder, known, ids)
-            for method in methods:
+            for method in chosen.methods:
                 scores[method] = 1 - own_trust(from_tree({**shared, "method": method}), prepared, folder, known)
         facts = facts_from(config, prepared)
         if mixed:  # the hash is that of the near captions alone
@@ -156,6 +158,7 @@ def measure(wanted: Row, data: Path, cache: str | None, methods: list[str], old:
     return {
         **wanted,
         "evidence": EVIDENCE,
+        "options": chosen.options,
         "pairs": len(ids),
         "measured": round(float(measured.mean()), 4),
         "wrong": round(float(wrong.mean()), 4),
