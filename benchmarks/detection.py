@@ -20,7 +20,7 @@ AUROC has a 90% interval by the bootstrap over images; AP is the average precisi
 as `ours` estimates to be mismatched. `error` is the calibration error of `ours` over 15 bins of equal mass, `estimate`
 its rate of mismatches; the last three columns are those of `ours_near`.
 
-    python benchmarks/detection.py --json benchmarks/results/detection.json
+    python benchmarks/detection.py --json benchmarks/results/detection.json --pages docs/noise.md
 
 Rows that the file already holds are not measured again. With `--again`, `ours` and `ours_near` are, in rows whose
 `evidence` is not that of the present version; the other detectors keep what they had but their precision, which depends
@@ -33,7 +33,7 @@ import argparse
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,9 @@ import torch
 from scipy.cluster.vq import kmeans2
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from detection_tables import KEY, KINDS, TABLES, tables
 from option_names import tree
+from pages import END, write_between
 from pairsift.pairs import Pairs
 from pairsift.pairs.wrong_details import plant_edit
 from pairsift.retrieve.bootstrap import draw_images
@@ -61,9 +63,7 @@ from verdicts import calibration, records
 from verdicts import write as write_table
 
 COLLECTIONS = ("flickr-2000", "flickr-6000-one", "scenes-1600", "emoji")
-KINDS = ("random", "near", "edit", "vague")
 PLANTED = (*KINDS, "mixed")
-KEY = ("collection", "kind", "noise", "seed")
 NEIGHBOURS, CLUSTERS = 30, 100
 SAMPLES = 200  # of the bootstrap
 BLOCK = 512
@@ -79,6 +79,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="*", default=[], help="whose own trust is measured too")
     parser.add_argument("--options", nargs="*", default=[], help="further options of fit: precision=bf16")
     parser.add_argument("--cache", default=None, help="folder of the feature cache")
+    parser.add_argument("--pages", nargs="*", type=Path, default=[], help="pages whose tables are written anew")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/detection.json"))
     parser.add_argument("--again", action="store_true", help="measure `ours` again in rows of other versions")
     chosen = parser.parse_args()
@@ -92,6 +93,9 @@ def main() -> None:
             write(chosen.json, rows)
     title, _, rest = (__doc__ or "").strip().partition("; ")
     chosen.json.with_suffix(".md").write_text(f"# {title}\n\n{rest[:1].upper()}{rest[1:]}\n\n{tables(rows)}\n")
+    for page in chosen.pages:
+        for mark, make in TABLES.items():
+            write_between(page, mark, END, make(rows))
 
 
 def wanted_rows(chosen: argparse.Namespace) -> Iterator[Row]:
@@ -323,60 +327,6 @@ def quality(score: np.ndarray, wrong: np.ndarray, image: np.ndarray, rate: float
         "ap": round(float(average_precision_score(wrong, score)), 4),
         "precision": round(float(wrong[taken].mean()), 4) if len(taken) else None,
     }
-
-
-def tables(rows: list[Row]) -> str:
-    """AUROC of every detector, then what `ours` says, means over the seeds of the present version where it has some."""
-    names = list(dict.fromkeys(name for row in rows for name in row["detectors"]))
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[name] for name in KEY[:-1]), []).append(row)
-    heads = ("collection", "noise", *names, "seeds")
-    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    ours = [
-        "| collection | noise | wrong | estimate | AP | precision | calibration error | flagged "
-        "| near: estimate | calibration error | flagged | seeds |",
-        "|---" * 12 + "|",
-    ]
-    for (collection, kind, noise), group in sorted(groups.items(), key=lambda item: str(item[0])):
-        noisy = f"{noise:.0%} {kind}" if noise else "0%"
-        if noise:
-            cells = [
-                mean(group_of(name, group), lambda row, name=name: row["detectors"].get(name, {}).get("auroc"), ".3f")
-                for name in names
-            ]
-            lines.append("| " + " | ".join([collection, noisy, *cells, seeds_of(group)]) + " |")
-        group = group_of("ours", group)
-        cells = [mean(group, lambda row, name=name: row[name], ".1%") for name in ("wrong", "estimate")]
-        cells += [
-            mean(group, lambda row, name=name: row["detectors"].get("ours", {}).get(name), ".2f")
-            for name in ("ap", "precision")
-        ]
-        cells += [mean(group, lambda row: row["error"], ".3f"), mean(group, lambda row: row["flagged"], ".1%")]
-        cells += [
-            mean(group, lambda row, name=name: row.get("near", {}).get(name), form)
-            for name, form in (("estimate", ".1%"), ("error", ".3f"), ("flagged", ".1%"))
-        ]
-        ours.append("| " + " | ".join([collection, noisy, *cells, str(len(group))]) + " |")
-    return "AUROC:\n\n" + "\n".join(lines) + "\n\nWhat `ours` says:\n\n" + "\n".join(ours)
-
-
-def group_of(name: str, group: list[Row]) -> list[Row]:
-    """The rows of a place that tell of a detector: for ours, those of the present version where there are some."""
-    present = [row for row in group if row.get("evidence") == EVIDENCE]
-    return present if present and name.startswith("ours") else group
-
-
-def seeds_of(group: list[Row]) -> str:
-    """The number of seeds, and that of ours where it is another."""
-    ours = len(group_of("ours", group))
-    return str(len(group)) if ours == len(group) else f"{len(group)}, ours {ours}"
-
-
-def mean(rows: list[Row], of: Callable[[Row], float | None], form: str) -> str:
-    """The mean of a number over the rows that have it, as text."""
-    values = [value for row in rows if (value := of(row)) is not None]
-    return format(sum(values) / len(values), form) if values else ""
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from option_names import present
-from pages import write_between
+from pages import END, write_between
 from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
 from pairsift.runs.bench.measure import Row
@@ -42,7 +42,6 @@ VARIANTS = {
     "oracle, as many steps": ("oracle", ["oracle.as_many_steps=true"]),
 }
 YARDSTICKS = ("plain", "oracle", "oracle, as many steps")
-END = "<!-- end -->"  # of a table in a page that --pages names; what each begins with is in PAGE
 # What token-level matchers run with on two cores: fewer images, smaller codes, fewer epochs, and the mean of all
 # negatives, since from so few pairs the hardest make all similarities alike. A GPU takes the paper's.
 REDUCED_IMAGES = 1000

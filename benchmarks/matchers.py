@@ -25,7 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from clip import VOCABULARY as WORDS_OF_CLIP
 from clip import save_random
-from pages import write_between
+from pages import END, write_between
 from pairsift.encode.features import Items
 from pairsift.match import MATCHERS, Clip, Codes, Matcher
 from pairsift.match.clip import ClipOptions
@@ -45,7 +45,7 @@ def main() -> None:
     if chosen.json:
         chosen.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
     if chosen.write:
-        write_between(chosen.write, "<!-- table -->", "<!-- end -->", table(rows))
+        write_between(chosen.write, "<!-- table -->", END, table(rows))
 
 
 def make(name: str) -> Matcher:

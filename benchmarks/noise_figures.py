@@ -22,7 +22,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from PIL import Image
 
-from detection import KINDS, PLANTED, group_of, source_of
+from detection import PLANTED, source_of
+from detection_tables import KINDS
 from pairsift.runs.belief import Believer
 from pairsift.runs.config import from_tree
 from pairsift.runs.prepare import prepare
@@ -67,7 +68,7 @@ def detectors(rows: list[Row]) -> Figure:
         for place, kind in enumerate(PLANTED):
             group = [row for row in measured if (row["collection"], row["kind"]) == (collection, kind)]
             for k, (name, colour) in enumerate(COLOURS.items()):
-                found = [row["detectors"][name] for row in group_of(name, group) if name in row["detectors"]]
+                found = [row["detectors"][name] for row in group if name in row["detectors"]]
                 if not found:
                     continue
                 auroc, x = float(np.mean([one["auroc"] for one in found])), place + (k - (len(COLOURS) - 1) / 2) * 0.12

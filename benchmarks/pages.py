@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+END = "<!-- end -->"  # of every table; each has a mark of its own that it begins with
+
 
 def write_between(path: Path, begin: str, end: str, content: str) -> None:
     """Write content anew between two marks in a page; a page without the first mark stays as it is."""

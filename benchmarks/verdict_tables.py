@@ -12,7 +12,6 @@ FIVE = ("flickr-400-five", "flickr-2000-five", "flickr-five")
 OTHERS = ("emoji", "emoji-400", "emoji-languages", "scenes-100", "scenes-1600")
 COLLECTIONS = (*(f"flickr-{size}" for size in SIZES), *FIVE, *OTHERS)
 DRAWINGS = ("stamps", "clipart-800", "clipart")  # of debian_pictures.py; no constant of verdicts was chosen on them
-END = "<!-- end -->"
 EVIDENCE = "training pairs, images joined with their captions"  # what today's weights of training pairs come from
 WHERE = ("all", "train", "all, image", "all, caption")  # the last two with a placeholder
 PLACES = dict(zip(WHERE, ("", " of train", " and a blank image", " and an empty caption"), strict=True))

@@ -33,7 +33,7 @@ import numpy as np
 from PIL import Image
 from sklearn.metrics import roc_auc_score
 
-from pages import write_between
+from pages import END, write_between
 from pairsift.encode.options import EncodeOptions
 from pairsift.methods.crossfit import Crossfit
 from pairsift.pairs import write_scenes
@@ -45,7 +45,7 @@ from pairsift.runs.prepare import prepare
 from pairsift.runs.run import Run
 from pairsift.train.options import TrainOptions
 from simple_detectors import cca_score, knn_score
-from verdict_tables import COLLECTIONS, DRAWINGS, END, EVIDENCE, KEY, TABLES, WHERE, Row, page
+from verdict_tables import COLLECTIONS, DRAWINGS, EVIDENCE, KEY, TABLES, WHERE, Row, page
 
 Record = tuple[str, str, str]  # image file, absolute or from the table's folder; caption; split or nothing
 LANGUAGES = ("de", "fr", "es", "ru", "ar", "hi", "ja", "zh", "fi", "el")

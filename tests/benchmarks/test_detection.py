@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import detection
+import detection_tables
 from pairsift.pairs import Pairs
 from pairsift.pairs.wrong_details import plant_edit
 
@@ -78,7 +79,7 @@ def test_quality_is_that_of_a_score_that_is_high_where_pairs_are_wrong():
 def test_tables_have_means_over_seeds():
     rows = [
         {
-            **dict(zip(detection.KEY, ("emoji", "near", 0.4, seed), strict=True)),
+            **dict(zip(detection_tables.KEY, ("emoji", "near", 0.4, seed), strict=True)),
             **{"wrong": 0.4, "estimate": 0.1 * seed, "error": 0.2, "flagged": 0.1},
             **(
                 {"near": {"estimate": 0.38, "error": 0.05, "flagged": 0.36}} if seed == 1 else {}
@@ -87,9 +88,28 @@ def test_tables_have_means_over_seeds():
         }
         for seed in (1, 2)
     ]
-    text = detection.tables(rows)
+    text = detection_tables.tables(rows)
     assert "| emoji | 40% near | 0.850 | 0.600 | 2 |" in text
     assert "| emoji | 40% near | 40.0% | 15.0% | 0.50 |  | 0.200 | 10.0% | 38.0% | 0.050 | 36.0% | 2 |" in text
+
+
+def test_tables_by_share_tell_estimates_seed_by_seed_and_name_the_best_other_detector():
+    def row(seed, noise, ours, near, cca, knn):
+        values = {"ours": ours, "ours_near": near, "cca": cca, "knn": knn}
+        return {
+            **dict(zip(detection_tables.KEY, ("emoji", "near", noise, seed), strict=True)),
+            **{"estimate": 0.1 * seed, "error": 0.2 * seed, "near": {"estimate": 0.3, "error": 0.05}},
+            "detectors": {name: {"auroc": value} for name, value in values.items()},
+        }
+
+    rows = [row(2, 0.2, 0.7, 0.9, 0.5, 0.6), row(1, 0.2, 0.8, 0.9, 0.5, 0.8), row(1, 0.6, 0.6, 1.0, 0.7, 0.5)]
+    head = ["| | 20% | 60% |", "|---|---|---|"]
+    lines = [*head, "| `near`, `emoji` | .750, .700 (`knn`), .900 | .600, .700 (`cca`), 1.000 |"]
+    assert detection_tables.aurocs(rows).splitlines() == lines
+    lines = [*head, "| `near`, `emoji` | 10, 20%; .300 | 10%; .200 |"]
+    assert detection_tables.estimates(rows).splitlines() == lines
+    lines = [*head, "| `near`, `emoji` | 30, 30%; .050 | 30%; .050 |"]
+    assert detection_tables.near_estimates(rows).splitlines() == lines
 
 
 def test_some_training_captions_change_places_with_each_other_and_the_truth_stays():
