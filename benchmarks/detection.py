@@ -123,9 +123,8 @@ def measure(wanted: Row, chosen: argparse.Namespace, old: Row | None = None) -> 
             "noise_kind": "near" if mixed else wanted["kind"],
             "noise_seed": wanted["seed"],
             "seed": wanted["seed"],
-            **tree(chosen.options),
         }
-        config = from_tree({**shared, "method": "plain", **tree(["plain.networks=1"])})
+        config = from_tree({**shared, "method": "plain", **tree(["plain.networks=1", *chosen.options])})
         prepared = prepare(config, folder, progress=False)
         if mixed:
             prepared = replace(prepared, pairs=permute(prepared.pairs, wanted["noise"] / 2, wanted["seed"]))
@@ -145,7 +144,8 @@ def measure(wanted: Row, chosen: argparse.Namespace, old: Row | None = None) -> 
         if old is None:
             scores |= others(config, prepared, folder, known, ids)
             for method in chosen.methods:
-                scores[method] = 1 - own_trust(from_tree({**shared, "method": method}), prepared, folder, known)
+                own = from_tree({**shared, "method": method, **tree(chosen.options)})
+                scores[method] = 1 - own_trust(own, prepared, folder, known)
         facts = facts_from(config, prepared)
         if mixed:  # the hash is that of the near captions alone
             facts["index_hash"] = None
@@ -156,6 +156,7 @@ def measure(wanted: Row, chosen: argparse.Namespace, old: Row | None = None) -> 
             for name, score in scores.items()
         }
     if old is not None:
+        assert old.get("options", []) == chosen.options, "the other detectors have other options"
         assert (old["data_hash"], old["wrong"]) == (facts["data_hash"], round(float(wrong.mean()), 4)), "other pairs"
         kept = {name: {**values, "precision": None} for name, values in old["detectors"].items()}
         found = {**kept, **found}

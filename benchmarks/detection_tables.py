@@ -9,6 +9,7 @@ from side_by_side import Row
 
 KEY = ("collection", "kind", "noise", "seed")
 KINDS = ("random", "near", "edit", "vague")
+OTHERS = ("cosine", "contrast", "lemon", "cca", "knn")  # the detectors that every row has beside ours
 
 
 def tables(rows: list[Row]) -> str:
@@ -65,31 +66,31 @@ def aurocs(rows: list[Row]) -> str:
     def cell(group: list[Row]) -> str:
         if not group:
             return ""
-        names = [name for name in group[0]["detectors"] if all(name in row["detectors"] for row in group)]
+        names = ("ours", "ours_near", *OTHERS)
         found = {name: sum(row["detectors"][name]["auroc"] for row in group) / len(group) for name in names}
-        ours, near = found.pop("ours"), found.pop("ours_near")
-        other = max(found, key=lambda name: found[name])
-        texts = [format(value, ".3f").removeprefix("0") for value in (ours, found[other], near)]
+        other = max(OTHERS, key=lambda name: found[name])
+        texts = [format(found[name], ".3f").removeprefix("0") for name in ("ours", other, "ours_near")]
         return f"{texts[0]}, {texts[1]} (`{other}`), {texts[2]}"
 
     return by_share(rows, KINDS, cell)
 
 
 def estimates(rows: list[Row]) -> str:
-    """Estimates of the default, one a seed, and the mean calibration error."""
+    """Estimates of the default and calibration errors, one a seed."""
     return by_share(rows, KINDS, _said)
 
 
 def near_estimates(rows: list[Row]) -> str:
-    """Estimates where near captions are expected, one a seed, and the mean calibration error."""
-    return by_share(rows, ("near", "random", "mixed"), lambda group: _said([row["near"] for row in group]))
+    """Estimates and calibration errors where near captions are expected, one a seed."""
+    return by_share(rows, ("near", "random"), lambda group: _said([row["near"] for row in group]))
 
 
 def _said(group: list[Row]) -> str:
     if not group:
         return ""
     shares = ", ".join(format(100 * row["estimate"], ".0f") for row in group)
-    return f"{shares}%; {mean(group, lambda row: row['error'], '.3f').removeprefix('0')}"
+    errors = ", ".join(format(row["error"], ".3f").removeprefix("0") for row in group)
+    return f"{shares}% ({errors})"
 
 
 def mean(rows: list[Row], of: Callable[[Row], float | None], form: str) -> str:

@@ -126,8 +126,8 @@ def linear_summary(rows: list[Row]) -> str:
     """Collections by noise: what the linear model that competes with the networks adds to the rSum of `crossfit`."""
     found: dict[str, dict[str, list[float]]] = {}
     order = {name: place for place, name in enumerate((*COLLECTIONS, *DRAWINGS))}
-    for row in rows:
-        if row["kind"] == "recall" and row["method"] == "crossfit" and "networks_rsum" in row:
+    for row in sorted(rows, key=lambda row: row["seed"]):
+        if row["kind"] == "recall" and row["method"] == "crossfit" and row.get("networks_rsum") is not None:
             noise = f"{row['noise']:.0%}" + PLACES[row["where"]]
             found.setdefault(row["collection"], {}).setdefault(noise, []).append(row["rsum"] - row["networks_rsum"])
     noises = sorted({noise for cells in found.values() for noise in cells}, key=lambda noise: (len(noise), noise))

@@ -41,6 +41,7 @@ from pairsift.retrieve.codes import evaluate
 from pairsift.runs.belief import Believer
 from pairsift.runs.config import Config, configure
 from pairsift.runs.fit import fit
+from pairsift.runs.job import LINEAR_BELOW
 from pairsift.runs.prepare import prepare
 from pairsift.runs.run import Run
 from pairsift.train.options import TrainOptions
@@ -235,11 +236,11 @@ def recall(source: Path, options: Row, wrong: np.ndarray) -> Row:
     ids = judged["pair"].to_numpy()
     own = {"rsum": rsum(run, wrong), "train_seconds": run.metrics["seconds"]["train"]}
     if options["method"] == "crossfit":
-        own["networks_rsum"] = own["rsum"]
-    if options["method"] == "crossfit" and run.metrics["best"]["model"] == "linear":
-        with patch.object(Crossfit, "competes_with_linear", False):
-            alone = fit(source, **{**options, "out": options["out"].with_name("networks")}, progress=False)
-        own["networks_rsum"] = rsum(alone, wrong)
+        own["networks_rsum"] = own["rsum"] if len(pairs.ids("train")) < LINEAR_BELOW else None
+        if run.metrics["best"]["model"] == "linear":
+            with patch.object(Crossfit, "competes_with_linear", False):
+                alone = fit(source, **{**options, "out": options["out"].with_name("networks")}, progress=False)
+            own["networks_rsum"] = rsum(alone, wrong)
     own["estimate"] = run.metrics["noise_rate"]["estimated"]
     return {
         **quality(judged["match_probability"].to_numpy(), wrong[ids], run.metrics["verdicts_given"]),

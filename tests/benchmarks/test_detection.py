@@ -93,23 +93,29 @@ def test_tables_have_means_over_seeds():
     assert "| emoji | 40% near | 40.0% | 15.0% | 0.50 |  | 0.200 | 10.0% | 38.0% | 0.050 | 36.0% | 2 |" in text
 
 
-def test_tables_by_share_tell_estimates_seed_by_seed_and_name_the_best_other_detector():
-    def row(seed, noise, ours, near, cca, knn):
-        values = {"ours": ours, "ours_near": near, "cca": cca, "knn": knn}
+def test_tables_by_share_tell_what_each_seed_estimates_and_name_the_best_other_detector():
+    def row(kind, noise, seed, **aurocs):
+        values = {"ours": 0.7, "ours_near": 0.9, **dict.fromkeys(detection_tables.OTHERS, 0.5), "pc2": 1.0, **aurocs}
         return {
-            **dict(zip(detection_tables.KEY, ("emoji", "near", noise, seed), strict=True)),
-            **{"estimate": 0.1 * seed, "error": 0.2 * seed, "near": {"estimate": 0.3, "error": 0.05}},
-            "detectors": {name: {"auroc": value} for name, value in values.items()},
+            **dict(zip(detection_tables.KEY, ("emoji", kind, noise, seed), strict=True)),
+            **{"estimate": 0.1 * seed, "error": 0.02 * seed, "near": {"estimate": 0.3, "error": 0.05}},
+            "detectors": {name: {"auroc": value} for name, value in values.items()} if noise else {},
         }
 
-    rows = [row(2, 0.2, 0.7, 0.9, 0.5, 0.6), row(1, 0.2, 0.8, 0.9, 0.5, 0.8), row(1, 0.6, 0.6, 1.0, 0.7, 0.5)]
-    head = ["| | 20% | 60% |", "|---|---|---|"]
-    lines = [*head, "| `near`, `emoji` | .750, .700 (`knn`), .900 | .600, .700 (`cca`), 1.000 |"]
-    assert detection_tables.aurocs(rows).splitlines() == lines
-    lines = [*head, "| `near`, `emoji` | 10, 20%; .300 | 10%; .200 |"]
-    assert detection_tables.estimates(rows).splitlines() == lines
-    lines = [*head, "| `near`, `emoji` | 30, 30%; .050 | 30%; .050 |"]
-    assert detection_tables.near_estimates(rows).splitlines() == lines
+    rows = [row("near", 0.2, 2, knn=0.6), row("near", 0.2, 1, knn=0.8, ours=0.8), row("random", 0.6, 1, cca=0.7)]
+    rows += [row("random", 0.0, 1), row("edit", 0.6, 1, ours_near=1.0)]
+    assert detection_tables.aurocs(rows).splitlines() == [
+        "| | 20% | 60% |",
+        "|---|---|---|",
+        "| `random`, `emoji` |  | .700, .700 (`cca`), .900 |",
+        "| `near`, `emoji` | .750, .700 (`knn`), .900 |  |",
+        "| `edit`, `emoji` |  | .700, .500 (`cosine`), 1.000 |",
+    ]
+    assert "| `near`, `emoji` | 10, 20% (.020, .040) |  |" in detection_tables.estimates(rows)
+    assert detection_tables.near_estimates(rows).splitlines()[2:] == [
+        "| `near`, `emoji` | 30, 30% (.050, .050) |  |",
+        "| `random`, `emoji` |  | 30% (.050) |",
+    ]
 
 
 def test_some_training_captions_change_places_with_each_other_and_the_truth_stays():

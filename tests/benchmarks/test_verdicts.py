@@ -98,10 +98,11 @@ def test_the_table_of_taught_networks_compares_rows_of_one_collection_seed_and_e
 def test_the_table_of_the_linear_model_tells_gains_of_crossfit_in_rows_that_know_the_networks_alone():
     common = {"kind": "recall", "where": "all", "evidence": verdict_tables.EVIDENCE, "collection": "emoji"}
     rows = [
-        {**common, "noise": 0.3, "seed": 1, "method": "crossfit", "rsum": 12.0, "networks_rsum": 10.5},
         {**common, "noise": 0.3, "seed": 2, "method": "crossfit", "rsum": 9.0, "networks_rsum": 9.0},
+        {**common, "noise": 0.3, "seed": 1, "method": "crossfit", "rsum": 12.0, "networks_rsum": 10.5},
         {**common, "noise": 0.6, "seed": 1, "method": "crossfit", "rsum": 12.0},
-        {**common, "noise": 0.6, "seed": 1, "method": "plain", "rsum": 12.0},
+        {**common, "noise": 0.6, "seed": 2, "method": "crossfit", "rsum": 12.0, "networks_rsum": None},
+        {**common, "noise": 0.6, "seed": 1, "method": "sift", "rsum": 12.0, "networks_rsum": 3.0},
     ]
     lines = ["| collection | 30% |", "|---|---|", "| `emoji` | +1.5, +0.0 |"]
     assert verdict_tables.linear_summary(rows).splitlines() == lines
