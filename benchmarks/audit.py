@@ -6,8 +6,9 @@ images, or where it says near, with one among the nearest 1% by wordllama; vague
 pairs but at least 6 of each; copies of 2% of the images at half the size, as JPEG files of low quality, with the same
 caption. A row is a whole fit of the default method, with `--mismatches near` where the noise is near.
 
-`hit@1` and `hit@5`: of the truly mismatched pairs whose own caption (image) is given in another pair, for how many it
-is the first suggestion, or one of five. `stated`: mean probability of the first suggestions of mismatched pairs, and
+`hit@1` and `hit@5`: of the truly mismatched pairs that have suggestions, and whose own caption (image) is given in
+another pair, for how many it is the first suggestion, or one of five.
+`stated`: mean probability of the first suggestions of mismatched pairs, and
 `right`: how many of these are right; `error`: the calibration error of all five. `vague`: how many planted vague
 captions are called so, and how many others are. `copies`: how many planted copies are in a group with their original,
 and how many images are in groups that were not planted. `spot check`: of 200 checks of 50 pairs with true answers, how
