@@ -64,6 +64,7 @@ def aurocs(rows: list[Row]) -> str:
     """AUROC of `ours`, of the best other detector by name, and of `ours_near`: means over the seeds."""
 
     def cell(group: list[Row]) -> str:
+        group = [row for row in group if row["detectors"]]  # none where all captions that could be wrong are
         if not group:
             return ""
         names = ("ours", "ours_near", *OTHERS)

@@ -103,7 +103,7 @@ def test_tables_by_share_tell_what_each_seed_estimates_and_name_the_best_other_d
         }
 
     rows = [row("near", 0.2, 2, knn=0.6), row("near", 0.2, 1, knn=0.8, ours=0.8), row("random", 0.6, 1, cca=0.7)]
-    rows += [row("random", 0.0, 1), row("edit", 0.6, 1, ours_near=1.0)]
+    rows += [row("random", 0.0, 1), row("edit", 0.6, 1, ours_near=1.0), {**row("edit", 0.6, 2), "detectors": {}}]
     assert detection_tables.aurocs(rows).splitlines() == [
         "| | 20% | 60% |",
         "|---|---|---|",
