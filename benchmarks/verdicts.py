@@ -10,8 +10,8 @@ the cosine of 5-fold ridge-CCA, and agreement with the captions of the ten neare
 a match probability below one half, where verdicts are given; the calibration error has 15 bins of equal mass. `recall`
 rows are whole fits; rSum is that on the truly matching test pairs, and `networks_rsum` that of the networks of
 `crossfit` alone, without the linear model that competes with them below 10,000 training pairs. Rows of `crossfit`
-without the field `evidence` are older, and with noise mostly too high: weights came from all pairs, so that they also
-knew those of dev and test. With `--again` those without `networks_rsum` are measured anew.
+at 0% without the field `evidence` are older: there every pair is believed, as it is now. With `--again` rows of
+`crossfit` without `networks_rsum` are measured anew.
 """
 
 from __future__ import annotations
