@@ -52,9 +52,9 @@ def by_share(rows: list[Row], kinds: tuple[str, ...], cell: Callable[[list[Row]]
     lines = ["| | " + " | ".join(f"{noise:.0%}" for noise in noises) + " |", "|---" * (1 + len(noises)) + "|"]
     for kind in kinds:
         for collection in dict.fromkeys(row["collection"] for row in rows):
-            of = [row for row in rows if (row["kind"], row["collection"]) == (kind, collection)]
-            of.sort(key=lambda row: row["seed"])
-            cells = [cell([row for row in of if row["noise"] == noise]) for noise in noises]
+            place = [row for row in rows if (row["kind"], row["collection"]) == (kind, collection)]
+            place.sort(key=lambda row: row["seed"])
+            cells = [cell([row for row in place if row["noise"] == noise]) for noise in noises]
             if any(cells):
                 lines.append(f"| `{kind}`, `{collection}` | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -78,15 +78,15 @@ def aurocs(rows: list[Row]) -> str:
 
 def estimates(rows: list[Row]) -> str:
     """Estimates of the default and calibration errors, one a seed."""
-    return by_share(rows, KINDS, _said)
+    return by_share(rows, KINDS, _shares_and_errors)
 
 
 def near_estimates(rows: list[Row]) -> str:
     """Estimates and calibration errors where near captions are expected, one a seed."""
-    return by_share(rows, ("near", "random"), lambda group: _said([row["near"] for row in group]))
+    return by_share(rows, ("near", "random"), lambda group: _shares_and_errors([row["near"] for row in group]))
 
 
-def _said(group: list[Row]) -> str:
+def _shares_and_errors(group: list[Row]) -> str:
     if not group:
         return ""
     shares = ", ".join(format(100 * row["estimate"], ".0f") for row in group)
@@ -94,9 +94,9 @@ def _said(group: list[Row]) -> str:
     return f"{shares}% ({errors})"
 
 
-def mean(rows: list[Row], of: Callable[[Row], float | None], form: str) -> str:
+def mean(rows: list[Row], value_in: Callable[[Row], float | None], form: str) -> str:
     """The mean of a number over the rows that have it, as text."""
-    values = [value for row in rows if (value := of(row)) is not None]
+    values = [value for row in rows if (value := value_in(row)) is not None]
     return format(sum(values) / len(values), form) if values else ""
 
 
