@@ -145,7 +145,10 @@ def test_a_second_writer_is_refused_until_the_first_is_done_or_dead(path):
             [sys.executable, "-c", HOLDING, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         ) as first:
             assert first.stdout.readline() == b"held\n"
-            with pytest.raises(InputError, match=f"another call is writing {path}: wait"), only_writer(path):
+            with (
+                pytest.raises(InputError, match=rf"process {first.pid} on \S+ is writing {path}: wait"),
+                only_writer(path),
+            ):
                 pass
             if end == "dead":
                 first.kill()

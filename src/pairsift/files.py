@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 import os
 import secrets
 import shutil
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
+
+from filelock import SoftFileLease, Timeout
 
 from pairsift.errors import InputError, writing
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = logging.getLogger(__name__)
+LOCK = ".lock"  # in a folder that one process at a time may write
+NAMELESS = 3.0  # seconds in which a process has written its name into its lock, if it lives
+LEASE = 30.0  # seconds without a sign of life after which a process on another machine counts as dead
 
 
 @contextmanager
@@ -85,54 +95,111 @@ def write_parquet(path: Path, table: pa.Table) -> None:
         parquet.write_table(table, part)
 
 
-def try_lock(file: IO[bytes]) -> bool:
-    """Lock an open file unless another process or another open file has locked it; closing the file releases it."""
+@contextmanager
+def only_writer(path: Path) -> Iterator[Callable[[], None]]:
+    """Refuse other processes that are about to write the same file or folder, as long as the block lasts.
+
+    A process that was killed is in nobody's way: on its own machine at once, on another one after `LEASE` seconds
+    without a sign of life. This holds on network drives too, where the system has no locks between machines.
+
+    Args:
+        path: The file, or a folder that exists.
+
+    Yields:
+        A function that raises an InputError once another process has taken over, because this one gave no sign of life.
+
+    Raises:
+        InputError: Another process is writing; the line names it and its machine.
+        WriteError: There is no such folder, or it cannot be written.
+    """
+    lock_file = path / LOCK if path.is_dir() else path.with_name(f".{path.name}.lock")
+    lease = SoftFileLease(lock_file, lease_duration=LEASE)
+    with writing(path):
+        if not lock_file.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(lock_file))
+        try:
+            _acquire(lease, path)
+        except Timeout:
+            raise InputError(
+                f"{_holder(lease)} is writing {path}: wait until it is done, or name another place"
+            ) from None
+
+    def require_held() -> None:
+        if lease.compromise is not None:
+            raise InputError(f"{_holder(lease)} has taken over {path} while this process stood still: stopped here")
+
     try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            file.seek(0)
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
+        yield require_held
+    finally:
+        with suppress(OSError):
+            lease.release()
 
 
 @contextmanager
-def only_writer(path: Path) -> Iterator[None]:
-    """Refuse other calls that are about to write the same file, as long as the block lasts.
+def in_turn(lock_file: Path, waiting: str = "") -> Iterator[None]:
+    """Wait until no other process that lives is in such a block with this lock file, in a folder that exists.
 
-    Nothing of a killed process is in the way: its lock ends with it.
+    Args:
+        lock_file: The file, which is there as long as somebody holds the lock.
+        waiting: A warning where another process has to be waited for.
+    """
+    lease = SoftFileLease(lock_file, lease_duration=LEASE)
+    try:
+        lease.acquire(timeout=0)
+    except Timeout:
+        if waiting:
+            log.warning("%s (%s)", waiting, lock_file)
+        lease.acquire()
+    try:
+        yield
+    finally:
+        lease.release()
+
+
+def _acquire(lease: SoftFileLease, path: Path) -> None:
+    """Take a lease, where nobody has it or who had it is dead.
 
     Raises:
-        InputError: Another call is writing the file.
-        WriteError: There is no such folder, or it cannot be written.
+        Timeout: A process that lives has it.
     """
-    lock_file = path.with_name(f".{path.name}.lock")
-    with writing(path):
-        file = _open_lock(lock_file)
-    if file is None:
-        raise InputError(f"another call is writing {path}: wait until it is done, or name another file")
-    with file:
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                lock_file.unlink()
+    with suppress(Timeout):
+        lease.acquire(timeout=0)
+        return
+    owner, seen = lease.owner, _changed(lease)
+    if owner is None:  # it is just writing its name, or was killed before it had
+        with suppress(Timeout):
+            lease.acquire(timeout=NAMELESS, cancel_check=lambda: lease.owner is not None)
+            return
+        if lease.owner is None and _changed(lease) == seen:
+            lease.force_break()
+        lease.acquire(timeout=0)
+        return
+    if owner.hostname == _machine():
+        raise Timeout(lease.lock_file)
+    print(
+        f"{_holder(lease)} began to write {path}: waiting up to {LEASE:.0f} seconds to see if it is still there",
+        file=sys.stderr,
+        flush=True,
+    )
+    lease.acquire(timeout=LEASE + 1, cancel_check=lambda: _changed(lease) not in (None, seen))
 
 
-def _open_lock(lock_file: Path) -> IO[bytes] | None:
-    """Open and lock a file that its holder removes at the end; return None if another process holds it."""
-    while True:
-        file = lock_file.open("a+b")
-        if not try_lock(file):
-            file.close()
-            return None
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), lock_file.stat()):
-                return file
-        file.close()  # its holder removed it between the two steps
+def _changed(lease: SoftFileLease) -> int | None:
+    """Return when the holder of a lease last gave a sign of life, in nanoseconds; None where nobody holds it."""
+    try:
+        return os.stat(lease.lock_file).st_mtime_ns
+    except OSError:
+        return None
+
+
+def _machine() -> str:
+    """Return the name of this machine as the owner of a lease has it."""
+    with tempfile.TemporaryDirectory() as folder, SoftFileLease(Path(folder) / LOCK) as lease:
+        owner = lease.owner
+        return "" if owner is None else owner.hostname
+
+
+def _holder(lease: SoftFileLease) -> str:
+    """Return who holds a lease, in words."""
+    owner = lease.owner
+    return "another process" if owner is None else f"process {owner.pid} on {owner.hostname.partition('?')[0]}"

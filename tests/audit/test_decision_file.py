@@ -13,6 +13,7 @@ from pairsift.audit.decisions import Decision, Decisions
 from pairsift.audit.table import pair_table
 from pairsift.cli import main
 from pairsift.errors import InputError
+from pairsift.marker import write_marker
 from pairsift.pairs import Pairs
 
 TABLE = pa.table(
@@ -31,6 +32,7 @@ TABLE = pa.table(
 def folder(tmp_path):
     """A finished run's folder, as far as decisions are concerned."""
     (tmp_path / "run").mkdir()
+    write_marker(tmp_path / "run", "run")
     (tmp_path / "run" / "config.yaml").touch()
     pyarrow.parquet.write_table(TABLE, tmp_path / "run" / "pairs.parquet")
     return tmp_path / "run"

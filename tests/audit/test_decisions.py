@@ -123,7 +123,7 @@ def test_a_decision_keeps_its_caption_its_origin_and_its_reason(tmp_path):
     text = "<b>Ünïcode</b>,\n=1+1 \ud800"
     decisions.decide([Decision(3, "replace", text, 7, "wrong detail"), Decision(4, "drop", reason="other")], " Ana  B ")
     first, second = decisions.table().to_pylist()
-    assert first["new_caption"].rstrip("\ufffd") == "<b>Ünïcode</b>, =1+1 " and first["from_pair"] == 7
+    assert first["new_caption"].rstrip("\ufffd") == "<b>Ünïcode</b>,\n=1+1 " and first["from_pair"] == 7
     assert (first["reason"], first["reviewer"], second["reason"]) == ("wrong detail", "Ana B", "other")
     assert second["new_caption"] is None and second["from_pair"] is None and second["time"].endswith("+00:00")
     assert Decisions(tmp_path / "none", IDS).table().schema == decisions.table().schema

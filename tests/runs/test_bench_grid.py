@@ -7,6 +7,7 @@ import pytest
 
 from pairsift.cli import main
 from pairsift.errors import InputError
+from pairsift.marker import write_marker
 from pairsift.runs.bench.grid import read_grid
 
 
@@ -192,7 +193,16 @@ def test_the_verb_says_the_line_and_nothing_else(tmp_path, capsys):
 
 
 def test_a_run_of_fit_is_no_folder_for_rows(tmp_path, capsys):
-    (tmp_path / "config.yaml").touch()
+    write_marker(tmp_path, "run")
     (tmp_path / "grid.yaml").write_text(f"{{source: {tmp_path}, methods: plain, out: {tmp_path}}}")
     assert main(["bench", str(tmp_path / "grid.yaml")]) == 2
-    assert "holds a run of fit" in capsys.readouterr().err
+    assert "holds a run of pairsift, not a grid" in capsys.readouterr().err
+
+
+def test_a_folder_of_somebody_else_gets_no_rows(tmp_path, capsys):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "table.md").write_text("mine")
+    (tmp_path / "grid.yaml").write_text(f"{{source: {tmp_path}, methods: plain, out: {tmp_path / 'mine'}}}")
+    assert main(["bench", str(tmp_path / "grid.yaml")]) == 2
+    assert "holds other files, which pairsift did not write" in capsys.readouterr().err
+    assert [file.name for file in (tmp_path / "mine").iterdir()] == ["table.md"]

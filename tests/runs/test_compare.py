@@ -16,6 +16,7 @@ from pairsift.audit import Decision
 from pairsift.cli import main
 from pairsift.cli.compare import _short
 from pairsift.errors import InputError
+from pairsift.marker import write_marker
 from pairsift.pairs.shared import shared_pairs
 from pairsift.retrieve import Ranks, recall
 from pairsift.retrieve.codes import Gallery
@@ -175,6 +176,7 @@ def test_what_cannot_be_compared_is_one_line(run, mine, place, capsys):
     assert "holds no run" in line(folder, str(place / "nowhere"))
     assert "no split 'tset'" in line(folder, folder, "--split", "tset", "--quiet")
     (place / "compare" / "begun").mkdir()
+    write_marker(place / "compare" / "begun", "run")
     (place / "compare" / "begun" / "config.yaml").write_text("source: x\n")
     assert "holds an unfinished run" in line(folder, str(place / "compare" / "begun"))
     with pytest.raises(InputError, match="at least two"):

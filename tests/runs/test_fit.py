@@ -23,6 +23,7 @@ from pairsift.errors import InputError
 from pairsift.runs.config import read_config
 
 FILES = {
+    "pairsift.json",
     "config.yaml",
     "metrics.json",
     "log.jsonl",
@@ -165,7 +166,7 @@ def test_a_source_of_ones_own_needs_no_noise_option(place, scenes, quick, run):
 
 
 @pytest.mark.timeout(900)  # three whole fits, on slow cores
-def test_a_killed_fit_resumes_to_the_same_weights(place, scenes, quick, monkeypatch):
+def test_a_killed_fit_that_is_resumed_twice_goes_on_once_to_the_same_weights(place, scenes, quick, monkeypatch):
     out = place / "killed"
     options = [f"--{name.replace('_', '-')}={value}" for name, value in {**quick, "out": out, "threads": 1}.items()]
     command = [sys.executable, "-c", LIGHTLY, "fit", str(scenes), *options]
@@ -179,8 +180,15 @@ def test_a_killed_fit_resumes_to_the_same_weights(place, scenes, quick, monkeypa
     child.send_signal(signal.SIGKILL)
     child.wait()
     assert not (out / "pairs.parquet").exists()
-    done = subprocess.run([*command, "--resume"], check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    both = [
+        subprocess.Popen([*command, "--resume"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    ends = {child.pid: (child.communicate()[1], child.returncode) for child in both}
+    assert sorted(code for _, code in ends.values()) == [0, 2], ends  # one goes on, the other is refused in a line
+    winner = next(pid for pid, (_, code) in ends.items() if code == 0)
+    [refusal] = [err.splitlines()[-1] for err, code in ends.values() if code == 2]
+    assert f"process {winner} on " in refusal and f"is writing {out}: wait" in refusal
     for k in range(2):
         name = f"model/network_{k}.safetensors"
         a, b = load_file(straight / name), load_file(out / name)
@@ -193,7 +201,8 @@ def test_a_killed_fit_resumes_to_the_same_weights(place, scenes, quick, monkeypa
 def test_another_choice_than_the_runs_is_named_when_it_is_resumed(place, scenes, quick, run):
     begun = place / "begun"
     begun.mkdir()
-    shutil.copy(run.folder / "config.yaml", begun)
+    for name in ("config.yaml", "pairsift.json"):
+        shutil.copy(run.folder / name, begun)
     options = {**quick, "out": str(begun), "resume": True}
     with pytest.raises(InputError, match=r"started with --noise-seed 1, not --noise-seed 2: resume with the same"):
         fit(scenes, {**options, "noise_seed": 2}, progress=False)

@@ -137,7 +137,7 @@ def test_the_verbs_and_what_the_folder_says(source, tmp_path, capsys):
     assert len(table) == 34 and sum(table["truly_mismatched"].to_pylist()) == 4
     assert (run / "report.html").exists() and "test" not in json.loads((run / "metrics.json").read_text())
     assert main([*words]) == 2
-    assert "holds a run already" in capsys.readouterr().err
+    assert "holds a finished run" in capsys.readouterr().err
     assert main([*words, "--overwrite"]) == 0
     assert not (run / "pairs.parquet").exists()
 

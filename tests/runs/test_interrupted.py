@@ -5,10 +5,8 @@ import shutil
 import pytest
 
 from pairsift.cli import main
-from pairsift.errors import InputError, WriteError
-from pairsift.files import replacing
+from pairsift.errors import WriteError
 from pairsift.runs import fit as module
-from pairsift.runs.folder import CONFIG
 from pairsift.train import checkpoint
 from pairsift.train.loop import Trainer
 
@@ -61,19 +59,10 @@ def test_a_stop_at_any_moment_is_gone_on_from(words, tmp_path, monkeypatch, caps
 
 
 def test_a_stop_before_anything_is_there_promises_nothing(words, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(module, "claim", stop)
+    monkeypatch.setattr(module, "claimed", stop)
     assert main(words) == 130
     assert capsys.readouterr().err == "pairsift: stopped\n"
     assert not (tmp_path / "run").exists()
-
-
-def test_what_a_kill_left_of_the_options_does_not_take_the_folder(tmp_path):
-    with replacing(tmp_path / CONFIG) as part:
-        part.write_text("half")
-        module.claim(tmp_path, None, resume=False, overwrite=False)
-        (tmp_path / ".notes.part").touch()
-        with pytest.raises(InputError, match="holds other files"):
-            module.claim(tmp_path, None, resume=False, overwrite=False)
 
 
 def test_a_full_disk_leaves_a_run_that_goes_on(words, tmp_path, monkeypatch, capsys):

@@ -212,7 +212,7 @@ def test_a_second_call_on_the_same_table_is_refused(run, new, whole, tmp_path, m
         few.write_text("\n".join(new.read_text().splitlines()[:41]) + "\n")
         assert main(["score", str(run.folder), str(few), "--out", str(out), "--image-folder", str(images)]) == 2
         line = capsys.readouterr().err
-        assert line.count("\n") == 1 and f"another call is writing {out}: wait until it is done" in line
+        assert line.count("\n") == 1 and f"is writing {out}: wait until it is done" in line
         go.set()
         assert done.result() == 300
     assert pq.read_table(out).equals(whole) and not list(tmp_path.glob(".*"))

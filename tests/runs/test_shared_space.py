@@ -10,8 +10,9 @@ from embedding_sources import captions_of, write_single
 from pairsift.encode.features import Items
 from pairsift.encode.options import EncodeOptions
 from pairsift.errors import InputError
+from pairsift.marker import write_marker
 from pairsift.match.two_tower import TwoTower, TwoTowerOptions
-from pairsift.runs.fit import claim
+from pairsift.runs.claim import claimed
 from pairsift.runs.prepare import check
 
 PAIRS = 400
@@ -142,6 +143,7 @@ def test_a_run_on_vectors_of_different_lengths_says_so_before_evidence(tmp_path)
 )
 def test_another_space_than_the_runs_is_named_when_it_is_resumed(source, tmp_path, first, then, words):
     options = {"source": str(source), "out": str(tmp_path)}
+    write_marker(tmp_path, "run")
     (tmp_path / "config.yaml").write_text(configured({**options, "aligned": first}).text(), encoding="utf-8")
-    with pytest.raises(InputError, match=words):
-        claim(tmp_path, configured({**options, "aligned": then}), resume=True, overwrite=False)
+    with pytest.raises(InputError, match=words), claimed(configured({**options, "aligned": then}), resume=True):
+        pass

@@ -90,7 +90,7 @@ def test_a_run_cut_short_before_or_after_the_restart_ends_with_the_same_weights(
 def test_a_checkpoint_of_other_phases_is_refused(tmp_path):
     with pytest.raises(CutShortError):
         Watched(tmp_path, 20, epochs={"warmup": 0, "train": 4, "taught": 1}).run()
-    with pytest.raises(InputError, match="another version began it"):
+    with pytest.raises(InputError, match="has other phases than this run"):
         Watched(tmp_path).run(resume=True)
 
 

@@ -5,20 +5,13 @@ import time
 
 import numpy as np
 import pytest
-from web_helpers import AWKWARD, MARKUP, RENAMED, N, awkward_cell, make_run, served, watched
+from web_helpers import AWKWARD, MARKUP, RENAMED, N, awkward_cell, make_run, painted, press, served, watched
 
 from pairsift.audit import Decision, Decisions
 
 
 def decided(folder):
     return {row["pair"]: row["decision"] for row in Decisions(folder, np.arange(N)).table().to_pylist()}
-
-
-def press(page, key):
-    """Press a key, and wait until another pair is shown."""
-    before = page.inner_text("#place")
-    page.keyboard.press(key)
-    page.wait_for_function("before => document.getElementById('place').innerText !== before", arg=before)
 
 
 def wait_for(condition):
@@ -64,6 +57,7 @@ def test_a_typed_caption_a_reason_and_a_name(page, folder):
     page.select_option("#reason", "wrong detail")
     page.keyboard.press("Tab")
     page.evaluate("document.activeElement.blur()")
+    painted(page, 0)
     page.keyboard.press("t")
     page.wait_for_selector("#typing[open]")
     page.fill("#typed", MARKUP)
@@ -80,8 +74,7 @@ def test_a_typed_caption_a_reason_and_a_name(page, folder):
 
 
 def test_a_grid_with_a_selection_and_with_all_of_a_filter(page, folder):
-    page.keyboard.press("g")
-    page.wait_for_selector("#cells button")
+    press(page, "g", "grid")
     for place in (2, 4):
         page.click(f"#cells li:nth-child({place}) button")
     assert page.inner_text("#selected") == "2 selected"
@@ -92,9 +85,11 @@ def test_a_grid_with_a_selection_and_with_all_of_a_filter(page, folder):
     green = [pair for pair in range(2, N, 3) if "1" in str(pair // 3)]
     said = f" {len(green)} in this filter"
     page.wait_for_function("said => document.getElementById('progress').innerText.includes(said)", arg=said)
+    painted(page, "grid")
     page.click("[data-grid=drop-all]")
-    assert f"drop all {len(green)} pairs" in page.inner_text("#sure-text")
-    page.click("#sure button[value=yes]")
+    page.wait_for_selector("#sure[open]")
+    assert f"Drop all {len(green)} pairs" in page.inner_text("#sure-text")
+    page.click("#sure button[value=leave]")
     wait_for(lambda: len(decided(folder)) == 2 + len(green))
     page.wait_for_selector("#empty:visible")
     page.click("#grid-toggle")
@@ -104,8 +99,7 @@ def test_a_grid_with_a_selection_and_with_all_of_a_filter(page, folder):
 
 
 def test_a_grid_by_keys_and_a_range(page, folder):
-    page.keyboard.press("g")
-    page.wait_for_selector("#cells button")
+    press(page, "g", "grid")
     page.keyboard.press("d")
     page.wait_for_selector("#message:has-text('no pair is selected')")
     page.click("#cells li:nth-child(2) button")
@@ -124,6 +118,7 @@ def test_a_grid_by_keys_and_a_range(page, folder):
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("ArrowRight")
     page.wait_for_selector("#cells img[src^='/image/50?']")
+    painted(page, "grid")
     page.keyboard.press("a")
     page.wait_for_selector("#selected:has-text('50 selected')")
     page.keyboard.press("n")
@@ -137,8 +132,9 @@ def test_an_undo_of_more_pairs_than_an_answer_holds_clears_every_cell(page, fold
     page.select_option("[name=decision]", "")
     page.wait_for_selector(f"#progress:has-text(' {N} in this filter')")
     page.click("#grid-toggle")
+    painted(page, "grid")
     page.click("[data-grid=drop-all]")
-    page.click("#sure button[value=yes]")
+    page.click("#sure button[value=leave]")
     cells = "[...document.querySelectorAll('#cells .small')]"
     page.wait_for_function(f"() => {cells}.every((cell) => cell.innerText.includes('drop'))")
     assert len(decided(folder)) == N
@@ -218,6 +214,7 @@ def test_a_spot_check_hides_what_the_run_thinks(page, address, folder):
         page.is_visible("#sample-note") and not page.is_visible("#probability") and not page.is_visible("#suggestions")
     )
     for k in range(20):
+        painted(page)
         page.keyboard.press("dk"[k % 2])
         wait_for(lambda done=k + 1: len(decided(folder)) == done)
     page.goto(f"{address}spot-check")
@@ -226,6 +223,7 @@ def test_a_spot_check_hides_what_the_run_thinks(page, address, folder):
 
 
 def test_keys_decide_after_a_reason_is_chosen_and_a_lost_pair_is_told(page, address, folder):
+    painted(page, 0)
     page.focus("#reason")
     page.select_option("#reason", "wrong image")
     page.keyboard.press("d")

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from web_helpers import N, make_run, served
+from web_helpers import N, make_run, painted, press, served
 
 from pairsift.audit import Decision, Decisions
 
@@ -19,8 +19,7 @@ def shown(page):
 
 
 def go_to(page, key, pair):
-    page.keyboard.press(key)
-    page.wait_for_selector(f"#place:has-text('pair {pair} ')")
+    press(page, key, pair)
 
 
 def valid(others):
@@ -46,11 +45,13 @@ def test_a_decision_of_others_is_shown_before_it_can_be_changed(browser, address
     page = context.new_page()
     page.goto(address)
     page.wait_for_selector("#given:not(:empty)")
+    painted(page, 0)
     others.decide([Decision(0, "drop")], "bob")
     page.keyboard.press("k")
     page.wait_for_selector("#message:has-text('pair 0 was decided meanwhile')")
     assert page.inner_text("#decided") == "dropped by bob" and shown(page) == 0
     assert valid(others) == {0: ("drop", "bob", None)}
+    painted(page, 0)
     page.keyboard.press("k")
     page.wait_for_selector("#place:has-text('pair 1 ')")
     assert valid(others)[0] == ("keep", "reviewer", None)
@@ -68,33 +69,11 @@ def test_a_reason_is_that_of_one_decision(page, others):
     assert page.input_value("#reason") == "too vague"
 
 
-def test_a_typed_caption_outlives_a_server_that_does_not_answer(browser, address, others):
-    context = browser.new_context()  # its console tells of the request that fails
-    page = context.new_page()
-    page.goto(address)
-    page.wait_for_selector("#given:not(:empty)")
-    page.keyboard.press("t")
-    page.fill("#typed", "   ")
-    page.keyboard.press("Control+Enter")
-    page.wait_for_selector("#message:has-text('the new caption is empty')")
-    page.keyboard.press("t")
-    page.fill("#typed", "typed with care")
-    context.route("**/api/decisions", lambda route: route.abort())
-    page.keyboard.press("Control+Enter")
-    page.wait_for_selector("#message:has-text('does not answer')")
-    context.unroute("**/api/decisions")
-    page.keyboard.press("t")
-    assert page.input_value("#typed") == "typed with care"
-    page.keyboard.press("Control+Enter")
-    page.wait_for_selector("#place:has-text('pair 1 ')")
-    assert others.table()["new_caption"].to_pylist() == ["typed with care"]
-    context.close()
-
-
 def test_all_of_a_filter_can_be_undone_where_no_pair_is_left(page, others):
     page.click("#grid-toggle")
+    painted(page, "grid")
     page.click("[data-grid=drop-all]")
-    page.click("#sure button[value=yes]")
+    page.click("#sure button[value=leave]")
     page.wait_for_selector("#empty:visible")
     assert len(valid(others)) == N
     page.click("#empty [data-key=u]")
@@ -128,8 +107,7 @@ def test_letters_in_a_list_decide_nothing(page, others):
 
 def select_a_page(page):
     """Change to the grid, and select the 50 pairs that it shows."""
-    page.keyboard.press("g")
-    page.wait_for_selector("#cells button")
+    press(page, "g", "grid")
     page.keyboard.press("a")
     page.wait_for_selector("#selected:has-text('50 selected')")
 
@@ -144,9 +122,9 @@ def test_pairs_out_of_sight_are_not_selected(page, others):
 
 def test_pairs_that_were_selected_before_moving_in_the_single_view_are_not_decided(page, others):
     select_a_page(page)
-    page.keyboard.press("g")
+    press(page, "g", 0)
     go_to(page, "ArrowRight", 1)
-    page.keyboard.press("g")
+    press(page, "g", "grid")
     page.wait_for_selector("#selected:has-text('0 selected')")
     page.keyboard.press("k")
     page.wait_for_selector("#message:has-text('no pair is selected')")

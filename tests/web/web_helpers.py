@@ -15,6 +15,7 @@ import pairsift
 from pairsift.audit import pair_table, write_tables
 from pairsift.audit.suggest import Suggestions
 from pairsift.audit.suggestion_table import SUGGESTIONS_FILE, suggestion_table
+from pairsift.marker import write_marker
 from pairsift.pairs import write_stored_pairs
 from pairsift.runs.config import configure
 
@@ -63,6 +64,7 @@ def make_run(place, names=()):
     pairs = pairsift.load(place / "data" / "mine.parquet")
     folder = place / "run"
     folder.mkdir()
+    write_marker(folder, "run")
     (folder / "config.yaml").write_text(configure(place / "data" / "mine.parquet", out=folder).text())
     metrics = {"verdicts_given": True, "noise_rate": {"estimated": 0.25}, "noise": None, "data": {"hash": pairs.hash()}}
     (folder / "metrics.json").write_text(json.dumps(metrics))
@@ -136,4 +138,19 @@ def watched(browser, address):
     page.goto(address)
     yield page
     context.close()
-    assert problems == []
+    assert not problems, problems
+
+
+def painted(page, what=None):
+    """Wait until what the page shows can be decided on: a pair by its id, `grid`, or None for either."""
+    page.wait_for_selector("body[data-ready]" if what is None else f"body[data-ready='{what}']")
+
+
+def press(page, key, pair=None):
+    """Press a key once the page can be decided on, and wait until what it leaves, perhaps a pair by its id, can."""
+    painted(page)
+    view = page.evaluate("state.view")
+    page.keyboard.press(key)
+    page.wait_for_function("view => state.view > view && document.body.dataset.ready", arg=view)
+    if pair is not None:
+        assert page.evaluate("document.body.dataset.ready") == str(pair)

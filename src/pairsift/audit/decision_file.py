@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pairsift.audit.decisions import Decision
-from pairsift.audit.table import PairRows
+from pairsift.audit.decisions import Decision, Decisions
+from pairsift.audit.table import PairRows, read_pairs
 from pairsift.errors import InputError
 from pairsift.pairs.readers.rows import MissingColumn, Row, find_column
 from pairsift.pairs.readers.tables import FORMATS, read_separated
@@ -43,6 +43,52 @@ def read_decisions(path: Path, table: pa.Table) -> list[Decision]:
         raise InputError(f"{path}: has no column {min(missing)}; {NEEDED}")
     captions = _Captions(table)
     return [decision for row in rows.rows if (decision := _decision(row, rows.names, captions)) is not None]
+
+
+def decisions_of_run(folder: Path, table: pa.Table) -> tuple[dict[str, list[Decision]], int]:
+    """Return the decisions of another run, as decisions on the pairs of this one.
+
+    A pair is the same if an image of the same name has the same caption; of several such pairs those with the same id
+    or in the same order.
+
+    Args:
+        folder: The folder of the other run.
+        table: This run's table of judged pairs.
+
+    Returns:
+        The decisions by reviewer, and the number of decisions on pairs that this run does not have.
+
+    Raises:
+        InputError: The other run has no judged pairs, or its decisions cannot be read.
+    """
+    theirs = read_pairs(folder)
+    ids = theirs["pair"].to_numpy()
+    pair_of = _same_pairs(theirs, table)
+    found: dict[str, list[Decision]] = {}
+    rows = Decisions(folder, ids).table().to_pylist()
+    for row in rows:
+        if (pair := pair_of.get(row["pair"])) is not None:
+            source = pair_of.get(row["from_pair"])
+            decision = Decision(pair, row["decision"], row["new_caption"], source, row["reason"])
+            found.setdefault(row["reviewer"], []).append(decision)
+    return found, len(rows) - sum(map(len, found.values()))
+
+
+def _same_pairs(theirs: pa.Table, ours: pa.Table) -> dict[int, int]:
+    """Return the id in our table of each pair of theirs that ours has, by its id in theirs."""
+    keys: list[dict[int, tuple[str, str]]] = []
+    for table in (theirs, ours):
+        columns = [table[name].to_pylist() for name in ("pair", "image", "given_caption")]
+        keys.append({pair: (image, caption) for pair, image, caption in sorted(zip(*columns, strict=True))})
+    pair_of = {pair: pair for pair, key in keys[0].items() if keys[1].get(pair) == key}
+    free: dict[tuple[str, str], list[int]] = {}
+    for pair, key in keys[1].items():
+        if pair not in pair_of:
+            free.setdefault(key, []).append(pair)
+    for pair, key in keys[0].items():
+        if pair not in pair_of and free.get(key):
+            pair_of[pair] = free[key].pop(0)
+    return pair_of
 
 
 class _Captions:

@@ -14,6 +14,7 @@ from pairsift.arrays import Bools, Ints, Reals
 from pairsift.audit.journal import Change, Journal
 from pairsift.audit.table import PairRows
 from pairsift.errors import InputError, similar
+from pairsift.marker import run_id
 from pairsift.pairs.encoding import printable
 
 DECISIONS_FILE = "decisions.sqlite"
@@ -93,6 +94,17 @@ class Event:
     pairs: int
 
 
+class OtherRun(InputError):
+    """A decision on pairs of a run that another run has taken the place of.
+
+    Args:
+        folder: The folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(f"{folder} holds another run by now: nothing was recorded; open it again")
+
+
 class Decisions:
     """The decisions on a run's pairs, kept in `decisions.sqlite` in its folder.
 
@@ -102,9 +114,13 @@ class Decisions:
     Args:
         folder: The run's folder.
         ids: Ids of the run's pairs that can be decided on, (n,).
+
+    Attributes:
+        run: Id of the run in the folder; no decision is recorded once another run has taken its place there.
     """
 
     def __init__(self, folder: Path, ids: Ints) -> None:
+        self._folder, self.run = folder, run_id(folder)
         self._journal = Journal(folder / DECISIONS_FILE)
         self._rows = PairRows(ids)
 
@@ -134,7 +150,13 @@ class Decisions:
             raise InputError(f"pair {pairs[counts > 1][0]} is decided twice at once: decide each pair once")
         self._require_known([change[0] for change in changes])
         self._require_known([change[3] for change in changes if change[3] is not None])
+        self._require_same_run()
         return self._journal.decide(changes, _reviewer(reviewer), key, seen)
+
+    def entry_of(self, key: str | None) -> int | None:
+        """Return the number of the entry with this key; None where there is none."""
+        rows = [] if key is None else self._journal.rows("SELECT event FROM events WHERE key = ?", (key,))
+        return int(rows[0][0]) if rows else None
 
     def time_of(self, event: int) -> str:
         """Return the UTC time of an entry as ISO 8601, to the millisecond."""
@@ -142,11 +164,13 @@ class Decisions:
 
     def undo(self, reviewer: str = REVIEWER, key: str | None = None) -> list[int]:
         """Take back the reviewer's last entry that is still valid, and return its pairs; an empty list if none is."""
-        return self._pairs_of(self._journal.undo(_reviewer(reviewer), key))
+        self._require_same_run()
+        return self.pairs_of(self._journal.undo(_reviewer(reviewer), key))
 
     def redo(self, reviewer: str = REVIEWER, key: str | None = None) -> list[int]:
         """Apply again what the reviewer undid last, and return its pairs; an empty list if there is nothing to redo."""
-        return self._pairs_of(self._journal.redo(_reviewer(reviewer), key))
+        self._require_same_run()
+        return self.pairs_of(self._journal.redo(_reviewer(reviewer), key))
 
     def table(self) -> pa.Table:
         """Return the valid decisions, by pair.
@@ -205,14 +229,32 @@ class Decisions:
         """Return the ids of the pairs with a valid decision, ascending, (n,)."""
         return np.array([pair for (pair,) in self._journal.rows("SELECT pair FROM current ORDER BY pair")], np.int64)
 
-    def _pairs_of(self, event: int | None) -> list[int]:
+    def pairs_of(self, event: int | None) -> list[int]:
+        """Return the pairs that an entry decided on, ascending; an empty list for None."""
         return [] if event is None else self._journal.pairs_of(event)
+
+    def _require_same_run(self) -> None:
+        """Raise an error where the folder holds another run by now, whose pairs may have the same ids."""
+        if run_id(self._folder) != self.run:
+            raise OtherRun(self._folder)
 
     def _require_known(self, pairs: Sequence[int]) -> None:
         unknown = np.flatnonzero(self._rows.find(pairs) < 0)
         if len(unknown):
             pair = pairs[unknown[0]]
             raise InputError(f"the run has no judged pair {pair}: take ids from the column `pair` of its tables")
+
+
+def decisions_in_words(folder: Path) -> str | None:
+    """Return how many decisions a run's folder holds, such as `90 decisions`; None where nobody ever decided."""
+    decisions = Decisions(folder, np.zeros(0, np.int64))
+    try:
+        if not decisions.history(1):
+            return None
+        n = len(decisions.decided())
+    except InputError:
+        return f"decisions that cannot be read ({DECISIONS_FILE})"
+    return f"{n:,} decision{'s' * (n != 1)}" if n else "decisions that were undone"
 
 
 def threshold_table(probability: Reals, thresholds: Sequence[float]) -> pa.Table:
@@ -311,7 +353,7 @@ def _change(decision: Decision) -> Change:
         if caption is not None or decision.from_pair is not None:
             raise InputError(f"{place}: has a new caption, and its decision is {choice!r}: only replace has one")
         return decision.pair, None if choice == CLEAR else choice, None, None, decision.reason
-    text = " ".join(printable(caption or "").split())
+    text = printable(caption or "").replace("\r\n", "\n").strip()
     if not text or len(text) > MAX_CAPTION:
         size = f"{len(text):,} characters" if text else "none"
         raise InputError(f"{place}: replace needs a new caption of 1 to {MAX_CAPTION:,} characters; it has {size}")

@@ -84,16 +84,17 @@ Change = tuple[int, str | None, str | None, int | None, str | None]  # pair, dec
 
 
 class DecidedMeanwhile(InputError):
-    """A decision on pairs that were decided differently after they were looked at.
+    """A decision on pairs that were decided differently, or got another caption, after they were looked at.
 
     Args:
         pairs: Ids of these pairs.
+        change: What happened to them.
     """
 
-    def __init__(self, pairs: Sequence[int]) -> None:
+    def __init__(self, pairs: Sequence[int], change: str = "decided") -> None:
         self.pairs = list(pairs)
         others = f" and {len(pairs) - 1:,} more were" if len(pairs) > 1 else " was"
-        super().__init__(f"pair {pairs[0]}{others} decided meanwhile: nothing was recorded; look again and repeat it")
+        super().__init__(f"pair {pairs[0]}{others} {change} meanwhile: nothing was recorded; look again and repeat it")
 
 
 class Journal:
@@ -128,8 +129,8 @@ class Journal:
 
         Raises:
             DecidedMeanwhile: A pair of `seen` has another decision by now. Then nothing is recorded.
-            WriteError: The file cannot be written.
-            InputError: The file is damaged, or another process has kept it locked for 30 seconds.
+            WriteError: The file cannot be written, or another process has kept it locked for a minute.
+            InputError: The file is damaged.
         """
         with self._writing() as database:
             if (done := _event_of(database, key, DECIDE)) is not None:
@@ -301,7 +302,7 @@ def _one_line(path: Path) -> Iterator[None]:
         raise
     except sqlite3.OperationalError as error:
         if "locked" in str(error):
-            raise InputError(f"{path}: another process has been writing for {WAIT:.0f} seconds: try again") from error
+            raise WriteError(f"{path}: another process has been writing for {WAIT:.0f} seconds: try again") from error
         raise WriteError(f"{path}: cannot be opened or written ({error}); free space, or open the folder") from error
     except sqlite3.DatabaseError as error:
         raise InputError(f"{path}: is damaged ({error}); take it from a copy of the run, or move it away") from error

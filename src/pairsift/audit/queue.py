@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.audit.decisions import CHOICES, DECISION_COLUMNS, Decisions
+from pairsift.audit.journal import DecidedMeanwhile
 from pairsift.audit.suggestion_table import SuggestionLists
 from pairsift.audit.table import JUDGEMENT_COLUMNS, PairRows
 from pairsift.cores import usable_cores
@@ -145,11 +146,33 @@ class Queue:
             for row in cells
         ]
 
-    def counts(self) -> dict[str, int]:
-        """Return the number of pairs by decision, `undecided` among them."""
+    def counts(self, rows: Ints | None = None) -> dict[str, int]:
+        """Return the number of pairs by decision, `undecided` among them; of all pairs, or of those in some rows."""
         self._refresh()
-        found = np.bincount(self._choice, minlength=len(CHOICES) + 1).tolist()
+        choice = self._choice if rows is None else self._choice[rows]
+        found = np.bincount(choice, minlength=len(CHOICES) + 1).tolist()
         return dict(zip((UNDECIDED, *CHOICES), found, strict=True))
+
+    def undecided(self, rows: Ints) -> Ints:
+        """Return those of some rows that are undecided, (m,)."""
+        found: Ints = rows[self._choice[rows] == 0]
+        return found
+
+    def require_captions(self, given: Mapping[int, str]) -> None:
+        """Raise an error where pairs have other captions than those that were shown.
+
+        Args:
+            given: The caption that was shown, by pair.
+
+        Raises:
+            DecidedMeanwhile: The captions of these pairs were changed and judged again meanwhile.
+        """
+        pairs = list(given)
+        rows = self.rows(pairs)
+        captions = self.table["given_caption"].take(np.maximum(rows, 0)).to_pylist()
+        found = zip(pairs, rows.tolist(), captions, strict=True)
+        if changed := [pair for pair, row, caption in found if row >= 0 and caption != given[pair]]:
+            raise DecidedMeanwhile(changed, "given another caption")
 
     def histogram(self, bins: int) -> dict[str, list[int]]:
         """Return the number of pairs in each bin of match probability, by decision, `undecided` among them."""

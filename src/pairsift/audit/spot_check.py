@@ -14,7 +14,7 @@ from scipy.special import expit, logit
 from scipy.stats import beta
 
 from pairsift.arrays import Bools, Ints, Reals
-from pairsift.audit.spreadsheet import harmless_table
+from pairsift.audit.spreadsheet import harmless_table, keep_filled_in
 from pairsift.audit.table import PairRows
 from pairsift.errors import InputError, writing
 from pairsift.files import replacing, write_json
@@ -242,13 +242,14 @@ def _logit(probability: Reals) -> Reals:
 def write_sheet(check: SpotCheck, table: pa.Table, folder: Path) -> Path:
     """Write the pairs of a spot check as `spot_check.csv` with empty columns `decision` and `reason`.
 
-    It does not say what the run thinks of the pairs.
+    It does not say what the run thinks of the pairs. A table that a person has filled in is kept under another name.
 
     Returns:
         The path of the table.
     """
     rows = table.take(PairRows(table["pair"].to_numpy()).find(check.pairs)).select(["pair", "image", "given_caption"])
     path, empty = folder / SHEET_FILE, pa.array([""] * len(rows))
+    keep_filled_in(path)
     with writing(path), replacing(path) as part:
         pyarrow.csv.write_csv(
             harmless_table(rows.append_column("decision", empty).append_column("reason", empty)), part

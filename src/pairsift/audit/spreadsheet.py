@@ -1,10 +1,16 @@
-"""Safe text for CSV files that are opened in a spreadsheet."""
+"""CSV files that are opened in a spreadsheet: text that is safe there, and decisions that a person wrote into them."""
 
 from __future__ import annotations
 
+import csv
 import re
+import sys
+from itertools import count
+from pathlib import Path
 
 import pyarrow as pa
+
+from pairsift.errors import writing
 
 FORMULA = re.compile(r"[=+\-@\t\r]")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -28,3 +34,33 @@ def harmless_table(table: pa.Table) -> pa.Table:
         for column in table.columns
     ]
     return pa.table(columns, names=[harmless(name) for name in table.column_names])
+
+
+def is_filled_in(path: Path) -> bool:
+    """Return whether a person has written decisions into a CSV file; True for what cannot be read as one."""
+    if not path.exists():
+        return False
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            head = stream.readline()
+            stream.seek(0)
+            rows = csv.DictReader(stream, delimiter=max(",;\t", key=head.count))
+            return any((row.get("decision") or "").strip() for row in rows)
+    except (OSError, ValueError, csv.Error):
+        return True
+
+
+def keep_filled_in(path: Path) -> None:
+    """Rename a table that a person has written decisions into, before it is written anew, and say so."""
+    if not is_filled_in(path):
+        return
+    names = (path.with_name(f"{path.stem}.{number}{path.suffix}") for number in count(1))
+    place = next(name for name in names if not name.exists())
+    with writing(path):
+        path.rename(place)
+    print(
+        f"{path} has decisions of yours: it is kept as {place}; record them with: "
+        f"pairsift decide {path.parent} --from {place}",
+        file=sys.stderr,
+        flush=True,
+    )

@@ -15,7 +15,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from pairsift.arrays import Ints
-from pairsift.audit.spreadsheet import harmless_table
+from pairsift.audit.spreadsheet import harmless_table, keep_filled_in
 from pairsift.errors import InputError, writing
 from pairsift.files import replacing, write_parquet
 from pairsift.pairs.pairs import Pairs
@@ -95,14 +95,15 @@ def suspects(table: pa.Table) -> pa.Table:
 def write_tables(table: pa.Table, folder: Path) -> None:
     """Write `pairs.parquet` (all rows) and `suspects.csv` (flagged rows, worst first) into a folder.
 
-    A failed write keeps the old file. In the CSV file, an apostrophe is put before text that a spreadsheet would run
-    as a formula.
+    A failed write keeps the old file, and a `suspects.csv` that a person wrote decisions into is kept under another
+    name. In the CSV file, an apostrophe is put before text that a spreadsheet would run as a formula.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     flagged = harmless_table(suspects(table))
     write_parquet(folder / PAIRS_FILE, table)
     path = folder / SUSPECTS_FILE
+    keep_filled_in(path)
     with writing(path), replacing(path) as part:
         pyarrow.csv.write_csv(flagged, part)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from pairsift.errors import InputError
-from pairsift.runs.folder import CONFIG
 
 
 @click.command()
@@ -36,8 +35,6 @@ def bench(grid: Path, out: Path | None, jobs: int | None, quiet: bool) -> None:
 
     read = read_grid(grid)
     folder = out or read.out or Path("runs") / grid.stem
-    if (folder / CONFIG).exists():
-        raise InputError(f"{folder} holds a run of fit: name another folder with --out")
     rows = Bench(folder, read.cells)
     number, missing = len({cell.id for cell in read.cells}), len(rows.missing)
     if not quiet:

@@ -31,7 +31,7 @@ LONGEST = 36  # characters of a run's name; the end of the path tells runs apart
 )
 @click.option("--out", type=Path, metavar="FOLDER", help="Folder of that training; by default RUN-cleaned.")
 @click.option("--resume", is_flag=True, help="Continue that training where it was stopped.")
-@click.option("--overwrite", is_flag=True, help="Replace a run in its folder.")
+@click.option("--overwrite", is_flag=True, help="Replace a run in its folder; one that holds decisions is set aside.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def compare(
     runs: tuple[str, ...],

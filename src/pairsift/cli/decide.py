@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("run")
-@click.option("--from", "file", type=Path, metavar="FILE", help="Record the decisions of a CSV, JSON or Parquet table.")
+@click.option(
+    "--from",
+    "file",
+    type=Path,
+    metavar="PATH",
+    help="Record the decisions of a table, or of another run on these pairs.",
+)
 @click.option(
     "--drop-below", type=click.FloatRange(0, 1), metavar="P", help="Drop all pairs with a smaller match probability."
 )
@@ -39,7 +45,7 @@ def decide(
     """Keep, drop or rewrite pairs in bulk; without an option, show what is decided.
 
     A table of decisions has the columns pair and decision (keep, drop, replace or clear), and may have new_caption,
-    from_pair and reason. Pairs with a decision are left alone by --drop-below.
+    from_pair and reason. Pairs with a decision are left alone by --drop-below, and by --from with another run.
     """
     if sum((file is not None, drop_below is not None, undo, redo)) > 1:
         raise InputError("--from, --drop-below, --undo and --redo exclude each other: give one of them")
@@ -53,7 +59,9 @@ def decide(
     table = read_pairs(folder)
     decisions = Decisions(folder, table["pair"].to_numpy())
     line = ""
-    if file is not None:
+    if file is not None and file.is_dir():
+        line = _from_run(decisions, table, file)
+    elif file is not None:
         line = _from_file(decisions, table, file, reviewer)
     elif drop_below is not None:
         line = _drop_below(decisions, table, drop_below, reason, reviewer)
@@ -71,8 +79,31 @@ def _from_file(decisions: Decisions, table: pa.Table, file: Path, reviewer: str)
     rows = read_decisions(file, table)
     if not rows:
         raise InputError(f"{file}: no row has a decision: write keep, drop, replace or clear into its column decision")
+    before = decisions.of_pairs([row.pair for row in rows])
+    changed = [row.pair for row in rows if before.get(row.pair, {}).get("decision", row.choice) != row.choice]
     decisions.decide(rows, reviewer)
-    return f"{file}: decided on {_count(len(rows))}"
+    line = f"{file}: decided on {_count(len(rows))}"
+    return f"{line}; {len(changed):,} of them had another decision, which --undo brings back" if changed else line
+
+
+def _from_run(decisions: Decisions, table: pa.Table, folder: Path) -> str:
+    """Take over the decisions of another run on pairs that are undecided here, under their reviewers' names."""
+    from pairsift.audit.decision_file import decisions_of_run
+    from pairsift.runs.folder import require_finished
+
+    require_finished(folder)
+    of_reviewers, missing = decisions_of_run(folder, table)
+    decided = set(decisions.decided().tolist())
+    taken = 0
+    for reviewer, rows in of_reviewers.items():
+        if free := [row for row in rows if row.pair not in decided]:
+            decisions.decide(free, reviewer)
+            taken += len(free)
+    found = sum(map(len, of_reviewers.values()))
+    notes = [f"{found - taken:,} on pairs that are decided here"] if found > taken else []
+    notes += [f"{missing:,} on pairs that this run does not have"] if missing else []
+    left = f"; left out: {', '.join(notes)}" if notes else ""
+    return f"{folder}: took over {taken:,} of {found + missing:,} decision{'s' * (found + missing != 1)}{left}"
 
 
 def _drop_below(decisions: Decisions, table: pa.Table, threshold: float, reason: str | None, reviewer: str) -> str:

@@ -22,6 +22,7 @@ from pairsift.train.options import TrainOptions
 
 if TYPE_CHECKING:
     from pairsift.runs.config import Choices
+    from pairsift.runs.fit import Resume
 
 FIRST = ("image_column", "caption_column", "image_folder", "noise", "text_encoder", "seed")  # shown by --help
 ABOUT = """Train on image-caption pairs, some of which may be mismatched, and find the mismatched pairs.
@@ -69,7 +70,14 @@ def switches() -> list[click.Parameter]:
     """Return the flags without a value."""
     return [
         click.Option(["--resume"], is_flag=True, help="Continue an unfinished run in the folder."),
-        click.Option(["--overwrite"], is_flag=True, help="Replace a run in the folder."),
+        click.Option(
+            ["--resume-unchanged"],
+            is_flag=True,
+            help="Continue it where the source has changed, with the pairs that are as they were.",
+        ),
+        click.Option(
+            ["--overwrite"], is_flag=True, help="Replace a run in the folder; one that holds decisions is set aside."
+        ),
         click.Option(["--quiet"], is_flag=True, help="Print nothing but errors."),
         click.Option(
             ["--help-all"],
@@ -89,7 +97,7 @@ class FitCommand(click.Command):
         run: Function that is called with the tree of options, resume, overwrite and quiet.
     """
 
-    def __init__(self, run: Callable[[dict[str, Any], bool, bool, bool], None]) -> None:
+    def __init__(self, run: Callable[[dict[str, Any], Resume, bool, bool], None]) -> None:
         source = click.Argument(["source"], required=False)
         params = [source, *choice_flags(), *plain_flags(), *switches()]
         super().__init__("fit", params=params, callback=self._callback, help=ABOUT, no_args_is_help=True)
@@ -147,7 +155,9 @@ class FitCommand(click.Command):
         if sources:
             check_source(Path(sources[0]), options)
 
-    def _callback(self, source: str | None, resume: bool, overwrite: bool, quiet: bool, **values: Any) -> None:
+    def _callback(
+        self, source: str | None, resume: bool, resume_unchanged: bool, overwrite: bool, quiet: bool, **values: Any
+    ) -> None:
         tree = tree_of([param for param in self.params if isinstance(param, Flag)], values)
         config = tree.pop("config", None)
         lengths = [f"--{name}.epochs" for name, value in tree.items() if isinstance(value, dict) and "epochs" in value]
@@ -159,7 +169,7 @@ class FitCommand(click.Command):
             from pairsift.runs.config import put_over, read_yaml
 
             tree = put_over(read_yaml(Path(config)), tree)
-        self.run(tree, resume, overwrite, quiet)
+        self.run(tree, "unchanged" if resume_unchanged else resume, overwrite, quiet)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the most important options; with `--help-all`, write all options by heading."""

@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,9 @@ from pairsift.cli.serve import serve
 from pairsift.cli.spot_check import spot_check
 from pairsift.errors import InputError, similar
 from pairsift.files import write_json
+
+if TYPE_CHECKING:
+    from pairsift.runs.fit import Resume
 
 SOURCE = click.option("--source", metavar="PATH", help="New path of the run's source, if it has moved.")
 QUIET = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
@@ -129,17 +132,17 @@ def _line(error: InputError | click.ClickException) -> str:
     return " ".join(message.split())
 
 
-def _fit(tree: dict[str, Any], resume: bool, overwrite: bool, quiet: bool) -> None:
+def _fit(tree: dict[str, Any], resume: Resume, overwrite: bool, quiet: bool) -> None:
     from pairsift.cli.summary import print_summary
     from pairsift.runs.config import from_tree
     from pairsift.runs.fit import fit_config
-    from pairsift.runs.folder import CONFIG
+    from pairsift.runs.folder import holds_run
 
     config = from_tree(tree)
     try:
         run = fit_config(config, resume, overwrite, progress=not quiet)
     except KeyboardInterrupt:
-        if not (config.folder / CONFIG).exists():
+        if not holds_run(config.folder):
             raise
         raise KeyboardInterrupt("repeat the command with --resume to continue the run") from None
     if not quiet:
@@ -161,11 +164,17 @@ def _fit(tree: dict[str, Any], resume: bool, overwrite: bool, quiet: bool) -> No
 def demo(out: Path, images: int, noise: float, seed: int, quiet: bool) -> None:
     """Draw captioned scenes, plant noise in 40% of the training captions, train, and show how much of it was found."""
     from pairsift.cli.summary import print_summary
+    from pairsift.marker import read_marker, require_own, write_marker
     from pairsift.pairs import write_scenes
     from pairsift.pairs.options import DataOptions
     from pairsift.runs.fit import fit
 
     scenes = out.with_name(out.name + "-scenes")
+    require_own(out, "run")
+    require_own(scenes, "scenes")
+    if read_marker(scenes) is None:
+        scenes.mkdir(parents=True, exist_ok=True)
+        write_marker(scenes, "scenes")
     write_scenes(scenes, images, seed)
     if not quiet:
         print(f"drew {images} scenes into {scenes}")
@@ -192,7 +201,7 @@ def demo(out: Path, images: int, noise: float, seed: int, quiet: bool) -> None:
     help="For NPC's: the CLIP that it was, in the layout of transformers.",
 )
 @click.option("--cache", help="Folder of the feature cache; by default in the user's cache folder.")
-@click.option("--overwrite", is_flag=True, help="Replace a run in the folder.")
+@click.option("--overwrite", is_flag=True, help="Replace a run in the folder; one that holds decisions is set aside.")
 @QUIET
 def import_checkpoint(
     files: tuple[str, ...],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import time
 import zlib
@@ -18,12 +17,10 @@ from numpy.typing import NDArray
 
 from pairsift.arrays import Ints
 from pairsift.encode.features import Table
-from pairsift.files import replacing, try_lock
+from pairsift.files import in_turn, replacing
 
 CHECKPOINT_SECONDS = 5.0  # a kill loses at most this much work
 _HEADER = 128  # bytes of the header of each .npy file written here
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -128,12 +125,8 @@ class Entry:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Lock this entry; a second process waits here until the first process is done or dead."""
-        with self.lock_file.open("a+b") as file:
-            if not try_lock(file):
-                log.warning("another process is encoding the same data: waiting for it (%s)", self.lock_file)
-                while not try_lock(file):
-                    time.sleep(0.1)
-            yield  # closing the file releases the lock
+        with in_turn(self.lock_file, "another process is encoding the same data: waiting for it"):
+            yield
 
 
 class Writer:

@@ -7,6 +7,7 @@ from pairsift.registry import exported
 if TYPE_CHECKING:
     from pairsift.pairs.changes import Changes as Changes
     from pairsift.pairs.changes import merge as merge
+    from pairsift.pairs.changes import since_begun as since_begun
     from pairsift.pairs.changes import unchanged as unchanged
     from pairsift.pairs.noise import plant_in_all_splits as plant_in_all_splits
     from pairsift.pairs.noise import plant_noise as plant_noise
@@ -46,6 +47,7 @@ _MODULES = {
     "open_rows": "precomputed",
     "read_index": "noise",
     "read_stored_pairs": "stored",
+    "since_begun": "changes",
     "unchanged": "changes",
     "write_index": "noise",
     "write_known_pairs": "stored",

@@ -11,9 +11,10 @@ from pairsift.arrays import Ints
 from pairsift.errors import InputError
 from pairsift.pairs.match_rows import match_rows
 from pairsift.pairs.pairs import ADDED, SKIPPED, UNUSED, Noise, Pairs, Skip
-from pairsift.pairs.stored import StoredPairs, feature_shape, folder_of
+from pairsift.pairs.stored import StoredPairs, content_marks, feature_shape, folder_of
 
 GONE = "is gone from the source"
+SINCE = "has changed since the run was begun"
 
 
 @dataclass(frozen=True)
@@ -24,21 +25,24 @@ class Changes:
         captions: Number of pairs whose caption has changed since the run was made.
         new: Number of pairs that are new or usable only since then, those with the split `added`.
         gone: Number of usable pairs that the run knew and that are no longer in the source.
+        images: Number of images whose content has changed, where a run goes on (`since_begun`); else 0.
     """
 
     captions: int = 0
     new: int = 0
     gone: int = 0
+    images: int = 0
 
     def __bool__(self) -> bool:
         """Return whether there are any."""
-        return bool(self.captions or self.new or self.gone)
+        return bool(self.captions or self.new or self.gone or self.images)
 
     def __str__(self) -> str:
         """Return the changes in words, such as `12 captions changed, 3 rows new, 1 gone`."""
+        images = f", {self.images} image{'s' * (self.images != 1)} changed" if self.images else ""
         return (
             f"{self.captions} caption{'s' * (self.captions != 1)} changed, "
-            f"{self.new} row{'s' * (self.new != 1)} new, {self.gone} gone"
+            f"{self.new} row{'s' * (self.new != 1)} new, {self.gone} gone{images}"
         )
 
 
@@ -116,6 +120,62 @@ def merge(stored: StoredPairs, source: Pairs, noise: Noise | None) -> tuple[Pair
     gone = int((~present[:size] & (stored.split != SKIPPED)).sum())
     changes = Changes(int(edited.sum()), int((split == ADDED).sum()), gone)
     return _with_noise(pairs, stored, noise), changes
+
+
+def since_begun(stored: StoredPairs, source: Pairs) -> tuple[Pairs, Changes]:
+    """Return the pairs of an unfinished run that are as they were, and what else has changed in its source.
+
+    Ids, splits, image rows and planted noise are those of the run, so that its checkpoint fits. A pair whose caption or
+    image has changed or is gone is skipped, and new ones are left out.
+
+    Args:
+        stored: The stored pairs of the run.
+        source: The source as it is read now, without noise.
+
+    Raises:
+        InputError: No image of the run is left, or its features have another shape.
+    """
+    merged, changes = merge(stored, source, stored.noise)
+    pairs = _without_new(merged, len(stored.captions), len(stored.names))
+    usable = stored.split != SKIPPED
+    gone = int((usable & (pairs.split == SKIPPED)).sum())
+    captions, marks = pairs.source_captions or pairs.captions, content_marks(pairs)
+    edited = [pair for pair, caption in enumerate(stored.captions) if captions[pair] != caption and usable[pair]]
+    other = [row for row, mark in enumerate(stored.marks) if marks[row] and mark and marks[row] != mark]
+    pairs = pairs.skip_pairs([Skip(f"pair {pair}", f"its caption {SINCE}", pair) for pair in edited])
+    pairs = pairs.skip_images(dict.fromkeys(other, f"the image {SINCE}"))
+    if pairs.noise is not None:
+        train = pairs.ids("train")
+        rate = float(pairs.mismatched()[train].mean()) if len(train) else 0.0
+        pairs = replace(pairs, noise=replace(pairs.noise, rate=rate))
+    return pairs, replace(changes, gone=gone, images=len(other))
+
+
+def _without_new(pairs: Pairs, size: int, n_images: int) -> Pairs:
+    """Return merged pairs without those that are new or usable only since the run was made, and without new images."""
+    features, assigned = pairs.features, pairs.source_rows
+    assert assigned is not None
+    split = np.where(pairs.split == ADDED, SKIPPED, pairs.split)
+    if features is not None:
+        features = replace(features, rows=features.rows[:n_images])
+        if features.captions is not None:
+            features = replace(features, captions=replace(features.captions, rows=features.captions.rows[:size]))
+    truth, originals, seen = pairs.true_image_of, pairs.source_captions, pairs.seen_in_training
+    return replace(
+        pairs,
+        names=pairs.names[:n_images],
+        paths=pairs.paths[:n_images],
+        captions=pairs.captions[:size],
+        image_of=pairs.image_of[:size],
+        split=split[:size],
+        columns={name: values[:size] for name, values in pairs.columns.items()},
+        skipped=tuple(skip for skip in pairs.skipped if skip.pair < size),
+        true_image_of=None if truth is None else truth[:size],
+        features=features,
+        seen_in_training=None if seen is None else seen[:size],
+        source_rows=assigned[:size],
+        source_captions=None if originals is None else originals[:size],
+    )
 
 
 def _split_of_ids(stored: StoredPairs, source: Pairs, row_of: Ints) -> NDArray[np.str_]:

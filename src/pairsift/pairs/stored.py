@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
-from dataclasses import dataclass, field, replace
+import zlib
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from numpy.typing import NDArray
 from pairsift.arrays import Ints
 from pairsift.errors import InputError
 from pairsift.files import write_parquet
-from pairsift.pairs.pairs import ADDED, SKIPPED, Pairs
+from pairsift.pairs.pairs import ADDED, SKIPPED, Noise, Pairs
+
+BLOCK, BLOCKS = 4096, 16  # bytes of a file by which it is known again
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,9 @@ class StoredPairs:
         fitted: Captions of the pairs that the run was made of, as they were then, (n_fitted,), n_fitted <= n_pairs; the
             other pairs came later. None means that all captions are as they were.
         planted_captions: Captions that planted noise gave to pairs in place of theirs, by pair.
+        marks: What the content of each image is known by, (n_images,), see `content_marks`; empty where it is not kept.
+        hash: Hash of the pairs as they were read.
+        noise: Record of the noise that was planted; None where there is none, or where it is not kept.
     """
 
     names: list[str]
@@ -51,14 +58,18 @@ class StoredPairs:
     rows: Ints | None = None
     fitted: list[str] | None = None
     planted_captions: dict[int, str] = field(default_factory=dict)
+    marks: list[str] = field(default_factory=list)
+    hash: str = ""
+    noise: Noise | None = None
 
 
 def write_stored_pairs(pairs: Pairs, split: NDArray[np.str_], path: Path) -> None:
     """Write the pairs of a run as Parquet, one row per pair.
 
     The columns are `pair`, `image`, `file` (bytes of the path), `feature_row`, `caption`, `split`, `trained`,
-    `image_row` and `planted_row` (the image with planted noise; equal to `image_row` without noise). Where noise
-    replaced captions, `planted_caption` has those that it gave, and null elsewhere; `caption` is that of the source.
+    `image_row`, `planted_row` (the image with planted noise; equal to `image_row` without noise) and `mark` (what the
+    content of the image is known by). Where noise replaced captions, `planted_caption` has those that it gave, and null
+    elsewhere; `caption` is that of the source.
 
     Args:
         pairs: Pairs of the run, with noise and without images that failed.
@@ -68,8 +79,13 @@ def write_stored_pairs(pairs: Pairs, split: NDArray[np.str_], path: Path) -> Non
     Raises:
         WriteError: The file cannot be written.
     """
-    columns = {"split": split, "trained": pairs.trained, "planted_row": pairs.image_of}
-    write_parquet(path, _table(pairs, _feature_rows(pairs), columns))
+    marks, truth = content_marks(pairs), pairs.source_image_of
+    of_pairs = np.array([marks[row] if row >= 0 else "" for row in truth.tolist()], object)
+    columns = {"split": split, "trained": pairs.trained, "planted_row": pairs.image_of, "mark": of_pairs}
+    table = _table(pairs, _feature_rows(pairs), columns)
+    noise = "" if pairs.noise is None else json.dumps(asdict(pairs.noise))
+    facts = {"hash": replace(pairs, split=split).hash(), "noise": noise}
+    write_parquet(path, table.replace_schema_metadata({**(table.schema.metadata or {}), **facts}))
 
 
 def write_known_pairs(pairs: Pairs, stored: StoredPairs, path: Path) -> None:
@@ -158,6 +174,8 @@ def read_stored_pairs(path: Path, fitted: list[str] | None = None) -> StoredPair
         texts = {name: table[name].to_pylist() for name in ("image", "file", "caption", "split")}
     except (pa.ArrowException, OSError, KeyError) as error:
         raise InputError(f"{path}: cannot be read ({error}); take it from a copy of the run, or fit again") from error
+    facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+    marks = table["mark"].to_pylist() if "mark" in table.column_names else []
     planted = table["planted_caption"].to_pylist() if "planted_caption" in table.column_names else []
     owner = numbers["image_row"]
     rows, first_pairs = np.unique(owner, return_index=True)
@@ -171,10 +189,13 @@ def read_stored_pairs(path: Path, fitted: list[str] | None = None) -> StoredPair
         trained=numbers["trained"].astype(np.bool_),
         image_of=owner.astype(np.int64),
         planted=numbers["planted_row"].astype(np.int64),
-        shape=(table.schema.metadata or {}).get(b"shape", b"").decode(),
+        shape=facts.get("shape", ""),
         rows=table["row"].to_numpy().astype(np.int64) if "row" in table.column_names else None,
         fitted=fitted,
         planted_captions={pair: caption for pair, caption in enumerate(planted) if caption is not None},
+        marks=[marks[pair] for pair in first_pairs] if marks else [],
+        hash=facts.get("hash", ""),
+        noise=Noise(**json.loads(facts["noise"])) if facts.get("noise") else None,
     )
 
 
@@ -214,6 +235,37 @@ def with_judged_pairs(stored: StoredPairs, table: pa.Table) -> StoredPairs:
         rows=np.concatenate([np.arange(size), np.full(total - size, -1)]),
         fitted=stored.captions,
     )
+
+
+def content_marks(pairs: Pairs) -> list[str]:
+    """Return texts by which the contents of images are known again wherever their files lie, (n_images,).
+
+    With precomputed features, the content of each image is that of the files of all features.
+    """
+    if pairs.features is None:
+        return [file_mark(path) for path in pairs.paths]
+    captions = pairs.features.captions
+    parts = (*pairs.features.parts, *(() if captions is None else captions.parts))
+    return [" ".join(file_mark(part) for part in parts)] * pairs.n_images
+
+
+def file_mark(path: Path) -> str:
+    """Return a text by which a file is known again: its size and a checksum; empty where it cannot be read.
+
+    The checksum is over the whole of a small file, and over blocks of a large one at equal distances.
+    """
+    try:
+        with path.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size <= BLOCKS * BLOCK:
+                return f"{size:x}-{zlib.crc32(stream.read()):x}"
+            crc = 0
+            for place in np.linspace(0, size - BLOCK, BLOCKS).astype(int).tolist():
+                stream.seek(place)
+                crc = zlib.crc32(stream.read(BLOCK), crc)
+            return f"{size:x}-{crc:x}"
+    except OSError:
+        return ""
 
 
 def feature_shape(pairs: Pairs) -> str:

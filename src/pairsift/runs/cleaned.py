@@ -10,7 +10,7 @@ from pairsift.pairs.shared import images_elsewhere
 from pairsift.runs.choice import ALONE
 from pairsift.runs.config import Config, from_tree
 from pairsift.runs.early import require_source
-from pairsift.runs.fit import fit_config
+from pairsift.runs.fit import Resume, fit_config
 from pairsift.runs.prepare import read_source
 from pairsift.runs.run import Run
 
@@ -18,7 +18,7 @@ SPLIT = "test"
 
 
 def fit_cleaned(
-    run: Run, export: str | Path, out: str | Path | None = None, resume: bool = False, overwrite: bool = False
+    run: Run, export: str | Path, out: str | Path | None = None, resume: Resume = False, overwrite: bool = False
 ) -> Run:
     """Train on an export of a run with the options of the run, and return the new run.
 
@@ -28,7 +28,7 @@ def fit_cleaned(
         run: The run that the export was made of.
         export: The exported pairs: a table, COCO captions, tar files or a folder of images.
         out: The new run's folder; by default that of the run with `-cleaned` behind its name.
-        resume: Whether to continue an unfinished run in the folder.
+        resume: Whether to continue an unfinished run in the folder; see `fit`.
         overwrite: Whether to replace a run in the folder.
 
     Raises:

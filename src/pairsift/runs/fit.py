@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import platform
 import resource
-import shutil
 import sys
 import time
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,19 +17,20 @@ import torch
 from pairsift.audit import write_division
 from pairsift.cores import limit_threads
 from pairsift.encode.options import EncodeOptions
-from pairsift.errors import InputError, WriteError, writing
-from pairsift.files import is_partial, write_json, write_text
+from pairsift.errors import writing
+from pairsift.files import write_json, write_text
 from pairsift.loss.ranking import AnyRankingLoss
 from pairsift.match import MATCHER
 from pairsift.match.base import Matcher
 from pairsift.methods.base import Method, Sorting
 from pairsift.options import Options
-from pairsift.pairs import Pairs, write_stored_pairs
+from pairsift.pairs import Pairs, read_stored_pairs, write_stored_pairs
 from pairsift.pairs.options import DataOptions
 from pairsift.retrieve.codes import evaluate
 from pairsift.runs.belief import Believer, of_training
 from pairsift.runs.choice import ALONE, JOINED, ngrams_help
-from pairsift.runs.config import CHOICES, Config, configure, flattened, read_config, typed
+from pairsift.runs.claim import Claim, claimed
+from pairsift.runs.config import Config, configure, read_config
 from pairsift.runs.folder import (
     CHECKPOINT,
     CONFIG,
@@ -41,7 +41,6 @@ from pairsift.runs.folder import (
     SKIPPED,
     SOURCE,
     VOCABULARY,
-    finished,
     weights,
 )
 from pairsift.runs.job import job_of
@@ -53,7 +52,7 @@ from pairsift.train.loop import Trainer, mixed
 from pairsift.train.options import TrainOptions
 from pairsift.train.record import write_state
 
-MAY_DIFFER = ("out", "device", "threads", "checkpoint_minutes", "cache")
+Resume = bool | Literal["unchanged"]
 
 
 def fit(  # noqa: PLR0913
@@ -68,7 +67,7 @@ def fit(  # noqa: PLR0913
     out: str | Path | None = None,
     preset: str | None = None,
     epochs: int | None = None,
-    resume: bool = False,
+    resume: Resume = False,
     overwrite: bool = False,
     progress: bool = True,
 ) -> Run:
@@ -89,8 +88,9 @@ def fit(  # noqa: PLR0913
         out: The run's folder; by default runs/<source>-<method>.
         preset: Name of the preset; by default the preset that suits the matcher.
         epochs: Total number of epochs. The method's phases are scaled to it, and each keeps at least one epoch.
-        resume: Whether to continue an unfinished run in the folder.
-        overwrite: Whether to replace a run in the folder.
+        resume: Whether to continue an unfinished run in the folder; `"unchanged"` to continue it with the pairs that
+            are as they were, where the source has changed since.
+        overwrite: Whether to replace a run in the folder. One that holds decisions is set aside under another name.
         progress: Whether to show progress bars.
 
     Returns:
@@ -104,14 +104,20 @@ def fit(  # noqa: PLR0913
     return fit_config(config, resume, overwrite, progress)
 
 
-def fit_config(config: Config, resume: bool = False, overwrite: bool = False, progress: bool = True) -> Run:
+def fit_config(config: Config, resume: Resume = False, overwrite: bool = False, progress: bool = True) -> Run:
     """Run `fit` with resolved options."""
     check(config)
+    with claimed(config, bool(resume), overwrite) as claim:
+        return _fit(config, claim, resume, progress)
+
+
+def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
+    """Run `fit` in a folder that is claimed."""
     options, folder = config.train, config.folder
-    claim(folder, config, resume, overwrite)
     limit_threads(options.threads)
     start = time.monotonic()
-    config, prepared = begin(folder, config, progress)
+    config, prepared = begin(folder, config, progress, resume)
+    claim.settle()
     if progress and (line := skipped_line(prepared.pairs, folder / SKIPPED)):
         print(line, file=sys.stderr)
     if progress and config.data.captions_per_image is None and (line := unused_line(prepared.pairs)):
@@ -120,8 +126,9 @@ def fit_config(config: Config, resume: bool = False, overwrite: bool = False, pr
     believer = Believer(of_training(prepared), folder, config, progress)
     prior = believer.prior(believer.judge())
     after_evidence = time.monotonic()
-    trainer = Trainer(job_of(config, prepared, folder, prior, believer.likeness(), progress))
-    trainer.run(resume=resume)
+    job = job_of(config, prepared, folder, prior, believer.likeness(), progress)
+    trainer = Trainer(replace(job, require_held=claim.require_held))
+    trainer.run(resume=True)
     _write_trained(trainer, folder)
     matchers = [network.matcher for network in trainer.networks]
     with mixed(trainer.device, options):
@@ -134,7 +141,7 @@ def fit_config(config: Config, resume: bool = False, overwrite: bool = False, pr
     seconds["train"] = round(trainer.position.seconds, 1)
     write_json(folder / METRICS, {**recall, **facts, **facts_of(config, prepared), "seconds": seconds})
     run = Run(folder, prepared, progress)
-    run.audit()
+    run.write_judgement(claim.require_held)
     write_json(folder / METRICS, {**run.metrics, "peak_memory_gb": round(_peak(), 2)})
     (folder / CHECKPOINT).unlink(missing_ok=True)
     (folder / "model" / "best.safetensors").unlink(missing_ok=True)
@@ -161,81 +168,45 @@ def _write_trained(trainer: Trainer, folder: Path) -> None:
         write_division(method.setting.ids, verdicts, folder)
 
 
-def claim(folder: Path, config: Config, resume: bool, overwrite: bool) -> None:
-    """Check that the folder is free or holds the unfinished run to resume, and remove a run to overwrite.
-
-    Raises:
-        InputError: The folder is not free, or the run to resume is finished, missing, or has other options.
-    """
-    old = folder / CONFIG
-    if resume:
-        if not old.exists():
-            raise InputError(f"{folder} holds no run to resume: leave --resume out")
-        _require_same(folder, read_config(old), config)
-        if finished(folder):
-            raise InputError(f"{folder} holds a finished run: there is nothing to resume")
-    elif old.exists() and not overwrite:
-        raise InputError(f"{folder} holds a run already: give --resume, --overwrite or another --out")
-    elif old.exists():
-        with writing(folder):
-            shutil.rmtree(folder)
-    elif folder.is_file() or (folder.is_dir() and not all(is_partial(file, old) for file in folder.iterdir())):
-        raise InputError(f"{folder} holds other files: give another --out")
-
-
-def _require_same(folder: Path, previous: Config, config: Config) -> None:
-    """Raise an error if the run in the folder was started with other options.
-
-    Raises:
-        InputError: An option differs.
-    """
-    before, now = flattened(previous.tree()), flattened(config.tree())
-    for name in dict.fromkeys(("source", *CHOICES, *before)):  # options that decide about other options come first
-        automatic = name == "text_encoder" and now.get(name) is None and before.get(name) == JOINED
-        if name not in MAY_DIFFER and now.get(name) != before.get(name) and not automatic:
-            begun = typed(name, before.get(name))
-            begun = begun if before.get(name) is None else f"with {begun}"
-            raise InputError(
-                f"{folder} was started {begun}, not {typed(name, now.get(name))}: resume with the same options"
-            )
-
-
-def begin(folder: Path, config: Config, progress: bool) -> tuple[Config, Prepared]:
+def begin(folder: Path, config: Config, progress: bool, resume: Resume = False) -> tuple[Config, Prepared]:
     """Write the options, read and encode the pairs, and write them into the run's folder.
 
-    From the moment that the options are written, `--resume` can continue the run. If the source or an option of a new
-    run cannot be used, the folder is removed. Where no text encoder is named, the captions decide whether n-grams are
-    added to `wordllama`.
+    From the moment that the options are written, `--resume` can continue the run. Where no text encoder is named, the
+    captions decide whether n-grams are added to `wordllama`.
+
+    Args:
+        folder: The run's folder.
+        config: The run's options.
+        progress: Whether to show progress.
+        resume: Whether a run in the folder goes on, and by which pairs: see `fit`.
 
     Returns:
         The options with the text encoder, and the pairs with their features.
 
     Raises:
-        InputError: The source or an option cannot be used.
-        WriteError: A file cannot be written; the folder is kept.
+        InputError: The source or an option cannot be used, or the source has changed since the run was begun.
+        WriteError: A file cannot be written.
     """
-    resumed = (folder / CONFIG).exists()
+    begun = read_stored_pairs(folder / SOURCE) if resume else None
+    if begun is not None:
+        chosen = read_config(folder / CONFIG).encode.text_encoder
+        config = config if chosen is None else config.with_text_encoder(chosen)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / CONFIG, config.text())
     with writing(folder):
         (folder / "model").mkdir(exist_ok=True)
-    try:
-        prepared = prepare(config, folder, progress)
-        if _may_add_ngrams(config, prepared) and ngrams_help(prepared, config.train.seed):
-            config = config.with_text_encoder(JOINED)
-            write_text(folder / CONFIG, config.text())
-            if progress:
-                print(
-                    f"text encoder: {JOINED}, which separates held-out pairs better from random pairs", file=sys.stderr
-                )
-            prepared = prepare(config, folder, False)
-    except WriteError:
-        raise
-    except InputError:
-        if not resumed:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
+    prepared = prepare(config, folder, progress, begun, resume == "unchanged")
+    if begun is not None:
+        if prepared.changes:
+            _leave_out(folder, prepared.pairs)
+        return config, prepared
+    if _may_add_ngrams(config, prepared) and ngrams_help(prepared, config.train.seed):
+        config = config.with_text_encoder(JOINED)
+        write_text(folder / CONFIG, config.text())
+        if progress:
+            print(f"text encoder: {JOINED}, which separates held-out pairs better from random pairs", file=sys.stderr)
+        prepared = prepare(config, folder, False)
     write_stored_pairs(prepared.pairs, prepared.split, folder / SOURCE)
     write_skipped(prepared.pairs, folder / SKIPPED)
     if prepared.vocabulary is not None:
@@ -247,6 +218,16 @@ def begin(folder: Path, config: Config, progress: bool) -> tuple[Config, Prepare
         with writing(folder / FRONT):
             prepared.front.save(folder / FRONT)
     return config, prepared
+
+
+def _leave_out(folder: Path, pairs: Pairs) -> None:
+    """List the pairs that an unfinished run goes on without, and remove the networks that judge its folds.
+
+    Without these pairs the folds are others, so that such a network may have learned pairs of its new fold.
+    """
+    for file in (folder / "model").glob("fold_*.safetensors"):
+        file.unlink()
+    write_skipped(pairs, folder / SKIPPED)
 
 
 def _may_add_ngrams(config: Config, prepared: Prepared) -> bool:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from pairsift.errors import InputError
+from pairsift.marker import MARKER, read_marker
 
 CONFIG, METRICS, LOG, REPORT = "config.yaml", "metrics.json", "log.jsonl", "report.html"
 SKIPPED, VOCABULARY, PAIRS_FILE = "skipped.csv", "vocabulary.json", "pairs.parquet"
@@ -30,6 +31,12 @@ def source_of(folder: Path) -> str:
     return str(yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))["source"])
 
 
+def holds_run(folder: Path) -> bool:
+    """Return whether a folder holds a run, finished or not: it has our marker and the run's options."""
+    marker = read_marker(folder)
+    return marker is not None and marker.kind == "run" and (folder / CONFIG).exists()
+
+
 def finished(folder: Path) -> bool:
     """Return whether the run of a folder is finished or was imported."""
     if (folder / PAIRS_FILE).exists():
@@ -44,7 +51,8 @@ def require_finished(folder: Path) -> None:
     Raises:
         InputError: The folder holds no finished run.
     """
-    if not (folder / CONFIG).exists():
-        raise InputError(f"{folder} holds no run: there is no {CONFIG}; make a run with `pairsift fit`")
+    if not holds_run(folder):
+        lacks = MARKER if read_marker(folder) is None else CONFIG
+        raise InputError(f"{folder} holds no run: there is no {lacks}; make a run with `pairsift fit`")
     if not finished(folder):
         raise InputError(f"{folder} holds an unfinished run: continue it with `pairsift fit ... --resume`")

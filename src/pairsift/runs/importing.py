@@ -14,8 +14,9 @@ from pairsift.cores import limit_threads
 from pairsift.errors import InputError
 from pairsift.files import write_json, write_text
 from pairsift.pairs import load
+from pairsift.runs.claim import claimed
 from pairsift.runs.config import Config, from_tree
-from pairsift.runs.fit import begin, claim, facts_of
+from pairsift.runs.fit import begin, facts_of
 from pairsift.runs.folder import LOG, METRICS, VOCABULARY, weights
 from pairsift.runs.openai_clip import check_clip
 from pairsift.runs.prepare import text_name
@@ -63,21 +64,22 @@ def import_checkpoint(
     settings |= {matcher: given.get(matcher, {}) if matcher == CLIP else shapes}
     method_options = {"networks": len(networks), "epochs": {"warmup": 0, "train": 0}}
     config = from_tree({**given, **settings, PLAIN: method_options})
-    folder, words = Path(out), None
-    claim(folder, config, False, overwrite)
-    if matcher == CLIP:
-        _check_pixels(config, published)
-    else:
-        words = _check(config, sizes, published[0].spare_words, folder / VOCABULARY)
-    limit_threads()
-    config, prepared = begin(folder, config, progress)
-    for k, state in enumerate(networks):
-        tensors = {f"matcher.{name}": value[:words] if name in EMBEDDINGS else value for name, value in state.items()}
-        write_tensors(weights(folder, k), tensors)
-    facts = [_about(checkpoint) for checkpoint in published]
-    write_text(folder / LOG, json.dumps({"event": "import", "files": facts}) + "\n")
-    write_json(folder / METRICS, {"imported": facts, **facts_of(config, prepared)})
-    return Run(folder, prepared, progress)
+    folder, words = config.folder, None
+    with claimed(config, overwrite=overwrite) as claim:
+        if matcher == CLIP:
+            _check_pixels(config, published)
+        else:
+            words = _check(config, sizes, published[0].spare_words, folder / VOCABULARY)
+        limit_threads()
+        config, prepared = begin(folder, config, progress)
+        claim.settle()
+        for k, state in enumerate(networks):
+            known = {name: tensor[:words] if name in EMBEDDINGS else tensor for name, tensor in state.items()}
+            write_tensors(weights(folder, k), {f"matcher.{name}": tensor for name, tensor in known.items()})
+        facts = [_about(checkpoint) for checkpoint in published]
+        write_text(folder / LOG, json.dumps({"event": "import", "files": facts}) + "\n")
+        write_json(folder / METRICS, {"imported": facts, **facts_of(config, prepared)})
+        return Run(folder, prepared, progress)
 
 
 def _joined(published: Sequence[Published]) -> tuple[str, dict[str, Any], list[dict[str, Tensor]]]:

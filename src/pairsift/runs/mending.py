@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,13 +14,13 @@ from pairsift.audit import Decision, Decisions, read_pairs
 from pairsift.audit.table import PAIRS_FILE, storable
 from pairsift.files import write_parquet
 from pairsift.pairs.pairs import Pairs
+from pairsift.pairs.stored import file_mark
 from pairsift.trust.heldout import Belief
 
 # In the metrics: how many suspects were mended or removed since the first judgement, and decisions cleared in the last.
 MENDED, LAPSED = FACTS = ("mended_suspects", "lapsed_decisions")
 FIRST = "first_suspects.parquet"  # the suspects of the last judgement before any of them was mended
 AUDIT = "pairsift audit"  # the reviewer who clears decisions
-PART = 4096  # bytes at either end of an image file by which it is known again
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,7 @@ def mending(folder: Path, pairs: Pairs) -> Mending:
     """Return what was mended since the pairs in a run's folder were judged.
 
     A suspect was mended where its caption or its image file is another one, or where it is gone from the source. Image
-    files are known again by their size and the bytes at both ends, wherever they lie.
+    files are known again by their content, wherever they lie.
 
     Args:
         folder: The run's folder.
@@ -136,14 +134,4 @@ def _marks(pairs: Pairs, ids: Ints) -> list[str]:
     """Return texts by which the image files of pairs are known again; empty where there is no file, (n,)."""
     if pairs.features is not None:
         return [""] * len(ids)
-    return [_mark(pairs.paths[row]) if row >= 0 else "" for row in pairs.image_of[ids].tolist()]
-
-
-def _mark(path: Path) -> str:
-    try:
-        with path.open("rb") as stream:
-            head, size = stream.read(PART), os.fstat(stream.fileno()).st_size
-            stream.seek(max(0, size - PART))
-            return f"{size:x}-{zlib.crc32(head):x}-{zlib.crc32(stream.read(PART)):x}"
-    except OSError:
-        return ""
+    return [file_mark(pairs.paths[row]) if row >= 0 else "" for row in pairs.image_of[ids].tolist()]

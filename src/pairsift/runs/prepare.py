@@ -37,7 +37,8 @@ from pairsift.encode.registry import check_names
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS, Matcher
 from pairsift.match.two_tower import check_one_space
-from pairsift.pairs import Changes, Noise, Pairs, load, merge, unchanged
+from pairsift.pairs import Changes, Noise, Pairs, load, merge, since_begun, unchanged
+from pairsift.pairs.stored import StoredPairs, content_marks
 from pairsift.pairs.subset import keep_captions
 from pairsift.pairs.verified import check_verified_options, read_verified
 from pairsift.runs.config import Config
@@ -163,21 +164,41 @@ def text_name(config: Config, pairs: Pairs | None = None) -> str:
     return "ids"
 
 
-def prepare(config: Config, folder: Path, progress: bool = True) -> Prepared:
+def prepare(
+    config: Config, folder: Path, progress: bool = True, begun: StoredPairs | None = None, only_unchanged: bool = False
+) -> Prepared:
     """Read and encode the pairs, skip those that failed, and plant noise.
 
     Args:
         config: The run's options.
         folder: The run's folder; the vocabulary and the fitted n-grams are loaded from there if they exist.
         progress: Whether to show progress.
+        begun: The pairs that the run was begun with, where it goes on.
+        only_unchanged: Whether it goes on without the pairs that have changed since. They are skipped, and the result
+            says in `changes` what has changed.
 
     Raises:
-        InputError: The source or an option cannot be used.
+        InputError: The source or an option cannot be used, or the source has changed since the run was begun.
     """
-    read = read_source(config)
+    read, changes = read_source(config), None
+    digest = read.hash()
+    if begun is not None and (digest != begun.hash or content_marks(read) != begun.marks):
+        digest = begun.hash
+        try:
+            read, changes = since_begun(begun, read)
+        except InputError:
+            raise InputError(
+                f"{config.source} is not what {folder} was begun with: put that back, or fit again to another --out"
+            ) from None
+        if changes and not only_unchanged:
+            raise InputError(
+                f"{config.source} has changed since {folder} was begun ({changes}): put it back, fit again to another "
+                f"--out, or go on with the {len(read.ids()):,} pairs that are as they were by --resume-unchanged"
+            )
     verified = read_verified(read, config.data)
-    check_noise_of(read, config.data)
-    prepared = _encoded(config, folder, read, read.hash(), False, progress)
+    if changes is None:
+        check_noise_of(read, config.data)
+    prepared = replace(_encoded(config, folder, read, digest, False, progress), changes=changes)
     pairs = prepared.pairs
     for split, minimum in (("train", 4), ("dev", 1), ("test", 1)):
         if len(pairs.ids(split)) < minimum:
@@ -185,7 +206,8 @@ def prepare(config: Config, folder: Path, progress: bool = True) -> Prepared:
                 f"{config.source} has {len(pairs.ids(split))} usable {split} pairs, but {minimum} are needed: "
                 f"{pairs.description}; {len(pairs.skipped)} records were skipped{_first_skip(pairs)}"
             )
-    prepared = _planted(config, prepared, progress)
+    if changes is None:
+        prepared = _planted(config, prepared, progress)
     return replace(prepared, pairs=replace(prepared.pairs, verified=verified))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
@@ -25,7 +26,7 @@ from pairsift.audit import (
 from pairsift.audit.spot_check import SpotResult
 from pairsift.audit.suggestion_table import SUGGESTIONS_FILE
 from pairsift.cores import limit_threads
-from pairsift.errors import InputError, WriteError, writing
+from pairsift.errors import InputError, writing
 from pairsift.files import only_writer, write_json, write_parquet
 from pairsift.match import Matcher
 from pairsift.pairs import SPLITS, Pairs, load
@@ -227,13 +228,15 @@ class Run(JudgedRun):
         The next `audit` replaces them.
 
         Raises:
-            InputError: There is no spot check, it has fewer than 20 answers, or the run is recalibrated already.
+            InputError: There is no spot check, it has fewer than 20 answers, the run is recalibrated already, or
+                another process writes it.
         """
-        result, table, metrics = recalibrated_tables(self.folder)
-        write_tables(table, self.folder)
-        write_json(self.folder / METRICS, metrics)
-        self.metrics = metrics
-        self.report(table)
+        with only_writer(self.folder):
+            result, table, metrics = recalibrated_tables(self.folder)
+            write_tables(table, self.folder)
+            write_json(self.folder / METRICS, metrics)
+            self.metrics = metrics
+            self.report(table)
         return result
 
     def audit(self) -> pa.Table:
@@ -245,6 +248,18 @@ class Run(JudgedRun):
 
         Returns:
             The table of judged pairs.
+
+        Raises:
+            InputError: The source cannot be used, or another process writes the run.
+        """
+        with only_writer(self.folder) as require_held:
+            return self.write_judgement(require_held)
+
+    def write_judgement(self, require_held: Callable[[], None]) -> pa.Table:
+        """Do what `audit` does, for a caller that is the only writer of the folder.
+
+        Args:
+            require_held: A function that raises an InputError where the caller no longer is.
         """
         pairs, cache, seed = self.prepared.pairs, self.config.cache, self.config.train.seed
         keep_ids(self.folder, pairs)
@@ -266,6 +281,7 @@ class Run(JudgedRun):
         metrics["detectors"] = detector_scores(table, belief.detectors, pairs.ids())
         if counts := count_verdicts(table):
             metrics["verdicts"] = counts
+        require_held()
         write_tables(table, self.folder)
         mended.remember(self.folder, table, pairs)
         write_parquet(self.folder / SUGGESTIONS_FILE, suggestions)
@@ -350,8 +366,8 @@ class Run(JudgedRun):
     def new_search(self) -> Search:
         """Encode all images and captions of the source, write the index, and return the search over it."""
         new = self._unsaved_search()
-        with suppress(WriteError):  # a read-only folder can be searched too
-            new.index.write(self.folder)
+        with suppress(InputError), only_writer(self.folder):  # a folder that is read-only, or being written, can be
+            new.index.write(self.folder)  # searched too
         return new
 
     def _unsaved_search(self) -> Search:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 import time
@@ -45,6 +46,7 @@ class Job:
     """The parts of a training run.
 
     `linear` turns a new matcher into a linear model, which competes with the networks on dev; None where there is none.
+    `require_held` is called before anything is written: it raises an error where another process writes the folder.
     """
 
     pairs: Pairs
@@ -58,6 +60,7 @@ class Job:
     prior: Prior | None = None
     likeness: Likeness | None = None
     linear: Callable[[Matcher], None] | None = None
+    require_held: Callable[[], None] = lambda: None
 
 
 @dataclass
@@ -70,6 +73,7 @@ class Position:
     best_epoch: int = -1
     best_rsum: float = -1.0
     seconds: float = 0.0
+    restarted: int = -1  # the last epoch in which a phase put new networks in the place of the old ones
     sums: list[dict[str, float]] = field(default_factory=list)
 
 
@@ -155,6 +159,7 @@ class Trainer:
 
         Where the linear model is better on dev than the present networks, it becomes their teacher instead.
         """
+        self.position.restarted = epoch
         found = [network.eval().requires_grad_(False) for network in self.networks] if teachers else []
         if found and self.linear and self._recall(self.linear)["rsum"] > self._recall(found)["rsum"]:
             found = self.linear
@@ -178,7 +183,7 @@ class Trainer:
             at_start = self.position.network == 0 and self.position.step == 0
             if at_start:
                 self.position.sums = [{} for _ in self.networks]
-                if phase.restarts and epoch == stretch(self.phases, epoch)[0]:
+                if phase.restarts and epoch == stretch(self.phases, epoch)[0] != self.position.restarted:
                     self._restart(epoch, phase.teachers)
                 if phase.observe:
                     self._observe(epoch)
@@ -311,6 +316,7 @@ class Trainer:
         if self.has_dev and dev["rsum"] <= self.position.best_rsum:
             return
         self.position.best_rsum, self.position.best_epoch = dev["rsum"], epoch
+        self.job.require_held()
         weights: dict[str, Tensor] = {}
         for k, network in enumerate(networks):
             weights |= {f"{k}/{name}": value for name, value in network.state_dict().items()}
@@ -318,6 +324,7 @@ class Trainer:
 
     def save(self) -> None:
         """Write a checkpoint from which training continues at the next step."""
+        self.job.require_held()
         tensors = pack(self.networks, self.optimizers, self.job.method.state)
         for k, network in enumerate(self.teachers):
             tensors |= {f"teacher/{k}/{name}": value for name, value in network.state_dict().items()}
@@ -326,6 +333,7 @@ class Trainer:
             tensors["rng_cuda"] = torch.cuda.get_rng_state(self.device)
         phases = [phase.name for phase in self.phases]
         facts: dict[str, object] = {"position": asdict(self.position), "log": self.log, "phases": phases}
+        facts["pairs"] = hash_of(self.job.method.setting.ids)
         write_tensors(self.job.folder / CHECKPOINT, tensors, facts)
         self._write_log()
         self._saved = time.monotonic()
@@ -334,21 +342,30 @@ class Trainer:
         write_text(self.job.folder / "log.jsonl", "".join(json.dumps(line) + "\n" for line in self.log))
 
     def _load(self) -> None:
-        """Restore everything from the checkpoint."""
+        """Restore everything from the checkpoint; an epoch of other training pairs begins again."""
         tensors, facts = read_tensors(self.job.folder / CHECKPOINT)
         if facts.get("phases") != [phase.name for phase in self.phases]:
-            raise InputError(f"{self.job.folder / CHECKPOINT}: another version began it; fit again, to another --out")
+            raise InputError(
+                f"{self.job.folder / CHECKPOINT}: has other phases than this run: fit again to another --out"
+            )
         self.job.method.resume(unpack(tensors, self.networks, self.optimizers))
         teachers = {int(name.split("/")[1]) for name in tensors if name.startswith("teacher/")}
         self.teachers[:] = [self._network(k).eval().requires_grad_(False) for k in sorted(teachers)]
         for k, network in enumerate(self.teachers):
             network.load_state_dict(with_prefix(tensors, f"teacher/{k}/"))
         self.position = Position(**facts["position"])  # type: ignore[arg-type]
+        if facts.get("pairs") != hash_of(self.job.method.setting.ids):
+            self.position.network = self.position.step = 0
         self.log = list(facts["log"])  # type: ignore[call-overload]
         self._write_log()  # a kill may have come between the checkpoint and its log
         torch.set_rng_state(tensors["rng"])
         if self.device.type == "cuda" and "rng_cuda" in tensors:
             torch.cuda.set_rng_state(tensors["rng_cuda"], self.device)
+
+
+def hash_of(ids: Ints) -> str:
+    """Return 16 hex digits over ids of pairs."""
+    return hashlib.sha256(ids.astype("<i8").tobytes()).hexdigest()[:16]
 
 
 def seed_of(*parts: int) -> int:

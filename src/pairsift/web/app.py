@@ -15,12 +15,12 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
 from pairsift.audit import Decision, Decisions, read_pairs, threshold_table
-from pairsift.audit.decisions import CHOICES, DECISION_COLUMNS, REASONS, note_on_rates
+from pairsift.audit.decisions import CHOICES, DECISION_COLUMNS, REASONS, OtherRun, note_on_rates
 from pairsift.audit.journal import DecidedMeanwhile
 from pairsift.audit.queue import ORDERS, UNDECIDED, Filter, Queue
 from pairsift.audit.spot_check import MIN_ANSWERS
 from pairsift.audit.suggestion_table import SuggestionLists
-from pairsift.errors import InputError
+from pairsift.errors import InputError, WriteError
 from pairsift.pairs.stored import folder_of
 from pairsift.runs.folder import METRICS, require_finished, source_of
 from pairsift.runs.spot_check import current_result, is_recalibrated, spot_check
@@ -80,6 +80,15 @@ def create_app(folder: Path, hosts: set[str] | None, token: str | None = None, s
     async def show_changed(request: Request, error: DecidedMeanwhile) -> Response:
         """Say which pairs have another decision by now, with the first of them as they are."""
         return JSONResponse({"detail": str(error), "pairs": queue.page(queue.rows(error.pairs[:MAX_PAIRS]))}, 409)
+
+    @app.exception_handler(OtherRun)
+    async def tell_gone(request: Request, error: OtherRun) -> Response:
+        return JSONResponse({"detail": str(error)}, 410)
+
+    @app.exception_handler(WriteError)
+    async def tell_later(request: Request, error: WriteError) -> Response:
+        """Say that the same request may be repeated once there is space, or the journal is free."""
+        return JSONResponse({"detail": str(error)}, 503)
 
     @app.exception_handler(InputError)
     async def refuse(request: Request, error: InputError) -> Response:
@@ -149,14 +158,14 @@ def _add_questions(
 ) -> None:
     @app.get("/api/pairs")
     def pairs(page: Annotated[Page, Query()]) -> dict[str, Any]:
-        """Return a page of the pairs that pass a filter, and how many they are."""
+        """Return a page of the pairs that pass a filter, how many they are, and how many of them by decision."""
         wanted = page.filter(folder, queue.decisions)
         rows = queue.select(wanted)
         rest = rows if page.after is None else queue.rows_after(rows, page.after, wanted)
         found = queue.page(rest[page.offset : page.offset + page.limit])
         if page.sample and page.decision == [UNDECIDED]:  # what a filter decided is no answer
             found = [{**row, **dict.fromkeys(DECISION_COLUMNS), "time": row["time"]} for row in found]
-        return {"total": len(rows), "pairs": found}
+        return {"total": len(rows), "decided": queue.counts(rows), "pairs": found}
 
     @app.get("/api/pairs/{pair}")
     def pair(pair: Id) -> dict[str, Any]:
@@ -171,7 +180,9 @@ def _add_questions(
     server = secrets.token_hex(8)  # another run may be served at the same address later
 
     @app.get("/image/{pair}", response_class=Response, include_in_schema=False)
-    def image(request: Request, pair: Id, size: Size = "large") -> Response:
+    def image(request: Request, pair: Id, size: Size = "large", run: str | None = None) -> Response:
+        if run not in (None, queue.decisions.run):
+            return Response("another run is served here by now", 404, media_type="text/plain")
         version = images.version(pair)
         mark = f'"{server}-{version}"'
         headers = {"Cache-Control": "private, no-cache", "ETag": mark}
@@ -184,18 +195,35 @@ def _add_questions(
 
 
 def _add_decisions(app: FastAPI, folder: Path, queue: Queue) -> None:
+    def require_run(body: Requester) -> None:
+        """Refuse a request from a page of another run, whose pairs have the same ids."""
+        if body.run not in (None, queue.decisions.run):
+            raise OtherRun(folder)
+
     @app.post("/api/decisions")
     def decide(body: DecisionList) -> dict[str, Any]:
         """Record decisions as one entry, and return its number and time."""
+        require_run(body)
         decisions = [one.decision() for one in body.decisions]
+        if queue.decisions.entry_of(body.key) is None:
+            queue.require_captions(body.given())
         event = queue.decisions.decide(decisions, body.reviewer, body.key, body.seen())
         entry = {"event": event, "time": queue.decisions.time_of(event)}
         return {**entry, "pairs": [decision.pair for decision in decisions], "counts": queue.counts()}
 
     @app.post("/api/decisions/filter")
     def decide_all(body: FilterDecision) -> dict[str, Any]:
-        """Decide on all pairs of a filter as one entry."""
-        ids = queue.ids[queue.select(body.filter.filter(folder, queue.decisions))].tolist()
+        """Decide on all pairs of a filter as one entry; on decided ones only if `decided` is `change`.
+
+        `seen` is what `GET /api/pairs` said under `decided`. Where it is given and the numbers are others by now,
+        nothing is recorded.
+        """
+        require_run(body)
+        if (event := queue.decisions.entry_of(body.key)) is not None:  # the filter selects others since
+            return {"event": event, "decided": len(queue.decisions.pairs_of(event)), "counts": queue.counts()}
+        rows = queue.select(body.filter.filter(folder, queue.decisions))
+        body.require_seen(queue.counts(rows))
+        ids = queue.ids[rows if body.changes_decided() else queue.undecided(rows)].tolist()
         decisions = [Decision(pair, body.choice, reason=body.reason) for pair in ids]
         event = queue.decisions.decide(decisions, body.reviewer, body.key) if ids else None
         return {"event": event, "decided": len(ids), "counts": queue.counts()}
@@ -212,11 +240,13 @@ def _add_decisions(app: FastAPI, folder: Path, queue: Queue) -> None:
 
         Return how many pairs it has, 0 if there is none, and the first 200 as they are now.
         """
+        require_run(body)
         return answer(queue.decisions.undo(body.reviewer, body.key))
 
     @app.post("/api/redo")
     def redo(body: Requester) -> dict[str, Any]:
         """Apply again what the reviewer undid last, and return the same as undo."""
+        require_run(body)
         return answer(queue.decisions.redo(body.reviewer, body.key))
 
 

@@ -40,17 +40,23 @@ class Body(BaseModel):
 
 
 class Requester(Body):
-    """Who asks, and a text that makes the repetition of a request harmless."""
+    """Who asks, a text that makes the repetition of a request harmless, and the run that it is about.
+
+    `run` is the id in `pairsift.json`. Where it is given and another run is served by now, nothing is recorded, and the
+    status is 410.
+    """
 
     reviewer: Name = REVIEWER
     key: Key = None
+    run: Annotated[str | None, Field(max_length=100)] = None
 
 
 class PairDecision(Body):
     """A decision on a pair.
 
     `seen` is the `time` of the decision that was shown with the pair, null for none. Where it is given, a pair that has
-    another decision by now is refused with the status 409.
+    another decision by now is refused with the status 409. So is one that has another caption than `given`, the caption
+    that was shown.
     """
 
     pair: Id
@@ -59,10 +65,11 @@ class PairDecision(Body):
     from_pair: Id | None = None
     reason: str | None = None
     seen: Annotated[str | None, Field(max_length=40)] = None
+    given: Annotated[str | None, Field(max_length=1_000_000)] = None
 
     def decision(self) -> Decision:
         """Return the decision as the journal takes it."""
-        return Decision(**self.model_dump(exclude={"seen"}))
+        return Decision(**self.model_dump(exclude={"seen", "given"}))
 
 
 class DecisionList(Requester):
@@ -73,6 +80,10 @@ class DecisionList(Requester):
     def seen(self) -> dict[int, str | None]:
         """Return the times of the decisions that were shown, for the pairs for which they are given."""
         return {one.pair: one.seen for one in self.decisions if "seen" in one.model_fields_set}
+
+    def given(self) -> dict[int, str]:
+        """Return the captions that were shown, for the pairs for which they are given."""
+        return {one.pair: one.given for one in self.decisions if one.given is not None}
 
 
 class Selector(Body):
@@ -151,6 +162,21 @@ class FilterDecision(Requester):
     filter: Selector
     choice: Literal["keep", "drop", "clear"]
     reason: str | None = None
+    decided: Literal["leave", "change"] = "leave"
+    seen: dict[str, int] | None = None
+
+    def changes_decided(self) -> bool:
+        """Return whether decided pairs are decided anew, or their decisions taken away."""
+        return self.decided == "change" or self.choice == "clear"
+
+    def require_seen(self, counts: dict[str, int]) -> None:
+        """Raise an error if the numbers of pairs by decision are others than those that were shown.
+
+        Raises:
+            InputError: They are.
+        """
+        if self.seen is not None and self.seen != counts:
+            raise InputError("pairs of this filter were decided meanwhile: nothing was recorded; look again")
 
     @model_validator(mode="after")
     def _refuse_sample(self) -> FilterDecision:

@@ -7,6 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader
 
+from pairsift.marker import run_id
 from pairsift.runs.folder import REPORT
 
 PAGES = {"/": "Review", "/search": "Search", "/overview": "Overview", "/spot-check": "Spot check", "/api": "API"}
@@ -22,7 +23,12 @@ class Pages:
     def __init__(self, folder: Path) -> None:
         self._templates = Environment(loader=PackageLoader("pairsift.web", "templates"), autoescape=True)
         self.report = folder / REPORT
-        self._shared = {"run": folder.name, "report": self.report.exists(), "pages": PAGES}
+        self._shared = {
+            "run": folder.name,
+            "run_id": run_id(folder) or "",
+            "report": self.report.exists(),
+            "pages": PAGES,
+        }
 
     def render(self, page: str, **facts: Any) -> str:
         """Return a page as HTML.

@@ -6,8 +6,6 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
@@ -18,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError, writing
-from pairsift.files import replacing, try_lock, write_json
+from pairsift.files import in_turn, replacing, write_json
 from pairsift.methods.base import Method
 from pairsift.pairs import Pairs
 from pairsift.retrieve.codes import evaluate
@@ -75,7 +73,9 @@ class Start:
         """
         limit_threads(config.train.threads)
         if not (folder / PRIOR).exists():
-            with _alone(folder.parent / ".encoding.lock"):
+            with writing(folder):
+                folder.parent.mkdir(parents=True, exist_ok=True)
+            with in_turn(folder.parent / ".encoding.lock"):
                 config, prepared = begin(folder, config, progress=False)
             start = Start.judge(config, prepared, folder)
             start.facts.update(protocol=SELECTION, encoders=encoder_names(config, prepared))
@@ -207,15 +207,3 @@ def own_caption(method: Method, pairs: Pairs) -> float | None:
         captions = method.state["pseudo_caption"][k, noisy]
         shares.append(float((pairs.true_image_of[captions] == pairs.image_of[noisy]).mean()) if len(noisy) else np.nan)
     return float(np.nanmean(shares)) if np.isfinite(shares).any() else None
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Wait until no other process is in such a block with this path."""
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = path.open("a+b")
-    with lock:
-        while not try_lock(lock):
-            time.sleep(0.2)
-        yield

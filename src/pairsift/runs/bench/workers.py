@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from pairsift.cores import usable_cores
 from pairsift.errors import InputError, writing
 from pairsift.files import only_writer, write_json
+from pairsift.marker import read_marker, require_own, write_marker
 from pairsift.runs.bench.child import CELLS, STARTS, Measurer, error_line
 from pairsift.runs.bench.grid import Cell
 from pairsift.runs.bench.measure import PRIOR, require_same
@@ -185,8 +186,9 @@ class Bench:
         """Read the rows of the folder.
 
         Raises:
-            InputError: They cannot be read.
+            InputError: They cannot be read, or the folder is somebody else's.
         """
+        require_own(self.folder, "grid")
         path = self.folder / ROWS
         if path.exists():
             try:
@@ -218,7 +220,9 @@ class Bench:
             return
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        with only_writer(self.folder / ROWS):
+        with only_writer(self.folder):
+            if read_marker(self.folder) is None:
+                write_marker(self.folder, "grid")
             self._clear(self.rows)
             number = min(jobs or usual_jobs(missing), len(missing))
             ready = {cell.group for cell in missing if (self.folder / STARTS / cell.group / PRIOR).exists()}

@@ -1,15 +1,17 @@
 "use strict";
-// Ask the server: without a body by GET, with a file or an object by POST. An error has the server's own words.
+// Ask the server: without a body by GET, with a file or an object by POST, perhaps with a limit in milliseconds. An
+// error has the server's own words, and its status.
 
-async function ask(path, body) {
+async function ask(path, body, patience = null) {
   const isFile = body instanceof Blob;
   const headers = body && !isFile ? { "Content-Type": "application/json" } : {};
   const options = body ? { method: "POST", headers, body: isFile ? body : JSON.stringify(body) } : {};
+  if (patience) options.signal = AbortSignal.timeout(patience);
   const answer = await fetch(path, options);
   const content = await answer.json().catch(() => ({}));
   if (!answer.ok) {
     const detail = Array.isArray(content.detail) ? content.detail.map((part) => `${part.loc.at(-1)}: ${part.msg}`).join("; ") : content.detail;
-    throw Object.assign(new Error(detail || `the server answered ${answer.status}`), { content });
+    throw Object.assign(new Error(detail || `the server answered ${answer.status}`), { content, status: answer.status });
   }
   return content;
 }

@@ -7,8 +7,12 @@ const state = {
   items: [], index: 0, total: 0, counts: null, grid: false, selected: new Set(), start: Date.now(), done: 0, ticket: 0,
   ended: false, // whether the server has no pair behind the loaded ones
   reasonOf: null, // the pair and the stored reason that the field Reason was set for
-  draft: null, // a new caption that could not be saved
+  view: 0, // counts what was drawn
+  ready: false, // whether what was drawn last has been painted long enough to be decided on
+  stale: false, // whether the server may have done more than is shown
+  asked: null, // a bulk action that waits for a choice, since decided pairs are among its pairs
 };
+const PAINTED = 120; // milliseconds after which a person may have seen what was painted
 
 function show(error) {
   find("message").textContent = error ? error.message || String(error) : "";
@@ -23,7 +27,7 @@ function guarded(work) {
       show(null);
       await work();
     } catch (error) {
-      show(error instanceof TypeError ? new Error("pairsift serve does not answer: is it still running?") : error);
+      show(error.status || !["TypeError", "TimeoutError"].includes(error.name) ? error : new Error("pairsift serve does not answer: is it still running?"));
     }
   });
   return last;
@@ -36,7 +40,7 @@ function reviewer() {
 async function change(item, values) {
   const before = passes(item);
   Object.assign(item, values);
-  if (!item.linked) state.total += passes(item) - before;
+  if (!item.linked || values.unsent) state.total += passes(item) - before;
   else state.total = (await ask(`/api/pairs?${query()}&limit=1`)).total; // only the server knows whether it is in the filter
 }
 
@@ -50,7 +54,9 @@ async function load(fresh) {
   if (ticket !== state.ticket) return;
   state.ended = page.pairs.length < LIMIT;
   const known = new Set(fresh ? [] : state.items.map((item) => item.pair));
-  state.items = (fresh ? [] : state.items).concat(page.pairs.filter((item) => !known.has(item.pair)));
+  const kept = unsent();
+  const found = page.pairs.filter((item) => !known.has(item.pair)).map((item) => Object.assign(item, kept.get(item.pair)));
+  state.items = (fresh ? [] : state.items).concat(found);
   state.total = page.total;
   if (fresh) {
     state.index = 0;
@@ -68,7 +74,7 @@ async function reload() {
     else if (/^\d+$/.test(pair)) {
       const item = await ask(`/api/pairs/${pair}`).catch((error) => { missing = error; });
       if (item) {
-        state.items.unshift({ ...item, linked: true });
+        state.items.unshift({ ...item, ...unsent().get(item.pair), linked: true });
         state.index = 0;
       }
     }
@@ -98,14 +104,45 @@ function draw() {
   find("grid").hidden = !state.grid || !state.items.length;
   find("empty").hidden = state.items.length > 0;
   find("grid-toggle").setAttribute("aria-pressed", String(state.grid));
+  drawKept();
+  drawAsked(null);
+  state.view += 1;
+  setReady(null);
   if (!state.items.length) return;
   (state.grid ? drawGrid : drawSingle)();
+  settleView(state.view, state.grid ? "grid" : shownItem().pair);
+}
+
+function setReady(what) {
+  // What can be decided on: the id of a pair, "grid", or null for nothing.
+  state.ready = what !== null;
+  if (state.ready) document.body.dataset.ready = what;
+  else delete document.body.dataset.ready;
+}
+
+function shownItem() {
+  return state.items[Math.min(state.index, state.items.length - 1)];
+}
+
+async function settleView(view, what) {
+  // Keys and clicks decide once the pair, or what is in sight of the grid, has been painted and could be seen.
+  const images = state.grid
+    ? [...find("cells").querySelectorAll("img")].filter((image) => image.getBoundingClientRect().top < innerHeight)
+    : [find("image")];
+  await Promise.all(images.map((image) => image.decode().catch(() => null))); // a lost image is told
+  for (let frames = 0; frames < 2; frames += 1) await new Promise(requestAnimationFrame);
+  await new Promise((resolve) => setTimeout(resolve, PAINTED));
+  if (view === state.view) setReady(what);
 }
 
 function element(name, properties, ...children) {
   const made = Object.assign(document.createElement(name), properties);
   made.append(...children);
   return made;
+}
+
+function imageOf(pair, size) {
+  return `/image/${pair}?size=${size}&run=${RUN}`;
 }
 
 function drawSuggestions(item) {
@@ -120,7 +157,7 @@ function drawSuggestions(item) {
   }));
   find("image-box").hidden = hidden || !item.images.length;
   find("images").replaceChildren(...item.images.map((row) => {
-    const image = element("img", { src: `/image/${row.from_pair}?size=small`, alt: row.image, loading: "lazy" });
+    const image = element("img", { src: imageOf(row.from_pair, "small"), alt: row.image, loading: "lazy" });
     const link = element("a", { href: `/?decision=&pair=${row.from_pair}` }, image);
     return element("li", {}, link, element("span", { className: "small", textContent: percent(row.probability) }));
   }));
@@ -140,8 +177,9 @@ function drawColumns(item) {
 }
 
 function drawSingle() {
-  const item = state.items[Math.min(state.index, state.items.length - 1)];
-  find("image").src = `/image/${item.pair}?size=large`;
+  const item = shownItem();
+  const source = imageOf(item.pair, "large");
+  if (find("image").getAttribute("src") !== source) find("image").src = source;
   find("image").alt = `image of pair ${item.pair}`;
   find("place").textContent = `${item.image} · pair ${item.pair} · ${item.split}`;
   find("meter").value = item.match_probability;
@@ -153,10 +191,14 @@ function drawSingle() {
   state.reasonOf = reasonOf;
   const words = { keep: "kept", drop: "dropped", replace: `new caption: ${item.new_caption}` };
   find("decided").textContent = item.decision
-    ? words[item.decision] + (item.reason ? ` (${item.reason})` : "") + (item.reviewer ? ` by ${item.reviewer}` : "") : "";
+    ? words[item.decision] + (item.reason ? ` (${item.reason})` : "") + (item.reviewer ? ` by ${item.reviewer}` : "") +
+      (item.unsent ? " – not saved yet" : "") : "";
+  const draft = drafts.of(item.pair);
+  find("draft").hidden = !draft;
+  find("draft-text").textContent = draft ?? "";
   drawColumns(item);
   const next = state.items[state.index + 1];
-  if (next) new Image().src = `/image/${next.pair}?size=large`;
+  if (next) new Image().src = imageOf(next.pair, "large");
   history.replaceState(null, "", address(item.pair));
 }
 
@@ -167,6 +209,12 @@ function choose(item, toHere) {
   if (toHere && from >= 0) shown.slice(from, to + 1).forEach((other) => state.selected.add(other.pair));
   else if (!state.selected.delete(item.pair)) state.selected.add(item.pair);
   state.anchor = item.pair;
+  drawSelection();
+}
+
+function drawSelection() {
+  drawAsked(null);
+  const shown = state.items.slice(state.index, state.index + LIMIT);
   [...find("cells").querySelectorAll("button")].forEach((button, place) =>
     button.setAttribute("aria-pressed", String(state.selected.has(shown[place].pair))));
   find("selected").textContent = `${state.selected.size} selected`;
@@ -182,17 +230,17 @@ function drawGrid() {
     const small = document.createElement("span");
     button.type = "button";
     button.setAttribute("aria-pressed", String(state.selected.has(item.pair)));
-    image.src = `/image/${item.pair}?size=small`;
+    image.src = imageOf(item.pair, "small");
     image.alt = "";
     image.loading = "lazy";
     button.title = item.given_caption;
     text.className = "caption";
     text.textContent = item.given_caption;
     small.className = "small";
-    const parts = [isSample() ? null : percent(item.match_probability), item.decision];
+    const parts = [isSample() ? null : percent(item.match_probability), item.decision, item.unsent ? "not saved yet" : null];
     small.textContent = parts.filter(Boolean).join(" · ");
     button.append(image, text, small);
-    button.addEventListener("click", (event) => choose(item, event.shiftKey));
+    button.addEventListener("click", (event) => { if (state.ready) choose(item, event.shiftKey); });
     cell.append(button);
     return cell;
   }));
@@ -215,26 +263,65 @@ async function move(step) {
   draw();
 }
 
-async function decide(pairs, choice, caption = null, source = null) {
+async function decide(pairs, choice, caption = null, source = null, typed = false) {
   const reason = choice === "keep" || state.grid ? null : find("reason").value || null; // the grid does not show it
   const items = new Map(state.items.map((item) => [item.pair, item]));
-  const decisions = pairs.map((pair) => ({ pair, choice, caption, from_pair: source, reason, seen: items.get(pair).time }));
+  const decisions = pairs.map((pair) => {
+    const { time, given_caption } = items.get(pair);
+    return { pair, choice, caption, from_pair: source, reason, seen: time, given: given_caption };
+  });
   let answer;
   try {
-    answer = await ask("/api/decisions", { decisions, reviewer: reviewer(), key: newKey() });
-  } catch (error) { // of pairs that were decided meanwhile, the answer has what is valid now
-    for (const row of error.content?.pairs ?? []) await change(items.get(row.pair), row);
-    draw();
+    answer = await submit("/api/decisions", { decisions, reviewer: reviewer() }, typed);
+  } catch (error) {
+    await correct(error);
     throw error;
   }
-  state.counts = answer.counts;
+  state.counts = answer?.counts ?? state.counts;
   if (pairs.length === 1) state.done += 1;
-  const now = { decision: choice, new_caption: caption, from_pair: source, reason, reviewer: reviewer(), time: answer.time };
-  for (const pair of pairs) await change(items.get(pair), now);
+  const now = { decision: choice, new_caption: caption, from_pair: source, reason, reviewer: reviewer() };
+  const kept = { time: answer?.time ?? UNKNOWN, unsent: !answer };
+  for (const pair of pairs) await change(items.get(pair), { ...now, ...kept });
+}
+
+async function correct(error) {
+  // Of pairs that were decided meanwhile, or have another caption, the answer has what is valid now.
+  for (const row of error.content?.pairs ?? []) {
+    const item = state.items.find((other) => other.pair === row.pair);
+    if (item) await change(item, { ...row, unsent: false });
+  }
+  draw();
+}
+
+async function settle({ body }, answer) {
+  // A request that was kept has reached the server. The view stays where it is.
+  state.counts = answer.counts;
+  const kept = unsent();
+  const rows = body.decisions ? body.decisions.map(({ pair }) => ({ pair, time: answer.time })) : answer.pairs;
+  for (const row of rows) {
+    const item = state.items.find((other) => other.pair === row.pair);
+    if (item && !kept.has(row.pair)) await change(item, { ...row, unsent: false });
+  }
+  draw();
+}
+
+async function refuse({ body }, error) {
+  // A request that was kept is not done: its pairs are shown as they are now.
+  for (const { pair } of body.decisions ?? []) {
+    const item = state.items.find((other) => other.pair === pair);
+    if (item) await change(item, { ...(await ask(`/api/pairs/${pair}`)), unsent: false, ...unsent().get(pair) });
+  }
+  draw();
+  show(new Error(`an answer of before was not recorded: ${error.message}`));
 }
 
 async function again(path) {
-  const answer = await ask(path, { reviewer: reviewer(), key: newKey() });
+  const answer = await submit(path, { reviewer: reviewer() });
+  if (answer) await arrange(answer, path);
+  else draw();
+}
+
+async function arrange(answer, path = "undo") {
   state.counts = answer.counts;
   if (!answer.total) return show(new Error(path.endsWith("undo") ? "there is nothing to undo" : "there is nothing to redo"));
   const place = (row) => state.items.findIndex((item) => item.pair === row.pair);
@@ -244,23 +331,32 @@ async function again(path) {
     if (first && place(first) < 0) state.items.unshift({ ...first, linked: true });
     state.index = state.grid || !first ? 0 : place(first);
   } else {
-    for (const row of answer.pairs) await change(state.items[place(row)], row);
+    for (const row of answer.pairs) await change(state.items[place(row)], { ...row, unsent: false });
     if (!state.grid) state.index = place(first);
   }
   draw();
 }
 
-function sure(text) {
+function sure(text, choices) {
+  // Ask for one of some choices, each a value with its words; an empty text for none of them.
   const dialog = find("sure");
   find("sure-text").textContent = text;
+  find("sure-choices").replaceChildren(...Object.entries(choices).map(([value, textContent]) => element("button", { value, textContent })),
+    element("button", { value: "", textContent: "Cancel", autofocus: true }));
   dialog.returnValue = "";
   dialog.showModal();
-  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }));
+  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue), { once: true }));
 }
 
 async function type(item) {
   const dialog = find("typing");
-  find("typed").value = state.draft?.pair === item.pair ? state.draft.text : item.new_caption || item.given_caption;
+  const original = item.new_caption || item.given_caption;
+  const field = find("typed");
+  const note = () => { find("typed-note").hidden = !drafts.of(item.pair); };
+  field.value = drafts.of(item.pair) ?? original;
+  field.oninput = () => { drafts.keep(item.pair, field.value, original); note(); };
+  find("typed-discard").onclick = () => { field.value = original; field.oninput(); field.focus(); };
+  note();
   dialog.returnValue = "";
   dialog.showModal();
   find("typed").select();
@@ -268,9 +364,8 @@ async function type(item) {
   const text = find("typed").value.trim();
   if (dialog.returnValue !== "save") return false;
   if (!text) throw new Error("the new caption is empty");
-  state.draft = { pair: item.pair, text }; // for the next time, should the server not answer
-  await decide([item.pair], "replace", text);
-  state.draft = null;
+  await decide([item.pair], "replace", text, null, true);
+  drafts.remove(item.pair);
   return true;
 }
 
@@ -281,42 +376,115 @@ async function take(item, place) {
   await move(1);
 }
 
+const moves = { ArrowLeft: () => move(-1), ArrowRight: () => move(1) };
+
 const single = {
   k: async (item) => { await decide([item.pair], "keep"); await move(1); },
   d: async (item) => { await decide([item.pair], "drop"); await move(1); },
-  t: async (item) => { if (await type(item)) await move(1); else draw(); },
-  ArrowLeft: () => move(-1),
-  ArrowRight: () => move(1),
+  t: async (item) => { if (await type(item)) await move(1); },
 };
 
-function press(key) {
-  if (key === "u") return guarded(() => again("/api/undo"));
-  if (key === "r") return guarded(() => again("/api/redo"));
-  if (key === "g") return guarded(async () => {
-    state.grid = !state.grid;
-    state.selected.clear(); // pairs that are out of sight are not selected
-    if (state.grid) state.index -= state.index % LIMIT;
-    draw();
-  });
-  if (key === "/") return filters.elements.text.focus();
-  if (state.grid && gridKeys[key]) return onGrid(gridKeys[key]);
-  if (!state.grid) return guarded(() => {
-    const item = state.items[state.index];
-    if (item && single[key]) return single[key](item);
-    if (item && key >= "1" && key <= "5") return take(item, key - 1);
+function act(work) {
+  // Do what changes the view. Nothing is decided until what it leaves is painted.
+  setReady(null);
+  const view = state.view += 1; // what is still to be painted of the old view makes nothing ready
+  return guarded(async () => {
+    try {
+      await work();
+    } finally {
+      if (view === state.view) draw();
+    }
   });
 }
 
+function press(key) {
+  if (key === "u") return act(() => again("/api/undo"));
+  if (key === "r") return act(() => again("/api/redo"));
+  if (key === "g") return act(() => {
+    state.grid = !state.grid;
+    state.selected.clear(); // pairs that are out of sight are not selected
+    if (state.grid) state.index -= state.index % LIMIT;
+  });
+  if (key === "/") return filters.elements.text.focus();
+  if (state.grid) return gridKeys[key] && onGrid(gridKeys[key]);
+  if (moves[key]) return act(() => moves[key]());
+  const item = shownItem();
+  if (!item || !state.ready) return; // nobody has seen yet what the key would decide on
+  if (single[key]) return act(() => single[key](item));
+  if (key >= "1" && key <= "5") return act(() => take(item, key - 1));
+}
+
+function decidedOf(pairs) {
+  // The number of pairs by decision, without the undecided ones.
+  const counts = {};
+  for (const { pair, decision } of state.items) {
+    if (decision && pairs.includes(pair)) counts[decision] = (counts[decision] ?? 0) + 1;
+  }
+  return counts;
+}
+
+function counted(counts) {
+  // The number of decided pairs, and what was decided, such as "3 keep, 3 replace".
+  const parts = ["keep", "drop", "replace"].filter((name) => counts[name]).map((name) => `${counts[name].toLocaleString()} ${name}`);
+  return [Object.entries(counts).reduce((sum, [name, n]) => sum + (name === "undecided" ? 0 : n), 0), parts.join(", ")];
+}
+
+async function decideSelected(choice, pairs) {
+  await decide(pairs, choice);
+  state.selected.clear();
+  draw();
+}
+
+function askSelected(choice) {
+  // Decide on the selected pairs. Where decided ones are among them, a bar asks what to do with these.
+  const pairs = [...state.selected];
+  if (!pairs.length) return show(new Error("no pair is selected"));
+  const [n, parts] = counted(decidedOf(pairs));
+  if (!n) return act(() => decideSelected(choice, pairs));
+  if (state.asked?.choice === choice) return bulk.others();
+  drawAsked({ choice, pairs, n, parts });
+}
+
+function drawAsked(asked) {
+  state.asked = asked;
+  find("asked").hidden = !asked;
+  if (!asked) return;
+  const verb = asked.choice === "keep" ? "Keep" : "Drop";
+  const others = asked.pairs.length - asked.n;
+  find("asked-text").textContent = `${asked.n} of ${asked.pairs.length} ${asked.n > 1 ? "are" : "is"} decided: ${asked.parts}`;
+  find("asked-others").hidden = !others;
+  find("asked-others").replaceChildren(`${verb} the ${others} other${others > 1 ? "s" : ""} `, element("kbd", { textContent: asked.choice[0] }));
+  find("asked-all").textContent = `${verb} all ${asked.pairs.length}`;
+}
+
+function select(wanted) {
+  state.items.slice(state.index, state.index + LIMIT).filter(wanted).forEach((item) => state.selected.add(item.pair));
+  drawSelection();
+}
+
 const bulk = {
-  keep: () => decide([...state.selected], "keep"),
-  drop: () => decide([...state.selected], "drop"),
-  page: () => state.items.slice(state.index, state.index + LIMIT).forEach((item) => state.selected.add(item.pair)),
-  none: () => state.selected.clear(),
-  before: () => turn(-Math.min(LIMIT, state.index)),
-  after: () => turn(LIMIT),
+  keep: () => askSelected("keep"),
+  drop: () => askSelected("drop"),
+  others: () => {
+    const { choice, pairs } = state.asked;
+    const others = pairs.filter((pair) => !state.items.find((item) => item.pair === pair).decision);
+    if (others.length) act(() => decideSelected(choice, others));
+  },
+  all: () => {
+    const { choice, pairs } = state.asked;
+    act(() => decideSelected(choice, pairs));
+  },
+  cancel: () => drawAsked(null),
+  page: () => select((item) => !item.decision),
+  everything: () => select(() => true),
+  none: () => { state.selected.clear(); drawSelection(); },
+  before: () => act(() => turn(-Math.min(LIMIT, state.index))),
+  after: () => act(() => turn(LIMIT)),
+  "keep-all": () => act(() => all("keep")),
+  "drop-all": () => act(() => all("drop")),
 };
 
-const gridKeys = { k: "keep", d: "drop", a: "page", n: "none", ArrowLeft: "before", ArrowRight: "after" };
+const gridKeys = { k: "keep", d: "drop", a: "page", A: "everything", n: "none", Escape: "cancel", ArrowLeft: "before", ArrowRight: "after" };
 
 async function turn(step) {
   // Pairs that are out of sight are not selected.
@@ -328,21 +496,32 @@ async function turn(step) {
 }
 
 function onGrid(what) {
-  return guarded(async () => {
-    if (what.endsWith("-all")) return all(what.split("-")[0]);
-    if ((what === "keep" || what === "drop") && !state.selected.size) throw new Error("no pair is selected");
-    await bulk[what]();
-    if (what === "keep" || what === "drop") state.selected.clear();
-    draw();
-  });
+  const changes = ["before", "after", "none", "cancel"].includes(what);
+  if (!changes && !state.ready) return; // nobody has seen yet what it would decide on
+  show(null);
+  bulk[what]();
 }
 
 async function all(choice) {
   const wanted = Object.fromEntries(["text", "low", "high", "order", "duplicates", "sample"].map((name) => [name, query().get(name) ?? undefined]));
   for (const name of ["low", "high"]) wanted[name] = wanted[name] && Number(wanted[name]);
   for (const name of ["decision", "verdict", "split", "reason", "column"]) wanted[name] = query().getAll(name);
-  if (!(await sure(`${choice} all ${state.total.toLocaleString()} pairs of this filter? One undo takes it back.`))) return;
-  await ask("/api/decisions/filter", { filter: wanted, choice, reviewer: reviewer(), key: newKey() });
+  const { total, decided } = await ask(`/api/pairs?${query()}&limit=1`);
+  if (!total) throw new Error("no pair passes this filter");
+  const verb = choice === "keep" ? "Keep" : "Drop";
+  const [n, parts] = counted(decided);
+  const choices = total > n ? { leave: `${verb} the ${(total - n).toLocaleString()} undecided` } : {};
+  if (n) choices.change = `${verb} all ${total.toLocaleString()}`;
+  const known = n ? ` ${n.toLocaleString()} of them ${n > 1 ? "are" : "is"} decided: ${parts}.` : "";
+  const answer = await sure(`${verb} all ${total.toLocaleString()} pairs of this filter?${known} One undo takes it back.`, choices);
+  if (!answer) return;
+  const body = { filter: wanted, choice, decided: answer, seen: decided, run: RUN, reviewer: reviewer(), key: newKey() };
+  try {
+    await ask("/api/decisions/filter", body, PATIENCE);
+  } catch (error) {
+    state.stale = !error.status; // it may have been done: the page is read again when the server answers
+    throw error;
+  }
   history.replaceState(null, "", address()); // the pair that was shown may have left the filter
   await reload();
 }
@@ -354,6 +533,7 @@ document.addEventListener("click", (event) => {
   const what = button.dataset.grid;
   if (what) onGrid(what);
   if (button.id === "grid-toggle") press("g");
+  if (button.dataset.key || what) button.blur(); // else Enter or Space would decide on the next pair
 });
 
 // A list keeps the focus while its choice is changed by keys, which then decide nothing; after the mouse it loses it.
@@ -363,12 +543,13 @@ document.addEventListener("change", (event) => { if (byPointer && event.target.m
 
 document.addEventListener("keydown", (event) => {
   byPointer = false;
-  if (event.ctrlKey && event.key === "Enter" && find("typing").open) return find("typing").close("save");
+  if (event.repeat && event.target.matches("button")) event.preventDefault(); // a held Enter clicks once
+  if (event.ctrlKey && event.key === "Enter" && find("typing").open && !event.repeat) return find("typing").close("save");
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   if (event.target.matches("input, textarea, select")) return;
-  if (event.repeat && !event.key.startsWith("Arrow")) return;
-  const moves = ["ArrowLeft", "ArrowRight"].includes(event.key);
-  if ((state.grid ? "kdanurg/" : "kdturg/12345").includes(event.key) || moves) {
+  if (event.repeat) return; // a held key repeats nothing
+  const known = event.key in moves || (event.key === "Escape" && state.asked);
+  if ((state.grid ? "kdaAnurg/" : "kdturg/12345").includes(event.key) || known) {
     event.preventDefault();
     press(event.key);
   }
@@ -380,7 +561,7 @@ filters.addEventListener("submit", (event) => event.preventDefault());
 filters.addEventListener("change", (event) => {
   const fields = filters.elements;
   if (event.target.name === "reason" && event.target.value && fields.decision.value === "undecided") fields.decision.value = "";
-  guarded(async () => {
+  act(async () => {
     history.replaceState(null, "", address()); // after what is still under way, which may name a pair
     try {
       await reload();
@@ -398,3 +579,5 @@ find("reviewer").addEventListener("change", () => {
 
 try { find("reviewer").value = localStorage.getItem("reviewer") || ""; } catch { /* as above */ }
 guarded(reload);
+flush();
+setInterval(() => { if (state.stale) act(async () => { await reload(); state.stale = false; }); }, WAIT);

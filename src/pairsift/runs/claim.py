@@ -1,0 +1,220 @@
+"""The folder of a new run: free, begun already, or in the place of an older run, which is never lost."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import date
+from itertools import count
+from pathlib import Path
+
+from pairsift.audit.decisions import DECISIONS_FILE, decisions_in_words
+from pairsift.audit.spot_check import SHEET_FILE, SPOT_CHECK_FILE
+from pairsift.audit.spreadsheet import is_filled_in
+from pairsift.audit.suggestion_table import SUGGESTIONS_FILE
+from pairsift.audit.table import DIVISION_FILE, SUSPECTS_FILE
+from pairsift.errors import InputError, WriteError, writing
+from pairsift.files import LOCK, only_writer
+from pairsift.marker import MARKER, require_own, write_marker
+from pairsift.runs.choice import JOINED
+from pairsift.runs.config import CHOICES, Config, flattened, read_config, typed
+from pairsift.runs.folder import (
+    CHECKPOINT,
+    CONFIG,
+    KNOWN,
+    LOG,
+    METHOD_STATE,
+    METRICS,
+    PAIRS_FILE,
+    REPORT,
+    SKIPPED,
+    SOURCE,
+    TRUST,
+    VOCABULARY,
+    finished,
+    holds_run,
+)
+from pairsift.runs.mending import FIRST
+
+MAY_DIFFER = ("out", "device", "threads", "checkpoint_minutes", "cache")
+JOURNAL = tuple(f"{DECISIONS_FILE}{end}" for end in ("", "-wal", "-shm"))
+SHEETS = (SUSPECTS_FILE, SHEET_FILE)  # tables that a person may write decisions into
+FOLDERS = ("model", "folds", "copies", "tensorboard")
+FILES = (
+    *(MARKER, CONFIG, METRICS, LOG, REPORT, SKIPPED, VOCABULARY, PAIRS_FILE, TRUST, METHOD_STATE, SOURCE, KNOWN, LOCK),
+    *(CHECKPOINT, FIRST, DIVISION_FILE, SUGGESTIONS_FILE, SPOT_CHECK_FILE, *JOURNAL, *SHEETS),
+)
+
+
+class Claim:
+    """The right of one process to write a run into a folder.
+
+    Args:
+        folder: The folder.
+        require_held: A function that raises an InputError once another process has taken over.
+        resumed: Whether the folder holds a run that is gone on with.
+        replaced: Where the run lies that the new one takes the place of; None where there is none.
+    """
+
+    def __init__(self, folder: Path, require_held: Callable[[], None], resumed: bool, replaced: Path | None) -> None:
+        self.require_held = require_held
+        self._folder, self._stands, self._replaced = folder, resumed, replaced
+
+    def settle(self) -> None:
+        """Let the new run stand: the replaced one is removed, unless it holds what a person did."""
+        replaced, self._replaced, self._stands = self._replaced, None, True
+        if replaced is not None and human_work(replaced) is None:
+            remove_run(replaced)
+        elif replaced is not None:
+            tell_kept(self._folder, replaced)
+
+    def give_up(self) -> None:
+        """Remove the files of a new run that cannot be begun, and put the replaced one back."""
+        if self._stands:
+            return
+        remove_run(self._folder)
+        if self._replaced is not None:
+            with suppress(OSError):
+                self._replaced.rename(self._folder)
+                self._replaced = None
+
+    def stop(self) -> None:
+        """Say where the replaced run lies, if the new one was stopped before it stood."""
+        if self._replaced is not None:
+            tell_kept(self._folder, self._replaced)
+
+
+@contextmanager
+def claimed(config: Config, resume: bool = False, overwrite: bool = False) -> Iterator[Claim]:
+    """Claim the folder of a configuration for one process, as long as the block lasts.
+
+    A run that `overwrite` replaces is set aside under another name. It comes back where the block raises an InputError
+    before it has called `settle`. A new run that cannot be begun leaves nothing.
+
+    Raises:
+        InputError: The folder is not free, another process writes it, or the run to resume is finished, missing, or has
+            other options. Nothing is changed.
+        WriteError: The folder cannot be written.
+    """
+    folder = config.folder
+    _check(config, resume, overwrite)
+    replaced = _set_aside(folder) if overwrite and not resume and holds_run(folder) else None
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    claim = Claim(folder, lambda: None, resume, replaced)
+    try:
+        with only_writer(folder) as claim.require_held:
+            _check(config, resume, False)  # another process may have come first
+            try:
+                if not resume:
+                    write_marker(folder, "run")
+                yield claim
+            except WriteError:
+                raise
+            except InputError:
+                claim.give_up()
+                raise
+    except BaseException:
+        claim.stop()
+        raise
+
+
+def _check(config: Config, resume: bool, overwrite: bool) -> None:
+    """Raise an error unless the folder is free, or holds the unfinished run to resume, or one to overwrite."""
+    folder = config.folder
+    require_own(folder, "run")
+    if resume:
+        if not holds_run(folder):
+            raise InputError(f"{folder} holds no run to resume: leave --resume out")
+        _require_same(folder, read_config(folder / CONFIG), config)
+        if finished(folder):
+            raise InputError(f"{folder} holds a finished run: there is nothing to resume")
+    elif holds_run(folder) and not overwrite:
+        raise InputError(_refusal(folder))
+
+
+def _refusal(folder: Path) -> str:
+    """Return why a run is not replaced, and what else a person may want to do."""
+    work = human_work(folder)
+    if not finished(folder):
+        held, ways = "an unfinished run", "go on with it by --resume"
+    else:
+        held = "a finished run" if work is None else f"a finished run with {work}"
+        ways = f"review it with `pairsift serve {folder}`, judge it again with `pairsift audit {folder}`"
+    fate = "replaces it" if work is None else "sets it aside under another name"
+    return f"{folder} holds {held}: {ways}, or write elsewhere with --out; --overwrite {fate}"
+
+
+def _require_same(folder: Path, previous: Config, config: Config) -> None:
+    """Raise an error if the run in the folder was started with other options.
+
+    Raises:
+        InputError: An option differs.
+    """
+    before, now = flattened(previous.tree()), flattened(config.tree())
+    for name in dict.fromkeys(("source", *CHOICES, *before)):  # options that decide about other options come first
+        automatic = name == "text_encoder" and now.get(name) is None and before.get(name) == JOINED
+        if name not in MAY_DIFFER and now.get(name) != before.get(name) and not automatic:
+            begun = typed(name, before.get(name))
+            begun = begun if before.get(name) is None else f"with {begun}"
+            raise InputError(
+                f"{folder} was started {begun}, not {typed(name, now.get(name))}: resume with the same options"
+            )
+
+
+def _set_aside(folder: Path) -> Path:
+    """Rename the folder of a run that no other process writes, and return its new place, such as `mine.2026-11-27`.
+
+    Raises:
+        InputError: Another process writes it.
+        WriteError: It cannot be renamed.
+    """
+    first = f"{folder.name}.{date.today().isoformat()}"
+    names = (first if number == 1 else f"{first}.{number}" for number in count(1))
+    place = next(place for name in names if not (place := folder.with_name(name)).exists())
+    with only_writer(folder), writing(folder):
+        folder.rename(place)
+    (place / LOCK).unlink(missing_ok=True)
+    return place
+
+
+def tell_kept(folder: Path, replaced: Path) -> None:
+    """Say on the console where the run of before lies, and how its decisions are taken over."""
+    work = human_work(replaced)
+    line = f"{folder} held a run{f' with {work}' if work else ''}, which is kept as {replaced}"
+    if (replaced / DECISIONS_FILE).exists():
+        line += f"; take its decisions over with: pairsift decide {folder} --from {replaced}"
+    print(line, file=sys.stderr, flush=True)
+
+
+def human_work(folder: Path) -> str | None:
+    """Return in words what people did in the folder of a run, such as `90 decisions`; None where they did nothing."""
+    found = decisions_in_words(folder)
+    if found is None:
+        sheet = next((name for name in SHEETS if is_filled_in(folder / name)), None)
+        found = None if sheet is None else f"decisions in {sheet}"
+    if found is None:
+        others = sorted(file.name for file in folder.iterdir() if not _is_ours(file))
+        found = others[0] if others else None
+    return found
+
+
+def remove_run(folder: Path) -> None:
+    """Remove the files of a run, and its folder if nothing else is in it."""
+    for file in folder.iterdir():
+        if _is_ours(file) and file.is_dir() and not file.is_symlink():
+            shutil.rmtree(file, ignore_errors=True)
+        elif _is_ours(file):
+            with suppress(OSError):
+                file.unlink()
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _is_ours(file: Path) -> bool:
+    """Return whether a file in a run's folder is one that pairsift writes, or what a killed process left of one."""
+    if file.is_dir():
+        return file.name in FOLDERS
+    return file.name in FILES or (file.name.startswith(".") and file.suffix == ".part")

@@ -1,0 +1,436 @@
+"""Decisions in the browser: none that nobody took, and none that is lost; typed captions and answers outlive stops."""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from web_helpers import N, make_run, painted, press, served, watched
+
+from pairsift.audit import Decision, Decisions
+from pairsift.marker import write_marker
+
+PAINTED = 0.12  # seconds that a pair is seen before it can be decided on
+
+
+@pytest.fixture
+def journal(folder):
+    return Decisions(folder, np.arange(N))
+
+
+@pytest.fixture
+def quiet_page(browser, address):
+    """A page whose console may tell of requests that fail."""
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    page = context.new_page()
+    page.goto(address)
+    painted(page, 0)
+    yield page
+    context.close()
+
+
+def valid(journal):
+    return {row["pair"]: row["decision"] for row in journal.table().to_pylist()}
+
+
+def wait_for(condition):
+    end = time.monotonic() + 15
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def decided_grid(page, journal):
+    """A grid of all pairs, of which three are kept and three have a new caption."""
+    journal.decide([Decision(pair, "keep") for pair in (1, 2, 3)])
+    journal.decide([Decision(pair, "replace", "a new caption") for pair in (5, 6, 7)])
+    page.select_option("[name=decision]", "")
+    page.wait_for_selector(f"#progress:has-text(' {N} in this filter')")
+    page.evaluate("document.activeElement.blur()")
+    press(page, "g", "grid")
+    return valid(journal)
+
+
+def test_a_page_of_the_grid_selects_what_is_undecided(page, journal):
+    before = decided_grid(page, journal)
+    page.keyboard.press("a")
+    page.wait_for_selector("#selected:has-text('44 selected')")
+    page.keyboard.press("d")
+    wait_for(lambda: len(valid(journal)) == 50)
+    assert before.items() <= valid(journal).items() and list(valid(journal).values()).count("drop") == 44
+    painted(page, "grid")
+    page.keyboard.press("u")
+    wait_for(lambda: valid(journal) == before)
+
+
+@pytest.mark.parametrize("way", ["keys", "clicks"])
+def test_a_bar_asks_before_decided_pairs_are_decided_anew(page, journal, way):
+    before = decided_grid(page, journal)
+    if way == "keys":
+        page.keyboard.press("Shift+A")
+    else:
+        page.click("#cells li:nth-child(1) button")
+        page.click("#cells li:nth-child(50) button", modifiers=["Shift"])
+    page.wait_for_selector("#selected:has-text('50 selected')")
+    page.keyboard.press("d")
+    page.wait_for_selector("#asked-text:has-text('6 of 50 are decided: 3 keep, 3 replace')")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#asked", state="hidden")
+    page.keyboard.press("d")
+    page.wait_for_selector("#asked-others:has-text('Drop the 44 others d')")
+    assert valid(journal) == before
+    page.keyboard.press("d") if way == "keys" else page.click("#asked-others")
+    wait_for(lambda: len(valid(journal)) == 50)
+    assert before.items() <= valid(journal).items()
+    painted(page, "grid")
+    page.keyboard.press("Shift+A")
+    page.keyboard.press("k")
+    page.wait_for_selector("#asked-text:has-text('50 of 50 are decided: 3 keep, 44 drop, 3 replace')")
+    assert not page.is_visible("#asked-others")
+    page.keyboard.press("k")  # there are no others
+    assert page.is_visible("#asked")
+    page.click("#asked-all")
+    wait_for(lambda: list(valid(journal).values()) == ["keep"] * 50)
+    painted(page, "grid")
+    page.keyboard.press("u")
+    wait_for(lambda: list(valid(journal).values()).count("drop") == 44)
+    assert before.items() <= valid(journal).items()
+
+
+def test_a_bar_whose_pairs_others_decide_meanwhile_records_nothing(quiet_page, journal):
+    before = decided_grid(quiet_page, journal)
+    quiet_page.keyboard.press("Shift+A")
+    quiet_page.keyboard.press("d")
+    quiet_page.wait_for_selector("#asked:visible")
+    journal.decide([Decision(9, "keep")], "bob")
+    quiet_page.keyboard.press("d")
+    quiet_page.wait_for_selector("#message:has-text('pair 9 was decided meanwhile: nothing was recorded')")
+    assert valid(journal) == before | {9: "keep"}
+
+
+def test_the_dialog_of_a_filter_does_nothing_by_default(page, journal):
+    before = decided_grid(page, journal)
+    for key in ("Enter", "Escape", "Space"):
+        page.click("[data-grid=drop-all]")
+        page.wait_for_selector("#sure[open]")
+        text = page.inner_text("#sure-text")
+        assert f"Drop all {N} pairs of this filter? 6 of them are decided: 3 keep, 3 replace." in text
+        page.keyboard.press(key)
+        page.wait_for_selector("#sure", state="hidden")
+        painted(page, "grid")
+    assert valid(journal) == before
+    page.click("[data-grid=drop-all]")
+    page.click("#sure button:has-text('Drop the 114 undecided')")
+    wait_for(lambda: len(valid(journal)) == N)
+    assert before.items() <= valid(journal).items()
+    painted(page, "grid")
+    page.keyboard.press("u")
+    wait_for(lambda: valid(journal) == before)
+    painted(page, "grid")
+    page.click("[data-grid=keep-all]")
+    page.click(f"#sure button:has-text('Keep all {N}')")
+    wait_for(lambda: list(valid(journal).values()) == ["keep"] * N)
+    painted(page, "grid")
+    page.keyboard.press("u")
+    wait_for(lambda: valid(journal) == before)
+
+
+def test_the_dialog_of_a_filter_in_which_others_decide_records_nothing(quiet_page, journal):
+    before = decided_grid(quiet_page, journal)
+    quiet_page.click("[data-grid=drop-all]")
+    quiet_page.wait_for_selector("#sure[open]")
+    journal.decide([Decision(9, "keep")], "bob")
+    quiet_page.click(f"#sure button:has-text('Drop all {N}')")
+    quiet_page.wait_for_selector("#message:has-text('decided meanwhile: nothing was recorded')")
+    assert valid(journal) == before | {9: "keep"}
+
+
+def test_keys_that_come_before_a_pair_is_painted_decide_nothing(page, journal):
+    painted(page, 0)
+    for _ in range(3):
+        page.keyboard.press("d")
+    painted(page, 1)
+    assert valid(journal) == {0: "drop"}
+    for keys in ("ArrowRight d", "ArrowRight k 1", "u d"):  # a key that moves, and another at once
+        for key in keys.split():
+            page.keyboard.press(key)
+        painted(page)
+        page.wait_for_timeout(150)
+    assert valid(journal) == {} and page.inner_text("#place").split("pair ")[1].startswith("0 ")
+
+
+def test_a_pair_is_seen_for_a_while_before_it_can_be_decided_on(page, journal):
+    painted(page, 0)
+    page.evaluate("""() => {
+        window.seen = [];
+        const note = () => {
+            const facts = [find("given").textContent, document.body.dataset.ready ?? null, find("image").complete];
+            seen.push([performance.now(), ...facts]);
+            requestAnimationFrame(note);
+        };
+        note();
+    }""")
+    for pair in range(1, 6):
+        press(page, "d", pair)
+    shown, ready = {}, {}
+    for when, caption, pair, complete in page.evaluate("seen"):
+        if complete and pair is None:
+            shown.setdefault(caption, when)
+        elif pair is not None:
+            ready.setdefault(caption, when)
+    waits = [ready[caption] - when for caption, when in list(shown.items())[1:] if caption in ready]
+    assert len(waits) >= 5 and min(waits) >= 1000 * PAINTED - 20
+
+
+def test_a_pair_whose_image_is_not_there_yet_cannot_be_decided_on(browser, address, journal):
+    with watched(browser, address) as page:
+        painted(page, 0)
+        held = []
+        page.route("**/image/3?*", lambda route: held.append(route))  # noqa: PLW0108
+        for pair in (1, 2):
+            press(page, "k", pair)
+        page.keyboard.press("k")
+        page.wait_for_selector("#place:has-text('pair 3 ')")
+        page.keyboard.press("d")
+        page.wait_for_timeout(400)
+        page.keyboard.press("d")
+        page.wait_for_timeout(200)
+        assert held and valid(journal) == dict.fromkeys(range(3), "keep")
+        for route in held:
+            route.continue_()
+        painted(page, 3)
+        press(page, "d", 4)
+        assert valid(journal)[3] == "drop"
+
+
+def test_a_held_key_and_a_button_that_was_clicked_decide_once(page, journal):
+    painted(page, 0)
+    page.click("[data-key=d]")
+    painted(page, 1)
+    for _ in range(10):  # Enter is held, then Space pressed
+        page.keyboard.down("Enter")
+        page.wait_for_timeout(30)
+    page.keyboard.up("Enter")
+    page.keyboard.press("Space")
+    page.wait_for_timeout(300)
+    assert valid(journal) == {0: "drop"}
+    page.focus("[data-key=d]")  # by Tab
+    for _ in range(15):
+        page.keyboard.down("Enter")
+        page.wait_for_timeout(30)
+    page.keyboard.up("Enter")
+    wait_for(lambda: valid(journal) == {0: "drop", 1: "drop"})
+    painted(page, 2)
+    for key in ("d", "ArrowRight"):
+        for _ in range(15):
+            page.keyboard.down(key)
+            page.wait_for_timeout(30)
+        page.keyboard.up(key)
+    painted(page)
+    page.wait_for_timeout(300)
+    assert valid(journal) == dict.fromkeys(range(3), "drop")
+    painted(page, 3) if "pair 3 " in page.inner_text("#place") else painted(page, 4)
+    page.dblclick("[data-key=k]")
+    painted(page)
+    assert len(valid(journal)) == 4
+
+
+TYPED = "two lines of work\nthat took a minute"
+
+
+def test_a_caption_that_is_being_typed_outlives_all_but_saving_and_discarding(browser, folder, tmp_path, journal):
+    context = browser.new_context()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def open_field(page):
+        painted(page, 0)
+        page.keyboard.press("t")
+        page.wait_for_selector("#typing[open]")
+        return page.input_value("#typed")
+
+    with serving(folder, port) as address:
+        page = context.new_page()
+        page.goto(address)
+        assert open_field(page) != TYPED and not page.is_visible("#typed-note")
+        page.fill("#typed", TYPED)
+        assert page.is_visible("#typed-note")
+        page.keyboard.press("Escape")
+        painted(page, 0)
+        assert page.inner_text("#draft-text") == TYPED and page.is_visible("#draft")
+        assert page.inner_text("#kept-captions") == "Typed and not saved: pair 0"
+        for leave in (page.reload, lambda: (page.goto(f"{address}overview"), page.go_back())):
+            leave()
+            assert open_field(page) == TYPED and page.is_visible("#typed-note")
+        page.close()  # with the field open
+        page = context.new_page()
+        page.goto(f"{address}?pair=7")
+        painted(page, 7)
+        page.click("#kept-captions a")
+        assert open_field(page) == TYPED
+        page.keyboard.press("Escape")
+    with serving(folder, port) as address:  # the server was stopped
+        page.goto(address)
+        assert open_field(page) == TYPED
+        page.click("#typed-discard")
+        assert page.input_value("#typed") != TYPED and not page.is_visible("#typed-note")
+        page.fill("#typed", TYPED)
+        page.keyboard.press("Control+Enter")
+        painted(page, 1)
+        assert not page.is_visible("#kept") and valid(journal) == {0: "replace"}
+        page.keyboard.press("ArrowLeft")
+        painted(page, 0)
+        assert not page.is_visible("#draft")
+    context.close()
+
+
+@contextmanager
+def serving(folder, port):
+    """Serve a run by a process of its own, which is killed at the end."""
+    words = [sys.executable, "-m", "pairsift.cli", "serve", str(folder), "--port", str(port)]
+    child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        assert "reviewing" in child.stdout.readline()
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def test_answers_that_a_killed_server_did_not_get_are_kept_and_sent(browser, folder, journal):
+    context = browser.new_context()
+    page = context.new_page()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with serving(folder, port) as address:
+        page.goto(address)
+        painted(page, 0)
+        press(page, "k", 1)
+    press(page, "d", 2)
+    page.wait_for_selector("#kept-answers:has-text('1 answer is not saved: pairsift serve does not answer')")
+    page.keyboard.press("t")
+    page.fill("#typed", TYPED)
+    page.keyboard.press("Control+Enter")
+    painted(page, 3)
+    press(page, "ArrowLeft", 2)
+    assert page.inner_text("#decided").endswith("not saved yet")
+    press(page, "ArrowLeft", 1)
+    press(page, "k", 2)  # another answer to a pair whose first answer is still here
+    page.wait_for_selector("#kept-answers:has-text('3 answers are not saved')")
+    page.keyboard.press("u")
+    painted(page)
+    assert "4 answers" in page.inner_text("#kept-answers") and valid(journal) == {0: "keep"}
+    page.close()
+    with serving(folder, port) as address:
+        page = context.new_page()
+        page.goto(f"{address}?decision=")
+        wait_for(lambda: valid(journal) == {0: "keep", 1: "drop", 2: "replace"})  # the third was undone
+        page.wait_for_selector("#kept", state="hidden")
+        press(page, "ArrowRight", 1)
+        page.wait_for_function("() => document.getElementById('decided').innerText === 'dropped by reviewer'")
+    assert [event.kind for event in journal.history()] == ["undo", "decide", "decide", "decide", "decide"]
+    context.close()
+
+
+@pytest.mark.parametrize("failure", ["aborted", "after", "full"])
+def test_an_answer_is_recorded_once_whatever_was_lost_of_it(quiet_page, journal, failure):
+    page, tries = quiet_page, []
+
+    def fail(route):
+        tries.append(json.loads(route.request.post_data)["key"])
+        if len(tries) > 2:
+            route.continue_()
+        elif failure == "full":
+            route.fulfill(status=503, json={"detail": "decisions.sqlite: cannot be opened or written (disk full)"})
+        else:
+            if failure == "after":
+                route.fetch()  # it reached the server, and the answer was lost
+            route.abort()
+
+    page.route("**/api/decisions", fail)
+    press(page, "d", 1)
+    page.wait_for_selector("#kept-answers:has-text('1 answer is not saved')")
+    assert (failure == "full") == ("disk full" in page.inner_text("#kept-answers"))
+    while len(tries) < 3:
+        page.wait_for_timeout(100)
+    page.wait_for_selector("#kept", state="hidden")
+    assert valid(journal) == {0: "drop"} and len(journal.history()) == 1 and len(set(tries)) == 1
+
+
+def test_a_full_disk_is_told_with_a_status_that_says_later(folder, monkeypatch):
+    from fastapi.testclient import TestClient
+
+    from pairsift.errors import WriteError
+    from pairsift.web.app import create_app
+
+    client = TestClient(create_app(folder, {"127.0.0.1:1"}), base_url="http://127.0.0.1:1")
+
+    def full(*args, **kwargs):
+        raise WriteError("decisions.sqlite: cannot be opened or written (database or disk is full)")
+
+    monkeypatch.setattr("pairsift.audit.journal.Journal.decide", full)
+    answer = client.post("/api/decisions", json={"decisions": [{"pair": 1, "choice": "drop"}]})
+    assert answer.status_code == 503 and "disk is full" in answer.json()["detail"]
+
+
+def test_a_kept_answer_to_a_pair_that_others_decided_is_shown_and_not_recorded(quiet_page, journal):
+    page = quiet_page
+    page.route("**/api/decisions", lambda route: route.abort())
+    page.keyboard.press("t")
+    page.fill("#typed", TYPED)
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("#kept-answers:has-text('1 answer is not saved')")
+    painted(page, 1)
+    press(page, "ArrowLeft", 0)
+    press(page, "k", 1)
+    journal.decide([Decision(0, "drop")], "bob")
+    page.unroute("**/api/decisions")
+    page.wait_for_selector("#message:has-text('was not recorded')")
+    assert valid(journal) == {0: "drop"}
+    press(page, "ArrowLeft", 0)
+    assert page.inner_text("#decided") == "dropped by bob"
+    assert page.inner_text("#draft-text") == TYPED  # what was typed is still there
+
+
+def test_a_page_of_another_run_decides_nothing(quiet_page, folder, journal):
+    page = quiet_page
+    press(page, "k", 1)
+    kept = valid(journal)
+    shutil.move(folder / "decisions.sqlite", folder / "old.sqlite")
+    write_marker(folder, "run")  # another run has taken its place
+    press(page, "d", 2)
+    page.wait_for_selector("#kept-answers:has-text('1 answer is not saved')")
+    assert "holds another run by now" in page.inner_text("#kept-answers")
+    assert kept == {0: "keep"} and not (folder / "decisions.sqlite").exists()
+
+
+def test_a_pair_whose_caption_was_mended_meanwhile_is_looked_at_again(quiet_page, folder, journal, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    page = quiet_page
+    table = pyarrow.parquet.read_table(folder / "pairs.parquet")
+    captions = [
+        "mended" if pair == 0 else text
+        for pair, text in zip(table["pair"].to_pylist(), table["given_caption"].to_pylist(), strict=True)
+    ]
+    place = table.column_names.index("given_caption")
+    pyarrow.parquet.write_table(table.set_column(place, "given_caption", pa.array(captions)), folder / "pairs.parquet")
+    page.keyboard.press("k")
+    page.wait_for_selector("#message:has-text('pair 0 was given another caption meanwhile: nothing was recorded')")
+    painted(page, 0)
+    assert page.inner_text("#given") == "mended" and valid(journal) == {}
+    press(page, "k", 1)
+    assert valid(journal) == {0: "keep"}
+
+
+def test_a_run_that_was_made_by_hand_is_still_served(browser, tmp_path):
+    with served(make_run(tmp_path)) as address, watched(browser, address) as page:
+        painted(page, 0)
