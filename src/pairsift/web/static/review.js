@@ -8,6 +8,7 @@ const state = {
   ended: false, // whether the server has no pair behind the loaded ones
   reasonOf: null, // the pair and the stored reason that the field Reason was set for
   view: 0, // counts what was drawn
+  drawn: false, // whether nothing is under way that will draw something else
   ready: false, // whether what was drawn last has been painted long enough to be decided on
   stale: false, // whether the server may have done more than is shown
   asked: null, // a bulk action that waits for a choice, since decided pairs are among its pairs
@@ -108,6 +109,7 @@ function draw() {
   drawAsked(null);
   state.view += 1;
   setReady(null);
+  state.drawn = true;
   if (!state.items.length) return;
   (state.grid ? drawGrid : drawSingle)();
   settleView(state.view, state.grid ? "grid" : shownItem().pair);
@@ -387,6 +389,7 @@ const single = {
 function act(work) {
   // Do what changes the view. Nothing is decided until what it leaves is painted.
   setReady(null);
+  state.drawn = false;
   const view = state.view += 1; // what is still to be painted of the old view makes nothing ready
   return guarded(async () => {
     try {
@@ -409,6 +412,7 @@ function press(key) {
   if (state.grid) return gridKeys[key] && onGrid(gridKeys[key]);
   if (moves[key]) return act(() => moves[key]());
   const item = shownItem();
+  if (item && key === "t" && state.drawn) return act(() => single.t(item)); // which decides nothing yet
   if (!item || !state.ready) return; // nobody has seen yet what the key would decide on
   if (single[key]) return act(() => single[key](item));
   if (key >= "1" && key <= "5") return act(() => take(item, key - 1));
