@@ -20,13 +20,13 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 import verdicts as bench
+from pairsift.detect.crossfit import make_folds
+from pairsift.detect.heldout import Division, JudgedPairs, judge_divisions
 from pairsift.encode.options import EncodeOptions
 from pairsift.runs.belief import Believer
 from pairsift.runs.config import configure
 from pairsift.runs.prepare import prepare
 from pairsift.train.options import TrainOptions
-from pairsift.trust.crossfit import make_folds
-from pairsift.trust.heldout import Division, JudgedPairs, judge_divisions
 
 KINDS = {
     "photographs": ("flickr-200", "flickr-800"),

@@ -46,6 +46,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from detection_tables import KEY, KINDS, TABLES, tables
 from option_names import tree
 from pages import END, write_between
+from pairsift.detect.heldout import Belief
 from pairsift.pairs import Pairs
 from pairsift.pairs.wrong_details import plant_edit
 from pairsift.retrieve.bootstrap import draw_images
@@ -55,7 +56,6 @@ from pairsift.runs.config import from_tree
 from pairsift.runs.job import job_of
 from pairsift.runs.prepare import Prepared, prepare
 from pairsift.train.loop import Trainer
-from pairsift.trust.heldout import Belief
 from side_by_side import fewer, write
 from simple_detectors import cosine, root
 from verdict_tables import EVIDENCE

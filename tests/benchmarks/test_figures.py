@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))
 from flat_options import fit
 
 import figures
+from pairsift.detect import heldout
 from pairsift.pairs import write_scenes
-from pairsift.trust import heldout
 
 EDGES = [0.0, 0.25, 0.5, 0.75, 1.0]
 TRUTH = [True, True, True, False, False]

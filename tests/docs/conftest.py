@@ -8,10 +8,10 @@ import shutil
 import pytest
 
 import pairsift
+from pairsift.detect import heldout, linear
 from pairsift.encode import ngrams
 from pairsift.methods import plain
 from pairsift.pairs import write_scenes
-from pairsift.trust import heldout, linear
 
 IMAGES = 40
 LIGHTER = {

@@ -9,9 +9,9 @@ from torch import nn
 from pairsift.encode.features import Features, Items, Table
 from pairsift.loss.ranking import Hinge
 from pairsift.match.base import Codes, Matcher, unit
+from pairsift.methods.parts.meta import meta_of
 from pairsift.steps import Batch, Network, Request, Setting
 from pairsift.train.batches import Gatherer
-from pairsift.trust.meta import meta_of
 
 VERIFIED = np.array([1, 4, 6, 9])  # pairs of train that are known to match
 TAUGHT = [1, 4, 6]  # those in a step

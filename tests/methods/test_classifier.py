@@ -10,8 +10,8 @@ from pairsift.loss.ranking import Hinge
 from pairsift.match import TwoTower, Vse
 from pairsift.match.base import Codes, unit
 from pairsift.methods import PC2
+from pairsift.methods.parts.classifier import FlatClassifier, GlobalClassifier, stretch
 from pairsift.steps import Phase
-from pairsift.trust.classifier import FlatClassifier, GlobalClassifier, stretch
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 36])

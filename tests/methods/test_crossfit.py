@@ -7,11 +7,11 @@ from method_helpers import FEATURES, IMAGE_OF, SETTING, Tiny, batch_of, make_net
 
 from pairsift.loss.ranking import InfoNCE
 from pairsift.methods import METHODS, Crossfit, Plain
+from pairsift.methods.parts.captions import CleanBatch
+from pairsift.methods.parts.impact import encode, pairings
 from pairsift.methods.plain import epochs_for
 from pairsift.steps import Prior, Request, Setting, not_negatives
 from pairsift.train.batches import Gatherer, Likeness
-from pairsift.trust.captions import CleanBatch
-from pairsift.trust.impact import encode, pairings
 
 PROBABILITY = np.linspace(0, 1, 12).astype(np.float32)
 

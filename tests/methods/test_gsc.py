@@ -10,10 +10,10 @@ from method_helpers import IMAGE_OF, SETTING, Tiny, batch_of, make_networks
 from pairsift.errors import InputError
 from pairsift.loss.ranking import Hinge, InfoNCE
 from pairsift.methods import GSC
+from pairsift.methods.parts.mixture import fit_mixture
 from pairsift.runs.config import flattened, from_tree
 from pairsift.steps import Phase
 from pairsift.train.schedule import learning_rate
-from pairsift.trust.mixture import fit_mixture
 
 PAPERS = InfoNCE(base=1.0)
 TRAIN = Phase("train", 1, observe=True)

@@ -28,11 +28,17 @@ from pairsift.loss.meta import meta_loss
 from pairsift.loss.ranking import Hinge, InfoNCE
 from pairsift.match.base import Codes
 from pairsift.methods import MSCN
+from pairsift.methods.parts.meta import (
+    MetaCorrection,
+    MetaNetwork,
+    meta_of,
+    partial_products,
+    partial_products_of_pairs,
+)
+from pairsift.methods.parts.mixture import EDGE, fit_known_betas
 from pairsift.runs.config import from_tree
 from pairsift.runs.prepare import check
 from pairsift.steps import not_negatives
-from pairsift.trust.meta import MetaCorrection, MetaNetwork, meta_of, partial_products, partial_products_of_pairs
-from pairsift.trust.mixture import EDGE, fit_known_betas
 
 CLEAN = [0, 2, 3, 5, 7, 8]
 
@@ -138,7 +144,7 @@ def meta_objective(network, batch, verified, y, rate, ranking, meta=None, graph=
 @pytest.mark.parametrize("ranking", [LINEAR, InfoNCE(base=1.0, reduction="sum")])
 @pytest.mark.parametrize("rate", [0.0, 2e-4, 0.05])
 def test_the_meta_gradient_is_that_through_the_virtual_step(monkeypatch, ranking, rate):
-    monkeypatch.setattr("pairsift.trust.meta.STEP_LENGTH", 1e-5)  # what a float64 allows
+    monkeypatch.setattr("pairsift.methods.parts.meta.STEP_LENGTH", 1e-5)  # what a float64 allows
     method, networks = begun(ranking, double=True, meta={"groups": 3, "hidden": 5, "rate": rate})
     batch, verified, network = doubled(batch_of(CLEAN)), doubled(batch_of(TAUGHT)), networks[0]
     terms = method.step(networks, 0, {"clean": batch, "verified": verified}, phases(method)["meta"])
@@ -229,7 +235,7 @@ def test_the_logits_do_not_depend_on_how_many_are_computed_at_once(monkeypatch):
     of_pairs, whole = meta(s.diagonal(), parts.diagonal(dim1=1, dim2=2)), meta(s, parts)
     torch.testing.assert_close(whole.diagonal(), of_pairs)
     for least in (1, 60, 90):  # one, two and three images at once
-        monkeypatch.setattr("pairsift.trust.meta.HIDDEN_IN_CACHE", least)
+        monkeypatch.setattr("pairsift.methods.parts.meta.HIDDEN_IN_CACHE", least)
         torch.testing.assert_close(meta(s, parts), whole, rtol=0, atol=1e-6)
         torch.testing.assert_close(meta(s.diagonal(), parts.diagonal(dim1=1, dim2=2)), of_pairs, rtol=0, atol=1e-6)
 

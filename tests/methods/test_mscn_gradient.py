@@ -12,8 +12,8 @@ from pairsift.loss.meta import meta_loss
 from pairsift.loss.ranking import Hinge, InfoNCE
 from pairsift.match.clip import Clip, ClipOptions
 from pairsift.methods import MSCN
+from pairsift.methods.parts.meta import correspondence, meta_of, partial_products
 from pairsift.steps import Batch, Network, Setting, not_negatives
-from pairsift.trust.meta import correspondence, meta_of, partial_products
 
 RATE = 0.01
 N = 64  # pairs of the step; as many are verified

@@ -13,11 +13,11 @@ from pairsift.errors import InputError
 from pairsift.loss.ranking import Hinge, InfoNCE
 from pairsift.match.two_tower import TwoTower, TwoTowerOptions
 from pairsift.methods import NPC
+from pairsift.methods.parts.impact import NegativeImpact, View, encode, view, views_at
 from pairsift.runs.config import flattened
 from pairsift.steps import Batch, Network, Pairing, Phase, Setting, Term, not_negatives
 from pairsift.train.lookahead import after_step
 from pairsift.train.loop import decayed
-from pairsift.trust.impact import NegativeImpact, View, encode, view, views_at
 
 TRAIN = Phase("train", 1)
 IDS, NEAR_IMAGE, NEAR_TEXT = [0, 3, 5, 6, 4], [1, 3, 7, 7, 8], [0, 8, 7, 2, 4]  # 4 and 5 show one image

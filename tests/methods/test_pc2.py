@@ -24,10 +24,10 @@ from method_helpers import (
 
 from pairsift.loss.ranking import Hinge
 from pairsift.methods import PC2
+from pairsift.methods.parts.captions import CleanBatch
+from pairsift.methods.parts.mixture import fit_mixture
 from pairsift.steps import Phase, Request, related
 from pairsift.train.batches import Gatherer, Likeness
-from pairsift.trust.captions import CleanBatch
-from pairsift.trust.mixture import fit_mixture
 
 CLEAN, NOISY = [11, 1, 6, 7], [2, 4, 8, 10]  # 6 and 7 show one image, and so do 10 and 11
 

@@ -23,9 +23,9 @@ from method_helpers import (
 from pairsift.errors import InputError
 from pairsift.loss.ranking import Hinge
 from pairsift.methods import PC2
+from pairsift.methods.parts.meta import MetaCorrection, meta_of
 from pairsift.runs.config import from_tree
 from pairsift.runs.prepare import check
-from pairsift.trust.meta import MetaCorrection, meta_of
 
 
 def test_pc2_takes_corrected_similarities_for_its_margins_of_clean_and_of_noisy_pairs():

@@ -6,11 +6,11 @@ from pairsift.errors import InputError
 from pairsift.match import MATCHERS
 from pairsift.match.two_tower import TwoTowerOptions
 from pairsift.methods import METHODS, NCR, PC2, PCSR, Plain
+from pairsift.methods.parts.captions import CaptionSearch
+from pairsift.methods.parts.division import Division
 from pairsift.runs.config import configure, flattened, from_tree
 from pairsift.runs.prepare import check
 from pairsift.train.options import TrainOptions
-from pairsift.trust.captions import CaptionSearch
-from pairsift.trust.division import Division
 
 PRESETS = [(name, preset) for name in METHODS for preset in METHODS[name].presets]
 

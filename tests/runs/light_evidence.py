@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pairsift.trust import heldout, rate, weighing
+from pairsift.detect import heldout, rate, weighing
 
 
 @contextmanager

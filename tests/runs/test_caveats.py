@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from pairsift.detect.heldout import Belief
 from pairsift.pairs import Changes
 from pairsift.runs.caveats import rate_of, warnings_of
-from pairsift.trust.heldout import Belief
 
 SPLITS = np.array(["train"] * 6 + ["dev", "dev", "test", "added"])
 PAIRS = SimpleNamespace(

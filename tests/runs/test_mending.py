@@ -10,8 +10,8 @@ from test_changed_source import edit, moved  # noqa: F401
 import pairsift
 from pairsift.audit import Decision
 from pairsift.cli import main
+from pairsift.detect.heldout import Belief
 from pairsift.runs.mending import FIRST, LAPSED, MENDED, Mending, mending
-from pairsift.trust.heldout import Belief
 
 
 def belief_of(probability, **more):

@@ -14,12 +14,12 @@ from pairsift.loss.ranking import Hinge, RankingLoss
 from pairsift.match import MATCHERS, Matcher, Vsrn
 from pairsift.match.vsrn import VsrnOptions
 from pairsift.methods import METHODS
+from pairsift.methods.parts.impact import encode, pairings, view, views_at
 from pairsift.pairs import Pairs, plant_noise
 from pairsift.steps import Network, Request
 from pairsift.train.batches import Gatherer
 from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
-from pairsift.trust.impact import encode, pairings, view, views_at
 
 CONCEPTS, REGIONS, WIDTH = 12, 4, 6
 READERS = sorted(name for name, matcher in MATCHERS.items() if matcher.text_kind in ("ids", "vector"))

@@ -7,11 +7,11 @@ import torch
 from safetensors.torch import load_file
 from train_helpers import make_job
 
+from pairsift.detect.linear import canonical
 from pairsift.match.heads import normalised
 from pairsift.retrieve.codes import evaluate
 from pairsift.runs.vectors import rows_of
 from pairsift.train.loop import CHECKPOINT, Trainer
-from pairsift.trust.linear import canonical
 
 FAST = {"epochs": {"warmup": 0, "train": 3}}
 

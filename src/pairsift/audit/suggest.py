@@ -9,8 +9,8 @@ import numpy as np
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.audit.candidates import References, best_captions, best_images, evidence_sums
 from pairsift.audit.choice import Choice
+from pairsift.detect.siblings import WEIGHT
 from pairsift.retrieve.codes import Gallery
-from pairsift.trust.siblings import WEIGHT
 
 SUGGESTIONS = 5  # for each pair, in both directions
 CANDIDATES = 20  # captions or images that suggestions are chosen from

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from pairsift.arrays import Array, Ints
 from pairsift.errors import InputError
 from pairsift.match.base import Matcher
+from pairsift.methods.parts.part import Part
 from pairsift.methods.presets import Preset
 from pairsift.options import Options
 from pairsift.steps import Batch, Network, Observation, Phase, Request, Setting, Term
-from pairsift.trust.part import Part
 
 
 class Epochs(Options):

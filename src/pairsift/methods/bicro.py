@@ -11,10 +11,10 @@ from pydantic import Field
 
 from pairsift.arrays import Array, Ints
 from pairsift.methods.base import DividedEpochs, Method
+from pairsift.methods.parts.anchors import AnchorLabels
+from pairsift.methods.parts.division import BetaDivision
 from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
 from pairsift.steps import Batch, Network, Pairing, Phase, Term, correspond, not_negatives
-from pairsift.trust.anchors import AnchorLabels
-from pairsift.trust.division import BetaDivision
 
 
 class BiCroEpochs(DividedEpochs):

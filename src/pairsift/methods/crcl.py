@@ -13,11 +13,11 @@ from pairsift.arrays import Array
 from pairsift.loss.complementary import active_complementary
 from pairsift.match.base import scale_at
 from pairsift.methods.base import Epochs, Method
+from pairsift.methods.parts.momentum import moving_average
+from pairsift.methods.parts.part import Part
 from pairsift.methods.presets import CLIP, TWO_TOWER, Preset
 from pairsift.options import Options
 from pairsift.steps import Batch, Network, Observation, Phase, Setting, Term, correspond, not_negatives
-from pairsift.trust.momentum import moving_average
-from pairsift.trust.part import Part
 
 PIECES = ("first", "second", "third", "last")
 PAPER = Preset(

@@ -13,9 +13,9 @@ from pairsift.arrays import Ints
 from pairsift.loss.mining import mining
 from pairsift.loss.structure import match_probability
 from pairsift.methods.base import Epochs, Method
+from pairsift.methods.parts.division import CoDivision, rectified
 from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
 from pairsift.steps import Batch, Network, Pairing, Phase, Term, correspond, not_negatives
-from pairsift.trust.division import CoDivision, rectified
 
 
 class CREAMEpochs(Epochs):

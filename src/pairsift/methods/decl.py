@@ -15,11 +15,11 @@ from pairsift.loss.evidential import evidence, evidential_loss
 from pairsift.loss.hinge import hinge
 from pairsift.match.base import Codes, Matcher, full
 from pairsift.methods.base import Epochs, Method
+from pairsift.methods.parts.division import divide
+from pairsift.methods.parts.part import Part
 from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
 from pairsift.options import Options
 from pairsift.steps import Batch, Network, Observation, Phase, Setting, Term, correspond, not_negatives
-from pairsift.trust.division import divide
-from pairsift.trust.part import Part
 
 
 class DECLEpochs(Epochs):

@@ -11,10 +11,10 @@ from pydantic import Field
 from pairsift.loss.ranking import Hinge
 from pairsift.loss.structure import structure_loss
 from pairsift.methods.base import Epochs, Method
+from pairsift.methods.parts.indicators import StructureIndicators
 from pairsift.methods.presets import CLIP_LINEAR, TWO_TOWER_LINEAR, Preset
 from pairsift.options import Options
 from pairsift.steps import Batch, Network, Pairing, Phase, Setting, Term, not_negatives
-from pairsift.trust.indicators import StructureIndicators
 
 log = logging.getLogger(__name__)
 

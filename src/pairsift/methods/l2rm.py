@@ -15,10 +15,10 @@ from pairsift.arrays import Ints
 from pairsift.loss.transport import log_partial_plan, rematching, symmetric_cross_entropy
 from pairsift.match.base import scale_at
 from pairsift.methods.base import Epochs, Method
+from pairsift.methods.parts.division import BetaDivision
 from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
 from pairsift.options import Options
 from pairsift.steps import Batch, Network, Pairing, Phase, Term, not_negatives
-from pairsift.trust.division import BetaDivision
 
 
 class L2RMEpochs(Epochs):

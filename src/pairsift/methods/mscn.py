@@ -11,9 +11,9 @@ from torch import nn
 
 from pairsift.arrays import Ints
 from pairsift.methods.base import Epochs, Method
+from pairsift.methods.parts.meta import MetaCorrection, MetaDivision, correspondence
 from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
 from pairsift.steps import Batch, Network, Pairing, Phase, Term, not_negatives
-from pairsift.trust.meta import MetaCorrection, MetaDivision, correspondence
 
 
 class MSCNEpochs(Epochs):

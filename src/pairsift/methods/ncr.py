@@ -12,9 +12,9 @@ from torch import Tensor
 from pairsift.arrays import Ints
 from pairsift.loss.hinge import hinge
 from pairsift.methods.base import DividedEpochs, Method
+from pairsift.methods.parts.division import Division, rectified
 from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
 from pairsift.steps import Batch, Network, Pairing, Phase, Term, correspond, not_negatives
-from pairsift.trust.division import Division, rectified
 
 
 class NCR(Method):

@@ -15,10 +15,10 @@ from pairsift.arrays import Ints
 from pairsift.errors import InputError
 from pairsift.match.base import Matcher
 from pairsift.methods.base import Epochs, Method
+from pairsift.methods.parts.impact import NegativeImpact, View, encode, pairings, view
+from pairsift.methods.parts.memory_bank import SIDES, MemoryBank
 from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
 from pairsift.steps import Batch, Network, Pairing, Phase, Request, Term, not_negatives
-from pairsift.trust.impact import NegativeImpact, View, encode, pairings, view
-from pairsift.trust.memory_bank import SIDES, MemoryBank
 
 FINE_TUNING = CLIP.having(epochs={"warmup": 0, "train": 5}, train={"lr": 2e-7, "max_norm": 10.0})
 

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from pairsift.arrays import Array, Ints
 from pairsift.match.base import Matcher
 from pairsift.methods.base import DividedEpochs, Method
+from pairsift.methods.parts.captions import CaptionSearch, CleanBatch
+from pairsift.methods.parts.classifier import PseudoClassifier
+from pairsift.methods.parts.division import Division
+from pairsift.methods.parts.meta import OptionalMetaCorrection
+from pairsift.methods.parts.stability import Stability
 from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
 from pairsift.options import Options
 from pairsift.steps import Batch, Network, Pairing, Phase, Request, Term, correspond, not_negatives
-from pairsift.trust.captions import CaptionSearch, CleanBatch
-from pairsift.trust.classifier import PseudoClassifier
-from pairsift.trust.division import Division
-from pairsift.trust.meta import OptionalMetaCorrection
-from pairsift.trust.stability import Stability
 
 
 class PC2Epochs(DividedEpochs):

@@ -15,13 +15,13 @@ from pairsift.arrays import Array, Ints
 from pairsift.loss.classes import batch_entropy, generalised_cross_entropy
 from pairsift.match.base import Matcher, unit
 from pairsift.methods.base import Epochs, Method
+from pairsift.methods.parts.captions import CaptionSearch, CleanBatch
+from pairsift.methods.parts.classifier import PseudoClassifier
+from pairsift.methods.parts.consistency import Consistency
+from pairsift.methods.parts.division import Division
 from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
 from pairsift.options import Options
 from pairsift.steps import Batch, Network, Pairing, Phase, Request, Term, correspond, not_negatives
-from pairsift.trust.captions import CaptionSearch, CleanBatch
-from pairsift.trust.classifier import PseudoClassifier
-from pairsift.trust.consistency import Consistency
-from pairsift.trust.division import Division
 
 
 class PCSREpochs(Epochs):

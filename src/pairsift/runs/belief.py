@@ -15,6 +15,13 @@ import torch
 from torch import Tensor
 
 from pairsift.arrays import Ints, Reals, unit_rows
+from pairsift.detect.contrast import Codes, Evidence, contrast
+from pairsift.detect.crossfit import CrossFit, make_folds, near_duplicates, text_numbers
+from pairsift.detect.heldout import Belief, JudgedPairs, Networks, believe
+from pairsift.detect.linear import principal
+from pairsift.detect.near import believe_near
+from pairsift.detect.placeholders import join_equal_images
+from pairsift.detect.swaps import COPIES, copy_of, memory_evidence
 from pairsift.encode import Features, Items
 from pairsift.errors import InputError, writing
 from pairsift.files import write_parquet
@@ -33,13 +40,6 @@ from pairsift.train.batches import Likeness
 from pairsift.train.checkpoint import read_tensors, write_tensors
 from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
-from pairsift.trust.contrast import Codes, Evidence, contrast
-from pairsift.trust.crossfit import CrossFit, make_folds, near_duplicates, text_numbers
-from pairsift.trust.heldout import Belief, JudgedPairs, Networks, believe
-from pairsift.trust.linear import principal
-from pairsift.trust.near import believe_near
-from pairsift.trust.placeholders import join_equal_images
-from pairsift.trust.swaps import COPIES, copy_of, memory_evidence
 
 # Smallest number of training pairs for which networks give evidence; they were less accurate than linear evidence at
 # 800 pairs, and more accurate at 30,000.

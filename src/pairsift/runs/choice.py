@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from pairsift.detect.crossfit import CrossFit, Vectors, make_folds, near_duplicates
+from pairsift.detect.linear import linear_evidence, principal
+from pairsift.detect.rate import decoy_quantile
 from pairsift.encode import NgramEncoder
 from pairsift.runs.prepare import Prepared
 from pairsift.runs.vectors import join_vectors, rows_of
-from pairsift.trust.crossfit import CrossFit, Vectors, make_folds, near_duplicates
-from pairsift.trust.linear import linear_evidence, principal
-from pairsift.trust.rate import decoy_quantile
 
 ALONE, JOINED = "wordllama", "wordllama+ngrams"  # text encoders of runs that name none
 SAMPLE = 4000  # largest number of training pairs in the comparison

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from pairsift.detect.contrast import SCALE
+from pairsift.detect.linear import canonical
 from pairsift.match import Matcher
 from pairsift.match.heads import normalised
 from pairsift.match.two_tower import TwoTower
@@ -17,8 +19,6 @@ from pairsift.runs.vectors import rows_of
 from pairsift.steps import Prior
 from pairsift.train.batches import Likeness
 from pairsift.train.loop import Job
-from pairsift.trust.contrast import SCALE
-from pairsift.trust.linear import canonical
 
 LINEAR_BELOW = 10_000  # number of training pairs from which on networks are more accurate than linear models
 

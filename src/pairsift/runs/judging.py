@@ -14,12 +14,12 @@ from pairsift.audit import pair_table, verdict_names
 from pairsift.audit.duplicates import repeated, same_pictures, text_numbers, vague_captions
 from pairsift.audit.suggest import GalleryPairs, Suggestions, suggest
 from pairsift.audit.suggestion_table import suggestion_table
+from pairsift.detect.heldout import Belief
 from pairsift.encode import Thumbnails, encode_images
 from pairsift.match import Matcher
 from pairsift.retrieve.codes import Gallery
 from pairsift.runs.prepare import Prepared
 from pairsift.runs.vectors import rows_of
-from pairsift.trust.heldout import Belief
 
 MAX_PROBABILITY = 0.9  # match probability below which a pair gets suggestions
 

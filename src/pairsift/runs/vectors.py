@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pairsift.arrays import Ints, unit_rows
+from pairsift.detect.crossfit import Vectors
 from pairsift.encode import (
     Features,
     NgramEncoder,
@@ -21,7 +22,6 @@ from pairsift.encode import (
 from pairsift.encode.pixels import Pixels
 from pairsift.pairs import Pairs
 from pairsift.runs.prepare import IMAGE_ENCODER, Prepared
-from pairsift.trust.crossfit import Vectors
 
 ROWS = 4096
 FITTED = 10_000  # from twice this number of captions on, n-grams are fitted to a part of them, evenly spaced

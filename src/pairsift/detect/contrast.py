@@ -1,0 +1,122 @@
+"""The evidence of pairs: a pair's similarity minus the similarities of its image and caption with other pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pairsift.arrays import Ints, Reals
+from pairsift.detect.crossfit import COMMON, CrossFit
+
+SCALE = 20.0  # inverse temperature of the references
+REFERENCES = 1024  # largest number of pairs that every image and caption of a fold is compared with
+MIN_REFERENCES = 50  # smallest number of pairs in a fold that are sufficient as references
+
+Codes = Callable[[int, Ints], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A number per pair and per decoy, high where image and caption belong together.
+
+    Attributes:
+        pairs: Evidence of the pairs, (n,).
+        decoys: Evidence of the decoys, captions combined with images of other pairs, (m,).
+        near_decoys: Evidence of the near decoys, whose captions read like those that are given with the images, (k,).
+        placeholder: Number of the image or caption that the pair has in common with many and that fits hardly any
+            of them (`pairsift.detect.placeholders`), -1 for other pairs, (n,); empty if there is none.
+    """
+
+    pairs: Reals
+    decoys: Reals
+    near_decoys: Reals = field(default_factory=lambda: np.zeros(0))
+    placeholder: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
+    """Return the cosine of every pair minus the level that its image and its caption reach with references.
+
+        e(I, T) = cos(I, T) - 1/2s log mean_T' exp(s cos(I, T')) - 1/2s log mean_I' exp(s cos(I', T)),    s = 20
+
+    The references are at most 1,024 pairs of the same fold, or of all folds where the fold has fewer than 50 pairs.
+    Pairs of the same group of near-duplicate images are excluded. Otherwise the evidence of mismatched pairs and of
+    decoys would be distributed differently: the caption of a decoy comes from the same fold, with all near-duplicates
+    of its true image; the true image of a mismatched pair's caption mostly lies in another fold. For near decoys, and
+    decoys that are swaps, the pairs of both groups are excluded, or they would be compared with themselves; for decoys
+    with an image of at least 20 pairs, or a caption from one, too, or this image would count against them but not
+    against its own pairs.
+
+    Args:
+        fit: The pairs, their folds and the decoys.
+        codes: Function from a fold and some pairs to unit vectors of the pairs' images and of their captions, (k, d)
+            each, from a model that did not see the fold.
+        seed: Seed of the references.
+    """
+    pairs, decoys, near = (np.zeros(n) for n in (len(fit), len(fit.decoy_images), len(fit.near_images)))
+    place = np.zeros(len(fit), np.int64)
+    large = np.bincount(fit.image_of, minlength=1)[fit.image_of] >= COMMON
+    mismatched = (
+        (decoys, fit.decoy_images, fit.decoy_captions, len(fit.copies) > 0),
+        (near, fit.near_images, fit.near_captions, True),
+    )
+    for fold, members in enumerate(fit.members()):
+        if not len(members):
+            continue
+        images, captions = codes(fold, members)
+        place[members] = np.arange(len(members))
+        pool = members if len(members) >= MIN_REFERENCES else np.arange(len(fit))
+        references = np.random.default_rng((seed, 9, fold)).permutation(pool)[:REFERENCES]
+        groups, reference_groups = fit.group_of[members], fit.group_of[references]
+        other_images, other_captions = codes(fold, references)
+        rows = _levels(images, other_captions, groups[:, None], reference_groups)
+        columns = _levels(captions, other_images, groups[:, None], reference_groups)
+        pairs[members] = ((images * captions).sum(1) - (rows + columns) / 2).numpy()
+        for values, image_pairs, caption_pairs, alike in mismatched:
+            inside = np.flatnonzero(fit.fold[image_pairs] == fold)
+            here, there = place[image_pairs[inside]], place[caption_pairs[inside]]
+            levels = rows[here] + columns[there]
+            apart = np.flatnonzero(alike | large[image_pairs[inside]] | large[caption_pairs[inside]])
+            both = np.stack([groups[here[apart]], groups[there[apart]]], 1)
+            levels[apart] = _levels(images[here[apart]], other_captions, both, reference_groups)
+            levels[apart] += _levels(captions[there[apart]], other_images, both, reference_groups)
+            values[inside] = ((images[here] * captions[there]).sum(1) - levels / 2).numpy()
+    return Evidence(pairs, decoys, near)
+
+
+def _levels(queries: Tensor, references: Tensor, groups: Ints, reference_groups: Ints) -> Tensor:
+    """Return log mean exp(s cos) / s over the references outside the query's groups, (n,); 0 where there are none.
+
+    Unit vectors have exponents of at most s = 20, so that nothing overflows.
+
+    Args:
+        queries: Unit vectors, (n, d).
+        references: Unit vectors, (m, d).
+        groups: Groups of each query, (n, g).
+        reference_groups: Group of each reference, (m,).
+    """
+    levels = [queries.new_zeros(0)]
+    for start in range(0, len(queries), 4096):
+        part = slice(start, start + 4096)
+        exps = (queries[part] @ references.T).mul_(SCALE).exp_()
+        rows, columns = _same_group(groups[part], reference_groups)
+        exps[torch.from_numpy(rows), torch.from_numpy(columns)] = 0.0
+        count = torch.from_numpy(len(references) - np.bincount(rows, minlength=len(exps)))
+        levels.append(torch.where(count > 0, (exps.sum(1) / count.clamp(min=1)).log(), 0.0) / SCALE)
+    return torch.cat(levels)
+
+
+def _same_group(groups: Ints, reference_groups: Ints) -> tuple[Ints, Ints]:
+    """Return the pairs of a query and a reference of one of its groups: their rows, each pair once, (k,) and (k,)."""
+    order = np.argsort(reference_groups)
+    groups = np.sort(groups, axis=1)
+    first, end = (np.searchsorted(reference_groups[order], groups, side) for side in ("left", "right"))
+    size = end - first
+    size[:, 1:][groups[:, 1:] == groups[:, :-1]] = 0
+    size, first = size.ravel(), first.ravel()
+    rows = np.repeat(np.arange(len(size)) // groups.shape[1], size)
+    within = np.arange(len(rows)) - np.repeat(np.cumsum(size) - size, size)
+    return rows, order[np.repeat(first, size) + within]

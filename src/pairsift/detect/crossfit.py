@@ -1,0 +1,195 @@
+"""Folds of pairs, and decoys: captions combined with images of other pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+
+from pairsift.arrays import Ints, unit_rows
+
+NEAR = 0.9  # smallest cosine of the vectors of two images that count as near-duplicates
+DECOYS = 20_000  # approximate number of decoys
+NEAR_DECOYS = 10  # largest number of near decoys of a pair
+NEAREST = 0.01  # share of the captions of a fold that read like a caption
+MIN_CANDIDATES = 50  # smallest number of captions of a fold of which the nearest 1%, at least one, reads like a caption
+CANDIDATES = 20_000  # largest number of captions of a fold among which near ones are sought
+LARGEST = 0.1  # largest share of the images in a group of near-duplicates; a larger group is dissolved
+COMMON = 20  # smallest number of pairs with which an image or a caption is common
+ROWS = 1024
+
+Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class CrossFit:
+    """The judged pairs in folds, with decoys within each fold.
+
+    A model that is trained on all folds except one has seen neither the pairs nor the decoys of this fold. A decoy is a
+    mismatched pair: the image and the caption of two different pairs of the same fold. The images of these two pairs
+    are no near-duplicates, and their captions differ. The caption of a near decoy moreover reads like the one that is
+    given with the image: it is one of the nearest 1% of the fold.
+
+    Attributes:
+        image_of: Image of each pair, (n,).
+        group_of: Group of near-duplicate images of each pair, (n,).
+        fold: Fold of each pair, (n,), the same for all pairs of a group, but not for those of an image that more than
+            40% of the pairs have (`pairsift.detect.placeholders.fold_units`).
+        decoy_images: Pair whose image each decoy has, (m,).
+        decoy_captions: Pair whose caption each decoy has, (m,).
+        near_images: Pair whose image each near decoy has, (k,).
+        near_captions: Pair whose caption each near decoy has, (k,).
+        copies: Copy of the collection in which each decoy is a swap, (m,); empty where decoys are no swaps.
+        text_of: Number of each caption's text, (n,); empty if it is not known.
+        placeholder: Number of the placeholder that each pair has, -1 for none, (n,); None until they are sought
+            (`pairsift.detect.placeholders`).
+    """
+
+    image_of: Ints
+    group_of: Ints
+    fold: Ints
+    decoy_images: Ints
+    decoy_captions: Ints
+    near_images: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    near_captions: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    copies: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    text_of: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    placeholder: Ints | None = None
+
+    def __len__(self) -> int:
+        return len(self.fold)
+
+    @property
+    def folds(self) -> int:
+        """The number of folds."""
+        return int(self.fold.max()) + 1
+
+    @staticmethod
+    def make(
+        image_of: Ints,
+        group_of: Ints,
+        captions: Sequence[str],
+        fold: Ints,
+        seed: int,
+        vectors: Vectors | None = None,
+    ) -> CrossFit:
+        """Draw decoys for pairs in folds.
+
+        Args:
+            image_of: Image of each pair, (n,).
+            group_of: Group of near-duplicate images of each pair, (n,).
+            captions: Each pair's caption, (n,).
+            fold: Fold of each pair, (n,).
+            seed: Seed of the decoys.
+            vectors: Vector of each pair's caption, (n, e), by which captions are near; without them, there are no near
+                decoys.
+        """
+        rng = np.random.default_rng((seed, 7))
+        text = text_numbers(captions)
+        each = int(np.clip(np.ceil(DECOYS / max(1, len(fold))), 1, 200))
+        images, partners = [], []
+        for pairs in _members(fold):
+            images.append(np.repeat(pairs, each))
+            partners.append(rng.choice(pairs, len(pairs) * each))
+        image_pairs, caption_pairs = np.concatenate(images), np.concatenate(partners)
+        differ = (group_of[image_pairs] != group_of[caption_pairs]) & (text[image_pairs] != text[caption_pairs])
+        near = (np.zeros(0, np.int64),) * 2 if vectors is None else _near_decoys(vectors, group_of, text, fold, seed)
+        return CrossFit(image_of, group_of, fold, image_pairs[differ], caption_pairs[differ], *near, text_of=text)
+
+    def members(self) -> list[Ints]:
+        """Return the pairs of each fold."""
+        return _members(self.fold)
+
+
+def text_numbers(captions: Sequence[str]) -> Ints:
+    """Return a number for each caption's text, the same for texts that differ only in case and spaces, (n,)."""
+    texts = [" ".join(caption.casefold().split()) for caption in captions]
+    return np.unique(texts, return_inverse=True)[1].astype(np.int64)
+
+
+def _members(fold: Ints) -> list[Ints]:
+    return [np.flatnonzero(fold == number).astype(np.int64) for number in range(int(fold.max()) + 1)]
+
+
+def _near_decoys(vectors: Vectors, group_of: Ints, text: Ints, fold: Ints, seed: int) -> tuple[Ints, Ints]:
+    """Return the pairs whose images and those whose captions near decoys have, (k,) each; none of folds of few pairs.
+
+    Args:
+        vectors: Vector of each pair's caption, (n, e).
+        group_of: Group of near-duplicate images of each pair, (n,).
+        text: Number of each caption's text, (n,).
+        fold: Fold of each pair, (n,).
+        seed: Seed of the decoys.
+    """
+    rng = np.random.default_rng((seed, 14))
+    unit = torch.from_numpy(unit_rows(vectors))
+    each = int(np.clip(np.ceil(DECOYS / max(1, len(fold))), 1, NEAR_DECOYS))
+    share = min(1.0, DECOYS / max(1, len(fold)))
+    images, captions = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for members in _members(fold):
+        if len(members) < MIN_CANDIDATES:
+            continue
+        candidates = np.sort(rng.permutation(members)[:CANDIDATES])
+        given = np.sort(rng.permutation(members)[: int(np.ceil(share * len(members)))])
+        k = max(1, round(NEAREST * len(candidates)))
+        for start in range(0, len(given), ROWS):
+            rows = given[start : start + ROWS]
+            cosine = (unit[rows] @ unit[candidates].T).numpy()
+            same = (group_of[rows, None] == group_of[candidates]) | (text[rows, None] == text[candidates])
+            cosine[same] = -np.inf
+            nearest = np.argpartition(-cosine, k - 1, axis=1)[:, :k]
+            drawn = np.take_along_axis(nearest, rng.integers(0, k, (len(rows), each)), 1)
+            other = np.isfinite(np.take_along_axis(cosine, drawn, 1))
+            images.append(np.repeat(rows[:, None], each, 1)[other])
+            captions.append(candidates[drawn][other])
+    return np.concatenate(images).astype(np.int64), np.concatenate(captions).astype(np.int64)
+
+
+def near_duplicates(vectors: Vectors, least: float = NEAR) -> Ints:
+    """Return the group of near-duplicates of each image, (n,), numbered from 0.
+
+    Two images whose centred vectors have at least this cosine are in the same group, and so are images that a chain of
+    such images joins. If a group has more than a tenth of the images (and more than two), the encoder does not
+    distinguish them, and each of them becomes a separate group.
+
+    Args:
+        vectors: One vector per image, (n, d).
+        least: Smallest cosine, (0, 1].
+    """
+    unit = torch.from_numpy(unit_rows(vectors - vectors.mean(0)))
+    rows, columns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for start in range(0, len(unit), ROWS):
+        near_pairs = (unit[start : start + ROWS] @ unit.T >= least).nonzero().numpy()
+        rows.append(near_pairs[:, 0] + start)
+        columns.append(near_pairs[:, 1])
+    edges = np.concatenate(rows), np.concatenate(columns)
+    graph = coo_matrix((np.ones(len(edges[0]), np.bool_), edges), (len(unit), len(unit)))
+    group = connected_components(graph, directed=False)[1].astype(np.int64)
+    oversized = np.flatnonzero(np.bincount(group)[group] > max(2, LARGEST * len(group)))
+    group[oversized] = group.max(initial=0) + 1 + np.arange(len(oversized))
+    return np.unique(group, return_inverse=True)[1].astype(np.int64)
+
+
+def make_folds(group_of: Ints, folds: int, seed: int) -> Ints:
+    """Return a fold for each pair, (n,): groups stay together, and folds have about the same number of pairs.
+
+    Args:
+        group_of: Group of each pair, (n,).
+        folds: Number of folds, at least 2.
+        seed: Seed of the order in which groups are dealt.
+    """
+    rng = np.random.default_rng((seed, 8))
+    group = np.unique(group_of, return_inverse=True)[1]
+    size = np.bincount(group)
+    order = rng.permutation(len(size))
+    order = order[np.argsort(-size[order], kind="stable")]
+    fold_of, load = np.zeros(len(size), np.int64), np.zeros(folds, np.int64)
+    for number in order:
+        fold_of[number] = load.argmin()
+        load[fold_of[number]] += size[number]
+    return fold_of[group]

@@ -1,0 +1,183 @@
+"""Ridge canonical correlation of frozen features, fitted in closed form on all folds except one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pairsift.arrays import Reals
+from pairsift.detect.contrast import Codes, Evidence, contrast
+from pairsift.detect.crossfit import CrossFit, Vectors
+
+DIRECTIONS = 128
+RIDGE = 0.1  # share of the largest eigenvalue that is added to all
+FULL_RIDGE = 2000  # total weight of the pairs above which the ridge falls with the square root of the weight
+WIDEST = 320  # number of principal components to which features are first reduced
+ROWS = 65_536  # number of rows whose products are summed at once
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """Affine maps of images and of captions onto their canonical directions, weighted by the correlations.
+
+    Attributes:
+        image_mean: (d,).
+        caption_mean: (e,).
+        image_map: (d, k).
+        caption_map: (e, k).
+    """
+
+    image_mean: Tensor
+    caption_mean: Tensor
+    image_map: Tensor
+    caption_map: Tensor
+
+    def images(self, x: Tensor) -> Tensor:
+        """Return unit vectors of images, (n, d) to (n, k)."""
+        return _unit((x - self.image_mean) @ self.image_map)
+
+    def captions(self, y: Tensor) -> Tensor:
+        """Return unit vectors of captions, (n, e) to (n, k)."""
+        return _unit((y - self.caption_mean) @ self.caption_map)
+
+
+def canonical(images: Vectors, captions: Vectors, trust: Reals) -> Canonical:
+    """Fit ridge canonical correlation to pairs, as `linear_evidence` describes it.
+
+    Wider features than 320 are first reduced to their principal components.
+
+    Args:
+        images: Features of each pair's image, (n, d).
+        captions: Features of each pair's caption, (n, e).
+        trust: Weight of each pair, [0, 1], (n,).
+    """
+    x, y = (torch.from_numpy(principal(side)) for side in (images, captions))
+    model = _canonical(list(_moments(x, y, torch.from_numpy(np.asarray(trust, np.float64)), torch.arange(len(x)))))
+    image_mean, image_map = _unreduced(images, model.image_mean, model.image_map)
+    caption_mean, caption_map = _unreduced(captions, model.caption_mean, model.caption_map)
+    return Canonical(image_mean, caption_mean, image_map, caption_map)
+
+
+def _unreduced(vectors: Vectors, mean: Tensor, projection: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean and the map of whole vectors from those of their principal components, (d,) and (d, k)."""
+    centre, basis = _components(vectors)
+    if basis is not None:
+        mean, projection = torch.from_numpy(basis) @ mean, torch.from_numpy(basis) @ projection
+    return torch.from_numpy(np.asarray(centre, np.float32)) + mean, projection
+
+
+def principal(vectors: Vectors, width: int = WIDEST, most: int = 50_000) -> Vectors:
+    """Project centred vectors onto their first principal components, (n, at most `width` and at most n).
+
+    Vectors of at most that width are only centred.
+
+    Args:
+        vectors: The vectors, (n, d).
+        width: Largest number of components.
+        most: From twice this number of rows on, the components are computed from a part of the rows, evenly spaced.
+    """
+    mean, basis = _components(vectors, width, most)
+    return np.asarray(vectors - mean if basis is None else (vectors - mean) @ basis, np.float32)
+
+
+def _components(vectors: Vectors, width: int = WIDEST, most: int = 50_000) -> tuple[Vectors, Vectors | None]:
+    """Return the mean, (d,), and the first principal components, (d, at most `width`); None for all directions."""
+    mean, width = vectors.mean(0), min(width, len(vectors))
+    if vectors.shape[1] <= width:
+        return mean, None
+    sample = vectors[:: max(1, len(vectors) // most)] - mean
+    values, basis = np.linalg.eigh(np.asarray(sample.T @ sample, np.float64))
+    return mean, basis[:, np.argsort(-values)[:width]].astype(np.float32)
+
+
+def linear_evidence(
+    fit: CrossFit, images: Vectors, captions: Vectors, seed: int, trust: Reals | None = None
+) -> Evidence:
+    """Return the evidence of pairs by the cosine of canonical variates that are fitted without the pair's fold.
+
+    With covariances C over the other folds and ridges r, the singular vectors of
+    (C_xx + r I)^-1/2 C_xy (C_yy + r I)^-1/2 give at most 128 directions for each side. A ridge is a tenth of the
+    largest eigenvalue, and less for many pairs. Directions are weighted by their canonical correlations, and pairs in C
+    by the trust in them.
+
+    Args:
+        fit: The pairs, their folds and the decoys.
+        images: Features of each pair's image, (n, d).
+        captions: Features of each pair's caption, (n, e).
+        seed: Seed of the references.
+        trust: Trust in each pair by models that did not see each of the folds, [0, 1], (folds, n); None for 1.
+    """
+    return contrast(fit, canonical_codes(fit, images, captions, trust), seed)
+
+
+def canonical_codes(fit: CrossFit, images: Vectors, captions: Vectors, trust: Reals | None = None) -> Codes:
+    """Return a function that gives the canonical variates of a fold's pairs, as an argument of `contrast`."""
+    x, y = torch.from_numpy(images), torch.from_numpy(captions)
+    parts = [torch.from_numpy(members) for members in fit.members()]
+    weights = torch.from_numpy(np.ones((1, len(fit))) if trust is None else trust)  # one row holds for all folds
+    moments = [[_moments(x, y, weight, part) for part in parts] for weight in weights]
+    models = [_canonical(_total(moments[fold % len(moments)], fold)) for fold in range(len(parts))]
+
+    def codes(fold: int, members: np.ndarray) -> tuple[Tensor, Tensor]:
+        return models[fold].images(x[members]), models[fold].captions(y[members])
+
+    return codes
+
+
+def _moments(x: Tensor, y: Tensor, weight: Tensor, members: Tensor) -> tuple[Tensor, ...]:
+    """Return the weight, the weighted sums and the weighted products of some pairs."""
+    total: tuple[Tensor, ...] = ()
+    for start in range(0, max(1, len(members)), ROWS):
+        rows = members[start : start + ROWS]
+        images, captions, counts = x[rows].double(), y[rows].double(), weight[rows, None]
+        weighted = (counts * images, counts * captions)
+        part = (
+            counts.sum(),
+            weighted[0].sum(0),
+            weighted[1].sum(0),
+            weighted[0].T @ images,
+            weighted[1].T @ captions,
+            weighted[0].T @ captions,
+        )
+        total = tuple(map(torch.add, total, part)) if total else part
+    return total
+
+
+def _total(moments: list[tuple[Tensor, ...]], without: int) -> list[Tensor]:
+    """Return the moments over all folds except one.
+
+    They are sums over the other folds, since a difference would keep the rounding errors of the fold that is left out.
+    """
+    others = moments[:without] + moments[without + 1 :]
+    return [sum((part[kind] for part in others), torch.zeros_like(moments[without][kind])) for kind in range(6)]
+
+
+def _canonical(moments: list[Tensor]) -> Canonical:
+    """Return the maps of both sides from the moments of the training pairs."""
+    count, sum_x, sum_y, xx, yy, xy = moments
+    count = count.clamp(min=1e-9)
+    mean_x, mean_y = sum_x / count, sum_y / count
+    ridge = float(RIDGE * (FULL_RIDGE / count.clamp(min=FULL_RIDGE)).sqrt())
+    root_x = _inverse_root(xx / count - torch.outer(mean_x, mean_x), ridge)
+    root_y = _inverse_root(yy / count - torch.outer(mean_y, mean_y), ridge)
+    u, correlation, v = torch.linalg.svd(
+        root_x @ (xy / count - torch.outer(mean_x, mean_y)) @ root_y, full_matrices=False
+    )
+    weights = correlation[:DIRECTIONS]
+    projections = root_x @ u[:, : len(weights)] * weights, root_y @ v[: len(weights)].T * weights
+    return Canonical(*(part.float() for part in (mean_x, mean_y, *projections)))
+
+
+def _inverse_root(covariance: Tensor, ridge: float) -> Tensor:
+    """Return (C + r I)^-1/2, where r is the share `ridge` of the largest eigenvalue of C."""
+    values, vectors = torch.linalg.eigh(covariance)
+    root: Tensor = (vectors / (values.clamp(min=0) + ridge * values[-1].clamp(min=1e-12)).sqrt()) @ vectors.T
+    return root
+
+
+def _unit(x: Tensor) -> Tensor:
+    unit: Tensor = x / x.norm(dim=1, keepdim=True).clamp(min=1e-9)
+    return unit

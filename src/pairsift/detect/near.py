@@ -1,0 +1,194 @@
+"""Match probabilities about captions of any other images, and about captions that read like the right ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import hypot
+
+import numpy as np
+
+from pairsift.arrays import Bools, Ints, Reals
+from pairsift.detect.contrast import Evidence
+from pairsift.detect.crossfit import CrossFit, Vectors
+from pairsift.detect.heldout import (
+    MIN_PAIRS,
+    Belief,
+    Division,
+    JudgedPairs,
+    Networks,
+    belief_of,
+    divisions,
+    judge_divisions,
+    kinds_of,
+    mean_belief,
+    sufficient,
+    with_finite_vectors,
+)
+from pairsift.detect.rate import decoy_quantile
+from pairsift.detect.swaps import draw_swaps
+from pairsift.detect.weighing import calibrate_sides, weigh, weigh_with_siblings
+
+KEPT = 0.5  # smallest match probability, beside captions of any images, of the pairs that are judged beside near ones
+NEAR_QUANTILE = 0.05  # quantile of the near decoys below which pairs look like captions of any images
+MAX_BELOW_NEAR = 0.1  # largest share of pairs that look worse than 95% of near ones with which these are counted
+MIN_SWAPS = 50  # smallest number of swaps that fit, in every division, to judge pairs beside them
+ROUNDS = 3  # number of choices of the near decoys that are made of the images of matching pairs
+
+Memory = Callable[[CrossFit, Ints], Evidence]
+
+
+def believe_near(
+    judged: JudgedPairs,
+    vectors: Vectors,
+    seed: int,
+    memory: Memory,
+    fold: Ints | None = None,
+    networks: Networks | None = None,
+) -> Belief:
+    """Judge every pair beside captions of any images, and those that fit once more beside near captions.
+
+    A pair fits where its match probability beside captions of any images is at least one half. The captions beside
+    which it is judged again are swaps (`draw_swaps`) of such pairs, and they must fit too: they have as much of the
+    first evidence as the least of the pairs that fit. Without this, near mismatches, which passed the first judgement,
+    would be compared with captions that it would have taken out. Where fewer than 50 swaps fit in a division into
+    folds, or near captions cannot be told, the belief stays about captions of any images.
+
+    Args:
+        judged: The pairs.
+        vectors: Vector of each pair's caption, (n, c), by which captions are near.
+        seed: Seed of folds, decoys and resampling.
+        memory: Function from the folds and swaps of some pairs, and the rows of these pairs, to the evidence of
+            networks that learned the pairs, and learned the swaps like them (`pairsift.detect.swaps.memory_evidence`).
+        fold: Fold of each pair, (n,); by default they are drawn, as `believe` does.
+        networks: Codes of networks, as `believe` describes them.
+    """
+    judged = with_finite_vectors(judged)
+    drawn = list(divisions(judged, seed, fold))
+    beliefs = judge_divisions(judged, drawn, networks)
+    belief = mean_belief(beliefs, judged)
+    joined, near = [], []
+    for division, first in zip(drawn, beliefs, strict=True):
+        kept = np.flatnonzero(first.probability >= KEPT).astype(np.int64)
+        found = None
+        if belief.verdicts and judged.in_train[kept].sum() >= MIN_PAIRS:
+            found = _judge_near(judged, vectors, division, first, kept, networks, memory)
+        if found is None:
+            return replace(belief, near_auroc=None, counts_near=False)
+        near.append(found)
+        joined.append(join(first, found, kept, judged.in_train))
+    both = mean_belief(joined, judged)
+    auroc, high = (float(np.mean([getattr(one, name) for one in near])) for name in ("auroc", "high"))
+    counted = sufficient(auroc, high) and both.verdicts and both.below_near <= MAX_BELOW_NEAR
+    return replace(both if counted else belief, near_auroc=auroc, below_near=both.below_near, counts_near=counted)
+
+
+def _judge_near(
+    judged: JudgedPairs,
+    vectors: Vectors,
+    division: Division,
+    belief: Belief,
+    kept: Ints,
+    networks: Networks | None,
+    memory: Memory,
+) -> Belief | None:
+    """Return the belief about the kept pairs beside near captions; None where too few swaps fit.
+
+    `belief` is that of all pairs by this division, about captions of any images.
+    """
+    part, seed = judged.subset(kept), division.seed
+    of_part = part.image_of, part.group_of, part.texts, division.fold[kept]
+    swaps = replace(
+        draw_swaps(*of_part, seed, vectors[kept]), placeholder=np.zeros(0, np.int64)
+    )  # their pairs are not kept
+    fit = CrossFit.make(judged.image_of, judged.group_of, judged.texts, division.fold, seed)
+    near = kept[swaps.decoy_images], kept[swaps.decoy_captions]
+    fit = replace(fit, near_images=near[0], near_captions=near[1], placeholder=belief.placeholder)
+    held_out, models = kinds_of(judged, fit, seed, division.trust, networks)
+    first = weigh_with_siblings(fit, held_out, models, judged.in_train, seed)
+    side = judged.in_train if belief.rate_outside_train is not None else np.ones(len(judged), np.bool_)
+    fitting = _fitting(first, kept, fit.near_images, side)
+    if fitting.sum() < MIN_SWAPS:
+        return None
+    kinds = {name: Evidence(kind.pairs[kept], kind.near_decoys) for name, kind in held_out.items()}
+    kinds["memory"] = memory(swaps, kept)
+    swaps, kinds = _only(swaps, kinds, fitting)
+    evidence = _weigh_matching(swaps, kinds, part.in_train, seed, weigh(swaps, kinds, part.in_train, seed))
+    calibration, group = calibrate_sides(evidence, part.in_train, seed, division.resamples)
+    below = float((decoy_quantile(evidence)[part.in_train] < NEAR_QUANTILE).mean())
+    return replace(belief_of(calibration, group, division.fold[kept], kinds), below_near=below)
+
+
+def _fitting(first: Evidence, kept: Ints, given: Ints, side: Bools) -> Bools:
+    """Return whether each near decoy has as much evidence as some kept pair on the same side of the split, (k,).
+
+    `given` is the pair that each near decoy has the image of, (k,), and `side` says on which side of the split each
+    pair is, (n,), all on one where both sides have one rate.
+    """
+    least = [first.pairs[kept[side[kept] == one]].min(initial=np.inf) for one in (False, True)]
+    return np.asarray(first.near_decoys >= np.array(least)[side[given].astype(np.int64)])
+
+
+def _only(swaps: CrossFit, kinds: Mapping[str, Evidence], chosen: Bools) -> tuple[CrossFit, dict[str, Evidence]]:
+    """Return only the chosen decoys."""
+    images, captions = swaps.decoy_images[chosen], swaps.decoy_captions[chosen]
+    part = replace(swaps, decoy_images=images, decoy_captions=captions, copies=swaps.copies[chosen])
+    return part, {name: Evidence(kind.pairs, kind.decoys[chosen]) for name, kind in kinds.items()}
+
+
+def _weigh_matching(
+    swaps: CrossFit, kinds: Mapping[str, Evidence], in_train: Bools, seed: int, evidence: Evidence
+) -> Evidence:
+    """Combine kinds of evidence again, beside swaps that are made of the images of matching pairs.
+
+    A caption that is near a wrong one is not near the right one. So a swap is kept with the match probability of the
+    pair whose image it has, by the evidence before, which is repeated.
+    """
+    drawn = np.random.default_rng((seed, 17)).random(len(swaps.decoy_images))
+    for _ in range(ROUNDS):
+        probability = calibrate_sides(evidence, in_train, seed, 0)[0].probability
+        kept = drawn < probability[swaps.decoy_images]
+        if not kept.any():
+            break
+        evidence = weigh(*_only(swaps, kinds, kept), in_train, seed)
+    return evidence
+
+
+def join(belief: Belief, near: Belief, kept: Ints, in_train: Bools) -> Belief:
+    """Return the belief about both kinds of mismatches.
+
+    A pair that was taken out keeps its probability, and a kept pair has that beside near captions. The rate is the sum
+    over both parts, and its interval joins those of both kinds as independent errors.
+
+    Args:
+        belief: Belief of all pairs, about captions of any other images, (n,).
+        near: Belief of the kept pairs, about near captions, (k,).
+        kept: Row of each kept pair among all pairs, (k,).
+        in_train: Whether each pair is a training pair, (n,).
+    """
+    probability = belief.probability.copy()
+    probability[kept] = near.probability
+    is_kept = np.isin(np.arange(len(probability)), kept)
+
+    def joined(side: Bools, rate: float) -> float:
+        out = float((1 - probability[side & ~is_kept]).sum() + rate * (side & is_kept).sum())
+        return out / max(1, int(side.sum()))
+
+    rate, others = joined(in_train, near.rate), None
+    if near.rate_outside_train is not None or belief.rate_outside_train is not None:
+        others = joined(~in_train, near.rate if near.rate_outside_train is None else near.rate_outside_train)
+    part = float(is_kept[in_train].mean()) if in_train.any() else 1.0
+    below = hypot(part * (near.rate - near.low), belief.rate - belief.low)
+    above = hypot(part * (near.high - near.rate), belief.high - belief.rate)
+    memory: Reals = np.zeros(len(probability))
+    memory[kept] = near.detectors["memory"]
+    return replace(
+        belief,
+        probability=probability,
+        rate=rate,
+        low=max(0.0, rate - below),
+        high=min(1.0, rate + above),
+        rate_outside_train=others,
+        detectors={**belief.detectors, "memory": memory},
+        below_near=near.below_near,
+    )

@@ -1,0 +1,303 @@
+"""The share of mismatched pairs and each pair's match probability, from the evidence of pairs and of decoys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+from sklearn.isotonic import isotonic_regression
+
+from pairsift.arrays import Ints, Reals
+from pairsift.detect.contrast import Evidence
+from pairsift.detect.density import (
+    BIN_WIDTHS,
+    BOUNDS,
+    EDGES,
+    STARTS,
+    Counts,
+    bin_counts,
+    bin_probabilities,
+    expected_auroc,
+    fit_shape,
+    misfit,
+    search_parameters,
+    survival,
+)
+
+LOWEST, HIGHEST = 0.1, 0.6  # quantiles of the decoys between which the largest rate is sought
+STEP = 20  # number of bins from one of these quantiles to the next
+EQUAL_WEIGHT_PAIRS = 1000  # number of pairs at which the two estimates of the probability have the same weight
+SMALLEST_NUMBER = 0.1  # number of mismatched pairs that probabilities allow for where the rate is 0
+NO_RATE = 1e-9  # share of mismatched pairs with which a shape is fitted as if there were none
+DROP = 1.353  # drop of the log-likelihood at the ends of a 90% profile interval
+ERRORS = 1.645  # number of standard errors that 5% of counts exceed
+HALVINGS = 12  # number of bisection steps for an end of a profile interval
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The rates and match probabilities by evidence, for groups of pairs that may differ in their rate.
+
+    Attributes:
+        rates: Share of mismatched pairs in each group, [0, 1], (groups,).
+        low: Lower end of each rate's interval, (groups,).
+        high: Upper end, (groups,).
+        probability: Probability that each pair matches, [0, 1], (n,), never falling with the evidence in a group.
+        auroc: AUROC with which the evidence separates matching from mismatched pairs, by this model: 0.5 where
+            nothing is known, else at least 2/3, which is too high for evidence that is weaker than that.
+    """
+
+    rates: Reals
+    low: Reals
+    high: Reals
+    probability: Reals
+    auroc: float
+
+
+def likeliest_shape(evidence: Evidence) -> Reals | None:
+    """Return the shape that `calibrate` fits to all pairs, (4,); None without decoys or with equal evidence of all."""
+    return fit_shape(bin_counts(decoy_quantile(evidence))) if _informative(evidence) else None
+
+
+def calibrate(
+    evidence: Evidence, group: Ints, seed: int, resamples: int = 60, shape: Reals | None = None
+) -> Calibration:
+    """Estimate rates and match probabilities from the evidence of pairs and of decoys.
+
+    Evidence is converted to u, the share of decoys with no more evidence. For mismatched pairs, u is uniform on [0, 1],
+    like a p-value under the null hypothesis. For matching pairs, u has a rising density h:
+
+        f(u) = rate + (1 - rate) h(u),    h(u) = (1 - s) K(u; a, b) + s K(u; c, 1),    a >= 2,    b <= 1,    c >= 2
+
+    K is the density of Kumaraswamy (`pairsift.detect.density`). The shape a, b, c and the share s are the likeliest
+    ones for all pairs, beside a weak prior, so that f can fit pairs of two difficulties. A group's rate maximises the
+    likelihood too, but has an upper limit: the smallest value, over q from 0.1 to 0.6, of (share of the group's pairs
+    with u < q, plus one standard error) / q. A larger share of mismatches would need more pairs with small u. Where
+    the rates are those of less than one mismatched pair, the shape is fitted again without mismatched pairs.
+
+    The posterior 1 - rate / f(u) is the match probability. For many pairs, a rising density without a parametric form
+    is more accurate. The result is therefore a mean of two posteriors: that of isotonic regression of pairs against
+    decoys, with weight n / (n + 1000), and that of f, with the rest.
+
+    The interval of a rate includes the 5% to 95% quantiles over resampled pairs. It also includes every rate whose
+    profile likelihood (with the best shape for this rate) is at most exp(1.35) times smaller than the greatest (90%),
+    as far as it is below the upper limit above, with 1.645 standard errors. Resampling shows no spread where no pair
+    looks mismatched; the likelihood then still shows how many mismatches could have been missed.
+
+    Without decoys, or with equal evidence of all decoys, nothing is known: every probability is 1, and the interval of
+    every rate is [0, 1].
+
+    Args:
+        evidence: Evidence of the pairs, (n,), and of decoys.
+        group: Group of each pair, 0 and up, (n,); groups differ in their rate, but not in the density.
+        seed: Seed of the resampling.
+        resamples: Number of resampled collections for the intervals; with 0, an interval holds only the rate.
+        shape: The shape of all pairs where it is known, that of `likeliest_shape`, (4,).
+    """
+    groups = int(group.max(initial=0)) + 1
+    if not _informative(evidence):
+        return Calibration(np.zeros(groups), np.zeros(groups), np.ones(groups), np.ones(len(group)), 0.5)
+    u = decoy_quantile(evidence)
+    counts = _counts(u, group)
+    shape = fit_shape(counts.sum(0)) if shape is None else shape
+    rates = np.array([_rate(count, shape) for count in counts])
+    low, high = _interval(counts, shape, rates, np.random.default_rng((seed, 11)), resamples)
+    if rates[group].sum() < 1:
+        shape = fit_shape(counts.sum(0), rate=NO_RATE)
+    allowed = np.maximum(rates, SMALLEST_NUMBER / max(1, len(u)))[group]
+    isotonic = _posterior(_isotonic_ratio(evidence, float(rates[group].mean()) if len(u) else 0.0), allowed)
+    parametric = _posterior(_parametric_ratio(u, len(evidence.decoys), shape), allowed)
+    share = len(u) / (len(u) + EQUAL_WEIGHT_PAIRS)
+    probability = share * isotonic + (1 - share) * parametric
+    return Calibration(rates, low, high, probability, expected_auroc(shape))
+
+
+def rates_differ(evidence: Evidence, group: Ints, seed: int, resamples: int, shape: Reals | None = None) -> bool:
+    """Return whether the intervals of the rates of two groups are disjoint.
+
+    The intervals are those of `calibrate`, which cover the rate, its resampled values and its likely values. Their ends
+    are not computed: the intervals are disjoint where a rate lies between what they surely cover and is likely in
+    neither group.
+
+    Args:
+        evidence: Evidence of the pairs, (n,), and of decoys.
+        group: Group of each pair, 0 or 1, (n,).
+        seed: Seed of the resampling.
+        resamples: Number of resampled collections for the intervals.
+        shape: The shape of all pairs where it is known, that of `likeliest_shape`, (4,).
+    """
+    if not _informative(evidence):
+        return False
+    counts = _counts(decoy_quantile(evidence), group)
+    shape = fit_shape(counts.sum(0)) if shape is None else shape
+    rates = np.array([_rate(count, shape) for count in counts])
+    profiles = [_Profile(count, shape, rate) for count, rate in zip(counts, rates, strict=True)]
+    if any(profiles[k].includes(rates[1 - k]) for k in (0, 1)):
+        return False
+    low, high = _resampled(counts, shape, rates, np.random.default_rng((seed, 11)), resamples)
+    small, large = np.argsort(rates)
+    return _has_gap(profiles[small], profiles[large], high[small], low[large])
+
+
+def _has_gap(lower: _Profile, upper: _Profile, low: float, high: float) -> bool:
+    """Return whether a rate from `low` to `high` lies above one group's likely rates and below the other's."""
+    low = max(low, min(float(expit(lower.best)), lower.largest()))  # a rate may lie outside of its likely ones
+    high = min(high, float(expit(upper.best)))
+    for _ in range(HALVINGS if low < high else 0):
+        middle = (low + high) / 2
+        in_lower, in_upper = lower.includes(middle), upper.includes(middle)
+        if in_lower == in_upper:
+            return not in_lower
+        low, high = (middle, high) if in_lower else (low, middle)
+    return False
+
+
+def decoy_quantile(evidence: Evidence) -> Reals:
+    """Return the share of decoys whose evidence is no higher than each pair's, in (0, 1), (n,)."""
+    decoys = np.sort(evidence.decoys)
+    return np.asarray((np.searchsorted(decoys, evidence.pairs, side="right") + 0.5) / (len(decoys) + 1))
+
+
+def largest_rate(counts: Counts, errors: float = 1.0, variance: float = 0.0) -> float:
+    """Return the largest share of uniform values that is compatible with these counts, [0, 1].
+
+    Args:
+        counts: Number of values in each bin, (bins,).
+        errors: Number of standard errors that are added to a count.
+        variance: Variance that is added to that of a count; with 1, a count of 0 also has a standard error.
+    """
+    total = max(1, int(counts.sum()))
+    ends = np.arange(np.searchsorted(EDGES, LOWEST), np.searchsorted(EDGES, HIGHEST) + 1, STEP)
+    below = np.cumsum(counts)[ends - 1]
+    error = np.sqrt(below * (1 - below / total) + variance)
+    return float(np.clip(((below + errors * error) / total / EDGES[ends]).min(), 0, 1))
+
+
+def _interval(
+    counts: Counts,
+    shape: Reals,
+    rates: Reals,
+    rng: np.random.Generator,
+    resamples: int,
+) -> tuple[Reals, Reals]:
+    """Return the interval that covers resampled rates and likely rates; without resamples, only the rate."""
+    if not resamples:
+        return rates, rates
+    low, high = _resampled(counts, shape, rates, rng, resamples)
+    likely = np.array([_Profile(count, shape, rate).interval() for count, rate in zip(counts, rates, strict=True)])
+    return np.minimum(low, likely[:, 0]), np.maximum(high, likely[:, 1])
+
+
+def _resampled(
+    counts: Counts, shape: Reals, rates: Reals, rng: np.random.Generator, resamples: int
+) -> tuple[Reals, Reals]:
+    """Return the 5% and 95% quantiles of the rates over resampled pairs, widened to cover the rates, (groups,) each."""
+    resampled = np.empty((resamples, len(rates)))
+    for sample in range(resamples):
+        sample_counts = np.stack([rng.multinomial(count.sum(), count / max(1, count.sum())) for count in counts])
+        sample_shape = fit_shape(sample_counts.sum(0), shape)
+        resampled[sample] = [_rate(count, sample_shape) for count in sample_counts]
+    low, high = np.quantile(resampled, [0.05, 0.95], axis=0)
+    return np.minimum(rates, low), np.maximum(rates, high)
+
+
+class _Profile:
+    """The profile likelihood of a rate: for each rate, the likelihood with the best shape.
+
+    Args:
+        counts: Number of pairs in each bin of u, (bins,).
+        shape: The shape that the search starts from.
+        rate: The rate that the search starts from.
+    """
+
+    def __init__(self, counts: Counts, shape: Reals, rate: float) -> None:
+        self.counts = counts
+        self.start = search_parameters(rate, shape)
+        best = minimize(misfit, self.start, (counts,), "L-BFGS-B", jac=True, bounds=BOUNDS)
+        self.best, self.limit = float(best.x[0]), float(best.fun) + DROP
+
+    def unlikely(self, rate_logit: float) -> bool:
+        """Return whether the likelihood at this rate is more than exp(1.35) times smaller than the greatest."""
+
+        def conditional(theta: Reals) -> tuple[float, Reals]:
+            value, slope = misfit(np.array([rate_logit, *theta]), self.counts)
+            return value, slope[1:]
+
+        starts = (self.start[1:], STARTS[0][1:])
+        fits = (minimize(conditional, start, jac=True, method="L-BFGS-B", bounds=BOUNDS[1:]) for start in starts)
+        return not any(float(fit.fun) <= self.limit for fit in fits)
+
+    def largest(self) -> float:
+        """Return the upper limit of the rate by the counts of small u."""
+        return largest_rate(self.counts, ERRORS, 1.0)
+
+    def includes(self, rate: float) -> bool:
+        """Return whether a rate lies in the interval."""
+        return rate <= self.largest() and not self.unlikely(float(np.clip(logit(rate), *BOUNDS[0])))
+
+    def interval(self) -> tuple[float, float]:
+        """Return the lower and the upper end of the interval."""
+        ends = []
+        for end in BOUNDS[0]:
+            inside, outside = self.best, end
+            for _ in range(HALVINGS if self.unlikely(end) else 0):
+                middle = (inside + outside) / 2
+                inside, outside = (inside, middle) if self.unlikely(middle) else (middle, outside)
+            ends.append(float(expit(outside)))
+        return ends[0], min(ends[1], self.largest())
+
+
+def _informative(evidence: Evidence) -> bool:
+    """Return whether there are decoys with different evidence."""
+    return bool(len(evidence.decoys) and np.ptp(evidence.decoys) > 0)
+
+
+def _counts(u: Reals, group: Ints) -> Counts:
+    """Return the number of pairs in each bin of u, by group, (groups, bins)."""
+    groups = int(group.max(initial=0)) + 1
+    return np.stack([bin_counts(u[group == number]) for number in range(groups)])
+
+
+def _rate(counts: Counts, shape: Reals, steps: int = 300) -> float:
+    """Return the rate of greatest likelihood by EM, at most `largest_rate`."""
+    mass, rate, total = bin_probabilities(shape), 0.3, max(1, int(counts.sum()))
+    for _ in range(steps):
+        before, mismatched = rate, rate * BIN_WIDTHS
+        rate = float((counts * mismatched / (mismatched + (1 - rate) * mass)).sum() / total)
+        if abs(rate - before) < 1e-6:
+            break
+    return min(rate, largest_rate(counts))
+
+
+def _isotonic_ratio(evidence: Evidence, rate: float) -> Reals:
+    """Return the ratio of the density of matching pairs to that of decoys at each pair, by isotonic regression, (n,).
+
+    It is at least 0 and never falls with the evidence.
+    """
+    pairs, decoys = len(evidence.pairs), len(evidence.decoys)
+    values = np.concatenate([evidence.pairs, evidence.decoys])
+    order = np.argsort(values, kind="stable")
+    label = np.concatenate([np.ones(pairs), np.zeros(decoys)])
+    weight = np.concatenate([np.full(pairs, 1 / max(1, pairs)), np.full(decoys, 1 / max(1, decoys))])
+    fitted = np.empty(len(values))
+    fitted[order] = isotonic_regression(label[order], sample_weight=weight[order])
+    ratio = fitted[:pairs] / np.maximum(1 - fitted[:pairs], 1e-6)
+    return np.asarray(np.maximum(ratio - rate, 0) / max(1 - rate, 1e-6))
+
+
+def _parametric_ratio(u: Reals, decoys: int, shape: Reals) -> Reals:
+    """Return the ratio of the densities of matching pairs and of decoys at each pair, (n,).
+
+    Each u stands for an interval of the length 1 / (decoys + 1), over which the density h of the shape is averaged.
+    """
+    half = 0.5 / (decoys + 1)
+    low, high = (survival(np.clip(u + step, 0, 1), shape) for step in (-half, half))
+    return np.asarray((low - high) * (decoys + 1))
+
+
+def _posterior(ratio: Reals, rate: Reals) -> Reals:
+    """Return the match probability from the ratio of the densities of matching and of mismatched pairs, (n,)."""
+    matched = (1 - rate) * ratio
+    return np.asarray(matched / np.maximum(matched + rate, 1e-12))

@@ -1,1 +1,0 @@
-"""How far each pair is to be believed."""

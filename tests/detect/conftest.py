@@ -1,0 +1,11 @@
+"""References as large folds have them, for small ones."""
+
+import pytest
+
+from pairsift.detect import contrast
+
+
+@pytest.fixture
+def own_references(monkeypatch):
+    """Pairs are compared with references of their own fold, however small it is."""
+    monkeypatch.setattr(contrast, "MIN_REFERENCES", 1)
