@@ -10,6 +10,7 @@ import secrets
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -96,7 +97,7 @@ def write_parquet(path: Path, table: pa.Table) -> None:
 
 
 @contextmanager
-def only_writer(path: Path) -> Iterator[Callable[[], None]]:
+def only_writer(path: Path, wait: bool = True) -> Iterator[Callable[[], None]]:
     """Refuse other processes that are about to write the same file or folder, as long as the block lasts.
 
     A process that was killed is in nobody's way: on its own machine at once, on another one after `LEASE` seconds
@@ -104,6 +105,7 @@ def only_writer(path: Path) -> Iterator[Callable[[], None]]:
 
     Args:
         path: The file, or a folder that exists.
+        wait: Whether to wait for a sign of life of a process on another machine, which may be dead.
 
     Yields:
         A function that raises an InputError once another process has taken over, because this one gave no sign of life.
@@ -118,7 +120,7 @@ def only_writer(path: Path) -> Iterator[Callable[[], None]]:
         if not lock_file.parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(lock_file))
         try:
-            _acquire(lease, path)
+            _acquire(lease, path, wait)
         except Timeout:
             raise InputError(
                 f"{_holder(lease)} is writing {path}: wait until it is done, or name another place"
@@ -149,6 +151,7 @@ def in_turn(lock_file: Path, waiting: str = "") -> Iterator[None]:
     except Timeout:
         if waiting:
             log.warning("%s (%s)", waiting, lock_file)
+        _break_nameless(lease)
         lease.acquire()
     try:
         yield
@@ -156,32 +159,38 @@ def in_turn(lock_file: Path, waiting: str = "") -> Iterator[None]:
         lease.release()
 
 
-def _acquire(lease: SoftFileLease, path: Path) -> None:
+def _acquire(lease: SoftFileLease, path: Path, wait: bool) -> None:
     """Take a lease, where nobody has it or who had it is dead.
 
     Raises:
-        Timeout: A process that lives has it.
+        Timeout: A process that lives has it, or without `wait` one on another machine that may live.
     """
     with suppress(Timeout):
         lease.acquire(timeout=0)
         return
+    if not wait:
+        raise Timeout(lease.lock_file)
+    _break_nameless(lease)
     owner, seen = lease.owner, _changed(lease)
-    if owner is None:  # it is just writing its name, or was killed before it had
-        with suppress(Timeout):
-            lease.acquire(timeout=NAMELESS, cancel_check=lambda: lease.owner is not None)
-            return
-        if lease.owner is None and _changed(lease) == seen:
-            lease.force_break()
+    if owner is None or owner.hostname == _machine():
         lease.acquire(timeout=0)
         return
-    if owner.hostname == _machine():
-        raise Timeout(lease.lock_file)
     print(
         f"{_holder(lease)} began to write {path}: waiting up to {LEASE:.0f} seconds to see if it is still there",
         file=sys.stderr,
         flush=True,
     )
     lease.acquire(timeout=LEASE + 1, cancel_check=lambda: _changed(lease) not in (None, seen))
+
+
+def _break_nameless(lease: SoftFileLease) -> None:
+    """Remove the lock of a process that was killed before it had written its name."""
+    seen, end = _changed(lease), time.monotonic() + NAMELESS
+    while lease.owner is None and _changed(lease) == seen is not None:
+        if time.monotonic() > end:
+            lease.force_break()
+            return
+        time.sleep(0.05)
 
 
 def _changed(lease: SoftFileLease) -> int | None:

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
 MOMENTS = {
     "reading": "pairsift.runs.prepare.read_source",
     "encoding": "pairsift.encode.cache._image_chunk",
+    "listing": "pairsift.runs.fit.write_skipped",
     "keeping": "pairsift.runs.fit.write_stored_pairs",
     "believing": "pairsift.runs.belief.believe",
     "beginning": "pairsift.train.loop.Trainer.__init__",

@@ -1,6 +1,7 @@
 """What people did in a run's folder is never lost, and what others put into theirs is never touched."""
 
 import shutil
+import sys
 from datetime import date
 
 import pytest
@@ -10,7 +11,7 @@ import pairsift
 from pairsift.audit import Decision
 from pairsift.cli import main
 from pairsift.errors import InputError
-from pairsift.marker import MARKER, VERSION, read_marker
+from pairsift.marker import MARKER, VERSION, read_marker, write_marker
 from pairsift.runs.claim import claimed
 from pairsift.runs.folder import holds_run
 
@@ -105,7 +106,7 @@ def test_decisions_are_taken_over_by_image_and_caption_where_ids_have_moved(own,
     )
 
 
-@pytest.mark.parametrize("work", ["decision", "undone", "damaged", "sheet", "suspects", "notes"])
+@pytest.mark.parametrize("work", ["decision", "undone", "damaged", "sheet", "suspects", "notes", "model"])
 def test_a_run_that_people_worked_on_is_set_aside_and_another_is_removed(own, tmp_path, work, capsys):
     folder, config = own
     if work in ("decision", "undone"):
@@ -118,7 +119,9 @@ def test_a_run_that_people_worked_on_is_set_aside_and_another_is_removed(own, tm
     elif work == "sheet":
         (folder / "spot_check.csv").write_text("pair;image;given_caption;decision;reason\n1;a;b;keep;\n")
     elif work == "suspects":
-        (folder / "suspects.csv").write_text("pair,decision\n1,drop\n")
+        (folder / "suspects.csv").write_text("pair, Decision\n1,drop\n")
+    elif work == "model":
+        (folder / "model" / "my notes.txt").write_text("mine")
     else:
         (folder / "notes.md").write_text("mine")
     before = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
@@ -131,6 +134,35 @@ def test_a_run_that_people_worked_on_is_set_aside_and_another_is_removed(own, tm
     (folder / "notes.md").write_text("mine too")
     replace_run(config)
     assert (tmp_path / f"{aside.name}.2" / "notes.md").read_text() == "mine too"
+
+
+def test_decisions_beside_no_options_are_not_begun_over(own, words, capsys):
+    folder, config = own
+    pairsift.open_run(folder, progress=False).decisions().decide([Decision(decisions_of(folder)[0], "drop")])
+    (folder / "config.yaml").unlink()
+    before = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+    assert main(words) == 2
+    assert "holds 1 decision, and no config.yaml: put that back" in said(capsys)
+    assert before.items() <= {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}.items()
+    replace_run(config)
+    assert "held a run with 1 decision, which is kept as" in said(capsys)
+
+
+def test_the_demo_replaces_no_run_on_other_pairs_and_no_mended_caption(own, tmp_path, monkeypatch, capsys):
+    folder, _ = own
+    before = {file.name for file in folder.iterdir()}
+    assert main(["demo", "--out", str(folder), "--images=10", "--quiet"]) == 2
+    assert "holds a run on" in said(capsys) and {file.name for file in folder.iterdir()} == before
+    assert not (tmp_path / "run-scenes").exists()
+    words = ["demo", "--out", str(tmp_path / "demo"), "--images=10"]
+    scenes = tmp_path / "demo-scenes"
+    scenes.mkdir()
+    write_marker(scenes, "scenes")
+    (scenes / "captions.csv").write_text("image,caption\nscene_00000.jpg,mended\n")
+    monkeypatch.setattr("pairsift.runs.fit.fit", lambda *args, **options: sys.exit(7))
+    with pytest.raises(SystemExit, match="7"):
+        main([*words, "--quiet"])
+    assert "mended" in (scenes / "captions-before.csv").read_text()
 
 
 def decisions_of(folder):

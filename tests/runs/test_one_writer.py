@@ -15,7 +15,7 @@ import pairsift
 from pairsift.audit import Decision
 from pairsift.cli import main
 from pairsift.errors import InputError
-from pairsift.files import only_writer
+from pairsift.files import in_turn, only_writer
 
 pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
 LEASE = 2.0  # seconds, in the tests of other machines
@@ -70,7 +70,6 @@ def test_writers_are_refused_and_readers_do_not_wait(own, scenes, tmp_path, hold
     writers = [
         ["fit", f"--config={config}", f"--out={own}", "--overwrite", "--quiet"],
         ["audit", str(own), "--quiet"],
-        ["demo", f"--out={own}", "--images=10", "--quiet"],
     ]
     for words in writers:
         assert main(words) == 2
@@ -122,6 +121,27 @@ def test_another_machine_is_waited_for_only_as_long_as_it_may_be_dead(tmp_path, 
     child.wait()
     with only_writer(tmp_path):
         pass
+
+
+def test_a_search_does_not_wait_for_another_machine(own, scenes, holder, monkeypatch, capsys):
+    monkeypatch.setattr("pairsift.files.LEASE", 60.0)
+    holder(own, "elsewhere", 60.0)
+    (own / "model" / "captions.safetensors").unlink()
+    opened = pairsift.open_run(own, progress=False)
+    began = time.monotonic()
+    assert len(opened.captions_for(next((scenes / "images").iterdir()), 3)) == 3
+    assert time.monotonic() - began < 15 and "waiting" not in capsys.readouterr().err
+
+
+def test_the_lock_of_a_process_that_was_killed_before_it_wrote_its_name_is_given_back(tmp_path, monkeypatch):
+    monkeypatch.setattr("pairsift.files.NAMELESS", 0.3)
+    (tmp_path / ".lock").touch()
+    with only_writer(tmp_path):
+        pass
+    (tmp_path / "turn").touch()
+    with in_turn(tmp_path / "turn"):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_process_that_stood_still_writes_no_more(tmp_path, holder, monkeypatch):

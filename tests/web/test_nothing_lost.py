@@ -324,17 +324,18 @@ def test_answers_that_a_killed_server_did_not_get_are_kept_and_sent(browser, fol
     press(page, "ArrowLeft", 1)
     press(page, "k", 2)  # another answer to a pair whose first answer is still here
     page.wait_for_selector("#kept-answers:has-text('3 answers are not saved')")
-    page.keyboard.press("u")
-    painted(page)
-    assert "4 answers" in page.inner_text("#kept-answers") and valid(journal) == {0: "keep"}
+    press(page, "u", 2)
+    assert page.inner_text("#message").startswith("wait until your answers are saved") and valid(journal) == {0: "keep"}
     page.close()
     with serving(folder, port) as address:
         page = context.new_page()
         page.goto(f"{address}?decision=")
-        wait_for(lambda: valid(journal) == {0: "keep", 1: "drop", 2: "replace"})  # the third was undone
+        wait_for(lambda: valid(journal) == {0: "keep", 1: "keep", 2: "replace"})
         page.wait_for_selector("#kept", state="hidden")
         press(page, "ArrowRight", 1)
-        page.wait_for_function("() => document.getElementById('decided').innerText === 'dropped by reviewer'")
+        page.wait_for_function("() => document.getElementById('decided').innerText === 'kept by reviewer'")
+        press(page, "u")
+        assert valid(journal) == {0: "keep", 1: "drop", 2: "replace"}
     assert [event.kind for event in journal.history()] == ["undo", "decide", "decide", "decide", "decide"]
     context.close()
 
@@ -392,11 +393,90 @@ def test_a_kept_answer_to_a_pair_that_others_decided_is_shown_and_not_recorded(q
     press(page, "k", 1)
     journal.decide([Decision(0, "drop")], "bob")
     page.unroute("**/api/decisions")
-    page.wait_for_selector("#message:has-text('was not recorded')")
+    page.wait_for_selector("#kept-refused:has-text('keep of pair 0')")
+    assert f"new caption “{TYPED}” of pair 0 (pair 0 was decided meanwhile" in page.text_content("#kept-refused")
     assert valid(journal) == {0: "drop"}
+    page.click("#kept-dismiss")
+    assert not page.is_visible("#kept-refused")
     press(page, "ArrowLeft", 0)
     assert page.inner_text("#decided") == "dropped by bob"
     assert page.inner_text("#draft-text") == TYPED  # what was typed is still there
+
+
+def test_a_refused_caption_takes_no_newer_text_away(quiet_page, journal):
+    page = quiet_page
+    page.route("**/api/decisions", lambda route: route.abort())
+    for text, key in (("the first text", "Control+Enter"), ("a second, longer text", "Escape")):
+        page.keyboard.press("t")
+        page.fill("#typed", text)
+        press_in_field(page, key)
+        if key == "Control+Enter":
+            press(page, "ArrowLeft", 0)
+    journal.decide([Decision(0, "drop")], "bob")
+    page.unroute("**/api/decisions")
+    page.wait_for_selector("#kept-refused:has-text('the first text')")
+    painted(page, 0)
+    assert page.text_content("#draft-text") == "a second, longer text" and valid(journal) == {0: "drop"}
+
+
+def press_in_field(page, key):
+    page.keyboard.press(key)
+    page.wait_for_selector("#typing", state="hidden")
+    painted(page)
+
+
+def test_an_answer_on_its_way_outlives_its_tab(browser, folder, journal):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = browser.new_context()
+    page = context.new_page()
+    with serving(folder, port) as address:
+        page.goto(address)
+        painted(page, 0)
+        page.route("**/api/decisions", lambda route: None)  # as if the server stood still
+        page.keyboard.press("k")
+        page.wait_for_function("() => outbox.length === 1")
+        page.close()
+        page = context.new_page()
+        page.goto(address)
+        wait_for(lambda: valid(journal) == {0: "keep"})
+    context.close()
+
+
+def test_a_lost_question_after_a_refusal_stops_no_later_answer(quiet_page, journal):
+    page = quiet_page
+    page.route("**/api/decisions", lambda route: route.abort())
+    press(page, "k", 1)
+    press(page, "k", 2)
+    journal.decide([Decision(0, "drop")], "bob")
+    page.route("**/api/pairs/0", lambda route: route.abort())
+    page.unroute("**/api/decisions")
+    wait_for(lambda: page.wait_for_timeout(50) or valid(journal) == {0: "drop", 1: "keep"})
+    press(page, "d", 3)
+    assert valid(journal) == {0: "drop", 1: "keep", 2: "drop"}
+
+
+def test_leaving_decided_pairs_alone_holds_while_others_decide(folder, journal, monkeypatch):
+    from fastapi.testclient import TestClient
+
+    from pairsift.audit.journal import Journal
+    from pairsift.web.app import create_app
+
+    client = TestClient(create_app(folder, {"127.0.0.1:1"}), base_url="http://127.0.0.1:1")
+    decide = Journal.decide
+
+    def late(self, *args):  # between the filter and the entry
+        monkeypatch.setattr(Journal, "decide", decide)
+        journal.decide([Decision(5, "replace", "anna's")], "anna")
+        return self.decide(*args)
+
+    for body in ({"decided": "leave"}, {"decided": "change"}):
+        monkeypatch.setattr(Journal, "decide", late)
+        answer = client.post("/api/decisions/filter", json={"filter": {"high": 0.1}, "choice": "drop", **body})
+        assert valid(journal)[5] == "replace"
+        assert answer.status_code == (200 if body["decided"] == "leave" else 409)
+        assert list(valid(journal).values()).count("drop") == 11
 
 
 def test_a_page_of_another_run_decides_nothing(quiet_page, folder, journal):

@@ -130,7 +130,8 @@ class Decisions:
         reviewer: str = REVIEWER,
         key: str | None = None,
         seen: Mapping[int, str | None] | None = None,
-    ) -> int:
+        only_undecided: bool = False,
+    ) -> int | None:
         """Record decisions as one entry, which one undo takes back, and return the number of its entry.
 
         Args:
@@ -138,6 +139,8 @@ class Decisions:
             reviewer: Who decides; undo and redo are separate for each reviewer.
             key: Any text. A call with the key of an earlier call does nothing, so that a request can be repeated.
             seen: For pairs, the `time` of the decision that the reviewer saw, None for no decision.
+            only_undecided: Whether pairs that have a decision are left out. Without any other nothing is recorded, and
+                None is returned.
 
         Raises:
             DecidedMeanwhile: A pair of `seen` has another decision by now. Then none is recorded.
@@ -151,16 +154,16 @@ class Decisions:
         self._require_known([change[0] for change in changes])
         self._require_known([change[3] for change in changes if change[3] is not None])
         self._require_same_run()
-        return self._journal.decide(changes, _reviewer(reviewer), key, seen)
+        return self._journal.decide(changes, _reviewer(reviewer), key, seen, only_undecided)
 
     def entry_of(self, key: str | None) -> int | None:
         """Return the number of the entry with this key; None where there is none."""
         rows = [] if key is None else self._journal.rows("SELECT event FROM events WHERE key = ?", (key,))
         return int(rows[0][0]) if rows else None
 
-    def time_of(self, event: int) -> str:
-        """Return the UTC time of an entry as ISO 8601, to the millisecond."""
-        return self._journal.time_of(event)
+    def time_of(self, event: int | None) -> str | None:
+        """Return the UTC time of an entry as ISO 8601, to the millisecond; None for None."""
+        return None if event is None else self._journal.time_of(event)
 
     def undo(self, reviewer: str = REVIEWER, key: str | None = None) -> list[int]:
         """Take back the reviewer's last entry that is still valid, and return its pairs; an empty list if none is."""

@@ -116,7 +116,8 @@ class Journal:
         reviewer: str,
         key: str | None = None,
         seen: Mapping[int, str | None] | None = None,
-    ) -> int:
+        only_undecided: bool = False,
+    ) -> int | None:
         """Append one event with decisions on pairs, and return its id. One undo takes back the whole event.
 
         Args:
@@ -126,6 +127,8 @@ class Journal:
             key: A text that the caller chose for this event. A second call with the same key does nothing and returns
                 the id of the first, so that a request can be repeated.
             seen: For pairs, the time of the decision that the reviewer saw, None for no decision.
+            only_undecided: Whether pairs that have a decision are left out. Without any other nothing is recorded, and
+                None is returned.
 
         Raises:
             DecidedMeanwhile: A pair of `seen` has another decision by now. Then nothing is recorded.
@@ -137,6 +140,11 @@ class Journal:
                 return done
             if changed := _changed(database, seen or {}):
                 raise DecidedMeanwhile(changed)
+            if only_undecided:
+                decided = {pair for (pair,) in database.execute("SELECT pair FROM current")}
+                changes = [change for change in changes if change[0] not in decided]
+                if not changes:
+                    return None
             event = _append(database, reviewer, DECIDE, None, key)
             rows = ((event, *change) for change in changes)
             database.executemany("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?)", rows)
@@ -283,9 +291,13 @@ def _event_of(database: sqlite3.Connection, key: str | None, kind: str) -> int |
 
 def _changed(database: sqlite3.Connection, seen: Mapping[int, str | None]) -> list[int]:
     """Return the pairs whose valid decision is of another time than the one that was seen, in order."""
-    query = "SELECT time FROM current JOIN events USING (event) WHERE current.pair = ?"
-    times = ((pair, database.execute(query, (pair,)).fetchone(), time) for pair, time in seen.items())
-    return [pair for pair, found, time in times if (found and found[0]) != time]
+    query = "SELECT current.pair, time FROM current JOIN events USING (event)"
+    if len(seen) == 1:
+        query, values = f"{query} WHERE current.pair = ?", tuple(seen)
+    else:
+        values = ()
+    times = dict(database.execute(query, values).fetchall()) if seen else {}
+    return [pair for pair, time in seen.items() if times.get(pair) != time]
 
 
 def _run(database: sqlite3.Connection, statements: Iterable[str], event: int) -> None:

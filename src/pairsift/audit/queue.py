@@ -153,11 +153,6 @@ class Queue:
         found = np.bincount(choice, minlength=len(CHOICES) + 1).tolist()
         return dict(zip((UNDECIDED, *CHOICES), found, strict=True))
 
-    def undecided(self, rows: Ints) -> Ints:
-        """Return those of some rows that are undecided, (m,)."""
-        found: Ints = rows[self._choice[rows] == 0]
-        return found
-
     def require_captions(self, given: Mapping[int, str]) -> None:
         """Raise an error where pairs have other captions than those that were shown.
 

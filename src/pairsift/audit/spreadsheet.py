@@ -45,7 +45,8 @@ def is_filled_in(path: Path) -> bool:
             head = stream.readline()
             stream.seek(0)
             rows = csv.DictReader(stream, delimiter=max(",;\t", key=head.count))
-            return any((row.get("decision") or "").strip() for row in rows)
+            names = [name for name in rows.fieldnames or () if name.strip().lower() == "decision"]
+            return any((row[name] or "").strip() for row in rows for name in names)
     except (OSError, ValueError, csv.Error):
         return True
 

@@ -81,7 +81,7 @@ def _from_file(decisions: Decisions, table: pa.Table, file: Path, reviewer: str)
         raise InputError(f"{file}: no row has a decision: write keep, drop, replace or clear into its column decision")
     before = decisions.of_pairs([row.pair for row in rows])
     changed = [row.pair for row in rows if before.get(row.pair, {}).get("decision", row.choice) != row.choice]
-    decisions.decide(rows, reviewer)
+    decisions.decide(rows, reviewer, seen={row.pair: before.get(row.pair, {}).get("time") for row in rows})
     line = f"{file}: decided on {_count(len(rows))}"
     return f"{line}; {len(changed):,} of them had another decision, which --undo brings back" if changed else line
 
@@ -93,12 +93,9 @@ def _from_run(decisions: Decisions, table: pa.Table, folder: Path) -> str:
 
     require_finished(folder)
     of_reviewers, missing = decisions_of_run(folder, table)
-    decided = set(decisions.decided().tolist())
     taken = 0
     for reviewer, rows in of_reviewers.items():
-        if free := [row for row in rows if row.pair not in decided]:
-            decisions.decide(free, reviewer)
-            taken += len(free)
+        taken += len(decisions.pairs_of(decisions.decide(rows, reviewer, only_undecided=True)))
     found = sum(map(len, of_reviewers.values()))
     notes = [f"{found - taken:,} on pairs that are decided here"] if found > taken else []
     notes += [f"{missing:,} on pairs that this run does not have"] if missing else []
@@ -107,6 +104,8 @@ def _from_run(decisions: Decisions, table: pa.Table, folder: Path) -> str:
 
 
 def _drop_below(decisions: Decisions, table: pa.Table, threshold: float, reason: str | None, reviewer: str) -> str:
+    import numpy as np
+
     from pairsift.audit import Decision
     from pairsift.audit.decisions import undecided_below
     from pairsift.audit.table import UNKNOWN
@@ -114,7 +113,9 @@ def _drop_below(decisions: Decisions, table: pa.Table, threshold: float, reason:
     pairs, probability = undecided_below(table, threshold, decisions.decided())
     if not len(pairs):
         return f"no undecided pair has a match probability below {threshold:g}: nothing is dropped"
-    decisions.decide([Decision(pair, "drop", reason=reason) for pair in pairs.tolist()], reviewer)
+    drops = [Decision(pair, "drop", reason=reason) for pair in pairs.tolist()]
+    kept = np.isin(pairs, decisions.pairs_of(decisions.decide(drops, reviewer, only_undecided=True)))
+    pairs, probability = pairs[kept], probability[kept]
     if table["verdict"][0].as_py() == UNKNOWN:
         return f"dropped {_count(len(pairs))} below {threshold:g}; the run gives no verdicts: check some of them"
     good = f"about {probability.sum():,.0f}" if probability.sum() >= 1 else "fewer than 1"

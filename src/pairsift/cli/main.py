@@ -168,14 +168,21 @@ def demo(out: Path, images: int, noise: float, seed: int, quiet: bool) -> None:
     from pairsift.pairs import write_scenes
     from pairsift.pairs.options import DataOptions
     from pairsift.runs.fit import fit
+    from pairsift.runs.folder import holds_run, source_of
 
     scenes = out.with_name(out.name + "-scenes")
     require_own(out, "run")
     require_own(scenes, "scenes")
+    if holds_run(out) and Path(source_of(out)) != scenes.absolute():
+        raise InputError(f"{out} holds a run on {source_of(out)}: give another --out")
     if read_marker(scenes) is None:
         scenes.mkdir(parents=True, exist_ok=True)
         write_marker(scenes, "scenes")
+    table = scenes / "captions.csv"
+    before = table.read_bytes() if table.exists() else b""
     write_scenes(scenes, images, seed)
+    if before not in (b"", table.read_bytes()):  # somebody mended captions there, or asked for other scenes
+        table.with_name("captions-before.csv").write_bytes(before)
     if not quiet:
         print(f"drew {images} scenes into {scenes}")
     data = DataOptions(noise=noise, noise_seed=seed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -17,7 +19,7 @@ from pairsift.audit.suggestion_table import SUGGESTIONS_FILE
 from pairsift.audit.table import DIVISION_FILE, SUSPECTS_FILE
 from pairsift.errors import InputError, WriteError, writing
 from pairsift.files import LOCK, only_writer
-from pairsift.marker import MARKER, require_own, write_marker
+from pairsift.marker import MARKER, is_free, require_own, write_marker
 from pairsift.runs.choice import JOINED
 from pairsift.runs.config import CHOICES, Config, flattened, read_config, typed
 from pairsift.runs.folder import (
@@ -42,6 +44,10 @@ MAY_DIFFER = ("out", "device", "threads", "checkpoint_minutes", "cache")
 JOURNAL = tuple(f"{DECISIONS_FILE}{end}" for end in ("", "-wal", "-shm"))
 SHEETS = (SUSPECTS_FILE, SHEET_FILE)  # tables that a person may write decisions into
 FOLDERS = ("model", "folds", "copies", "tensorboard")
+INSIDE = {  # names in these folders
+    "model": r"((network|fold)_\d+|best|ngrams|(images|captions)(_approximate)?)\.safetensors|front",
+    "tensorboard": r"events\..*",
+}
 FILES = (
     *(MARKER, CONFIG, METRICS, LOG, REPORT, SKIPPED, VOCABULARY, PAIRS_FILE, TRUST, METHOD_STATE, SOURCE, KNOWN, LOCK),
     *(CHECKPOINT, FIRST, DIVISION_FILE, SUGGESTIONS_FILE, SPOT_CHECK_FILE, *JOURNAL, *SHEETS),
@@ -67,8 +73,6 @@ class Claim:
         replaced, self._replaced, self._stands = self._replaced, None, True
         if replaced is not None and human_work(replaced) is None:
             remove_run(replaced)
-        elif replaced is not None:
-            tell_kept(self._folder, replaced)
 
     def give_up(self) -> None:
         """Remove the files of a new run that cannot be begun, and put the replaced one back."""
@@ -78,11 +82,13 @@ class Claim:
         if self._replaced is not None:
             with suppress(OSError):
                 self._replaced.rename(self._folder)
+                if human_work(self._folder) is not None:
+                    print(f"the new run cannot be begun: {self._replaced} is {self._folder} again", file=sys.stderr)
                 self._replaced = None
 
     def stop(self) -> None:
         """Say where the replaced run lies, if the new one was stopped before it stood."""
-        if self._replaced is not None:
+        if self._replaced is not None and human_work(self._replaced) is None:
             tell_kept(self._folder, self._replaced)
 
 
@@ -100,7 +106,9 @@ def claimed(config: Config, resume: bool = False, overwrite: bool = False) -> It
     """
     folder = config.folder
     _check(config, resume, overwrite)
-    replaced = _set_aside(folder) if overwrite and not resume and holds_run(folder) else None
+    replaced = _set_aside(folder) if overwrite and not resume and not is_free(folder) else None
+    if replaced is not None and human_work(replaced) is not None:
+        tell_kept(folder, replaced)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     claim = Claim(folder, lambda: None, resume, replaced)
@@ -133,6 +141,8 @@ def _check(config: Config, resume: bool, overwrite: bool) -> None:
             raise InputError(f"{folder} holds a finished run: there is nothing to resume")
     elif holds_run(folder) and not overwrite:
         raise InputError(_refusal(folder))
+    elif not holds_run(folder) and not overwrite and folder.exists() and (work := human_work(folder)) is not None:
+        raise InputError(f"{folder} holds {work}, and no {CONFIG}: put that back, or give another --out")
 
 
 def _refusal(folder: Path) -> str:
@@ -171,9 +181,11 @@ def _set_aside(folder: Path) -> Path:
         InputError: Another process writes it.
         WriteError: It cannot be renamed.
     """
-    first = f"{folder.name}.{date.today().isoformat()}"
+    absolute = Path(os.path.abspath(folder))
+    first = f"{absolute.name}.{date.today().isoformat()}"
     names = (first if number == 1 else f"{first}.{number}" for number in count(1))
-    place = next(place for name in names if not (place := folder.with_name(name)).exists())
+    place = next(place for name in names if not (place := absolute.with_name(name)).exists())
+    place = place if folder.is_absolute() or not folder.name else folder.with_name(place.name)
     with only_writer(folder), writing(folder):
         folder.rename(place)
     (place / LOCK).unlink(missing_ok=True)
@@ -191,30 +203,31 @@ def tell_kept(folder: Path, replaced: Path) -> None:
 
 def human_work(folder: Path) -> str | None:
     """Return in words what people did in the folder of a run, such as `90 decisions`; None where they did nothing."""
-    found = decisions_in_words(folder)
-    if found is None:
-        sheet = next((name for name in SHEETS if is_filled_in(folder / name)), None)
-        found = None if sheet is None else f"decisions in {sheet}"
-    if found is None:
-        others = sorted(file.name for file in folder.iterdir() if not _is_ours(file))
-        found = others[0] if others else None
-    return found
+    if (decided := decisions_in_words(folder)) is not None:
+        return decided
+    if sheet := next((name for name in SHEETS if is_filled_in(folder / name)), None):
+        return f"decisions in {sheet}"
+    files = [*folder.iterdir(), *(file for name in INSIDE for file in (folder / name).glob("*"))]
+    strange = sorted(str(file.relative_to(folder)) for file in files if not _is_ours(file, folder))
+    return strange[0] if strange else None
 
 
 def remove_run(folder: Path) -> None:
     """Remove the files of a run, and its folder if nothing else is in it."""
     for file in folder.iterdir():
-        if _is_ours(file) and file.is_dir() and not file.is_symlink():
+        if _is_ours(file, folder) and file.is_dir() and not file.is_symlink():
             shutil.rmtree(file, ignore_errors=True)
-        elif _is_ours(file):
+        elif _is_ours(file, folder):
             with suppress(OSError):
                 file.unlink()
     with suppress(OSError):
         folder.rmdir()
 
 
-def _is_ours(file: Path) -> bool:
+def _is_ours(file: Path, folder: Path) -> bool:
     """Return whether a file in a run's folder is one that pairsift writes, or what a killed process left of one."""
-    if file.is_dir():
-        return file.name in FOLDERS
-    return file.name in FILES or (file.name.startswith(".") and file.suffix == ".part")
+    if file.name.startswith(".") and file.suffix == ".part":
+        return True
+    if file.parent != folder:
+        return re.fullmatch(INSIDE[file.parent.name], file.name) is not None
+    return file.name in (FOLDERS if file.is_dir() else FILES)

@@ -207,7 +207,6 @@ def begin(folder: Path, config: Config, progress: bool, resume: Resume = False) 
         if progress:
             print(f"text encoder: {JOINED}, which separates held-out pairs better from random pairs", file=sys.stderr)
         prepared = prepare(config, folder, False)
-    write_stored_pairs(prepared.pairs, prepared.split, folder / SOURCE)
     write_skipped(prepared.pairs, folder / SKIPPED)
     if prepared.vocabulary is not None:
         write_text(folder / VOCABULARY, prepared.vocabulary.to_json())
@@ -217,6 +216,7 @@ def begin(folder: Path, config: Config, progress: bool, resume: Resume = False) 
     if prepared.front is not None:
         with writing(folder / FRONT):
             prepared.front.save(folder / FRONT)
+    write_stored_pairs(prepared.pairs, prepared.split, folder / SOURCE)  # last: what is there by then is not made again
     return config, prepared
 
 

@@ -366,8 +366,9 @@ class Run(JudgedRun):
     def new_search(self) -> Search:
         """Encode all images and captions of the source, write the index, and return the search over it."""
         new = self._unsaved_search()
-        with suppress(InputError), only_writer(self.folder):  # a folder that is read-only, or being written, can be
-            new.index.write(self.folder)  # searched too
+        # A folder that is read-only can be searched too, and one that another process writes.
+        with suppress(InputError), only_writer(self.folder, wait=False):
+            new.index.write(self.folder)
         return new
 
     def _unsaved_search(self) -> Search:

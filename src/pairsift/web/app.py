@@ -223,10 +223,12 @@ def _add_decisions(app: FastAPI, folder: Path, queue: Queue) -> None:
             return {"event": event, "decided": len(queue.decisions.pairs_of(event)), "counts": queue.counts()}
         rows = queue.select(body.filter.filter(folder, queue.decisions))
         body.require_seen(queue.counts(rows))
-        ids = queue.ids[rows if body.changes_decided() else queue.undecided(rows)].tolist()
+        ids, changes = queue.ids[rows].tolist(), body.changes_decided()
+        times = dict.fromkeys(ids) | {pair: row["time"] for pair, row in queue.decisions.of_pairs(ids).items()}
         decisions = [Decision(pair, body.choice, reason=body.reason) for pair in ids]
-        event = queue.decisions.decide(decisions, body.reviewer, body.key) if ids else None
-        return {"event": event, "decided": len(ids), "counts": queue.counts()}
+        seen = times if changes else None
+        event = queue.decisions.decide(decisions, body.reviewer, body.key, seen, not changes) if ids else None
+        return {"event": event, "decided": len(queue.decisions.pairs_of(event)), "counts": queue.counts()}
 
     def answer(pairs: list[int]) -> dict[str, Any]:
         """Return the number of the pairs of an entry, and the first of them as they are now."""

@@ -47,89 +47,101 @@ const drafts = {
   pairs: () => store.all("draft").map(([pair]) => Number(pair)).sort((a, b) => a - b),
 };
 
-// Requests that did not reach the server, in the order in which they were made. Each has a key, by which the server
-// does it once however often it is sent.
+// Decisions that the server may not have yet, in the order in which they were made. They are kept before they are
+// sent. Each has a key, by which the server records it once however often it is sent.
 const outbox = store.all("unsent").map(([, entry]) => entry).sort((a, b) => a.number - b.number);
 let sending = false;
-let trouble = null; // why the last request did not reach the server
+let trouble = null; // why the last one did not reach the server
 
 function isRefused(error) {
   // The server has looked at the request and will not do it. All else may still reach it.
   return error.status === 409 || error.status === 422 || error.status === 404;
 }
 
-async function post(entry) {
-  const unsure = entry.body.decisions?.find((one) => one.seen === UNKNOWN);
+async function post({ body, key }) {
+  const unsure = body.decisions.find((one) => one.seen === UNKNOWN);
   if (unsure) throw Object.assign(new Error(`pair ${unsure.pair}: the answer before this one was not recorded; look again`), { status: 409 });
-  return ask(entry.path, { ...entry.body, run: RUN, key: entry.key }, PATIENCE);
-}
-
-function enqueue(entry) {
-  const last = outbox.at(-1);
-  outbox.push(Object.assign(entry, { number: last ? last.number + 1 : Date.now() }));
-  store.set("unsent", entry.key, entry);
+  return ask("/api/decisions", { ...body, run: RUN, key }, PATIENCE);
 }
 
 function dequeue(entry) {
-  outbox.splice(outbox.indexOf(entry), 1);
+  const place = outbox.indexOf(entry);
+  if (place >= 0) outbox.splice(place, 1);
   store.remove("unsent", entry.key);
 }
 
-async function submit(path, body, typed = false) {
-  // Return the answer of the server; null where the request is kept, to be sent when it answers again.
-  const entry = { path, body, typed, key: newKey() };
-  if (outbox.length || sending) {
-    enqueue(entry);
-    flush();
-    return null;
-  }
+async function submit(body, typed = false) {
+  // Return the answer of the server; null where the decisions are kept, to be sent when it answers again.
+  const entry = { body, typed, key: newKey(), number: Math.max(Date.now(), (outbox.at(-1)?.number ?? 0) + 1) };
+  outbox.push(entry);
+  store.set("unsent", entry.key, entry);
+  return sending ? null : flush(entry);
+}
+
+async function flush(own = null) {
+  // Send what is kept, one after the other, until the server does not answer. Return the answer to one of them.
+  if (sending || !outbox.length) return null;
+  sending = true;
   try {
-    return await post(entry);
-  } catch (error) {
-    if (isRefused(error)) throw error;
-    trouble = error;
-    enqueue(entry);
-    drawKept();
+    while (outbox.length) {
+      const [entry] = outbox;
+      let answer;
+      try {
+        answer = await post(entry);
+      } catch (error) {
+        if (!isRefused(error)) {
+          trouble = error;
+          return null;
+        }
+        dequeue(entry);
+        if (entry === own) throw error;
+        keepRefused(entry, error);
+        await refuse(entry, error).catch(show); // what is shown of the pair may be old
+        continue;
+      }
+      trouble = null;
+      dequeue(entry);
+      noteTime(answer);
+      if (entry === own) return answer;
+      await settle(entry, answer).catch(show);
+    }
     return null;
+  } finally {
+    sending = false;
+    drawKept();
   }
 }
 
-async function flush() {
-  // Send what is kept, one after the other, until the server does not answer.
-  if (sending || !outbox.length) return;
-  sending = true;
-  trouble = null;
-  while (outbox.length && !trouble) {
-    const [entry] = outbox;
-    try {
-      const answer = await post(entry);
-      dequeue(entry);
-      for (const other of outbox) {
-        for (const one of other.body.decisions ?? []) {
-          if (one.seen === UNKNOWN && answer.pairs?.includes(one.pair)) one.seen = answer.time;
-        }
-        store.set("unsent", other.key, other);
-      }
-      await settle(entry, answer);
-    } catch (error) {
-      if (!isRefused(error)) {
-        trouble = error;
-        break;
-      }
-      dequeue(entry);
-      if (entry.typed) drafts.keep(entry.body.decisions[0].pair, entry.body.decisions[0].caption);
-      await refuse(entry, error);
+function noteTime(answer) {
+  // Later answers to the same pairs were given in sight of this one.
+  for (const other of outbox) {
+    for (const one of other.body.decisions) {
+      if (one.seen === UNKNOWN && answer.pairs.includes(one.pair)) one.seen = answer.time;
     }
+    store.set("unsent", other.key, other);
   }
-  sending = false;
-  drawKept();
+}
+
+function keepRefused(entry, error) {
+  // Say of each pair what was not recorded until the person has seen it; a typed caption is a draft again.
+  for (const { pair, choice, caption } of entry.body.decisions) {
+    const words = caption === null ? choice : `new caption “${caption}”`;
+    store.set("refused", `${entry.key} ${pair}`, { pair, words, why: error.message });
+    if (entry.typed && !drafts.of(pair)) drafts.keep(pair, caption);
+  }
+}
+
+function forgetRefused(pairs) {
+  for (const [key, { pair }] of store.all("refused")) {
+    if (pairs.includes(pair)) store.remove("refused", key);
+  }
 }
 
 function unsent() {
-  // The decision of the last kept request on each pair.
+  // The decision of the last kept answer on each pair.
   const found = new Map();
   for (const { body } of outbox) {
-    for (const one of body.decisions ?? []) {
+    for (const one of body.decisions) {
       found.set(one.pair, {
         decision: one.choice, new_caption: one.caption, from_pair: one.from_pair, reason: one.reason,
         reviewer: body.reviewer, time: UNKNOWN, unsent: true,
@@ -139,24 +151,32 @@ function unsent() {
   return found;
 }
 
-function drawKept() {
-  const lines = [];
-  if (outbox.length) {
-    const n = outbox.length;
-    const why = trouble?.status ? ` (${trouble.message})` : "";
-    lines.push(`${n} answer${n > 1 ? "s are" : " is"} not saved: pairsift serve does not answer${why}. ` +
-      `${n > 1 ? "They are" : "It is"} kept in this browser and sent as soon as it does.`);
-  }
-  const pairs = drafts.pairs();
-  const text = document.getElementById("kept-answers");
-  text.textContent = lines.join(" ");
-  const links = pairs.map((pair) => Object.assign(document.createElement("a"), { href: `/?decision=&pair=${pair}`, textContent: `pair ${pair}` }));
-  const typed = document.getElementById("kept-captions");
-  typed.replaceChildren(...(pairs.length ? ["Typed and not saved: ", ...links.flatMap((link, place) => (place ? [", ", link] : [link]))] : []));
-  document.getElementById("kept").hidden = !lines.length && !pairs.length;
+function linkTo(pair) {
+  return Object.assign(document.createElement("a"), { href: `/?decision=&pair=${pair}`, textContent: `pair ${pair}` });
 }
 
-setInterval(flush, WAIT);
-addEventListener("online", flush);
-document.addEventListener("visibilitychange", flush);
-addEventListener("beforeunload", (event) => { if (outbox.length && !lasting) event.preventDefault(); });
+function drawKept() {
+  const n = trouble ? outbox.length : 0;
+  const why = trouble?.status ? ` (${trouble.message})` : "";
+  document.getElementById("kept-answers").textContent = n ? `${n} answer${n > 1 ? "s are" : " is"} not saved: pairsift serve does not ` +
+    `answer${why}. ${n > 1 ? "They are" : "It is"} kept in this browser and sent as soon as it does.` : "";
+  const links = drafts.pairs().map(linkTo);
+  const typed = links.length ? ["Typed and not saved: ", ...links.flatMap((link, place) => (place ? [", ", link] : [link]))] : [];
+  document.getElementById("kept-captions").replaceChildren(...typed);
+  const refused = store.all("refused").map(([, one]) => one);
+  const lines = refused.slice(0, 5).flatMap(({ pair, words, why }) => [`${words} of `, linkTo(pair), ` (${why}); `]);
+  const more = refused.length > 5 ? [`and ${refused.length - 5} more. `] : [];
+  document.getElementById("kept-refused").replaceChildren(...(refused.length ? ["Not recorded: ", ...lines, ...more] : []));
+  document.getElementById("kept-dismiss").hidden = !refused.length;
+  document.getElementById("kept").hidden = !n && !links.length && !refused.length;
+}
+
+document.getElementById("kept-dismiss").addEventListener("click", () => {
+  forgetRefused(store.all("refused").map(([, { pair }]) => pair));
+  drawKept();
+});
+const retry = () => { flush(); };
+setInterval(retry, WAIT);
+addEventListener("online", retry);
+document.addEventListener("visibilitychange", retry);
+addEventListener("beforeunload", (event) => { if (memory.size || (outbox.length && !lasting)) event.preventDefault(); });

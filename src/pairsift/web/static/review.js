@@ -274,12 +274,13 @@ async function decide(pairs, choice, caption = null, source = null, typed = fals
   });
   let answer;
   try {
-    answer = await submit("/api/decisions", { decisions, reviewer: reviewer() }, typed);
+    answer = await submit({ decisions, reviewer: reviewer() }, typed);
   } catch (error) {
     await correct(error);
     throw error;
   }
   state.counts = answer?.counts ?? state.counts;
+  forgetRefused(pairs);
   if (pairs.length === 1) state.done += 1;
   const now = { decision: choice, new_caption: caption, from_pair: source, reason, reviewer: reviewer() };
   const kept = { time: answer?.time ?? UNKNOWN, unsent: !answer };
@@ -296,20 +297,19 @@ async function correct(error) {
 }
 
 async function settle({ body }, answer) {
-  // A request that was kept has reached the server. The view stays where it is.
+  // An answer that was kept has reached the server. The view stays where it is.
   state.counts = answer.counts;
   const kept = unsent();
-  const rows = body.decisions ? body.decisions.map(({ pair }) => ({ pair, time: answer.time })) : answer.pairs;
-  for (const row of rows) {
-    const item = state.items.find((other) => other.pair === row.pair);
-    if (item && !kept.has(row.pair)) await change(item, { ...row, unsent: false });
+  for (const { pair } of body.decisions) {
+    const item = state.items.find((other) => other.pair === pair);
+    if (item && !kept.has(pair)) await change(item, { time: answer.time, unsent: false });
   }
   draw();
 }
 
 async function refuse({ body }, error) {
-  // A request that was kept is not done: its pairs are shown as they are now.
-  for (const { pair } of body.decisions ?? []) {
+  // An answer that was kept is not recorded: its pairs are shown as they are now.
+  for (const { pair } of body.decisions) {
     const item = state.items.find((other) => other.pair === pair);
     if (item) await change(item, { ...(await ask(`/api/pairs/${pair}`)), unsent: false, ...unsent().get(pair) });
   }
@@ -317,13 +317,20 @@ async function refuse({ body }, error) {
   show(new Error(`an answer of before was not recorded: ${error.message}`));
 }
 
-async function again(path) {
-  const answer = await submit(path, { reviewer: reviewer() });
-  if (answer) await arrange(answer, path);
-  else draw();
+async function request(path, body) {
+  // Ask for what cannot be kept. Where no answer comes it may have been done: the page is read again when one does.
+  await flush();
+  if (outbox.length) throw new Error("wait until your answers are saved: pairsift serve does not answer");
+  try {
+    return await ask(path, { ...body, run: RUN, reviewer: reviewer(), key: newKey() }, PATIENCE);
+  } catch (error) {
+    state.stale = !isRefused(error);
+    throw error;
+  }
 }
 
-async function arrange(answer, path = "undo") {
+async function again(path) {
+  const answer = await request(path, {});
   state.counts = answer.counts;
   if (!answer.total) return show(new Error(path.endsWith("undo") ? "there is nothing to undo" : "there is nothing to redo"));
   const place = (row) => state.items.findIndex((item) => item.pair === row.pair);
@@ -333,7 +340,7 @@ async function arrange(answer, path = "undo") {
     if (first && place(first) < 0) state.items.unshift({ ...first, linked: true });
     state.index = state.grid || !first ? 0 : place(first);
   } else {
-    for (const row of answer.pairs) await change(state.items[place(row)], { ...row, unsent: false });
+    for (const row of answer.pairs) await change(state.items[place(row)], row);
     if (!state.grid) state.index = place(first);
   }
   draw();
@@ -519,13 +526,7 @@ async function all(choice) {
   const known = n ? ` ${n.toLocaleString()} of them ${n > 1 ? "are" : "is"} decided: ${parts}.` : "";
   const answer = await sure(`${verb} all ${total.toLocaleString()} pairs of this filter?${known} One undo takes it back.`, choices);
   if (!answer) return;
-  const body = { filter: wanted, choice, decided: answer, seen: decided, run: RUN, reviewer: reviewer(), key: newKey() };
-  try {
-    await ask("/api/decisions/filter", body, PATIENCE);
-  } catch (error) {
-    state.stale = !error.status; // it may have been done: the page is read again when the server answers
-    throw error;
-  }
+  await request("/api/decisions/filter", { filter: wanted, choice, decided: answer, seen: decided });
   history.replaceState(null, "", address()); // the pair that was shown may have left the filter
   await reload();
 }
