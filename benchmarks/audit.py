@@ -43,10 +43,10 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from pairsift.arrays import unit_rows
-from pairsift.audit.spot_check import SpotCheck, evaluate
 from pairsift.encode import text_encoder
 from pairsift.encode.options import EncodeOptions
 from pairsift.pairs.options import DataOptions
+from pairsift.review.spot_check import SpotCheck, evaluate
 from pairsift.runs.fit import fit
 from pairsift.train.options import TrainOptions
 from verdicts import Record, calibration, records, write

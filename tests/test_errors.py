@@ -11,9 +11,10 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from pairsift.audit import pair_table, write_report, write_tables
 from pairsift.errors import InputError, WriteError, writing
 from pairsift.pairs.pairs import Pairs
+from pairsift.report.report import write_report
+from pairsift.table import pair_table, write_tables
 from pairsift.train import checkpoint
 
 CHILD = """

@@ -12,7 +12,6 @@ import pytest
 from flat_options import fit
 
 import pairsift
-from pairsift.audit import Decision
 from pairsift.cli import main
 from pairsift.cli.compare import _short
 from pairsift.errors import InputError
@@ -20,6 +19,7 @@ from pairsift.marker import write_marker
 from pairsift.pairs.shared import shared_pairs
 from pairsift.retrieve import Ranks, recall
 from pairsift.retrieve.codes import Gallery
+from pairsift.review import Decision
 from pairsift.runs.cleaned import cleaned_config
 from pairsift.runs.compare import _cleaning, _spot_checked
 from pairsift.runs.folder import PAIRS_FILE

@@ -8,10 +8,10 @@ import pytest
 from flat_options import configured
 
 import pairsift
-from pairsift.audit import Decision
 from pairsift.cli import main
 from pairsift.errors import InputError
 from pairsift.marker import MARKER, VERSION, read_marker, write_marker
+from pairsift.review import Decision
 from pairsift.runs.claim import claimed
 from pairsift.runs.folder import holds_run
 

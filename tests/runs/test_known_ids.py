@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import pairsift
-from pairsift.audit import Decisions
 from pairsift.cli import main
+from pairsift.review import Decisions
 from pairsift.runs.run import Run
 from pairsift.web.images import Images
 

@@ -8,9 +8,9 @@ import pytest
 from test_changed_source import edit, moved  # noqa: F401
 
 import pairsift
-from pairsift.audit import Decision
 from pairsift.cli import main
 from pairsift.detect.heldout import Belief
+from pairsift.review import Decision
 from pairsift.runs.mending import FIRST, LAPSED, MENDED, Mending, mending
 
 

@@ -12,10 +12,10 @@ import time
 import pytest
 
 import pairsift
-from pairsift.audit import Decision
 from pairsift.cli import main
 from pairsift.errors import InputError
 from pairsift.files import in_turn, only_writer
+from pairsift.review import Decision
 
 pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
 LEASE = 2.0  # seconds, in the tests of other machines

@@ -10,9 +10,9 @@ import pytest
 from flat_options import fit
 
 import pairsift
-from pairsift.audit.table import verdict_names, write_division
 from pairsift.cli import main
 from pairsift.pairs import write_scenes
+from pairsift.table import verdict_names, write_division
 
 pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
 

@@ -10,9 +10,9 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from web_helpers import AWKWARD, MARKUP, RENAMED, N, awkward_cell, make_run
 
-from pairsift.audit import Decisions
 from pairsift.cli import main
 from pairsift.cli.serve import _is_local
+from pairsift.review import Decisions
 from pairsift.web.app import create_app
 from pairsift.web.guard import COOKIE
 

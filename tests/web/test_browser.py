@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from web_helpers import AWKWARD, MARKUP, RENAMED, N, awkward_cell, make_run, painted, press, served, watched
 
-from pairsift.audit import Decision, Decisions
+from pairsift.review import Decision, Decisions
 
 
 def decided(folder):

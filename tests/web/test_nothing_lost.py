@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from web_helpers import N, make_run, painted, press, served, watched
 
-from pairsift.audit import Decision, Decisions
 from pairsift.marker import write_marker
+from pairsift.review import Decision, Decisions
 
 PAINTED = 0.12  # seconds that a pair is seen before it can be decided on
 
@@ -376,7 +376,7 @@ def test_a_full_disk_is_told_with_a_status_that_says_later(folder, monkeypatch):
     def full(*args, **kwargs):
         raise WriteError("decisions.sqlite: cannot be opened or written (database or disk is full)")
 
-    monkeypatch.setattr("pairsift.audit.journal.Journal.decide", full)
+    monkeypatch.setattr("pairsift.review.journal.Journal.decide", full)
     answer = client.post("/api/decisions", json={"decisions": [{"pair": 1, "choice": "drop"}]})
     assert answer.status_code == 503 and "disk is full" in answer.json()["detail"]
 
@@ -460,7 +460,7 @@ def test_a_lost_question_after_a_refusal_stops_no_later_answer(quiet_page, journ
 def test_leaving_decided_pairs_alone_holds_while_others_decide(folder, journal, monkeypatch):
     from fastapi.testclient import TestClient
 
-    from pairsift.audit.journal import Journal
+    from pairsift.review.journal import Journal
     from pairsift.web.app import create_app
 
     client = TestClient(create_app(folder, {"127.0.0.1:1"}), base_url="http://127.0.0.1:1")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from web_helpers import N, make_run, painted, press, served
 
-from pairsift.audit import Decision, Decisions
+from pairsift.review import Decision, Decisions
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from web_helpers import MARKUP, N, served
 
 import pairsift
 import pairsift.runs.open_search
-from pairsift.audit import Decision, Decisions
+from pairsift.review import Decision, Decisions
 from pairsift.web import search as page_search
 from pairsift.web.app import create_app
 

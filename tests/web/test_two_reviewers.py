@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from web_helpers import N, make_run, painted, served
 
-from pairsift.audit import Decisions
+from pairsift.review import Decisions
 
 NAMES = ("ana", "bo")
 UNKNOWN = "unknown"

@@ -12,12 +12,12 @@ import pyarrow.parquet
 from PIL import Image
 
 import pairsift
-from pairsift.audit import pair_table, write_tables
-from pairsift.audit.suggest import Suggestions
-from pairsift.audit.suggestion_table import SUGGESTIONS_FILE, suggestion_table
 from pairsift.marker import write_marker
 from pairsift.pairs import write_stored_pairs
 from pairsift.runs.config import configure
+from pairsift.suggest.suggest import Suggestions
+from pairsift.suggest.table import SUGGESTIONS_FILE, suggestion_table
+from pairsift.table import pair_table, write_tables
 
 MARKUP = '<script>alert(1)</script><img src=x onerror=alert(2)> "quoted" & =1+1'
 N = 120

@@ -70,7 +70,7 @@ def compare(
     if file:
         write_json(file, comparison.tree())
     if page:
-        from pairsift.audit.comparison import write_comparison
+        from pairsift.report.comparison import write_comparison
 
         write_comparison(page, comparison.tree())
 

@@ -12,7 +12,7 @@ from pairsift.errors import InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pairsift.audit import Decisions
+    from pairsift.review import Decisions
 
 
 @click.command()
@@ -51,8 +51,9 @@ def decide(
         raise InputError("--from, --drop-below, --undo and --redo exclude each other: give one of them")
     if reason is not None and drop_below is None:
         raise InputError("--reason goes with --drop-below; a table of decisions has a column reason")
-    from pairsift.audit import Decisions, read_pairs
+    from pairsift.review import Decisions
     from pairsift.runs.folder import require_finished
+    from pairsift.table import read_pairs
 
     folder = Path(run)
     require_finished(folder)
@@ -74,7 +75,7 @@ def decide(
 
 
 def _from_file(decisions: Decisions, table: pa.Table, file: Path, reviewer: str) -> str:
-    from pairsift.audit import read_decisions
+    from pairsift.review import read_decisions
 
     rows = read_decisions(file, table)
     if not rows:
@@ -88,7 +89,7 @@ def _from_file(decisions: Decisions, table: pa.Table, file: Path, reviewer: str)
 
 def _from_run(decisions: Decisions, table: pa.Table, folder: Path) -> str:
     """Take over the decisions of another run on pairs that are undecided here, under their reviewers' names."""
-    from pairsift.audit.decision_file import decisions_of_run
+    from pairsift.review.decision_file import decisions_of_run
     from pairsift.runs.folder import require_finished
 
     require_finished(folder)
@@ -106,9 +107,9 @@ def _from_run(decisions: Decisions, table: pa.Table, folder: Path) -> str:
 def _drop_below(decisions: Decisions, table: pa.Table, threshold: float, reason: str | None, reviewer: str) -> str:
     import numpy as np
 
-    from pairsift.audit import Decision
-    from pairsift.audit.decisions import undecided_below
-    from pairsift.audit.table import UNKNOWN
+    from pairsift.review import Decision
+    from pairsift.review.decisions import undecided_below
+    from pairsift.table import UNKNOWN
 
     pairs, probability = undecided_below(table, threshold, decisions.decided())
     if not len(pairs):
@@ -123,7 +124,7 @@ def _drop_below(decisions: Decisions, table: pa.Table, threshold: float, reason:
 
 
 def _summary(decisions: Decisions, total: int) -> str:
-    from pairsift.audit.decisions import CHOICES
+    from pairsift.review.decisions import CHOICES
 
     chosen = decisions.table()["decision"].to_pylist()
     counts = {name: chosen.count(name) for name in CHOICES}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from pairsift.audit.report_images import thumbnail
+from pairsift.report.images import thumbnail
 from pairsift.runs.search import Hit
 
 PAGE = """<!doctype html>

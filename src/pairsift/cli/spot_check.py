@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from pairsift.audit.spot_check import SpotResult
+    from pairsift.review.spot_check import SpotResult
 
 
 @click.command("spot-check")
@@ -21,7 +21,7 @@ def spot_check(run: str, pairs: int | None, apply: bool, source: str | None) -> 
 
     The first call draws 50 pairs. Keep, drop or replace each of them, in the browser or in a table; then call again.
     """
-    from pairsift.audit.spot_check import SpotCheck
+    from pairsift.review.spot_check import SpotCheck
     from pairsift.runs.folder import require_finished
     from pairsift.runs.spot_check import is_recalibrated, spot_result
     from pairsift.runs.spot_check import spot_check as draw
@@ -36,8 +36,8 @@ def spot_check(run: str, pairs: int | None, apply: bool, source: str | None) -> 
         print(f"{summary(result, applied=True)}\nrecalibrated: {files}")
         return
     if pairs is not None or SpotCheck.read(folder) is None:
-        from pairsift.audit import read_pairs
-        from pairsift.audit.spot_check import write_sheet
+        from pairsift.review.spot_check import write_sheet
+        from pairsift.table import read_pairs
 
         check = draw(folder, pairs)
         sheet = write_sheet(check, read_pairs(folder), folder)
@@ -57,7 +57,7 @@ def summary(result: SpotResult, applied: bool) -> str:
         result: What they say.
         applied: Whether the probabilities are recalibrated by them.
     """
-    from pairsift.audit.spot_check import MIN_ANSWERS
+    from pairsift.review.spot_check import MIN_ANSWERS
 
     first = f"{result.answered} of {result.asked} pairs are answered"
     if result.answered:

@@ -12,14 +12,11 @@ from datetime import date
 from itertools import count
 from pathlib import Path
 
-from pairsift.audit.decisions import DECISIONS_FILE, decisions_in_words
-from pairsift.audit.spot_check import SHEET_FILE, SPOT_CHECK_FILE
-from pairsift.audit.spreadsheet import is_filled_in
-from pairsift.audit.suggestion_table import SUGGESTIONS_FILE
-from pairsift.audit.table import DIVISION_FILE, SUSPECTS_FILE
 from pairsift.errors import InputError, WriteError, writing
 from pairsift.files import LOCK, only_writer
 from pairsift.marker import MARKER, is_free, require_own, write_marker
+from pairsift.review.decisions import DECISIONS_FILE, decisions_in_words
+from pairsift.review.spot_check import SHEET_FILE, SPOT_CHECK_FILE
 from pairsift.runs.choice import JOINED
 from pairsift.runs.config import CHOICES, Config, flattened, read_config, typed
 from pairsift.runs.folder import (
@@ -39,6 +36,9 @@ from pairsift.runs.folder import (
     holds_run,
 )
 from pairsift.runs.mending import FIRST
+from pairsift.spreadsheet import is_filled_in
+from pairsift.suggest.table import SUGGESTIONS_FILE
+from pairsift.table import DIVISION_FILE, SUSPECTS_FILE
 
 MAY_DIFFER = ("out", "device", "threads", "checkpoint_minutes", "cache")
 JOURNAL = tuple(f"{DECISIONS_FILE}{end}" for end in ("", "-wal", "-shm"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pairsift.audit.export import TABLES, folder_of_names
 from pairsift.errors import InputError
+from pairsift.export.cleaned import TABLES, folder_of_names
 from pairsift.pairs.shared import images_elsewhere
 from pairsift.runs.choice import ALONE
 from pairsift.runs.config import Config, from_tree

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from pairsift.arrays import Ints
-from pairsift.audit.detection_intervals import detection_intervals
 from pairsift.errors import InputError
 from pairsift.pairs import Pairs
 from pairsift.pairs.shared import images_elsewhere, shared_pairs
+from pairsift.report.detection_intervals import detection_intervals
 from pairsift.retrieve.bootstrap import LEVEL, SEED, Estimate, resampled_recall
 from pairsift.retrieve.ranks import recall
 from pairsift.runs.config import flattened

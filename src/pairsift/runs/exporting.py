@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pairsift.audit import Decisions, read_pairs
-from pairsift.audit.export import export, folder_of_names
-from pairsift.audit.selection import Selection, choose_pairs
-from pairsift.audit.table import storable
 from pairsift.errors import InputError
+from pairsift.export.cleaned import export, folder_of_names
+from pairsift.export.selection import Selection, choose_pairs
 from pairsift.pairs import Pairs
 from pairsift.pairs.origin import origin_of_pairs, read_origin
 from pairsift.pairs.records import Columns
+from pairsift.review import Decisions
 from pairsift.runs.config import read_config
 from pairsift.runs.folder import CONFIG, METRICS, require_finished
 from pairsift.runs.prepare import read_again
+from pairsift.table import read_pairs, storable
 
 
 def export_run(
@@ -36,7 +36,7 @@ def export_run(
 
     Args:
         folder: The run's folder.
-        out: The file or folder to write; see `pairsift.audit.export.export` for the formats.
+        out: The file or folder to write; see `pairsift.export.cleaned.export` for the formats.
         source: New path of the run's source, if it has moved.
         drop_below: Pairs without a decision and with a smaller match probability are left out, [0, 1].
         replace_above: Flagged pairs without a decision get the suggested caption if its probability is at least this,

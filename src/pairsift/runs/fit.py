@@ -14,7 +14,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from pairsift.audit import write_division
 from pairsift.cores import limit_threads
 from pairsift.encode.options import EncodeOptions
 from pairsift.errors import writing
@@ -47,6 +46,7 @@ from pairsift.runs.job import job_of
 from pairsift.runs.prepare import Prepared, check, prepare
 from pairsift.runs.run import Run
 from pairsift.runs.skipped import skipped_line, unused_line, write_skipped
+from pairsift.table import write_division
 from pairsift.train.checkpoint import write_tensors
 from pairsift.train.loop import Trainer, mixed
 from pairsift.train.options import TrainOptions

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pairsift.audit import Decisions, read_pairs, suspects
-from pairsift.audit.spot_check import SpotCheck, SpotResult
+from pairsift.review import Decisions
+from pairsift.review.spot_check import SpotCheck, SpotResult
 from pairsift.runs.config import Config
 from pairsift.runs.exporting import export_run
 from pairsift.runs.spot_check import spot_check, spot_result
+from pairsift.table import read_pairs, suspects
 
 
 class JudgedRun:

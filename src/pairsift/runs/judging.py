@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 
 from pairsift.arrays import Bools, Ints, Reals
-from pairsift.audit import pair_table, verdict_names
-from pairsift.audit.duplicates import repeated, same_pictures, text_numbers, vague_captions
-from pairsift.audit.suggest import GalleryPairs, Suggestions, suggest
-from pairsift.audit.suggestion_table import suggestion_table
 from pairsift.detect.heldout import Belief
 from pairsift.encode import Thumbnails, encode_images
 from pairsift.match import Matcher
 from pairsift.retrieve.codes import Gallery
 from pairsift.runs.prepare import Prepared
 from pairsift.runs.vectors import rows_of
+from pairsift.suggest.duplicates import repeated, same_pictures, text_numbers, vague_captions
+from pairsift.suggest.suggest import GalleryPairs, Suggestions, suggest
+from pairsift.suggest.table import suggestion_table
+from pairsift.table import pair_table, verdict_names
 
 MAX_PROBABILITY = 0.9  # match probability below which a pair gets suggestions
 
@@ -35,7 +35,7 @@ def judged_tables(
 ) -> tuple[pa.Table, pa.Table]:
     """Return the table of judged pairs and the table of suggestions.
 
-    Beside the columns of `pairsift.audit.pair_table`, the table has `suggestion_probability`, `image_duplicates`, the
+    Beside the columns of `pairsift.table.pair_table`, the table has `suggestion_probability`, `image_duplicates`, the
     number of a group of copies of an image, and `caption_duplicates`, the number of a caption that several images have.
 
     Args:

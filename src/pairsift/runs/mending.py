@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from pairsift.arrays import Bools, Ints, Reals
-from pairsift.audit import Decision, Decisions, read_pairs
-from pairsift.audit.table import PAIRS_FILE, storable
 from pairsift.detect.heldout import Belief
 from pairsift.files import write_parquet
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.stored import file_mark
+from pairsift.review import Decision, Decisions
+from pairsift.table import PAIRS_FILE, read_pairs, storable
 
 # In the metrics: how many suspects were mended or removed since the first judgement, and decisions cleared in the last.
 MENDED, LAPSED = FACTS = ("mended_suspects", "lapsed_decisions")

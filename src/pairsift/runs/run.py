@@ -16,22 +16,15 @@ import pyarrow.parquet
 import torch
 
 from pairsift.arrays import Ints
-from pairsift.audit import (
-    count_verdicts,
-    detection,
-    detector_scores,
-    write_report,
-    write_tables,
-)
-from pairsift.audit.spot_check import SpotResult
-from pairsift.audit.suggestion_table import SUGGESTIONS_FILE
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError, writing
 from pairsift.files import only_writer, write_json, write_parquet
 from pairsift.match import Matcher
 from pairsift.pairs import SPLITS, Pairs, load
+from pairsift.report.report import write_report
 from pairsift.retrieve.codes import evaluate, ranks_of_views
 from pairsift.retrieve.ranks import Ranks
+from pairsift.review.spot_check import SpotResult
 from pairsift.runs.belief import Believer
 from pairsift.runs.caveats import expected_auroc, rate_of, warnings_of
 from pairsift.runs.config import read_config
@@ -53,6 +46,8 @@ from pairsift.runs.scoring import Scorer, require_new_table, score_to
 from pairsift.runs.search import Hit, Search
 from pairsift.runs.skipped import list_skipped, write_skipped
 from pairsift.runs.spot_check import recalibrated_tables
+from pairsift.suggest.table import SUGGESTIONS_FILE
+from pairsift.table import count_verdicts, detection, detector_scores, write_tables
 from pairsift.train.checkpoint import read_tensors, with_prefix
 from pairsift.train.loop import mixed, pick_device
 

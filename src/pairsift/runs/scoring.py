@@ -18,8 +18,6 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from pairsift.arrays import Ints
-from pairsift.audit.spreadsheet import harmless_table
-from pairsift.audit.table import UNKNOWN, VAGUE
 from pairsift.encode import EMBEDDINGS, Features
 from pairsift.errors import InputError, similar, writing
 from pairsift.files import replacing, write_parquet
@@ -32,6 +30,8 @@ from pairsift.runs.folder import TRUST
 from pairsift.runs.judging import judged_tables
 from pairsift.runs.prepare import Prepared, encode_again
 from pairsift.runs.vectors import evidence_features
+from pairsift.spreadsheet import harmless_table
+from pairsift.table import UNKNOWN, VAGUE
 
 CHUNK = 20_000  # pairs that are judged at once
 FORMATS = (".parquet", ".csv")

@@ -6,12 +6,12 @@ import csv
 import sys
 from pathlib import Path
 
-from pairsift.audit.spreadsheet import harmless
 from pairsift.errors import writing
 from pairsift.files import replacing
 from pairsift.pairs import Pairs
 from pairsift.pairs.pairs import UNUSED
 from pairsift.pairs.records import one_line
+from pairsift.spreadsheet import harmless
 
 
 def write_skipped(pairs: Pairs, path: Path) -> None:

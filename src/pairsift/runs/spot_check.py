@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute
 
 from pairsift.arrays import Bools
-from pairsift.audit import Decisions, count_verdicts, detection, read_pairs
-from pairsift.audit.spot_check import MIN_ANSWERS, MIN_PAIRS, SpotCheck, SpotResult, evaluate
-from pairsift.audit.suggestion_table import fitting_captions
-from pairsift.audit.table import VAGUE
 from pairsift.errors import InputError
+from pairsift.review import Decisions
+from pairsift.review.spot_check import MIN_ANSWERS, MIN_PAIRS, SpotCheck, SpotResult, evaluate
 from pairsift.runs.folder import METRICS, require_finished
+from pairsift.suggest.table import fitting_captions
+from pairsift.table import VAGUE, count_verdicts, detection, read_pairs
 
 PAIRS = 50  # of a spot check for which no number is given
 

@@ -14,16 +14,17 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
-from pairsift.audit import Decision, Decisions, read_pairs, threshold_table
-from pairsift.audit.decisions import CHOICES, DECISION_COLUMNS, REASONS, OtherRun, note_on_rates
-from pairsift.audit.journal import DecidedMeanwhile
-from pairsift.audit.queue import ORDERS, UNDECIDED, Filter, Queue
-from pairsift.audit.spot_check import MIN_ANSWERS
-from pairsift.audit.suggestion_table import SuggestionLists
 from pairsift.errors import InputError, WriteError
 from pairsift.pairs.stored import folder_of
+from pairsift.review import Decision, Decisions, threshold_table
+from pairsift.review.decisions import CHOICES, DECISION_COLUMNS, REASONS, OtherRun, note_on_rates
+from pairsift.review.journal import DecidedMeanwhile
+from pairsift.review.queue import ORDERS, UNDECIDED, Filter, Queue
+from pairsift.review.spot_check import MIN_ANSWERS
 from pairsift.runs.folder import METRICS, require_finished, source_of
 from pairsift.runs.spot_check import current_result, is_recalibrated, spot_check
+from pairsift.suggest.table import SuggestionLists
+from pairsift.table import read_pairs
 from pairsift.web.bodies import MAX_PAIRS, DecisionList, FilterDecision, Id, Page, Requester, SpotCheckSize
 from pairsift.web.downloads import add_downloads
 from pairsift.web.guard import Guard

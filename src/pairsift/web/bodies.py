@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from pairsift.audit import Decision, Decisions
-from pairsift.audit.decisions import REVIEWER
-from pairsift.audit.queue import UNDECIDED, Filter, Order
-from pairsift.audit.spot_check import MAX_PAIRS as MAX_SAMPLE
-from pairsift.audit.spot_check import MIN_PAIRS, SpotCheck
 from pairsift.errors import InputError
+from pairsift.review import Decision, Decisions
+from pairsift.review.decisions import REVIEWER
+from pairsift.review.queue import UNDECIDED, Filter, Order
+from pairsift.review.spot_check import MAX_PAIRS as MAX_SAMPLE
+from pairsift.review.spot_check import MIN_PAIRS, SpotCheck
 
 MAX_PAIRS = 200  # on a page
 Name = Annotated[str, Field(min_length=1, max_length=100)]
@@ -87,7 +87,7 @@ class DecisionList(Requester):
 
 
 class Selector(Body):
-    """A filter: see `pairsift.audit.queue.Filter`. `sample` asks for the spot check.
+    """A filter: see `pairsift.review.queue.Filter`. `sample` asks for the spot check.
 
     `column` holds `name=value`; in the name, `=` is written as `%3D` and `%` as `%25`.
     """

@@ -9,9 +9,9 @@ from pathlib import Path
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pairsift.audit.table import PAIRS_FILE
 from pairsift.errors import InputError
 from pairsift.runs.folder import METRICS
+from pairsift.table import PAIRS_FILE
 
 
 class CurrentRun:

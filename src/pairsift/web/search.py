@@ -11,8 +11,8 @@ from fastapi import FastAPI, HTTPException, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse
 
-from pairsift.audit.queue import Queue
-from pairsift.audit.table import storable
+from pairsift.review.queue import Queue
+from pairsift.table import storable
 from pairsift.web.bodies import Id
 from pairsift.web.images import Images
 from pairsift.web.pages import Pages

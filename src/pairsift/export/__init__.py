@@ -1,0 +1,1 @@
+"""The cleaned pairs, in every format that they came in."""

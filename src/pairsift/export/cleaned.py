@@ -1,0 +1,273 @@
+"""Cleaned data in the formats that people use."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from pairsift.encode.decode import BadImage, image_size
+from pairsift.errors import InputError, similar, writing
+from pairsift.export.fiftyone import ENDING, export_fiftyone
+from pairsift.export.selection import Selection, selection_of_records
+from pairsift.export.shards import ChosenRecords, samples_of_rows, samples_of_shards, write_shards
+from pairsift.export.tables import write_table
+from pairsift.files import replacing, write_text
+from pairsift.pairs.origin import Origin
+from pairsift.pairs.pairs import JUDGED, UNUSED, Pairs
+from pairsift.pairs.readers.rows import unique
+from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
+
+TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+SHARDS = "shards"  # ending of the name of a folder for tar files
+FORMATS = (*TABLES, ".json", ".txt", ENDING, "a folder", "a folder whose name ends in shards")
+
+
+def with_run_splits(origin: Origin, pairs: Pairs) -> Origin:
+    """Return the rows of the source with the split that each image has in the run."""
+    split_of = splits_of_images(pairs)
+    return replace(origin, splits=_of_records(pairs, [split_of[row] for row in pairs.image_of.tolist()], UNUSED))
+
+
+def with_image_names(origin: Origin, pairs: Pairs) -> Origin:
+    """Return the rows of the source with names in the place of images that lie in the source itself."""
+    return replace(origin, images=_of_records(pairs, [pairs.names[row] for row in pairs.image_of.tolist()], ""))
+
+
+def _of_records(pairs: Pairs, values: list[str], missing: str) -> list[str]:
+    """Return a value of each pair by the records of the source as it is now."""
+    if pairs.source_rows is None:
+        return values
+    of_records = [missing] * (int(pairs.source_rows.max(initial=-1)) + 1)
+    for record, value in zip(pairs.source_rows.tolist(), values, strict=True):
+        if record >= 0:
+            of_records[record] = value
+    return of_records
+
+
+def export(
+    origin: Origin,
+    pairs: Pairs,
+    selection: Selection,
+    out: Path,
+    weights: bool = False,
+    formulas: bool = False,
+    splits: bool = False,
+) -> None:
+    """Write the selected pairs.
+
+    The ending of the path decides on the format: a table (`.csv`, `.tsv`, `.jsonl`, `.parquet`) with the columns of
+    the source, `.json` for COCO captions, `.txt` for the ids of the pairs, one per line, `.fiftyone` for a folder that
+    FiftyOne opens (see `pairsift.export.fiftyone`), `shards` (such as `clean-shards`) for a folder of tar files
+    with an image, its caption and the other columns as JSON for each pair, and no ending for a folder of images with a
+    text file of captions beside each.
+
+    Args:
+        origin: The rows of the source.
+        pairs: The pairs; the id of a pair is the position of its record in the source.
+        selection: The pairs to export and their captions.
+        out: The file or folder, which must not exist.
+        weights: Whether tables, COCO captions, shards and the samples of FiftyOne get a column `weight`, and lists of
+            ids a weight behind each id.
+        formulas: Whether CSV and TSV files keep text as it is that a spreadsheet would run as a formula; by default, an
+            apostrophe is put before it.
+        splits: Whether tables, folders and shards say the split that each image has in the run, also where it was
+            drawn. The samples of FiftyOne always do.
+
+    Raises:
+        InputError: The format is unknown or has no splits or no weights, the path exists already, the source has no
+            images for a folder, for shards or for FiftyOne, or an image is gone.
+        WriteError: The file cannot be written.
+    """
+    suffix = format_of(out)
+    if out.exists():
+        raise InputError(f"{out} exists already: name another file, or move it away")
+    if splits and suffix in (".json", ".txt"):
+        raise InputError(f"{out}: a {suffix} file has no splits: choose {', '.join(TABLES)} or a folder for --splits")
+    if weights and not suffix:
+        raise InputError(f"{out}: a folder of images has no weights: choose {', '.join(FORMATS[:-2])} or shards")
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    origin = with_run_splits(origin, pairs) if splits else origin
+    column = unique([*origin.all_names, "weight"])[-1]
+    extra: dict[str, list[object]] = {column: selection.weight.tolist()} if weights else {}
+    if suffix in TABLES:
+        origin = origin if suffix == ".parquet" else with_image_names(origin, pairs)
+        write_table(out, origin, selection_of_records(selection, pairs), column if weights else None, formulas)
+    elif suffix == ".json":
+        write_text(out, json.dumps(coco(pairs, selection, extra), ensure_ascii=False) + "\n")
+    elif suffix == ".txt":
+        write_text(out, "".join(_id_lines(selection, weights)))
+    elif suffix == ENDING:
+        export_fiftyone(pairs, selection, out, weights)
+    elif suffix == SHARDS:
+        _write_shards(out, origin, pairs, selection, weights)
+    else:
+        _write_folder(out, origin, pairs, selection)
+
+
+def _id_lines(selection: Selection, weights: bool) -> Iterator[str]:
+    """Yield the id of each kept pair as a line, on request followed by a blank and the weight."""
+    for pair in np.flatnonzero(selection.keep).tolist():
+        yield f"{pair} {selection.weight[pair]}\n" if weights else f"{pair}\n"
+
+
+def format_of(out: Path) -> str:
+    """Return the format that the ending of a path decides on: its extension, `shards`, or an empty string for a folder.
+
+    Raises:
+        InputError: There is no such format.
+    """
+    suffix = out.suffix.lower()
+    if out.name.lower().endswith(SHARDS):
+        return SHARDS
+    if suffix == ".tar":
+        raise InputError(f"{out}: tar files are written into a folder whose name ends in {SHARDS}: name one with --out")
+    if suffix and suffix not in FORMATS:
+        raise InputError(f"{out}: there is no format {suffix!r}; {similar(suffix, FORMATS)}")
+    return suffix
+
+
+def folder_of_names(pairs: Pairs, out: Path) -> Path | None:
+    """Return the folder that the images' names in an exported file start from; None where they need no other folder."""
+    if format_of(out) not in (*TABLES, ".json") or pairs.features is not None:
+        return None
+    tails = ((str(path), _tail(name, str(path))) for name, path in zip(pairs.names, pairs.paths, strict=True))
+    base = next((Path(path.removesuffix(tail)).absolute() for path, tail in tails if tail), None)
+    return None if base == out.absolute().parent else base
+
+
+def _tail(name: str, path: str) -> str:
+    """Return the end of an image's path that its name stands for; an empty string where it stands for no end."""
+    written = dict.fromkeys(other for one in (name, name.replace("\\", "/")) for other in (one, os.path.normpath(one)))
+    return next((end for end in written if not os.path.isabs(end) and f"/{path}".endswith(f"/{end}")), "")
+
+
+COCO_FIELDS = ("id", "image_id", "caption")  # of an annotation
+
+
+def coco(pairs: Pairs, selection: Selection, extra: Mapping[str, list[object]] | None = None) -> dict[str, Any]:
+    """Return the selected pairs as COCO captions; the id of an annotation is the id of its pair.
+
+    `_given` is appended to columns of the source with the name of a field of COCO, so that none is lost. Images have
+    their width and height in pixels, as stored, which other tools ask for, and a name by which these find them.
+    """
+    kept = np.flatnonzero(selection.keep).tolist()
+    images = dict.fromkeys(int(pairs.image_of[pair]) for pair in kept)
+    columns: dict[str, Sequence[object]] = {**(extra or {})}
+    for column, values in pairs.columns.items():
+        if column in COCO_FIELDS and f"{column}_given" in pairs.columns:
+            continue  # these are of an earlier export, which kept the first ones
+        while column in (*COCO_FIELDS, *columns):
+            column += "_given"
+        columns[column] = values
+    annotations = [
+        {
+            **{name: values[pair] for name, values in columns.items()},
+            "id": pair,
+            "image_id": int(pairs.image_of[pair]),
+            "caption": selection.captions.get(pair, pairs.captions[pair]),
+        }
+        for pair in kept
+    ]
+    files = [{"id": row, "file_name": _file_name(pairs, row), **_size(pairs, row)} for row in images]
+    return {"info": {}, "licenses": [], "images": files, "annotations": annotations}
+
+
+def _file_name(pairs: Pairs, row: int) -> str:
+    """Return the name of an image, where necessary with slashes; or the end that it shares with its path; or this."""
+    name, path = pairs.names[row], str(pairs.paths[row])
+    if pairs.features is not None:
+        return name
+    names = [other for other in (name, name.replace("\\", "/")) if f"/{path}".endswith(f"/{os.path.normpath(other)}")]
+    return next(iter(names), _shared_end(name, path) or os.path.abspath(path))
+
+
+def _shared_end(name: str, path: str) -> str:
+    """Return the longest end that a name of another machine, such as `C:\\pics\\a.jpg`, shares with a path."""
+    if "\\" not in name:
+        return ""
+    parts = zip(reversed(name.replace("\\", "/").split("/")), reversed(path.split("/")), strict=False)
+    shared = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], parts)]
+    return "/".join(reversed(shared))
+
+
+def _size(pairs: Pairs, row: int) -> dict[str, int]:
+    """Return the width and the height of an image from the header of its file; nothing where there is none."""
+    if pairs.features is not None:
+        return {}
+    try:
+        return dict(zip(("width", "height"), image_size(pairs.paths[row]), strict=True))
+    except BadImage:
+        return {}
+
+
+def _write_folder(out: Path, origin: Origin, pairs: Pairs, selection: Selection) -> None:
+    """Copy every image that keeps a caption, and write its captions beside it.
+
+    Where the source has splits, they become folders, and pairs outside the splits are left out.
+    """
+    if pairs.features is not None:
+        raise InputError(f"{pairs.source} has features instead of images: export a table")
+    has_splits = origin.has_splits
+    captions: dict[int, list[str]] = {}
+    kept = selection.keep & (np.isin(pairs.split, JUDGED) if has_splits else np.ones(len(pairs), np.bool_))
+    for pair in np.flatnonzero(kept).tolist():
+        captions.setdefault(int(pairs.image_of[pair]), []).append(selection.captions.get(pair, pairs.captions[pair]))
+    split_of = splits_of_images(pairs) if has_splits else {}
+    with writing(out), replacing(out) as part:
+        part.mkdir(parents=True)
+        for row, name in zip(captions, _file_names(pairs, captions, split_of), strict=True):
+            place = part / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(pairs.paths[row], place)
+            lines = (" ".join(caption.split()) for caption in captions[row])
+            place.with_suffix(".txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _write_shards(out: Path, origin: Origin, pairs: Pairs, selection: Selection, weights: bool) -> None:
+    """Write tar files of samples, below folders for the splits where the source has splits.
+
+    A source of tar files keeps its samples as they are, but for what was changed in them.
+    """
+    if pairs.features is not None:
+        raise InputError(f"{pairs.source} has features instead of images: export a table")
+    records = selection_of_records(selection, pairs)
+    rows = pairs.image_of
+    if pairs.source_rows is not None:
+        present = pairs.source_rows >= 0
+        rows = np.full(len(records.keep), -1)
+        rows[pairs.source_rows[present]] = pairs.image_of[present]
+    split_of = splits_of_images(pairs) if origin.has_splits else {}
+    chosen = ChosenRecords(
+        keep=records.keep,
+        captions=records.captions,
+        weight=records.weight if weights else None,
+        images=[pairs.paths[row] for row in rows],
+        folders=[split_of.get(row, "") for row in rows.tolist()],
+    )
+    samples = samples_of_rows if origin.items is None else samples_of_shards
+    write_shards(out, samples(with_image_names(origin, pairs), chosen))
+
+
+def _file_names(pairs: Pairs, rows: Iterable[int], split_of: Mapping[int, str]) -> Iterator[str]:
+    """Yield a relative path for each image: its own name if that is relative, below its split; each stem once."""
+    taken: set[str] = set()
+    for row in rows:
+        place = PurePosixPath(_shared_end(pairs.names[row], str(pairs.paths[row])) or pairs.names[row])
+        if place.is_absolute() or ".." in place.parts or not place.name:
+            place = PurePosixPath(pairs.paths[row].name)
+        word = SPLIT_WORDS.get(place.parts[0].lower()) if len(place.parts) > 1 else None
+        if row in split_of and word != split_of[row]:
+            place = PurePosixPath(split_of[row], *place.parts[word is not None :])
+        stem = str(place.with_suffix(""))
+        stem = stem if stem.casefold() not in taken else f"{stem}_{row}"
+        taken.add(stem.casefold())
+        yield stem + (pairs.paths[row].suffix or ".jpg")

@@ -1,0 +1,64 @@
+"""The findings of a run that the sections of the report show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pairsift.arrays import Reals
+from pairsift.pairs.pairs import Pairs
+from pairsift.report.parts import Tree, lookup
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The table of a run, with its pairs, metrics and log.
+
+    Attributes:
+        pairs: All pairs.
+        table: The table from `pair_table`.
+        metrics: The run's metrics.
+        log: The run's events.
+        folder: Absolute path of the report's folder; relative links start from it.
+    """
+
+    pairs: Pairs
+    table: pa.Table
+    metrics: Tree
+    log: list[dict[str, Any]]
+    folder: Path
+
+    @cached_property
+    def probability(self) -> Reals:
+        """The match probability of each row, (n,)."""
+        probability: Reals = self.table["match_probability"].to_numpy()
+        return probability
+
+    @cached_property
+    def verdicts_given(self) -> bool:
+        """A bool: whether the run gives verdicts; without verdicts the probabilities are only a ranking."""
+        return lookup(self.metrics, "verdicts_given") is not False
+
+    @cached_property
+    def flag(self) -> NDArray[np.bool_]:
+        """The flag of each row, (n,); False for every row where no verdicts are given."""
+        flag: NDArray[np.bool_] = self.table["is_mismatch"].to_numpy().astype(np.bool_) & self.verdicts_given
+        return flag
+
+    @cached_property
+    def truth(self) -> NDArray[np.bool_] | None:
+        """The truth: whether each row is a planted mismatch, (n,); None where no noise was planted."""
+        if "truly_mismatched" not in self.table.column_names:
+            return None
+        truth: NDArray[np.bool_] = self.table["truly_mismatched"].to_numpy().astype(np.bool_)
+        return truth
+
+    def in_splits(self, *splits: str) -> NDArray[np.bool_]:
+        """Return whether each row is in one of these splits, (n,)."""
+        return np.array([split in splits for split in self.table["split"].to_pylist()], np.bool_)

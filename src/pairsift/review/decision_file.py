@@ -1,0 +1,145 @@
+"""Decisions from a table that people or scripts wrote."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pairsift.errors import InputError
+from pairsift.pairs.readers.rows import MissingColumn, Row, find_column
+from pairsift.pairs.readers.tables import FORMATS, read_separated
+from pairsift.pairs.records import Columns, as_text, quoted
+from pairsift.review.decisions import Decision, Decisions
+from pairsift.table import PairRows, read_pairs
+
+NEEDED = "decisions need the columns pair and decision, and may have new_caption, from_pair and reason"
+
+
+def read_decisions(path: Path, table: pa.Table) -> list[Decision]:
+    """Read decisions from a CSV, TSV, JSON lines or Parquet file.
+
+    The file has the columns `pair` and `decision` (`keep`, `drop`, `replace` or `clear`; a row without one is left
+    out), and may have `new_caption`, `from_pair` and `reason`. A copy of `suspects.csv` with a column `decision` is one
+    of these. Where `replace` has no new caption, it is the caption of `from_pair`, or else the caption that the run
+    suggests.
+
+    Args:
+        path: The file.
+        table: The run's table of judged pairs.
+
+    Raises:
+        InputError: The file cannot be read, lacks a column, or has a row that cannot be used; the message names it.
+    """
+    if not path.is_file():
+        raise InputError(f"there is no file {path}: give a table with the columns pair and decision")
+    try:
+        rows = FORMATS.get(path.suffix.lower(), read_separated)(path, Columns("pair", "decision"))
+    except MissingColumn as error:
+        raise InputError(f"{path}: has the columns {quoted(error.names)}; {NEEDED}") from None
+    if missing := {"pair", "decision"} - {name.strip().lower() for name in rows.names}:
+        raise InputError(f"{path}: has no column {min(missing)}; {NEEDED}")
+    captions = _Captions(table)
+    return [decision for row in rows.rows if (decision := _decision(row, rows.names, captions)) is not None]
+
+
+def decisions_of_run(folder: Path, table: pa.Table) -> tuple[dict[str, list[Decision]], int]:
+    """Return the decisions of another run, as decisions on the pairs of this one.
+
+    A pair is the same if an image of the same name has the same caption; of several such pairs those with the same id
+    or in the same order.
+
+    Args:
+        folder: The folder of the other run.
+        table: This run's table of judged pairs.
+
+    Returns:
+        The decisions by reviewer, and the number of decisions on pairs that this run does not have.
+
+    Raises:
+        InputError: The other run has no judged pairs, or its decisions cannot be read.
+    """
+    theirs = read_pairs(folder)
+    ids = theirs["pair"].to_numpy()
+    pair_of = _same_pairs(theirs, table)
+    found: dict[str, list[Decision]] = {}
+    rows = Decisions(folder, ids).table().to_pylist()
+    for row in rows:
+        if (pair := pair_of.get(row["pair"])) is not None:
+            source = pair_of.get(row["from_pair"])
+            decision = Decision(pair, row["decision"], row["new_caption"], source, row["reason"])
+            found.setdefault(row["reviewer"], []).append(decision)
+    return found, len(rows) - sum(map(len, found.values()))
+
+
+def _same_pairs(theirs: pa.Table, ours: pa.Table) -> dict[int, int]:
+    """Return the id in our table of each pair of theirs that ours has, by its id in theirs."""
+    keys: list[dict[int, tuple[str, str]]] = []
+    for table in (theirs, ours):
+        columns = [table[name].to_pylist() for name in ("pair", "image", "given_caption")]
+        keys.append({pair: (image, caption) for pair, image, caption in sorted(zip(*columns, strict=True))})
+    pair_of = {pair: pair for pair, key in keys[0].items() if keys[1].get(pair) == key}
+    free: dict[tuple[str, str], list[int]] = {}
+    for pair, key in keys[1].items():
+        if pair not in pair_of:
+            free.setdefault(key, []).append(pair)
+    for pair, key in keys[0].items():
+        if pair not in pair_of and free.get(key):
+            pair_of[pair] = free[key].pop(0)
+    return pair_of
+
+
+class _Captions:
+    """The given captions and the suggestions of a table of judged pairs, by pair."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self._rows = PairRows(table["pair"].to_numpy())
+
+    def cell(self, pair: int, column: str) -> Any:
+        """Return a cell of a pair's row; None where the run has no such pair."""
+        row = int(self._rows.find([pair])[0])
+        return None if row < 0 else self._table[column][row].as_py()
+
+
+def _decision(row: Row, names: list[str], captions: _Captions) -> Decision | None:
+    """Return the decision of a row, or None for a row without one.
+
+    Raises:
+        InputError: The row cannot be used.
+    """
+    if row.problem:
+        raise InputError(f"{row.where}: {row.problem}")
+
+    def cell(*columns: str) -> str:
+        name = find_column(names, columns)
+        return "" if name is None else as_text(row.cells.get(name)).strip()
+
+    choice, caption, reason = cell("decision").lower(), cell("new_caption"), cell("reason").lower() or None
+    if not choice:
+        return None
+    decision = Decision(_id(row, cell("pair")), choice, reason=reason)  # type: ignore[arg-type]
+    if choice != "replace":
+        return decision
+    source = _id(row, cell("from_pair")) if cell("from_pair") else None
+    if not caption and source is None:
+        source = captions.cell(decision.pair, "suggested_from_pair")
+    if not caption and source is not None:
+        caption = captions.cell(source, "given_caption") or ""
+    if not caption:
+        raise InputError(f"{row.where}: replace has no new_caption, and the run suggests none for pair {decision.pair}")
+    return replace(decision, caption=caption, from_pair=source)
+
+
+def _id(row: Row, text: str) -> int:
+    """Return the id of a pair.
+
+    Raises:
+        InputError: The text is no whole number.
+    """
+    try:
+        return int(text.removesuffix(".0"))
+    except ValueError:
+        raise InputError(f"{row.where}: {text!r} is not the id of a pair: ids are whole numbers") from None

@@ -1,0 +1,310 @@
+"""The pairs of a run in the order and by the filter that a reviewer asks for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pairsift.arrays import Bools, Ints, Reals
+from pairsift.cores import usable_cores
+from pairsift.errors import InputError, similar
+from pairsift.review.decisions import CHOICES, DECISION_COLUMNS, Decisions
+from pairsift.review.journal import DecidedMeanwhile
+from pairsift.suggest.table import SuggestionLists
+from pairsift.table import JUDGEMENT_COLUMNS, PairRows
+
+UNDECIDED = "undecided"
+ORDERS = ("worst", "best", "random", "source")
+Order = Literal["worst", "best", "random", "source"]
+CACHED_WORDS = 16  # searched words whose results are remembered, at a byte for each pair
+SMALL_SHARE = 0.2  # share of the pairs up to which only these are searched for a word
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What a reviewer asks for; every condition must hold.
+
+    Attributes:
+        low: Smallest match probability.
+        high: Largest match probability.
+        verdicts: Verdicts, one of which the pair has; empty for any.
+        decisions: Decisions, one of which the pair has, among them `undecided`; empty for any.
+        reasons: Reasons of decisions, one of which the pair has; empty for any.
+        splits: Splits, one of which the pair is in; empty for any.
+        text: Words that all occur in the given caption, in any order and as parts of words, whatever their case.
+        columns: Values of other columns of the table, by name.
+        duplicates: `image` for pairs whose image has copies, `caption` for pairs whose caption several images have.
+        pairs: Ids of the pairs to choose from; None for all.
+        order: `worst` (smallest match probability first), `best`, `random` or `source`.
+        seed: Seed of the random order.
+    """
+
+    low: float = 0.0
+    high: float = 1.0
+    verdicts: tuple[str, ...] = ()
+    decisions: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    splits: tuple[str, ...] = ()
+    text: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    duplicates: Literal["", "image", "caption"] = ""
+    pairs: Ints | None = None
+    order: Order = "worst"
+    seed: int = 0
+
+
+class Queue:
+    """The judged pairs of a run with their decisions, for filters and pages over millions of pairs.
+
+    The columns that filters need are in memory; everything else stays in the table. Any number of threads may ask.
+
+    Args:
+        table: The table of judged pairs, worst first. It may be memory-mapped.
+        decisions: The decisions. What others decide is seen at the next question.
+        suggestions: The suggestions for the pairs.
+    """
+
+    def __init__(self, table: pa.Table, decisions: Decisions, suggestions: SuggestionLists) -> None:
+        self.table, self.decisions, self.suggestions = table, decisions, suggestions
+        self.ids: Ints = table["pair"].to_numpy()
+        self.probability: Reals = table["match_probability"].to_numpy()
+        self._rows = PairRows(self.ids)
+        self._codes = {name: _Codes(table[name]) for name in ("verdict", "split")}
+        self._captions = pc.utf8_lower(table["given_caption"]).combine_chunks()
+        self._match = lru_cache(CACHED_WORDS)(self._contains)
+        self._choice = np.zeros(len(self.ids), np.int8)  # 0 for undecided, else 1 + the place in CHOICES
+        self._reason = np.zeros(len(self.ids), np.int16)
+        self._reasons = [""]
+        self._event = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def source_columns(self) -> list[str]:
+        """Return the names of the columns that the source has beside image, caption and split."""
+        return [name for name in self.table.column_names if name not in JUDGEMENT_COLUMNS]
+
+    def select(self, wanted: Filter) -> Ints:
+        """Return the rows of the table that pass a filter, in its order, (n,).
+
+        Raises:
+            InputError: The filter names a column, a value or an order that does not exist.
+        """
+        self._refresh()
+        rows = np.flatnonzero(self._mask(wanted)).astype(np.int64)
+        return rows[np.argsort(self._places(rows, wanted), kind="stable")]
+
+    def rows_after(self, rows: Ints, pair: int, wanted: Filter) -> Ints:
+        """Return those of some rows that come after a pair in the order of a filter, which need not let the pair pass.
+
+        Raises:
+            InputError: The run has no such pair, or there is no such order.
+        """
+        return rows[self._places(rows, wanted) > self._places(np.array([self.row(pair)]), wanted)]
+
+    def _places(self, rows: Ints, wanted: Filter) -> Ints | NDArray[np.uint64]:
+        """Return numbers that ascend in the order of a filter, one for each row, (n,)."""
+        if wanted.order == "best":
+            return -rows
+        if wanted.order == "source":
+            return self.ids[rows]
+        if wanted.order == "random":
+            return _shuffled(self.ids[rows], wanted.seed)
+        if wanted.order != "worst":
+            raise InputError(f"there is no order {wanted.order!r}; {similar(wanted.order, ORDERS)}")
+        return rows
+
+    def page(self, rows: Ints) -> list[dict[str, Any]]:
+        """Return rows of the table as mappings by column, with what was decided and what would fit.
+
+        Beside our columns of the table and those of `Decisions.of_pairs`, there are `columns`, those of the source by
+        name, `captions`, a list of `from_pair`, `caption` and `probability`, and `images`, a list of `from_pair`,
+        `image` and `probability`.
+        """
+        cells = self.table.take(rows).to_pylist()
+        ids = [row["pair"] for row in cells]
+        decided, suggested = self.decisions.of_pairs(ids), self._suggested(ids)
+        nothing, source = dict.fromkeys(DECISION_COLUMNS), self.source_columns()
+        return [
+            {
+                **{name: value for name, value in row.items() if name in JUDGEMENT_COLUMNS},
+                "columns": {name: row[name] for name in source},
+                **decided.get(row["pair"], nothing),
+                **suggested[row["pair"]],
+            }
+            for row in cells
+        ]
+
+    def counts(self, rows: Ints | None = None) -> dict[str, int]:
+        """Return the number of pairs by decision, `undecided` among them; of all pairs, or of those in some rows."""
+        self._refresh()
+        choice = self._choice if rows is None else self._choice[rows]
+        found = np.bincount(choice, minlength=len(CHOICES) + 1).tolist()
+        return dict(zip((UNDECIDED, *CHOICES), found, strict=True))
+
+    def require_captions(self, given: Mapping[int, str]) -> None:
+        """Raise an error where pairs have other captions than those that were shown.
+
+        Args:
+            given: The caption that was shown, by pair.
+
+        Raises:
+            DecidedMeanwhile: The captions of these pairs were changed and judged again meanwhile.
+        """
+        pairs = list(given)
+        rows = self.rows(pairs)
+        captions = self.table["given_caption"].take(np.maximum(rows, 0)).to_pylist()
+        found = zip(pairs, rows.tolist(), captions, strict=True)
+        if changed := [pair for pair, row, caption in found if row >= 0 and caption != given[pair]]:
+            raise DecidedMeanwhile(changed, "given another caption")
+
+    def histogram(self, bins: int) -> dict[str, list[int]]:
+        """Return the number of pairs in each bin of match probability, by decision, `undecided` among them."""
+        self._refresh()
+        place = np.minimum((self.probability * bins).astype(np.int64), bins - 1)
+        choice = self._choice.astype(np.int64)  # 8 bits are too few for the product
+        found = np.bincount(choice * bins + place, minlength=bins * (len(CHOICES) + 1)).reshape(-1, bins)
+        return dict(zip((UNDECIDED, *CHOICES), found.tolist(), strict=True))
+
+    def rows(self, pairs: Sequence[int]) -> Ints:
+        """Return the rows of pairs, -1 for pairs that the run did not judge, (n,)."""
+        return self._rows.find(pairs)
+
+    def row(self, pair: int) -> int:
+        """Return the row of a pair.
+
+        Raises:
+            InputError: The run has no such pair.
+        """
+        row = int(self.rows([pair])[0])
+        if row < 0:
+            raise InputError(f"the run has no judged pair {pair}")
+        return row
+
+    def _suggested(self, ids: Sequence[int]) -> dict[int, dict[str, list[dict[str, Any]]]]:
+        """Return the suggestions for pairs, with captions and names of images."""
+        lists = self.suggestions.of_pairs(ids)
+        sources = np.unique([row["from_pair"] for part in lists.values() for rows in part.values() for row in rows])
+        places = self._rows.find(sources)
+        known = self.table.select(["pair", "given_caption", "image"]).take(places[places >= 0]).to_pylist()
+        source_of = {row["pair"]: row for row in known}
+        columns = {"captions": ("caption", "given_caption"), "images": ("image", "image")}
+        return {
+            pair: {
+                kind: [
+                    {**row, name: source_of[row["from_pair"]][column]}
+                    for row in part[kind]
+                    if row["from_pair"] in source_of
+                ]
+                for kind, (name, column) in columns.items()
+            }
+            for pair, part in lists.items()
+        }
+
+    def _mask(self, wanted: Filter) -> Bools:
+        mask: Bools = (self.probability >= wanted.low) & (self.probability <= wanted.high)
+        for name, values in (("verdict", wanted.verdicts), ("split", wanted.splits)):
+            if values:
+                mask &= self._codes[name].among(values)
+        if wanted.decisions:
+            names = (UNDECIDED, *CHOICES)
+            for name in wanted.decisions:
+                if name not in names:
+                    raise InputError(f"there is no decision {name!r}; {similar(name, names)}")
+            mask &= np.isin(self._choice, [names.index(name) for name in wanted.decisions])
+        if wanted.reasons:
+            known = [self._reasons.index(name) for name in wanted.reasons if name in self._reasons]
+            mask &= np.isin(self._reason, known)
+        if wanted.duplicates:
+            mask &= ~self._column(f"{wanted.duplicates}_duplicates").among(("",))
+        if wanted.pairs is not None:
+            chosen = np.zeros(len(self), np.bool_)
+            rows = self._rows.find(wanted.pairs)
+            chosen[rows[rows >= 0]] = True
+            mask &= chosen
+        for name, value in wanted.columns.items():
+            mask &= self._column(name).among((value,))
+        for word in sorted(wanted.text.lower().split(), key=len, reverse=True):
+            mask = self._with_word(mask, word)
+        return mask
+
+    def _with_word(self, mask: Bools, word: str) -> Bools:
+        """Return the mask of those pairs of a mask whose given caption contains a word in lower case."""
+        rows = np.flatnonzero(mask)
+        if len(rows) > SMALL_SHARE * len(mask):
+            return mask & self._match(word)
+        found = pc.match_substring(self._captions.take(rows), word).to_numpy(zero_copy_only=False)
+        narrowed: Bools = np.zeros_like(mask)
+        narrowed[rows[found]] = True
+        return narrowed
+
+    def _column(self, name: str) -> _Codes:
+        if name not in self._codes:
+            if name not in self.table.column_names:
+                raise InputError(f"the run has no column {name!r}; {similar(name, self.table.column_names)}")
+            self._codes[name] = _Codes(self.table[name])
+        return self._codes[name]
+
+    def _contains(self, word: str) -> Bools:
+        """Return whether each given caption contains a word in lower case."""
+        bounds = np.linspace(0, len(self), usable_cores() + 1).astype(int).tolist()
+        slices = [self._captions.slice(start, end - start) for start, end in pairwise(bounds)]
+        with ThreadPoolExecutor(len(slices)) as pool:  # pyarrow searches without Python's lock
+            parts = pool.map(lambda part: pc.match_substring(part, word).to_numpy(zero_copy_only=False), slices)
+            return np.concatenate(list(parts))
+
+    def _refresh(self) -> None:
+        """Read what was decided since the last time."""
+        with self._lock:
+            event, changed = self.decisions.changes_since(self._event)
+            if event == self._event:
+                return
+            rows = self._rows.find(changed["pair"])
+            present = rows >= 0  # a pair may have left the table since it was decided on
+            choices = np.array(
+                [0 if name is None else 1 + CHOICES.index(name) for name in changed["decision"]], np.int8
+            )
+            reasons = np.array([self._code_of(reason) for reason in changed["reason"]], np.int16)
+            self._choice[rows[present]], self._reason[rows[present]] = choices[present], reasons[present]
+            self._event = event
+
+    def _code_of(self, reason: str | None) -> int:
+        if (reason or "") not in self._reasons:
+            self._reasons.append(reason or "")
+        return self._reasons.index(reason or "")
+
+
+class _Codes:
+    """A column as numbers of its values.
+
+    Args:
+        column: The column; values that are not text are compared as text.
+    """
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        encoded = pc.dictionary_encode(pc.fill_null(column.cast(pa.string()), "")).combine_chunks()
+        self.values: list[str] = encoded.dictionary.to_pylist()
+        self.codes = encoded.indices.to_numpy(zero_copy_only=False)
+
+    def among(self, values: Sequence[str]) -> Bools:
+        """Return whether each cell has one of these values."""
+        return np.isin(self.codes, [code for code, value in enumerate(self.values) if value in values])
+
+
+def _shuffled(ids: Ints, seed: int) -> NDArray[np.uint64]:
+    """Return a number for each id that depends on the id and the seed alone, so that pages stay in the same order."""
+    x = ids.astype(np.uint64) + np.uint64((seed + 1) * 0x9E3779B97F4A7C15 % 2**64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+    return x ^ (x >> np.uint64(31))

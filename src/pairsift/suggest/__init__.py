@@ -1,0 +1,1 @@
+"""What would fit instead: candidates, their probabilities, and duplicates."""

@@ -1,0 +1,103 @@
+"""The suggestions for a run's pairs in a file, and their lookup by pair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pairsift.arrays import Ints
+
+if TYPE_CHECKING:
+    from pairsift.suggest.suggest import Suggestions  # needs torch, and reading the file does not
+
+SUGGESTIONS_FILE = "suggestions.parquet"
+SCHEMA = pa.schema(
+    [
+        ("pair", pa.int64()),
+        ("is_image", pa.bool_()),
+        ("from_pair", pa.int64()),
+        ("probability", pa.float32()),
+        ("fits", pa.bool_()),
+    ]
+)
+
+
+def suggestion_table(suggestions: Suggestions, ids: Ints, owner: Ints) -> pa.Table:
+    """Return suggestions as rows: `pair`, `is_image`, `from_pair`, `probability` and `fits`, in the order of the pairs.
+
+    A row suggests the caption of `from_pair` for the image of `pair`, or, if `is_image`, the image of `from_pair` for
+    its caption; the best come first. `fits` says of a first caption whether it fits well enough to be shown beside a
+    flagged pair, and is null in the other rows.
+
+    Args:
+        suggestions: The suggestions, by places in the gallery.
+        ids: Id of the pair at each place, ascending, (n_texts,).
+        owner: Index of the image of each pair in the gallery, (n_texts,).
+    """
+    first_pair = np.full(int(owner.max(initial=-1)) + 1, -1, np.int64)
+    first_pair[owner[::-1]] = ids[::-1]
+    lists = (
+        (False, np.where(suggestions.captions >= 0, ids[suggestions.captions], -1), suggestions.caption_probability),
+        (True, np.where(suggestions.images >= 0, first_pair[suggestions.images], -1), suggestions.image_probability),
+    )
+    parts = []
+    for is_image, sources, probability in lists:
+        pair = np.repeat(ids[suggestions.pairs], sources.shape[1])
+        kind = np.full(sources.size, is_image)
+        first = np.tile(np.arange(sources.shape[1]) == 0, len(sources)) & ~kind
+        fits = pa.array(np.repeat(suggestions.fits, sources.shape[1]), mask=~first)
+        columns = pair, kind, sources.ravel(), probability.ravel().astype(np.float32), fits
+        parts.append(pa.table(list(columns), SCHEMA))
+    table = pa.concat_tables(parts).filter(pa.compute.field("from_pair") >= 0)
+    return table.take(np.argsort(table["pair"].to_numpy(), kind="stable"))
+
+
+def fitting_captions(folder: Path) -> dict[int, tuple[int, float]]:
+    """Return, for each pair whose image has a caption that fits, the pair that this one is from and its probability.
+
+    Args:
+        folder: The run's folder. Runs that were judged by an earlier version do not say which captions fit.
+    """
+    path = folder / SUGGESTIONS_FILE
+    if not path.exists() or "fits" not in pq.read_schema(path).names:
+        return {}
+    table = pq.read_table(path, filters=pa.compute.field("fits"))
+    columns = (table[name].to_pylist() for name in ("pair", "from_pair", "probability"))
+    return {pair: (source, probability) for pair, source, probability in zip(*columns, strict=True)}
+
+
+class SuggestionLists:
+    """The suggestions of a run, by pair.
+
+    Args:
+        folder: The run's folder. Runs that were judged by an earlier version have no suggestions.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / SUGGESTIONS_FILE
+        table = pq.read_table(path) if path.exists() else SCHEMA.empty_table()
+        self._pair: Ints = table["pair"].to_numpy()
+        self._is_image, self._source = table["is_image"].to_numpy(), table["from_pair"].to_numpy()
+        self._probability = table["probability"].to_numpy()
+
+    def of_pairs(self, pairs: Sequence[int]) -> dict[int, dict[str, list[dict[str, Any]]]]:
+        """Return the suggestions of these pairs.
+
+        Returns:
+            For each pair, `captions` and `images`, each a list of `from_pair` and `probability`, the best first.
+        """
+        starts, ends = (np.searchsorted(self._pair, pairs, side=side) for side in ("left", "right"))
+        return {pair: self._lists(slice(start, end)) for pair, start, end in zip(pairs, starts, ends, strict=True)}
+
+    def _lists(self, rows: slice) -> dict[str, list[dict[str, Any]]]:
+        lists: dict[str, list[dict[str, Any]]] = {"captions": [], "images": []}
+        for is_image, source, probability in zip(
+            self._is_image[rows].tolist(), self._source[rows].tolist(), self._probability[rows].tolist(), strict=True
+        ):
+            lists["images" if is_image else "captions"].append({"from_pair": source, "probability": probability})
+        return lists

@@ -1,0 +1,306 @@
+"""The table of judged pairs: a row per pair with its match probability, its flag and its verdict."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.csv
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from pairsift.arrays import Ints
+from pairsift.errors import InputError, writing
+from pairsift.files import replacing, write_parquet
+from pairsift.pairs.pairs import Pairs
+from pairsift.retrieve.ranks import FloatArray
+from pairsift.spreadsheet import harmless_table, keep_filled_in
+
+PAIRS_FILE = "pairs.parquet"
+SUSPECTS_FILE = "suspects.csv"
+DIVISION_FILE = "division.parquet"
+JUDGEMENT_COLUMNS = (
+    *("pair", "image", "given_caption", "split", "match_probability", "is_mismatch", "verdict", "suggested_caption"),
+    *("suggested_from_pair", "true_image", "truly_mismatched", "suggestion_probability"),
+    *("image_duplicates", "caption_duplicates"),
+)  # all others are the source's
+DECISION_FIELDS = ("decision", "new_caption", "from_pair", "reason")  # what a person may add to a copy of a table
+VAGUE = "vague"  # the verdict on pairs that are not flagged because their caption says too little
+UNKNOWN = "unknown"  # the verdict on every pair where no verdicts are given
+
+
+def pair_table(
+    pairs: Pairs,
+    ids: Ints,
+    probability: FloatArray,
+    is_mismatch: NDArray[np.bool_],
+    verdict: list[str] | NDArray[np.str_],
+    suggested_from: Ints,
+    extra: dict[str, list[Any]] | None = None,
+) -> pa.Table:
+    """Return a table with one row per pair of `ids`, worst first (match probability ascending, then id).
+
+    Columns, in this order: `pair` (int64 id), `image` (its name), `given_caption`, `split`, `match_probability`,
+    `is_mismatch`, `verdict`, `suggested_caption` and `suggested_from_pair` (null where there is none); where
+    the truth is known `true_image` (name) and `truly_mismatched`; `extra`; then the columns of the source.
+    `_given` is appended to the name of a source column if another column has the name, or if a table of decisions
+    would take it for a decision.
+
+    Args:
+        pairs: All pairs.
+        ids: Ids of the judged pairs, (n,), each once.
+        probability: Probability that the caption belongs to its image, in [0, 1], (n,).
+        is_mismatch: Whether the pair is flagged, (n,).
+        verdict: The verdict on each pair, such as `clean` or `mismatched`, (n,).
+        suggested_from: Id of the pair whose caption would fit the image, -1 for none, (n,).
+        extra: More columns, each (n,), in the order of `ids`.
+
+    Raises:
+        ValueError: Lengths differ, an id is unknown or occurs twice, a probability is outside [0, 1], or a
+            name in `extra` is already the name of a column.
+    """
+    ids, suggested_from = np.asarray(ids, dtype=np.int64), np.asarray(suggested_from, dtype=np.int64)
+    probability, extra = np.asarray(probability, dtype=np.float64), extra or {}
+    judgement: dict[str, Any] = {
+        "probability": probability,
+        "is_mismatch": is_mismatch,
+        "verdict": verdict,
+        "suggested_from": suggested_from,
+    }
+    _check(pairs, ids, {**judgement, **extra})
+    columns = _columns(pairs, ids, judgement)
+    if clashes := sorted(columns.keys() & extra.keys()):
+        raise ValueError(f"extra column {clashes[0]} has the name of a column of the table")
+    columns.update({name: pa.array(values) for name, values in extra.items()})
+    for name, values in pairs.columns.items():
+        columns[_unused_name(name, columns, pairs.columns)] = _texts(values[pair] for pair in ids)
+    return pa.table(columns).take(np.lexsort((ids, probability)))
+
+
+def storable(text: str) -> str:
+    """Return a text as a table holds it: bytes of a file name that are not UTF-8 become U+FFFD."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def suspects(table: pa.Table) -> pa.Table:
+    """Return the flagged rows of a table of pairs, in its order."""
+    return table.filter(table["is_mismatch"])
+
+
+def write_tables(table: pa.Table, folder: Path) -> None:
+    """Write `pairs.parquet` (all rows) and `suspects.csv` (flagged rows, worst first) into a folder.
+
+    A failed write keeps the old file, and a `suspects.csv` that a person wrote decisions into is kept under another
+    name. In the CSV file, an apostrophe is put before text that a spreadsheet would run as a formula.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    flagged = harmless_table(suspects(table))
+    write_parquet(folder / PAIRS_FILE, table)
+    path = folder / SUSPECTS_FILE
+    keep_filled_in(path)
+    with writing(path), replacing(path) as part:
+        pyarrow.csv.write_csv(flagged, part)
+
+
+class PairRows:
+    """The rows of pairs in a table, by the id of the pair.
+
+    Args:
+        ids: Id of the pair of each row, (n,), each once.
+    """
+
+    def __init__(self, ids: Ints) -> None:
+        self._order = np.argsort(ids)
+        self._ids = np.asarray(ids, np.int64)[self._order]
+
+    def find(self, pairs: Sequence[int] | Ints) -> Ints:
+        """Return the row of each of these pairs, -1 for a pair that the table does not have, (m,)."""
+        wanted = np.asarray(pairs, np.int64)
+        if not len(self._ids):
+            return np.full(len(wanted), -1)
+        places = np.minimum(np.searchsorted(self._ids, wanted), len(self._ids) - 1)
+        return np.where(self._ids[places] == wanted, self._order[places], -1)
+
+
+def read_pairs(folder: Path) -> pa.Table:
+    """Return the table of a run's judged pairs, worst first.
+
+    Raises:
+        InputError: The run was imported, and its pairs have not been judged.
+    """
+    if not (folder / PAIRS_FILE).exists():
+        raise InputError(f"{folder} holds an imported run: judge its pairs first with `pairsift audit`")
+    return pyarrow.parquet.read_table(folder / PAIRS_FILE)
+
+
+def write_division(ids: Ints, verdicts: list[str], folder: Path) -> None:
+    """Write `division.parquet`: a method's class, `verdict`, for each training pair, `pair`."""
+    table = pa.table({"pair": np.asarray(ids, np.int64), "verdict": verdicts})
+    write_parquet(folder / DIVISION_FILE, table)
+
+
+def verdict_names(
+    ids: Ints,
+    is_mismatch: NDArray[np.bool_],
+    folder: Path,
+    has_verdicts: bool = True,
+    is_vague: NDArray[np.bool_] | None = None,
+) -> list[str]:
+    """Return the verdict on each pair: `clean`, `mismatched`, a kind of mismatch, or `vague`.
+
+    Where the folder holds a method's division of its training pairs, a flagged pair that is not `clean` in the
+    division either gets the class of the division, such as `refinable` or `ambiguous`. The flag alone decides between
+    `clean` and the other verdicts.
+
+    Args:
+        ids: Ids of the judged pairs, (n,).
+        is_mismatch: Whether each is flagged, (n,).
+        folder: The run's folder.
+        has_verdicts: Whether verdicts are given; if not, every verdict is `unknown`.
+        is_vague: Whether each pair is not flagged because its caption is vague, (n,).
+    """
+    if not has_verdicts:
+        return [UNKNOWN] * len(ids)
+    class_of: dict[int, str] = {}
+    if (folder / DIVISION_FILE).exists():
+        division = pyarrow.parquet.read_table(folder / DIVISION_FILE).to_pydict()
+        class_of = dict(zip(division["pair"], division["verdict"], strict=True))
+    kinds = (class_of.get(int(pair), "clean") for pair in ids)
+    mismatches = ("mismatched" if kind == "clean" else kind for kind in kinds)
+    names = [word if flag else "clean" for word, flag in zip(mismatches, is_mismatch, strict=True)]
+    vague = np.zeros(len(ids), np.bool_) if is_vague is None else is_vague
+    return [VAGUE if flag else name for name, flag in zip(names, vague, strict=True)]
+
+
+def count_verdicts(table: pa.Table) -> dict[str, int]:
+    """Count the flagged pairs by verdict, the most frequent first; empty where all are just `mismatched`."""
+    counts = Counter(suspects(table)["verdict"].to_pylist())
+    return {} if counts.keys() <= {"mismatched"} else dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def detection(table: pa.Table) -> dict[str, float | int | None]:
+    """Measure the detection of mismatched training pairs against the truth.
+
+    Returns:
+        `auroc` and `average_precision` of `1 - match_probability` against `truly_mismatched`, `precision` and
+        `recall` of the flag, and `flagged`, the number of flagged pairs; over the rows of split `train`. A value is
+        None where it is not defined: the truth is unknown or has one class only, no pair is flagged, no pair is
+        mismatched, or no verdicts are given.
+    """
+    train = table.filter(pa.compute.equal(table["split"], "train"))
+    flag = _booleans(train, "is_mismatch")
+    scores: dict[str, float | int | None] = dict.fromkeys(("auroc", "average_precision", "precision", "recall"))
+    scores["flagged"] = int(flag.sum())
+    if "truly_mismatched" not in table.column_names:
+        return scores
+    truth = _booleans(train, "truly_mismatched")
+    if truth.any() and not truth.all():
+        from sklearn.metrics import average_precision_score, roc_auc_score
+
+        suspicion = 1 - train["match_probability"].to_numpy()
+        scores["auroc"] = float(roc_auc_score(truth, suspicion))
+        scores["average_precision"] = float(average_precision_score(truth, suspicion))
+    if flag.any():
+        scores["precision"] = float(truth[flag].mean())
+    if truth.any() and UNKNOWN not in train["verdict"].to_pylist():
+        scores["recall"] = float(flag[truth].mean())
+    return scores
+
+
+def detector_scores(
+    table: pa.Table, detectors: Mapping[str, NDArray[np.float64]], ids: Ints
+) -> dict[str, dict[str, float]]:
+    """Measure each detector alone, over the rows of split `train`.
+
+    Args:
+        table: The judged pairs.
+        detectors: By name, the share of decoys that have no more evidence than each pair, (n,).
+        ids: Id of the pair of each of these values, (n,).
+
+    Returns:
+        By name, `separation`, the mean of these shares: how often a pair has more evidence than a decoy (mismatched
+        pairs lower it); and `auroc` against `truly_mismatched`, where the truth is known and has both classes.
+    """
+    train = table.filter(pa.compute.equal(table["split"], "train"))
+    place = np.full(int(ids.max(initial=-1)) + 1, -1)
+    place[ids] = np.arange(len(ids))
+    rows = place[train["pair"].to_numpy()]
+    truth = _booleans(train, "truly_mismatched") if "truly_mismatched" in table.column_names else np.zeros(0, np.bool_)
+    scores: dict[str, dict[str, float]] = {}
+    for name, values in detectors.items() if len(rows) else ():
+        scores[name] = {"separation": float(values[rows].mean())}
+        if truth.any() and not truth.all():
+            from sklearn.metrics import roc_auc_score
+
+            scores[name]["auroc"] = float(roc_auc_score(truth, -values[rows]))
+    return scores
+
+
+def _columns(pairs: Pairs, ids: Ints, judgement: dict[str, Any]) -> dict[str, pa.Array]:
+    """Return the columns that pairsift adds, in the order of `ids`."""
+    suggested = [int(pair) if pair >= 0 else None for pair in judgement["suggested_from"]]
+    columns: dict[str, pa.Array] = {
+        "pair": pa.array(ids),
+        "image": _texts(_name(pairs, pairs.image_of[pair]) for pair in ids),
+        "given_caption": _texts(pairs.captions[pair] for pair in ids),
+        "split": _texts(str(pair) for pair in pairs.split[ids]),
+        "match_probability": pa.array(judgement["probability"]),
+        "is_mismatch": pa.array(np.asarray(judgement["is_mismatch"], dtype=np.bool_)),
+        "verdict": _texts(str(pair) for pair in judgement["verdict"]),
+        "suggested_caption": _texts(None if pair is None else pairs.captions[pair] for pair in suggested),
+        "suggested_from_pair": pa.array(suggested, type=pa.int64()),
+    }
+    if pairs.true_image_of is not None:
+        columns["true_image"] = _texts(_name(pairs, row) for row in pairs.true_image_of[ids])
+        columns["truly_mismatched"] = pa.array(pairs.mismatched()[ids])
+    return columns
+
+
+def _check(pairs: Pairs, ids: Ints, judgement: dict[str, Any]) -> None:
+    for name, values in judgement.items():
+        if len(values) != len(ids):
+            raise ValueError(f"{name} has {len(values)} values for {len(ids)} pairs")
+    if len(ids) and not (ids.min() >= 0 and ids.max() < len(pairs)):
+        raise ValueError(f"ids run from {ids.min()} to {ids.max()}, of {len(pairs)} pairs")
+    if len(np.unique(ids)) != len(ids):
+        raise ValueError("an id occurs twice")
+    if len(ids) and judgement["suggested_from"].max() >= len(pairs):
+        raise ValueError(
+            f"a suggestion comes from pair {judgement['suggested_from'].max()}, but there are {len(pairs)} pairs"
+        )
+    probability = judgement["probability"]
+    inside = (probability >= 0) & (probability <= 1)
+    if not inside.all():
+        first = int(np.flatnonzero(~inside)[0])
+        raise ValueError(f"pair {ids[first]} has match probability {probability[first]}: it must lie in [0, 1]")
+
+
+def _name(pairs: Pairs, row: int) -> str | None:
+    return pairs.names[row] if row >= 0 else None
+
+
+def _texts(values: Any) -> pa.Array:
+    return pa.array([None if value is None else storable(value) for value in values], type=pa.string())
+
+
+def _unused_name(name: str, columns: dict[str, pa.Array], source_columns: dict[str, list[str]]) -> str:
+    """Return a user's column name, with `_given` appended until no column of ours or of the user has the name."""
+    unused = name
+    while (
+        unused in (*columns, *JUDGEMENT_COLUMNS)
+        or unused.strip().lower() in DECISION_FIELDS
+        or (unused != name and unused in source_columns)
+    ):
+        unused += "_given"
+    return unused
+
+
+def _booleans(table: pa.Table, name: str) -> NDArray[np.bool_]:
+    values: NDArray[np.bool_] = table[name].to_numpy().astype(np.bool_)
+    return values
