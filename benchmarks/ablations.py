@@ -29,7 +29,7 @@ from pathlib import Path
 
 from flickr8k import page
 from option_names import present
-from pairsift.runs.bench.measure import Row
+from pairsift.bench.measure import Row
 from side_by_side import measured, write
 from studies import STUDIES
 

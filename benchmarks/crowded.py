@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from pairsift.cores import BLAS_CHOICES, OPENMP_CHOICES, usable_cores
-from pairsift.pairs import write_scenes
+from pairsift.scenes import write_scenes
 
 WAITING = {"sleep": {}, "spin": {"GOMP_SPINCOUNT": "300000", "KMP_BLOCKTIME": "200", "OPENBLAS_THREAD_TIMEOUT": "26"}}
 

@@ -46,12 +46,12 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from detection_tables import KEY, KINDS, TABLES, tables
 from option_names import tree
 from pages import END, write_between
+from pairsift.bench.measure import Row, facts_from
 from pairsift.detect.heldout import Belief
+from pairsift.noise.edits import plant_edit
 from pairsift.pairs import Pairs
-from pairsift.pairs.wrong_details import plant_edit
 from pairsift.retrieve.bootstrap import draw_images
 from pairsift.runs.belief import Believer, of_training
-from pairsift.runs.bench.measure import Row, facts_from
 from pairsift.runs.config import from_tree
 from pairsift.runs.job import job_of
 from pairsift.runs.prepare import Prepared, prepare

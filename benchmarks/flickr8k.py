@@ -30,9 +30,9 @@ from typing import Any
 
 from option_names import present
 from pages import END, write_between
+from pairsift.bench.measure import Row
 from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
-from pairsift.runs.bench.measure import Row
 from side_by_side import PRETRAINED, measured, write
 
 KEY = ("matcher", "method", "loss", "text_encoder", "noise", "seed", "images")

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from option_names import tree
-from pairsift.runs.bench.measure import Row, Start, train
+from pairsift.bench.measure import Row, Start, train
 from pairsift.runs.config import from_tree
 from pairsift.runs.prepare import prepare
 from side_by_side import write

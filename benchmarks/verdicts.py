@@ -36,7 +36,6 @@ from sklearn.metrics import roc_auc_score
 from pages import END, write_between
 from pairsift.encode.options import EncodeOptions
 from pairsift.methods.crossfit import Crossfit
-from pairsift.pairs import write_scenes
 from pairsift.retrieve.codes import evaluate
 from pairsift.runs.belief import Believer
 from pairsift.runs.config import Config, configure
@@ -44,6 +43,7 @@ from pairsift.runs.fit import fit
 from pairsift.runs.job import LINEAR_BELOW
 from pairsift.runs.prepare import prepare
 from pairsift.runs.run import Run
+from pairsift.scenes import write_scenes
 from pairsift.train.options import TrainOptions
 from simple_detectors import cca_score, knn_score
 from verdict_tables import COLLECTIONS, DRAWINGS, EVIDENCE, KEY, TABLES, WHERE, Row, page

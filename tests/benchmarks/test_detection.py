@@ -10,8 +10,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import detection
 import detection_tables
+from pairsift.noise.edits import plant_edit
 from pairsift.pairs import Pairs
-from pairsift.pairs.wrong_details import plant_edit
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from flat_options import fit
 
 import figures
 from pairsift.detect import heldout
-from pairsift.pairs import write_scenes
+from pairsift.scenes import write_scenes
 
 EDGES = [0.0, 0.25, 0.5, 0.75, 1.0]
 TRUTH = [True, True, True, False, False]

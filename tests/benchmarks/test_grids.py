@@ -8,8 +8,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import flickr8k
+from pairsift.bench.grid import read_grid
 from pairsift.methods import METHODS
-from pairsift.runs.bench.grid import read_grid
 from pairsift.runs.config import flattened
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -9,15 +9,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import side_by_side
+from pairsift.bench.measure import own_caption, trust_auroc
 from pairsift.loss.ranking import InfoNCE
 from pairsift.methods import GSC, NCR, PC2, Plain
-from pairsift.pairs import write_scenes
 from pairsift.pairs.pairs import Pairs
 from pairsift.runs.belief import Believer, of_training
-from pairsift.runs.bench.measure import own_caption, trust_auroc
 from pairsift.runs.config import from_tree
 from pairsift.runs.fit import fit_config
 from pairsift.runs.prepare import prepare
+from pairsift.scenes import write_scenes
 from pairsift.steps import Setting
 
 IMAGE_OF = np.array([0, 0, 1, 1, 2, 2])

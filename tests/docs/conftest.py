@@ -11,7 +11,7 @@ import pairsift
 from pairsift.detect import heldout, linear
 from pairsift.encode import ngrams
 from pairsift.methods import plain
-from pairsift.pairs import write_scenes
+from pairsift.scenes import write_scenes
 
 IMAGES = 40
 LIGHTER = {

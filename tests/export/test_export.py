@@ -12,7 +12,7 @@ import pairsift
 from pairsift.errors import InputError
 from pairsift.export.cleaned import coco, export, folder_of_names
 from pairsift.export.selection import choose_pairs
-from pairsift.pairs import plant_noise
+from pairsift.noise import plant_noise
 from pairsift.pairs.changes import merge
 from pairsift.pairs.origin import origin_of_pairs, read_origin
 from pairsift.pairs.records import Columns

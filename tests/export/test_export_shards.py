@@ -17,7 +17,7 @@ from pairsift.errors import InputError
 from pairsift.export import shards
 from pairsift.export.cleaned import export, folder_of_names
 from pairsift.export.selection import choose_pairs
-from pairsift.pairs import plant_noise
+from pairsift.noise import plant_noise
 from pairsift.pairs.changes import merge
 from pairsift.pairs.origin import origin_of_pairs, read_origin
 from pairsift.pairs.records import Columns

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairsift.pairs import Pairs, load, merge, plant_noise, read_stored_pairs, write_known_pairs, write_stored_pairs
+from pairsift.noise import plant_noise
+from pairsift.pairs import Pairs, load, merge, read_stored_pairs, write_known_pairs, write_stored_pairs
 from pairsift.pairs.stored import with_judged_pairs
 
 FIRST = [(f"{image}.jpg", f"caption {image}{letter}") for image in range(12) for letter in "ab"]

@@ -10,19 +10,8 @@ from hypothesis import strategies as st
 from pair_sources import plain_pairs
 
 from pairsift.errors import InputError
-from pairsift.pairs import (
-    load,
-    merge,
-    plant_near,
-    plant_noise,
-    plant_vague,
-    read_index,
-    read_stored_pairs,
-    unchanged,
-    write_index,
-    write_known_pairs,
-    write_stored_pairs,
-)
+from pairsift.noise import plant_near, plant_noise, plant_vague, read_index, write_index
+from pairsift.pairs import load, merge, read_stored_pairs, unchanged, write_known_pairs, write_stored_pairs
 
 PLANT = {"near": plant_near, "vague": plant_vague}
 

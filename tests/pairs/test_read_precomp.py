@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from pair_sources import reasons, refused
 
-from pairsift.pairs import load, read_index
+from pairsift.noise import read_index
+from pairsift.pairs import load
 from pairsift.pairs.readers import choose
 
 

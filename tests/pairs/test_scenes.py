@@ -3,11 +3,11 @@ import pytest
 from PIL import Image
 
 from pairsift.errors import InputError
-from pairsift.pairs import load, write_scenes
-from pairsift.pairs.scenes import THINGS, imagine
-from pairsift.pairs.scenes.backdrops import BACKDROPS, WEATHERS
-from pairsift.pairs.scenes.canvas import SIZE
-from pairsift.pairs.scenes.captions import (
+from pairsift.pairs import load
+from pairsift.scenes import THINGS, imagine, write_scenes
+from pairsift.scenes.backdrops import BACKDROPS, WEATHERS
+from pairsift.scenes.canvas import SIZE
+from pairsift.scenes.captions import (
     COLOUR_WORDS,
     SETTINGS,
     SIZE_WORDS,
@@ -17,7 +17,7 @@ from pairsift.pairs.scenes.captions import (
     caption,
     captions,
 )
-from pairsift.pairs.scenes.things import COLOURS, TONES
+from pairsift.scenes.things import COLOURS, TONES
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from pairsift.errors import InputError
-from pairsift.pairs import load, merge, plant_noise, read_stored_pairs, unchanged, write_stored_pairs
+from pairsift.noise import plant_noise
+from pairsift.pairs import load, merge, read_stored_pairs, unchanged, write_stored_pairs
 
 ROWS = [(f"{image}.jpg", f"caption {image}{letter}") for image in range(12) for letter in "abc"]
 

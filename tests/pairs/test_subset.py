@@ -5,9 +5,10 @@ import csv
 import numpy as np
 import pytest
 
-from pairsift.pairs import load, write_scenes
+from pairsift.pairs import load
 from pairsift.pairs.pairs import UNUSED
 from pairsift.pairs.subset import keep_captions
+from pairsift.scenes import write_scenes
 
 
 @pytest.fixture(scope="module")

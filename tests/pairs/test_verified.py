@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from pairsift.errors import InputError
-from pairsift.pairs import Pairs, plant_noise
+from pairsift.noise import plant_noise
+from pairsift.pairs import Pairs
 from pairsift.pairs.options import DataOptions
 from pairsift.pairs.verified import check_verified_options, read_verified
 

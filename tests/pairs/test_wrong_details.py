@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from pair_sources import plain_pairs
 
 from pairsift.errors import InputError
-from pairsift.pairs import load, merge, plant_edit, plant_noise, read_stored_pairs, write_stored_pairs
-from pairsift.pairs.wrong_details import EXCHANGES
+from pairsift.noise import plant_edit, plant_noise
+from pairsift.noise.edits import EXCHANGES
+from pairsift.pairs import load, merge, read_stored_pairs, write_stored_pairs
 
 # Words that can both be right about one picture: the first is a synonym of the second, or a kind of it, or beside it.
 COMPATIBLE = """

@@ -4,7 +4,7 @@ import pytest
 from flat_options import fit
 from light_evidence import light_evidence
 
-from pairsift.pairs import write_scenes
+from pairsift.scenes import write_scenes
 
 QUICK = {
     "batch_size": 64,

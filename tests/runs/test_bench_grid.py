@@ -5,10 +5,10 @@ import textwrap
 
 import pytest
 
+from pairsift.bench.grid import read_grid
 from pairsift.cli import main
 from pairsift.errors import InputError
 from pairsift.marker import write_marker
-from pairsift.runs.bench.grid import read_grid
 
 
 @pytest.fixture

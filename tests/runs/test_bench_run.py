@@ -9,13 +9,13 @@ import time
 import pytest
 import yaml
 
+from pairsift.bench.grid import read_grid
+from pairsift.bench.workers import Bench, CellQueue, ProcessWorker
 from pairsift.cli import main
-from pairsift.pairs import write_scenes
 from pairsift.runs.belief import Believer, of_training
-from pairsift.runs.bench.grid import read_grid
-from pairsift.runs.bench.workers import Bench, CellQueue, ProcessWorker
 from pairsift.runs.config import from_tree
 from pairsift.runs.fit import fit_config
+from pairsift.scenes import write_scenes
 from pairsift.train.loop import Trainer
 
 pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
@@ -157,7 +157,7 @@ def test_a_worker_that_is_killed_fails_its_cell_alone_and_is_replaced(few, tmp_p
         return process
 
     monkeypatch.setattr(ProcessWorker, "_started", started_to_die)
-    monkeypatch.setattr("pairsift.runs.bench.workers.usual_jobs", lambda cells: 2)
+    monkeypatch.setattr("pairsift.bench.workers.usual_jobs", lambda cells: 2)
     bench = Bench(tmp_path / "rows", grid.cells)
     bench.measure()
     [(_, line)] = bench.failed.items()

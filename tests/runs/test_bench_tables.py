@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pairsift.runs.bench.layout import comma_separated, escaped, latex, markdown, write_tables
-from pairsift.runs.bench.means import KEYS, Mean, sheets
+from pairsift.bench.layout import comma_separated, escaped, latex, markdown, write_tables
+from pairsift.bench.means import KEYS, Mean, sheets
 
 T = {2: 12.7062, 3: 4.30265, 4: 3.18245, 5: 2.77645}  # quantiles of Student's t at 0.975 by the number of seeds
 

@@ -121,7 +121,7 @@ def test_a_run_without_what_it_was_made_of_says_so(run, moved):
 
 def test_the_same_noise_is_read_and_not_drawn(run, moved, monkeypatch):
     folder, data = moved
-    monkeypatch.setattr("pairsift.runs.planting.plant_noise", None)
+    monkeypatch.setattr("pairsift.noise.options.plant_noise", None)
     config = run.config.with_source(data)
     again = reopen(config, folder, run.metrics, progress=False)
     assert again.pairs.noise == run.prepared.pairs.noise

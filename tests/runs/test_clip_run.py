@@ -14,8 +14,8 @@ from whole_way import opened_again
 from clip_helpers import save_clip
 from pairsift.cli import main
 from pairsift.methods import METHODS
-from pairsift.pairs import write_scenes
 from pairsift.runs.prepare import matcher_factory
+from pairsift.scenes import write_scenes
 from pairsift.train.loop import Trainer
 
 CHOSEN = {"matcher": "clip", "lr": 1e-3, "clip.micro_batch": 24, "batch_size": 48, "threads": 1}

@@ -16,8 +16,8 @@ from published_layout import SIZE, WIDTH, Net, save, write_source
 from refused_import import assert_refused
 
 import pairsift
+from pairsift.checkpoints.importing import import_checkpoint
 from pairsift.cli import main
-from pairsift.runs.importing import import_checkpoint
 
 
 @pytest.fixture(scope="module")

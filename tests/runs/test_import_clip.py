@@ -13,9 +13,9 @@ from torch.nn.functional import normalize
 
 import pairsift
 from clip_helpers import LENGTH, SIDE, save_clip
+from pairsift.checkpoints.importing import import_checkpoint
 from pairsift.cli import main
-from pairsift.pairs import write_scenes
-from pairsift.runs.importing import import_checkpoint
+from pairsift.scenes import write_scenes
 
 WIDTH, HEADS, BLOCKS, DIM, PATCH = 128, 2, 2, 24, 8
 SIZES = {

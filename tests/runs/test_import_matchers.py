@@ -15,8 +15,8 @@ from published_matchers import AS_PYTHON2, Imram, Net, Scan, VseInfinity, Vsrn
 from refused_import import assert_refused
 
 import pairsift
+from pairsift.checkpoints.importing import import_checkpoint
 from pairsift.cli import main
-from pairsift.runs.importing import import_checkpoint
 
 ONE_WAY, TWO_LAYERS = {"both": False}, {"layers": 2}
 NETS = {

@@ -5,8 +5,8 @@ import statistics
 import pytest
 from flat_options import configured
 
-from pairsift.pairs import write_scenes
 from pairsift.runs.prepare import matcher_factory, prepare
+from pairsift.scenes import write_scenes
 from pairsift.train.loop import Job, Trainer
 
 pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores

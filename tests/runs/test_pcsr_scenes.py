@@ -11,7 +11,7 @@ from flat_options import fit
 
 import pairsift
 from pairsift.cli import main
-from pairsift.pairs import write_scenes
+from pairsift.scenes import write_scenes
 from pairsift.table import verdict_names, write_division
 
 pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores

@@ -9,8 +9,8 @@ from flat_options import configured, fit
 
 import pairsift
 from pairsift.cli import main
-from pairsift.pairs import write_scenes
 from pairsift.runs.prepare import prepare
+from pairsift.scenes import write_scenes
 
 pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
 

@@ -16,8 +16,9 @@ from sklearn.metrics import roc_auc_score
 
 import pairsift
 from pairsift.cli import main
-from pairsift.pairs import Pairs, write_scenes
+from pairsift.pairs import Pairs
 from pairsift.runs import scoring
+from pairsift.scenes import write_scenes
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,11 @@ import pairsift
 from pairsift.cli import main
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS
-from pairsift.pairs import write_scenes
 from pairsift.retrieve.codes import Gallery
 from pairsift.runs.index import CAPTIONS
 from pairsift.runs.open_search import open_search
 from pairsift.runs.search import Search
+from pairsift.scenes import write_scenes
 from token_helpers import Late
 
 MARKUP = '<script>alert(1)</script>\x1b[31m "red"\nsecond line'

@@ -28,10 +28,10 @@ def bench(grid: Path, out: Path | None, jobs: int | None, quiet: bool) -> None:
     """
     if not grid.is_file():
         raise InputError(f"there is no grid {grid}: give a YAML file with `source` and `methods`")
-    from pairsift.runs.bench.grid import Cell, read_grid
-    from pairsift.runs.bench.layout import markdown, write_tables
-    from pairsift.runs.bench.means import sheets
-    from pairsift.runs.bench.workers import Bench
+    from pairsift.bench.grid import Cell, read_grid
+    from pairsift.bench.layout import markdown, write_tables
+    from pairsift.bench.means import sheets
+    from pairsift.bench.workers import Bench
 
     read = read_grid(grid)
     folder = out or read.out or Path("runs") / grid.stem

@@ -165,10 +165,10 @@ def demo(out: Path, images: int, noise: float, seed: int, quiet: bool) -> None:
     """Draw captioned scenes, plant noise in 40% of the training captions, train, and show how much of it was found."""
     from pairsift.cli.summary import print_summary
     from pairsift.marker import read_marker, require_own, write_marker
-    from pairsift.pairs import write_scenes
     from pairsift.pairs.options import DataOptions
     from pairsift.runs.fit import fit
     from pairsift.runs.folder import holds_run, source_of
+    from pairsift.scenes import write_scenes
 
     scenes = out.with_name(out.name + "-scenes")
     require_own(out, "run")
@@ -224,7 +224,7 @@ def import_checkpoint(
     Those of NCR, PC2, GSC, DECL and BiCro are SGRAF's. No code in a file is run. Several files are one ensemble; SGR
     and SAF together make SGRAF. Then `pairsift evaluate RUN` gives the recall.
     """
-    from pairsift.runs.importing import import_checkpoint as run_import
+    from pairsift.checkpoints.importing import import_checkpoint as run_import
 
     options = {**named, "clip": None if clip is None else {"checkpoint": clip}}
     run = run_import(files, data, out, options, overwrite, progress=not quiet)

@@ -37,6 +37,7 @@ from pairsift.encode.registry import check_names
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS, Matcher
 from pairsift.match.two_tower import check_one_space
+from pairsift.noise.options import check_noise_of, check_noise_options, with_noise
 from pairsift.pairs import Changes, Noise, Pairs, load, merge, since_begun, unchanged
 from pairsift.pairs.stored import StoredPairs, content_marks
 from pairsift.pairs.subset import keep_captions
@@ -46,7 +47,6 @@ from pairsift.runs.early import require_source
 from pairsift.runs.fitted_texts import run_ngrams
 from pairsift.runs.folder import FRONT, NGRAMS, VOCABULARY
 from pairsift.runs.known import known_pairs
-from pairsift.runs.planting import check_noise_of, check_noise_options, with_noise
 from pairsift.runs.vocabulary import check_numbering, run_numbering
 from pairsift.train.board import require_board
 from pairsift.train.loop import pick_device

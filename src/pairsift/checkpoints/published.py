@@ -20,11 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pairsift.checkpoints.layouts import ENCODERS, Layout, layout_of
+from pairsift.checkpoints.openai_clip import SIGN, converted
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS
 from pairsift.match.base import Matcher
-from pairsift.runs.layouts import ENCODERS, Layout, layout_of
-from pairsift.runs.openai_clip import SIGN, converted
 
 log = logging.getLogger(__name__)
 

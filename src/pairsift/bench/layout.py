@@ -7,8 +7,8 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from pairsift.bench.means import ENSEMBLE, INTERVAL, KEYS, Line, Mean, Sheet
 from pairsift.files import write_text
-from pairsift.runs.bench.means import ENSEMBLE, INTERVAL, KEYS, Line, Mean, Sheet
 
 HEAD = tuple(key.replace("i2t_r", "i2t R@").replace("t2i_r", "t2i R@").replace("rsum", "rSum") for key in KEYS)
 ESCAPES = {

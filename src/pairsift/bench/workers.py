@@ -15,18 +15,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from pairsift.bench.child import CELLS, STARTS, Measurer, error_line
+from pairsift.bench.grid import Cell
+from pairsift.bench.measure import PRIOR, require_same
 from pairsift.cores import usable_cores
 from pairsift.errors import InputError, writing
 from pairsift.files import only_writer, write_json
 from pairsift.marker import read_marker, require_own, write_marker
-from pairsift.runs.bench.child import CELLS, STARTS, Measurer, error_line
-from pairsift.runs.bench.grid import Cell
-from pairsift.runs.bench.measure import PRIOR, require_same
 from pairsift.runs.prepare import read_source
 from pairsift.train.loop import pick_device
 
 ROWS = "rows.json"
-PACKAGES = Path(__file__).absolute().parents[3]  # so that workers run the same code
+PACKAGES = Path(__file__).absolute().parents[2]  # so that workers run the same code
 Row = dict[str, Any]
 
 
@@ -105,7 +105,7 @@ class ProcessWorker:
         own = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(self._threads))
         own["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")]))
         return subprocess.Popen(
-            [sys.executable, "-m", "pairsift.runs.bench.child"],
+            [sys.executable, "-m", "pairsift.bench.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **own},

@@ -10,6 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
+from pairsift.checkpoints.openai_clip import check_clip
+from pairsift.checkpoints.published import CLIP, DATA_SIZES, Published, read_published
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError
 from pairsift.files import write_json, write_text
@@ -18,9 +20,7 @@ from pairsift.runs.claim import claimed
 from pairsift.runs.config import Config, from_tree
 from pairsift.runs.fit import begin, facts_of
 from pairsift.runs.folder import LOG, METRICS, VOCABULARY, weights
-from pairsift.runs.openai_clip import check_clip
 from pairsift.runs.prepare import text_name
-from pairsift.runs.published import CLIP, DATA_SIZES, Published, read_published
 from pairsift.runs.run import Run
 from pairsift.runs.vocabulary import check_numbering, run_numbering
 from pairsift.train.checkpoint import write_tensors

@@ -50,7 +50,7 @@ class Measurer:
         Raises:
             InputError: The source or an option cannot be used, or the training diverged.
         """
-        from pairsift.runs.bench.measure import Start, train
+        from pairsift.bench.measure import Start, train
         from pairsift.runs.config import from_tree
 
         config = from_tree(tree)

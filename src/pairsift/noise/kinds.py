@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairsift.arrays import Array, Floats, Ints
-from pairsift.pairs.noise import check_noise, repointed, rewritten
+from pairsift.noise.planted import check_noise, repointed, rewritten
 from pairsift.pairs.pairs import Pairs
 
 Encode = Callable[[list[str]], Array]

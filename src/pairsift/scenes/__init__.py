@@ -9,10 +9,10 @@ import numpy as np
 from PIL import Image
 
 from pairsift.errors import InputError
-from pairsift.pairs.scenes.backdrops import BACKDROPS, WEATHERS, weather
-from pairsift.pairs.scenes.canvas import SIZE, Canvas
-from pairsift.pairs.scenes.captions import Scene, Thing, captions, pick
-from pairsift.pairs.scenes.things import COLOURS, RGB, SKY_THINGS, THINGS
+from pairsift.scenes.backdrops import BACKDROPS, WEATHERS, weather
+from pairsift.scenes.canvas import SIZE, Canvas
+from pairsift.scenes.captions import Scene, Thing, captions, pick
+from pairsift.scenes.things import COLOURS, RGB, SKY_THINGS, THINGS
 
 __all__ = ["Scene", "Thing", "draw", "imagine", "write_scenes"]
 

@@ -6,15 +6,8 @@ import numpy as np
 
 from pairsift.encode import text_encoder
 from pairsift.errors import InputError
-from pairsift.pairs import (
-    Pairs,
-    plant_edit,
-    plant_in_all_splits,
-    plant_near,
-    plant_noise,
-    plant_vague,
-    read_index,
-)
+from pairsift.noise import plant_edit, plant_in_all_splits, plant_near, plant_noise, plant_vague, read_index
+from pairsift.pairs import Pairs
 from pairsift.pairs.options import DataOptions
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from PIL import Image, ImageDraw
 
-from pairsift.pairs.scenes.things import RGB, THINGS, TONES
+from pairsift.scenes.things import RGB, THINGS, TONES
 
 SIZE = 224
 SCALE = 2  # drawn at twice the size and averaged down, which smooths the edges

@@ -10,7 +10,7 @@ from typing import Any
 
 from scipy.stats import t
 
-from pairsift.runs.bench.grid import Grid
+from pairsift.bench.grid import Grid
 
 KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 LEVEL = 0.95

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pairsift.errors import InputError
-from pairsift.pairs.noise import check_noise, rewritten
+from pairsift.noise.planted import check_noise, rewritten
 from pairsift.pairs.pairs import Pairs
 
 WORD = re.compile(r"[^\W\d_]+")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pairsift.pairs.scenes.canvas import SCALE, SIZE, Canvas, mix
+from pairsift.scenes.canvas import SCALE, SIZE, Canvas, mix
 
 Backdrop = Callable[[Canvas], None]
 

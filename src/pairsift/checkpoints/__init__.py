@@ -1,0 +1,1 @@
+"""Published checkpoints, read without running them."""
