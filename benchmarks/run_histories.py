@@ -17,7 +17,7 @@ import yaml
 from numpy.typing import NDArray
 
 from pairsift.errors import InputError
-from pairsift.runs.folder import CONFIG, LOG, METHOD_STATE, METRICS, require_finished
+from pairsift.run_folder import CONFIG, LOG, METHOD_STATE, METRICS, require_finished
 
 Values = NDArray[np.float64]
 Groups = dict[str, Values]  # by `matching` and `mismatched`, or `all` where the truth is not known

@@ -20,9 +20,9 @@ from pairsift.pairs.shared import shared_pairs
 from pairsift.retrieve import Ranks, recall
 from pairsift.retrieve.codes import Gallery
 from pairsift.review import Decision
+from pairsift.run_folder import PAIRS_FILE
 from pairsift.runs.cleaned import cleaned_config
 from pairsift.runs.compare import _cleaning, _spot_checked
-from pairsift.runs.folder import PAIRS_FILE
 from pairsift.runs.prepare import read_source
 from pairsift.runs.run import Run
 

@@ -12,8 +12,8 @@ from pairsift.cli import main
 from pairsift.errors import InputError
 from pairsift.marker import MARKER, VERSION, read_marker, write_marker
 from pairsift.review import Decision
+from pairsift.run_folder import holds_run
 from pairsift.runs.claim import claimed
-from pairsift.runs.folder import holds_run
 
 pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
 TODAY = date.today().isoformat()

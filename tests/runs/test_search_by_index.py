@@ -8,8 +8,8 @@ from pairsift.encode.features import Items
 from pairsift.match import Pau, Pcmepp
 from pairsift.match.pau import PauOptions
 from pairsift.match.pcmepp import PcmeppOptions
-from pairsift.runs.index import Captions, Index
-from pairsift.runs.search import Search
+from pairsift.search.index import Captions, Index
+from pairsift.search.search import Search
 
 MATCHERS = {
     "pcmepp": lambda: Pcmepp(6, 5, PcmeppOptions(dim=4, hidden=6, spread=3.0)),

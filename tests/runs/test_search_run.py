@@ -16,10 +16,10 @@ from pairsift.cli import main
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS
 from pairsift.retrieve.codes import Gallery
-from pairsift.runs.index import CAPTIONS
 from pairsift.runs.open_search import open_search
-from pairsift.runs.search import Search
 from pairsift.scenes import write_scenes
+from pairsift.search.index import CAPTIONS
+from pairsift.search.search import Search
 from token_helpers import Late
 
 MARKUP = '<script>alert(1)</script>\x1b[31m "red"\nsecond line'
@@ -152,7 +152,7 @@ def test_captions_are_never_beside_the_images_of_another_index(run, copied, monk
         raise OSError(28, "full")
 
     index = Search.open(copied).index
-    monkeypatch.setattr("pairsift.runs.index.write_tensors", stop)
+    monkeypatch.setattr("pairsift.search.index.write_tensors", stop)
     with pytest.raises(OSError, match="full"):
         index.write(copied)
     assert not (copied / CAPTIONS).exists()
@@ -203,7 +203,7 @@ def test_a_run_without_index_and_source_says_so(copied):
 def test_a_large_run_gets_an_index_whose_recall_is_told_with_each_search(copied, run, capsys, monkeypatch):
     pytest.importorskip("faiss", reason="needs faiss-cpu: pip install 'pairsift[index]'")
     exact = [run.search("a red ball", 5), run.images_like(4, 5)]
-    monkeypatch.setattr("pairsift.runs.approximation.LEAST", 100)
+    monkeypatch.setattr("pairsift.search.approximation.LEAST", 100)
     image = str(run.prepared.pairs.paths[0])
     for round_ in range(2):
         opened = pairsift.open_run(copied, progress=False)
@@ -217,8 +217,8 @@ def test_a_large_run_gets_an_index_whose_recall_is_told_with_each_search(copied,
 
 
 def test_without_faiss_a_large_run_is_searched_exactly(copied, run, monkeypatch):
-    monkeypatch.setattr("pairsift.runs.approximation.LEAST", 1)
-    monkeypatch.setattr("pairsift.runs.approximation.find_spec", lambda name: None)
+    monkeypatch.setattr("pairsift.search.approximation.LEAST", 1)
+    monkeypatch.setattr("pairsift.search.approximation.find_spec", lambda name: None)
     opened = pairsift.open_run(copied, progress=False)
     assert opened.search("a red ball", 5) == run.search("a red ball", 5)
     assert opened._search.approximate_images is None

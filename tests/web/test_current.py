@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fastapi.testclient import TestClient
 
-from pairsift.runs.folder import CHECKPOINT
+from pairsift.run_folder import CHECKPOINT
 from pairsift.web.app import create_app
 from pairsift.web.current import CurrentRun
 

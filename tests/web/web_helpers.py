@@ -89,7 +89,7 @@ def add_networks(folder):
     """Give a run untrained networks: they take similar images for similar, and know nothing of captions."""
     import torch
 
-    from pairsift.runs.folder import weights
+    from pairsift.run_folder import weights
     from pairsift.runs.prepare import matcher_factory
     from pairsift.train.checkpoint import write_tensors
 

@@ -20,10 +20,10 @@ from pairsift.files import in_turn, replacing, write_json
 from pairsift.methods.base import Method
 from pairsift.pairs import Pairs
 from pairsift.retrieve.codes import evaluate
+from pairsift.run_folder import CONFIG
 from pairsift.runs.belief import Believer, of_training
 from pairsift.runs.config import Config, read_config
 from pairsift.runs.fit import begin, facts_of
-from pairsift.runs.folder import CONFIG
 from pairsift.runs.job import job_of
 from pairsift.runs.prepare import Prepared, encoder_names, prepare
 from pairsift.steps import Prior

@@ -16,10 +16,10 @@ from pairsift.cores import limit_threads
 from pairsift.errors import InputError
 from pairsift.files import write_json, write_text
 from pairsift.pairs import load
+from pairsift.run_folder import LOG, METRICS, VOCABULARY, weights
 from pairsift.runs.claim import claimed
 from pairsift.runs.config import Config, from_tree
 from pairsift.runs.fit import begin, facts_of
-from pairsift.runs.folder import LOG, METRICS, VOCABULARY, weights
 from pairsift.runs.prepare import text_name
 from pairsift.runs.run import Run
 from pairsift.runs.vocabulary import check_numbering, run_numbering

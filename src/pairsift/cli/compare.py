@@ -49,7 +49,7 @@ def compare(
     Intervals are those of a bootstrap over the images. With --train-on, an export of the first run is trained on by
     the options of this run, and put beside it: before and after cleaning.
     """
-    from pairsift.runs.folder import require_finished
+    from pairsift.run_folder import require_finished
 
     if export is None and (given := next((name for name, value in training.items() if value), None)):
         raise InputError(f"--{given} goes with --train-on EXPORT")

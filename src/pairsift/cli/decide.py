@@ -52,7 +52,7 @@ def decide(
     if reason is not None and drop_below is None:
         raise InputError("--reason goes with --drop-below; a table of decisions has a column reason")
     from pairsift.review import Decisions
-    from pairsift.runs.folder import require_finished
+    from pairsift.run_folder import require_finished
     from pairsift.table import read_pairs
 
     folder = Path(run)
@@ -90,7 +90,7 @@ def _from_file(decisions: Decisions, table: pa.Table, file: Path, reviewer: str)
 def _from_run(decisions: Decisions, table: pa.Table, folder: Path) -> str:
     """Take over the decisions of another run on pairs that are undecided here, under their reviewers' names."""
     from pairsift.review.decision_file import decisions_of_run
-    from pairsift.runs.folder import require_finished
+    from pairsift.run_folder import require_finished
 
     require_finished(folder)
     of_reviewers, missing = decisions_of_run(folder, table)

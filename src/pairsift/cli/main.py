@@ -134,9 +134,9 @@ def _line(error: InputError | click.ClickException) -> str:
 
 def _fit(tree: dict[str, Any], resume: Resume, overwrite: bool, quiet: bool) -> None:
     from pairsift.cli.summary import print_summary
+    from pairsift.run_folder import holds_run
     from pairsift.runs.config import from_tree
     from pairsift.runs.fit import fit_config
-    from pairsift.runs.folder import holds_run
 
     config = from_tree(tree)
     try:
@@ -166,8 +166,8 @@ def demo(out: Path, images: int, noise: float, seed: int, quiet: bool) -> None:
     from pairsift.cli.summary import print_summary
     from pairsift.marker import read_marker, require_own, write_marker
     from pairsift.pairs.options import DataOptions
+    from pairsift.run_folder import holds_run, source_of
     from pairsift.runs.fit import fit
-    from pairsift.runs.folder import holds_run, source_of
     from pairsift.scenes import write_scenes
 
     scenes = out.with_name(out.name + "-scenes")
@@ -249,7 +249,7 @@ def import_checkpoint(
 @QUIET
 def evaluate(run: str, source: str | None, split: str, folds: int, file: Path | None, quiet: bool) -> None:
     """Print a run's recall."""
-    from pairsift.runs.folder import require_finished
+    from pairsift.run_folder import require_finished
 
     require_finished(Path(run))
     from pairsift.cli.summary import recall_table
@@ -268,7 +268,7 @@ def evaluate(run: str, source: str | None, split: str, folds: int, file: Path | 
 @QUIET
 def audit(run: str, source: str | None, worst: int, quiet: bool) -> None:
     """Judge a run's pairs again, and write its table and its report."""
-    from pairsift.runs.folder import require_finished
+    from pairsift.run_folder import require_finished
 
     require_finished(Path(run))
     from pairsift.cli.summary import print_summary

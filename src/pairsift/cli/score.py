@@ -32,7 +32,7 @@ def score(
     repeated: it goes on. The pairs of a part, up to about 20,000, are judged beside each other: scored with other new
     pairs, a pair gets another probability, and sometimes another flag where the new pairs are few.
     """
-    from pairsift.runs.folder import require_finished
+    from pairsift.run_folder import require_finished
 
     require_finished(Path(run))
     from pairsift.runs.run import Run

@@ -15,7 +15,7 @@ import click
 from pairsift.errors import InputError, writing
 
 if TYPE_CHECKING:
-    from pairsift.runs.search import Hit
+    from pairsift.search.search import Hit
 
 
 @click.command()
@@ -40,7 +40,7 @@ def search(
     """Find a run's images by a text, captions by an image, or images like that of a pair."""
     if sum(query is not None for query in (text, image, like)) != 1:
         raise InputError("search by one thing: give a text, or --image FILE, or --like PAIR")
-    from pairsift.runs.folder import require_finished
+    from pairsift.run_folder import require_finished
 
     folder = Path(run)
     require_finished(folder)

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 
 from pairsift.report.images import thumbnail
-from pairsift.runs.search import Hit
+from pairsift.search.search import Hit
 
 PAGE = """<!doctype html>
 <html lang="en">

@@ -21,7 +21,7 @@ EVERYWHERE = ("0.0.0.0", "::")  # all addresses of this computer
 @click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
 def serve(run: str, source: str | None, host: str, port: int, show: bool) -> None:
     """Review a run's pairs in a browser: keep, drop, or give a new caption."""
-    from pairsift.runs.folder import require_finished
+    from pairsift.run_folder import require_finished
 
     require_finished(Path(run))
     try:

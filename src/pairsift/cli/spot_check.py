@@ -22,7 +22,7 @@ def spot_check(run: str, pairs: int | None, apply: bool, source: str | None) -> 
     The first call draws 50 pairs. Keep, drop or replace each of them, in the browser or in a table; then call again.
     """
     from pairsift.review.spot_check import SpotCheck
-    from pairsift.runs.folder import require_finished
+    from pairsift.run_folder import require_finished
     from pairsift.runs.spot_check import is_recalibrated, spot_result
     from pairsift.runs.spot_check import spot_check as draw
 

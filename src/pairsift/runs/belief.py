@@ -31,8 +31,8 @@ from pairsift.match.two_tower import TwoTower
 from pairsift.methods.crossfit import Crossfit
 from pairsift.methods.plain import TrainEpochs
 from pairsift.pairs.pairs import UNUSED, Pairs
+from pairsift.run_folder import TRUST
 from pairsift.runs.config import Config
-from pairsift.runs.folder import TRUST
 from pairsift.runs.prepare import Prepared
 from pairsift.runs.vectors import evidence_vectors, join_vectors, rows_of
 from pairsift.steps import Prior

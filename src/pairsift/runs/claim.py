@@ -17,9 +17,7 @@ from pairsift.files import LOCK, only_writer
 from pairsift.marker import MARKER, is_free, require_own, write_marker
 from pairsift.review.decisions import DECISIONS_FILE, decisions_in_words
 from pairsift.review.spot_check import SHEET_FILE, SPOT_CHECK_FILE
-from pairsift.runs.choice import JOINED
-from pairsift.runs.config import CHOICES, Config, flattened, read_config, typed
-from pairsift.runs.folder import (
+from pairsift.run_folder import (
     CHECKPOINT,
     CONFIG,
     KNOWN,
@@ -35,6 +33,8 @@ from pairsift.runs.folder import (
     finished,
     holds_run,
 )
+from pairsift.runs.choice import JOINED
+from pairsift.runs.config import CHOICES, Config, flattened, read_config, typed
 from pairsift.runs.mending import FIRST
 from pairsift.spreadsheet import is_filled_in
 from pairsift.suggest.table import SUGGESTIONS_FILE

@@ -16,8 +16,8 @@ from pairsift.pairs.shared import images_elsewhere, shared_pairs
 from pairsift.report.detection_intervals import detection_intervals
 from pairsift.retrieve.bootstrap import LEVEL, SEED, Estimate, resampled_recall
 from pairsift.retrieve.ranks import recall
+from pairsift.run_folder import PAIRS_FILE
 from pairsift.runs.config import flattened
-from pairsift.runs.folder import PAIRS_FILE
 from pairsift.runs.run import Run, open_run
 
 SAMPLES = 1000

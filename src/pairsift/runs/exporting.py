@@ -15,8 +15,8 @@ from pairsift.pairs import Pairs
 from pairsift.pairs.origin import origin_of_pairs, read_origin
 from pairsift.pairs.records import Columns
 from pairsift.review import Decisions
+from pairsift.run_folder import CONFIG, METRICS, require_finished
 from pairsift.runs.config import read_config
-from pairsift.runs.folder import CONFIG, METRICS, require_finished
 from pairsift.runs.prepare import read_again
 from pairsift.table import read_pairs, storable
 

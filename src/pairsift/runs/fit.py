@@ -26,11 +26,7 @@ from pairsift.options import Options
 from pairsift.pairs import Pairs, read_stored_pairs, write_stored_pairs
 from pairsift.pairs.options import DataOptions
 from pairsift.retrieve.codes import evaluate
-from pairsift.runs.belief import Believer, of_training
-from pairsift.runs.choice import ALONE, JOINED, ngrams_help
-from pairsift.runs.claim import Claim, claimed
-from pairsift.runs.config import Config, configure, read_config
-from pairsift.runs.folder import (
+from pairsift.run_folder import (
     CHECKPOINT,
     CONFIG,
     FRONT,
@@ -42,6 +38,10 @@ from pairsift.runs.folder import (
     VOCABULARY,
     weights,
 )
+from pairsift.runs.belief import Believer, of_training
+from pairsift.runs.choice import ALONE, JOINED, ngrams_help
+from pairsift.runs.claim import Claim, claimed
+from pairsift.runs.config import Config, configure, read_config
 from pairsift.runs.job import job_of
 from pairsift.runs.prepare import Prepared, check, prepare
 from pairsift.runs.run import Run

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from pairsift.errors import InputError
 from pairsift.pairs import Pairs, read_stored_pairs, write_known_pairs
 from pairsift.pairs.stored import StoredPairs, with_judged_pairs
-from pairsift.runs.folder import KNOWN, PAIRS_FILE, SOURCE
+from pairsift.run_folder import KNOWN, PAIRS_FILE, SOURCE
 
 
 def known_pairs(folder: Path) -> StoredPairs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pairsift.runs.search import Search
+from pairsift.search.search import Search
 
 
 def open_search(folder: Path, source: str | Path | None = None, captions: bool = True) -> Search:

@@ -42,10 +42,10 @@ from pairsift.pairs import Changes, Noise, Pairs, load, merge, since_begun, unch
 from pairsift.pairs.stored import StoredPairs, content_marks
 from pairsift.pairs.subset import keep_captions
 from pairsift.pairs.verified import check_verified_options, read_verified
+from pairsift.run_folder import FRONT, NGRAMS, VOCABULARY
 from pairsift.runs.config import Config
 from pairsift.runs.early import require_source
 from pairsift.runs.fitted_texts import run_ngrams
-from pairsift.runs.folder import FRONT, NGRAMS, VOCABULARY
 from pairsift.runs.known import known_pairs
 from pairsift.runs.vocabulary import check_numbering, run_numbering
 from pairsift.train.board import require_board

@@ -25,11 +25,10 @@ from pairsift.report.report import write_report
 from pairsift.retrieve.codes import evaluate, ranks_of_views
 from pairsift.retrieve.ranks import Ranks
 from pairsift.review.spot_check import SpotResult
+from pairsift.run_folder import CONFIG, LOG, METRICS, REPORT, SKIPPED, require_finished, weights
 from pairsift.runs.belief import Believer
 from pairsift.runs.caveats import expected_auroc, rate_of, warnings_of
 from pairsift.runs.config import read_config
-from pairsift.runs.folder import CONFIG, LOG, METRICS, REPORT, SKIPPED, require_finished, weights
-from pairsift.runs.index import make_index
 from pairsift.runs.judged import JudgedRun
 from pairsift.runs.judging import image_copies, judged_tables
 from pairsift.runs.known import keep_ids
@@ -43,9 +42,10 @@ from pairsift.runs.prepare import (
     reopen,
 )
 from pairsift.runs.scoring import Scorer, require_new_table, score_to
-from pairsift.runs.search import Hit, Search
 from pairsift.runs.skipped import list_skipped, write_skipped
 from pairsift.runs.spot_check import recalibrated_tables
+from pairsift.search.index import make_index
+from pairsift.search.search import Hit, Search
 from pairsift.suggest.table import SUGGESTIONS_FILE
 from pairsift.table import count_verdicts, detection, detector_scores, write_tables
 from pairsift.train.checkpoint import read_tensors, with_prefix

@@ -24,9 +24,9 @@ from pairsift.files import replacing, write_parquet
 from pairsift.match import Matcher
 from pairsift.pairs import Pairs
 from pairsift.pairs.pairs import ADDED, SKIPPED
+from pairsift.run_folder import TRUST
 from pairsift.runs.belief import Believer
 from pairsift.runs.config import Config
-from pairsift.runs.folder import TRUST
 from pairsift.runs.judging import judged_tables
 from pairsift.runs.prepare import Prepared, encode_again
 from pairsift.runs.vectors import evidence_features

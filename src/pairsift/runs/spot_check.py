@@ -16,7 +16,7 @@ from pairsift.arrays import Bools
 from pairsift.errors import InputError
 from pairsift.review import Decisions
 from pairsift.review.spot_check import MIN_ANSWERS, MIN_PAIRS, SpotCheck, SpotResult, evaluate
-from pairsift.runs.folder import METRICS, require_finished
+from pairsift.run_folder import METRICS, require_finished
 from pairsift.suggest.table import fitting_captions
 from pairsift.table import VAGUE, count_verdicts, detection, read_pairs
 

@@ -21,7 +21,7 @@ from pairsift.review.decisions import CHOICES, DECISION_COLUMNS, REASONS, OtherR
 from pairsift.review.journal import DecidedMeanwhile
 from pairsift.review.queue import ORDERS, UNDECIDED, Filter, Queue
 from pairsift.review.spot_check import MIN_ANSWERS
-from pairsift.runs.folder import METRICS, require_finished, source_of
+from pairsift.run_folder import METRICS, require_finished, source_of
 from pairsift.runs.spot_check import current_result, is_recalibrated, spot_check
 from pairsift.suggest.table import SuggestionLists
 from pairsift.table import read_pairs

@@ -10,7 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pairsift.errors import InputError
-from pairsift.runs.folder import METRICS
+from pairsift.run_folder import METRICS
 from pairsift.table import PAIRS_FILE
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from pairsift.encode.decode import BadImage, open_image
 from pairsift.errors import InputError
-from pairsift.runs.folder import KNOWN, SOURCE
+from pairsift.run_folder import KNOWN, SOURCE
 
 Size = Literal["small", "large"]
 SIDES: dict[Size, int] = {"small": 320, "large": 1280}  # longest side in pixels

@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader
 
 from pairsift.marker import run_id
-from pairsift.runs.folder import REPORT
+from pairsift.run_folder import REPORT
 
 PAGES = {"/": "Review", "/search": "Search", "/overview": "Overview", "/spot-check": "Spot check", "/api": "API"}
 

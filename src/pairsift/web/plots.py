@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pairsift.runs.folder import LOG
+from pairsift.run_folder import LOG
 
 AGREEMENT_BINS = 10
 

@@ -18,7 +18,7 @@ from pairsift.web.images import Images
 from pairsift.web.pages import Pages
 
 if TYPE_CHECKING:  # torch takes seconds to import, and the review needs none of it
-    from pairsift.runs.search import Hit, Search
+    from pairsift.search.search import Hit, Search
 
 MAX_UPLOAD = 20_000_000  # bytes of an image
 MAX_TEXT = 1000  # characters

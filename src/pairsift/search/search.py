@@ -28,9 +28,9 @@ from pairsift.pairs.stored import folder_of
 from pairsift.retrieve.approximate import Approximate, closest
 from pairsift.retrieve.bank import Bank
 from pairsift.retrieve.codes import KEPT_BYTES, Gallery, find_captions, find_images
-from pairsift.runs.approximation import approximation
-from pairsift.runs.folder import CONFIG, FRONT, NGRAMS, VOCABULARY, weights
-from pairsift.runs.index import INDEX, Captions, Index
+from pairsift.run_folder import CONFIG, FRONT, NGRAMS, VOCABULARY, weights
+from pairsift.search.approximation import approximation
+from pairsift.search.index import INDEX, Captions, Index
 from pairsift.train.checkpoint import read_tensors, with_prefix
 
 FIRST = np.zeros(1, np.int64)

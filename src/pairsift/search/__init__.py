@@ -1,0 +1,1 @@
+"""Search over the folder of a run: the index of its images and captions."""
