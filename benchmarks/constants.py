@@ -84,7 +84,7 @@ def measure(kind: str, collection: str, noise: float, seed: int, data: Path, cac
         found = []
         for constant, values in GRID.items():
             module, _, attribute = constant.partition(".")
-            home = import_module(f"pairsift.trust.{module}")
+            home = import_module(f"pairsift.detect.{module}")
             usual = getattr(home, attribute)
             for value in values:
                 setattr(home, attribute, value)

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from PIL import Image
 
+from pairsift.marker import write_marker
 from pairsift.runs.config import configure
 
 WORDS, CAPTION, FILES, PER_IMAGE = 20_000, 10, 100, 5
@@ -86,6 +87,7 @@ def make_run(place: Path, n: int) -> Path:
     folder.mkdir()
     source = place / "mine.csv"
     source.touch()
+    write_marker(folder, "run")
     (folder / "config.yaml").write_text(configure(source, out=folder).text())
     (folder / "metrics.json").write_text(json.dumps({"verdicts_given": True, "noise_rate": None}))
     words = np.array([f"w{k}x" for k in range(WORDS)])

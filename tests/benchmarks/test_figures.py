@@ -17,6 +17,7 @@ from flat_options import fit
 
 import figures
 from pairsift.detect import heldout
+from pairsift.marker import write_marker
 from pairsift.pairs import write_scenes
 
 EDGES = [0.0, 0.25, 0.5, 0.75, 1.0]
@@ -43,6 +44,7 @@ def line(epoch, state=None, **facts):
 def write_run(folder, lines, state=None, method="pc2", rate=0.3):
     """A finished run's files, as far as figures read them."""
     folder.mkdir(parents=True)
+    write_marker(folder, "run")
     (folder / "config.yaml").write_text(f"method: {method}\nmatcher: two_tower\n")
     (folder / "metrics.json").write_text(json.dumps({"noise": None if rate is None else {"rate": rate}}))
     (folder / "log.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
