@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from web_helpers import N, make_run, painted, press, served, watched
+from web_helpers import N, painted, press, watched
 
 from pairsift.marker import write_marker
 from pairsift.review import Decision, Decisions
@@ -441,6 +441,8 @@ def test_an_answer_on_its_way_outlives_its_tab(browser, folder, journal):
         page = context.new_page()
         page.goto(address)
         wait_for(lambda: valid(journal) == {0: "keep"})
+        painted(page)
+        assert page.evaluate("outbox.length") == 0 and len(journal.history()) == 1
     context.close()
 
 
@@ -509,8 +511,3 @@ def test_a_pair_whose_caption_was_mended_meanwhile_is_looked_at_again(quiet_page
     assert page.inner_text("#given") == "mended" and valid(journal) == {}
     press(page, "k", 1)
     assert valid(journal) == {0: "keep"}
-
-
-def test_a_run_that_was_made_by_hand_is_still_served(browser, tmp_path):
-    with served(make_run(tmp_path)) as address, watched(browser, address) as page:
-        painted(page, 0)
