@@ -145,6 +145,18 @@ def test_an_undo_of_more_pairs_than_an_answer_holds_clears_every_cell(page, fold
     assert not decided(folder)
 
 
+def test_an_action_while_another_loads_is_shown(page):
+    waiting = []
+    page.route("**/api/pairs?*", lambda route: waiting.append(route))
+    page.select_option("[name=decision]", "")
+    wait_for(lambda: page.evaluate("0") or waiting)  # the call lets routes come in
+    page.click("#grid-toggle")
+    page.unroute("**/api/pairs?*")
+    waiting[0].continue_()
+    painted(page, "grid")
+    assert page.locator("#cells img").count() > 1 and not page.is_visible("#single")
+
+
 def test_the_cleaned_pairs_are_downloaded(browser, address, folder, tmp_path):
     Decisions(folder, np.arange(N)).decide([Decision(7, "drop"), Decision(8, "replace", "a new caption")])
     with watched(browser, address) as page:

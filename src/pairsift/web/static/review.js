@@ -8,7 +8,7 @@ const state = {
   ended: false, // whether the server has no pair behind the loaded ones
   reasonOf: null, // the pair and the stored reason that the field Reason was set for
   view: 0, // counts what was drawn
-  drawn: false, // whether nothing is under way that will draw something else
+  acting: 0, // the number of actions that are under way or wait: each draws at its end
   ready: false, // whether what was drawn last has been painted long enough to be decided on
   stale: false, // whether the server may have done more than is shown
   asked: null, // a bulk action that waits for a choice, since decided pairs are among its pairs
@@ -81,7 +81,6 @@ async function reload() {
     }
   }
   state.counts = (await ask("/api/overview")).counts;
-  draw();
   if (missing) throw missing;
 }
 
@@ -109,7 +108,6 @@ function draw() {
   drawAsked(null);
   state.view += 1;
   setReady(null);
-  state.drawn = true;
   if (!state.items.length) return;
   (state.grid ? drawGrid : drawSingle)();
   settleView(state.view, state.grid ? "grid" : shownItem().pair);
@@ -134,7 +132,7 @@ async function settleView(view, what) {
   await Promise.all(images.map((image) => image.decode().catch(() => null))); // a lost image is told
   for (let frames = 0; frames < 2; frames += 1) await new Promise(requestAnimationFrame);
   await new Promise((resolve) => setTimeout(resolve, PAINTED));
-  if (view === state.view) setReady(what);
+  if (view === state.view && !state.acting) setReady(what);
 }
 
 function element(name, properties, ...children) {
@@ -262,7 +260,6 @@ async function move(step) {
     const left = query().has("decision") && state.total ? `; ${state.total.toLocaleString()} in it are left: reload the page to see them` : "";
     show(new Error(`this was the last pair of the filter${left}`));
   }
-  draw();
 }
 
 async function decide(pairs, choice, caption = null, source = null, typed = false) {
@@ -293,7 +290,6 @@ async function correct(error) {
     const item = state.items.find((other) => other.pair === row.pair);
     if (item) await change(item, { ...row, unsent: false });
   }
-  draw();
 }
 
 async function settle({ body }, answer) {
@@ -343,7 +339,6 @@ async function again(path) {
     for (const row of answer.pairs) await change(state.items[place(row)], row);
     if (!state.grid) state.index = place(first);
   }
-  draw();
 }
 
 function sure(text, choices) {
@@ -394,15 +389,16 @@ const single = {
 };
 
 function act(work) {
-  // Do what changes the view. Nothing is decided until what it leaves is painted.
+  // Do what changes the view, and draw it. Nothing is decided until what the last waiting action leaves is painted.
   setReady(null);
-  state.drawn = false;
-  const view = state.view += 1; // what is still to be painted of the old view makes nothing ready
+  state.view += 1; // what is still to be painted of the old view makes nothing ready
+  state.acting += 1;
   return guarded(async () => {
     try {
       await work();
     } finally {
-      if (view === state.view) draw();
+      state.acting -= 1;
+      draw();
     }
   });
 }
@@ -419,7 +415,7 @@ function press(key) {
   if (state.grid) return gridKeys[key] && onGrid(gridKeys[key]);
   if (moves[key]) return act(() => moves[key]());
   const item = shownItem();
-  if (item && key === "t" && state.drawn) return act(() => single.t(item)); // which decides nothing yet
+  if (item && key === "t" && !state.acting) return act(() => single.t(item)); // which decides nothing yet
   if (!item || !state.ready) return; // nobody has seen yet what the key would decide on
   if (single[key]) return act(() => single[key](item));
   if (key >= "1" && key <= "5") return act(() => take(item, key - 1));
@@ -443,7 +439,6 @@ function counted(counts) {
 async function decideSelected(choice, pairs) {
   await decide(pairs, choice);
   state.selected.clear();
-  draw();
 }
 
 function askSelected(choice) {
@@ -501,9 +496,7 @@ async function turn(step) {
   // Pairs that are out of sight are not selected.
   const before = state.index;
   await move(step);
-  if (state.index === before) return;
-  state.selected.clear();
-  draw();
+  if (state.index !== before) state.selected.clear();
 }
 
 function onGrid(what) {
@@ -573,7 +566,6 @@ filters.addEventListener("change", (event) => {
     } catch (error) {
       state.items = []; // they are those of another filter
       state.selected.clear();
-      draw();
       throw error;
     }
   });
@@ -583,6 +575,6 @@ find("reviewer").addEventListener("change", () => {
 });
 
 try { find("reviewer").value = localStorage.getItem("reviewer") || ""; } catch { /* as above */ }
-guarded(reload);
+act(reload);
 flush();
 setInterval(() => { if (state.stale) act(async () => { await reload(); state.stale = false; }); }, WAIT);
