@@ -147,7 +147,11 @@ def test_an_undo_of_more_pairs_than_an_answer_holds_clears_every_cell(page, fold
 
 def test_an_action_while_another_loads_is_shown(page):
     waiting = []
-    page.route("**/api/pairs?*", lambda route: waiting.append(route))
+
+    def wait(route):
+        waiting.append(route)
+
+    page.route("**/api/pairs?*", wait)
     page.select_option("[name=decision]", "")
     wait_for(lambda: page.evaluate("0") or waiting)  # the call lets routes come in
     page.click("#grid-toggle")

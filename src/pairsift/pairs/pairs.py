@@ -133,6 +133,12 @@ class Pairs:
         """Return the rows of the images that the pairs of these splits point at, ascending, (n,)."""
         return np.unique(self.image_of[self.ids(*splits)])
 
+    def only(self, *splits: str) -> Pairs:
+        """Return the pairs of these splits; the others that could be used are `unused`, and all ids stay."""
+        split = self.split.astype("<U7")
+        split[np.setdiff1d(self.ids(), self.ids(*splits))] = UNUSED
+        return replace(self, split=split)
+
     def verified_ids(self) -> Ints:
         """Return the training pairs that are known to match, ascending; a pair that noise moved is none of them."""
         ids = self.ids("train")

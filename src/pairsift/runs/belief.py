@@ -54,8 +54,7 @@ def of_training(prepared: Prepared) -> Prepared:
 
     A dev or test pair would teach the networks by the weights of the training pairs, and then be retrieved better.
     """
-    pairs = prepared.pairs
-    return replace(prepared, pairs=without(pairs, np.setdiff1d(pairs.ids(), pairs.ids("train"))))
+    return replace(prepared, pairs=prepared.pairs.only("train"))
 
 
 def without(pairs: Pairs, ids: Ints) -> Pairs:

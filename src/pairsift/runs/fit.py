@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import resource
 import sys
 import time
 from dataclasses import asdict, replace
@@ -139,10 +138,10 @@ def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
     facts = {"best": {**best, "model": "linear" if trainer.keeps_linear else "networks"}}
     seconds = {"encode": round(after_encoding - start, 1), "evidence": round(after_evidence - after_encoding, 1)}
     seconds["train"] = round(trainer.position.seconds, 1)
-    write_json(folder / METRICS, {**recall, **facts, **facts_of(config, prepared), "seconds": seconds})
-    run = Run(folder, prepared, progress)
+    metrics = {**recall, **facts, **facts_of(config, prepared), "seconds": seconds}
+    write_json(folder / METRICS, metrics)
+    run = Run(folder, prepared, progress, metrics=metrics)
     run.write_judgement(claim.require_held)
-    write_json(folder / METRICS, {**run.metrics, "peak_memory_gb": round(_peak(), 2)})
     (folder / CHECKPOINT).unlink(missing_ok=True)
     (folder / "model" / "best.safetensors").unlink(missing_ok=True)
     return run
@@ -255,9 +254,3 @@ def facts_of(config: Config, prepared: Prepared) -> dict[str, Any]:
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         "machine": {"processor": platform.machine(), "threads": torch.get_num_threads()},
     }
-
-
-def _peak() -> float:
-    """Return the largest resident memory of this process so far, in GB."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
