@@ -20,8 +20,8 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 import verdicts as bench
-from pairsift.detect.crossfit import make_folds
-from pairsift.detect.heldout import Division, JudgedPairs, judge_divisions
+from pairsift.detect.folds import make_folds
+from pairsift.detect.judgement import Division, JudgedPairs, judge_divisions
 from pairsift.encode.options import EncodeOptions
 from pairsift.runs.belief import Believer
 from pairsift.runs.config import configure
@@ -35,13 +35,11 @@ KINDS = {
 }
 NOISE = (0.0, 0.1, 0.3, 0.6)
 GRID: dict[str, tuple[float, ...]] = {
-    "neighbours.NEIGHBOURS": (10, 30, 60),
-    "neighbours.SHARPNESS": (0.0, 5.0, 10.0, 20.0),
+    "evidence.NEIGHBOURS": (10, 30, 60),
+    "evidence.SHARPNESS": (0.0, 5.0, 10.0, 20.0),
     "linear.RIDGE": (0.03, 0.1, 0.3),
     "linear.DIRECTIONS": (64, 128, 256),
-    "contrast.SCALE": (10.0, 20.0, 40.0),
-    "rate.STEEPNESS": (0.0, 0.5, 1.5),
-    "rate.TAIL": (0.02, 0.05, 0.1),
+    "evidence.SCALE": (10.0, 20.0, 40.0),
 }
 Row = dict[str, Any]
 

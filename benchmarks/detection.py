@@ -47,7 +47,7 @@ from detection_tables import KEY, KINDS, TABLES, tables
 from option_names import tree
 from pages import END, write_between
 from pairsift.bench.measure import Row, facts_from
-from pairsift.detect.heldout import Belief
+from pairsift.detect.judgement import Belief
 from pairsift.noise.edits import plant_edit
 from pairsift.pairs import Pairs
 from pairsift.retrieve.bootstrap import draw_images

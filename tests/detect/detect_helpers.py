@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from pairsift.detect.contrast import Evidence
-from pairsift.detect.crossfit import CrossFit, make_folds
-from pairsift.detect.heldout import JudgedPairs
+from pairsift.detect.evidence import Evidence
+from pairsift.detect.folds import CrossFit, make_folds
+from pairsift.detect.judgement import JudgedPairs
 
 
 def planted(images, per=1, noise=0.0, seed=0, whole=False):

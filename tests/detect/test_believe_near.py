@@ -8,12 +8,12 @@ import pytest
 from detect_helpers import judged_of, planted
 from test_near import scenes_of_classes
 
-from pairsift.detect import heldout
-from pairsift.detect.contrast import Evidence
-from pairsift.detect.crossfit import CrossFit
-from pairsift.detect.heldout import Belief, believe
-from pairsift.detect.near import _fitting, believe_near
-from pairsift.detect.weighing import weigh
+from pairsift.detect import judgement as heldout
+from pairsift.detect.combination import weigh
+from pairsift.detect.evidence import Evidence
+from pairsift.detect.folds import CrossFit
+from pairsift.detect.judgement import Belief, believe
+from pairsift.detect.near_mismatches import _fitting, believe_near
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +84,7 @@ def test_swaps_that_do_not_fit_are_no_decoys():
 @pytest.mark.parametrize(("noise", "many"), [(0.0, False), (0.4, True)])
 def test_captions_of_any_images_among_near_ones_are_noticed(noise, many, monkeypatch):
     judged, matched = planted(500, noise=noise)
-    monkeypatch.setattr("pairsift.detect.near.KEPT", 0.0)  # as if the first judgement had taken none out
+    monkeypatch.setattr("pairsift.detect.near_mismatches.KEPT", 0.0)  # as if the first judgement had taken none out
     belief = believe_near(judged, judged.captions, 0, memory_of(matched, 0.0))
     assert (belief.below_near > 0.2) is many and not (many and belief.counts_near)
     assert believe(judged, 0).below_near == 0.0
@@ -100,7 +100,7 @@ def test_where_near_captions_cannot_be_told_the_belief_stays_about_any_images():
 
 def test_where_too_few_pairs_fit_near_captions_are_not_counted(monkeypatch):
     judged, matched = planted(300, noise=0.3)
-    monkeypatch.setattr("pairsift.detect.near.KEPT", 1.1)
+    monkeypatch.setattr("pairsift.detect.near_mismatches.KEPT", 1.1)
     belief = believe_near(judged, judged.captions, 0, memory_of(matched))
     assert belief.counts_near is False and belief.verdicts and "memory" not in belief.detectors
 
@@ -130,7 +130,7 @@ def test_pairs_outside_train_are_judged_beside_near_captions_too():
 def test_verdicts_that_the_first_judgement_gives_are_not_lost(monkeypatch):
     judged, matched = scenes_of_classes(0.3)
     given = classes_of(len(matched)), 0, memory_of(matched)
-    monkeypatch.setattr("pairsift.detect.near.sufficient", lambda auroc, high: False)
+    monkeypatch.setattr("pairsift.detect.near_mismatches.sufficient", lambda auroc, high: False)
     belief = believe_near(judged, *given)
     assert belief.counts_near is False and belief.verdicts
 

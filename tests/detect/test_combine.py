@@ -6,9 +6,9 @@ from detect_helpers import permuted, small
 from scipy.optimize import approx_fprime, minimize
 from sklearn.linear_model import LogisticRegression
 
-from pairsift.detect.combine import combine, odds_weights
-from pairsift.detect.contrast import Evidence
-from pairsift.detect.crossfit import CrossFit
+from pairsift.detect.combination import combine, odds_weights
+from pairsift.detect.evidence import Evidence
+from pairsift.detect.folds import CrossFit
 
 USEFUL = np.array([1.5, 0.8, 0.4])
 

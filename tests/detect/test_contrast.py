@@ -7,9 +7,9 @@ import pytest
 import torch
 from detect_helpers import naive_evidence, permuted, small, unit
 
-from pairsift.detect import contrast as module
-from pairsift.detect.contrast import contrast
-from pairsift.detect.crossfit import CrossFit, make_folds
+from pairsift.detect import evidence as module
+from pairsift.detect.evidence import contrast
+from pairsift.detect.folds import CrossFit, make_folds
 
 pytestmark = pytest.mark.usefixtures("own_references")
 

@@ -5,7 +5,7 @@ import pytest
 from detect_helpers import centred
 
 from pairsift.arrays import unit_rows
-from pairsift.detect.crossfit import DECOYS, CrossFit, make_folds, near_duplicates
+from pairsift.detect.folds import DECOYS, CrossFit, make_folds, near_duplicates
 
 
 def naive_groups(vectors, least):

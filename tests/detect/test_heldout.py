@@ -8,10 +8,12 @@ import pytest
 from detect_helpers import judged_of, planted
 from sklearn.metrics import roc_auc_score
 
-from pairsift.detect import heldout, weighing
-from pairsift.detect.crossfit import make_folds
-from pairsift.detect.heldout import Division, JudgedPairs, believe, judge_divisions
-from pairsift.detect.weighing import agreement_within
+from pairsift.detect import combination as weighing
+from pairsift.detect import judgement as heldout
+from pairsift.detect.combination import agreement_within
+from pairsift.detect.folds import make_folds
+from pairsift.detect.judgement import Division, JudgedPairs, believe, judge_divisions
+from pairsift.detect.linear import canonical_codes
 
 AVERAGED_PAIRS = heldout.AVERAGED_PAIRS
 
@@ -78,7 +80,7 @@ def test_folds_that_are_settled_are_used_once_and_networks_are_asked():
 
     def networks(fit, trust):
         asked.append((fit, trust))
-        return heldout.canonical_codes(fit, judged.images, judged.captions)
+        return canonical_codes(fit, judged.images, judged.captions)
 
     belief = believe(judged, 0, fold, networks)
     assert (belief.fold == fold).all() and len(asked) == 1 and (asked[0][0].fold == fold).all()

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pairsift.detect.heldout import Belief
-from pairsift.detect.near import join
+from pairsift.detect.judgement import Belief
+from pairsift.detect.near_mismatches import join
 
 N = 1000
 IN_TRAIN = np.arange(N) >= 200

@@ -6,7 +6,7 @@ import torch
 from detect_helpers import naive_evidence, permuted, small, unit
 
 from pairsift.detect import linear
-from pairsift.detect.crossfit import CrossFit, make_folds
+from pairsift.detect.folds import CrossFit, make_folds
 from pairsift.detect.linear import canonical, canonical_codes, linear_evidence, principal
 
 pytestmark = pytest.mark.usefixtures("own_references")

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from detect_helpers import judged_of, unit
 
-from pairsift.detect import heldout
-from pairsift.detect.contrast import Evidence
-from pairsift.detect.crossfit import CrossFit, make_folds
-from pairsift.detect.heldout import believe, near_auroc
+from pairsift.detect import judgement as heldout
+from pairsift.detect.evidence import Evidence
+from pairsift.detect.folds import CrossFit, make_folds
+from pairsift.detect.judgement import believe, near_auroc
 
 
 def test_near_decoys_read_like_the_caption_that_they_replace():

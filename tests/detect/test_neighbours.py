@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from detect_helpers import centred, naive_evidence, permuted, small, unit
 
-from pairsift.detect import neighbours as module
-from pairsift.detect.neighbours import neighbour_evidence
+from pairsift.detect import evidence as module
+from pairsift.detect.evidence import neighbour_evidence
 
 pytestmark = pytest.mark.usefixtures("own_references")
 

@@ -7,16 +7,11 @@ import pytest
 from detect_helpers import judged_of, planted
 from sklearn.metrics import roc_auc_score
 
-from pairsift.detect.contrast import Evidence
-from pairsift.detect.crossfit import CrossFit, make_folds
-from pairsift.detect.heldout import believe
-from pairsift.detect.placeholders import (
-    fold_units,
-    join_equal_images,
-    set_placeholders_apart,
-    with_placeholders,
-)
-from pairsift.detect.rate import Calibration
+from pairsift.detect.calibration import Calibration, with_placeholders
+from pairsift.detect.evidence import Evidence
+from pairsift.detect.folds import CrossFit, fold_units, join_equal_images, make_folds
+from pairsift.detect.judgement import believe
+from pairsift.detect.placeholders import set_placeholders_apart
 
 
 def with_common(judged, rows, side):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from detect_helpers import unit
 
-from pairsift.detect.siblings import WEIGHT, sibling_codes
+from pairsift.detect.evidence import WEIGHT, sibling_codes
 
 IMAGE_OF = np.array([4, 0, 4, 2, 0, 4, 7, 2])
 

@@ -3,8 +3,8 @@
 import numpy as np
 from detect_helpers import unit
 
-from pairsift.detect.crossfit import make_folds
-from pairsift.detect.swaps import COPIES, copy_of, draw_swaps, memory_evidence
+from pairsift.detect.evidence import memory_evidence
+from pairsift.detect.folds import COPIES, copy_of, draw_swaps, make_folds
 
 
 def drawn(images=250, per=2, folds=2, seed=0):

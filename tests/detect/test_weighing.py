@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from pairsift.arrays import unit_rows
-from pairsift.detect.contrast import Evidence
-from pairsift.detect.crossfit import CrossFit, make_folds
-from pairsift.detect.weighing import calibrate_sides, weigh_with_siblings
+from pairsift.detect.calibration import calibrate_sides
+from pairsift.detect.combination import weigh_with_siblings
+from pairsift.detect.evidence import Evidence
+from pairsift.detect.folds import CrossFit, make_folds
 
 IMAGES, TRAINING, SHARE = 1300, 1000, 0.8  # of the training captions, four in five are mismatched, and no other
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pairsift.detect.heldout import Belief
+from pairsift.detect.judgement import Belief
 from pairsift.pairs import Changes
 from pairsift.runs.caveats import rate_of, warnings_of
 

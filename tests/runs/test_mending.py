@@ -9,7 +9,7 @@ from test_changed_source import edit, moved  # noqa: F401
 
 import pairsift
 from pairsift.cli import main
-from pairsift.detect.heldout import Belief
+from pairsift.detect.judgement import Belief
 from pairsift.review import Decision
 from pairsift.runs.mending import FIRST, LAPSED, MENDED, Mending, mending
 

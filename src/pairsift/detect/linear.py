@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pairsift.arrays import Reals
-from pairsift.detect.contrast import Codes, Evidence, contrast
-from pairsift.detect.crossfit import CrossFit, Vectors
+from pairsift.detect.evidence import Codes, Evidence, contrast
+from pairsift.detect.folds import CrossFit, Vectors
 
 DIRECTIONS = 128
 RIDGE = 0.1  # share of the largest eigenvalue that is added to all

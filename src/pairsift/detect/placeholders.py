@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pairsift.arrays import Ints, Reals
-from pairsift.detect.contrast import Evidence
-from pairsift.detect.crossfit import COMMON, CrossFit, Vectors
-from pairsift.detect.rate import Calibration, decoy_quantile
+from pairsift.detect.calibration import decoy_quantile
+from pairsift.detect.evidence import Evidence
+from pairsift.detect.folds import COMMON, CrossFit, pair_counts
 
-MAX_KEPT = 0.4  # share of the pairs from which on those of a common image are not kept in one fold
 MIN_OWN = 100  # smallest number of decoys with which pairs are compared with these alone
 MAX_COMMON = 0.1  # share of the images, or of the captions, above which it is usual to be common
 MIN_REST = 100  # smallest number of pairs without a placeholder
@@ -22,54 +20,6 @@ HIGH_ERRORS = 3.0  # number of standard errors up to which the number of the hig
 MAX_SHIFT = 0.1  # largest distance above one half that is like chance
 MAX_LOG_RATIO = -4.0  # logarithm of the largest likelihood ratio with which a set is unlike the other pairs
 BINS = 20  # number of bins of the density of the other pairs
-ROWS = 8192
-
-
-def join_equal_images(image_of: Ints, vectors: Vectors, rows: Ints) -> Ints:
-    """Return the image of each pair, where images with equal vectors are one if at least 20 pairs have them, (n,).
-
-    Args:
-        image_of: Image of each pair, (n,).
-        vectors: Vectors of the images, (m, d).
-        rows: Row of each pair's image among the vectors, (n,).
-    """
-    first, number = np.unique(_fingerprints(vectors)[rows], return_index=True, return_inverse=True)[1:]
-    pictures = number.reshape(-1)
-    return np.where(_sizes(pictures) >= COMMON, image_of[first][pictures], image_of).astype(np.int64)
-
-
-def _fingerprints(vectors: Vectors) -> NDArray[np.uint64]:
-    """Return a number for each vector, the same for equal ones and almost surely another for others, (m,)."""
-    factors = np.random.default_rng(0).integers(1, 2**63, vectors.shape[1], np.uint64) * 2 + 1
-    found = np.zeros(len(vectors), np.uint64)
-    for start in range(0, len(vectors), ROWS):
-        part = np.ascontiguousarray(vectors[start : start + ROWS], np.float32).view(np.uint32)
-        found[start : start + ROWS] = (part * factors).sum(1, dtype=np.uint64)
-    return found
-
-
-def fold_units(image_of: Ints, group_of: Ints, most: int) -> tuple[Ints, int]:
-    """Return the unit of each pair that folds keep together, (n,), and the number of folds.
-
-    A unit is a group of near-duplicate images, with all pairs of a common image. There are fewer folds than `most`, but
-    at least two, where one image has more than half of a fold's pairs: a fold of hardly anything else would have no
-    decoys of it. If more than 40% of the pairs have one image, each of these pairs is a unit by itself.
-
-    Args:
-        image_of: Image of each pair, (n,).
-        group_of: Group of near-duplicate images of each pair, (n,).
-        most: Largest number of folds.
-    """
-    size, n = _sizes(image_of), max(1, len(image_of))
-    first = np.zeros(int(image_of.max(initial=-1)) + 1, np.int64)
-    first[image_of[::-1]] = np.arange(len(image_of))[::-1]
-    units = np.where(size >= COMMON, group_of[first[image_of]], group_of)
-    units = np.where(
-        (size >= COMMON) & (size > MAX_KEPT * n), int(group_of.max(initial=0)) + 1 + np.arange(len(size)), units
-    )
-    kept = size[(size >= COMMON) & (size <= MAX_KEPT * n)]
-    folds = max(2, n // (2 * int(kept.max()))) if len(kept) else most
-    return units, min(most, folds, len(np.unique(units)))
 
 
 def set_placeholders_apart(fit: CrossFit, evidence: Evidence) -> Evidence:
@@ -91,27 +41,6 @@ def set_placeholders_apart(fit: CrossFit, evidence: Evidence) -> Evidence:
     found = np.unique(placeholder[placeholder >= 0])
     of_one = np.isin(images[fit.decoy_images], found) | np.isin(texts[fit.decoy_captions], found)
     return evidence if of_one.all() else replace(evidence, decoys=evidence.decoys[~of_one], placeholder=placeholder)
-
-
-def with_placeholders(calibration: Calibration, placeholder: Ints, group: Ints) -> Calibration:
-    """Return the calibration of all pairs, where those of a placeholder of n pairs have the probability 1 / (n + 2).
-
-    This is the rule of succession for a set in which no pair has been seen to match. A group's rate, and the ends of
-    its interval, become means over all of its pairs.
-
-    Args:
-        calibration: That of the other pairs.
-        placeholder: Number of the placeholder of each pair, -1 for the others, (n,).
-        group: Group of each pair in the calibration, (n,).
-    """
-    rest = placeholder < 0
-    probability = 1 / (_sizes(placeholder + 1) + 2)
-    probability[rest] = calibration.probability
-    groups = [group == number for number in range(len(calibration.rates))]
-    share = np.array([rest[inside].mean() for inside in groups])
-    mismatched = np.array([((1 - probability) * ~rest)[inside].mean() for inside in groups])
-    rates, low, high = (ends * share + mismatched for ends in (calibration.rates, calibration.low, calibration.high))
-    return Calibration(rates, low, high, probability, calibration.auroc)
 
 
 def have_common(fit: CrossFit) -> bool:
@@ -193,7 +122,7 @@ def _common(fit: CrossFit) -> tuple[Ints, Ints]:
     """Return the number of each pair's image, and that of its caption, -1 where it is not common, (n,) each."""
     texts = fit.text_of if len(fit.text_of) else np.arange(len(fit))
     after = int(fit.image_of.max(initial=-1)) + 1
-    images, captions = (_sizes_of_common(number) >= COMMON for number in (fit.image_of, texts))
+    images, captions = (_common_counts(number) >= COMMON for number in (fit.image_of, texts))
     return np.where(images, fit.image_of, -1), np.where(captions, after + texts, -1)
 
 
@@ -202,12 +131,7 @@ def _alone(images: Ints, texts: Ints) -> Ints:
     return np.where(texts < 0, images, np.where(images < 0, texts, -1))
 
 
-def _sizes_of_common(number: Ints) -> Ints:
+def _common_counts(number: Ints) -> Ints:
     """Return how many pairs have each pair's number, (n,); 0 for all where it is usual to be common."""
     size = np.bincount(number, minlength=1)
-    return _sizes(number) if (size >= COMMON).sum() <= MAX_COMMON * (size > 0).sum() else np.zeros_like(number)
-
-
-def _sizes(number: Ints) -> Ints:
-    """Return how many pairs have each pair's number, 0 and up, (n,)."""
-    return np.bincount(number, minlength=1)[number].astype(np.int64)
+    return pair_counts(number) if (size >= COMMON).sum() <= MAX_COMMON * (size > 0).sum() else np.zeros_like(number)

@@ -15,13 +15,19 @@ import torch
 from torch import Tensor
 
 from pairsift.arrays import Ints, Reals, unit_rows
-from pairsift.detect.contrast import Codes, Evidence, contrast
-from pairsift.detect.crossfit import CrossFit, make_folds, near_duplicates, text_numbers
-from pairsift.detect.heldout import Belief, JudgedPairs, Networks, believe
+from pairsift.detect.evidence import Codes, Evidence, contrast, memory_evidence
+from pairsift.detect.folds import (
+    COPIES,
+    CrossFit,
+    copy_of,
+    join_equal_images,
+    make_folds,
+    near_duplicates,
+    text_numbers,
+)
+from pairsift.detect.judgement import Belief, JudgedPairs, Networks, believe
 from pairsift.detect.linear import principal
-from pairsift.detect.near import believe_near
-from pairsift.detect.placeholders import join_equal_images
-from pairsift.detect.swaps import COPIES, copy_of, memory_evidence
+from pairsift.detect.near_mismatches import believe_near
 from pairsift.encode import Features, Items
 from pairsift.errors import InputError, writing
 from pairsift.files import write_parquet

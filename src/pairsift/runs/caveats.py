@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pairsift.detect.heldout import MIN_AUROC, MIN_PAIRS, Belief
-from pairsift.detect.near import MAX_BELOW_NEAR
+from pairsift.detect.judgement import MIN_AUROC, MIN_PAIRS, Belief
+from pairsift.detect.near_mismatches import MAX_BELOW_NEAR
 from pairsift.encode import unknown_language
 from pairsift.pairs.pairs import ADDED, Pairs
 from pairsift.runs.mending import MENDED

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairsift.detect.crossfit import CrossFit, Vectors, make_folds, near_duplicates
+from pairsift.detect.calibration import decoy_quantile
+from pairsift.detect.folds import CrossFit, Vectors, make_folds, near_duplicates
 from pairsift.detect.linear import linear_evidence, principal
-from pairsift.detect.rate import decoy_quantile
 from pairsift.encode import NgramEncoder
 from pairsift.runs.prepare import Prepared
 from pairsift.runs.vectors import join_vectors, rows_of

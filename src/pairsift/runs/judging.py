@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from pairsift.arrays import Bools, Ints, Reals
-from pairsift.detect.heldout import Belief
+from pairsift.detect.judgement import Belief
 from pairsift.encode import Thumbnails, encode_images
 from pairsift.match import Matcher
 from pairsift.retrieve.codes import Gallery

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from pairsift.arrays import Bools, Ints, Reals
-from pairsift.detect.heldout import Belief
+from pairsift.detect.judgement import Belief
 from pairsift.files import write_parquet
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.stored import file_mark

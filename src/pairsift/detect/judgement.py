@@ -10,14 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from pairsift.arrays import Bools, Ints, Reals
-from pairsift.detect.combine import combine
-from pairsift.detect.contrast import Codes, Evidence, contrast
-from pairsift.detect.crossfit import CrossFit, Vectors, make_folds
+from pairsift.detect.calibration import Calibration, calibrate_sides, decoy_quantile
+from pairsift.detect.combination import combine, weigh_with_siblings
+from pairsift.detect.evidence import Codes, Evidence, contrast, neighbour_evidence
+from pairsift.detect.folds import CrossFit, Vectors, fold_units, make_folds
 from pairsift.detect.linear import canonical_codes
-from pairsift.detect.neighbours import neighbour_evidence
-from pairsift.detect.placeholders import find_placeholders, fold_units, have_common
-from pairsift.detect.rate import Calibration, decoy_quantile
-from pairsift.detect.weighing import calibrate_sides, weigh_with_siblings
+from pairsift.detect.placeholders import find_placeholders, have_common
 
 MIN_PAIRS = 100  # smallest number of pairs for which verdicts are given
 MIN_AUROC = 0.8  # smallest expected AUROC for which verdicts are given
@@ -96,7 +94,7 @@ class Belief:
             those that they replace, [0, 1]; None where there are none (`near_auroc`).
         below_near: Share of the training pairs judged beside near captions that have less evidence than 95% of the
             near decoys, [0, 1]; 0 where none are. Above 0.05 there are captions of any images among them.
-        counts_near: Whether near captions are counted too (`pairsift.detect.near.believe_near`); None where they are
+        counts_near: Whether near captions are counted too (`pairsift.detect.near_mismatches.believe_near`); None where they are
             not expected.
         placeholder: Number of the placeholder that each pair has, an image or a caption that is common to many and fits
             them no better than others (`pairsift.detect.placeholders`), -1 for none, (n,); empty if there is none.

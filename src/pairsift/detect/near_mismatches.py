@@ -9,9 +9,11 @@ from math import hypot
 import numpy as np
 
 from pairsift.arrays import Bools, Ints, Reals
-from pairsift.detect.contrast import Evidence
-from pairsift.detect.crossfit import CrossFit, Vectors
-from pairsift.detect.heldout import (
+from pairsift.detect.calibration import calibrate_sides, decoy_quantile
+from pairsift.detect.combination import weigh, weigh_with_siblings
+from pairsift.detect.evidence import Evidence
+from pairsift.detect.folds import CrossFit, Vectors, draw_swaps
+from pairsift.detect.judgement import (
     MIN_PAIRS,
     Belief,
     Division,
@@ -25,9 +27,6 @@ from pairsift.detect.heldout import (
     sufficient,
     with_finite_vectors,
 )
-from pairsift.detect.rate import decoy_quantile
-from pairsift.detect.swaps import draw_swaps
-from pairsift.detect.weighing import calibrate_sides, weigh, weigh_with_siblings
 
 KEPT = 0.5  # smallest match probability, beside captions of any images, of the pairs that are judged beside near ones
 NEAR_QUANTILE = 0.05  # quantile of the near decoys below which pairs look like captions of any images
@@ -59,7 +58,7 @@ def believe_near(
         vectors: Vector of each pair's caption, (n, c), by which captions are near.
         seed: Seed of folds, decoys and resampling.
         memory: Function from the folds and swaps of some pairs, and the rows of these pairs, to the evidence of
-            networks that learned the pairs, and learned the swaps like them (`pairsift.detect.swaps.memory_evidence`).
+            networks that learned the pairs, and learned the swaps like them (`pairsift.detect.evidence.memory_evidence`).
         fold: Fold of each pair, (n,); by default they are drawn, as `believe` does.
         networks: Codes of networks, as `believe` describes them.
     """

@@ -1,24 +1,95 @@
-"""Kinds of evidence combined by the rate that they estimate, and the probabilities that follow."""
+"""The combination of kinds of evidence, weighted by how well each separates pairs from decoys."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+from scipy.optimize import minimize
 
 from pairsift.arrays import Bools, Ints, Reals
-from pairsift.detect.combine import combine
-from pairsift.detect.contrast import Codes, Evidence, contrast
-from pairsift.detect.crossfit import CrossFit
-from pairsift.detect.placeholders import set_placeholders_apart, with_placeholders
-from pairsift.detect.rate import Calibration, calibrate, likeliest_shape, rates_differ
-from pairsift.detect.siblings import sibling_codes
+from pairsift.detect.calibration import calibrate_sides
+from pairsift.detect.evidence import Codes, Evidence, contrast, sibling_codes
+from pairsift.detect.folds import CrossFit
+from pairsift.detect.placeholders import set_placeholders_apart
+
+LARGEST_LOG = 600.0  # largest absolute log-odds, so that the odds are finite and above 0
+MOST = 40_000  # from twice this number of decoys on, weights are fitted on a part of them, evenly spaced
+
+
+def combine(fit: CrossFit, evidence: Sequence[Evidence], rate: float = 0.0) -> Evidence:
+    """Combine kinds of evidence by a regression of given pairs against decoys, fitted without each pair's fold.
+
+    Decoys replace labels. Where a share of the given pairs, `rate`, is mismatched, this share of them has evidence x
+    distributed like that of decoys, and the rest like that of matching pairs. The odds of a given pair against a decoy
+    are then
+
+        o(x) = rate + (1 - rate) exp(w x + c),
+
+    and w x is the logarithm of the odds of a matching against a mismatched pair, up to a constant. With a rate of 0,
+    this is logistic regression. Weights are at least 0: no kind of evidence counts against a pair. Half of every
+    squared weight is added to the loss, which sums over the given pairs and, with the same total weight, over the
+    decoys.
+
+    Args:
+        fit: The pairs, their folds and the decoys.
+        evidence: At least one kind of evidence.
+        rate: Estimated share of mismatched pairs, [0, 1).
+
+    Returns:
+        The combined evidence; zeros where there are no decoys to compare with.
+    """
+    if len(evidence) == 1:
+        return evidence[0]
+    if not len(fit.decoy_images):
+        return Evidence(np.zeros(len(fit)), np.zeros(0))
+    sides = ("pairs", "decoys", "near_decoys")
+    pairs, decoys, near = (np.stack([getattr(kind, side) for kind in evidence], 1) for side in sides)
+    mean, spread = decoys.mean(0), decoys.std(0) + 1e-9
+    pairs, decoys, near = ((values - mean) / spread for values in (pairs, decoys, near))
+    decoy_fold, near_fold = fit.fold[fit.decoy_images], fit.fold[fit.near_images]
+    combined = Evidence(np.zeros(len(pairs)), np.zeros(len(decoys)), np.zeros(len(near)))
+    for fold in range(fit.folds):
+        inside, decoy_in = fit.fold == fold, decoy_fold == fold
+        others = decoys[~decoy_in]
+        weights = odds_weights(pairs[~inside], others[:: max(1, len(others) // MOST)], rate)
+        combined.pairs[inside], combined.decoys[decoy_in] = pairs[inside] @ weights, decoys[decoy_in] @ weights
+        combined.near_decoys[near_fold == fold] = near[near_fold == fold] @ weights
+    return combined
+
+
+def odds_weights(given: Reals, decoys: Reals, rate: float = 0.0) -> Reals:
+    """Return non-negative weights that separate matching pairs from decoys, (k,).
+
+    Args:
+        given: Evidence of given pairs in units of the decoys' standard deviations, (n, k).
+        decoys: Evidence of decoys, (m, k).
+        rate: Share of mismatched pairs among the given pairs, [0, 1).
+    """
+    if not len(given) or not len(decoys):
+        return np.ones(given.shape[1])
+    rows, n = np.concatenate([given, decoys]), len(given)
+    weight = np.repeat([0.5, 0.5 * n / len(decoys)], [n, len(decoys)])
+
+    def loss(theta: Reals) -> tuple[float, Reals]:
+        matching = (1 - rate) * np.exp(np.clip(rows @ theta[:-1] + theta[-1], -LARGEST_LOG, LARGEST_LOG))
+        odds = rate + matching
+        # Cross-entropy and its gradient, as if every row were a decoy; then corrected for the n rows of pairs.
+        surprise, pull = np.log1p(odds), matching / (1 + odds)
+        surprise[:n] -= np.log(odds[:n])
+        pull[:n] -= matching[:n] / odds[:n]
+        pull *= weight
+        return float(weight @ surprise + (theta[:-1] ** 2).sum() / 2), np.append(pull @ rows + theta[:-1], pull.sum())
+
+    bounds = [(0.0, None)] * given.shape[1] + [(None, None)]
+    start = np.append(np.full(given.shape[1], 0.1), 0.0)
+    weights = np.asarray(minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x[:-1])
+    return weights if weights.any() else np.full(given.shape[1], 1e-3)
+
 
 MAX_RATE = 0.9  # largest rate with which kinds of evidence are combined
 MIN_DECOYS = 20  # smallest number of decoys within training pairs, and within others, to combine these apart
-MIN_GROUP = 40  # smallest number of pairs in a group with a separate rate
-MIN_RESAMPLES = 10  # smallest number of resamples to decide whether training pairs and other pairs differ in rate
 SIBLING_CORRELATION = (
     0.5  # correlation of siblings' probabilities from which on whole images count as mismatched together
 )
@@ -131,39 +202,3 @@ def agreement_within(image_of: Ints, probability: Reals, in_train: Bools) -> flo
     if len(probabilities) < 2 or min(probabilities.std(), means.std()) < 1e-6:
         return 0.0
     return float(np.corrcoef(probabilities, means)[0, 1])
-
-
-def calibrate_sides(evidence: Evidence, in_train: Bools, seed: int, resamples: int) -> tuple[Calibration, int]:
-    """Return the calibration, and the group of the training pairs in it: 1 where they have a separate rate, else 0.
-
-    Placeholders are set apart (`with_placeholders`).
-
-    Args:
-        evidence: Evidence of the pairs, (n,), and of decoys.
-        in_train: Whether each pair is a training pair, (n,).
-        seed: Seed of the resampling.
-        resamples: Number of resampled collections for the intervals; with 0, an interval holds only the rate.
-    """
-    if len(evidence.placeholder):
-        rest = evidence.placeholder < 0
-        others = Evidence(evidence.pairs[rest], evidence.decoys)
-        calibration, separate = calibrate_sides(others, in_train[rest], seed, resamples)
-        if not separate and _shares_differ(~rest, in_train):
-            rates, low, high = (np.repeat(ends, 2) for ends in (calibration.rates, calibration.low, calibration.high))
-            calibration, separate = replace(calibration, rates=rates, low=low, high=high), 1
-        return with_placeholders(calibration, evidence.placeholder, in_train.astype(np.int64) * separate), separate
-    group, shape = in_train.astype(np.int64), likeliest_shape(evidence)
-    separate = int(
-        min(in_train.sum(), (~in_train).sum()) >= MIN_GROUP
-        and rates_differ(evidence, group, seed, max(resamples, MIN_RESAMPLES), shape)
-    )
-    return calibrate(evidence, group * separate, seed, resamples, shape), separate
-
-
-def _shares_differ(apart: Bools, in_train: Bools) -> bool:
-    """Return whether training pairs and others, 40 each or more, differ in a share by three standard errors."""
-    sides = in_train, ~in_train
-    if min(side.sum() for side in sides) < MIN_GROUP:
-        return False
-    shares, mean = [apart[side].mean() for side in sides], apart.mean()
-    return bool(abs(shares[0] - shares[1]) > 3 * np.sqrt(mean * (1 - mean) * sum(1 / side.sum() for side in sides)))

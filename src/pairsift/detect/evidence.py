@@ -1,4 +1,4 @@
-"""The evidence of pairs: a pair's similarity minus the similarities of its image and caption with other pairs."""
+"""The kinds of evidence that image and caption of a pair belong together, beside the evidence of decoys."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pairsift.arrays import Ints, Reals
-from pairsift.detect.crossfit import COMMON, CrossFit
+from pairsift.arrays import Ints, Reals, unit_rows
+from pairsift.detect.folds import COMMON, CrossFit, Vectors
 
 SCALE = 20.0  # inverse temperature of the references
 REFERENCES = 1024  # largest number of pairs that every image and caption of a fold is compared with
@@ -120,3 +120,111 @@ def _same_group(groups: Ints, reference_groups: Ints) -> tuple[Ints, Ints]:
     rows = np.repeat(np.arange(len(size)) // groups.shape[1], size)
     within = np.arange(len(rows)) - np.repeat(np.cumsum(size) - size, size)
     return rows, order[np.repeat(first, size) + within]
+
+
+NEIGHBOURS = 30
+SHARPNESS = 5.0  # inverse temperature of the neighbours' weights
+KEYS = 20_000  # largest number of pairs, drawn once for each fold, among which neighbours are sought
+
+
+def neighbour_evidence(
+    fit: CrossFit, images: Vectors, captions: Vectors, seed: int, trust: Reals | None = None
+) -> tuple[Evidence, Evidence]:
+    """Return the evidence of pairs by predictions from the nearest pairs of other folds.
+
+    The captions of the 30 nearest images, weighted by exp(5 cos), predict the caption of an image; the images of the
+    30 nearest captions predict the image of a caption. Cosines are those of centred features. Pairs are also weighted
+    by the trust in them.
+
+    Args:
+        fit: The pairs, their folds and the decoys.
+        images: Features of each pair's image, (n, d).
+        captions: Features of each pair's caption, (n, e).
+        seed: Seed of the references and of the keys.
+        trust: Trust in each pair by models that did not see each of the folds, [0, 1], (folds, n); None for 1.
+
+    Returns:
+        The evidence by predicted captions, and by predicted images.
+    """
+    x, y = (torch.from_numpy(unit_rows(vectors - vectors.mean(0))) for vectors in (images, captions))
+    weights = torch.ones(1, len(fit)) if trust is None else torch.from_numpy(trust).float()  # one row: for all folds
+
+    def predicted(queries: Tensor, values: Tensor, fold: int, members: Ints) -> Tensor:
+        return _predictions(queries, values, weights[fold % len(weights)], members, _keys(fit, fold, seed))
+
+    def by_images(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
+        return predicted(x, y, fold, members), y[members]
+
+    def by_captions(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
+        return x[members], predicted(y, x, fold, members)
+
+    return contrast(fit, by_images, seed), contrast(fit, by_captions, seed)
+
+
+def _keys(fit: CrossFit, fold: int, seed: int) -> Ints:
+    """Return at most `KEYS` pairs of the other folds, in an order that is drawn for each fold."""
+    others = np.flatnonzero(fit.fold != fold)
+    return np.random.default_rng((seed, 10, fold)).permutation(others)[:KEYS].astype(np.int64)
+
+
+def _predictions(queries: Tensor, values: Tensor, weights: Tensor, members: Ints, keys: Ints) -> Tensor:
+    """Return the weighted means of the values of each member's nearest keys, as unit vectors, (len(members), e)."""
+    predictions = []
+    for start in range(0, len(members), 1024):
+        cosine, place = (queries[members[start : start + 1024]] @ queries[keys].T).topk(min(NEIGHBOURS, len(keys)), 1)
+        weight = (SHARPNESS * cosine).softmax(1) * weights[keys][place]
+        mean = torch.einsum("nk,nkd->nd", weight, values[keys][place])
+        predictions.append(mean / mean.norm(dim=1, keepdim=True).clamp(min=1e-9))
+    return torch.cat(predictions)
+
+
+WEIGHT = 2.0  # of a caption that is surely right, beside the image; from 1 to 4 the evidence hardly differed
+
+
+def sibling_codes(codes: Codes, image_of: Ints, probability: Reals) -> Codes:
+    """Return codes in which every pair's image is joined with the other captions of this image, its siblings.
+
+        z_i  =  x_i + 2 sum_s p_s y_s    over the siblings s of pair i,    at unit length
+
+    x and y are the vectors of images and captions in the space that they share. The pair's own caption is not part of
+    z_i, and a sibling counts by its match probability p. So an image about which right captions say more is compared
+    with its caption by all of this. Where p comes from evidence with siblings, the pair's caption had a part in it.
+
+    Args:
+        codes: Function from a fold and some pairs to unit vectors of their images and captions, (k, d) each.
+        image_of: Image of each pair, (n,).
+        probability: Probability that each pair matches, [0, 1], (n,).
+    """
+    image = np.unique(image_of, return_inverse=True)[1]
+    weight = WEIGHT * torch.from_numpy(probability).float()
+
+    def with_captions(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
+        wanted = np.unique(image[members])
+        place = np.searchsorted(wanted, image)
+        images, captions = codes(fold, members)
+        own, at = captions.float() * weight[members, None], torch.from_numpy(place[members])
+        total = torch.zeros(len(wanted), own.shape[1]).index_add_(0, at, own)
+        rest = np.setdiff1d(np.flatnonzero(np.isin(image, wanted)), members)
+        if len(rest):
+            shares = codes(fold, rest)[1].float() * weight[rest, None]
+            total.index_add_(0, torch.from_numpy(place[rest]), shares)
+        vectors = images + total[at] - own
+        return vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-9), captions
+
+    return with_captions
+
+
+def memory_evidence(fit: CrossFit, of_copies: Reals, seed: int) -> Evidence:
+    """Return the evidence of networks that learned a copy each: of every swap by the network that learned it.
+
+    A pair has the evidence of a network that learned it as it is given, so that a mismatched pair and a decoy were
+    learned alike.
+
+    Args:
+        fit: The pairs, and decoys that are swaps.
+        of_copies: Evidence of the pairs of each copy by the network that learned it, (copies, n).
+        seed: Seed of the choice where all networks learned a pair as it is given.
+    """
+    copy = np.random.default_rng((seed, 16)).integers(0, len(of_copies), len(fit))
+    copy[fit.decoy_captions] = (fit.copies + 1) % len(of_copies)
+    return Evidence(of_copies[copy, np.arange(len(fit))], of_copies[fit.copies, fit.decoy_captions])
