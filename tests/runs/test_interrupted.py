@@ -17,7 +17,7 @@ MOMENTS = {
     "encoding": "pairsift.encode.cache._image_chunk",
     "listing": "pairsift.runs.fit.write_skipped",
     "keeping": "pairsift.runs.fit.write_stored_pairs",
-    "believing": "pairsift.runs.belief.believe",
+    "evidence": "pairsift.runs.judge.judge_pairs",
     "beginning": "pairsift.train.loop.Trainer.__init__",
     "an epoch": "pairsift.train.loop.Trainer._finish",
     "the end": "pairsift.runs.fit.evaluate",

@@ -87,7 +87,7 @@ def fit_shape(counts: Counts, start_shape: Reals | None = None, rate: float | No
     if rate is not None:
         starts[:, 0], bounds = logit(rate), ((float(logit(rate)),) * 2, *BOUNDS[1:])
     fits = [minimize(misfit, start, (counts,), "L-BFGS-B", jac=True, bounds=bounds) for start in starts]
-    return _shape_of(min(fits, key=lambda fit: float(fit.fun)).x)
+    return _shape_of(min(fits, key=lambda folds: float(folds.fun)).x)
 
 
 def misfit(theta: Reals, counts: Counts) -> tuple[float, Reals]:
@@ -356,7 +356,7 @@ class _Profile:
 
         starts = (self.start[1:], STARTS[0][1:])
         fits = (minimize(conditional, start, jac=True, method="L-BFGS-B", bounds=BOUNDS[1:]) for start in starts)
-        return not any(float(fit.fun) <= self.limit for fit in fits)
+        return not any(float(folds.fun) <= self.limit for folds in fits)
 
     def largest(self) -> float:
         """Return the upper limit of the rate by the counts of small u."""

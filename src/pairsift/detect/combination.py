@@ -10,15 +10,15 @@ from scipy.optimize import minimize
 
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.detect.calibration import calibrate_sides
-from pairsift.detect.evidence import Codes, Evidence, contrast, sibling_codes
-from pairsift.detect.folds import CrossFit
+from pairsift.detect.evidence import Evidence, PairEncoder, contrast, sibling_encoder
+from pairsift.detect.folds import Folds
 from pairsift.detect.placeholders import set_placeholders_apart
 
 LARGEST_LOG = 600.0  # largest absolute log-odds, so that the odds are finite and above 0
 MOST = 40_000  # from twice this number of decoys on, weights are fitted on a part of them, evenly spaced
 
 
-def combine(fit: CrossFit, evidence: Sequence[Evidence], rate: float = 0.0) -> Evidence:
+def combine(folds: Folds, evidence: Sequence[Evidence], rate: float = 0.0) -> Evidence:
     """Combine kinds of evidence by a regression of given pairs against decoys, fitted without each pair's fold.
 
     Decoys replace labels. Where a share of the given pairs, `rate`, is mismatched, this share of them has evidence x
@@ -33,7 +33,7 @@ def combine(fit: CrossFit, evidence: Sequence[Evidence], rate: float = 0.0) -> E
     decoys.
 
     Args:
-        fit: The pairs, their folds and the decoys.
+        folds: The pairs, their folds and the decoys.
         evidence: At least one kind of evidence.
         rate: Estimated share of mismatched pairs, [0, 1).
 
@@ -42,16 +42,16 @@ def combine(fit: CrossFit, evidence: Sequence[Evidence], rate: float = 0.0) -> E
     """
     if len(evidence) == 1:
         return evidence[0]
-    if not len(fit.decoy_images):
-        return Evidence(np.zeros(len(fit)), np.zeros(0))
+    if not len(folds.decoy_images):
+        return Evidence(np.zeros(len(folds)), np.zeros(0))
     sides = ("pairs", "decoys", "near_decoys")
     pairs, decoys, near = (np.stack([getattr(kind, side) for kind in evidence], 1) for side in sides)
     mean, spread = decoys.mean(0), decoys.std(0) + 1e-9
     pairs, decoys, near = ((values - mean) / spread for values in (pairs, decoys, near))
-    decoy_fold, near_fold = fit.fold[fit.decoy_images], fit.fold[fit.near_images]
+    decoy_fold, near_fold = folds.fold[folds.decoy_images], folds.fold[folds.near_decoy_images]
     combined = Evidence(np.zeros(len(pairs)), np.zeros(len(decoys)), np.zeros(len(near)))
-    for fold in range(fit.folds):
-        inside, decoy_in = fit.fold == fold, decoy_fold == fold
+    for fold in range(folds.count):
+        inside, decoy_in = folds.fold == fold, decoy_fold == fold
         others = decoys[~decoy_in]
         weights = odds_weights(pairs[~inside], others[:: max(1, len(others) // MOST)], rate)
         combined.pairs[inside], combined.decoys[decoy_in] = pairs[inside] @ weights, decoys[decoy_in] @ weights
@@ -96,50 +96,57 @@ SIBLING_CORRELATION = (
 ROUNDS = 2  # number of times that images are joined with their captions; a third one changed hardly anything
 
 
-def weigh(fit: CrossFit, kinds: Mapping[str, Evidence], in_train: Bools, seed: int) -> Evidence:
+def combine_by_rate(folds: Folds, kinds: Mapping[str, Evidence], in_train: Bools, seed: int) -> Evidence:
     """Combine kinds of evidence with a rate of 0, then again with the rate that this estimates.
 
     Training pairs and others are combined apart where their rates differ and both have decoys of their own.
 
     Args:
-        fit: The pairs, their folds and the decoys.
+        folds: The pairs, their folds and the decoys.
         kinds: Kinds of evidence by their names.
         in_train: Whether each pair is a training pair, (n,).
         seed: Seed of the resampling.
     """
     evidence = list(kinds.values())
-    first = set_placeholders_apart(fit, combine(fit, evidence))
+    first = set_placeholders_apart(folds, combine(folds, evidence))
     calibration, group = calibrate_sides(first, in_train, seed, 0)
     rates = np.minimum(calibration.rates, MAX_RATE)
-    if group and _have_decoys(fit, in_train):
-        fit = replace(fit, placeholder=first.placeholder)  # few of their decoys are of one side
-        return set_placeholders_apart(*_combine_by_split(fit, evidence, in_train, rates))
-    return set_placeholders_apart(fit, combine(fit, evidence, float(rates[group])))
+    if group and _have_decoys(folds, in_train):
+        folds = replace(folds, placeholder=first.placeholder)  # few of their decoys are of one side
+        return set_placeholders_apart(*_combine_by_split(folds, evidence, in_train, rates))
+    return set_placeholders_apart(folds, combine(folds, evidence, float(rates[group])))
 
 
-def _have_decoys(fit: CrossFit, in_train: Bools) -> bool:
+def _have_decoys(folds: Folds, in_train: Bools) -> bool:
     """Return whether training pairs and others have enough decoys of their own to be combined apart."""
-    sides = in_train[fit.decoy_images], in_train[fit.decoy_captions]
+    sides = in_train[folds.decoy_images], in_train[folds.decoy_captions]
     return bool(min((sides[0] & sides[1]).sum(), (~sides[0] & ~sides[1]).sum()) >= MIN_DECOYS)
 
 
-def _combine_by_split(fit: CrossFit, kinds: list[Evidence], in_train: Bools, rates: Reals) -> tuple[CrossFit, Evidence]:
+def _combine_by_split(folds: Folds, kinds: list[Evidence], in_train: Bools, rates: Reals) -> tuple[Folds, Evidence]:
     """Combine the evidence of training pairs and of other pairs by separate weights, fitted on each side alone.
 
     Where the rates differ, the value of the other captions of an image differs too. Evidence is standardised by the
     decoys of the same side, so that both sides can be calibrated together. Decoys across the sides are left out, and
     near ones have no evidence there (nan).
     """
-    pairs, decoys, used = np.zeros(len(fit)), np.zeros(len(fit.decoy_images)), np.zeros(len(fit.decoy_images), np.bool_)
-    near_decoys = np.full(len(fit.near_images), np.nan)
+    pairs, decoys, used = (
+        np.zeros(len(folds)),
+        np.zeros(len(folds.decoy_images)),
+        np.zeros(len(folds.decoy_images), np.bool_),
+    )
+    near_decoys = np.full(len(folds.near_decoy_images), np.nan)
     for side, rate in ((~in_train, float(rates[0])), (in_train, float(rates[1]))):
         rows, place = np.flatnonzero(side), np.cumsum(side) - 1
-        inside = side[fit.decoy_images] & side[fit.decoy_captions]
-        decoy_images, decoy_captions = place[fit.decoy_images[inside]], place[fit.decoy_captions[inside]]
-        near = side[fit.near_images] & side[fit.near_captions]
-        near_images, near_captions = place[fit.near_images[near]], place[fit.near_captions[near]]
-        of_side = fit.image_of[rows], fit.group_of[rows], fit.fold[rows]
-        part = CrossFit(*of_side, decoy_images, decoy_captions, near_images, near_captions)
+        inside = side[folds.decoy_images] & side[folds.decoy_captions]
+        decoy_images, decoy_captions = place[folds.decoy_images[inside]], place[folds.decoy_captions[inside]]
+        near = side[folds.near_decoy_images] & side[folds.near_decoy_captions]
+        near_decoy_images, near_decoy_captions = (
+            place[folds.near_decoy_images[near]],
+            place[folds.near_decoy_captions[near]],
+        )
+        of_side = folds.image_of[rows], folds.group_of[rows], folds.fold[rows]
+        part = Folds(*of_side, decoy_images, decoy_captions, near_decoy_images, near_decoy_captions)
         kinds_of_side = [Evidence(kind.pairs[rows], kind.decoys[inside], kind.near_decoys[near]) for kind in kinds]
         evidence = combine(part, kinds_of_side, rate)
         mean, spread = evidence.decoys.mean(), evidence.decoys.std() + 1e-9
@@ -147,12 +154,12 @@ def _combine_by_split(fit: CrossFit, kinds: list[Evidence], in_train: Bools, rat
         decoys[inside] = (evidence.decoys - mean) / spread
         near_decoys[near] = (evidence.near_decoys - mean) / spread
         used |= inside
-    fit = replace(fit, decoy_images=fit.decoy_images[used], decoy_captions=fit.decoy_captions[used])
-    return fit, Evidence(pairs, decoys[used], near_decoys)
+    folds = replace(folds, decoy_images=folds.decoy_images[used], decoy_captions=folds.decoy_captions[used])
+    return folds, Evidence(pairs, decoys[used], near_decoys)
 
 
-def weigh_with_siblings(
-    fit: CrossFit, kinds: dict[str, Evidence], models: Mapping[str, Codes], in_train: Bools, seed: int
+def combine_with_siblings(
+    folds: Folds, kinds: dict[str, Evidence], models: Mapping[str, PairEncoder], in_train: Bools, seed: int
 ) -> Evidence:
     """Combine kinds of evidence, also of images joined with their other captions.
 
@@ -160,24 +167,24 @@ def weigh_with_siblings(
     left out where whole images are mismatched together, placeholders apart, and where no image has several captions.
 
     Args:
-        fit: The pairs, their folds and the decoys.
+        folds: The pairs, their folds and the decoys.
         kinds: Kinds of evidence by their names; those of `models` with siblings are added where they are used.
         models: Codes of the kinds whose images and captions share a space, by their names.
         in_train: Whether each pair is a training pair, (n,).
         seed: Seed of the references and of the resampling.
     """
-    evidence = weigh(fit, kinds, in_train, seed)
-    if len(np.unique(fit.image_of)) == len(fit):
+    evidence = combine_by_rate(folds, kinds, in_train, seed)
+    if len(np.unique(folds.image_of)) == len(folds):
         return evidence
     for number in range(ROUNDS):
         probability = calibrate_sides(evidence, in_train, seed, 0)[0].probability
-        rest = evidence.placeholder < 0 if len(evidence.placeholder) else np.ones(len(fit), np.bool_)
-        agreement = agreement_within(fit.image_of[rest], probability[rest], in_train[rest])
+        rest = evidence.placeholder < 0 if len(evidence.placeholder) else np.ones(len(folds), np.bool_)
+        agreement = agreement_within(folds.image_of[rest], probability[rest], in_train[rest])
         if not number and agreement >= SIBLING_CORRELATION:
             return evidence
-        for name, codes in models.items():
-            kinds[f"{name}_siblings"] = contrast(fit, sibling_codes(codes, fit.image_of, probability), seed)
-        evidence = weigh(fit, kinds, in_train, seed)
+        for name, encode in models.items():
+            kinds[f"{name}_siblings"] = contrast(folds, sibling_encoder(encode, folds.image_of, probability), seed)
+        evidence = combine_by_rate(folds, kinds, in_train, seed)
     return evidence
 
 

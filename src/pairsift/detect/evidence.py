@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from pairsift.arrays import Ints, Reals, unit_rows
-from pairsift.detect.folds import COMMON, CrossFit, Vectors
+from pairsift.detect.folds import COMMON, Folds, Vectors
 
 SCALE = 20.0  # inverse temperature of the references
 REFERENCES = 1024  # largest number of pairs that every image and caption of a fold is compared with
 MIN_REFERENCES = 50  # smallest number of pairs in a fold that are sufficient as references
 
-Codes = Callable[[int, Ints], tuple[Tensor, Tensor]]
+PairEncoder = Callable[[int, Ints], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Evidence:
     placeholder: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
-def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
+def contrast(folds: Folds, encode: PairEncoder, seed: int) -> Evidence:
     """Return the cosine of every pair minus the level that its image and its caption reach with references.
 
         e(I, T) = cos(I, T) - 1/2s log mean_T' exp(s cos(I, T')) - 1/2s log mean_I' exp(s cos(I', T)),    s = 20
@@ -51,32 +51,32 @@ def contrast(fit: CrossFit, codes: Codes, seed: int) -> Evidence:
     against its own pairs.
 
     Args:
-        fit: The pairs, their folds and the decoys.
-        codes: Function from a fold and some pairs to unit vectors of the pairs' images and of their captions, (k, d)
+        folds: The pairs, their folds and the decoys.
+        encode: Function from a fold and some pairs to unit vectors of the pairs' images and of their captions, (k, d)
             each, from a model that did not see the fold.
         seed: Seed of the references.
     """
-    pairs, decoys, near = (np.zeros(n) for n in (len(fit), len(fit.decoy_images), len(fit.near_images)))
-    place = np.zeros(len(fit), np.int64)
-    large = np.bincount(fit.image_of, minlength=1)[fit.image_of] >= COMMON
+    pairs, decoys, near = (np.zeros(n) for n in (len(folds), len(folds.decoy_images), len(folds.near_decoy_images)))
+    place = np.zeros(len(folds), np.int64)
+    large = np.bincount(folds.image_of, minlength=1)[folds.image_of] >= COMMON
     mismatched = (
-        (decoys, fit.decoy_images, fit.decoy_captions, len(fit.copies) > 0),
-        (near, fit.near_images, fit.near_captions, True),
+        (decoys, folds.decoy_images, folds.decoy_captions, len(folds.copies) > 0),
+        (near, folds.near_decoy_images, folds.near_decoy_captions, True),
     )
-    for fold, members in enumerate(fit.members()):
+    for fold, members in enumerate(folds.members()):
         if not len(members):
             continue
-        images, captions = codes(fold, members)
+        images, captions = encode(fold, members)
         place[members] = np.arange(len(members))
-        pool = members if len(members) >= MIN_REFERENCES else np.arange(len(fit))
+        pool = members if len(members) >= MIN_REFERENCES else np.arange(len(folds))
         references = np.random.default_rng((seed, 9, fold)).permutation(pool)[:REFERENCES]
-        groups, reference_groups = fit.group_of[members], fit.group_of[references]
-        other_images, other_captions = codes(fold, references)
+        groups, reference_groups = folds.group_of[members], folds.group_of[references]
+        other_images, other_captions = encode(fold, references)
         rows = _levels(images, other_captions, groups[:, None], reference_groups)
         columns = _levels(captions, other_images, groups[:, None], reference_groups)
         pairs[members] = ((images * captions).sum(1) - (rows + columns) / 2).numpy()
         for values, image_pairs, caption_pairs, alike in mismatched:
-            inside = np.flatnonzero(fit.fold[image_pairs] == fold)
+            inside = np.flatnonzero(folds.fold[image_pairs] == fold)
             here, there = place[image_pairs[inside]], place[caption_pairs[inside]]
             levels = rows[here] + columns[there]
             apart = np.flatnonzero(alike | large[image_pairs[inside]] | large[caption_pairs[inside]])
@@ -128,7 +128,7 @@ KEYS = 20_000  # largest number of pairs, drawn once for each fold, among which 
 
 
 def neighbour_evidence(
-    fit: CrossFit, images: Vectors, captions: Vectors, seed: int, trust: Reals | None = None
+    folds: Folds, images: Vectors, captions: Vectors, seed: int, trust: Reals | None = None
 ) -> tuple[Evidence, Evidence]:
     """Return the evidence of pairs by predictions from the nearest pairs of other folds.
 
@@ -137,7 +137,7 @@ def neighbour_evidence(
     by the trust in them.
 
     Args:
-        fit: The pairs, their folds and the decoys.
+        folds: The pairs, their folds and the decoys.
         images: Features of each pair's image, (n, d).
         captions: Features of each pair's caption, (n, e).
         seed: Seed of the references and of the keys.
@@ -147,10 +147,10 @@ def neighbour_evidence(
         The evidence by predicted captions, and by predicted images.
     """
     x, y = (torch.from_numpy(unit_rows(vectors - vectors.mean(0))) for vectors in (images, captions))
-    weights = torch.ones(1, len(fit)) if trust is None else torch.from_numpy(trust).float()  # one row: for all folds
+    weights = torch.ones(1, len(folds)) if trust is None else torch.from_numpy(trust).float()  # one row: for all folds
 
     def predicted(queries: Tensor, values: Tensor, fold: int, members: Ints) -> Tensor:
-        return _predictions(queries, values, weights[fold % len(weights)], members, _keys(fit, fold, seed))
+        return _predictions(queries, values, weights[fold % len(weights)], members, _keys(folds, fold, seed))
 
     def by_images(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
         return predicted(x, y, fold, members), y[members]
@@ -158,12 +158,12 @@ def neighbour_evidence(
     def by_captions(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
         return x[members], predicted(y, x, fold, members)
 
-    return contrast(fit, by_images, seed), contrast(fit, by_captions, seed)
+    return contrast(folds, by_images, seed), contrast(folds, by_captions, seed)
 
 
-def _keys(fit: CrossFit, fold: int, seed: int) -> Ints:
+def _keys(folds: Folds, fold: int, seed: int) -> Ints:
     """Return at most `KEYS` pairs of the other folds, in an order that is drawn for each fold."""
-    others = np.flatnonzero(fit.fold != fold)
+    others = np.flatnonzero(folds.fold != fold)
     return np.random.default_rng((seed, 10, fold)).permutation(others)[:KEYS].astype(np.int64)
 
 
@@ -181,7 +181,7 @@ def _predictions(queries: Tensor, values: Tensor, weights: Tensor, members: Ints
 WEIGHT = 2.0  # of a caption that is surely right, beside the image; from 1 to 4 the evidence hardly differed
 
 
-def sibling_codes(codes: Codes, image_of: Ints, probability: Reals) -> Codes:
+def sibling_encoder(encode: PairEncoder, image_of: Ints, probability: Reals) -> PairEncoder:
     """Return codes in which every pair's image is joined with the other captions of this image, its siblings.
 
         z_i  =  x_i + 2 sum_s p_s y_s    over the siblings s of pair i,    at unit length
@@ -191,7 +191,7 @@ def sibling_codes(codes: Codes, image_of: Ints, probability: Reals) -> Codes:
     with its caption by all of this. Where p comes from evidence with siblings, the pair's caption had a part in it.
 
     Args:
-        codes: Function from a fold and some pairs to unit vectors of their images and captions, (k, d) each.
+        encode: Function from a fold and some pairs to unit vectors of their images and captions, (k, d) each.
         image_of: Image of each pair, (n,).
         probability: Probability that each pair matches, [0, 1], (n,).
     """
@@ -201,12 +201,12 @@ def sibling_codes(codes: Codes, image_of: Ints, probability: Reals) -> Codes:
     def with_captions(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
         wanted = np.unique(image[members])
         place = np.searchsorted(wanted, image)
-        images, captions = codes(fold, members)
+        images, captions = encode(fold, members)
         own, at = captions.float() * weight[members, None], torch.from_numpy(place[members])
         total = torch.zeros(len(wanted), own.shape[1]).index_add_(0, at, own)
         rest = np.setdiff1d(np.flatnonzero(np.isin(image, wanted)), members)
         if len(rest):
-            shares = codes(fold, rest)[1].float() * weight[rest, None]
+            shares = encode(fold, rest)[1].float() * weight[rest, None]
             total.index_add_(0, torch.from_numpy(place[rest]), shares)
         vectors = images + total[at] - own
         return vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-9), captions
@@ -214,17 +214,17 @@ def sibling_codes(codes: Codes, image_of: Ints, probability: Reals) -> Codes:
     return with_captions
 
 
-def memory_evidence(fit: CrossFit, of_copies: Reals, seed: int) -> Evidence:
+def memory_evidence(folds: Folds, of_copies: Reals, seed: int) -> Evidence:
     """Return the evidence of networks that learned a copy each: of every swap by the network that learned it.
 
     A pair has the evidence of a network that learned it as it is given, so that a mismatched pair and a decoy were
     learned alike.
 
     Args:
-        fit: The pairs, and decoys that are swaps.
+        folds: The pairs, and decoys that are swaps.
         of_copies: Evidence of the pairs of each copy by the network that learned it, (copies, n).
         seed: Seed of the choice where all networks learned a pair as it is given.
     """
-    copy = np.random.default_rng((seed, 16)).integers(0, len(of_copies), len(fit))
-    copy[fit.decoy_captions] = (fit.copies + 1) % len(of_copies)
-    return Evidence(of_copies[copy, np.arange(len(fit))], of_copies[fit.copies, fit.decoy_captions])
+    copy = np.random.default_rng((seed, 16)).integers(0, len(of_copies), len(folds))
+    copy[folds.decoy_captions] = (folds.copies + 1) % len(of_copies)
+    return Evidence(of_copies[copy, np.arange(len(folds))], of_copies[folds.copies, folds.decoy_captions])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from pairsift.arrays import Bools, Ints, unit_rows
+from pairsift.arrays import Bools, Ints, text_numbers, unit_rows
 
 NEAR = 0.9  # smallest cosine of the vectors of two images that count as near-duplicates
 DECOYS = 20_000  # approximate number of decoys
@@ -29,7 +29,7 @@ Vectors = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class CrossFit:
+class Folds:
     """The judged pairs in folds, with decoys within each fold.
 
     A model that is trained on all folds except one has seen neither the pairs nor the decoys of this fold. A decoy is a
@@ -44,8 +44,8 @@ class CrossFit:
             40% of the pairs have (`fold_units`).
         decoy_images: Pair whose image each decoy has, (m,).
         decoy_captions: Pair whose caption each decoy has, (m,).
-        near_images: Pair whose image each near decoy has, (k,).
-        near_captions: Pair whose caption each near decoy has, (k,).
+        near_decoy_images: Pair whose image each near decoy has, (k,).
+        near_decoy_captions: Pair whose caption each near decoy has, (k,).
         copies: Copy of the collection in which each decoy is a swap, (m,); empty where decoys are no swaps.
         text_of: Number of each caption's text, (n,); empty if it is not known.
         placeholder: Number of the placeholder that each pair has, -1 for none, (n,); None until they are sought
@@ -57,8 +57,8 @@ class CrossFit:
     fold: Ints
     decoy_images: Ints
     decoy_captions: Ints
-    near_images: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    near_captions: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    near_decoy_images: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    near_decoy_captions: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     copies: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     text_of: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     placeholder: Ints | None = None
@@ -67,7 +67,7 @@ class CrossFit:
         return len(self.fold)
 
     @property
-    def folds(self) -> int:
+    def count(self) -> int:
         """The number of folds."""
         return int(self.fold.max()) + 1
 
@@ -79,7 +79,7 @@ class CrossFit:
         fold: Ints,
         seed: int,
         vectors: Vectors | None = None,
-    ) -> CrossFit:
+    ) -> Folds:
         """Draw decoys for pairs in folds.
 
         Args:
@@ -101,17 +101,11 @@ class CrossFit:
         image_pairs, caption_pairs = np.concatenate(images), np.concatenate(partners)
         differ = (group_of[image_pairs] != group_of[caption_pairs]) & (text[image_pairs] != text[caption_pairs])
         near = (np.zeros(0, np.int64),) * 2 if vectors is None else _near_decoys(vectors, group_of, text, fold, seed)
-        return CrossFit(image_of, group_of, fold, image_pairs[differ], caption_pairs[differ], *near, text_of=text)
+        return Folds(image_of, group_of, fold, image_pairs[differ], caption_pairs[differ], *near, text_of=text)
 
     def members(self) -> list[Ints]:
         """Return the pairs of each fold."""
         return _members(self.fold)
-
-
-def text_numbers(captions: Sequence[str]) -> Ints:
-    """Return a number for each caption's text, the same for texts that differ only in case and spaces, (n,)."""
-    texts = [" ".join(caption.casefold().split()) for caption in captions]
-    return np.unique(texts, return_inverse=True)[1].astype(np.int64)
 
 
 def _members(fold: Ints) -> list[Ints]:
@@ -250,7 +244,7 @@ SHARE = 0.2  # share of the captions that change places in a copy
 
 def draw_swaps(
     image_of: Ints, group_of: Ints, captions: Sequence[str], fold: Ints, seed: int, vectors: Vectors
-) -> CrossFit:
+) -> Folds:
     """Draw decoys by exchanging captions of a fold that are near each other, in two copies of the collection.
 
     Of two captions that change places, one has the other among the nearest 1% of its fold (at least the nearest one),
@@ -276,7 +270,7 @@ def draw_swaps(
             for first, second in _exchanged(unit, members, group_of, text, free, round(share * len(members) / 2), rng):
                 found += [(first, second, copy), (second, first, copy)]
     decoy_images, decoy_captions, copies = np.array(found, np.int64).reshape(-1, 3).T
-    return CrossFit(image_of, group_of, fold, decoy_images, decoy_captions, copies=copies)
+    return Folds(image_of, group_of, fold, decoy_images, decoy_captions, copies=copies)
 
 
 def _exchanged(
@@ -303,16 +297,16 @@ def _exchanged(
     return exchanged
 
 
-def copy_of(fit: CrossFit, number: int) -> CrossFit:
+def copy_of(folds: Folds, number: int) -> Folds:
     """Return the pairs of a copy, whose captions have changed places, in one fold; a pair keeps its caption.
 
     In one fold, a swap meets the image that its caption was taken from no more often than a mismatched pair does.
     """
-    swaps = fit.copies == number
-    images, captions = fit.decoy_images[swaps], fit.decoy_captions[swaps]
-    image_of, group_of = fit.image_of.copy(), fit.group_of.copy()
-    image_of[captions], group_of[captions] = fit.image_of[images], fit.group_of[images]
-    return CrossFit(image_of, group_of, np.zeros(len(fit), np.int64), *(np.zeros(0, np.int64),) * 2)
+    swaps = folds.copies == number
+    images, captions = folds.decoy_images[swaps], folds.decoy_captions[swaps]
+    image_of, group_of = folds.image_of.copy(), folds.group_of.copy()
+    image_of[captions], group_of[captions] = folds.image_of[images], folds.group_of[images]
+    return Folds(image_of, group_of, np.zeros(len(folds), np.int64), *(np.zeros(0, np.int64),) * 2)
 
 
 def pair_counts(number: Ints) -> Ints:

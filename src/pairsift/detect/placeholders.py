@@ -10,7 +10,7 @@ import numpy as np
 from pairsift.arrays import Ints, Reals
 from pairsift.detect.calibration import decoy_quantile
 from pairsift.detect.evidence import Evidence
-from pairsift.detect.folds import COMMON, CrossFit, pair_counts
+from pairsift.detect.folds import COMMON, Folds, pair_counts
 
 MIN_OWN = 100  # smallest number of decoys with which pairs are compared with these alone
 MAX_COMMON = 0.1  # share of the images, or of the captions, above which it is usual to be common
@@ -22,7 +22,7 @@ MAX_LOG_RATIO = -4.0  # logarithm of the largest likelihood ratio with which a s
 BINS = 20  # number of bins of the density of the other pairs
 
 
-def set_placeholders_apart(fit: CrossFit, evidence: Evidence) -> Evidence:
+def set_placeholders_apart(folds: Folds, evidence: Evidence) -> Evidence:
     """Name the pairs of placeholders, and leave out the decoys that have the image or the caption of one.
 
     Mismatched pairs are distributed like decoys if they are spread over images and captions as these are. The pairs of
@@ -31,24 +31,24 @@ def set_placeholders_apart(fit: CrossFit, evidence: Evidence) -> Evidence:
     be left, nothing is set apart.
 
     Args:
-        fit: The pairs and the decoys; its placeholders are sought by this evidence if they are not known.
+        folds: The pairs and the decoys; its placeholders are sought by this evidence if they are not known.
         evidence: Evidence of the pairs, (n,), and of decoys.
     """
-    placeholder = find_placeholders([fit], [evidence]) if fit.placeholder is None else fit.placeholder
+    placeholder = find_placeholders([folds], [evidence]) if folds.placeholder is None else folds.placeholder
     if (placeholder < 0).all():
         return evidence
-    images, texts = _common(fit)
+    images, texts = _common(folds)
     found = np.unique(placeholder[placeholder >= 0])
-    of_one = np.isin(images[fit.decoy_images], found) | np.isin(texts[fit.decoy_captions], found)
+    of_one = np.isin(images[folds.decoy_images], found) | np.isin(texts[folds.decoy_captions], found)
     return evidence if of_one.all() else replace(evidence, decoys=evidence.decoys[~of_one], placeholder=placeholder)
 
 
-def have_common(fit: CrossFit) -> bool:
+def have_common(folds: Folds) -> bool:
     """Return whether pairs have an image or a caption in common with so many that it could be a placeholder."""
-    return bool(np.maximum(*_common(fit)).max(initial=-1) >= 0)
+    return bool(np.maximum(*_common(folds)).max(initial=-1) >= 0)
 
 
-def find_placeholders(fits: Sequence[CrossFit], evidence: Sequence[Evidence]) -> Ints:
+def find_placeholders(fits: Sequence[Folds], evidence: Sequence[Evidence]) -> Ints:
     """Return the number of the placeholder of each pair, that of its image where both are, -1 for none, (n,).
 
     A placeholder is an image or a caption that fits no better than its decoys do. It is judged by the pairs that have
@@ -71,7 +71,7 @@ def find_placeholders(fits: Sequence[CrossFit], evidence: Sequence[Evidence]) ->
     numbers, n = np.unique(sets[sets >= 0], return_counts=True)
     if not len(numbers):
         return np.full(len(sets), -1)
-    scores = [_scores(numbers, sets, fit, one) for fit, one in zip(fits, evidence, strict=True)]
+    scores = [_scores(numbers, sets, folds, one) for folds, one in zip(fits, evidence, strict=True)]
     share, high, log_ratio, others = np.mean(scores, axis=0).T
     spread = 1 / n + others / len(fits)
     low_mean = share <= 0.5 + np.minimum(MAX_SHIFT, ERRORS * np.sqrt(spread / 12))
@@ -82,7 +82,7 @@ def find_placeholders(fits: Sequence[CrossFit], evidence: Sequence[Evidence]) ->
     return placeholder if (placeholder < 0).sum() >= MIN_REST else np.full(len(sets), -1)
 
 
-def _scores(numbers: Ints, sets: Ints, fit: CrossFit, evidence: Evidence) -> Reals:
+def _scores(numbers: Ints, sets: Ints, folds: Folds, evidence: Evidence) -> Reals:
     """Return what the pairs of each set say, (k, 4): nan where fewer than 100 decoys have their image or caption.
 
     For the shares of these decoys that have no more evidence than each pair, these are the mean, the part of them in
@@ -92,12 +92,12 @@ def _scores(numbers: Ints, sets: Ints, fit: CrossFit, evidence: Evidence) -> Rea
     Args:
         numbers: Number of each set, ascending, (k,).
         sets: Set of each pair, -1 for none, (n,).
-        fit: The pairs and the decoys.
+        folds: The pairs and the decoys.
         evidence: Evidence of the pairs, (n,), and of decoys, (m,).
     """
-    images, texts = _common(fit)
-    decoys = _alone(images[fit.decoy_images], texts[fit.decoy_captions])
-    partner = np.where(images[fit.decoy_images] >= 0, fit.decoy_captions, fit.decoy_images)
+    images, texts = _common(folds)
+    decoys = _alone(images[folds.decoy_images], texts[folds.decoy_captions])
+    partner = np.where(images[folds.decoy_images] >= 0, folds.decoy_captions, folds.decoy_images)
     of_set, of_own = np.argsort(sets, kind="stable"), np.argsort(decoys, kind="stable")
     ends = [np.searchsorted(own[order], [numbers, numbers + 1]).T for own, order in ((sets, of_set), (decoys, of_own))]
     bins, found = _bins(decoy_quantile(evidence)), np.full((len(numbers), 4), np.nan)
@@ -118,12 +118,12 @@ def _bins(share: Reals) -> Ints:
     return np.minimum(share * BINS, BINS - 1).astype(np.int64)
 
 
-def _common(fit: CrossFit) -> tuple[Ints, Ints]:
+def _common(folds: Folds) -> tuple[Ints, Ints]:
     """Return the number of each pair's image, and that of its caption, -1 where it is not common, (n,) each."""
-    texts = fit.text_of if len(fit.text_of) else np.arange(len(fit))
-    after = int(fit.image_of.max(initial=-1)) + 1
-    images, captions = (_common_counts(number) >= COMMON for number in (fit.image_of, texts))
-    return np.where(images, fit.image_of, -1), np.where(captions, after + texts, -1)
+    texts = folds.text_of if len(folds.text_of) else np.arange(len(folds))
+    after = int(folds.image_of.max(initial=-1)) + 1
+    images, captions = (_common_counts(number) >= COMMON for number in (folds.image_of, texts))
+    return np.where(images, folds.image_of, -1), np.where(captions, after + texts, -1)
 
 
 def _alone(images: Ints, texts: Ints) -> Ints:
