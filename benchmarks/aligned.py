@@ -30,9 +30,9 @@ from sklearn.metrics import roc_auc_score
 from option_names import tree
 from pairsift.bench.measure import Row, facts_from
 from pairsift.retrieve.codes import evaluate
-from pairsift.runs.belief import Believer, of_training
 from pairsift.runs.config import from_tree
 from pairsift.runs.job import job_of
+from pairsift.runs.judge import Judge, of_training
 from pairsift.runs.prepare import prepare
 from pairsift.train.loop import Trainer
 from side_by_side import PRETRAINED, write
@@ -135,7 +135,7 @@ def measure(wanted: Row, source: Path, place: Path, options: list[str]) -> Row:
     none = ["plain.epochs.warmup=0", "plain.epochs.train=0"] if wanted["method"] == "zero-shot" else []
     config = from_tree(given | tree([*none, *options]))
     prepared = prepare(config, folder, progress=False)
-    believer = Believer(of_training(prepared), folder, config, False)
+    believer = Judge(of_training(prepared), folder, config, False)
     belief = believer.judge()
     began = time.monotonic()
     trainer = Trainer(job_of(config, prepared, folder, believer.prior(belief), believer.likeness()))

@@ -20,11 +20,11 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 import verdicts as bench
-from pairsift.detect.crossfit import make_folds
-from pairsift.detect.heldout import Division, JudgedPairs, judge_divisions
+from pairsift.detect.folds import make_folds
+from pairsift.detect.judgement import Folding, JudgedPairs, judge_foldings
 from pairsift.encode.options import EncodeOptions
-from pairsift.runs.belief import Believer
 from pairsift.runs.config import configure
+from pairsift.runs.judge import Judge
 from pairsift.runs.prepare import prepare
 from pairsift.train.options import TrainOptions
 
@@ -35,13 +35,11 @@ KINDS = {
 }
 NOISE = (0.0, 0.1, 0.3, 0.6)
 GRID: dict[str, tuple[float, ...]] = {
-    "neighbours.NEIGHBOURS": (10, 30, 60),
-    "neighbours.SHARPNESS": (0.0, 5.0, 10.0, 20.0),
+    "evidence.NEIGHBOURS": (10, 30, 60),
+    "evidence.SHARPNESS": (0.0, 5.0, 10.0, 20.0),
     "linear.RIDGE": (0.03, 0.1, 0.3),
     "linear.DIRECTIONS": (64, 128, 256),
-    "contrast.SCALE": (10.0, 20.0, 40.0),
-    "rate.STEEPNESS": (0.0, 0.5, 1.5),
-    "rate.TAIL": (0.02, 0.05, 0.1),
+    "evidence.SCALE": (10.0, 20.0, 40.0),
 }
 Row = dict[str, Any]
 
@@ -79,7 +77,7 @@ def measure(kind: str, collection: str, noise: float, seed: int, data: Path, cac
         config = configure(source, encode=EncodeOptions(cache=cache), train=TrainOptions(seed=seed))
         (place / "run" / "model").mkdir(parents=True)
         prepared = prepare(config, place / "run", progress=False)
-        believer = Believer(prepared, place / "run", config, False)
+        believer = Judge(prepared, place / "run", config, False)
         truth = wrong[believer.ids]
         found = []
         for constant, values in GRID.items():
@@ -97,7 +95,7 @@ def measure(kind: str, collection: str, noise: float, seed: int, data: Path, cac
 
 def costs(judged: JudgedPairs, wrong: np.ndarray, seed: int) -> Row:
     """Return 1 - AUROC and the error of the rate, by one division into five folds."""
-    belief = judge_divisions(judged, [Division(make_folds(judged.group_of, 5, seed), seed, 0)])[0]
+    belief = judge_foldings(judged, [Folding(make_folds(judged.group_of, 5, seed), seed, 0)])[0]
     auroc = float(roc_auc_score(wrong, -belief.probability)) if wrong.any() else None
     return {"missed": auroc and 1 - auroc, "error": abs(belief.rate - float(wrong.mean()))}
 

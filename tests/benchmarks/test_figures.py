@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))
 from flat_options import fit
 
 import figures
-from pairsift.detect import heldout
+from pairsift.detect import judgement as heldout
 from pairsift.marker import write_marker
 from pairsift.scenes import write_scenes
 

@@ -13,9 +13,9 @@ from pairsift.bench.measure import own_caption, trust_auroc
 from pairsift.loss.ranking import InfoNCE
 from pairsift.methods import GSC, NCR, PC2, Plain
 from pairsift.pairs.pairs import Pairs
-from pairsift.runs.belief import Believer, of_training
 from pairsift.runs.config import from_tree
 from pairsift.runs.fit import fit_config
+from pairsift.runs.judge import Judge, of_training
 from pairsift.runs.prepare import prepare
 from pairsift.scenes import write_scenes
 from pairsift.steps import Setting
@@ -85,7 +85,7 @@ def test_a_row_is_what_a_whole_fit_gives(tmp_path, monkeypatch):
     best = {"epoch": rows[1]["best_epoch"], "dev_rsum": rows[1]["dev_rsum"], "model": "networks"}
     assert run.metrics["best"] == best
     assert run.metrics["noise"]["index_hash"] == rows[1]["index_hash"]
-    known = Believer(of_training(run.prepared), run.folder, run.config, False).judge()  # what it was trained by
+    known = Judge(of_training(run.prepared), run.folder, run.config, False).judge()  # what it was trained by
     assert known.rate == pytest.approx(rows[1]["estimated_rate"], abs=1e-6)
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from pairsift.detect import contrast
+from pairsift.detect import evidence
 
 
 @pytest.fixture
 def own_references(monkeypatch):
     """Pairs are compared with references of their own fold, however small it is."""
-    monkeypatch.setattr(contrast, "MIN_REFERENCES", 1)
+    monkeypatch.setattr(evidence, "MIN_REFERENCES", 1)

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from pairsift.detect.contrast import Evidence
-from pairsift.detect.crossfit import CrossFit, make_folds
-from pairsift.detect.heldout import JudgedPairs
+from pairsift.detect.evidence import Evidence
+from pairsift.detect.folds import Folds, make_folds
+from pairsift.detect.judgement import JudgedPairs
 
 
 def planted(images, per=1, noise=0.0, seed=0, whole=False):
@@ -41,19 +41,19 @@ def small(images=24, per=2, folds=3, seed=0):
     left = hidden @ rng.normal(size=(3, 7)) + 0.3 * rng.normal(size=(images, 7))
     right = hidden[image_of] @ rng.normal(size=(3, 5)) + 0.3 * rng.normal(size=(len(image_of), 5))
     texts = [f"caption {i}" for i in range(len(image_of))]
-    fit = CrossFit.make(image_of, image_of, texts, make_folds(image_of, folds, seed), seed)
-    return fit, left[image_of].astype(np.float32), right.astype(np.float32)
+    folds = Folds.make(image_of, image_of, texts, make_folds(image_of, folds, seed), seed)
+    return folds, left[image_of].astype(np.float32), right.astype(np.float32)
 
 
-def permuted(fit, order):
+def permuted(folds, order):
     """The same pairs, folds and decoys in another order: new pair k is old pair order[k]."""
     back = np.argsort(order)
-    return CrossFit(
-        fit.image_of[order],
-        fit.group_of[order],
-        fit.fold[order],
-        back[fit.decoy_images],
-        back[fit.decoy_captions],
+    return Folds(
+        folds.image_of[order],
+        folds.group_of[order],
+        folds.fold[order],
+        back[folds.decoy_images],
+        back[folds.decoy_captions],
     )
 
 
@@ -65,12 +65,12 @@ def centred(x):
     return unit(x.astype(float) - x.astype(float).mean(0))
 
 
-def naive_contrast(fit, images, captions, left, right):
+def naive_contrast(folds, images, captions, left, right):
     """Evidence of one image with one caption of the same fold; every pair's codes are in its row."""
-    scale, members = 20.0, [i for i in range(len(fit)) if fit.fold[i] == fit.fold[left]]
+    scale, members = 20.0, [i for i in range(len(folds)) if folds.fold[i] == folds.fold[left]]
 
     def reach(own, query, references):
-        others = [j for j in members if fit.group_of[j] != fit.group_of[own]]
+        others = [j for j in members if folds.group_of[j] != folds.group_of[own]]
         if not others:
             return 0.0
         return math.log(sum(math.exp(scale * float(query @ references[j])) for j in others) / len(others)) / scale
@@ -79,11 +79,11 @@ def naive_contrast(fit, images, captions, left, right):
     return cosine - (reach(left, images[left], captions) + reach(right, captions[right], images)) / 2
 
 
-def naive_evidence(fit, codes):
+def naive_evidence(folds, codes):
     """Evidence of all pairs and decoys, from codes (images, captions) of all pairs."""
-    pairs = [naive_contrast(fit, *codes, i, i) for i in range(len(fit))]
-    places = zip(fit.decoy_images, fit.decoy_captions, strict=True)
-    return np.array(pairs), np.array([naive_contrast(fit, *codes, i, j) for i, j in places])
+    pairs = [naive_contrast(folds, *codes, i, i) for i in range(len(folds))]
+    places = zip(folds.decoy_images, folds.decoy_captions, strict=True)
+    return np.array(pairs), np.array([naive_contrast(folds, *codes, i, j) for i, j in places])
 
 
 def drawn_evidence(rates, each=2000, apart=3.0, seed=0):

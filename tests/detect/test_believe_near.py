@@ -8,12 +8,12 @@ import pytest
 from detect_helpers import judged_of, planted
 from test_near import scenes_of_classes
 
-from pairsift.detect import heldout
-from pairsift.detect.contrast import Evidence
-from pairsift.detect.crossfit import CrossFit
-from pairsift.detect.heldout import Belief, believe
-from pairsift.detect.near import _fitting, believe_near
-from pairsift.detect.weighing import weigh
+from pairsift.detect import judgement as heldout
+from pairsift.detect.combination import combine_by_rate
+from pairsift.detect.evidence import Evidence
+from pairsift.detect.folds import Folds
+from pairsift.detect.judgement import Judgement, judge_pairs
+from pairsift.detect.near_mismatches import _fitting, judge_near_mismatches
 
 
 @pytest.fixture(autouse=True)
@@ -26,10 +26,10 @@ def memory_of(matched, shift=3.0, asked=None):
     """Evidence of networks that learned the pairs: higher for matching ones, and for swaps as for mismatched ones."""
     learned = shift * matched + np.random.default_rng(1).normal(size=len(matched))
 
-    def memory(fit, rows):
+    def memory(folds, rows):
         if asked is not None:
             asked.append(rows)
-        return Evidence(learned[rows], np.random.default_rng(2).normal(size=len(fit.decoy_images)))
+        return Evidence(learned[rows], np.random.default_rng(2).normal(size=len(folds.decoy_images)))
 
     return memory
 
@@ -43,16 +43,16 @@ def classes_of(n, seed=1):
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_probabilities_are_about_near_captions_where_these_are_expected(noise):
     judged, matched = scenes_of_classes(noise)
-    belief = believe_near(judged, classes_of(len(matched)), 0, memory_of(matched))
+    judgement = judge_near_mismatches(judged, classes_of(len(matched)), 0, memory_of(matched))
     share = float(np.mean(~matched))
-    assert belief.counts_near and belief.verdicts and "memory" in belief.detectors
-    assert belief.rate == pytest.approx(share, abs=0.06) and belief.low <= belief.rate <= belief.high
+    assert judgement.counts_near and judgement.verdicts and "memory" in judgement.detectors
+    assert judgement.rate == pytest.approx(share, abs=0.06) and judgement.low <= judgement.rate <= judgement.high
     if noise:
-        random = believe(judged, 0)
-        errors = [abs(one.probability.mean() - matched.mean()) for one in (belief, random)]
+        random = judge_pairs(judged, 0)
+        errors = [abs(one.probability.mean() - matched.mean()) for one in (judgement, random)]
         assert errors[0] < 0.06 < errors[1] / 2
-        wrong, right = belief.probability[~matched], belief.probability[matched]
-        assert (right[:, None] > wrong).mean() == pytest.approx(belief.near_auroc, abs=0.05)
+        wrong, right = judgement.probability[~matched], judgement.probability[matched]
+        assert (right[:, None] > wrong).mean() == pytest.approx(judgement.near_auroc, abs=0.05)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -67,9 +67,9 @@ def test_both_kinds_of_mismatches_together_are_counted(seed):
     judged, matched = replace(judged, captions=captions, texts=texts.tolist()), matched.copy()
     matched[moved] = False
     asked = []
-    belief = believe_near(judged, vectors, 0, memory_of(matched, asked=asked))
-    assert belief.counts_near
-    assert belief.rate == pytest.approx(float(np.mean(~matched)), abs=0.06)
+    judgement = judge_near_mismatches(judged, vectors, 0, memory_of(matched, asked=asked))
+    assert judgement.counts_near
+    assert judgement.rate == pytest.approx(float(np.mean(~matched)), abs=0.06)
     assert np.isin(moved, asked[0]).mean() < 0.25  # networks of copies learn the pairs that fit
 
 
@@ -84,34 +84,36 @@ def test_swaps_that_do_not_fit_are_no_decoys():
 @pytest.mark.parametrize(("noise", "many"), [(0.0, False), (0.4, True)])
 def test_captions_of_any_images_among_near_ones_are_noticed(noise, many, monkeypatch):
     judged, matched = planted(500, noise=noise)
-    monkeypatch.setattr("pairsift.detect.near.KEPT", 0.0)  # as if the first judgement had taken none out
-    belief = believe_near(judged, judged.captions, 0, memory_of(matched, 0.0))
-    assert (belief.below_near > 0.2) is many and not (many and belief.counts_near)
-    assert believe(judged, 0).below_near == 0.0
+    monkeypatch.setattr("pairsift.detect.near_mismatches.KEPT", 0.0)  # as if the first judgement had taken none out
+    judgement = judge_near_mismatches(judged, judged.captions, 0, memory_of(matched, 0.0))
+    assert (judgement.below_near > 0.2) is many and not (many and judgement.counts_near)
+    assert judge_pairs(judged, 0).below_near == 0.0
 
 
 def test_where_near_captions_cannot_be_told_the_belief_stays_about_any_images():
     judged, matched = scenes_of_classes(0.3)
-    belief = believe_near(judged, classes_of(len(matched)), 0, memory_of(matched, 0.0))
-    assert belief.near_auroc < 0.8 and belief.counts_near is False
-    alone = believe(judged, 0)
-    assert belief.verdicts and belief.rate == alone.rate and (belief.probability == alone.probability).all()
+    judgement = judge_near_mismatches(judged, classes_of(len(matched)), 0, memory_of(matched, 0.0))
+    assert judgement.near_auroc < 0.8 and judgement.counts_near is False
+    alone = judge_pairs(judged, 0)
+    assert judgement.verdicts and judgement.rate == alone.rate and (judgement.probability == alone.probability).all()
 
 
 def test_where_too_few_pairs_fit_near_captions_are_not_counted(monkeypatch):
     judged, matched = planted(300, noise=0.3)
-    monkeypatch.setattr("pairsift.detect.near.KEPT", 1.1)
-    belief = believe_near(judged, judged.captions, 0, memory_of(matched))
-    assert belief.counts_near is False and belief.verdicts and "memory" not in belief.detectors
+    monkeypatch.setattr("pairsift.detect.near_mismatches.KEPT", 1.1)
+    judgement = judge_near_mismatches(judged, judged.captions, 0, memory_of(matched))
+    assert judgement.counts_near is False and judgement.verdicts and "memory" not in judgement.detectors
 
 
 def test_where_too_few_swaps_fit_no_network_learns_them_and_near_captions_are_not_counted():
     judged, matched = planted(500, noise=0.3)
     by_chance, asked = np.random.default_rng(3).normal(size=(len(judged), 8)).astype(np.float32), []
-    belief = believe_near(judged, by_chance, 0, memory_of(matched, asked=asked))  # swaps look like any captions
-    alone = believe(judged, 0)
-    assert not asked and belief.counts_near is False and belief.near_auroc is None
-    assert belief.verdicts and (belief.probability == alone.probability).all()
+    judgement = judge_near_mismatches(
+        judged, by_chance, 0, memory_of(matched, asked=asked)
+    )  # swaps look like any captions
+    alone = judge_pairs(judged, 0)
+    assert not asked and judgement.counts_near is False and judgement.near_auroc is None
+    assert judgement.verdicts and (judgement.probability == alone.probability).all()
 
 
 def test_pairs_outside_train_are_judged_beside_near_captions_too():
@@ -121,37 +123,37 @@ def test_pairs_outside_train_are_judged_beside_near_captions_too():
     captions = np.where(in_train[:, None], judged.captions, clean.captions)
     matched = matched | ~in_train
     judged = replace(judged, captions=captions, in_train=in_train)
-    belief = believe_near(judged, classes_of(len(matched)), 0, memory_of(matched))
-    assert belief.counts_near
-    assert belief.rate == pytest.approx(float(np.mean(~matched[in_train])), abs=0.08)
-    assert belief.probability[~in_train].mean() > 0.9
+    judgement = judge_near_mismatches(judged, classes_of(len(matched)), 0, memory_of(matched))
+    assert judgement.counts_near
+    assert judgement.rate == pytest.approx(float(np.mean(~matched[in_train])), abs=0.08)
+    assert judgement.probability[~in_train].mean() > 0.9
 
 
 def test_verdicts_that_the_first_judgement_gives_are_not_lost(monkeypatch):
     judged, matched = scenes_of_classes(0.3)
     given = classes_of(len(matched)), 0, memory_of(matched)
-    monkeypatch.setattr("pairsift.detect.near.sufficient", lambda auroc, high: False)
-    belief = believe_near(judged, *given)
-    assert belief.counts_near is False and belief.verdicts
+    monkeypatch.setattr("pairsift.detect.near_mismatches.sufficient", lambda auroc, high: False)
+    judgement = judge_near_mismatches(judged, *given)
+    assert judgement.counts_near is False and judgement.verdicts
 
 
 def test_collections_without_near_captions_are_judged_beside_captions_of_any_images():
     judged, matched = planted(300, noise=0.3)
     alike = judged_of(judged.images, judged.captions, judged.image_of, texts=["the same"] * len(judged))
-    belief = believe_near(alike, alike.captions, 0, memory_of(matched))
-    assert isinstance(belief, Belief) and belief.counts_near is False
+    judgement = judge_near_mismatches(alike, alike.captions, 0, memory_of(matched))
+    assert isinstance(judgement, Judgement) and judgement.counts_near is False
 
 
 def test_pairs_outside_train_without_swaps_of_their_own_are_judged_with_the_others():
     rng, pairs = np.random.default_rng(0), np.arange(500)
     in_train, wrong = pairs >= 150, (pairs >= 150) & (pairs % 2 == 0)
     images, captions = rng.integers(150, 500, 300), rng.integers(150, 500, 300)
-    fit = CrossFit(pairs, pairs, pairs % 5, images, captions)
+    folds = Folds(pairs, pairs, pairs % 5, images, captions)
     kinds = {
         name: Evidence(rng.normal(size=500) + 5 * ~wrong, rng.normal(size=300)) for name in ("linear", "near_images")
     }
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        evidence = weigh(fit, kinds, in_train, 0)
+        evidence = combine_by_rate(folds, kinds, in_train, 0)
     assert len(evidence.decoys) == 300 and np.isfinite(evidence.pairs).all()
     assert evidence.pairs[~in_train].mean() == pytest.approx(evidence.pairs[in_train & ~wrong].mean(), rel=0.1)

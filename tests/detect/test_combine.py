@@ -6,16 +6,16 @@ from detect_helpers import permuted, small
 from scipy.optimize import approx_fprime, minimize
 from sklearn.linear_model import LogisticRegression
 
-from pairsift.detect.combine import combine, odds_weights
-from pairsift.detect.contrast import Evidence
-from pairsift.detect.crossfit import CrossFit
+from pairsift.detect.combination import combine, odds_weights
+from pairsift.detect.evidence import Evidence
+from pairsift.detect.folds import Folds
 
 USEFUL = np.array([1.5, 0.8, 0.4])
 
 
-def kinds_of(fit, useful=USEFUL, seed=0):
+def kinds_of(folds, useful=USEFUL, seed=0):
     rng = np.random.default_rng(seed)
-    return [Evidence(rng.normal(size=len(fit)) + more, rng.normal(size=len(fit.decoy_images))) for more in useful]
+    return [Evidence(rng.normal(size=len(folds)) + more, rng.normal(size=len(folds.decoy_images))) for more in useful]
 
 
 def sklearn_weights(given, decoys):
@@ -23,7 +23,7 @@ def sklearn_weights(given, decoys):
     rows = np.concatenate([given, decoys])
     label = np.repeat([1, 0], [len(given), len(decoys)])
     weight = np.where(label == 1, 0.5, 0.5 * len(given) / len(decoys))
-    model = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(rows, label, sample_weight=weight)
+    model = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).folds(rows, label, sample_weight=weight)
     return model.coef_[0]
 
 
@@ -93,56 +93,56 @@ def test_without_pairs_or_decoys_all_kinds_weigh_the_same(shape):
 
 
 def test_every_fold_is_weighed_by_the_others():
-    fit, _, _ = small(150, 1, 3)
-    kinds = kinds_of(fit)
-    whole = combine(fit, kinds)
+    folds, _, _ = small(150, 1, 3)
+    kinds = kinds_of(folds)
+    whole = combine(folds, kinds)
     pairs, decoys = (np.stack([getattr(kind, side) for kind in kinds], 1) for side in ("pairs", "decoys"))
     mean, spread = decoys.mean(0), decoys.std(0)
-    decoy_fold = fit.fold[fit.decoy_images]
+    decoy_fold = folds.fold[folds.decoy_images]
     for fold in range(3):
         weights = sklearn_weights(
-            (pairs[fit.fold != fold] - mean) / spread, (decoys[decoy_fold != fold] - mean) / spread
+            (pairs[folds.fold != fold] - mean) / spread, (decoys[decoy_fold != fold] - mean) / spread
         )
         assert weights.min() > 0
         expected = (pairs - mean) / spread @ weights, (decoys - mean) / spread @ weights
-        assert whole.pairs[fit.fold == fold] == pytest.approx(expected[0][fit.fold == fold], abs=0.03)
+        assert whole.pairs[folds.fold == fold] == pytest.approx(expected[0][folds.fold == fold], abs=0.03)
         assert whole.decoys[decoy_fold == fold] == pytest.approx(expected[1][decoy_fold == fold], abs=0.03)
 
 
 def test_evidence_of_a_folds_pairs_does_not_move_its_own_weights():
-    fit, _, _ = small(150, 1, 3)
-    kinds = kinds_of(fit)
-    own = fit.fold == 1
+    folds, _, _ = small(150, 1, 3)
+    kinds = kinds_of(folds)
+    own = folds.fold == 1
     moved = [Evidence(np.where(own, 2 * kind.pairs - 9, kind.pairs), kind.decoys) for kind in kinds]
-    before, after, decoys = combine(fit, kinds), combine(fit, moved), fit.fold[fit.decoy_images]
+    before, after, decoys = combine(folds, kinds), combine(folds, moved), folds.fold[folds.decoy_images]
     assert (after.decoys[decoys == 1] == before.decoys[decoys == 1]).all()
     assert (after.pairs[own] != before.pairs[own]).any()
     assert np.abs(after.decoys - before.decoys)[decoys == 0].max() > 0.1
 
 
 def test_units_offsets_and_order_do_not_matter():
-    fit, _, _ = small(100, 1, 2)
-    kinds, order = kinds_of(fit), np.random.default_rng(6).permutation(len(fit))
-    whole = combine(fit, kinds)
+    folds, _, _ = small(100, 1, 2)
+    kinds, order = kinds_of(folds), np.random.default_rng(6).permutation(len(folds))
+    whole = combine(folds, kinds)
     other = [Evidence(100 * k.pairs[order] + 7, 100 * k.decoys + 7) for k in kinds]
-    again = combine(permuted(fit, order), other)
+    again = combine(permuted(folds, order), other)
     assert again.pairs == pytest.approx(whole.pairs[order], abs=5e-3)
     assert again.decoys == pytest.approx(whole.decoys, abs=5e-3)
 
 
 def test_one_kind_stays_as_it_is_and_none_is_compared_without_decoys():
-    fit, _, _ = small(20, 1, 2)
-    kinds = kinds_of(fit)
-    assert combine(fit, kinds[:1]) is kinds[0]
-    bare = CrossFit(fit.image_of, fit.group_of, fit.fold, fit.decoy_images[:0], fit.decoy_captions[:0])
+    folds, _, _ = small(20, 1, 2)
+    kinds = kinds_of(folds)
+    assert combine(folds, kinds[:1]) is kinds[0]
+    bare = Folds(folds.image_of, folds.group_of, folds.fold, folds.decoy_images[:0], folds.decoy_captions[:0])
     found = combine(bare, [Evidence(kind.pairs, kind.decoys[:0]) for kind in kinds])
     assert not found.pairs.any() and not len(found.decoys)
 
 
 def test_evidence_that_never_varies_is_no_evidence():
-    fit, _, _ = small(40, 1, 2)
-    useful = kinds_of(fit, [2.0])[0]
-    flat = Evidence(np.full(len(fit), 3.0), np.full(len(fit.decoy_images), 3.0))
-    with_flat, without = combine(fit, [useful, flat]), combine(fit, [useful, useful])
-    assert np.corrcoef(with_flat.pairs[fit.fold == 0], without.pairs[fit.fold == 0])[0, 1] > 0.999
-    assert np.ptp(combine(fit, [flat, flat]).decoys) == 0
+    folds, _, _ = small(40, 1, 2)
+    useful = kinds_of(folds, [2.0])[0]
+    flat = Evidence(np.full(len(folds), 3.0), np.full(len(folds.decoy_images), 3.0))
+    with_flat, without = combine(folds, [useful, flat]), combine(folds, [useful, useful])
+    assert np.corrcoef(with_flat.pairs[folds.fold == 0], without.pairs[folds.fold == 0])[0, 1] > 0.999
+    assert np.ptp(combine(folds, [flat, flat]).decoys) == 0

@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.integrate import quad
 from scipy.optimize import approx_fprime
 
-from pairsift.detect.density import (
+from pairsift.detect.calibration import (
     BIN_WIDTHS,
     BINS,
     EDGES,

@@ -5,7 +5,7 @@ import pytest
 from detect_helpers import centred
 
 from pairsift.arrays import unit_rows
-from pairsift.detect.crossfit import DECOYS, CrossFit, make_folds, near_duplicates
+from pairsift.detect.folds import DECOYS, Folds, make_folds, near_duplicates
 
 
 def naive_groups(vectors, least):
@@ -105,28 +105,28 @@ def test_decoys_are_of_one_fold_of_different_groups_and_texts():
     texts = [["A  dog", "a dog ", "A Dog", "Straße", "STRASSE", "cat", "bird"][i] for i in rng.integers(0, 7, 80)]
     alike = {"A  dog": 0, "a dog ": 0, "A Dog": 0, "Straße": 1, "STRASSE": 1, "cat": 2, "bird": 3}
     fold = make_folds(group, 4, 0)
-    fit = CrossFit.make(image_of, group, texts, fold, 0)
-    assert len(fit.decoy_images) > 1000 and len(fit) == 80 and fit.folds == 4
-    for i, j in zip(fit.decoy_images, fit.decoy_captions, strict=True):
+    folds = Folds.make(image_of, group, texts, fold, 0)
+    assert len(folds.decoy_images) > 1000 and len(folds) == 80 and folds.count == 4
+    for i, j in zip(folds.decoy_images, folds.decoy_captions, strict=True):
         assert fold[i] == fold[j] and group[i] != group[j] and alike[texts[i]] != alike[texts[j]]
-    assert len(set(zip(fit.decoy_images.tolist(), fit.decoy_captions.tolist(), strict=True))) > 500
-    other = CrossFit.make(image_of, group, texts, fold, 1)
-    assert other.decoy_captions.tolist() != fit.decoy_captions.tolist()
+    assert len(set(zip(folds.decoy_images.tolist(), folds.decoy_captions.tolist(), strict=True))) > 500
+    other = Folds.make(image_of, group, texts, fold, 1)
+    assert other.decoy_captions.tolist() != folds.decoy_captions.tolist()
 
 
 @pytest.mark.parametrize("pairs", [30, 1000, 30_000])
 def test_about_20_000_decoys_at_most_200_and_at_least_one_a_pair(pairs):
     one = np.arange(pairs)
-    fit = CrossFit.make(one, one, [str(i) for i in one], one % 3, 0)
+    folds = Folds.make(one, one, [str(i) for i in one], one % 3, 0)
     each = min(200, max(1, -(-DECOYS // pairs)))
-    assert 0.85 * each * pairs < len(fit.decoy_images) <= each * pairs
-    assert [part.tolist() for part in fit.members()] == [list(range(k, pairs, 3)) for k in range(3)]
+    assert 0.85 * each * pairs < len(folds.decoy_images) <= each * pairs
+    assert [part.tolist() for part in folds.members()] == [list(range(k, pairs, 3)) for k in range(3)]
 
 
 def test_a_fold_may_be_empty():
     one = np.arange(6)
-    fit = CrossFit.make(one, one, list("abcdef"), np.array([0, 0, 0, 2, 2, 2]), 0)
-    assert [len(part) for part in fit.members()] == [3, 0, 3] and len(fit.decoy_images)
+    folds = Folds.make(one, one, list("abcdef"), np.array([0, 0, 0, 2, 2, 2]), 0)
+    assert [len(part) for part in folds.members()] == [3, 0, 3] and len(folds.decoy_images)
 
 
 def test_unit_rows_leave_zeros():

@@ -8,10 +8,12 @@ import pytest
 from detect_helpers import judged_of, planted
 from sklearn.metrics import roc_auc_score
 
-from pairsift.detect import heldout, weighing
-from pairsift.detect.crossfit import make_folds
-from pairsift.detect.heldout import Division, JudgedPairs, believe, judge_divisions
-from pairsift.detect.weighing import agreement_within
+from pairsift.detect import combination as weighing
+from pairsift.detect import judgement as heldout
+from pairsift.detect.combination import agreement_within
+from pairsift.detect.folds import make_folds
+from pairsift.detect.judgement import Folding, JudgedPairs, judge_foldings, judge_pairs
+from pairsift.detect.linear import canonical_encoder
 
 AVERAGED_PAIRS = heldout.AVERAGED_PAIRS
 
@@ -28,18 +30,18 @@ def no_warnings(monkeypatch):
 @pytest.mark.parametrize(("images", "per"), [(300, 1), (1000, 1), (80, 5), (200, 5)])
 def test_hardly_a_pair_is_flagged_where_all_match(images, per):
     judged, _ = planted(images, per)
-    belief = believe(judged, 0)
-    assert (belief.probability < 0.5).mean() <= 0.03
-    assert belief.low <= belief.rate < 0.03
+    judgement = judge_pairs(judged, 0)
+    assert (judgement.probability < 0.5).mean() <= 0.03
+    assert judgement.low <= judgement.rate < 0.03
 
 
 @pytest.mark.parametrize(("images", "per", "noise"), [(600, 1, 0.3), (600, 1, 0.6), (150, 5, 0.3), (150, 5, 0.6)])
 def test_planted_mismatches_are_found_and_counted(images, per, noise):
     judged, matched = planted(images, per, noise)
-    belief = believe(judged, 0)
-    p = belief.probability
-    assert belief.rate == pytest.approx(noise, abs=0.08)
-    assert belief.low <= belief.rate <= belief.high
+    judgement = judge_pairs(judged, 0)
+    p = judgement.probability
+    assert judgement.rate == pytest.approx(noise, abs=0.08)
+    assert judgement.low <= judgement.rate <= judgement.high
     assert roc_auc_score(matched, p) > 0.9
     assert p.mean() == pytest.approx(matched.mean(), abs=0.08)
     for part in (p < 0.25, (p >= 0.25) & (p < 0.75), p >= 0.75):
@@ -48,11 +50,11 @@ def test_planted_mismatches_are_found_and_counted(images, per, noise):
 
 def test_captions_of_an_exchanged_image_do_not_vouch_for_each_other():
     judged, matched = planted(150, 5, 0.3, whole=True)
-    belief = believe(judged, 0)
-    assert belief.rate == pytest.approx(0.3, abs=0.08)
-    assert roc_auc_score(matched, belief.probability) > 0.9
-    assert belief.probability[~matched].mean() < 0.3
-    assert belief.probability[matched].mean() > 0.8
+    judgement = judge_pairs(judged, 0)
+    assert judgement.rate == pytest.approx(0.3, abs=0.08)
+    assert roc_auc_score(matched, judgement.probability) > 0.9
+    assert judgement.probability[~matched].mean() < 0.3
+    assert judgement.probability[matched].mean() > 0.8
 
 
 @pytest.mark.parametrize(("whole", "least", "most"), [(True, 0.8, 1.0), (False, -0.2, 0.2)])
@@ -76,14 +78,14 @@ def test_folds_that_are_settled_are_used_once_and_networks_are_asked():
     judged, _ = planted(120, 1, 0.3)
     fold, asked = make_folds(judged.group_of, 3, 1), []
 
-    def networks(fit, trust):
-        asked.append((fit, trust))
-        return heldout.canonical_codes(fit, judged.images, judged.captions)
+    def networks(folds, trust):
+        asked.append((folds, trust))
+        return canonical_encoder(folds, judged.images, judged.captions)
 
-    belief = believe(judged, 0, fold, networks)
-    assert (belief.fold == fold).all() and len(asked) == 1 and (asked[0][0].fold == fold).all()
+    judgement = judge_pairs(judged, 0, fold, networks)
+    assert (judgement.fold == fold).all() and len(asked) == 1 and (asked[0][0].fold == fold).all()
     assert asked[0][1].shape == (3, 120)
-    assert (belief.probability == believe(judged, 0, fold, networks).probability).all()
+    assert (judgement.probability == judge_pairs(judged, 0, fold, networks).probability).all()
 
 
 def test_what_a_fold_s_models_are_told_comes_from_the_others_alone():
@@ -108,31 +110,29 @@ def test_being_told_whom_to_believe_helps_where_most_pairs_are_mismatched():
         fold = make_folds(judged.group_of, 5, seed)
         trust = heldout._trust(judged, fold, seed)
         for found, known in ((told, trust), (alone, None)):
-            found.append(
-                roc_auc_score(matched, judge_divisions(judged, [Division(fold, seed, 0, known)])[0].probability)
-            )
+            found.append(roc_auc_score(matched, judge_foldings(judged, [Folding(fold, seed, 0, known)])[0].probability))
     assert np.mean(told) > np.mean(alone) + 0.01
 
 
 def test_near_duplicates_are_judged_in_one_fold():
     judged, _ = planted(90, 2)
     judged = replace(judged, group_of=judged.image_of // 3)
-    fold = believe(judged, 0).fold
+    fold = judge_pairs(judged, 0).fold
     assert (fold.reshape(30, 6) == fold[::6, None]).all() and len(set(fold.tolist())) == 10
 
 
 def test_few_pairs_are_divided_several_times(monkeypatch):
-    divided, believed = [], judge_divisions
+    divided, believed = [], judge_foldings
     monkeypatch.setattr(heldout, "AVERAGED_PAIRS", AVERAGED_PAIRS)
     monkeypatch.setattr(heldout, "_trust", lambda judged, fold, seed: None)
     monkeypatch.setattr(heldout, "judge_divisions", lambda *a: divided.extend(believed(*a)) or divided)
     judged, matched = planted(150, 1, 0.3)
-    belief = believe(judged, 0)
+    judgement = judge_pairs(judged, 0)
     assert len(divided) == 5 and (divided[0].fold != divided[1].fold).any()
-    assert belief.probability == pytest.approx(np.mean([one.probability for one in divided], 0))
-    assert belief.rate == pytest.approx(np.mean([one.rate for one in divided]))
-    assert list(belief.detectors) == ["linear", "near_images", "near_captions"]
-    for name, values in belief.detectors.items():
+    assert judgement.probability == pytest.approx(np.mean([one.probability for one in divided], 0))
+    assert judgement.rate == pytest.approx(np.mean([one.rate for one in divided]))
+    assert list(judgement.detectors) == ["linear", "near_images", "near_captions"]
+    for name, values in judgement.detectors.items():
         assert values == pytest.approx(np.mean([one.detectors[name] for one in divided], 0))
         assert roc_auc_score(matched, values) > 0.8
 
@@ -145,9 +145,9 @@ def test_pairs_that_no_network_trains_on_may_have_another_rate():
     images = np.where(seen[:, None], dirty.images, clean.images)
     judged = replace(dirty, images=images, captions=captions, in_train=seen)
     matched = np.where(seen, first, second)
-    belief = believe(judged, 0)
-    assert belief.rate == pytest.approx(1 - matched[seen].mean(), abs=0.1)
-    assert belief.probability[~seen].mean() > 0.9
+    judgement = judge_pairs(judged, 0)
+    assert judgement.rate == pytest.approx(1 - matched[seen].mean(), abs=0.1)
+    assert judgement.probability[~seen].mean() > 0.9
 
 
 @pytest.mark.parametrize("noise", [0.2, 0.6])
@@ -157,9 +157,9 @@ def test_other_captions_of_an_image_help_to_find_its_mismatches(monkeypatch, noi
     judged, found = replace(judged, images=images.astype(np.float32)), []
     for rounds in (2, 0):
         monkeypatch.setattr(weighing, "ROUNDS", rounds)
-        belief = believe(judged, 0)
-        assert ("linear_siblings" in belief.detectors) == (rounds > 0)
-        found.append(roc_auc_score(matched, belief.probability))
+        judgement = judge_pairs(judged, 0)
+        assert ("linear_siblings" in judgement.detectors) == (rounds > 0)
+        found.append(roc_auc_score(matched, judgement.probability))
     assert found[0] > found[1] + 0.03
 
 
@@ -172,11 +172,11 @@ def test_siblings_are_weighed_apart_where_training_pairs_alone_are_mismatched():
     images = np.where(seen[:, None], dirty.images, clean.images)
     judged = replace(dirty, images=images, captions=captions.astype(np.float32), in_train=seen)
     matched = np.where(seen, first, second)
-    belief = judge_divisions(judged, [Division(make_folds(judged.group_of, 5, 0), 0, 8)])[0]
-    assert belief.rate == pytest.approx(1 - matched[seen].mean(), abs=0.08)
-    assert belief.rate_outside_train is not None and belief.rate_outside_train < 0.05
-    found = roc_auc_score(matched[seen], belief.probability[seen])
-    assert found > max(roc_auc_score(matched[seen], one[seen]) for one in belief.detectors.values()) - 0.02
+    judgement = judge_foldings(judged, [Folding(make_folds(judged.group_of, 5, 0), 0, 8)])[0]
+    assert judgement.rate == pytest.approx(1 - matched[seen].mean(), abs=0.08)
+    assert judgement.rate_outside_train is not None and judgement.rate_outside_train < 0.05
+    found = roc_auc_score(matched[seen], judgement.probability[seen])
+    assert found > max(roc_auc_score(matched[seen], one[seen]) for one in judgement.detectors.values()) - 0.02
 
 
 def test_only_keeps_rows():
@@ -213,23 +213,23 @@ DEGENERATE = {
 @pytest.mark.parametrize("name", DEGENERATE)
 def test_degenerate_pairs_are_judged_without_a_warning(name):
     judged: JudgedPairs = DEGENERATE[name]
-    belief = believe(judged, 0)
-    p = belief.probability
-    assert p.shape == belief.fold.shape == (len(judged),) and ((p >= 0) & (p <= 1)).all()
-    assert 0 <= belief.low <= belief.rate <= belief.high <= 1 and 0.5 <= belief.auroc <= 1
+    judgement = judge_pairs(judged, 0)
+    p = judgement.probability
+    assert p.shape == judgement.fold.shape == (len(judged),) and ((p >= 0) & (p <= 1)).all()
+    assert 0 <= judgement.low <= judgement.rate <= judgement.high <= 1 and 0.5 <= judgement.auroc <= 1
 
 
 @pytest.mark.parametrize("name", ["1 pair", "4 pairs", "one image", "captions alike", "all constant", "zeros"])
 def test_where_nothing_can_be_compared_every_pair_is_believed_and_every_rate_possible(name):
-    belief = believe(DEGENERATE[name], 0)
-    assert (belief.probability == 1).all()
-    assert (belief.rate, belief.low, belief.high, belief.auroc) == (0, 0, 1, 0.5)
+    judgement = judge_pairs(DEGENERATE[name], 0)
+    assert (judgement.probability == 1).all()
+    assert (judgement.rate, judgement.low, judgement.high, judgement.auroc) == (0, 0, 1, 0.5)
 
 
 def test_one_vector_that_is_not_a_number_leaves_the_others_judged():
     judged, matched = planted(300, 1, 0.3)
     images, captions = judged.images.copy(), judged.captions.copy()
     images[5], captions[7, 2] = np.nan, np.inf
-    belief = believe(replace(judged, images=images, captions=captions), 0)
-    assert np.isfinite(belief.probability).all()
-    assert roc_auc_score(matched, belief.probability) > 0.9 and belief.rate == pytest.approx(0.3, abs=0.08)
+    judgement = judge_pairs(replace(judged, images=images, captions=captions), 0)
+    assert np.isfinite(judgement.probability).all()
+    assert roc_auc_score(matched, judgement.probability) > 0.9 and judgement.rate == pytest.approx(0.3, abs=0.08)

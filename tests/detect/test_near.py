@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from detect_helpers import judged_of, unit
 
-from pairsift.detect import heldout
-from pairsift.detect.contrast import Evidence
-from pairsift.detect.crossfit import CrossFit, make_folds
-from pairsift.detect.heldout import believe, near_auroc
+from pairsift.detect import judgement as heldout
+from pairsift.detect.evidence import Evidence
+from pairsift.detect.folds import Folds, make_folds
+from pairsift.detect.judgement import judge_pairs, near_auroc
 
 
 def test_near_decoys_read_like_the_caption_that_they_replace():
@@ -16,12 +16,14 @@ def test_near_decoys_read_like_the_caption_that_they_replace():
     vectors = rng.normal(size=(500, 6)).astype(np.float32)
     texts = [f"caption {n // 3}" for n in range(500)]
     fold = make_folds(image_of, 2, 0)
-    fit = CrossFit.make(image_of, image_of, texts, fold, 0, vectors)
-    plain = CrossFit.make(image_of, image_of, texts, fold, 0)
-    assert np.array_equal(fit.decoy_images, plain.decoy_images) and not len(plain.near_images)
-    assert len(fit.near_images) > 4000 and set(fit.near_images.tolist()) == set(range(500))
+    folds = Folds.make(image_of, image_of, texts, fold, 0, vectors)
+    plain = Folds.make(image_of, image_of, texts, fold, 0)
+    assert np.array_equal(folds.decoy_images, plain.decoy_images) and not len(plain.near_decoy_images)
+    assert len(folds.near_decoy_images) > 4000 and set(folds.near_decoy_images.tolist()) == set(range(500))
     rows = unit(vectors)
-    for image, caption in zip(fit.near_images[::37].tolist(), fit.near_captions[::37].tolist(), strict=True):
+    for image, caption in zip(
+        folds.near_decoy_images[::37].tolist(), folds.near_decoy_captions[::37].tolist(), strict=True
+    ):
         others = [
             pair
             for pair in range(500)
@@ -69,11 +71,11 @@ def test_captions_of_the_same_class_are_harder_to_tell_than_those_of_any_image(n
     monkeypatch.setattr(heldout, "RESAMPLES", 8)
     monkeypatch.setattr(heldout, "AVERAGED_PAIRS", 1)
     judged, matched = scenes_of_classes(noise)
-    belief = believe(judged, 0)
-    assert 0.4 < belief.near_auroc < belief.auroc
+    judgement = judge_pairs(judged, 0)
+    assert 0.4 < judgement.near_auroc < judgement.auroc
     if noise:  # the nearest captions of a class are harder to tell than any of the class
-        wrong, right = belief.probability[~matched], belief.probability[matched]
+        wrong, right = judgement.probability[~matched], judgement.probability[matched]
         cases = (right[:, None] > wrong).mean() + (right[:, None] == wrong).mean() / 2
-        assert belief.near_auroc < cases < belief.auroc
+        assert judgement.near_auroc < cases < judgement.auroc
     few = judged_of(judged.images[:300], judged.captions[:300], judged.image_of[:300])
-    assert believe(few, 0).near_auroc is None  # folds of 30 pairs have no near captions
+    assert judge_pairs(few, 0).near_auroc is None  # folds of 30 pairs have no near captions

@@ -6,75 +6,79 @@ import numpy as np
 import pytest
 from detect_helpers import centred, naive_evidence, permuted, small, unit
 
-from pairsift.detect import neighbours as module
-from pairsift.detect.neighbours import neighbour_evidence
+from pairsift.detect import evidence as module
+from pairsift.detect.evidence import neighbour_evidence
 
 pytestmark = pytest.mark.usefixtures("own_references")
 
 
-def naive_foretold(fit, queries, values, most=30, trust=None):
+def naive_foretold(folds, queries, values, most=30, trust=None):
     """Unit means of the values of the nearest pairs of other folds, weighted by exp(5 cos) and how far believed."""
     out = []
-    for i in range(len(fit)):
-        others = [j for j in range(len(fit)) if fit.fold[j] != fit.fold[i]]
+    for i in range(len(folds)):
+        others = [j for j in range(len(folds)) if folds.fold[j] != folds.fold[i]]
         nearest = sorted(others, key=lambda j: -float(queries[i] @ queries[j]))[:most]
-        believed = np.ones(len(fit)) if trust is None else trust[fit.fold[i]]
+        believed = np.ones(len(folds)) if trust is None else trust[folds.fold[i]]
         total = sum(believed[j] * math.exp(5 * float(queries[i] @ queries[j])) * values[j] for j in nearest)
         out.append(unit(total))
     return np.array(out)
 
 
-def fewer(fit, most=250):
-    return type(fit)(fit.image_of, fit.group_of, fit.fold, fit.decoy_images[:most], fit.decoy_captions[:most])
+def fewer(folds, most=250):
+    return type(folds)(
+        folds.image_of, folds.group_of, folds.fold, folds.decoy_images[:most], folds.decoy_captions[:most]
+    )
 
 
 @pytest.mark.parametrize(("most", "told"), [(30, False), (4, False), (4, True)])
 def test_both_kinds_match_plain_loops(monkeypatch, most, told):
     monkeypatch.setattr(module, "NEIGHBOURS", most)
-    fit, images, captions = small(36, 1, 3)  # an image of one pair: no ties among the nearest
-    fit, x, y = fewer(fit), centred(images), centred(captions)
-    trust = np.random.default_rng(3).random((3, len(fit))) if told else None
-    by_images, by_captions = neighbour_evidence(fit, images, captions, 0, trust)
+    folds, images, captions = small(36, 1, 3)  # an image of one pair: no ties among the nearest
+    folds, x, y = fewer(folds), centred(images), centred(captions)
+    trust = np.random.default_rng(3).random((3, len(folds))) if told else None
+    by_images, by_captions = neighbour_evidence(folds, images, captions, 0, trust)
     for evidence, codes in (
-        (by_images, (naive_foretold(fit, x, y, most, trust), y)),
-        (by_captions, (x, naive_foretold(fit, y, x, most, trust))),
+        (by_images, (naive_foretold(folds, x, y, most, trust), y)),
+        (by_captions, (x, naive_foretold(folds, y, x, most, trust))),
     ):
-        pairs, decoys = naive_evidence(fit, codes)
+        pairs, decoys = naive_evidence(folds, codes)
         assert evidence.pairs == pytest.approx(pairs, abs=1e-4)
         assert evidence.decoys == pytest.approx(decoys, abs=1e-4)
 
 
 def test_links_of_a_fold_do_not_move_what_its_images_foretell():
-    fit, images, captions = small(60, 1, 3)
-    x, y, fit = centred(images), centred(captions), fewer(fit, 0)
-    before, foretold = neighbour_evidence(fit, images, captions, 0)[0], naive_foretold(fit, x, y)
-    for members in fit.members():
+    folds, images, captions = small(60, 1, 3)
+    x, y, folds = centred(images), centred(captions), fewer(folds, 0)
+    before, foretold = neighbour_evidence(folds, images, captions, 0)[0], naive_foretold(folds, x, y)
+    for members in folds.members():
         exchanged, moved = captions.copy(), y.copy()
         exchanged[members], moved[members] = captions[np.roll(members, 1)], y[np.roll(members, 1)]
-        after = neighbour_evidence(fit, images, exchanged, 0)[0]
-        own = np.isin(np.arange(len(fit)), members)[:, None]
-        expected, _ = naive_evidence(fit, (np.where(own, foretold, x @ np.ones((7, 5))), moved))
+        after = neighbour_evidence(folds, images, exchanged, 0)[0]
+        own = np.isin(np.arange(len(folds)), members)[:, None]
+        expected, _ = naive_evidence(folds, (np.where(own, foretold, x @ np.ones((7, 5))), moved))
         assert after.pairs[members] == pytest.approx(expected[members], abs=1e-4)
         assert np.abs(after.pairs - before.pairs)[members].max() > 0.01
 
 
 def test_few_keys_are_drawn_once_for_each_fold(monkeypatch):
-    fit, images, captions = small(40, 1, 2)
-    whole = neighbour_evidence(fit, images, captions, 0)[0]
+    folds, images, captions = small(40, 1, 2)
+    whole = neighbour_evidence(folds, images, captions, 0)[0]
     monkeypatch.setattr(module, "KEYS", 6)
-    part = neighbour_evidence(fit, images, captions, 0)[0]
-    keys = [np.random.default_rng((0, 10, fold)).permutation(np.flatnonzero(fit.fold != fold))[:6] for fold in range(2)]
+    part = neighbour_evidence(folds, images, captions, 0)[0]
+    keys = [
+        np.random.default_rng((0, 10, fold)).permutation(np.flatnonzero(folds.fold != fold))[:6] for fold in range(2)
+    ]
     x, y = centred(images), centred(captions)
-    told = [unit(sum(math.exp(5 * x[i] @ x[j]) * y[j] for j in keys[fit.fold[i]])) for i in range(len(fit))]
-    pairs, _ = naive_evidence(fewer(fit, 0), (np.array(told), y))
+    told = [unit(sum(math.exp(5 * x[i] @ x[j]) * y[j] for j in keys[folds.fold[i]])) for i in range(len(folds))]
+    pairs, _ = naive_evidence(fewer(folds, 0), (np.array(told), y))
     assert part.pairs == pytest.approx(pairs, abs=1e-4)
     assert np.abs(part.pairs - whole.pairs).max() > 0.01
 
 
 def test_order_and_scale_do_not_matter():
-    fit, images, captions = small(40, 1, 3)
-    order = np.random.default_rng(4).permutation(len(fit))
-    again = neighbour_evidence(permuted(fit, order), 5 * images[order] + 3, captions[order] / 4, 0)
-    for evidence, other in zip(neighbour_evidence(fit, images, captions, 0), again, strict=True):
+    folds, images, captions = small(40, 1, 3)
+    order = np.random.default_rng(4).permutation(len(folds))
+    again = neighbour_evidence(permuted(folds, order), 5 * images[order] + 3, captions[order] / 4, 0)
+    for evidence, other in zip(neighbour_evidence(folds, images, captions, 0), again, strict=True):
         assert other.pairs == pytest.approx(evidence.pairs[order], abs=1e-3)
         assert other.decoys == pytest.approx(evidence.decoys, abs=1e-3)

@@ -5,19 +5,24 @@ import pytest
 from detect_helpers import drawn_evidence
 from sklearn.metrics import roc_auc_score
 
-from pairsift.detect.contrast import Evidence
-from pairsift.detect.density import BINS, EDGES, bin_counts, fit_shape, misfit, survival
-from pairsift.detect.rate import (
+from pairsift.detect.calibration import (
+    BINS,
+    EDGES,
     _isotonic_ratio,
     _parametric_ratio,
     _posterior,
     _Profile,
+    bin_counts,
     calibrate,
     decoy_quantile,
+    fit_shape,
     largest_rate,
     likeliest_shape,
+    misfit,
     rates_differ,
+    survival,
 )
+from pairsift.detect.evidence import Evidence
 
 
 def one_group(evidence):

@@ -3,8 +3,8 @@
 import numpy as np
 from detect_helpers import unit
 
-from pairsift.detect.crossfit import make_folds
-from pairsift.detect.swaps import COPIES, copy_of, draw_swaps, memory_evidence
+from pairsift.detect.evidence import memory_evidence
+from pairsift.detect.folds import COPIES, copy_of, draw_swaps, make_folds
 
 
 def drawn(images=250, per=2, folds=2, seed=0):
@@ -17,13 +17,13 @@ def drawn(images=250, per=2, folds=2, seed=0):
 
 def test_captions_change_places_with_near_ones_of_their_fold_and_only_once():
     image_of, vectors, texts, fold = drawn()
-    fit = draw_swaps(image_of, image_of, texts, fold, 0, vectors)
-    pairs = set(zip(fit.decoy_images.tolist(), fit.decoy_captions.tolist(), strict=True))
+    folds = draw_swaps(image_of, image_of, texts, fold, 0, vectors)
+    pairs = set(zip(folds.decoy_images.tolist(), folds.decoy_captions.tolist(), strict=True))
     assert pairs == {(caption, image) for image, caption in pairs}
-    assert len(set(fit.decoy_images.tolist())) == len(fit.decoy_images) == 200  # a fifth in each of two copies
-    assert np.bincount(fit.copies).tolist() == [100, 100]
+    assert len(set(folds.decoy_images.tolist())) == len(folds.decoy_images) == 200  # a fifth in each of two copies
+    assert np.bincount(folds.copies).tolist() == [100, 100]
     rows, nearest = unit(vectors), {}
-    for image in fit.decoy_images.tolist():
+    for image in folds.decoy_images.tolist():
         others = [
             pair
             for pair in range(500)
@@ -42,10 +42,10 @@ def test_collections_without_near_captions_have_no_swaps():
 
 def test_a_copy_has_the_swapped_images_and_all_else_as_given():
     image_of, vectors, texts, fold = drawn()
-    fit = draw_swaps(image_of, image_of % 200, texts, fold, 3, vectors)
+    folds = draw_swaps(image_of, image_of % 200, texts, fold, 3, vectors)
     for number in range(COPIES):
-        copy, moved = copy_of(fit, number), 0
-        for image, caption, where in zip(fit.decoy_images, fit.decoy_captions, fit.copies, strict=True):
+        copy, moved = copy_of(folds, number), 0
+        for image, caption, where in zip(folds.decoy_images, folds.decoy_captions, folds.copies, strict=True):
             if where == number:
                 assert copy.image_of[caption] == image_of[image] and copy.group_of[caption] == image_of[image] % 200
                 moved += 1
@@ -54,14 +54,14 @@ def test_a_copy_has_the_swapped_images_and_all_else_as_given():
 
 def test_evidence_comes_from_a_network_that_learned_the_pair_as_it_is_judged():
     image_of, vectors, texts, fold = drawn()
-    fit = draw_swaps(image_of, image_of, texts, fold, 0, vectors)
+    folds = draw_swaps(image_of, image_of, texts, fold, 0, vectors)
     of_copies = np.arange(1000.0).reshape(2, 500)
-    evidence = memory_evidence(fit, of_copies, 0)
-    learned_in = {int(caption): int(copy) for caption, copy in zip(fit.decoy_captions, fit.copies, strict=True)}
+    evidence = memory_evidence(folds, of_copies, 0)
+    learned_in = {int(caption): int(copy) for caption, copy in zip(folds.decoy_captions, folds.copies, strict=True)}
     for pair in range(500):
         copies = {0, 1} - {learned_in[pair]} if pair in learned_in else {0, 1}
         assert evidence.pairs[pair] in {of_copies[copy, pair] for copy in copies}
-    for decoy, caption in enumerate(fit.decoy_captions.tolist()):
+    for decoy, caption in enumerate(folds.decoy_captions.tolist()):
         assert evidence.decoys[decoy] == of_copies[learned_in[caption], caption]
     free = [pair for pair in range(500) if pair not in learned_in]
     assert len({evidence.pairs[pair] // 500 for pair in free}) == 2

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from pairsift.arrays import unit_rows
-from pairsift.detect.contrast import Evidence
-from pairsift.detect.crossfit import CrossFit, make_folds
-from pairsift.detect.weighing import calibrate_sides, weigh_with_siblings
+from pairsift.detect.calibration import calibrate_sides
+from pairsift.detect.combination import combine_with_siblings
+from pairsift.detect.evidence import Evidence
+from pairsift.detect.folds import Folds, make_folds
 
 IMAGES, TRAINING, SHARE = 1300, 1000, 0.8  # of the training captions, four in five are mismatched, and no other
 
@@ -24,17 +25,19 @@ def test_siblings_do_not_blur_the_two_sides(seed):
     captions = (topics[source] + 0.8 * rng.normal(size=(len(image), 16))).astype(np.float32)
     vectors = (topics[image] + 3 * rng.normal(size=(len(image), 16))).astype(np.float32)
     texts = [f"caption {pair}" for pair in range(len(image))]
-    fit = CrossFit.make(image, image, texts, make_folds(image, 5, seed), seed)
+    folds = Folds.make(image, image, texts, make_folds(image, 5, seed), seed)
 
     def weak():
-        return Evidence(0.8 * right + rng.normal(size=len(image)), rng.normal(size=len(fit.decoy_images)), np.zeros(0))
+        return Evidence(
+            0.8 * right + rng.normal(size=len(image)), rng.normal(size=len(folds.decoy_images)), np.zeros(0)
+        )
 
     def codes(fold, members):
         images, texts = (unit_rows(side[members]) for side in (vectors, captions))
         return torch.from_numpy(images), torch.from_numpy(texts)
 
     kinds = {"first": weak(), "second": weak()}
-    evidence = weigh_with_siblings(fit, kinds, {"first": codes}, in_train, seed)
+    evidence = combine_with_siblings(folds, kinds, {"first": codes}, in_train, seed)
     calibration, group = calibrate_sides(evidence, in_train, seed, 0)
     assert "first_siblings" in kinds and group == 1
     assert calibration.rates[0] < 0.05 and abs(calibration.rates[1] - SHARE) < 0.1

@@ -8,14 +8,14 @@ import shutil
 import pytest
 
 import pairsift
-from pairsift.detect import heldout, linear
+from pairsift.detect import judgement, linear
 from pairsift.encode import ngrams
 from pairsift.methods import plain
 from pairsift.scenes import write_scenes
 
 IMAGES = 40
 LIGHTER = {
-    heldout: {"AVERAGED_PAIRS": 1, "RESAMPLES": 12, "INNER_FOLDS": 2},
+    judgement: {"AVERAGED_PAIRS": 1, "RESAMPLES": 12, "INNER_FOLDS": 2},
     linear: {"WIDEST": 96},
     ngrams: {"MAX_DIM": 48},
 }

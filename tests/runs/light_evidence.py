@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pairsift.detect import heldout, rate, weighing
+from pairsift.detect import calibration, judgement
 
 
 @contextmanager
@@ -15,7 +15,7 @@ def light_evidence():
     """
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"AVERAGED_PAIRS": 1, "INNER_FOLDS": 2, "RESAMPLES": 12}.items():
-            patch.setattr(heldout, name, value)
-        patch.setattr(weighing, "MIN_RESAMPLES", 4)
-        patch.setattr(rate, "HALVINGS", 4)
+            patch.setattr(judgement, name, value)
+        patch.setattr(calibration, "MIN_RESAMPLES", 4)
+        patch.setattr(calibration, "HALVINGS", 4)
         yield

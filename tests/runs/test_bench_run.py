@@ -12,9 +12,9 @@ import yaml
 from pairsift.bench.grid import read_grid
 from pairsift.bench.workers import Bench, CellQueue, ProcessWorker
 from pairsift.cli import main
-from pairsift.runs.belief import Believer, of_training
 from pairsift.runs.config import from_tree
 from pairsift.runs.fit import fit_config
+from pairsift.runs.judge import Judge, of_training
 from pairsift.scenes import write_scenes
 from pairsift.train.loop import Trainer
 
@@ -80,7 +80,7 @@ def test_a_cell_has_the_numbers_of_a_fit_with_its_options(tmp_path):
             row["best_epoch"] == run.metrics["best"]["epoch"]
             and row["index_hash"] == run.metrics["noise"]["index_hash"]
         )
-        trained_by = Believer(of_training(run.prepared), run.folder, run.config, False).judge()
+        trained_by = Judge(of_training(run.prepared), run.folder, run.config, False).judge()
         assert row["estimated_rate"] == pytest.approx(trained_by.rate, abs=1e-6)
         assert {name: row[name] for name in ("method", "noise", "noise_kind", "seed")} == {
             "method": cell.method,

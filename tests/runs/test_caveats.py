@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pairsift.detect.heldout import Belief
+from pairsift.detect.judgement import Judgement
 from pairsift.pairs import Changes
 from pairsift.runs.caveats import rate_of, warnings_of
 
@@ -24,7 +24,7 @@ PREPARED = SimpleNamespace(pairs=PAIRS, texts=None, changes=None, aligned=False)
 
 
 def belief(pairs=500, rate=0.3, low=0.25, high=0.35, auroc=0.95, **more):
-    return Belief(np.full(pairs, 0.7), rate, low, high, auroc, np.zeros(pairs, np.int64), **more)
+    return Judgement(np.full(pairs, 0.7), rate, low, high, auroc, np.zeros(pairs, np.int64), **more)
 
 
 def recall(r10, r5=0.0):

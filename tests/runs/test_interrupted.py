@@ -17,7 +17,7 @@ MOMENTS = {
     "encoding": "pairsift.encode.cache._image_chunk",
     "listing": "pairsift.runs.fit.write_skipped",
     "keeping": "pairsift.runs.fit.write_stored_pairs",
-    "believing": "pairsift.runs.belief.believe",
+    "evidence": "pairsift.runs.judge.judge_pairs",
     "beginning": "pairsift.train.loop.Trainer.__init__",
     "an epoch": "pairsift.train.loop.Trainer._finish",
     "the end": "pairsift.runs.fit.evaluate",
@@ -38,7 +38,7 @@ def stop(*args, **kwargs):
 
 def test_a_stop_at_any_moment_is_gone_on_from(words, tmp_path, monkeypatch, capsys):
     """Each moment is stopped in turn, in one folder, always with the features and weights of the stop before."""
-    monkeypatch.setattr("pairsift.detect.heldout.RESAMPLES", 4)  # every time that the run goes on it judges anew
+    monkeypatch.setattr("pairsift.detect.judgement.RESAMPLES", 4)  # every time that the run goes on it judges anew
     for number, (moment, name) in enumerate(MOMENTS.items()):
         resume = ["--resume"] if number else []
         with monkeypatch.context() as patch:

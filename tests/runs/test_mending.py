@@ -9,7 +9,7 @@ from test_changed_source import edit, moved  # noqa: F401
 
 import pairsift
 from pairsift.cli import main
-from pairsift.detect.heldout import Belief
+from pairsift.detect.judgement import Judgement
 from pairsift.review import Decision
 from pairsift.runs.mending import FIRST, LAPSED, MENDED, Mending, mending
 
@@ -17,7 +17,7 @@ from pairsift.runs.mending import FIRST, LAPSED, MENDED, Mending, mending
 def belief_of(probability, **more):
     n = len(probability)
     facts = {"rate": 0.0, "low": 0.0, "high": 0.04, "auroc": 0.95, "fold": np.zeros(n, np.int64), **more}
-    return Belief(np.asarray(probability, float), **facts)
+    return Judgement(np.asarray(probability, float), **facts)
 
 
 def test_suspects_that_are_as_they_were_keep_the_lower_probability_and_the_rate_follows():

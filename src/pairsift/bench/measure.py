@@ -21,10 +21,10 @@ from pairsift.methods.base import Method
 from pairsift.pairs import Pairs
 from pairsift.retrieve.codes import evaluate
 from pairsift.run_folder import CONFIG
-from pairsift.runs.belief import Believer, of_training
 from pairsift.runs.config import Config, read_config
 from pairsift.runs.fit import begin, facts_of
 from pairsift.runs.job import job_of
+from pairsift.runs.judge import Judge, of_training
 from pairsift.runs.prepare import Prepared, encoder_names, prepare
 from pairsift.steps import Prior
 from pairsift.train.batches import Likeness
@@ -55,7 +55,7 @@ class Start:
     @staticmethod
     def judge(config: Config, prepared: Prepared, folder: Path) -> Start:
         """Judge the pairs by held-out evidence, whose folds and networks are kept in the folder."""
-        believer = Believer(of_training(prepared), folder, config, False)
+        believer = Judge(of_training(prepared), folder, config, False)
         belief = believer.judge()
         facts = facts_from(config, prepared) | {"estimated_rate": belief.rate}
         facts["held_out_auroc"] = auroc(prepared.pairs, belief.probability, believer)
@@ -169,7 +169,7 @@ def facts_from(config: Config, prepared: Prepared) -> Row:
     }
 
 
-def auroc(pairs: Pairs, probability: np.ndarray, believer: Believer) -> float | None:
+def auroc(pairs: Pairs, probability: np.ndarray, believer: Judge) -> float | None:
     """Return the AUROC of the held-out evidence over the training pairs; None where none is mismatched."""
     training = pairs.split[believer.ids] == "train"
     if pairs.true_image_of is None:

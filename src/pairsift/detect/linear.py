@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pairsift.arrays import Reals
-from pairsift.detect.contrast import Codes, Evidence, contrast
-from pairsift.detect.crossfit import CrossFit, Vectors
+from pairsift.detect.evidence import Evidence, PairEncoder, contrast
+from pairsift.detect.folds import Folds, Vectors
 
 DIRECTIONS = 128
 RIDGE = 0.1  # share of the largest eigenvalue that is added to all
@@ -94,7 +94,7 @@ def _components(vectors: Vectors, width: int = WIDEST, most: int = 50_000) -> tu
 
 
 def linear_evidence(
-    fit: CrossFit, images: Vectors, captions: Vectors, seed: int, trust: Reals | None = None
+    folds: Folds, images: Vectors, captions: Vectors, seed: int, trust: Reals | None = None
 ) -> Evidence:
     """Return the evidence of pairs by the cosine of canonical variates that are fitted without the pair's fold.
 
@@ -104,27 +104,27 @@ def linear_evidence(
     by the trust in them.
 
     Args:
-        fit: The pairs, their folds and the decoys.
+        folds: The pairs, their folds and the decoys.
         images: Features of each pair's image, (n, d).
         captions: Features of each pair's caption, (n, e).
         seed: Seed of the references.
         trust: Trust in each pair by models that did not see each of the folds, [0, 1], (folds, n); None for 1.
     """
-    return contrast(fit, canonical_codes(fit, images, captions, trust), seed)
+    return contrast(folds, canonical_encoder(folds, images, captions, trust), seed)
 
 
-def canonical_codes(fit: CrossFit, images: Vectors, captions: Vectors, trust: Reals | None = None) -> Codes:
+def canonical_encoder(folds: Folds, images: Vectors, captions: Vectors, trust: Reals | None = None) -> PairEncoder:
     """Return a function that gives the canonical variates of a fold's pairs, as an argument of `contrast`."""
     x, y = torch.from_numpy(images), torch.from_numpy(captions)
-    parts = [torch.from_numpy(members) for members in fit.members()]
-    weights = torch.from_numpy(np.ones((1, len(fit))) if trust is None else trust)  # one row holds for all folds
+    parts = [torch.from_numpy(members) for members in folds.members()]
+    weights = torch.from_numpy(np.ones((1, len(folds))) if trust is None else trust)  # one row holds for all folds
     moments = [[_moments(x, y, weight, part) for part in parts] for weight in weights]
     models = [_canonical(_total(moments[fold % len(moments)], fold)) for fold in range(len(parts))]
 
-    def codes(fold: int, members: np.ndarray) -> tuple[Tensor, Tensor]:
+    def encode(fold: int, members: np.ndarray) -> tuple[Tensor, Tensor]:
         return models[fold].images(x[members]), models[fold].captions(y[members])
 
-    return codes
+    return encode
 
 
 def _moments(x: Tensor, y: Tensor, weight: Tensor, members: Tensor) -> tuple[Tensor, ...]:

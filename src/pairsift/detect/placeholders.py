@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pairsift.arrays import Ints, Reals
-from pairsift.detect.contrast import Evidence
-from pairsift.detect.crossfit import COMMON, CrossFit, Vectors
-from pairsift.detect.rate import Calibration, decoy_quantile
+from pairsift.detect.calibration import decoy_quantile
+from pairsift.detect.evidence import Evidence
+from pairsift.detect.folds import COMMON, Folds, pair_counts
 
-MAX_KEPT = 0.4  # share of the pairs from which on those of a common image are not kept in one fold
 MIN_OWN = 100  # smallest number of decoys with which pairs are compared with these alone
 MAX_COMMON = 0.1  # share of the images, or of the captions, above which it is usual to be common
 MIN_REST = 100  # smallest number of pairs without a placeholder
@@ -22,57 +20,9 @@ HIGH_ERRORS = 3.0  # number of standard errors up to which the number of the hig
 MAX_SHIFT = 0.1  # largest distance above one half that is like chance
 MAX_LOG_RATIO = -4.0  # logarithm of the largest likelihood ratio with which a set is unlike the other pairs
 BINS = 20  # number of bins of the density of the other pairs
-ROWS = 8192
 
 
-def join_equal_images(image_of: Ints, vectors: Vectors, rows: Ints) -> Ints:
-    """Return the image of each pair, where images with equal vectors are one if at least 20 pairs have them, (n,).
-
-    Args:
-        image_of: Image of each pair, (n,).
-        vectors: Vectors of the images, (m, d).
-        rows: Row of each pair's image among the vectors, (n,).
-    """
-    first, number = np.unique(_fingerprints(vectors)[rows], return_index=True, return_inverse=True)[1:]
-    pictures = number.reshape(-1)
-    return np.where(_sizes(pictures) >= COMMON, image_of[first][pictures], image_of).astype(np.int64)
-
-
-def _fingerprints(vectors: Vectors) -> NDArray[np.uint64]:
-    """Return a number for each vector, the same for equal ones and almost surely another for others, (m,)."""
-    factors = np.random.default_rng(0).integers(1, 2**63, vectors.shape[1], np.uint64) * 2 + 1
-    found = np.zeros(len(vectors), np.uint64)
-    for start in range(0, len(vectors), ROWS):
-        part = np.ascontiguousarray(vectors[start : start + ROWS], np.float32).view(np.uint32)
-        found[start : start + ROWS] = (part * factors).sum(1, dtype=np.uint64)
-    return found
-
-
-def fold_units(image_of: Ints, group_of: Ints, most: int) -> tuple[Ints, int]:
-    """Return the unit of each pair that folds keep together, (n,), and the number of folds.
-
-    A unit is a group of near-duplicate images, with all pairs of a common image. There are fewer folds than `most`, but
-    at least two, where one image has more than half of a fold's pairs: a fold of hardly anything else would have no
-    decoys of it. If more than 40% of the pairs have one image, each of these pairs is a unit by itself.
-
-    Args:
-        image_of: Image of each pair, (n,).
-        group_of: Group of near-duplicate images of each pair, (n,).
-        most: Largest number of folds.
-    """
-    size, n = _sizes(image_of), max(1, len(image_of))
-    first = np.zeros(int(image_of.max(initial=-1)) + 1, np.int64)
-    first[image_of[::-1]] = np.arange(len(image_of))[::-1]
-    units = np.where(size >= COMMON, group_of[first[image_of]], group_of)
-    units = np.where(
-        (size >= COMMON) & (size > MAX_KEPT * n), int(group_of.max(initial=0)) + 1 + np.arange(len(size)), units
-    )
-    kept = size[(size >= COMMON) & (size <= MAX_KEPT * n)]
-    folds = max(2, n // (2 * int(kept.max()))) if len(kept) else most
-    return units, min(most, folds, len(np.unique(units)))
-
-
-def set_placeholders_apart(fit: CrossFit, evidence: Evidence) -> Evidence:
+def set_placeholders_apart(folds: Folds, evidence: Evidence) -> Evidence:
     """Name the pairs of placeholders, and leave out the decoys that have the image or the caption of one.
 
     Mismatched pairs are distributed like decoys if they are spread over images and captions as these are. The pairs of
@@ -81,45 +31,24 @@ def set_placeholders_apart(fit: CrossFit, evidence: Evidence) -> Evidence:
     be left, nothing is set apart.
 
     Args:
-        fit: The pairs and the decoys; its placeholders are sought by this evidence if they are not known.
+        folds: The pairs and the decoys; its placeholders are sought by this evidence if they are not known.
         evidence: Evidence of the pairs, (n,), and of decoys.
     """
-    placeholder = find_placeholders([fit], [evidence]) if fit.placeholder is None else fit.placeholder
+    placeholder = find_placeholders([folds], [evidence]) if folds.placeholder is None else folds.placeholder
     if (placeholder < 0).all():
         return evidence
-    images, texts = _common(fit)
+    images, texts = _common(folds)
     found = np.unique(placeholder[placeholder >= 0])
-    of_one = np.isin(images[fit.decoy_images], found) | np.isin(texts[fit.decoy_captions], found)
+    of_one = np.isin(images[folds.decoy_images], found) | np.isin(texts[folds.decoy_captions], found)
     return evidence if of_one.all() else replace(evidence, decoys=evidence.decoys[~of_one], placeholder=placeholder)
 
 
-def with_placeholders(calibration: Calibration, placeholder: Ints, group: Ints) -> Calibration:
-    """Return the calibration of all pairs, where those of a placeholder of n pairs have the probability 1 / (n + 2).
-
-    This is the rule of succession for a set in which no pair has been seen to match. A group's rate, and the ends of
-    its interval, become means over all of its pairs.
-
-    Args:
-        calibration: That of the other pairs.
-        placeholder: Number of the placeholder of each pair, -1 for the others, (n,).
-        group: Group of each pair in the calibration, (n,).
-    """
-    rest = placeholder < 0
-    probability = 1 / (_sizes(placeholder + 1) + 2)
-    probability[rest] = calibration.probability
-    groups = [group == number for number in range(len(calibration.rates))]
-    share = np.array([rest[inside].mean() for inside in groups])
-    mismatched = np.array([((1 - probability) * ~rest)[inside].mean() for inside in groups])
-    rates, low, high = (ends * share + mismatched for ends in (calibration.rates, calibration.low, calibration.high))
-    return Calibration(rates, low, high, probability, calibration.auroc)
-
-
-def have_common(fit: CrossFit) -> bool:
+def have_common(folds: Folds) -> bool:
     """Return whether pairs have an image or a caption in common with so many that it could be a placeholder."""
-    return bool(np.maximum(*_common(fit)).max(initial=-1) >= 0)
+    return bool(np.maximum(*_common(folds)).max(initial=-1) >= 0)
 
 
-def find_placeholders(fits: Sequence[CrossFit], evidence: Sequence[Evidence]) -> Ints:
+def find_placeholders(fits: Sequence[Folds], evidence: Sequence[Evidence]) -> Ints:
     """Return the number of the placeholder of each pair, that of its image where both are, -1 for none, (n,).
 
     A placeholder is an image or a caption that fits no better than its decoys do. It is judged by the pairs that have
@@ -142,7 +71,7 @@ def find_placeholders(fits: Sequence[CrossFit], evidence: Sequence[Evidence]) ->
     numbers, n = np.unique(sets[sets >= 0], return_counts=True)
     if not len(numbers):
         return np.full(len(sets), -1)
-    scores = [_scores(numbers, sets, fit, one) for fit, one in zip(fits, evidence, strict=True)]
+    scores = [_scores(numbers, sets, folds, one) for folds, one in zip(fits, evidence, strict=True)]
     share, high, log_ratio, others = np.mean(scores, axis=0).T
     spread = 1 / n + others / len(fits)
     low_mean = share <= 0.5 + np.minimum(MAX_SHIFT, ERRORS * np.sqrt(spread / 12))
@@ -153,7 +82,7 @@ def find_placeholders(fits: Sequence[CrossFit], evidence: Sequence[Evidence]) ->
     return placeholder if (placeholder < 0).sum() >= MIN_REST else np.full(len(sets), -1)
 
 
-def _scores(numbers: Ints, sets: Ints, fit: CrossFit, evidence: Evidence) -> Reals:
+def _scores(numbers: Ints, sets: Ints, folds: Folds, evidence: Evidence) -> Reals:
     """Return what the pairs of each set say, (k, 4): nan where fewer than 100 decoys have their image or caption.
 
     For the shares of these decoys that have no more evidence than each pair, these are the mean, the part of them in
@@ -163,12 +92,12 @@ def _scores(numbers: Ints, sets: Ints, fit: CrossFit, evidence: Evidence) -> Rea
     Args:
         numbers: Number of each set, ascending, (k,).
         sets: Set of each pair, -1 for none, (n,).
-        fit: The pairs and the decoys.
+        folds: The pairs and the decoys.
         evidence: Evidence of the pairs, (n,), and of decoys, (m,).
     """
-    images, texts = _common(fit)
-    decoys = _alone(images[fit.decoy_images], texts[fit.decoy_captions])
-    partner = np.where(images[fit.decoy_images] >= 0, fit.decoy_captions, fit.decoy_images)
+    images, texts = _common(folds)
+    decoys = _alone(images[folds.decoy_images], texts[folds.decoy_captions])
+    partner = np.where(images[folds.decoy_images] >= 0, folds.decoy_captions, folds.decoy_images)
     of_set, of_own = np.argsort(sets, kind="stable"), np.argsort(decoys, kind="stable")
     ends = [np.searchsorted(own[order], [numbers, numbers + 1]).T for own, order in ((sets, of_set), (decoys, of_own))]
     bins, found = _bins(decoy_quantile(evidence)), np.full((len(numbers), 4), np.nan)
@@ -189,12 +118,12 @@ def _bins(share: Reals) -> Ints:
     return np.minimum(share * BINS, BINS - 1).astype(np.int64)
 
 
-def _common(fit: CrossFit) -> tuple[Ints, Ints]:
+def _common(folds: Folds) -> tuple[Ints, Ints]:
     """Return the number of each pair's image, and that of its caption, -1 where it is not common, (n,) each."""
-    texts = fit.text_of if len(fit.text_of) else np.arange(len(fit))
-    after = int(fit.image_of.max(initial=-1)) + 1
-    images, captions = (_sizes_of_common(number) >= COMMON for number in (fit.image_of, texts))
-    return np.where(images, fit.image_of, -1), np.where(captions, after + texts, -1)
+    texts = folds.text_of if len(folds.text_of) else np.arange(len(folds))
+    after = int(folds.image_of.max(initial=-1)) + 1
+    images, captions = (_common_counts(number) >= COMMON for number in (folds.image_of, texts))
+    return np.where(images, folds.image_of, -1), np.where(captions, after + texts, -1)
 
 
 def _alone(images: Ints, texts: Ints) -> Ints:
@@ -202,12 +131,7 @@ def _alone(images: Ints, texts: Ints) -> Ints:
     return np.where(texts < 0, images, np.where(images < 0, texts, -1))
 
 
-def _sizes_of_common(number: Ints) -> Ints:
+def _common_counts(number: Ints) -> Ints:
     """Return how many pairs have each pair's number, (n,); 0 for all where it is usual to be common."""
     size = np.bincount(number, minlength=1)
-    return _sizes(number) if (size >= COMMON).sum() <= MAX_COMMON * (size > 0).sum() else np.zeros_like(number)
-
-
-def _sizes(number: Ints) -> Ints:
-    """Return how many pairs have each pair's number, 0 and up, (n,)."""
-    return np.bincount(number, minlength=1)[number].astype(np.int64)
+    return pair_counts(number) if (size >= COMMON).sum() <= MAX_COMMON * (size > 0).sum() else np.zeros_like(number)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairsift.detect.crossfit import CrossFit, Vectors, make_folds, near_duplicates
+from pairsift.detect.calibration import decoy_quantile
+from pairsift.detect.folds import Folds, Vectors, make_folds, near_duplicates
 from pairsift.detect.linear import linear_evidence, principal
-from pairsift.detect.rate import decoy_quantile
 from pairsift.encode import NgramEncoder
 from pairsift.runs.prepare import Prepared
 from pairsift.runs.vectors import join_vectors, rows_of
@@ -36,14 +36,14 @@ def ngrams_help(prepared: Prepared, seed: int) -> bool:
     group = near_duplicates(images)[image_rows]
     if len(np.unique(group)) < 2 * FOLDS:
         return False
-    fit = CrossFit.make(prepared.pairs.image_of[ids], group, texts, make_folds(group, FOLDS, seed), seed)
+    folds = Folds.make(prepared.pairs.image_of[ids], group, texts, make_folds(group, FOLDS, seed), seed)
     words = rows_of(prepared.features.texts, ids)
     ngrams = np.asarray(NgramEncoder.build(texts).encode(texts), np.float32)
     vectors = principal(images)[image_rows]
-    plain, joined = (_separation(fit, vectors, captions, seed) for captions in (words, join_vectors(words, ngrams)))
+    plain, joined = (_separation(folds, vectors, captions, seed) for captions in (words, join_vectors(words, ngrams)))
     return joined - plain >= GAIN
 
 
-def _separation(fit: CrossFit, images: Vectors, captions: Vectors, seed: int) -> float:
+def _separation(folds: Folds, images: Vectors, captions: Vectors, seed: int) -> float:
     """Return the share of cases in which a pair has more evidence than a decoy."""
-    return float(decoy_quantile(linear_evidence(fit, images, captions, seed)).mean())
+    return float(decoy_quantile(linear_evidence(folds, images, captions, seed)).mean())

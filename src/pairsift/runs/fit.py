@@ -37,11 +37,11 @@ from pairsift.run_folder import (
     VOCABULARY,
     weights,
 )
-from pairsift.runs.belief import Believer, of_training
 from pairsift.runs.choice import ALONE, JOINED, ngrams_help
 from pairsift.runs.claim import Claim, claimed
 from pairsift.runs.config import Config, configure, read_config
 from pairsift.runs.job import job_of
+from pairsift.runs.judge import Judge, of_training
 from pairsift.runs.prepare import Prepared, check, prepare
 from pairsift.runs.run import Run
 from pairsift.runs.skipped import skipped_line, unused_line, write_skipped
@@ -122,10 +122,10 @@ def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
     if progress and config.data.captions_per_image is None and (line := unused_line(prepared.pairs)):
         print(line, file=sys.stderr)
     after_encoding = time.monotonic()
-    believer = Believer(of_training(prepared), folder, config, progress)
-    prior = believer.prior(believer.judge())
+    judge = Judge(of_training(prepared), folder, config, progress)
+    prior = judge.prior(judge.judge())
     after_evidence = time.monotonic()
-    job = job_of(config, prepared, folder, prior, believer.likeness(), progress)
+    job = job_of(config, prepared, folder, prior, judge.likeness(), progress)
     trainer = Trainer(replace(job, require_held=claim.require_held))
     trainer.run(resume=True)
     _write_trained(trainer, folder)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pairsift.detect.contrast import SCALE
+from pairsift.detect.evidence import SCALE
 from pairsift.detect.linear import canonical
 from pairsift.match import Matcher
 from pairsift.match.heads import normalised

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from pairsift.arrays import Bools, Ints, Reals
-from pairsift.detect.heldout import Belief
+from pairsift.detect.judgement import Judgement
 from pairsift.files import write_parquet
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.stored import file_mark
@@ -53,7 +53,7 @@ class Mending:
             decisions.decide([Decision(pair, "clear") for pair in pairs], AUDIT)
         return {name: n for name, n in zip(FACTS, (self.suspects, len(pairs)), strict=True) if n}
 
-    def applied(self, belief: Belief, ids: Ints, in_train: Bools) -> Belief:
+    def applied(self, judgement: Judgement, ids: Ints, in_train: Bools) -> Judgement:
         """Return a judgement in which suspects that nobody mended stay suspects.
 
         Evidence cannot see them any more: the rate is estimated by the pairs with the least evidence, and these were
@@ -61,18 +61,18 @@ class Mending:
         training pairs expect, unless there would be no verdicts by it.
 
         Args:
-            belief: The judgement of the pairs as they are.
+            judgement: The judgement of the pairs as they are.
             ids: Ids of the judged pairs, ascending, (n,).
             in_train: Which of them are training pairs, (n,).
         """
-        if not len(self.left) or not belief.verdicts:
-            return belief
-        rows, probability = np.searchsorted(ids, self.left), belief.probability.copy()
+        if not len(self.left) or not judgement.verdicts:
+            return judgement
+        rows, probability = np.searchsorted(ids, self.left), judgement.probability.copy()
         probability[rows] = np.minimum(probability[rows], self.probability)
         expected = float(1 - probability[in_train].mean()) if in_train.any() else 0.0
-        rate = max(belief.rate, expected)
-        found = replace(belief, probability=probability, rate=rate, high=max(belief.high, rate))
-        return found if found.verdicts else replace(belief, probability=probability)
+        rate = max(judgement.rate, expected)
+        found = replace(judgement, probability=probability, rate=rate, high=max(judgement.high, rate))
+        return found if found.verdicts else replace(judgement, probability=probability)
 
     def remember(self, folder: Path, table: pa.Table, pairs: Pairs) -> None:
         """Keep the suspects of a judgement for the next one, unless suspects of an earlier one were mended.

@@ -27,10 +27,10 @@ from pairsift.retrieve.ranks import Ranks
 from pairsift.review import Decisions
 from pairsift.review.spot_check import SpotCheck, SpotResult
 from pairsift.run_folder import CONFIG, LOG, METRICS, REPORT, SKIPPED, require_finished, weights
-from pairsift.runs.belief import Believer
 from pairsift.runs.caveats import expected_auroc, rate_of, warnings_of
 from pairsift.runs.config import read_config
 from pairsift.runs.exporting import export_run
+from pairsift.runs.judge import Judge
 from pairsift.runs.judging import image_copies, judged_tables
 from pairsift.runs.known import keep_ids
 from pairsift.runs.mending import FACTS as MENDING
@@ -356,21 +356,21 @@ class Run:
         pairs, cache, seed = self.prepared.pairs, self.config.cache, self.config.train.seed
         keep_ids(self.folder, pairs)
         mended = mending(self.folder, pairs)
-        believer = Believer(self.prepared, self.folder, self.config, self.progress)
-        belief = mended.applied(believer.judge_again(), pairs.ids(), pairs.split[pairs.ids()] == "train")
-        copies = image_copies(self.prepared, belief, cache, self.progress)
+        judge = Judge(self.prepared, self.folder, self.config, self.progress)
+        judgement = mended.applied(judge.judge_again(), pairs.ids(), pairs.split[pairs.ids()] == "train")
+        copies = image_copies(self.prepared, judgement, cache, self.progress)
         with self._mixed():
-            table, suggestions = judged_tables(self.prepared, self.matchers, belief, self.folder, seed, copies)
+            table, suggestions = judged_tables(self.prepared, self.matchers, judgement, self.folder, seed, copies)
         kept = {name: value for name, value in self.metrics.items() if name not in JUDGED}
-        metrics = {**kept, "verdicts_given": belief.verdicts, "noise_rate": rate_of(belief)}
-        metrics["expected_auroc"] = expected_auroc(belief)
-        metrics["counts_near"] = belief.counts_near
+        metrics = {**kept, "verdicts_given": judgement.verdicts, "noise_rate": rate_of(judgement)}
+        metrics["expected_auroc"] = expected_auroc(judgement)
+        metrics["counts_near"] = judgement.counts_near
         metrics |= mended.facts(self.folder, pairs.ids())
-        metrics["warnings"] = warnings_of(self.prepared, belief, metrics)
+        metrics["warnings"] = warnings_of(self.prepared, judgement, metrics)
         if pairs.noise is not None:
             metrics["noise_rate"]["true"] = pairs.noise.rate
             metrics["detection"] = detection(table)
-        metrics["detectors"] = detector_scores(table, belief.detectors, pairs.ids())
+        metrics["detectors"] = detector_scores(table, judgement.detectors, pairs.ids())
         if counts := count_verdicts(table):
             metrics["verdicts"] = counts
         if self.prepared.changes is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pairsift.arrays import Ints, unit_rows
-from pairsift.detect.crossfit import Vectors
+from pairsift.detect.folds import Vectors
 from pairsift.encode import (
     Features,
     NgramEncoder,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pairsift.arrays import Bools, Ints, Reals
-from pairsift.detect.siblings import WEIGHT
+from pairsift.detect.evidence import WEIGHT
 from pairsift.retrieve.codes import Gallery
 from pairsift.suggest.candidates import References, best_captions, best_images, evidence_sums
 from pairsift.suggest.choice import Choice

@@ -1,4 +1,4 @@
-"""Folds of pairs, and decoys: captions combined with images of other pairs."""
+"""Folds of pairs, decoys within each fold, and what counts as one image."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from pairsift.arrays import Ints, unit_rows
+from pairsift.arrays import Bools, Ints, text_numbers, unit_rows
 
 NEAR = 0.9  # smallest cosine of the vectors of two images that count as near-duplicates
 DECOYS = 20_000  # approximate number of decoys
@@ -22,12 +22,14 @@ CANDIDATES = 20_000  # largest number of captions of a fold among which near one
 LARGEST = 0.1  # largest share of the images in a group of near-duplicates; a larger group is dissolved
 COMMON = 20  # smallest number of pairs with which an image or a caption is common
 ROWS = 1024
+FINGERPRINTS = 8192  # rows whose fingerprints are computed at once
+MAX_KEPT = 0.4  # share of the pairs from which on those of a common image are not kept in one fold
 
 Vectors = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class CrossFit:
+class Folds:
     """The judged pairs in folds, with decoys within each fold.
 
     A model that is trained on all folds except one has seen neither the pairs nor the decoys of this fold. A decoy is a
@@ -39,11 +41,11 @@ class CrossFit:
         image_of: Image of each pair, (n,).
         group_of: Group of near-duplicate images of each pair, (n,).
         fold: Fold of each pair, (n,), the same for all pairs of a group, but not for those of an image that more than
-            40% of the pairs have (`pairsift.detect.placeholders.fold_units`).
+            40% of the pairs have (`fold_units`).
         decoy_images: Pair whose image each decoy has, (m,).
         decoy_captions: Pair whose caption each decoy has, (m,).
-        near_images: Pair whose image each near decoy has, (k,).
-        near_captions: Pair whose caption each near decoy has, (k,).
+        near_decoy_images: Pair whose image each near decoy has, (k,).
+        near_decoy_captions: Pair whose caption each near decoy has, (k,).
         copies: Copy of the collection in which each decoy is a swap, (m,); empty where decoys are no swaps.
         text_of: Number of each caption's text, (n,); empty if it is not known.
         placeholder: Number of the placeholder that each pair has, -1 for none, (n,); None until they are sought
@@ -55,8 +57,8 @@ class CrossFit:
     fold: Ints
     decoy_images: Ints
     decoy_captions: Ints
-    near_images: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    near_captions: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    near_decoy_images: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    near_decoy_captions: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     copies: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     text_of: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     placeholder: Ints | None = None
@@ -65,7 +67,7 @@ class CrossFit:
         return len(self.fold)
 
     @property
-    def folds(self) -> int:
+    def count(self) -> int:
         """The number of folds."""
         return int(self.fold.max()) + 1
 
@@ -77,7 +79,7 @@ class CrossFit:
         fold: Ints,
         seed: int,
         vectors: Vectors | None = None,
-    ) -> CrossFit:
+    ) -> Folds:
         """Draw decoys for pairs in folds.
 
         Args:
@@ -99,17 +101,11 @@ class CrossFit:
         image_pairs, caption_pairs = np.concatenate(images), np.concatenate(partners)
         differ = (group_of[image_pairs] != group_of[caption_pairs]) & (text[image_pairs] != text[caption_pairs])
         near = (np.zeros(0, np.int64),) * 2 if vectors is None else _near_decoys(vectors, group_of, text, fold, seed)
-        return CrossFit(image_of, group_of, fold, image_pairs[differ], caption_pairs[differ], *near, text_of=text)
+        return Folds(image_of, group_of, fold, image_pairs[differ], caption_pairs[differ], *near, text_of=text)
 
     def members(self) -> list[Ints]:
         """Return the pairs of each fold."""
         return _members(self.fold)
-
-
-def text_numbers(captions: Sequence[str]) -> Ints:
-    """Return a number for each caption's text, the same for texts that differ only in case and spaces, (n,)."""
-    texts = [" ".join(caption.casefold().split()) for caption in captions]
-    return np.unique(texts, return_inverse=True)[1].astype(np.int64)
 
 
 def _members(fold: Ints) -> list[Ints]:
@@ -193,3 +189,126 @@ def make_folds(group_of: Ints, folds: int, seed: int) -> Ints:
         fold_of[number] = load.argmin()
         load[fold_of[number]] += size[number]
     return fold_of[group]
+
+
+def fold_units(image_of: Ints, group_of: Ints, most: int) -> tuple[Ints, int]:
+    """Return the unit of each pair that folds keep together, (n,), and the number of folds.
+
+    A unit is a group of near-duplicate images, with all pairs of a common image. There are fewer folds than `most`, but
+    at least two, where one image has more than half of a fold's pairs: a fold of hardly anything else would have no
+    decoys of it. If more than 40% of the pairs have one image, each of these pairs is a unit by itself.
+
+    Args:
+        image_of: Image of each pair, (n,).
+        group_of: Group of near-duplicate images of each pair, (n,).
+        most: Largest number of folds.
+    """
+    size, n = pair_counts(image_of), max(1, len(image_of))
+    first = np.zeros(int(image_of.max(initial=-1)) + 1, np.int64)
+    first[image_of[::-1]] = np.arange(len(image_of))[::-1]
+    units = np.where(size >= COMMON, group_of[first[image_of]], group_of)
+    units = np.where(
+        (size >= COMMON) & (size > MAX_KEPT * n), int(group_of.max(initial=0)) + 1 + np.arange(len(size)), units
+    )
+    kept = size[(size >= COMMON) & (size <= MAX_KEPT * n)]
+    folds = max(2, n // (2 * int(kept.max()))) if len(kept) else most
+    return units, min(most, folds, len(np.unique(units)))
+
+
+def join_equal_images(image_of: Ints, vectors: Vectors, rows: Ints) -> Ints:
+    """Return the image of each pair, where images with equal vectors are one if at least 20 pairs have them, (n,).
+
+    Args:
+        image_of: Image of each pair, (n,).
+        vectors: Vectors of the images, (m, d).
+        rows: Row of each pair's image among the vectors, (n,).
+    """
+    first, number = np.unique(_fingerprints(vectors)[rows], return_index=True, return_inverse=True)[1:]
+    pictures = number.reshape(-1)
+    return np.where(pair_counts(pictures) >= COMMON, image_of[first][pictures], image_of).astype(np.int64)
+
+
+def _fingerprints(vectors: Vectors) -> NDArray[np.uint64]:
+    """Return a number for each vector, the same for equal ones and almost surely another for others, (m,)."""
+    factors = np.random.default_rng(0).integers(1, 2**63, vectors.shape[1], np.uint64) * 2 + 1
+    found = np.zeros(len(vectors), np.uint64)
+    for start in range(0, len(vectors), FINGERPRINTS):
+        part = np.ascontiguousarray(vectors[start : start + FINGERPRINTS], np.float32).view(np.uint32)
+        found[start : start + FINGERPRINTS] = (part * factors).sum(1, dtype=np.uint64)
+    return found
+
+
+COPIES = 2  # number of copies of the collection, in each of which other captions change places
+SHARE = 0.2  # share of the captions that change places in a copy
+
+
+def draw_swaps(
+    image_of: Ints, group_of: Ints, captions: Sequence[str], fold: Ints, seed: int, vectors: Vectors
+) -> Folds:
+    """Draw decoys by exchanging captions of a fold that are near each other, in two copies of the collection.
+
+    Of two captions that change places, one has the other among the nearest 1% of its fold (at least the nearest one),
+    by cosine. Their images are no near-duplicates, and their texts differ. A fifth of the captions change places in a
+    copy, at most about 20,000, and no caption does so in both copies.
+
+    Args:
+        image_of: Image of each pair, (n,).
+        group_of: Group of near-duplicate images of each pair, (n,).
+        captions: Each pair's caption, (n,).
+        fold: Fold of each pair, (n,).
+        seed: Seed of the exchange.
+        vectors: Vector of each pair's caption, (n, e), by which captions are near.
+    """
+    rng, text = np.random.default_rng((seed, 15)), text_numbers(captions)
+    unit = torch.from_numpy(unit_rows(vectors))
+    free = np.ones(len(fold), np.bool_)
+    share = min(SHARE, DECOYS / max(1, len(fold)))
+    found: list[tuple[int, int, int]] = []
+    for copy in range(COPIES):
+        for number in range(int(fold.max(initial=-1)) + 1):
+            members = np.flatnonzero(fold == number).astype(np.int64)
+            for first, second in _exchanged(unit, members, group_of, text, free, round(share * len(members) / 2), rng):
+                found += [(first, second, copy), (second, first, copy)]
+    decoy_images, decoy_captions, copies = np.array(found, np.int64).reshape(-1, 3).T
+    return Folds(image_of, group_of, fold, decoy_images, decoy_captions, copies=copies)
+
+
+def _exchanged(
+    unit: torch.Tensor, members: Ints, group_of: Ints, text: Ints, free: Bools, wanted: int, rng: np.random.Generator
+) -> list[tuple[int, int]]:
+    """Return at most this number of pairs of captions that change places; they are free no more."""
+    candidates = np.sort(rng.permutation(members)[:CANDIDATES])
+    order, k = rng.permutation(candidates), max(1, round(NEAREST * len(candidates)))
+    exchanged: list[tuple[int, int]] = []
+    for start in range(0, len(order), ROWS):
+        rows = order[start : start + ROWS]
+        if len(exchanged) == wanted:
+            break
+        cosine = (unit[rows] @ unit[candidates].T).numpy()
+        cosine[(group_of[rows, None] == group_of[candidates]) | (text[rows, None] == text[candidates])] = -np.inf
+        nearest = np.argpartition(-cosine, k - 1, axis=1)[:, :k]
+        possible = np.isfinite(np.take_along_axis(cosine, nearest, 1))
+        for row, near, other in zip(rows, candidates[nearest], possible, strict=True):
+            near = near[other & free[near]]
+            if free[row] and len(near) and len(exchanged) < wanted:
+                partner = int(rng.choice(near))
+                free[[row, partner]] = False
+                exchanged.append((int(row), partner))
+    return exchanged
+
+
+def copy_of(folds: Folds, number: int) -> Folds:
+    """Return the pairs of a copy, whose captions have changed places, in one fold; a pair keeps its caption.
+
+    In one fold, a swap meets the image that its caption was taken from no more often than a mismatched pair does.
+    """
+    swaps = folds.copies == number
+    images, captions = folds.decoy_images[swaps], folds.decoy_captions[swaps]
+    image_of, group_of = folds.image_of.copy(), folds.group_of.copy()
+    image_of[captions], group_of[captions] = folds.image_of[images], folds.group_of[images]
+    return Folds(image_of, group_of, np.zeros(len(folds), np.int64), *(np.zeros(0, np.int64),) * 2)
+
+
+def pair_counts(number: Ints) -> Ints:
+    """Return how many pairs have each pair's number, 0 and up, (n,)."""
+    return np.bincount(number, minlength=1)[number].astype(np.int64)

@@ -16,8 +16,8 @@ import pairsift
 from pairsift.encode.features import Items, Table
 from pairsift.errors import InputError
 from pairsift.match.two_tower import TwoTower, TwoTowerOptions
-from pairsift.runs import belief as module
-from pairsift.runs.belief import Believer, of_training
+from pairsift.runs import judge as module
+from pairsift.runs.judge import Judge, of_training
 from pairsift.train.loop import Trainer
 
 pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
@@ -85,8 +85,8 @@ def test_the_weights_of_training_pairs_depend_on_no_other_pair(run, tmp_path):
     mixed = replace(run.prepared, pairs=replace(pairs, image_of=image_of))
 
     def weights(prepared):
-        believer = Believer(prepared, tmp_path, run.config, False)
-        return believer.prior(believer.judge()).probability[pairs.ids("train")]
+        judge = Judge(prepared, tmp_path, run.config, False)
+        return judge.prior(judge.judge()).probability[pairs.ids("train")]
 
     assert np.array_equal(weights(of_training(run.prepared)), weights(of_training(mixed)))
     assert not np.array_equal(weights(run.prepared), weights(mixed))
@@ -100,7 +100,7 @@ def test_codes_of_a_fold_are_those_of_its_own_network():
     told = SimpleNamespace(vectors=SimpleNamespace(images=images, captions=captions), judged=judged)
     told.ids = np.array([0, 2, 3, 5])
     for fold, matcher in enumerate(matchers):
-        left, right = Believer._codes(told, matchers, told.ids, judged.image_of)(fold, np.array([1, 3]))
+        left, right = Judge._encoder(told, matchers, told.ids, judged.image_of)(fold, np.array([1, 3]))
         with torch.no_grad():
             expected = matcher.encode_images(Items(torch.from_numpy(images.values[[0, 5]]))).vectors
             assert torch.allclose(left, expected)
@@ -149,15 +149,15 @@ def test_networks_on_folds_that_are_there_are_not_trained_again(place, scenes, o
 
 def test_there_are_fewer_networks_where_one_image_would_fill_a_fold(run, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "NETWORKS_FROM", 100)
-    monkeypatch.setattr(Believer, "_trained", lambda self, *args: self._matcher())
+    monkeypatch.setattr(Judge, "_trained", lambda self, *args: self._matcher())
     (tmp_path / "model").mkdir()
     pairs = run.prepared.pairs
     image_of, ids = pairs.image_of.copy(), pairs.ids()
     image_of[ids[: len(ids) * 36 // 100]] = image_of[ids[0]]
-    believer = Believer(replace(run.prepared, pairs=replace(pairs, image_of=image_of)), tmp_path, run.config, False)
-    fold = believer.judge().fold
+    judge = Judge(replace(run.prepared, pairs=replace(pairs, image_of=image_of)), tmp_path, run.config, False)
+    fold = judge.judge().fold
     assert sorted(path.name for path in (tmp_path / "model").glob("fold_*")) == FOLDS[:2] and set(fold) == {0, 1}
-    assert np.array_equal(believer.judge_again(write=False).fold, fold)
+    assert np.array_equal(judge.judge_again(write=False).fold, fold)
 
 
 def test_an_opened_run_judges_by_the_networks_and_folds_that_it_keeps(folded, scenes, tmp_path, monkeypatch):
@@ -194,11 +194,11 @@ def test_new_pairs_take_the_fold_of_their_image_and_known_ones_keep_theirs(tmp_p
     pyarrow.parquet.write_table(table, tmp_path / "trust.parquet")
     judged = SimpleNamespace(units=lambda most: (np.array([0, 1, 0, 2, 2, 3]), most))
     told = SimpleNamespace(folder=tmp_path, pairs=range(6), ids=np.arange(6), judged=judged, seed=0)
-    fold = Believer._saved_folds(told)
+    fold = Judge._saved_folds(told)
     assert fold[:5].tolist() == [0, 1, 2, 2, 2] and 0 <= fold[5] < 3
     (tmp_path / "trust.parquet").write_bytes(b"no table")
     with pytest.raises(InputError, match=r"trust\.parquet: cannot be read .*; take it from a copy of the run"):
-        Believer._saved_folds(told)
+        Judge._saved_folds(told)
     (tmp_path / "trust.parquet").unlink()
     with pytest.raises(InputError, match=r"trust\.parquet: cannot be read"):
-        Believer._saved_folds(told)
+        Judge._saved_folds(told)

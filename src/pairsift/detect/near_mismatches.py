@@ -9,25 +9,24 @@ from math import hypot
 import numpy as np
 
 from pairsift.arrays import Bools, Ints, Reals
-from pairsift.detect.contrast import Evidence
-from pairsift.detect.crossfit import CrossFit, Vectors
-from pairsift.detect.heldout import (
+from pairsift.detect.calibration import calibrate_sides, decoy_quantile
+from pairsift.detect.combination import combine_by_rate, combine_with_siblings
+from pairsift.detect.evidence import Evidence
+from pairsift.detect.folds import Folds, Vectors, draw_swaps
+from pairsift.detect.judgement import (
     MIN_PAIRS,
-    Belief,
-    Division,
+    Folding,
     JudgedPairs,
+    Judgement,
     Networks,
-    belief_of,
-    divisions,
-    judge_divisions,
+    draw_foldings,
+    judge_foldings,
+    judgement_of,
     kinds_of,
-    mean_belief,
+    mean_judgement,
     sufficient,
     with_finite_vectors,
 )
-from pairsift.detect.rate import decoy_quantile
-from pairsift.detect.swaps import draw_swaps
-from pairsift.detect.weighing import calibrate_sides, weigh, weigh_with_siblings
 
 KEPT = 0.5  # smallest match probability, beside captions of any images, of the pairs that are judged beside near ones
 NEAR_QUANTILE = 0.05  # quantile of the near decoys below which pairs look like captions of any images
@@ -35,88 +34,88 @@ MAX_BELOW_NEAR = 0.1  # largest share of pairs that look worse than 95% of near 
 MIN_SWAPS = 50  # smallest number of swaps that fit, in every division, to judge pairs beside them
 ROUNDS = 3  # number of choices of the near decoys that are made of the images of matching pairs
 
-Memory = Callable[[CrossFit, Ints], Evidence]
+Memory = Callable[[Folds, Ints], Evidence]
 
 
-def believe_near(
+def judge_near_mismatches(
     judged: JudgedPairs,
     vectors: Vectors,
     seed: int,
     memory: Memory,
     fold: Ints | None = None,
     networks: Networks | None = None,
-) -> Belief:
+) -> Judgement:
     """Judge every pair beside captions of any images, and those that fit once more beside near captions.
 
     A pair fits where its match probability beside captions of any images is at least one half. The captions beside
     which it is judged again are swaps (`draw_swaps`) of such pairs, and they must fit too: they have as much of the
     first evidence as the least of the pairs that fit. Without this, near mismatches, which passed the first judgement,
     would be compared with captions that it would have taken out. Where fewer than 50 swaps fit in a division into
-    folds, or near captions cannot be told, the belief stays about captions of any images.
+    folds, or near captions cannot be told, the judgement stays about captions of any images.
 
     Args:
         judged: The pairs.
         vectors: Vector of each pair's caption, (n, c), by which captions are near.
         seed: Seed of folds, decoys and resampling.
         memory: Function from the folds and swaps of some pairs, and the rows of these pairs, to the evidence of
-            networks that learned the pairs, and learned the swaps like them (`pairsift.detect.swaps.memory_evidence`).
-        fold: Fold of each pair, (n,); by default they are drawn, as `believe` does.
-        networks: Codes of networks, as `believe` describes them.
+            networks that learned the pairs, and learned the swaps like them (`memory_evidence`).
+        fold: Fold of each pair, (n,); by default they are drawn, as `judge_pairs` does.
+        networks: Codes of networks, as `judge_pairs` describes them.
     """
     judged = with_finite_vectors(judged)
-    drawn = list(divisions(judged, seed, fold))
-    beliefs = judge_divisions(judged, drawn, networks)
-    belief = mean_belief(beliefs, judged)
+    drawn = list(draw_foldings(judged, seed, fold))
+    judgements = judge_foldings(judged, drawn, networks)
+    judgement = mean_judgement(judgements, judged)
     joined, near = [], []
-    for division, first in zip(drawn, beliefs, strict=True):
+    for folding, first in zip(drawn, judgements, strict=True):
         kept = np.flatnonzero(first.probability >= KEPT).astype(np.int64)
         found = None
-        if belief.verdicts and judged.in_train[kept].sum() >= MIN_PAIRS:
-            found = _judge_near(judged, vectors, division, first, kept, networks, memory)
+        if judgement.verdicts and judged.in_train[kept].sum() >= MIN_PAIRS:
+            found = _judge_near(judged, vectors, folding, first, kept, networks, memory)
         if found is None:
-            return replace(belief, near_auroc=None, counts_near=False)
+            return replace(judgement, near_auroc=None, counts_near=False)
         near.append(found)
         joined.append(join(first, found, kept, judged.in_train))
-    both = mean_belief(joined, judged)
+    both = mean_judgement(joined, judged)
     auroc, high = (float(np.mean([getattr(one, name) for one in near])) for name in ("auroc", "high"))
     counted = sufficient(auroc, high) and both.verdicts and both.below_near <= MAX_BELOW_NEAR
-    return replace(both if counted else belief, near_auroc=auroc, below_near=both.below_near, counts_near=counted)
+    return replace(both if counted else judgement, near_auroc=auroc, below_near=both.below_near, counts_near=counted)
 
 
 def _judge_near(
     judged: JudgedPairs,
     vectors: Vectors,
-    division: Division,
-    belief: Belief,
+    folding: Folding,
+    judgement: Judgement,
     kept: Ints,
     networks: Networks | None,
     memory: Memory,
-) -> Belief | None:
-    """Return the belief about the kept pairs beside near captions; None where too few swaps fit.
+) -> Judgement | None:
+    """Return the judgement about the kept pairs beside near captions; None where too few swaps fit.
 
-    `belief` is that of all pairs by this division, about captions of any images.
+    `judgement` is that of all pairs by this division, about captions of any images.
     """
-    part, seed = judged.subset(kept), division.seed
-    of_part = part.image_of, part.group_of, part.texts, division.fold[kept]
+    part, seed = judged.subset(kept), folding.seed
+    of_part = part.image_of, part.group_of, part.texts, folding.fold[kept]
     swaps = replace(
         draw_swaps(*of_part, seed, vectors[kept]), placeholder=np.zeros(0, np.int64)
     )  # their pairs are not kept
-    fit = CrossFit.make(judged.image_of, judged.group_of, judged.texts, division.fold, seed)
+    folds = Folds.make(judged.image_of, judged.group_of, judged.texts, folding.fold, seed)
     near = kept[swaps.decoy_images], kept[swaps.decoy_captions]
-    fit = replace(fit, near_images=near[0], near_captions=near[1], placeholder=belief.placeholder)
-    held_out, models = kinds_of(judged, fit, seed, division.trust, networks)
-    first = weigh_with_siblings(fit, held_out, models, judged.in_train, seed)
-    side = judged.in_train if belief.rate_outside_train is not None else np.ones(len(judged), np.bool_)
-    fitting = _fitting(first, kept, fit.near_images, side)
+    folds = replace(folds, near_decoy_images=near[0], near_decoy_captions=near[1], placeholder=judgement.placeholder)
+    held_out, models = kinds_of(judged, folds, seed, folding.trust, networks)
+    first = combine_with_siblings(folds, held_out, models, judged.in_train, seed)
+    side = judged.in_train if judgement.rate_outside_train is not None else np.ones(len(judged), np.bool_)
+    fitting = _fitting(first, kept, folds.near_decoy_images, side)
     if fitting.sum() < MIN_SWAPS:
         return None
     kinds = {name: Evidence(kind.pairs[kept], kind.near_decoys) for name, kind in held_out.items()}
     kinds["memory"] = memory(swaps, kept)
     swaps, kinds = _only(swaps, kinds, fitting)
-    evidence = _weigh_matching(swaps, kinds, part.in_train, seed, weigh(swaps, kinds, part.in_train, seed))
-    calibration, group = calibrate_sides(evidence, part.in_train, seed, division.resamples)
+    evidence = _combine_matching(swaps, kinds, part.in_train, seed, combine_by_rate(swaps, kinds, part.in_train, seed))
+    calibration, group = calibrate_sides(evidence, part.in_train, seed, folding.resamples)
     below = float((decoy_quantile(evidence)[part.in_train] < NEAR_QUANTILE).mean())
-    return replace(belief_of(calibration, group, division.fold[kept], kinds), below_near=below)
+    return replace(judgement_of(calibration, group, folding.fold[kept], kinds), below_near=below)
 
 
 def _fitting(first: Evidence, kept: Ints, given: Ints, side: Bools) -> Bools:
@@ -129,15 +128,15 @@ def _fitting(first: Evidence, kept: Ints, given: Ints, side: Bools) -> Bools:
     return np.asarray(first.near_decoys >= np.array(least)[side[given].astype(np.int64)])
 
 
-def _only(swaps: CrossFit, kinds: Mapping[str, Evidence], chosen: Bools) -> tuple[CrossFit, dict[str, Evidence]]:
+def _only(swaps: Folds, kinds: Mapping[str, Evidence], chosen: Bools) -> tuple[Folds, dict[str, Evidence]]:
     """Return only the chosen decoys."""
     images, captions = swaps.decoy_images[chosen], swaps.decoy_captions[chosen]
     part = replace(swaps, decoy_images=images, decoy_captions=captions, copies=swaps.copies[chosen])
     return part, {name: Evidence(kind.pairs, kind.decoys[chosen]) for name, kind in kinds.items()}
 
 
-def _weigh_matching(
-    swaps: CrossFit, kinds: Mapping[str, Evidence], in_train: Bools, seed: int, evidence: Evidence
+def _combine_matching(
+    swaps: Folds, kinds: Mapping[str, Evidence], in_train: Bools, seed: int, evidence: Evidence
 ) -> Evidence:
     """Combine kinds of evidence again, beside swaps that are made of the images of matching pairs.
 
@@ -150,23 +149,23 @@ def _weigh_matching(
         kept = drawn < probability[swaps.decoy_images]
         if not kept.any():
             break
-        evidence = weigh(*_only(swaps, kinds, kept), in_train, seed)
+        evidence = combine_by_rate(*_only(swaps, kinds, kept), in_train, seed)
     return evidence
 
 
-def join(belief: Belief, near: Belief, kept: Ints, in_train: Bools) -> Belief:
-    """Return the belief about both kinds of mismatches.
+def join(judgement: Judgement, near: Judgement, kept: Ints, in_train: Bools) -> Judgement:
+    """Return the judgement about both kinds of mismatches.
 
     A pair that was taken out keeps its probability, and a kept pair has that beside near captions. The rate is the sum
     over both parts, and its interval joins those of both kinds as independent errors.
 
     Args:
-        belief: Belief of all pairs, about captions of any other images, (n,).
-        near: Belief of the kept pairs, about near captions, (k,).
+        judgement: Judgement of all pairs, about captions of any other images, (n,).
+        near: Judgement of the kept pairs, about near captions, (k,).
         kept: Row of each kept pair among all pairs, (k,).
         in_train: Whether each pair is a training pair, (n,).
     """
-    probability = belief.probability.copy()
+    probability = judgement.probability.copy()
     probability[kept] = near.probability
     is_kept = np.isin(np.arange(len(probability)), kept)
 
@@ -175,20 +174,20 @@ def join(belief: Belief, near: Belief, kept: Ints, in_train: Bools) -> Belief:
         return out / max(1, int(side.sum()))
 
     rate, others = joined(in_train, near.rate), None
-    if near.rate_outside_train is not None or belief.rate_outside_train is not None:
+    if near.rate_outside_train is not None or judgement.rate_outside_train is not None:
         others = joined(~in_train, near.rate if near.rate_outside_train is None else near.rate_outside_train)
     part = float(is_kept[in_train].mean()) if in_train.any() else 1.0
-    below = hypot(part * (near.rate - near.low), belief.rate - belief.low)
-    above = hypot(part * (near.high - near.rate), belief.high - belief.rate)
+    below = hypot(part * (near.rate - near.low), judgement.rate - judgement.low)
+    above = hypot(part * (near.high - near.rate), judgement.high - judgement.rate)
     memory: Reals = np.zeros(len(probability))
     memory[kept] = near.detectors["memory"]
     return replace(
-        belief,
+        judgement,
         probability=probability,
         rate=rate,
         low=max(0.0, rate - below),
         high=min(1.0, rate + above),
         rate_outside_train=others,
-        detectors={**belief.detectors, "memory": memory},
+        detectors={**judgement.detectors, "memory": memory},
         below_near=near.below_near,
     )

@@ -14,14 +14,12 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from pairsift.arrays import Ints, Reals, unit_rows
-from pairsift.detect.contrast import Codes, Evidence, contrast
-from pairsift.detect.crossfit import CrossFit, make_folds, near_duplicates, text_numbers
-from pairsift.detect.heldout import Belief, JudgedPairs, Networks, believe
+from pairsift.arrays import Ints, Reals, text_numbers, unit_rows
+from pairsift.detect.evidence import Evidence, PairEncoder, contrast, memory_evidence
+from pairsift.detect.folds import COPIES, Folds, copy_of, join_equal_images, make_folds, near_duplicates
+from pairsift.detect.judgement import JudgedPairs, Judgement, Networks, judge_pairs
 from pairsift.detect.linear import principal
-from pairsift.detect.near import believe_near
-from pairsift.detect.placeholders import join_equal_images
-from pairsift.detect.swaps import COPIES, copy_of, memory_evidence
+from pairsift.detect.near_mismatches import judge_near_mismatches
 from pairsift.encode import Features, Items
 from pairsift.errors import InputError, writing
 from pairsift.files import write_parquet
@@ -64,7 +62,7 @@ def without(pairs: Pairs, ids: Ints) -> Pairs:
     return replace(pairs, split=split)
 
 
-class Believer:
+class Judge:
     """A judge of a run's pairs, by models that are not trained on them.
 
     Args:
@@ -104,21 +102,21 @@ class Believer:
         )
         self.near_by = captions if config.data.mismatches == "near" else None
 
-    def judge(self) -> Belief:
+    def judge(self) -> Judgement:
         """Judge all pairs and save the folds; for many pairs, networks that are trained on folds give evidence too."""
         if int(self.judged.in_train.sum()) < NETWORKS_FROM:
-            return self._believe(None, None)
-        return self._believe(make_folds(*self.judged.units(FOLDS), self.seed), self._networks)
+            return self._judgement(None, None)
+        return self._judgement(make_folds(*self.judged.units(FOLDS), self.seed), self._networks)
 
-    def judge_again(self, write: bool = True) -> Belief:
+    def judge_again(self, write: bool = True) -> Judgement:
         """Judge the pairs of a finished run again, changed and new pairs too, by its saved folds and networks.
 
         Args:
             write: Whether to write what each kind of evidence says into the run's folder.
         """
         if self._weights(0).exists():
-            return self._believe(self._saved_folds(), self._saved_networks, write)
-        return self._believe(None, None, write)
+            return self._judgement(self._saved_folds(), self._saved_networks, write)
+        return self._judgement(None, None, write)
 
     def likeness(self) -> Likeness:
         """Return the groups of images and captions that are too similar to be each other's negatives."""
@@ -127,25 +125,25 @@ class Believer:
         images[self.rows] = self.rows[first_of_group[self.group]]
         return Likeness(images, text_numbers(self.pairs.captions))
 
-    def prior(self, belief: Belief) -> Prior:
+    def prior(self, judgement: Judgement) -> Prior:
         """Return the prior of the methods; where there are no verdicts, every pair counts as matching."""
         probability = np.ones(len(self.pairs), np.float32)
-        if not belief.verdicts:
+        if not judgement.verdicts:
             return Prior(probability, 0.0, 1.0)
-        probability[self.ids] = belief.probability
-        return Prior(probability, belief.rate, min(1.0, belief.high + MARGIN))
+        probability[self.ids] = judgement.probability
+        return Prior(probability, judgement.rate, min(1.0, judgement.high + MARGIN))
 
-    def _believe(self, fold: Ints | None, networks: Networks | None, write: bool = True) -> Belief:
+    def _judgement(self, fold: Ints | None, networks: Networks | None, write: bool = True) -> Judgement:
         """Judge all pairs beside captions of any images, and beside near ones where these are expected."""
         if self.near_by is None:
-            belief = believe(self.judged, self.seed, fold, networks)
+            judgement = judge_pairs(self.judged, self.seed, fold, networks)
         else:
-            belief = believe_near(self.judged, self.near_by, self.seed, self._memory, fold, networks)
+            judgement = judge_near_mismatches(self.judged, self.near_by, self.seed, self._memory, fold, networks)
         if not write:
-            return belief
-        columns = {"pair": self.ids, "fold": belief.fold, "match_probability": belief.probability}
-        write_parquet(self.folder / TRUST, pa.table({**columns, **belief.detectors}))
-        return belief
+            return judgement
+        columns = {"pair": self.ids, "fold": judgement.fold, "match_probability": judgement.probability}
+        write_parquet(self.folder / TRUST, pa.table({**columns, **judgement.detectors}))
+        return judgement
 
     def _saved_folds(self) -> Ints:
         """Return each judged pair's fold: its saved fold, else that of its image or near-duplicates, else a new fold.
@@ -175,12 +173,12 @@ class Believer:
         aligned = self.judged.aligned is not None
         return TwoTower(self.vectors.images.dim, self.vectors.captions.dim, aligned=aligned)
 
-    def _networks(self, fit: CrossFit, trust: Reals) -> Codes:
-        """Train the networks of the folds that are not there yet, and return their codes."""
-        for number in range(fit.folds):
-            self._network(number, fit.fold, trust[number])
+    def _networks(self, folds: Folds, trust: Reals) -> PairEncoder:
+        """Train the networks of the folds that are not there yet, and return their encoder."""
+        for number in range(folds.count):
+            self._network(number, folds.fold, trust[number])
         shutil.rmtree(self.folder / "folds", ignore_errors=True)
-        return self._saved_networks(fit, trust)
+        return self._saved_networks(folds, trust)
 
     def _network(self, number: int, fold: Ints, trust: Reals) -> None:
         """Train the network of a fold on the training pairs of the other folds.
@@ -219,40 +217,40 @@ class Believer:
         trainer.run(resume=True)
         return trainer.networks[0].matcher
 
-    def _memory(self, fit: CrossFit, rows: Ints) -> Evidence:
+    def _memory(self, folds: Folds, rows: Ints) -> Evidence:
         """Return the evidence of networks that learn the pairs in these rows, and learn swaps of captions like them."""
-        of_copies, folder = np.zeros((COPIES, len(fit))), self.folder / "copies"
+        of_copies, folder = np.zeros((COPIES, len(folds))), self.folder / "copies"
         for number in range(COPIES):
             if self.progress:
                 print(f"evidence of learned pairs: network {number + 1} of {COPIES}", file=sys.stderr, flush=True)
-            swapped = copy_of(fit, number)
+            swapped = copy_of(folds, number)
             shutil.rmtree(folder, ignore_errors=True)
             believed = Prior(np.ones(len(self.pairs), np.float32), 0.0, 1.0)
             network = self._trained(self._as_train(self.ids[rows], swapped), folder, believed, LR / 2)
-            codes = self._codes([network.cpu().eval()], self.ids[rows], swapped.image_of)
-            of_copies[number] = contrast(swapped, codes, self.seed).pairs
+            encode = self._encoder([network.cpu().eval()], self.ids[rows], swapped.image_of)
+            of_copies[number] = contrast(swapped, encode, self.seed).pairs
         shutil.rmtree(folder, ignore_errors=True)
-        return memory_evidence(fit, of_copies, self.seed)
+        return memory_evidence(folds, of_copies, self.seed)
 
-    def _as_train(self, ids: Ints, swapped: CrossFit) -> Pairs:
+    def _as_train(self, ids: Ints, swapped: Folds) -> Pairs:
         """Return these pairs as training pairs with the images of a copy, and no others."""
         split, image_of = np.full(len(self.pairs), UNUSED, "<U7"), self.pairs.image_of.copy()
         split[ids], image_of[ids] = "train", swapped.image_of
         return replace(self.pairs, split=split, image_of=image_of)
 
-    def _saved_networks(self, fit: CrossFit, trust: Reals) -> Codes:
-        """Return codes of pairs by the networks that were not trained on their folds."""
+    def _saved_networks(self, folds: Folds, trust: Reals) -> PairEncoder:
+        """Return the encoder of pairs by the networks that were not trained on their folds."""
         matchers = []
-        for number in range(fit.folds):
+        for number in range(folds.count):
             matcher = self._matcher()
             matcher.load_state_dict(read_tensors(self._weights(number))[0])
             matchers.append(matcher.eval())
-        return self._codes(matchers, self.ids, self.judged.image_of)
+        return self._encoder(matchers, self.ids, self.judged.image_of)
 
-    def _codes(self, matchers: Sequence[Matcher], ids: Ints, image_of: Ints) -> Codes:
+    def _encoder(self, matchers: Sequence[Matcher], ids: Ints, image_of: Ints) -> PairEncoder:
         """Return a function that encodes these pairs by the network of their fold; each has an image, (n,)."""
 
-        def codes(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
+        def encode(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
             images = rows_of(self.vectors.images, image_of[members])
             captions = rows_of(self.vectors.captions, ids[members])
             with torch.no_grad():
@@ -260,4 +258,4 @@ class Believer:
                 caption_vectors = matchers[fold].encode_texts(Items(torch.from_numpy(captions))).vectors
             return image_vectors, caption_vectors
 
-        return codes
+        return encode

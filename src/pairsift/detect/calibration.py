@@ -2,29 +2,156 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import expit, logit
+from scipy.special import beta, expit, logit
 from sklearn.isotonic import isotonic_regression
 
-from pairsift.arrays import Ints, Reals
-from pairsift.detect.contrast import Evidence
-from pairsift.detect.density import (
-    BIN_WIDTHS,
-    BOUNDS,
-    EDGES,
-    STARTS,
-    Counts,
-    bin_counts,
-    bin_probabilities,
-    expected_auroc,
-    fit_shape,
-    misfit,
-    search_parameters,
-    survival,
+from pairsift.arrays import Bools, Ints, Reals
+from pairsift.detect.evidence import Evidence
+from pairsift.detect.folds import pair_counts
+
+# Bins of u: 1/400 wide up to 0.985, then each 0.84 times as wide as the one before; the last one ends at 1.
+EDGES = np.concatenate([np.arange(394) / 400, 1 - 0.015 * 2.0 ** -(np.arange(37) / 4), [1.0]])
+BIN_WIDTHS = np.diff(EDGES)
+BINS = len(BIN_WIDTHS)
+LOG_EDGES = np.log(EDGES[1:-1])
+LOG_A_MEAN = 0.5  # prior mean of log(a - 1), with a standard deviation of 1
+LOGIT_B_SPREAD = 1.5  # prior standard deviation of the logit of b, with mean 0
+# Bounds of the parameters of `misfit`, and what the search starts from: several, since there are local optima.
+BOUNDS = ((-8.0, 8.0), (0.0, 8.0), (-6.0, 6.0), (0.0, 1.0), (0.0, 8.0))
+STARTS = (
+    (-1.0, 0.5, 0.0, 0.5, 4.0),
+    (-1.0, 1.0, 0.0, 0.5, 6.0),
+    (-1.0, 4.0, -1.0, 0.05, 1.0),
+    (-1.0, 7.0, 0.0, 0.5, 5.0),
+    (0.0, 0.5, 0.5, 0.02, 1.1),
+    (-1.0, 2.0, 0.5, 0.02, 8.0),
 )
+
+Counts = NDArray[np.int64]
+
+
+def bin_counts(u: Reals) -> Counts:
+    """Return the number of values in each bin of [0, 1], (bins,)."""
+    bins = np.clip(np.searchsorted(EDGES, u, side="right") - 1, 0, BINS - 1)
+    return np.bincount(bins, minlength=BINS)
+
+
+def survival(u: Reals, shape: Reals) -> Reals:
+    """Return the probability that a matching pair exceeds u, 1 minus the distribution function, (n,).
+
+    The density of u for matching pairs rises with u:
+
+        h(u) = (1 - s) a b u^(a - 1) (1 - u^a)^(b - 1) + s c u^(c - 1),    a >= 2,    b <= 1,    c >= 2
+
+    The first component is the density of Kumaraswamy, which is like a beta density, with a distribution in closed form.
+    The second one, of the same form with b = 1, is that of pairs of another difficulty. One component alone does not
+    fit pairs of which most have more evidence than any decoy, and some have hardly more than decoys. Neither is less
+    steep than 2u, or it could stand for mismatched pairs, whose u is uniform.
+
+    Args:
+        u: Quantiles of decoys, [0, 1], (n,).
+        shape: a, b, s and c, (4,).
+    """
+    a, b, share, c = shape
+    with np.errstate(divide="ignore"):
+        log_u = np.log(u)
+    return np.asarray((1 - share) * (-np.expm1(a * log_u)) ** b + share * -np.expm1(c * log_u))
+
+
+def bin_probabilities(shape: Reals) -> Reals:
+    """Return the probability of each bin for a matching pair, (bins,)."""
+    return -np.diff(survival(EDGES, shape))
+
+
+def expected_auroc(shape: Reals) -> float:
+    """Return the mean of u for matching pairs: the AUROC with which the evidence separates them from decoys."""
+    a, b, share, c = shape
+    return float((1 - share) * b * beta(1 + 1 / a, b) + share * c / (c + 1))
+
+
+def fit_shape(counts: Counts, start_shape: Reals | None = None, rate: float | None = None) -> Reals:
+    """Return a, b, s and c of greatest likelihood, with a weak prior at a = 2.6 and b = 0.5, (4,).
+
+    Args:
+        counts: Number of pairs in each bin of u, (bins,).
+        start_shape: The shape that the search starts from; by default several.
+        rate: Share of mismatched pairs, (0, 1), if it is known; by default it is fitted too.
+    """
+    starts = np.array(STARTS) if start_shape is None else search_parameters(expit(-1.0), start_shape)[None]
+    bounds = BOUNDS
+    if rate is not None:
+        starts[:, 0], bounds = logit(rate), ((float(logit(rate)),) * 2, *BOUNDS[1:])
+    fits = [minimize(misfit, start, (counts,), "L-BFGS-B", jac=True, bounds=bounds) for start in starts]
+    return _shape_of(min(fits, key=lambda folds: float(folds.fun)).x)
+
+
+def misfit(theta: Reals, counts: Counts) -> tuple[float, Reals]:
+    """Return the negative logarithm of likelihood times prior, and its gradient in the parameters.
+
+    Args:
+        theta: Logit of the rate of mismatches, log(a - 1), logit of b, s and log(c - 1), (5,).
+        counts: Number of pairs in each bin of u, (bins,).
+    """
+    rate, (a, b, share, c) = expit(theta[0]), _shape_of(theta)
+    (first, by_a, by_b), (second, by_c) = _first_component(a, b), _second_component(c)
+    matching = (1 - share) * first + share * second
+    mixture = rate * BIN_WIDTHS + (1 - rate) * matching
+    weight = counts / mixture
+    slope = [
+        rate * (1 - rate) * (BIN_WIDTHS - matching) @ weight,
+        (1 - rate) * (1 - share) * (a - 1) * by_a @ weight,
+        (1 - rate) * (1 - share) * b * (1 - b) * by_b @ weight,
+        (1 - rate) * (second - first) @ weight,
+        (1 - rate) * share * (c - 1) * by_c @ weight,
+    ]
+    prior = np.array([0.0, theta[1] - LOG_A_MEAN, theta[2] / LOGIT_B_SPREAD**2, 0.0, 0.0])
+    value = (theta[1] - LOG_A_MEAN) ** 2 / 2 + (theta[2] / LOGIT_B_SPREAD) ** 2 / 2
+    return float(value - (counts * np.log(mixture)).sum()), prior - np.array(slope)
+
+
+def search_parameters(rate: float, shape: Reals) -> Reals:
+    """Return the parameters of `misfit` for a rate and a shape, within their bounds, (5,)."""
+    a, b, share, c = shape
+    theta = np.array([logit(rate), np.log(a - 1), logit(b), share, np.log(c - 1)])
+    return np.asarray(np.clip(theta, *np.transpose(BOUNDS)))
+
+
+def _shape_of(theta: Reals) -> Reals:
+    """Return a, b, s and c of the parameters, (4,)."""
+    return np.array([1 + np.exp(theta[1]), expit(theta[2]), theta[3], 1 + np.exp(theta[4])])
+
+
+def _first_component(a: float, b: float) -> tuple[Reals, Reals, Reals]:
+    """Return the probability of each bin in the first component, and its slopes in a and in b, (bins,) each."""
+    power = np.exp(a * LOG_EDGES)
+    above = -np.expm1(a * LOG_EDGES)
+    upper = above**b
+    at_edges = _at_edges((1.0, 0.0, 0.0), (0.0, 0.0, 0.0))
+    at_edges[:, 1:-1] = upper, -b * upper / above * power * LOG_EDGES, upper * np.log(above)
+    first, by_a, by_b = at_edges[:, :-1] - at_edges[:, 1:]
+    return first, by_a, by_b
+
+
+def _second_component(c: float) -> tuple[Reals, Reals]:
+    """Return the probability of each bin in the second component, and its slope in c, (bins,) each."""
+    power = np.exp(c * LOG_EDGES)
+    at_edges = _at_edges((0.0, 0.0), (1.0, 0.0))
+    at_edges[:, 1:-1] = power, power * LOG_EDGES
+    second, by_c = at_edges[:, 1:] - at_edges[:, :-1]
+    return second, by_c
+
+
+def _at_edges(lowest: tuple[float, ...], highest: tuple[float, ...]) -> Reals:
+    """Return values at all edges of bins for some functions, of which only those at 0 and at 1 are set, (k, edges)."""
+    values = np.empty((len(lowest), len(EDGES)))
+    values[:, 0], values[:, -1] = lowest, highest
+    return values
+
 
 LOWEST, HIGHEST = 0.1, 0.6  # quantiles of the decoys between which the largest rate is sought
 STEP = 20  # number of bins from one of these quantiles to the next
@@ -33,6 +160,8 @@ SMALLEST_NUMBER = 0.1  # number of mismatched pairs that probabilities allow for
 NO_RATE = 1e-9  # share of mismatched pairs with which a shape is fitted as if there were none
 DROP = 1.353  # drop of the log-likelihood at the ends of a 90% profile interval
 ERRORS = 1.645  # number of standard errors that 5% of counts exceed
+MIN_GROUP = 40  # smallest number of pairs in a group with a separate rate
+MIN_RESAMPLES = 10  # smallest number of resamples to decide whether training pairs and other pairs differ in rate
 HALVINGS = 12  # number of bisection steps for an end of a profile interval
 
 
@@ -71,7 +200,7 @@ def calibrate(
 
         f(u) = rate + (1 - rate) h(u),    h(u) = (1 - s) K(u; a, b) + s K(u; c, 1),    a >= 2,    b <= 1,    c >= 2
 
-    K is the density of Kumaraswamy (`pairsift.detect.density`). The shape a, b, c and the share s are the likeliest
+    K is the density of Kumaraswamy (`survival`). The shape a, b, c and the share s are the likeliest
     ones for all pairs, beside a weak prior, so that f can fit pairs of two difficulties. A group's rate maximises the
     likelihood too, but has an upper limit: the smallest value, over q from 0.1 to 0.6, of (share of the group's pairs
     with u < q, plus one standard error) / q. A larger share of mismatches would need more pairs with small u. Where
@@ -227,7 +356,7 @@ class _Profile:
 
         starts = (self.start[1:], STARTS[0][1:])
         fits = (minimize(conditional, start, jac=True, method="L-BFGS-B", bounds=BOUNDS[1:]) for start in starts)
-        return not any(float(fit.fun) <= self.limit for fit in fits)
+        return not any(float(folds.fun) <= self.limit for folds in fits)
 
     def largest(self) -> float:
         """Return the upper limit of the rate by the counts of small u."""
@@ -301,3 +430,60 @@ def _posterior(ratio: Reals, rate: Reals) -> Reals:
     """Return the match probability from the ratio of the densities of matching and of mismatched pairs, (n,)."""
     matched = (1 - rate) * ratio
     return np.asarray(matched / np.maximum(matched + rate, 1e-12))
+
+
+def calibrate_sides(evidence: Evidence, in_train: Bools, seed: int, resamples: int) -> tuple[Calibration, int]:
+    """Return the calibration, and the group of the training pairs in it: 1 where they have a separate rate, else 0.
+
+    Placeholders are set apart (`with_placeholders`).
+
+    Args:
+        evidence: Evidence of the pairs, (n,), and of decoys.
+        in_train: Whether each pair is a training pair, (n,).
+        seed: Seed of the resampling.
+        resamples: Number of resampled collections for the intervals; with 0, an interval holds only the rate.
+    """
+    if len(evidence.placeholder):
+        rest = evidence.placeholder < 0
+        others = Evidence(evidence.pairs[rest], evidence.decoys)
+        calibration, separate = calibrate_sides(others, in_train[rest], seed, resamples)
+        if not separate and _shares_differ(~rest, in_train):
+            rates, low, high = (np.repeat(ends, 2) for ends in (calibration.rates, calibration.low, calibration.high))
+            calibration, separate = replace(calibration, rates=rates, low=low, high=high), 1
+        return with_placeholders(calibration, evidence.placeholder, in_train.astype(np.int64) * separate), separate
+    group, shape = in_train.astype(np.int64), likeliest_shape(evidence)
+    separate = int(
+        min(in_train.sum(), (~in_train).sum()) >= MIN_GROUP
+        and rates_differ(evidence, group, seed, max(resamples, MIN_RESAMPLES), shape)
+    )
+    return calibrate(evidence, group * separate, seed, resamples, shape), separate
+
+
+def _shares_differ(apart: Bools, in_train: Bools) -> bool:
+    """Return whether training pairs and others, 40 each or more, differ in a share by three standard errors."""
+    sides = in_train, ~in_train
+    if min(side.sum() for side in sides) < MIN_GROUP:
+        return False
+    shares, mean = [apart[side].mean() for side in sides], apart.mean()
+    return bool(abs(shares[0] - shares[1]) > 3 * np.sqrt(mean * (1 - mean) * sum(1 / side.sum() for side in sides)))
+
+
+def with_placeholders(calibration: Calibration, placeholder: Ints, group: Ints) -> Calibration:
+    """Return the calibration of all pairs, where those of a placeholder of n pairs have the probability 1 / (n + 2).
+
+    This is the rule of succession for a set in which no pair has been seen to match. A group's rate, and the ends of
+    its interval, become means over all of its pairs.
+
+    Args:
+        calibration: That of the other pairs.
+        placeholder: Number of the placeholder of each pair, -1 for the others, (n,).
+        group: Group of each pair in the calibration, (n,).
+    """
+    rest = placeholder < 0
+    probability = 1 / (pair_counts(placeholder + 1) + 2)
+    probability[rest] = calibration.probability
+    groups = [group == number for number in range(len(calibration.rates))]
+    share = np.array([rest[inside].mean() for inside in groups])
+    mismatched = np.array([((1 - probability) * ~rest)[inside].mean() for inside in groups])
+    rates, low, high = (ends * share + mismatched for ends in (calibration.rates, calibration.low, calibration.high))
+    return Calibration(rates, low, high, probability, calibration.auroc)

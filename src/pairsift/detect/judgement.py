@@ -10,14 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from pairsift.arrays import Bools, Ints, Reals
-from pairsift.detect.combine import combine
-from pairsift.detect.contrast import Codes, Evidence, contrast
-from pairsift.detect.crossfit import CrossFit, Vectors, make_folds
-from pairsift.detect.linear import canonical_codes
-from pairsift.detect.neighbours import neighbour_evidence
-from pairsift.detect.placeholders import find_placeholders, fold_units, have_common
-from pairsift.detect.rate import Calibration, decoy_quantile
-from pairsift.detect.weighing import calibrate_sides, weigh_with_siblings
+from pairsift.detect.calibration import Calibration, calibrate_sides, decoy_quantile
+from pairsift.detect.combination import combine, combine_with_siblings
+from pairsift.detect.evidence import Evidence, PairEncoder, contrast, neighbour_evidence
+from pairsift.detect.folds import Folds, Vectors, fold_units, make_folds
+from pairsift.detect.linear import canonical_encoder
+from pairsift.detect.placeholders import find_placeholders, have_common
 
 MIN_PAIRS = 100  # smallest number of pairs for which verdicts are given
 MIN_AUROC = 0.8  # smallest expected AUROC for which verdicts are given
@@ -25,7 +23,7 @@ MIN_SEPARATION = 0.11  # smallest (1 - high) (2 AUROC - 1) for which verdicts ar
 RESAMPLES = 60  # number of resampled collections for the interval of the rate, over all divisions into folds
 AVERAGED_PAIRS = 3000  # approximate number of pairs, summed over the divisions into folds that are averaged
 INNER_FOLDS = 3  # number of folds of the pairs that a fold's models are trained on
-Networks = Callable[[CrossFit, Reals], Codes]
+Networks = Callable[[Folds, Reals], PairEncoder]
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class JudgedPairs:
 
 
 @dataclass(frozen=True)
-class Belief:
+class Judgement:
     """The match probabilities of pairs by held-out evidence, and the estimated rate of mismatches.
 
     Attributes:
@@ -96,8 +94,7 @@ class Belief:
             those that they replace, [0, 1]; None where there are none (`near_auroc`).
         below_near: Share of the training pairs judged beside near captions that have less evidence than 95% of the
             near decoys, [0, 1]; 0 where none are. Above 0.05 there are captions of any images among them.
-        counts_near: Whether near captions are counted too (`pairsift.detect.near.believe_near`); None where they are
-            not expected.
+        counts_near: Whether near captions are counted too (`judge_near_mismatches`); None where they are not expected.
         placeholder: Number of the placeholder that each pair has, an image or a caption that is common to many and fits
             them no better than others (`pairsift.detect.placeholders`), -1 for none, (n,); empty if there is none.
     """
@@ -137,7 +134,9 @@ def sufficient(auroc: float, high: float) -> bool:
     return auroc >= MIN_AUROC and (1 - high) * (2 * auroc - 1) >= MIN_SEPARATION
 
 
-def believe(judged: JudgedPairs, seed: int, fold: Ints | None = None, networks: Networks | None = None) -> Belief:
+def judge_pairs(
+    judged: JudgedPairs, seed: int, fold: Ints | None = None, networks: Networks | None = None
+) -> Judgement:
     """Judge every pair by evidence from models that were not trained on it.
 
     The kinds of evidence are ridge canonical correlation, the nearest images and captions, the cosine where encoders
@@ -153,15 +152,15 @@ def believe(judged: JudgedPairs, seed: int, fold: Ints | None = None, networks: 
         judged: The pairs.
         seed: Seed of folds, decoys and resampling.
         fold: Fold of each pair, (n,); by default they are drawn: ten folds, or five from 1,000 pairs on.
-        networks: Function from the folds and the trust, (folds, n), to the codes of networks, each of them trained
+        networks: Function from the folds and the trust, (folds, n), to the encoder of networks, each of them trained
             without one fold. The trust in a pair is its match probability by evidence that did not see the fold.
     """
     judged = with_finite_vectors(judged)
-    return mean_belief(judge_divisions(judged, list(divisions(judged, seed, fold)), networks), judged)
+    return mean_judgement(judge_foldings(judged, list(draw_foldings(judged, seed, fold)), networks), judged)
 
 
 @dataclass(frozen=True)
-class Division:
+class Folding:
     """One division of the pairs into folds.
 
     Attributes:
@@ -178,39 +177,39 @@ class Division:
     trust: Reals | None = None
 
 
-def divisions(judged: JudgedPairs, seed: int, fold: Ints | None = None) -> Iterator[Division]:
-    """Yield the given division into folds, or one to five that are drawn; `believe` says how many."""
+def draw_foldings(judged: JudgedPairs, seed: int, fold: Ints | None = None) -> Iterator[Folding]:
+    """Yield the given division into folds, or one to five that are drawn; `judge_pairs` says how many."""
     number = 1 if fold is not None else int(np.clip(round(AVERAGED_PAIRS / max(1, len(judged))), 1, 5))
-    for division in range(number):
+    for folding in range(number):
         fold_of = fold
         if fold_of is None:
-            fold_of = make_folds(*judged.units(5 if len(judged) >= 1000 else 10), seed + 7919 * division)
-        trust = _trust(judged, fold_of, seed + division)
-        yield Division(fold_of, seed + division, RESAMPLES // number, trust)
+            fold_of = make_folds(*judged.units(5 if len(judged) >= 1000 else 10), seed + 7919 * folding)
+        trust = _trust(judged, fold_of, seed + folding)
+        yield Folding(fold_of, seed + folding, RESAMPLES // number, trust)
 
 
-def mean_belief(beliefs: Sequence[Belief], judged: JudgedPairs) -> Belief:
-    """Return the mean of the beliefs about the same pairs by several divisions; the folds are those of the first.
+def mean_judgement(judgements: Sequence[Judgement], judged: JudgedPairs) -> Judgement:
+    """Return the mean of the judgements about the same pairs by several divisions; the folds are those of the first.
 
     The other pairs have a rate of their own where they have one in each division, and near captions an AUROC where some
     division has one.
     """
     rate, low, high, auroc = np.mean(
-        [(belief.rate, belief.low, belief.high, belief.auroc) for belief in beliefs], axis=0
+        [(judgement.rate, judgement.low, judgement.high, judgement.auroc) for judgement in judgements], axis=0
     ).tolist()
-    near = [belief.near_auroc for belief in beliefs if belief.near_auroc is not None]
-    probability = np.mean([belief.probability for belief in beliefs], axis=0)
-    other_rates = [belief.rate_outside_train for belief in beliefs if belief.rate_outside_train is not None]
-    others = float(np.mean(other_rates)) if len(other_rates) == len(beliefs) else None
-    names = dict.fromkeys(name for belief in beliefs for name in belief.detectors)
+    near = [judgement.near_auroc for judgement in judgements if judgement.near_auroc is not None]
+    probability = np.mean([judgement.probability for judgement in judgements], axis=0)
+    other_rates = [judgement.rate_outside_train for judgement in judgements if judgement.rate_outside_train is not None]
+    others = float(np.mean(other_rates)) if len(other_rates) == len(judgements) else None
+    names = dict.fromkeys(name for judgement in judgements for name in judgement.detectors)
     detectors = {
-        name: np.mean([belief.detectors[name] for belief in beliefs if name in belief.detectors], axis=0)
+        name: np.mean([judgement.detectors[name] for judgement in judgements if name in judgement.detectors], axis=0)
         for name in names
     }
     near_mean = float(np.mean(near)) if near else None
-    below = float(np.mean([belief.below_near for belief in beliefs]))
-    fold_of, group = beliefs[0].fold, judged.group_of
-    return Belief(
+    below = float(np.mean([judgement.below_near for judgement in judgements]))
+    fold_of, group = judgements[0].fold, judged.group_of
+    return Judgement(
         probability,
         rate,
         low,
@@ -222,7 +221,7 @@ def mean_belief(beliefs: Sequence[Belief], judged: JudgedPairs) -> Belief:
         group,
         near_mean,
         below,
-        placeholder=beliefs[0].placeholder,
+        placeholder=judgements[0].placeholder,
     )
 
 
@@ -248,76 +247,78 @@ def _trust(judged: JudgedPairs, fold: Ints, seed: int) -> Reals:
     for held_out in range(len(trust)):
         rest = np.flatnonzero(fold != held_out).astype(np.int64)
         part = judged.subset(rest)
-        units, folds = part.units(INNER_FOLDS)
-        if folds >= 2:
-            inner = make_folds(units, folds, seed + 1)
-            fit = CrossFit.make(part.image_of, part.group_of, part.texts, inner, seed)
-            evidence = weigh_with_siblings(fit, *kinds_of(part, fit, seed), part.in_train, seed)
+        units, number = part.units(INNER_FOLDS)
+        if number >= 2:
+            inner = make_folds(units, number, seed + 1)
+            folds = Folds.make(part.image_of, part.group_of, part.texts, inner, seed)
+            evidence = combine_with_siblings(folds, *kinds_of(part, folds, seed), part.in_train, seed)
             trust[held_out, rest] = calibrate_sides(evidence, part.in_train, seed, 0)[0].probability
     return trust
 
 
-def judge_divisions(judged: JudgedPairs, parts: Sequence[Division], networks: Networks | None = None) -> list[Belief]:
-    """Return the belief about the pairs by each division into folds.
+def judge_foldings(judged: JudgedPairs, parts: Sequence[Folding], networks: Networks | None = None) -> list[Judgement]:
+    """Return the judgement about the pairs by each division into folds.
 
     The placeholders of several divisions are those of all together, found by the evidence without the other captions of
     an image. A single division finds its own, by all its evidence.
     """
     fits = [
-        CrossFit.make(judged.image_of, judged.group_of, judged.texts, part.fold, part.seed, judged.captions)
+        Folds.make(judged.image_of, judged.group_of, judged.texts, part.fold, part.seed, judged.captions)
         for part in parts
     ]
     if len(parts) > 1 and have_common(fits[0]):
-        kinds = [kinds_of(judged, fit, part.seed, part.trust)[0] for fit, part in zip(fits, parts, strict=True)]
-        found = find_placeholders(fits, [combine(fit, [*one.values()]) for fit, one in zip(fits, kinds, strict=True)])
-        fits = [replace(fit, placeholder=found) for fit in fits]
-    return [_judge(judged, part, fit, networks) for part, fit in zip(parts, fits, strict=True)]
+        kinds = [kinds_of(judged, folds, part.seed, part.trust)[0] for folds, part in zip(fits, parts, strict=True)]
+        found = find_placeholders(
+            fits, [combine(folds, [*one.values()]) for folds, one in zip(fits, kinds, strict=True)]
+        )
+        fits = [replace(folds, placeholder=found) for folds in fits]
+    return [_judge(judged, part, folds, networks) for part, folds in zip(parts, fits, strict=True)]
 
 
-def _judge(judged: JudgedPairs, division: Division, fit: CrossFit, networks: Networks | None) -> Belief:
-    seed, in_train = division.seed, judged.in_train
-    kinds, models = kinds_of(judged, fit, seed, division.trust, networks)
-    evidence = weigh_with_siblings(fit, kinds, models, in_train, seed)
-    calibration, group = calibrate_sides(evidence, in_train, seed, division.resamples)
-    near = near_auroc(evidence, fit.near_images, calibration.probability)
-    belief = belief_of(calibration, group, division.fold, kinds, near)
-    return replace(belief, placeholder=evidence.placeholder)
+def _judge(judged: JudgedPairs, folding: Folding, folds: Folds, networks: Networks | None) -> Judgement:
+    seed, in_train = folding.seed, judged.in_train
+    kinds, models = kinds_of(judged, folds, seed, folding.trust, networks)
+    evidence = combine_with_siblings(folds, kinds, models, in_train, seed)
+    calibration, group = calibrate_sides(evidence, in_train, seed, folding.resamples)
+    near = near_auroc(evidence, folds.near_decoy_images, calibration.probability)
+    judgement = judgement_of(calibration, group, folding.fold, kinds, near)
+    return replace(judgement, placeholder=evidence.placeholder)
 
 
-def belief_of(
+def judgement_of(
     calibration: Calibration, group: int, fold: Ints, kinds: Mapping[str, Evidence], near: float | None = None
-) -> Belief:
-    """Return the belief that a calibration says; `group` is that of the training pairs (`calibrate_sides`)."""
+) -> Judgement:
+    """Return the judgement that a calibration says; `group` is that of the training pairs (`calibrate_sides`)."""
     rate, low, high = (float(ends[group]) for ends in (calibration.rates, calibration.low, calibration.high))
     others = float(calibration.rates[0]) if group else None
     detectors = {name: decoy_quantile(kind) for name, kind in kinds.items()}
-    return Belief(
+    return Judgement(
         calibration.probability, rate, low, high, calibration.auroc, fold, others, detectors=detectors, near_auroc=near
     )
 
 
 def kinds_of(
-    judged: JudgedPairs, fit: CrossFit, seed: int, trust: Reals | None = None, networks: Networks | None = None
-) -> tuple[dict[str, Evidence], dict[str, Codes]]:
+    judged: JudgedPairs, folds: Folds, seed: int, trust: Reals | None = None, networks: Networks | None = None
+) -> tuple[dict[str, Evidence], dict[str, PairEncoder]]:
     """Return the kinds of evidence without the other captions of an image, and the codes of some of them, by name.
 
     Codes are those of the kinds whose images and captions share a space.
 
     Args:
         judged: The pairs.
-        fit: Their folds and the decoys.
+        folds: Their folds and the decoys.
         seed: Seed of the references.
         trust: Weight of each pair in the models without each fold, (folds, n); None trusts every pair.
-        networks: Codes of networks, as `believe` describes them.
+        networks: Codes of networks, as `judge_pairs` describes them.
     """
-    models = {"linear": canonical_codes(fit, judged.images, judged.captions, trust)}
+    models = {"linear": canonical_encoder(folds, judged.images, judged.captions, trust)}
     if judged.aligned is not None:
         images, captions = (torch.from_numpy(vectors) for vectors in judged.aligned)
         models["cosine"] = lambda fold, members: (images[members], captions[members])
     if networks is not None and trust is not None:
-        models["networks"] = networks(fit, trust)
-    kinds = {name: contrast(fit, codes, seed) for name, codes in models.items()}
-    by_neighbours = neighbour_evidence(fit, judged.images, judged.captions, seed, trust)
+        models["networks"] = networks(folds, trust)
+    kinds = {name: contrast(folds, encode, seed) for name, encode in models.items()}
+    by_neighbours = neighbour_evidence(folds, judged.images, judged.captions, seed, trust)
     return kinds | dict(zip(("near_images", "near_captions"), by_neighbours, strict=True)), models
 
 
