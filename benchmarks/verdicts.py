@@ -247,7 +247,7 @@ def recall(source: Path, options: Row, wrong: np.ndarray) -> Row:
         **own,
         "evidence": EVIDENCE,
         "training_pairs": len(pairs.ids("train")),
-        "warnings": run.metrics["warnings"],
+        "warnings": [warning["text"] for warning in run.metrics["warnings"]],
     }
 
 
