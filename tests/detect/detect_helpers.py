@@ -7,6 +7,12 @@ import numpy as np
 from pairsift.detect.evidence import Evidence
 from pairsift.detect.folds import Folds, make_folds
 from pairsift.detect.judgement import JudgedPairs
+from pairsift.detect.options import DetectOptions
+
+OPTIONS = DetectOptions()
+OWN_REFERENCES = OPTIONS.changed({"contrast": {"min_references": 1}})  # of the fold, however small it is
+# One division into folds, and fewer resamples: intervals and several divisions are tested by themselves.
+LIGHT = OPTIONS.changed({"folds": {"averaged_pairs": 1}, "calibration": {"resamples": 8}})
 
 
 def planted(images, per=1, noise=0.0, seed=0, whole=False):
@@ -41,7 +47,7 @@ def small(images=24, per=2, folds=3, seed=0):
     left = hidden @ rng.normal(size=(3, 7)) + 0.3 * rng.normal(size=(images, 7))
     right = hidden[image_of] @ rng.normal(size=(3, 5)) + 0.3 * rng.normal(size=(len(image_of), 5))
     texts = [f"caption {i}" for i in range(len(image_of))]
-    folds = Folds.make(image_of, image_of, texts, make_folds(image_of, folds, seed), seed)
+    folds = Folds.make(image_of, image_of, texts, make_folds(image_of, folds, seed), seed, OPTIONS.decoys)
     return folds, left[image_of].astype(np.float32), right.astype(np.float32)
 
 

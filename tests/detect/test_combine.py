@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from detect_helpers import permuted, small
+from detect_helpers import OPTIONS, permuted, small
 from scipy.optimize import approx_fprime, minimize
 from sklearn.linear_model import LogisticRegression
 
@@ -10,6 +10,7 @@ from pairsift.detect.combination import combine, odds_weights
 from pairsift.detect.evidence import Evidence
 from pairsift.detect.folds import Folds
 
+MOST = OPTIONS.combination.max_decoys
 USEFUL = np.array([1.5, 0.8, 0.4])
 
 
@@ -23,7 +24,7 @@ def sklearn_weights(given, decoys):
     rows = np.concatenate([given, decoys])
     label = np.repeat([1, 0], [len(given), len(decoys)])
     weight = np.where(label == 1, 0.5, 0.5 * len(given) / len(decoys))
-    model = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).folds(rows, label, sample_weight=weight)
+    model = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(rows, label, sample_weight=weight)
     return model.coef_[0]
 
 
@@ -95,7 +96,7 @@ def test_without_pairs_or_decoys_all_kinds_weigh_the_same(shape):
 def test_every_fold_is_weighed_by_the_others():
     folds, _, _ = small(150, 1, 3)
     kinds = kinds_of(folds)
-    whole = combine(folds, kinds)
+    whole = combine(folds, kinds, MOST)
     pairs, decoys = (np.stack([getattr(kind, side) for kind in kinds], 1) for side in ("pairs", "decoys"))
     mean, spread = decoys.mean(0), decoys.std(0)
     decoy_fold = folds.fold[folds.decoy_images]
@@ -114,7 +115,7 @@ def test_evidence_of_a_folds_pairs_does_not_move_its_own_weights():
     kinds = kinds_of(folds)
     own = folds.fold == 1
     moved = [Evidence(np.where(own, 2 * kind.pairs - 9, kind.pairs), kind.decoys) for kind in kinds]
-    before, after, decoys = combine(folds, kinds), combine(folds, moved), folds.fold[folds.decoy_images]
+    before, after, decoys = combine(folds, kinds, MOST), combine(folds, moved, MOST), folds.fold[folds.decoy_images]
     assert (after.decoys[decoys == 1] == before.decoys[decoys == 1]).all()
     assert (after.pairs[own] != before.pairs[own]).any()
     assert np.abs(after.decoys - before.decoys)[decoys == 0].max() > 0.1
@@ -123,9 +124,9 @@ def test_evidence_of_a_folds_pairs_does_not_move_its_own_weights():
 def test_units_offsets_and_order_do_not_matter():
     folds, _, _ = small(100, 1, 2)
     kinds, order = kinds_of(folds), np.random.default_rng(6).permutation(len(folds))
-    whole = combine(folds, kinds)
+    whole = combine(folds, kinds, MOST)
     other = [Evidence(100 * k.pairs[order] + 7, 100 * k.decoys + 7) for k in kinds]
-    again = combine(permuted(folds, order), other)
+    again = combine(permuted(folds, order), other, MOST)
     assert again.pairs == pytest.approx(whole.pairs[order], abs=5e-3)
     assert again.decoys == pytest.approx(whole.decoys, abs=5e-3)
 
@@ -133,9 +134,9 @@ def test_units_offsets_and_order_do_not_matter():
 def test_one_kind_stays_as_it_is_and_none_is_compared_without_decoys():
     folds, _, _ = small(20, 1, 2)
     kinds = kinds_of(folds)
-    assert combine(folds, kinds[:1]) is kinds[0]
+    assert combine(folds, kinds[:1], MOST) is kinds[0]
     bare = Folds(folds.image_of, folds.group_of, folds.fold, folds.decoy_images[:0], folds.decoy_captions[:0])
-    found = combine(bare, [Evidence(kind.pairs, kind.decoys[:0]) for kind in kinds])
+    found = combine(bare, [Evidence(kind.pairs, kind.decoys[:0]) for kind in kinds], MOST)
     assert not found.pairs.any() and not len(found.decoys)
 
 
@@ -143,6 +144,6 @@ def test_evidence_that_never_varies_is_no_evidence():
     folds, _, _ = small(40, 1, 2)
     useful = kinds_of(folds, [2.0])[0]
     flat = Evidence(np.full(len(folds), 3.0), np.full(len(folds.decoy_images), 3.0))
-    with_flat, without = combine(folds, [useful, flat]), combine(folds, [useful, useful])
+    with_flat, without = combine(folds, [useful, flat], MOST), combine(folds, [useful, useful], MOST)
     assert np.corrcoef(with_flat.pairs[folds.fold == 0], without.pairs[folds.fold == 0])[0, 1] > 0.999
-    assert np.ptp(combine(folds, [flat, flat]).decoys) == 0
+    assert np.ptp(combine(folds, [flat, flat], MOST).decoys) == 0

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from detect_helpers import OPTIONS
 from scipy import stats
 from scipy.integrate import quad
 from scipy.optimize import approx_fprime
@@ -21,6 +22,7 @@ from pairsift.detect.calibration import (
     survival,
 )
 
+CALIBRATION = OPTIONS.calibration
 SHAPES = [(2.0, 0.9, 0.2, 2.0), (5.5, 0.5, 0.0, 9.0), (30.0, 0.8, 0.6, 3.0), (2.0, 1.0, 1.0, 40.0)]
 
 
@@ -66,8 +68,10 @@ def test_the_misfit_is_the_posterior_with_its_slope(seed):
         pieces = zip(counts, np.diff(EDGES), mass, strict=True)
         return -prior - sum(n * np.log(rate * width + (1 - rate) * own) for n, width, own in pieces)
 
-    value, slope = misfit(theta, counts)
-    assert value - misfit(np.zeros(5), counts)[0] == pytest.approx(posterior(theta) - posterior(np.zeros(5)))
+    value, slope = misfit(theta, counts, CALIBRATION)
+    assert value - misfit(np.zeros(5), counts, CALIBRATION)[0] == pytest.approx(
+        posterior(theta) - posterior(np.zeros(5))
+    )
     assert slope == pytest.approx(approx_fprime(theta, posterior, 1e-7), rel=1e-3, abs=0.05)
 
 
@@ -79,9 +83,9 @@ def test_a_shape_is_found_again_from_draws(shape):
     u = np.where(rng.random(20_000) < share, rng.random(20_000) ** (1 / c), first)
     u[:2000] = rng.random(2000)
     counts = bin_counts(u)
-    found = fit_shape(counts)
+    found = fit_shape(counts, CALIBRATION)
     drawn = np.array(shape)
     assert np.cumsum(bin_probabilities(found)) == pytest.approx(np.cumsum(bin_probabilities(drawn)), abs=0.012)
-    known = fit_shape(counts, rate=0.1)
-    best, truth, other = (misfit(search_parameters(0.1, one), counts)[0] for one in (known, drawn, found))
+    known = fit_shape(counts, CALIBRATION, rate=0.1)
+    best, truth, other = (misfit(search_parameters(0.1, one), counts, CALIBRATION)[0] for one in (known, drawn, found))
     assert best <= min(truth, other) + 0.01

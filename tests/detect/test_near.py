@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from detect_helpers import judged_of, unit
+from detect_helpers import LIGHT, OPTIONS, judged_of, unit
 
-from pairsift.detect import judgement as heldout
 from pairsift.detect.evidence import Evidence
 from pairsift.detect.folds import Folds, make_folds
-from pairsift.detect.judgement import judge_pairs, near_auroc
+from pairsift.detect.judgement import judge_pairs, near_decoy_auroc
 
 
 def test_near_decoys_read_like_the_caption_that_they_replace():
@@ -16,8 +15,8 @@ def test_near_decoys_read_like_the_caption_that_they_replace():
     vectors = rng.normal(size=(500, 6)).astype(np.float32)
     texts = [f"caption {n // 3}" for n in range(500)]
     fold = make_folds(image_of, 2, 0)
-    folds = Folds.make(image_of, image_of, texts, fold, 0, vectors)
-    plain = Folds.make(image_of, image_of, texts, fold, 0)
+    folds = Folds.make(image_of, image_of, texts, fold, 0, OPTIONS.decoys, vectors)
+    plain = Folds.make(image_of, image_of, texts, fold, 0, OPTIONS.decoys)
     assert np.array_equal(folds.decoy_images, plain.decoy_images) and not len(plain.near_decoy_images)
     assert len(folds.near_decoy_images) > 4000 and set(folds.near_decoy_images.tolist()) == set(range(500))
     rows = unit(vectors)
@@ -45,9 +44,9 @@ def test_the_auroc_is_a_weighted_count_of_cases(seed):
             total += weight
             won += weight * (0.5 * (evidence.pairs[pair] == evidence.near_decoys[decoy]))
             won += weight * (evidence.pairs[pair] > evidence.near_decoys[decoy])
-    assert near_auroc(evidence, given, probability) == pytest.approx(won / total)
-    assert near_auroc(Evidence(evidence.pairs, evidence.decoys), given[:0], probability) is None
-    assert near_auroc(evidence, given, np.zeros(40)) is None
+    assert near_decoy_auroc(evidence, given, probability) == pytest.approx(won / total)
+    assert near_decoy_auroc(Evidence(evidence.pairs, evidence.decoys), given[:0], probability) is None
+    assert near_decoy_auroc(evidence, given, np.zeros(40)) is None
 
 
 def scenes_of_classes(noise, seed=0, images=900, classes=30):
@@ -67,15 +66,13 @@ def scenes_of_classes(noise, seed=0, images=900, classes=30):
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.3])
-def test_captions_of_the_same_class_are_harder_to_tell_than_those_of_any_image(noise, monkeypatch):
-    monkeypatch.setattr(heldout, "RESAMPLES", 8)
-    monkeypatch.setattr(heldout, "AVERAGED_PAIRS", 1)
+def test_captions_of_the_same_class_are_harder_to_tell_than_those_of_any_image(noise):
     judged, matched = scenes_of_classes(noise)
-    judgement = judge_pairs(judged, 0)
+    judgement = judge_pairs(judged, 0, options=LIGHT)
     assert 0.4 < judgement.near_auroc < judgement.auroc
     if noise:  # the nearest captions of a class are harder to tell than any of the class
         wrong, right = judgement.probability[~matched], judgement.probability[matched]
         cases = (right[:, None] > wrong).mean() + (right[:, None] == wrong).mean() / 2
         assert judgement.near_auroc < cases < judgement.auroc
     few = judged_of(judged.images[:300], judged.captions[:300], judged.image_of[:300])
-    assert judge_pairs(few, 0).near_auroc is None  # folds of 30 pairs have no near captions
+    assert judge_pairs(few, 0, options=LIGHT).near_auroc is None  # folds of 30 pairs have no near captions

@@ -4,12 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from detect_helpers import centred, naive_evidence, permuted, small, unit
+from detect_helpers import OWN_REFERENCES, centred, naive_evidence, permuted, small, unit
 
-from pairsift.detect import evidence as module
 from pairsift.detect.evidence import neighbour_evidence
-
-pytestmark = pytest.mark.usefixtures("own_references")
 
 
 def naive_foretold(folds, queries, values, most=30, trust=None):
@@ -31,12 +28,12 @@ def fewer(folds, most=250):
 
 
 @pytest.mark.parametrize(("most", "told"), [(30, False), (4, False), (4, True)])
-def test_both_kinds_match_plain_loops(monkeypatch, most, told):
-    monkeypatch.setattr(module, "NEIGHBOURS", most)
+def test_both_kinds_match_plain_loops(most, told):
+    options = OWN_REFERENCES.changed({"neighbours": {"count": most}})
     folds, images, captions = small(36, 1, 3)  # an image of one pair: no ties among the nearest
     folds, x, y = fewer(folds), centred(images), centred(captions)
     trust = np.random.default_rng(3).random((3, len(folds))) if told else None
-    by_images, by_captions = neighbour_evidence(folds, images, captions, 0, trust)
+    by_images, by_captions = neighbour_evidence(folds, images, captions, 0, options, trust)
     for evidence, codes in (
         (by_images, (naive_foretold(folds, x, y, most, trust), y)),
         (by_captions, (x, naive_foretold(folds, y, x, most, trust))),
@@ -49,22 +46,22 @@ def test_both_kinds_match_plain_loops(monkeypatch, most, told):
 def test_links_of_a_fold_do_not_move_what_its_images_foretell():
     folds, images, captions = small(60, 1, 3)
     x, y, folds = centred(images), centred(captions), fewer(folds, 0)
-    before, foretold = neighbour_evidence(folds, images, captions, 0)[0], naive_foretold(folds, x, y)
+    before, foretold = neighbour_evidence(folds, images, captions, 0, OWN_REFERENCES)[0], naive_foretold(folds, x, y)
     for members in folds.members():
         exchanged, moved = captions.copy(), y.copy()
         exchanged[members], moved[members] = captions[np.roll(members, 1)], y[np.roll(members, 1)]
-        after = neighbour_evidence(folds, images, exchanged, 0)[0]
+        after = neighbour_evidence(folds, images, exchanged, 0, OWN_REFERENCES)[0]
         own = np.isin(np.arange(len(folds)), members)[:, None]
         expected, _ = naive_evidence(folds, (np.where(own, foretold, x @ np.ones((7, 5))), moved))
         assert after.pairs[members] == pytest.approx(expected[members], abs=1e-4)
         assert np.abs(after.pairs - before.pairs)[members].max() > 0.01
 
 
-def test_few_keys_are_drawn_once_for_each_fold(monkeypatch):
+def test_few_keys_are_drawn_once_for_each_fold():
     folds, images, captions = small(40, 1, 2)
-    whole = neighbour_evidence(folds, images, captions, 0)[0]
-    monkeypatch.setattr(module, "KEYS", 6)
-    part = neighbour_evidence(folds, images, captions, 0)[0]
+    whole = neighbour_evidence(folds, images, captions, 0, OWN_REFERENCES)[0]
+    options = OWN_REFERENCES.changed({"neighbours": {"max_keys": 6}})
+    part = neighbour_evidence(folds, images, captions, 0, options)[0]
     keys = [
         np.random.default_rng((0, 10, fold)).permutation(np.flatnonzero(folds.fold != fold))[:6] for fold in range(2)
     ]
@@ -78,7 +75,7 @@ def test_few_keys_are_drawn_once_for_each_fold(monkeypatch):
 def test_order_and_scale_do_not_matter():
     folds, images, captions = small(40, 1, 3)
     order = np.random.default_rng(4).permutation(len(folds))
-    again = neighbour_evidence(permuted(folds, order), 5 * images[order] + 3, captions[order] / 4, 0)
-    for evidence, other in zip(neighbour_evidence(folds, images, captions, 0), again, strict=True):
+    again = neighbour_evidence(permuted(folds, order), 5 * images[order] + 3, captions[order] / 4, 0, OWN_REFERENCES)
+    for evidence, other in zip(neighbour_evidence(folds, images, captions, 0, OWN_REFERENCES), again, strict=True):
         assert other.pairs == pytest.approx(evidence.pairs[order], abs=1e-3)
         assert other.decoys == pytest.approx(evidence.decoys, abs=1e-3)

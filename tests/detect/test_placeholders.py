@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from detect_helpers import judged_of, planted
+from detect_helpers import OPTIONS, judged_of, planted
 from sklearn.metrics import roc_auc_score
 
 from pairsift.detect.calibration import Calibration, with_placeholders
@@ -67,7 +67,7 @@ def drawn(seed=0):
     rng = np.random.default_rng(seed)
     image_of, texts = np.arange(300), [f"caption {i}" for i in range(300)]
     image_of[:40], texts[40:65] = 0, ["the same"] * 25
-    folds = Folds.make(image_of, image_of, texts, np.zeros(300, np.int64), seed)
+    folds = Folds.make(image_of, image_of, texts, np.zeros(300, np.int64), seed, OPTIONS.decoys)
     pairs = rng.normal(size=300)
     pairs[65:] += 2
     return folds, Evidence(pairs, rng.normal(size=len(folds.decoy_images)))
@@ -96,7 +96,7 @@ def test_placeholders_are_sets_whose_pairs_are_like_their_own_decoys(shift):
         ratio = sum(np.log(density[min(19, int(20 * share))]) for share in shares)
         if np.mean(shares) <= 0.5 + min(0.1, 3 / np.sqrt(12 * len(rows))) and few and ratio <= -4:
             expected.append(name)
-    apart = set_placeholders_apart(folds, evidence)
+    apart = set_placeholders_apart(folds, evidence, OPTIONS)
     assert len(set(apart.placeholder) - {-1}) == len(expected) and expected[0] == "image"
     assert (apart.placeholder[:40] >= 0).all() and (apart.placeholder[65:] == -1).all()
     assert (apart.placeholder[40:65] >= 0).all() == ("caption" in expected)
@@ -106,9 +106,9 @@ def test_placeholders_are_sets_whose_pairs_are_like_their_own_decoys(shift):
 def test_small_sets_and_whole_collections_are_not_set_apart():
     folds, evidence = drawn()
     few = replace(folds, image_of=np.arange(300), text_of=np.arange(300) // 19)
-    assert set_placeholders_apart(few, evidence) is evidence
+    assert set_placeholders_apart(few, evidence, OPTIONS) is evidence
     rest = replace(folds, image_of=np.where(np.arange(300) < 201, 0, np.arange(300)))  # 99 pairs would be left
-    assert set_placeholders_apart(rest, evidence) is evidence
+    assert set_placeholders_apart(rest, evidence, OPTIONS) is evidence
 
 
 def test_the_rate_is_the_mean_over_placeholders_and_others():
@@ -125,12 +125,12 @@ def test_the_rate_is_the_mean_over_placeholders_and_others():
 def test_equal_images_of_many_pairs_are_one_image():
     vectors = np.random.default_rng(3).normal(size=(60, 4)).astype(np.float32)
     vectors[5:30], vectors[40:50] = vectors[5], vectors[40]
-    joined = join_equal_images(100 + np.arange(60), vectors, np.arange(60))
+    joined = join_equal_images(100 + np.arange(60), vectors, np.arange(60), 20)
     assert len(set(joined[5:30])) == 1 and set(joined[5:30]) <= set(range(105, 130))
     rest = np.r_[0:5, 30:60]  # ten equal images are few
     assert (joined[rest] == 100 + rest).all()
     three = np.array([7, 8, 9, 7, 8])  # pairs count, not images
-    many = join_equal_images(np.repeat(three, 8), np.ones((3, 2), np.float32), np.repeat(three - 7, 8))
+    many = join_equal_images(np.repeat(three, 8), np.ones((3, 2), np.float32), np.repeat(three - 7, 8), 20)
     assert set(many) == {7}
 
 
@@ -138,12 +138,12 @@ def test_equal_images_of_many_pairs_are_one_image():
 def test_a_common_image_has_at_most_half_of_a_fold_and_near_duplicates_stay_together(common, folds):
     image_of = np.concatenate([np.zeros(common, np.int64), np.arange(1, 801 - common)])
     group_of = np.where(image_of >= 450, 450, image_of)
-    units, found = fold_units(image_of, group_of, 10)
+    units, found = fold_units(image_of, group_of, 10, OPTIONS.folds)
     fold = make_folds(units, found, 0)
     assert found == folds and len(set(fold[image_of >= 450])) == 1
     assert (len(set(fold[:common])) == 1) == (common <= 320)
     dissolved = np.arange(800)  # equal images that near-duplicates leave apart
-    units, found = fold_units(image_of, dissolved, 10)
+    units, found = fold_units(image_of, dissolved, 10, OPTIONS.folds)
     assert found == folds and (len(set(units[:common])) == 1) == (20 <= common <= 320)
 
 

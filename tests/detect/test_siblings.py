@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from detect_helpers import unit
+from detect_helpers import OPTIONS, unit
 
-from pairsift.detect.evidence import WEIGHT, sibling_encoder
+from pairsift.detect.evidence import sibling_encoder
 
+WEIGHT = OPTIONS.siblings.weight
 IMAGE_OF = np.array([4, 0, 4, 2, 0, 4, 7, 2])
 
 
@@ -26,7 +27,7 @@ def drawn(seed=0):
 @pytest.mark.parametrize("fold", [0, 1])
 def test_images_match_plain_loops(members, fold):
     images, captions, probability, codes = drawn()
-    found, same = sibling_encoder(codes, IMAGE_OF, probability)(fold, np.array(members))
+    found, same = sibling_encoder(codes, IMAGE_OF, probability, WEIGHT)(fold, np.array(members))
     for vector, pair in zip(found.numpy(), members, strict=True):
         total = images[fold][pair].copy()
         for other in range(8):
@@ -38,16 +39,16 @@ def test_images_match_plain_loops(members, fold):
 
 def test_a_pair_s_own_caption_and_its_own_probability_do_not_count():
     _, captions, probability, codes = drawn()
-    before = sibling_encoder(codes, IMAGE_OF, probability)(0, np.arange(8))[0]
+    before = sibling_encoder(codes, IMAGE_OF, probability, WEIGHT)(0, np.arange(8))[0]
     captions[0][2], probability[2] = -captions[0][2], 1 - probability[2]
-    after = sibling_encoder(codes, IMAGE_OF, probability)(0, np.arange(8))[0]
+    after = sibling_encoder(codes, IMAGE_OF, probability, WEIGHT)(0, np.arange(8))[0]
     moved = (after - before).abs().amax(1) > 1e-5
     assert moved.tolist() == [True, False, False, False, False, True, False, False]  # its siblings alone
 
 
 def test_doubted_siblings_and_lone_captions_leave_the_image_as_it_is():
     images, _, probability, codes = drawn()
-    silent = sibling_encoder(codes, IMAGE_OF, np.zeros(8))(0, np.arange(8))[0]
+    silent = sibling_encoder(codes, IMAGE_OF, np.zeros(8), WEIGHT)(0, np.arange(8))[0]
     assert silent.numpy() == pytest.approx(images[0], abs=1e-6)
-    lone = sibling_encoder(codes, np.arange(8), probability)(0, np.arange(8))[0]
+    lone = sibling_encoder(codes, np.arange(8), probability, WEIGHT)(0, np.arange(8))[0]
     assert lone.numpy() == pytest.approx(images[0], abs=1e-6)

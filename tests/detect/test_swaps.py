@@ -1,10 +1,10 @@
 """Swaps of near captions: what changes places, what networks learn, and what the probabilities then mean."""
 
 import numpy as np
-from detect_helpers import unit
+from detect_helpers import OPTIONS, unit
 
 from pairsift.detect.evidence import memory_evidence
-from pairsift.detect.folds import COPIES, copy_of, draw_swaps, make_folds
+from pairsift.detect.folds import copy_of, draw_swaps, make_folds
 
 
 def drawn(images=250, per=2, folds=2, seed=0):
@@ -17,7 +17,7 @@ def drawn(images=250, per=2, folds=2, seed=0):
 
 def test_captions_change_places_with_near_ones_of_their_fold_and_only_once():
     image_of, vectors, texts, fold = drawn()
-    folds = draw_swaps(image_of, image_of, texts, fold, 0, vectors)
+    folds = draw_swaps(image_of, image_of, texts, fold, 0, OPTIONS, vectors)
     pairs = set(zip(folds.decoy_images.tolist(), folds.decoy_captions.tolist(), strict=True))
     assert pairs == {(caption, image) for image, caption in pairs}
     assert len(set(folds.decoy_images.tolist())) == len(folds.decoy_images) == 200  # a fifth in each of two copies
@@ -37,13 +37,13 @@ def test_captions_change_places_with_near_ones_of_their_fold_and_only_once():
 
 def test_collections_without_near_captions_have_no_swaps():
     image_of, vectors, _, fold = drawn(20)
-    assert not len(draw_swaps(image_of, image_of, ["the same"] * 40, fold, 0, vectors).decoy_images)
+    assert not len(draw_swaps(image_of, image_of, ["the same"] * 40, fold, 0, OPTIONS, vectors).decoy_images)
 
 
 def test_a_copy_has_the_swapped_images_and_all_else_as_given():
     image_of, vectors, texts, fold = drawn()
-    folds = draw_swaps(image_of, image_of % 200, texts, fold, 3, vectors)
-    for number in range(COPIES):
+    folds = draw_swaps(image_of, image_of % 200, texts, fold, 3, OPTIONS, vectors)
+    for number in range(2):
         copy, moved = copy_of(folds, number), 0
         for image, caption, where in zip(folds.decoy_images, folds.decoy_captions, folds.copies, strict=True):
             if where == number:
@@ -54,7 +54,7 @@ def test_a_copy_has_the_swapped_images_and_all_else_as_given():
 
 def test_evidence_comes_from_a_network_that_learned_the_pair_as_it_is_judged():
     image_of, vectors, texts, fold = drawn()
-    folds = draw_swaps(image_of, image_of, texts, fold, 0, vectors)
+    folds = draw_swaps(image_of, image_of, texts, fold, 0, OPTIONS, vectors)
     of_copies = np.arange(1000.0).reshape(2, 500)
     evidence = memory_evidence(folds, of_copies, 0)
     learned_in = {int(caption): int(copy) for caption, copy in zip(folds.decoy_captions, folds.copies, strict=True)}

@@ -14,6 +14,7 @@ import pyarrow.parquet
 import pytest
 import yaml
 from flat_options import configured, fit
+from light_evidence import light_file
 from safetensors.numpy import load_file
 from sklearn.metrics import roc_auc_score
 
@@ -38,13 +39,6 @@ FILES = {
     "trust.parquet",
     "model",
 }
-LIGHTLY = """
-import sys
-from light_evidence import light_evidence
-from pairsift.cli import main
-with light_evidence():
-    sys.exit(main())
-"""
 
 
 def test_the_folder_holds_what_the_design_names(run):
@@ -169,9 +163,9 @@ def test_a_source_of_ones_own_needs_no_noise_option(place, scenes, quick, run):
 def test_a_killed_fit_that_is_resumed_twice_goes_on_once_to_the_same_weights(place, scenes, quick, monkeypatch):
     out = place / "killed"
     options = [f"--{name.replace('_', '-')}={value}" for name, value in {**quick, "out": out, "threads": 1}.items()]
-    command = [sys.executable, "-c", LIGHTLY, "fit", str(scenes), *options]
+    command = [sys.executable, "-m", "pairsift.cli", "fit", str(scenes), f"--config={light_file(place)}", *options]
     straight = place / "straight"
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # with light_evidence.py
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
     subprocess.run([*command, f"--out={straight}"], check=True, capture_output=True)
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not (out / "checkpoint.safetensors").exists():

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pairsift.detect.judgement import MIN_AUROC, MIN_PAIRS, Judgement
-from pairsift.detect.near_mismatches import MAX_BELOW_NEAR
+from pairsift.detect import Judgement
 from pairsift.encode import unknown_language
 from pairsift.pairs.pairs import ADDED, Pairs
 from pairsift.runs.mending import MENDED
@@ -49,13 +48,13 @@ def warnings_of(prepared: Prepared, judgement: Judgement, metrics: Mapping[str, 
     mismatched = (
         "a pair whose caption reads much like the right one" if auroc < judgement.auroc else "a mismatched pair"
     )
-    n_judged = len(judgement.probability)
-    if n_judged < MIN_PAIRS:
+    n_judged, limits = len(judgement.probability), judgement.limits
+    if n_judged < limits.min_pairs:
         sentences.append(
             f"{n_judged} pairs are too few for verdicts: the pairs are only ranked, the most doubtful first, and none "
-            f"is flagged. Verdicts need at least {MIN_PAIRS} pairs."
+            f"is flagged. Verdicts need at least {limits.min_pairs} pairs."
         )
-    elif judgement.auroc < MIN_AUROC:
+    elif judgement.auroc < limits.min_auroc:
         sentences.append(
             "The evidence is too weak for verdicts: a mismatched pair is expected to rank below a matching one in only "
             f"{judgement.auroc:.0%} of cases. The pairs are only ranked, the most doubtful first, and none is flagged."
@@ -115,11 +114,11 @@ def _untold(judgement: Judgement) -> str:
     """Return why near captions are not counted."""
     if judgement.near_auroc is None:
         return "too few pairs, or too few such captions, fit better than captions of any images do"
-    if judgement.below_near > MAX_BELOW_NEAR:
+    if judgement.below_near > judgement.limits.max_below_near:
         return (
             f"{judgement.below_near:.0%} of the training pairs that look right fit worse than 95% of such captions do"
         )
-    if judgement.near_auroc < MIN_AUROC:
+    if judgement.near_auroc < judgement.limits.min_auroc:
         return f"a pair with one is expected to rank below a matching one in only {judgement.near_auroc:.0%} of cases"
     return "it may be that almost all pairs that look right fit no better than such captions do"
 
