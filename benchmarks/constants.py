@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def versions() -> Row:
-    """Return those of what the numbers depend on."""
+    """Return the versions that the numbers depend on."""
     packages = ("pairsift", "torch", "numpy", "scikit-learn", "scipy")
     return {name: version(name) for name in packages} | {"python": platform.python_version()}
 

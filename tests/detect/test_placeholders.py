@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from detect_helpers import OPTIONS, judged_of, planted
+from detect_helpers import DIVIDED, OPTIONS, judged_of, planted
 from sklearn.metrics import roc_auc_score
 
 from pairsift.detect.calibration import Calibration, with_placeholders
@@ -33,7 +33,7 @@ def with_common(judged, rows, side):
 def test_pairs_of_a_placeholder_are_mismatched_and_the_others_are_judged_as_ever(side, common, noise):
     judged, matched = planted(600, 1, noise)
     rows = np.random.default_rng(1).permutation(600)[:common]
-    judgement = judge_pairs(with_common(judged, rows, side), 0)
+    judgement = judge_pairs(with_common(judged, rows, side), 0, options=DIVIDED)
     hit = np.isin(np.arange(600), rows)
     assert (judgement.in_placeholder == hit).all()
     assert (judgement.probability[hit] < 0.5).all()
@@ -54,16 +54,16 @@ def test_a_caption_that_many_images_deserve_is_no_placeholder():
     images[rows] = images[0] + 1.5 * rng.normal(size=(60, images.shape[1]))
     captions[rows] = captions[0]
     texts = ["a red shirt"] * 60 + list(judged.texts[60:])
-    judgement = judge_pairs(judged_of(images, captions, judged.image_of, texts), 0)
+    judgement = judge_pairs(judged_of(images, captions, judged.image_of, texts), 0, options=DIVIDED)
     assert not judgement.in_placeholder.any() and (judgement.probability[rows] < 0.5).mean() < 0.1
 
 
 def test_collections_without_common_images_or_captions_have_no_placeholder():
-    assert not len(judge_pairs(planted(300, 2, 0.3)[0], 0).in_placeholder)
+    assert not len(judge_pairs(planted(300, 2, 0.3)[0], 0, options=DIVIDED).in_placeholder)
 
 
 def drawn(seed=0):
-    """Evidence of 300 pairs, of which 40 have one image and 25 of the others one caption, and of decoys."""
+    """Evidence of decoys and of 300 pairs: 40 have one image, and 25 of the others one caption."""
     rng = np.random.default_rng(seed)
     image_of, texts = np.arange(300), [f"caption {i}" for i in range(300)]
     image_of[:40], texts[40:65] = 0, ["the same"] * 25
@@ -150,14 +150,14 @@ def test_a_common_image_has_at_most_half_of_a_fold_and_near_duplicates_stay_toge
 def test_lost_images_with_all_their_captions_are_one_placeholder():
     judged, _ = planted(200, 5, 0.02)
     rows = np.flatnonzero(judged.image_of < 20)
-    judgement = judge_pairs(with_common(judged, rows, "images"), 0)
+    judgement = judge_pairs(with_common(judged, rows, "images"), 0, options=DIVIDED)
     assert judgement.in_placeholder[rows].all() and judgement.rate == pytest.approx(0.12, abs=0.03)
 
 
 @pytest.mark.parametrize(("whole", "noise"), [(False, 0.6), (True, 0.4)])
 def test_images_of_many_captions_are_no_placeholders_where_some_captions_fit(whole, noise):
     judged, matched = planted(30, 25, noise, whole=whole)
-    judgement = judge_pairs(judged, 0)
+    judgement = judge_pairs(judged, 0, options=DIVIDED)
     wrong = ~matched if whole else np.zeros(750, np.bool_)
     assert not len(judgement.in_placeholder) or not judgement.in_placeholder[~wrong].any()
     assert roc_auc_score(matched, judgement.probability) > 0.95
@@ -166,7 +166,7 @@ def test_images_of_many_captions_are_no_placeholders_where_some_captions_fit(who
 def test_a_placeholder_in_one_split_is_in_the_rate_of_that_split():
     judged, matched = planted(1000, 1, 0.1)
     in_train, rows = np.arange(1000) < 700, np.random.default_rng(3).permutation(700)[:210]
-    judgement = judge_pairs(replace(with_common(judged, rows, "captions"), in_train=in_train), 0)
+    judgement = judge_pairs(replace(with_common(judged, rows, "captions"), in_train=in_train), 0, options=DIVIDED)
     wrong = np.isin(np.arange(1000), rows) | ~matched
     assert judgement.rate == pytest.approx(float(wrong[in_train].mean()), abs=0.05)
     assert judgement.rate_outside_train == pytest.approx(float(wrong[~in_train].mean()), abs=0.05)
@@ -180,7 +180,7 @@ def test_placeholders_are_found_where_training_pairs_have_a_rate_of_their_own(si
     captions = np.where(in_train[:, None], noisy.captions, clean.captions)
     rows = np.random.default_rng(4).permutation(800)[:80]
     judged = replace(with_common(replace(noisy, captions=captions), rows, side), in_train=in_train)
-    judgement = judge_pairs(judged, 0)
+    judgement = judge_pairs(judged, 0, options=DIVIDED)
     hit, wrong = np.isin(np.arange(800), rows), ~matched & in_train
     assert (judgement.in_placeholder == hit).mean() > 0.99 and judgement.rate_outside_train is not None
     assert judgement.rate == pytest.approx(float((hit | wrong)[in_train].mean()), abs=0.06)
@@ -191,7 +191,7 @@ def test_placeholders_are_found_where_training_pairs_have_a_rate_of_their_own(si
 def test_a_small_placeholder_outside_train_is_found(seed):
     judged, _ = planted(800, seed=seed)
     in_train, rows = np.arange(800) < 640, np.arange(650, 687)
-    judgement = judge_pairs(replace(with_common(judged, rows, "images"), in_train=in_train), 0)
+    judgement = judge_pairs(replace(with_common(judged, rows, "images"), in_train=in_train), 0, options=DIVIDED)
     hit = np.isin(np.arange(800), rows)
     assert (judgement.in_placeholder == hit).all() and (judgement.probability[hit] < 0.5).all()
     assert judgement.rate < 0.03 and judgement.rate_outside_train == pytest.approx(37 / 160, abs=0.05)
@@ -202,7 +202,7 @@ def test_two_placeholders_of_some_pairs_are_both_found():
     judged, matched = planted(1200, 1, 0.1)
     rows = np.random.default_rng(0).permutation(1200)
     judged = with_common(with_common(judged, rows[:60], "images"), rows[30:90], "captions")
-    judgement = judge_pairs(judged, 0)
+    judgement = judge_pairs(judged, 0, options=DIVIDED)
     hit = np.isin(np.arange(1200), rows[:90])
     assert (judgement.in_placeholder == hit).all() and (judgement.probability[hit] < 0.1).all()
     assert judgement.rate == pytest.approx(float((hit | ~matched).mean()), abs=0.03)
@@ -210,12 +210,12 @@ def test_two_placeholders_of_some_pairs_are_both_found():
 
 def test_a_placeholder_does_not_make_whole_images_look_mismatched_together():
     judged, matched = planted(200, 5, 0.2)
-    judged = replace(judged, image_of=judged.image_of + 1)  # 0 is that of the lost images
+    judged = replace(judged, image_of=judged.image_of + 1)  # 0 is for the lost images
     hit = np.isin(judged.image_of, np.random.default_rng(7).permutation(200)[:50])
     vectors = np.where(hit[:, None], np.random.default_rng(9).normal(size=(1, judged.images.shape[1])), judged.images)
     image_of = np.where(hit, 0, judged.image_of)
     judged = replace(judged, images=vectors.astype(np.float32), image_of=image_of, group_of=image_of)
-    judgement = judge_pairs(judged, 0)
+    judgement = judge_pairs(judged, 0, options=DIVIDED)
     assert judgement.in_placeholder[hit].all() and not judgement.in_placeholder[~hit].any()
     assert "linear_siblings" in judgement.detectors
     assert roc_auc_score(matched[~hit], judgement.probability[~hit]) > 0.98

@@ -49,7 +49,7 @@ def options(quick):
 
 @pytest.fixture(scope="module")
 def folded(place, scenes, options):
-    """A run whose evidence is that of networks too, and what each of these learned from."""
+    """A run with the evidence of networks too, and what each of these learned from."""
     learned = {}
 
     class Watched(Trainer):

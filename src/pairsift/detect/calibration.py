@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import beta, expit, logit
 from sklearn.isotonic import isotonic_regression
@@ -36,10 +35,8 @@ NO_RATE = 1e-9  # share of mismatched pairs with which a shape is fitted as if t
 # A 90% interval: the drop of the log-likelihood at its ends, and the number of standard errors that 5% exceed.
 DROP, ERRORS = 1.353, 1.645
 
-Counts = NDArray[np.int64]
 
-
-def bin_counts(u: Reals) -> Counts:
+def bin_counts(u: Reals) -> Ints:
     """Return the number of values in each bin of [0, 1], (bins,)."""
     bins = np.clip(np.searchsorted(EDGES, u, side="right") - 1, 0, BINS - 1)
     return np.bincount(bins, minlength=BINS)
@@ -79,7 +76,7 @@ def expected_auroc(shape: Reals) -> float:
 
 
 def fit_shape(
-    counts: Counts, options: CalibrationOptions, start_shape: Reals | None = None, rate: float | None = None
+    counts: Ints, options: CalibrationOptions, start_shape: Reals | None = None, rate: float | None = None
 ) -> Reals:
     """Return a, b, s and c of greatest likelihood, with a weak prior at a = 2.6 and b = 0.5, (4,).
 
@@ -97,7 +94,7 @@ def fit_shape(
     return _shape_of(min(fits, key=lambda fit: float(fit.fun)).x)
 
 
-def misfit(theta: Reals, counts: Counts, options: CalibrationOptions) -> tuple[float, Reals]:
+def misfit(theta: Reals, counts: Ints, options: CalibrationOptions) -> tuple[float, Reals]:
     """Return the negative logarithm of likelihood times prior, and its gradient in the parameters.
 
     Args:
@@ -300,7 +297,7 @@ def decoy_quantile(evidence: Evidence) -> Reals:
     return np.asarray((np.searchsorted(decoys, evidence.pairs, side="right") + 0.5) / (len(decoys) + 1))
 
 
-def largest_rate(counts: Counts, options: CalibrationOptions, errors: float = 1.0, variance: float = 0.0) -> float:
+def largest_rate(counts: Ints, options: CalibrationOptions, errors: float = 1.0, variance: float = 0.0) -> float:
     """Return the largest share of uniform values that is compatible with these counts, [0, 1].
 
     Args:
@@ -318,7 +315,7 @@ def largest_rate(counts: Counts, options: CalibrationOptions, errors: float = 1.
 
 
 def _interval(
-    counts: Counts,
+    counts: Ints,
     shape: Reals,
     rates: Reals,
     rng: np.random.Generator,
@@ -335,7 +332,7 @@ def _interval(
 
 
 def _resampled(
-    counts: Counts,
+    counts: Ints,
     shape: Reals,
     rates: Reals,
     rng: np.random.Generator,
@@ -362,7 +359,7 @@ class _Profile:
         options: Quantiles, prior and the number of halvings.
     """
 
-    def __init__(self, counts: Counts, shape: Reals, rate: float, options: CalibrationOptions) -> None:
+    def __init__(self, counts: Ints, shape: Reals, rate: float, options: CalibrationOptions) -> None:
         self.counts, self.options = counts, options
         self.start = search_parameters(rate, shape)
         best = minimize(misfit, self.start, (counts, options), "L-BFGS-B", jac=True, bounds=BOUNDS)
@@ -404,13 +401,13 @@ def _informative(evidence: Evidence) -> bool:
     return bool(len(evidence.decoys) and np.ptp(evidence.decoys) > 0)
 
 
-def _counts(u: Reals, group: Ints) -> Counts:
+def _counts(u: Reals, group: Ints) -> Ints:
     """Return the number of pairs in each bin of u, by group, (groups, bins)."""
     groups = int(group.max(initial=0)) + 1
     return np.stack([bin_counts(u[group == number]) for number in range(groups)])
 
 
-def _rate(counts: Counts, shape: Reals, options: CalibrationOptions, steps: int = 300) -> float:
+def _rate(counts: Ints, shape: Reals, options: CalibrationOptions, steps: int = 300) -> float:
     """Return the rate of greatest likelihood by EM, at most `largest_rate`."""
     mass, rate, total = bin_probabilities(shape), 0.3, max(1, int(counts.sum()))
     for _ in range(steps):
@@ -496,7 +493,7 @@ def _shares_differ(apart: Bools, in_train: Bools, options: CalibrationOptions) -
 def with_placeholders(calibration: Calibration, placeholder: Ints, group: Ints) -> Calibration:
     """Return the calibration of all pairs, where pairs of a placeholder of n pairs have the probability 1 / (n + 2).
 
-    This is the rule of succession for a set in which no pair has been seen to match. A group's rate, and the ends of
+    This is the rule of succession for a set where no pair has been seen to match. A group's rate, and the ends of
     its interval, become means over all of its pairs.
 
     Args:

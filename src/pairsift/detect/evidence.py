@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pairsift.arrays import Ints, Reals, unit_rows
-from pairsift.detect.folds import Folds, Vectors
+from pairsift.arrays import Floats, Ints, Reals, unit_rows
+from pairsift.detect.folds import Folds
 from pairsift.detect.options import DetectOptions, NeighbourOptions
 
 ROWS = 4096  # rows whose cosines with the references are in memory at once
@@ -132,7 +132,7 @@ def _same_group(groups: Ints, reference_groups: Ints) -> tuple[Ints, Ints]:
 
 
 def neighbour_evidence(
-    folds: Folds, images: Vectors, captions: Vectors, seed: int, options: DetectOptions, trust: Reals | None = None
+    folds: Folds, images: Floats, captions: Floats, seed: int, options: DetectOptions, trust: Reals | None = None
 ) -> tuple[Evidence, Evidence]:
     """Return the evidence of pairs by predictions from the nearest pairs of other folds.
 

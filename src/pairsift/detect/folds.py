@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from pairsift.arrays import Bools, Ints, text_numbers, unit_rows
+from pairsift.arrays import Bools, Floats, Ints, text_numbers, unit_rows
 from pairsift.detect.options import DecoyOptions, DetectOptions, FoldOptions
 
 ROWS = 1024  # rows whose cosines with all others are in memory at once
 FINGERPRINTS = 8192  # vectors whose fingerprints are computed at once
-
-Vectors = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Folds:
         decoy_captions: Pair whose caption each decoy has, (m,).
         near_decoy_images: Pair whose image each near decoy has, (k,).
         near_decoy_captions: Pair whose caption each near decoy has, (k,).
-        copies: Copy of the collection in which each decoy is a swap, (m,); empty where decoys are no swaps.
+        copies: Number of the copy where each decoy is a swap, (m,); empty where decoys are no swaps.
         text_of: Number of each caption's text, (n,); empty if it is not known.
         placeholder: Number of the placeholder that each pair has, -1 for none, (n,); None until they are sought
             (`pairsift.detect.placeholders`).
@@ -71,7 +69,7 @@ class Folds:
         fold: Ints,
         seed: int,
         options: DecoyOptions,
-        vectors: Vectors | None = None,
+        vectors: Floats | None = None,
     ) -> Folds:
         """Draw decoys for pairs in folds.
 
@@ -109,7 +107,7 @@ def _members(fold: Ints) -> list[Ints]:
 
 
 def _near_decoys(
-    vectors: Vectors, group_of: Ints, text: Ints, fold: Ints, seed: int, options: DecoyOptions
+    vectors: Floats, group_of: Ints, text: Ints, fold: Ints, seed: int, options: DecoyOptions
 ) -> tuple[Ints, Ints]:
     """Return the pairs that near decoys take their images and their captions from, (k,) each.
 
@@ -155,7 +153,7 @@ def _near_captions(
     return candidates[nearest], np.isfinite(np.take_along_axis(cosine, nearest, 1))
 
 
-def near_duplicates(vectors: Vectors, options: FoldOptions) -> Ints:
+def near_duplicates(vectors: Floats, options: FoldOptions) -> Ints:
     """Return the group of near-duplicates of each image, (n,), numbered from 0.
 
     Two images whose centred vectors have a cosine of at least 0.9 are in the same group, and so are images that a chain
@@ -186,7 +184,7 @@ def make_folds(group_of: Ints, folds: int, seed: int) -> Ints:
     Args:
         group_of: Group of each pair, (n,).
         folds: Number of folds, at least 2.
-        seed: Seed of the order in which groups are dealt.
+        seed: Seed of the order of the groups.
     """
     rng = np.random.default_rng((seed, 8))
     group = np.unique(group_of, return_inverse=True)[1]
@@ -227,7 +225,7 @@ def fold_units(image_of: Ints, group_of: Ints, most: int, options: FoldOptions) 
     return units, min(most, folds, len(np.unique(units)))
 
 
-def join_equal_images(image_of: Ints, vectors: Vectors, rows: Ints, min_common: int) -> Ints:
+def join_equal_images(image_of: Ints, vectors: Floats, rows: Ints, min_common: int) -> Ints:
     """Return the image of each pair, where images with equal vectors are one if many pairs have them, (n,).
 
     Args:
@@ -241,7 +239,7 @@ def join_equal_images(image_of: Ints, vectors: Vectors, rows: Ints, min_common: 
     return np.where(pair_counts(pictures) >= min_common, image_of[first][pictures], image_of).astype(np.int64)
 
 
-def _fingerprints(vectors: Vectors) -> NDArray[np.uint64]:
+def _fingerprints(vectors: Floats) -> NDArray[np.uint64]:
     """Return a number for each vector, the same for equal ones and almost surely another for others, (m,)."""
     factors = np.random.default_rng(0).integers(1, 2**63, vectors.shape[1], np.uint64) * 2 + 1
     found = np.zeros(len(vectors), np.uint64)
@@ -258,7 +256,7 @@ def draw_swaps(
     fold: Ints,
     seed: int,
     options: DetectOptions,
-    vectors: Vectors,
+    vectors: Floats,
 ) -> Folds:
     """Draw decoys by exchanging captions of a fold that are near each other, in copies of the collection.
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from pairsift.arrays import Bools, Ints, Reals
+from pairsift.arrays import Bools, Floats, Ints, Reals
 from pairsift.detect.calibration import Calibration, calibrate_sides, decoy_quantile
 from pairsift.detect.combination import combine, combine_with_siblings
 from pairsift.detect.evidence import Evidence, PairEncoder, contrast, neighbour_evidence
-from pairsift.detect.folds import Folds, Vectors, fold_units, make_folds
+from pairsift.detect.folds import Folds, fold_units, make_folds
 from pairsift.detect.linear import canonical_encoder
 from pairsift.detect.options import DetectOptions, FoldOptions, VerdictOptions
 from pairsift.detect.placeholders import find_placeholders, have_common
@@ -37,13 +36,13 @@ class JudgedPairs:
             where there is none.
     """
 
-    images: Vectors
-    captions: Vectors
+    images: Floats
+    captions: Floats
     texts: Sequence[str]
     image_of: Ints
     group_of: Ints
-    in_train: NDArray[np.bool_]
-    aligned: tuple[Vectors, Vectors] | None = None
+    in_train: Bools
+    aligned: tuple[Floats, Floats] | None = None
 
     def __len__(self) -> int:
         return len(self.image_of)
@@ -83,8 +82,8 @@ class Judgement:
         detectors: By kind of evidence, the share of decoys that have no more of this evidence than each pair, (0, 1),
             (n,): `linear`, `near_images`, `near_captions`, and `cosine`, `networks` and `memory` where they are used.
             Where images have several captions, also `linear_siblings`, `cosine_siblings` and `networks_siblings`, for
-            images joined with their other captions. `memory` counts as 0 in a division into folds in which a pair was
-            taken out for a caption of any other image.
+            images joined with their other captions. `memory` counts as 0 where a division into folds took a pair out
+            for a caption of any other image.
         group: Group of near-duplicate images of each pair, (n,); None if it is not known.
         near_auroc: AUROC with which the evidence separates matching pairs from near decoys, whose captions read like
             the given ones, [0, 1]; None where there are none (`near_decoy_auroc`).
@@ -229,8 +228,8 @@ def with_finite_vectors(judged: JudgedPairs) -> JudgedPairs:
     return replace(judged, images=_finite(judged.images), captions=_finite(judged.captions))
 
 
-def _finite(vectors: Vectors) -> Vectors:
-    finite: NDArray[np.bool_] = np.asarray(np.isfinite(vectors).all(axis=1), np.bool_)
+def _finite(vectors: Floats) -> Floats:
+    finite: Bools = np.asarray(np.isfinite(vectors).all(axis=1), np.bool_)
     if finite.all():
         return vectors
     mean = vectors[finite].mean(0) if finite.any() else np.zeros(vectors.shape[1])
@@ -340,7 +339,7 @@ def kinds_of(
 
 
 def near_decoy_auroc(evidence: Evidence, given: Ints, probability: Reals) -> float | None:
-    """Return the share of cases in which a matching pair has more evidence than a near decoy, ties as one half.
+    """Return how often a matching pair has more evidence than a near decoy, ties as one half.
 
     Pairs count by their match probability. Near decoys count by the probability of the pair whose image they have: only
     a caption that replaces a right one is as near as it reads.

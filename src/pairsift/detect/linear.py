@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pairsift.arrays import Reals
+from pairsift.arrays import Floats, Reals
 from pairsift.detect.evidence import Evidence, PairEncoder, contrast, unit_vectors
-from pairsift.detect.folds import Folds, Vectors
+from pairsift.detect.folds import Folds
 from pairsift.detect.options import DetectOptions, LinearOptions
 
 ROWS = 65_536  # number of rows whose products are summed at once
@@ -41,7 +41,7 @@ class Canonical:
         return unit_vectors((y - self.caption_mean) @ self.caption_map)
 
 
-def canonical(images: Vectors, captions: Vectors, trust: Reals, options: LinearOptions) -> Canonical:
+def canonical(images: Floats, captions: Floats, trust: Reals, options: LinearOptions) -> Canonical:
     """Fit ridge canonical correlation to pairs, as `linear_evidence` describes it.
 
     Wider features than 320 are first reduced to their principal components.
@@ -60,7 +60,7 @@ def canonical(images: Vectors, captions: Vectors, trust: Reals, options: LinearO
     return Canonical(image_mean, caption_mean, image_map, caption_map)
 
 
-def _unreduced(vectors: Vectors, mean: Tensor, projection: Tensor, options: LinearOptions) -> tuple[Tensor, Tensor]:
+def _unreduced(vectors: Floats, mean: Tensor, projection: Tensor, options: LinearOptions) -> tuple[Tensor, Tensor]:
     """Return the mean and the map of whole vectors by the mean and the map of their components, (d,) and (d, k)."""
     centre, basis = _components(vectors, options)
     if basis is not None:
@@ -68,7 +68,7 @@ def _unreduced(vectors: Vectors, mean: Tensor, projection: Tensor, options: Line
     return torch.from_numpy(np.asarray(centre, np.float32)) + mean, projection
 
 
-def principal(vectors: Vectors, options: LinearOptions) -> Vectors:
+def principal(vectors: Floats, options: LinearOptions) -> Floats:
     """Project centred vectors onto their first principal components, (n, at most 320 and at most n).
 
     Vectors of at most that width are only centred.
@@ -81,7 +81,7 @@ def principal(vectors: Vectors, options: LinearOptions) -> Vectors:
     return np.asarray(vectors - mean if basis is None else (vectors - mean) @ basis, np.float32)
 
 
-def _components(vectors: Vectors, options: LinearOptions) -> tuple[Vectors, Vectors | None]:
+def _components(vectors: Floats, options: LinearOptions) -> tuple[Floats, Floats | None]:
     """Return the mean, (d,), and the first principal components, (d, at most 320); None for all directions."""
     mean, width = vectors.mean(0), min(options.max_width, len(vectors))
     if vectors.shape[1] <= width:
@@ -92,7 +92,7 @@ def _components(vectors: Vectors, options: LinearOptions) -> tuple[Vectors, Vect
 
 
 def linear_evidence(
-    folds: Folds, images: Vectors, captions: Vectors, seed: int, options: DetectOptions, trust: Reals | None = None
+    folds: Folds, images: Floats, captions: Floats, seed: int, options: DetectOptions, trust: Reals | None = None
 ) -> Evidence:
     """Return the evidence of pairs by the cosine of canonical variates that are fitted without the pair's fold.
 
@@ -113,7 +113,7 @@ def linear_evidence(
 
 
 def canonical_encoder(
-    folds: Folds, images: Vectors, captions: Vectors, options: LinearOptions, trust: Reals | None = None
+    folds: Folds, images: Floats, captions: Floats, options: LinearOptions, trust: Reals | None = None
 ) -> PairEncoder:
     """Return a function that gives the canonical variates of a fold's pairs, as an argument of `contrast`."""
     x, y = torch.from_numpy(images), torch.from_numpy(captions)

@@ -8,11 +8,11 @@ from math import hypot
 
 import numpy as np
 
-from pairsift.arrays import Bools, Ints, Reals
+from pairsift.arrays import Bools, Floats, Ints, Reals
 from pairsift.detect.calibration import calibrate_sides, decoy_quantile
 from pairsift.detect.combination import combine_by_rate, combine_with_siblings
 from pairsift.detect.evidence import Evidence
-from pairsift.detect.folds import Folds, Vectors, draw_swaps
+from pairsift.detect.folds import Folds, draw_swaps
 from pairsift.detect.judgement import (
     SHIPPED,
     Folding,
@@ -33,7 +33,7 @@ Memory = Callable[[Folds, Ints], Evidence]
 
 def judge_near_mismatches(
     judged: JudgedPairs,
-    vectors: Vectors,
+    vectors: Floats,
     seed: int,
     memory: Memory,
     fold: Ints | None = None,
@@ -82,7 +82,7 @@ def judge_near_mismatches(
 
 def _judge_near(
     judged: JudgedPairs,
-    vectors: Vectors,
+    vectors: Floats,
     folding: Folding,
     judgement: Judgement,
     kept: Ints,

@@ -22,7 +22,7 @@ class FoldOptions:
         max_group_share: Largest share of the images in a group of near-duplicates. A larger group is dissolved, since
             the encoder does not distinguish its images.
         min_common: Smallest number of pairs with which an image or a caption is common.
-        max_kept_share: Share of the pairs above which those of one image are not kept in one fold.
+        max_kept_share: Largest share of the pairs that one image may have and still be kept in one fold.
         folds: Number of folds of few pairs.
         folds_of_many: Number of folds of many pairs.
         many_pairs: Number of pairs from which on they are many.
@@ -215,7 +215,7 @@ class NearMismatchOptions:
 
     Attributes:
         min_probability: Smallest match probability, beside captions of any images, of the pairs that are judged again.
-        copies: Number of copies of the collection, in each of which other captions change places.
+        copies: Number of copies of the collection. In each copy, other captions change places.
         swapped_share: Share of the captions that change places in a copy.
         min_swaps: Smallest number of swaps that fit, in every division into folds.
         rounds: Number of choices of the swaps that are made of the images of matching pairs. No number was best on

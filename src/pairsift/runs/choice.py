@@ -22,7 +22,7 @@ def ngrams_help(prepared: Prepared, seed: int, options: DetectOptions) -> bool:
     """Return whether character n-grams, added to the captions' vectors, separate pairs better from decoys.
 
     The vectors with and without n-grams are compared by ridge canonical correlation on held-out folds of at most 4,000
-    training pairs. N-grams help if the share of cases in which a decoy ranks below a pair rises by at least 0.01.
+    training pairs. N-grams help if a decoy ranks below a pair more often, in at least 0.01 more of the cases.
 
     Args:
         prepared: The run's pairs, with one vector per image and per caption.

@@ -145,7 +145,7 @@ class Judge:
         return judgement
 
     def _saved_folds(self) -> Ints:
-        """Return each judged pair's fold: its saved fold, else that of its image or near-duplicates, else a new fold.
+        """Return each judged pair's fold: the saved one, else its image's or near-duplicates', else a new one.
 
         Raises:
             InputError: The file with the folds is missing or damaged.
