@@ -11,7 +11,6 @@ import argparse
 import json
 import platform
 import tempfile
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from sklearn.metrics import roc_auc_score
 import verdicts as bench
 from pairsift.detect.folds import make_folds
 from pairsift.detect.judgement import Folding, JudgedPairs, judge_foldings
+from pairsift.detect.options import DetectOptions
 from pairsift.encode.options import EncodeOptions
 from pairsift.runs.config import configure
 from pairsift.runs.judge import Judge
@@ -35,11 +35,11 @@ KINDS = {
 }
 NOISE = (0.0, 0.1, 0.3, 0.6)
 GRID: dict[str, tuple[float, ...]] = {
-    "evidence.NEIGHBOURS": (10, 30, 60),
-    "evidence.SHARPNESS": (0.0, 5.0, 10.0, 20.0),
-    "linear.RIDGE": (0.03, 0.1, 0.3),
-    "linear.DIRECTIONS": (64, 128, 256),
-    "evidence.SCALE": (10.0, 20.0, 40.0),
+    "neighbours.count": (10, 30, 60),
+    "neighbours.sharpness": (0.0, 5.0, 10.0, 20.0),
+    "linear.ridge": (0.03, 0.1, 0.3),
+    "linear.directions": (64, 128, 256),
+    "contrast.scale": (10.0, 20.0, 40.0),
 }
 Row = dict[str, Any]
 
@@ -63,13 +63,13 @@ def main() -> None:
 
 
 def versions() -> Row:
-    """Return those of what the numbers depend on."""
+    """Return the versions that the numbers depend on."""
     packages = ("pairsift", "torch", "numpy", "scikit-learn", "scipy")
     return {name: version(name) for name in packages} | {"python": platform.python_version()}
 
 
 def measure(kind: str, collection: str, noise: float, seed: int, data: Path, cache: str | None) -> list[Row]:
-    """Measure a row for every value of every constant."""
+    """Measure a row for every value of every option."""
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         given, wrong = bench.shuffled(bench.records(collection, data, seed, place), noise, seed, "all")
@@ -77,27 +77,25 @@ def measure(kind: str, collection: str, noise: float, seed: int, data: Path, cac
         config = configure(source, encode=EncodeOptions(cache=cache), train=TrainOptions(seed=seed))
         (place / "run" / "model").mkdir(parents=True)
         prepared = prepare(config, place / "run", progress=False)
-        believer = Judge(prepared, place / "run", config, False)
-        truth = wrong[believer.ids]
+        judge = Judge(prepared, place / "run", config, False)
+        truth = wrong[judge.ids]
         found = []
         for constant, values in GRID.items():
-            module, _, attribute = constant.partition(".")
-            home = import_module(f"pairsift.detect.{module}")
-            usual = getattr(home, attribute)
+            group, _, option = constant.partition(".")
+            usual = getattr(getattr(DetectOptions(), group), option)
             for value in values:
-                setattr(home, attribute, value)
-                cost = costs(believer.judged, truth, seed)
+                cost = costs(judge.judged, truth, seed, DetectOptions().changed({group: {option: value}}))
                 found.append({"constant": constant, "value": value, "usual": usual, "kind": kind, **cost})
                 found[-1] |= {"collection": collection, "noise": noise, "seed": seed}
-            setattr(home, attribute, usual)
         return found
 
 
-def costs(judged: JudgedPairs, wrong: np.ndarray, seed: int) -> Row:
+def costs(judged: JudgedPairs, wrong: np.ndarray, seed: int, options: DetectOptions) -> Row:
     """Return 1 - AUROC and the error of the rate, by one division into five folds."""
-    belief = judge_foldings(judged, [Folding(make_folds(judged.group_of, 5, seed), seed, 0)])[0]
-    auroc = float(roc_auc_score(wrong, -belief.probability)) if wrong.any() else None
-    return {"missed": auroc and 1 - auroc, "error": abs(belief.rate - float(wrong.mean()))}
+    folding = Folding(make_folds(judged.group_of, 5, seed), seed, 0)
+    [judgement] = judge_foldings(judged, [folding], options)
+    auroc = float(roc_auc_score(wrong, -judgement.probability)) if wrong.any() else None
+    return {"missed": auroc and 1 - auroc, "error": abs(judgement.rate - float(wrong.mean()))}
 
 
 def page(rows: list[Row]) -> str:

@@ -7,6 +7,16 @@ import numpy as np
 from pairsift.detect.evidence import Evidence
 from pairsift.detect.folds import Folds, make_folds
 from pairsift.detect.judgement import JudgedPairs
+from pairsift.detect.options import DetectOptions
+
+OPTIONS = DetectOptions()
+OWN_REFERENCES = OPTIONS.changed({"contrast": {"min_references": 1}})  # of the fold, however small it is
+# One division into folds, and fewer resamples: intervals and several divisions are tested by themselves.
+LIGHT = OPTIONS.changed({"folds": {"averaged_pairs": 1, "inner_folds": 2}, "calibration": {"resamples": 8}})
+# Two or more divisions, into fewer folds: placeholders are found by all together.
+DIVIDED = OPTIONS.changed(
+    {"folds": {"folds": 5, "inner_folds": 2, "averaged_pairs": 1500}, "calibration": {"resamples": 24}}
+)
 
 
 def planted(images, per=1, noise=0.0, seed=0, whole=False):
@@ -26,6 +36,22 @@ def planted(images, per=1, noise=0.0, seed=0, whole=False):
     return judged_of(left[image_of], right, image_of), source == image_of
 
 
+def scenes_of_classes(noise, seed=0, images=900, classes=30):
+    """Images of few classes, whose captions differ by a little; a share is exchanged within classes."""
+    rng = np.random.default_rng(seed)
+    of_class = np.arange(images) % classes
+    hidden = 3 * rng.normal(size=(classes, 12))[of_class] + 0.7 * rng.normal(size=(images, 12))
+    source = np.arange(images)
+    for place in rng.permutation(images)[: round(noise * images / 2)]:
+        others = np.flatnonzero((of_class == of_class[place]) & (source == np.arange(images)))
+        others = others[others != place]
+        if source[place] == place and len(others):
+            source[place], source[others[0]] = others[0], place
+    left = hidden @ rng.normal(size=(12, 40)) + 0.3 * rng.normal(size=(images, 40))
+    right = (hidden @ rng.normal(size=(12, 30)) + 0.3 * rng.normal(size=(images, 30)))[source]
+    return judged_of(left, right, np.arange(images)), source == np.arange(images)
+
+
 def judged_of(images, captions, image_of, texts=None, group_of=None):
     texts = [f"caption {i}" for i in range(len(image_of))] if texts is None else texts
     group_of = image_of if group_of is None else group_of
@@ -41,7 +67,7 @@ def small(images=24, per=2, folds=3, seed=0):
     left = hidden @ rng.normal(size=(3, 7)) + 0.3 * rng.normal(size=(images, 7))
     right = hidden[image_of] @ rng.normal(size=(3, 5)) + 0.3 * rng.normal(size=(len(image_of), 5))
     texts = [f"caption {i}" for i in range(len(image_of))]
-    folds = Folds.make(image_of, image_of, texts, make_folds(image_of, folds, seed), seed)
+    folds = Folds.make(image_of, image_of, texts, make_folds(image_of, folds, seed), seed, OPTIONS.decoys)
     return folds, left[image_of].astype(np.float32), right.astype(np.float32)
 
 

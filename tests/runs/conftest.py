@@ -2,7 +2,6 @@
 
 import pytest
 from flat_options import fit
-from light_evidence import light_evidence
 
 from pairsift.scenes import write_scenes
 
@@ -16,12 +15,6 @@ QUICK = {
     "pc2.epochs.clean": 2,
     "pc2.epochs.all": 1,
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick_evidence():
-    with light_evidence():
-        yield
 
 
 @pytest.fixture(scope="session")
@@ -42,8 +35,7 @@ def quick(place):
 
 @pytest.fixture(scope="session")
 def image_run(place, scenes, quick):
-    with light_evidence():
-        return fit(scenes, {**quick, "out": str(place / "run")}, progress=False)
+    return fit(scenes, {**quick, "out": str(place / "run")}, progress=False)
 
 
 @pytest.fixture(scope="session")

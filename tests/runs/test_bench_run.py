@@ -8,6 +8,7 @@ import time
 
 import pytest
 import yaml
+from light_evidence import LIGHT
 
 from pairsift.bench.grid import read_grid
 from pairsift.bench.workers import Bench, CellQueue, ProcessWorker
@@ -21,7 +22,7 @@ from pairsift.train.loop import Trainer
 pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
 
 NCR = {"method": "ncr", "ncr": {"epochs": {"warmup": 1, "clean": 1, "all": 1}}}
-OPTIONS = {"batch_size": 64, "device": "cpu", "plain": {"epochs": {"warmup": 0, "train": 2}}}
+OPTIONS = {"detect": LIGHT, "batch_size": 64, "device": "cpu", "plain": {"epochs": {"warmup": 0, "train": 2}}}
 TIMES = ("seconds", "train_seconds")
 NUMBERS = (
     "rsum",
@@ -140,7 +141,7 @@ def test_several_processes_find_what_one_finds(few, whole, tmp_path, monkeypatch
     assert {cell.method for cell in seen} == {"plain", "ncr"} and not bench.failed
     found, expected = rows_of(tmp_path), rows_of(whole)
     assert found.keys() == expected.keys()
-    for name, row in found.items():  # their evidence is not light, and says nothing of so few pairs all the same
+    for name, row in found.items():
         assert [row[key] for key in NUMBERS] == [expected[name][key] for key in NUMBERS]
     assert len(processes) == 2 and all(process.poll() is not None for process in processes)
 

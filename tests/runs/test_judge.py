@@ -11,6 +11,7 @@ import pyarrow.parquet
 import pytest
 import torch
 from flat_options import fit
+from light_evidence import LIGHT
 
 import pairsift
 from pairsift.encode.features import Items, Table
@@ -43,12 +44,12 @@ def probabilities(table):
 @pytest.fixture(scope="module")
 def options(quick):
     shared = {name: value for name, value in quick.items() if not name.startswith("pc2")}
-    return {**shared, **SHORT, "threads": 1}
+    return {**shared, **SHORT, "threads": 1, "detect": {**LIGHT, "networks": {"min_pairs": 100}}}
 
 
 @pytest.fixture(scope="module")
 def folded(place, scenes, options):
-    """A run whose evidence is that of networks too, and what each of these learned from."""
+    """A run with the evidence of networks too, and what each of these learned from."""
     learned = {}
 
     class Watched(Trainer):
@@ -57,7 +58,6 @@ def folded(place, scenes, options):
             learned[int(job.folder.name)] = self.job.pairs.ids("train")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "NETWORKS_FROM", 100)
         patch.setattr(module, "Trainer", Watched)
         run = fit(scenes, {**options, "out": str(place / "folded")}, progress=False)
     return run, learned
@@ -119,7 +119,6 @@ def test_scores_are_match_probabilities_of_held_out_evidence(folded, run):
 
 
 def test_networks_on_folds_that_are_there_are_not_trained_again(place, scenes, options, folded, monkeypatch):
-    monkeypatch.setattr(module, "NETWORKS_FROM", 100)
     out, begun = place / "folds-stopped", []
 
     class Stopped(Trainer):
@@ -148,13 +147,13 @@ def test_networks_on_folds_that_are_there_are_not_trained_again(place, scenes, o
 
 
 def test_there_are_fewer_networks_where_one_image_would_fill_a_fold(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "NETWORKS_FROM", 100)
     monkeypatch.setattr(Judge, "_trained", lambda self, *args: self._matcher())
     (tmp_path / "model").mkdir()
     pairs = run.prepared.pairs
     image_of, ids = pairs.image_of.copy(), pairs.ids()
     image_of[ids[: len(ids) * 36 // 100]] = image_of[ids[0]]
-    judge = Judge(replace(run.prepared, pairs=replace(pairs, image_of=image_of)), tmp_path, run.config, False)
+    config = replace(run.config, detect=run.config.detect.changed({"networks": {"min_pairs": 100}}))
+    judge = Judge(replace(run.prepared, pairs=replace(pairs, image_of=image_of)), tmp_path, config, False)
     fold = judge.judge().fold
     assert sorted(path.name for path in (tmp_path / "model").glob("fold_*")) == FOLDS[:2] and set(fold) == {0, 1}
     assert np.array_equal(judge.judge_again(write=False).fold, fold)
@@ -192,8 +191,8 @@ def test_new_pairs_take_the_fold_of_their_image_and_known_ones_keep_theirs(tmp_p
     """Pair 4 is new and of pair 3's image; 5 is new and alone; 0 and 2, of two folds, have become near-duplicates."""
     table = pa.table({"pair": [0, 1, 2, 3, 9], "fold": [0, 1, 2, 2, 1], "match_probability": [1.0] * 5})
     pyarrow.parquet.write_table(table, tmp_path / "trust.parquet")
-    judged = SimpleNamespace(units=lambda most: (np.array([0, 1, 0, 2, 2, 3]), most))
-    told = SimpleNamespace(folder=tmp_path, pairs=range(6), ids=np.arange(6), judged=judged, seed=0)
+    told = SimpleNamespace(folder=tmp_path, pairs=range(6), ids=np.arange(6), seed=0)
+    told._units = lambda: (np.array([0, 1, 0, 2, 2, 3]), 3)
     fold = Judge._saved_folds(told)
     assert fold[:5].tolist() == [0, 1, 2, 2, 2] and 0 <= fold[5] < 3
     (tmp_path / "trust.parquet").write_bytes(b"no table")

@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from light_evidence import light_file
 from PIL import Image
 
 import pairsift
@@ -46,6 +47,7 @@ def command(source, place, method, *more):
         str(source),
         f"--out={source.parent / 'run'}",
         f"--cache={place / 'cache'}",
+        f"--config={light_file(source.parent)}",
         f"--method={method}",
         *options,
     ]

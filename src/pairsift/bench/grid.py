@@ -86,6 +86,8 @@ class Cell:
         kept |= _list_hashes(config.data)
         kept |= config.data.model_dump() | config.encode.model_dump() | config.matcher_options.model_dump()
         kept |= {name: getattr(config.train, name) for name in ("seed", "precision")}
+        if changes := config.detect.changes():
+            kept["detect"] = changes
         return _hash({name: value for name, value in kept.items() if name not in MAY_DIFFER})
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import beta, expit, logit
 from sklearn.isotonic import isotonic_regression
@@ -13,14 +12,13 @@ from sklearn.isotonic import isotonic_regression
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.detect.evidence import Evidence
 from pairsift.detect.folds import pair_counts
+from pairsift.detect.options import CalibrationOptions
 
 # Bins of u: 1/400 wide up to 0.985, then each 0.84 times as wide as the one before; the last one ends at 1.
 EDGES = np.concatenate([np.arange(394) / 400, 1 - 0.015 * 2.0 ** -(np.arange(37) / 4), [1.0]])
 BIN_WIDTHS = np.diff(EDGES)
 BINS = len(BIN_WIDTHS)
 LOG_EDGES = np.log(EDGES[1:-1])
-LOG_A_MEAN = 0.5  # prior mean of log(a - 1), with a standard deviation of 1
-LOGIT_B_SPREAD = 1.5  # prior standard deviation of the logit of b, with mean 0
 # Bounds of the parameters of `misfit`, and what the search starts from: several, since there are local optima.
 BOUNDS = ((-8.0, 8.0), (0.0, 8.0), (-6.0, 6.0), (0.0, 1.0), (0.0, 8.0))
 STARTS = (
@@ -32,10 +30,13 @@ STARTS = (
     (-1.0, 2.0, 0.5, 0.02, 8.0),
 )
 
-Counts = NDArray[np.int64]
+STEP = 20  # number of bins from one quantile to the next at which the largest possible rate is sought
+NO_RATE = 1e-9  # share of mismatched pairs with which a shape is fitted as if there were none
+# A 90% interval: the drop of the log-likelihood at its ends, and the number of standard errors that 5% exceed.
+DROP, ERRORS = 1.353, 1.645
 
 
-def bin_counts(u: Reals) -> Counts:
+def bin_counts(u: Reals) -> Ints:
     """Return the number of values in each bin of [0, 1], (bins,)."""
     bins = np.clip(np.searchsorted(EDGES, u, side="right") - 1, 0, BINS - 1)
     return np.bincount(bins, minlength=BINS)
@@ -49,8 +50,8 @@ def survival(u: Reals, shape: Reals) -> Reals:
         h(u) = (1 - s) a b u^(a - 1) (1 - u^a)^(b - 1) + s c u^(c - 1),    a >= 2,    b <= 1,    c >= 2
 
     The first component is the density of Kumaraswamy, which is like a beta density, with a distribution in closed form.
-    The second one, of the same form with b = 1, is that of pairs of another difficulty. One component alone does not
-    fit pairs of which most have more evidence than any decoy, and some have hardly more than decoys. Neither is less
+    The second one, of the same form with b = 1, stands for pairs of another difficulty. One component alone does not
+    fit a collection where most pairs have more evidence than any decoy, and some have hardly more. Neither is less
     steep than 2u, or it could stand for mismatched pairs, whose u is uniform.
 
     Args:
@@ -74,11 +75,14 @@ def expected_auroc(shape: Reals) -> float:
     return float((1 - share) * b * beta(1 + 1 / a, b) + share * c / (c + 1))
 
 
-def fit_shape(counts: Counts, start_shape: Reals | None = None, rate: float | None = None) -> Reals:
+def fit_shape(
+    counts: Ints, options: CalibrationOptions, start_shape: Reals | None = None, rate: float | None = None
+) -> Reals:
     """Return a, b, s and c of greatest likelihood, with a weak prior at a = 2.6 and b = 0.5, (4,).
 
     Args:
         counts: Number of pairs in each bin of u, (bins,).
+        options: The prior.
         start_shape: The shape that the search starts from; by default several.
         rate: Share of mismatched pairs, (0, 1), if it is known; by default it is fitted too.
     """
@@ -86,16 +90,17 @@ def fit_shape(counts: Counts, start_shape: Reals | None = None, rate: float | No
     bounds = BOUNDS
     if rate is not None:
         starts[:, 0], bounds = logit(rate), ((float(logit(rate)),) * 2, *BOUNDS[1:])
-    fits = [minimize(misfit, start, (counts,), "L-BFGS-B", jac=True, bounds=bounds) for start in starts]
-    return _shape_of(min(fits, key=lambda folds: float(folds.fun)).x)
+    fits = [minimize(misfit, start, (counts, options), "L-BFGS-B", jac=True, bounds=bounds) for start in starts]
+    return _shape_of(min(fits, key=lambda fit: float(fit.fun)).x)
 
 
-def misfit(theta: Reals, counts: Counts) -> tuple[float, Reals]:
+def misfit(theta: Reals, counts: Ints, options: CalibrationOptions) -> tuple[float, Reals]:
     """Return the negative logarithm of likelihood times prior, and its gradient in the parameters.
 
     Args:
         theta: Logit of the rate of mismatches, log(a - 1), logit of b, s and log(c - 1), (5,).
         counts: Number of pairs in each bin of u, (bins,).
+        options: The prior.
     """
     rate, (a, b, share, c) = expit(theta[0]), _shape_of(theta)
     (first, by_a, by_b), (second, by_c) = _first_component(a, b), _second_component(c)
@@ -109,8 +114,9 @@ def misfit(theta: Reals, counts: Counts) -> tuple[float, Reals]:
         (1 - rate) * (second - first) @ weight,
         (1 - rate) * share * (c - 1) * by_c @ weight,
     ]
-    prior = np.array([0.0, theta[1] - LOG_A_MEAN, theta[2] / LOGIT_B_SPREAD**2, 0.0, 0.0])
-    value = (theta[1] - LOG_A_MEAN) ** 2 / 2 + (theta[2] / LOGIT_B_SPREAD) ** 2 / 2
+    mean, spread = options.steepness_mean, options.exponent_spread
+    prior = np.array([0.0, theta[1] - mean, theta[2] / spread**2, 0.0, 0.0])
+    value = (theta[1] - mean) ** 2 / 2 + (theta[2] / spread) ** 2 / 2
     return float(value - (counts * np.log(mixture)).sum()), prior - np.array(slope)
 
 
@@ -147,22 +153,10 @@ def _second_component(c: float) -> tuple[Reals, Reals]:
 
 
 def _at_edges(lowest: tuple[float, ...], highest: tuple[float, ...]) -> Reals:
-    """Return values at all edges of bins for some functions, of which only those at 0 and at 1 are set, (k, edges)."""
+    """Return room for the values of functions at all edges of bins, set at 0 and at 1 alone, (k, edges)."""
     values = np.empty((len(lowest), len(EDGES)))
     values[:, 0], values[:, -1] = lowest, highest
     return values
-
-
-LOWEST, HIGHEST = 0.1, 0.6  # quantiles of the decoys between which the largest rate is sought
-STEP = 20  # number of bins from one of these quantiles to the next
-EQUAL_WEIGHT_PAIRS = 1000  # number of pairs at which the two estimates of the probability have the same weight
-SMALLEST_NUMBER = 0.1  # number of mismatched pairs that probabilities allow for where the rate is 0
-NO_RATE = 1e-9  # share of mismatched pairs with which a shape is fitted as if there were none
-DROP = 1.353  # drop of the log-likelihood at the ends of a 90% profile interval
-ERRORS = 1.645  # number of standard errors that 5% of counts exceed
-MIN_GROUP = 40  # smallest number of pairs in a group with a separate rate
-MIN_RESAMPLES = 10  # smallest number of resamples to decide whether training pairs and other pairs differ in rate
-HALVINGS = 12  # number of bisection steps for an end of a profile interval
 
 
 @dataclass(frozen=True)
@@ -185,13 +179,18 @@ class Calibration:
     auroc: float
 
 
-def likeliest_shape(evidence: Evidence) -> Reals | None:
+def likeliest_shape(evidence: Evidence, options: CalibrationOptions) -> Reals | None:
     """Return the shape that `calibrate` fits to all pairs, (4,); None without decoys or with equal evidence of all."""
-    return fit_shape(bin_counts(decoy_quantile(evidence))) if _informative(evidence) else None
+    return fit_shape(bin_counts(decoy_quantile(evidence)), options) if _informative(evidence) else None
 
 
 def calibrate(
-    evidence: Evidence, group: Ints, seed: int, resamples: int = 60, shape: Reals | None = None
+    evidence: Evidence,
+    group: Ints,
+    seed: int,
+    resamples: int,
+    options: CalibrationOptions,
+    shape: Reals | None = None,
 ) -> Calibration:
     """Estimate rates and match probabilities from the evidence of pairs and of decoys.
 
@@ -204,11 +203,11 @@ def calibrate(
     ones for all pairs, beside a weak prior, so that f can fit pairs of two difficulties. A group's rate maximises the
     likelihood too, but has an upper limit: the smallest value, over q from 0.1 to 0.6, of (share of the group's pairs
     with u < q, plus one standard error) / q. A larger share of mismatches would need more pairs with small u. Where
-    the rates are those of less than one mismatched pair, the shape is fitted again without mismatched pairs.
+    the rates say less than one mismatched pair, the shape is fitted again without mismatched pairs.
 
     The posterior 1 - rate / f(u) is the match probability. For many pairs, a rising density without a parametric form
-    is more accurate. The result is therefore a mean of two posteriors: that of isotonic regression of pairs against
-    decoys, with weight n / (n + 1000), and that of f, with the rest.
+    is more accurate. The result is therefore a mean of two posteriors: by isotonic regression of pairs against decoys,
+    with weight n / (n + 1000), and by f, with the rest.
 
     The interval of a rate includes the 5% to 95% quantiles over resampled pairs. It also includes every rate whose
     profile likelihood (with the best shape for this rate) is at most exp(1.35) times smaller than the greatest (90%),
@@ -223,30 +222,38 @@ def calibrate(
         group: Group of each pair, 0 and up, (n,); groups differ in their rate, but not in the density.
         seed: Seed of the resampling.
         resamples: Number of resampled collections for the intervals; with 0, an interval holds only the rate.
-        shape: The shape of all pairs where it is known, that of `likeliest_shape`, (4,).
+        options: Quantiles, prior and weights.
+        shape: The shape of all pairs where it is known, as `likeliest_shape` returns it, (4,).
     """
     groups = int(group.max(initial=0)) + 1
     if not _informative(evidence):
         return Calibration(np.zeros(groups), np.zeros(groups), np.ones(groups), np.ones(len(group)), 0.5)
     u = decoy_quantile(evidence)
     counts = _counts(u, group)
-    shape = fit_shape(counts.sum(0)) if shape is None else shape
-    rates = np.array([_rate(count, shape) for count in counts])
-    low, high = _interval(counts, shape, rates, np.random.default_rng((seed, 11)), resamples)
+    shape = fit_shape(counts.sum(0), options) if shape is None else shape
+    rates = np.array([_rate(count, shape, options) for count in counts])
+    low, high = _interval(counts, shape, rates, np.random.default_rng((seed, 11)), resamples, options)
     if rates[group].sum() < 1:
-        shape = fit_shape(counts.sum(0), rate=NO_RATE)
-    allowed = np.maximum(rates, SMALLEST_NUMBER / max(1, len(u)))[group]
+        shape = fit_shape(counts.sum(0), options, rate=NO_RATE)
+    allowed = np.maximum(rates, options.min_mismatches / max(1, len(u)))[group]
     isotonic = _posterior(_isotonic_ratio(evidence, float(rates[group].mean()) if len(u) else 0.0), allowed)
     parametric = _posterior(_parametric_ratio(u, len(evidence.decoys), shape), allowed)
-    share = len(u) / (len(u) + EQUAL_WEIGHT_PAIRS)
+    share = len(u) / (len(u) + options.equal_weight_pairs)
     probability = share * isotonic + (1 - share) * parametric
     return Calibration(rates, low, high, probability, expected_auroc(shape))
 
 
-def rates_differ(evidence: Evidence, group: Ints, seed: int, resamples: int, shape: Reals | None = None) -> bool:
+def rates_differ(
+    evidence: Evidence,
+    group: Ints,
+    seed: int,
+    resamples: int,
+    options: CalibrationOptions,
+    shape: Reals | None = None,
+) -> bool:
     """Return whether the intervals of the rates of two groups are disjoint.
 
-    The intervals are those of `calibrate`, which cover the rate, its resampled values and its likely values. Their ends
+    The intervals, as `calibrate` returns them, cover the rate, its resampled values and its likely values. Their ends
     are not computed: the intervals are disjoint where a rate lies between what they surely cover and is likely in
     neither group.
 
@@ -255,26 +262,27 @@ def rates_differ(evidence: Evidence, group: Ints, seed: int, resamples: int, sha
         group: Group of each pair, 0 or 1, (n,).
         seed: Seed of the resampling.
         resamples: Number of resampled collections for the intervals.
-        shape: The shape of all pairs where it is known, that of `likeliest_shape`, (4,).
+        options: Quantiles and prior.
+        shape: The shape of all pairs where it is known, as `likeliest_shape` returns it, (4,).
     """
     if not _informative(evidence):
         return False
     counts = _counts(decoy_quantile(evidence), group)
-    shape = fit_shape(counts.sum(0)) if shape is None else shape
-    rates = np.array([_rate(count, shape) for count in counts])
-    profiles = [_Profile(count, shape, rate) for count, rate in zip(counts, rates, strict=True)]
+    shape = fit_shape(counts.sum(0), options) if shape is None else shape
+    rates = np.array([_rate(count, shape, options) for count in counts])
+    profiles = [_Profile(count, shape, rate, options) for count, rate in zip(counts, rates, strict=True)]
     if any(profiles[k].includes(rates[1 - k]) for k in (0, 1)):
         return False
-    low, high = _resampled(counts, shape, rates, np.random.default_rng((seed, 11)), resamples)
+    low, high = _resampled(counts, shape, rates, np.random.default_rng((seed, 11)), resamples, options)
     small, large = np.argsort(rates)
-    return _has_gap(profiles[small], profiles[large], high[small], low[large])
+    return _has_gap(profiles[small], profiles[large], high[small], low[large], options.halvings)
 
 
-def _has_gap(lower: _Profile, upper: _Profile, low: float, high: float) -> bool:
+def _has_gap(lower: _Profile, upper: _Profile, low: float, high: float, halvings: int) -> bool:
     """Return whether a rate from `low` to `high` lies above one group's likely rates and below the other's."""
     low = max(low, min(float(expit(lower.best)), lower.largest()))  # a rate may lie outside of its likely ones
     high = min(high, float(expit(upper.best)))
-    for _ in range(HALVINGS if low < high else 0):
+    for _ in range(halvings if low < high else 0):
         middle = (low + high) / 2
         in_lower, in_upper = lower.includes(middle), upper.includes(middle)
         if in_lower == in_upper:
@@ -289,45 +297,54 @@ def decoy_quantile(evidence: Evidence) -> Reals:
     return np.asarray((np.searchsorted(decoys, evidence.pairs, side="right") + 0.5) / (len(decoys) + 1))
 
 
-def largest_rate(counts: Counts, errors: float = 1.0, variance: float = 0.0) -> float:
+def largest_rate(counts: Ints, options: CalibrationOptions, errors: float = 1.0, variance: float = 0.0) -> float:
     """Return the largest share of uniform values that is compatible with these counts, [0, 1].
 
     Args:
         counts: Number of values in each bin, (bins,).
+        options: The quantiles at which it is sought.
         errors: Number of standard errors that are added to a count.
-        variance: Variance that is added to that of a count; with 1, a count of 0 also has a standard error.
+        variance: Variance that is added to a count's; with 1, a count of 0 also has a standard error.
     """
     total = max(1, int(counts.sum()))
-    ends = np.arange(np.searchsorted(EDGES, LOWEST), np.searchsorted(EDGES, HIGHEST) + 1, STEP)
+    first, last = np.searchsorted(EDGES, (options.lowest_quantile, options.highest_quantile))
+    ends = np.arange(first, last + 1, STEP)
     below = np.cumsum(counts)[ends - 1]
     error = np.sqrt(below * (1 - below / total) + variance)
     return float(np.clip(((below + errors * error) / total / EDGES[ends]).min(), 0, 1))
 
 
 def _interval(
-    counts: Counts,
+    counts: Ints,
     shape: Reals,
     rates: Reals,
     rng: np.random.Generator,
     resamples: int,
+    options: CalibrationOptions,
 ) -> tuple[Reals, Reals]:
     """Return the interval that covers resampled rates and likely rates; without resamples, only the rate."""
     if not resamples:
         return rates, rates
-    low, high = _resampled(counts, shape, rates, rng, resamples)
-    likely = np.array([_Profile(count, shape, rate).interval() for count, rate in zip(counts, rates, strict=True)])
+    low, high = _resampled(counts, shape, rates, rng, resamples, options)
+    profiles = [_Profile(count, shape, rate, options) for count, rate in zip(counts, rates, strict=True)]
+    likely = np.array([profile.interval() for profile in profiles])
     return np.minimum(low, likely[:, 0]), np.maximum(high, likely[:, 1])
 
 
 def _resampled(
-    counts: Counts, shape: Reals, rates: Reals, rng: np.random.Generator, resamples: int
+    counts: Ints,
+    shape: Reals,
+    rates: Reals,
+    rng: np.random.Generator,
+    resamples: int,
+    options: CalibrationOptions,
 ) -> tuple[Reals, Reals]:
     """Return the 5% and 95% quantiles of the rates over resampled pairs, widened to cover the rates, (groups,) each."""
     resampled = np.empty((resamples, len(rates)))
     for sample in range(resamples):
         sample_counts = np.stack([rng.multinomial(count.sum(), count / max(1, count.sum())) for count in counts])
-        sample_shape = fit_shape(sample_counts.sum(0), shape)
-        resampled[sample] = [_rate(count, sample_shape) for count in sample_counts]
+        sample_shape = fit_shape(sample_counts.sum(0), options, shape)
+        resampled[sample] = [_rate(count, sample_shape, options) for count in sample_counts]
     low, high = np.quantile(resampled, [0.05, 0.95], axis=0)
     return np.minimum(rates, low), np.maximum(rates, high)
 
@@ -339,28 +356,29 @@ class _Profile:
         counts: Number of pairs in each bin of u, (bins,).
         shape: The shape that the search starts from.
         rate: The rate that the search starts from.
+        options: Quantiles, prior and the number of halvings.
     """
 
-    def __init__(self, counts: Counts, shape: Reals, rate: float) -> None:
-        self.counts = counts
+    def __init__(self, counts: Ints, shape: Reals, rate: float, options: CalibrationOptions) -> None:
+        self.counts, self.options = counts, options
         self.start = search_parameters(rate, shape)
-        best = minimize(misfit, self.start, (counts,), "L-BFGS-B", jac=True, bounds=BOUNDS)
+        best = minimize(misfit, self.start, (counts, options), "L-BFGS-B", jac=True, bounds=BOUNDS)
         self.best, self.limit = float(best.x[0]), float(best.fun) + DROP
 
     def unlikely(self, rate_logit: float) -> bool:
         """Return whether the likelihood at this rate is more than exp(1.35) times smaller than the greatest."""
 
         def conditional(theta: Reals) -> tuple[float, Reals]:
-            value, slope = misfit(np.array([rate_logit, *theta]), self.counts)
+            value, slope = misfit(np.array([rate_logit, *theta]), self.counts, self.options)
             return value, slope[1:]
 
         starts = (self.start[1:], STARTS[0][1:])
         fits = (minimize(conditional, start, jac=True, method="L-BFGS-B", bounds=BOUNDS[1:]) for start in starts)
-        return not any(float(folds.fun) <= self.limit for folds in fits)
+        return not any(float(fit.fun) <= self.limit for fit in fits)
 
     def largest(self) -> float:
         """Return the upper limit of the rate by the counts of small u."""
-        return largest_rate(self.counts, ERRORS, 1.0)
+        return largest_rate(self.counts, self.options, ERRORS, 1.0)
 
     def includes(self, rate: float) -> bool:
         """Return whether a rate lies in the interval."""
@@ -371,7 +389,7 @@ class _Profile:
         ends = []
         for end in BOUNDS[0]:
             inside, outside = self.best, end
-            for _ in range(HALVINGS if self.unlikely(end) else 0):
+            for _ in range(self.options.halvings if self.unlikely(end) else 0):
                 middle = (inside + outside) / 2
                 inside, outside = (inside, middle) if self.unlikely(middle) else (middle, outside)
             ends.append(float(expit(outside)))
@@ -383,13 +401,13 @@ def _informative(evidence: Evidence) -> bool:
     return bool(len(evidence.decoys) and np.ptp(evidence.decoys) > 0)
 
 
-def _counts(u: Reals, group: Ints) -> Counts:
+def _counts(u: Reals, group: Ints) -> Ints:
     """Return the number of pairs in each bin of u, by group, (groups, bins)."""
     groups = int(group.max(initial=0)) + 1
     return np.stack([bin_counts(u[group == number]) for number in range(groups)])
 
 
-def _rate(counts: Counts, shape: Reals, steps: int = 300) -> float:
+def _rate(counts: Ints, shape: Reals, options: CalibrationOptions, steps: int = 300) -> float:
     """Return the rate of greatest likelihood by EM, at most `largest_rate`."""
     mass, rate, total = bin_probabilities(shape), 0.3, max(1, int(counts.sum()))
     for _ in range(steps):
@@ -397,11 +415,11 @@ def _rate(counts: Counts, shape: Reals, steps: int = 300) -> float:
         rate = float((counts * mismatched / (mismatched + (1 - rate) * mass)).sum() / total)
         if abs(rate - before) < 1e-6:
             break
-    return min(rate, largest_rate(counts))
+    return min(rate, largest_rate(counts, options))
 
 
 def _isotonic_ratio(evidence: Evidence, rate: float) -> Reals:
-    """Return the ratio of the density of matching pairs to that of decoys at each pair, by isotonic regression, (n,).
+    """Return the ratio of the densities of matching pairs and of decoys at each pair, by isotonic regression, (n,).
 
     It is at least 0 and never falls with the evidence.
     """
@@ -432,7 +450,9 @@ def _posterior(ratio: Reals, rate: Reals) -> Reals:
     return np.asarray(matched / np.maximum(matched + rate, 1e-12))
 
 
-def calibrate_sides(evidence: Evidence, in_train: Bools, seed: int, resamples: int) -> tuple[Calibration, int]:
+def calibrate_sides(
+    evidence: Evidence, in_train: Bools, seed: int, resamples: int, options: CalibrationOptions
+) -> tuple[Calibration, int]:
     """Return the calibration, and the group of the training pairs in it: 1 where they have a separate rate, else 0.
 
     Placeholders are set apart (`with_placeholders`).
@@ -442,40 +462,42 @@ def calibrate_sides(evidence: Evidence, in_train: Bools, seed: int, resamples: i
         in_train: Whether each pair is a training pair, (n,).
         seed: Seed of the resampling.
         resamples: Number of resampled collections for the intervals; with 0, an interval holds only the rate.
+        options: What separate rates need, and the options of `calibrate`.
     """
     if len(evidence.placeholder):
         rest = evidence.placeholder < 0
         others = Evidence(evidence.pairs[rest], evidence.decoys)
-        calibration, separate = calibrate_sides(others, in_train[rest], seed, resamples)
-        if not separate and _shares_differ(~rest, in_train):
+        calibration, separate = calibrate_sides(others, in_train[rest], seed, resamples, options)
+        if not separate and _shares_differ(~rest, in_train, options):
             rates, low, high = (np.repeat(ends, 2) for ends in (calibration.rates, calibration.low, calibration.high))
             calibration, separate = replace(calibration, rates=rates, low=low, high=high), 1
         return with_placeholders(calibration, evidence.placeholder, in_train.astype(np.int64) * separate), separate
-    group, shape = in_train.astype(np.int64), likeliest_shape(evidence)
+    group, shape = in_train.astype(np.int64), likeliest_shape(evidence, options)
     separate = int(
-        min(in_train.sum(), (~in_train).sum()) >= MIN_GROUP
-        and rates_differ(evidence, group, seed, max(resamples, MIN_RESAMPLES), shape)
+        min(in_train.sum(), (~in_train).sum()) >= options.min_pairs_of_side
+        and rates_differ(evidence, group, seed, max(resamples, options.min_resamples), options, shape)
     )
-    return calibrate(evidence, group * separate, seed, resamples, shape), separate
+    return calibrate(evidence, group * separate, seed, resamples, options, shape), separate
 
 
-def _shares_differ(apart: Bools, in_train: Bools) -> bool:
+def _shares_differ(apart: Bools, in_train: Bools, options: CalibrationOptions) -> bool:
     """Return whether training pairs and others, 40 each or more, differ in a share by three standard errors."""
     sides = in_train, ~in_train
-    if min(side.sum() for side in sides) < MIN_GROUP:
+    if min(side.sum() for side in sides) < options.min_pairs_of_side:
         return False
     shares, mean = [apart[side].mean() for side in sides], apart.mean()
-    return bool(abs(shares[0] - shares[1]) > 3 * np.sqrt(mean * (1 - mean) * sum(1 / side.sum() for side in sides)))
+    error = np.sqrt(mean * (1 - mean) * sum(1 / side.sum() for side in sides))
+    return bool(abs(shares[0] - shares[1]) > options.side_errors * error)
 
 
 def with_placeholders(calibration: Calibration, placeholder: Ints, group: Ints) -> Calibration:
-    """Return the calibration of all pairs, where those of a placeholder of n pairs have the probability 1 / (n + 2).
+    """Return the calibration of all pairs, where pairs of a placeholder of n pairs have the probability 1 / (n + 2).
 
-    This is the rule of succession for a set in which no pair has been seen to match. A group's rate, and the ends of
+    This is the rule of succession for a set where no pair has been seen to match. A group's rate, and the ends of
     its interval, become means over all of its pairs.
 
     Args:
-        calibration: That of the other pairs.
+        calibration: The calibration of the other pairs.
         placeholder: Number of the placeholder of each pair, -1 for the others, (n,).
         group: Group of each pair in the calibration, (n,).
     """

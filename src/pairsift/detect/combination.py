@@ -12,18 +12,18 @@ from pairsift.arrays import Bools, Ints, Reals
 from pairsift.detect.calibration import calibrate_sides
 from pairsift.detect.evidence import Evidence, PairEncoder, contrast, sibling_encoder
 from pairsift.detect.folds import Folds
+from pairsift.detect.options import DetectOptions
 from pairsift.detect.placeholders import set_placeholders_apart
 
 LARGEST_LOG = 600.0  # largest absolute log-odds, so that the odds are finite and above 0
-MOST = 40_000  # from twice this number of decoys on, weights are fitted on a part of them, evenly spaced
 
 
-def combine(folds: Folds, evidence: Sequence[Evidence], rate: float = 0.0) -> Evidence:
+def combine(folds: Folds, evidence: Sequence[Evidence], max_decoys: int, rate: float = 0.0) -> Evidence:
     """Combine kinds of evidence by a regression of given pairs against decoys, fitted without each pair's fold.
 
     Decoys replace labels. Where a share of the given pairs, `rate`, is mismatched, this share of them has evidence x
-    distributed like that of decoys, and the rest like that of matching pairs. The odds of a given pair against a decoy
-    are then
+    distributed as decoys have it, and the rest as matching pairs have it. The odds of a given pair against a decoy are
+    then
 
         o(x) = rate + (1 - rate) exp(w x + c),
 
@@ -35,6 +35,7 @@ def combine(folds: Folds, evidence: Sequence[Evidence], rate: float = 0.0) -> Ev
     Args:
         folds: The pairs, their folds and the decoys.
         evidence: At least one kind of evidence.
+        max_decoys: From twice this number of decoys on, weights are fitted on a part of them, evenly spaced.
         rate: Estimated share of mismatched pairs, [0, 1).
 
     Returns:
@@ -53,7 +54,7 @@ def combine(folds: Folds, evidence: Sequence[Evidence], rate: float = 0.0) -> Ev
     for fold in range(folds.count):
         inside, decoy_in = folds.fold == fold, decoy_fold == fold
         others = decoys[~decoy_in]
-        weights = odds_weights(pairs[~inside], others[:: max(1, len(others) // MOST)], rate)
+        weights = odds_weights(pairs[~inside], others[:: max(1, len(others) // max_decoys)], rate)
         combined.pairs[inside], combined.decoys[decoy_in] = pairs[inside] @ weights, decoys[decoy_in] @ weights
         combined.near_decoys[near_fold == fold] = near[near_fold == fold] @ weights
     return combined
@@ -88,67 +89,67 @@ def odds_weights(given: Reals, decoys: Reals, rate: float = 0.0) -> Reals:
     return weights if weights.any() else np.full(given.shape[1], 1e-3)
 
 
-MAX_RATE = 0.9  # largest rate with which kinds of evidence are combined
-MIN_DECOYS = 20  # smallest number of decoys within training pairs, and within others, to combine these apart
-SIBLING_CORRELATION = (
-    0.5  # correlation of siblings' probabilities from which on whole images count as mismatched together
-)
-ROUNDS = 2  # number of times that images are joined with their captions; a third one changed hardly anything
-
-
-def combine_by_rate(folds: Folds, kinds: Mapping[str, Evidence], in_train: Bools, seed: int) -> Evidence:
+def combine_by_rate(
+    folds: Folds, kinds: Mapping[str, Evidence], in_train: Bools, seed: int, options: DetectOptions
+) -> Evidence:
     """Combine kinds of evidence with a rate of 0, then again with the rate that this estimates.
 
-    Training pairs and others are combined apart where their rates differ and both have decoys of their own.
+    Training pairs and others are combined apart where their rates differ and both have enough decoys. Placeholders are
+    set apart.
 
     Args:
         folds: The pairs, their folds and the decoys.
         kinds: Kinds of evidence by their names.
         in_train: Whether each pair is a training pair, (n,).
         seed: Seed of the resampling.
+        options: Weights, rates and placeholders.
     """
-    evidence = list(kinds.values())
-    first = set_placeholders_apart(folds, combine(folds, evidence))
-    calibration, group = calibrate_sides(first, in_train, seed, 0)
-    rates = np.minimum(calibration.rates, MAX_RATE)
-    if group and _have_decoys(folds, in_train):
-        folds = replace(folds, placeholder=first.placeholder)  # few of their decoys are of one side
-        return set_placeholders_apart(*_combine_by_split(folds, evidence, in_train, rates))
-    return set_placeholders_apart(folds, combine(folds, evidence, float(rates[group])))
+    evidence, limits = list(kinds.values()), options.combination
+    first = set_placeholders_apart(folds, combine(folds, evidence, limits.max_decoys), options)
+    calibration, group = calibrate_sides(first, in_train, seed, 0, options.calibration)
+    rates = np.minimum(calibration.rates, limits.max_rate)
+    if group and _decoys_of_a_side(folds, in_train) >= limits.min_decoys_of_side:
+        # Few decoys of a placeholder have both pairs on one side, so that it is not sought again.
+        folds = replace(folds, placeholder=first.placeholder)
+        return set_placeholders_apart(*_combine_sides(folds, evidence, in_train, rates, limits.max_decoys), options)
+    combined = combine(folds, evidence, limits.max_decoys, float(rates[group]))
+    return set_placeholders_apart(folds, combined, options)
 
 
-def _have_decoys(folds: Folds, in_train: Bools) -> bool:
-    """Return whether training pairs and others have enough decoys of their own to be combined apart."""
-    sides = in_train[folds.decoy_images], in_train[folds.decoy_captions]
-    return bool(min((sides[0] & sides[1]).sum(), (~sides[0] & ~sides[1]).sum()) >= MIN_DECOYS)
+def _decoys_of_a_side(folds: Folds, in_train: Bools) -> int:
+    """Return the number of decoys within training pairs, or within others, whichever is smaller."""
+    image, caption = in_train[folds.decoy_images], in_train[folds.decoy_captions]
+    return int(min((image & caption).sum(), (~image & ~caption).sum()))
 
 
-def _combine_by_split(folds: Folds, kinds: list[Evidence], in_train: Bools, rates: Reals) -> tuple[Folds, Evidence]:
+def _combine_sides(
+    folds: Folds, kinds: list[Evidence], in_train: Bools, rates: Reals, max_decoys: int
+) -> tuple[Folds, Evidence]:
     """Combine the evidence of training pairs and of other pairs by separate weights, fitted on each side alone.
 
     Where the rates differ, the value of the other captions of an image differs too. Evidence is standardised by the
     decoys of the same side, so that both sides can be calibrated together. Decoys across the sides are left out, and
     near ones have no evidence there (nan).
     """
-    pairs, decoys, used = (
-        np.zeros(len(folds)),
-        np.zeros(len(folds.decoy_images)),
-        np.zeros(len(folds.decoy_images), np.bool_),
-    )
+    pairs, decoys = np.zeros(len(folds)), np.zeros(len(folds.decoy_images))
+    used = np.zeros(len(decoys), np.bool_)
     near_decoys = np.full(len(folds.near_decoy_images), np.nan)
     for side, rate in ((~in_train, float(rates[0])), (in_train, float(rates[1]))):
+        # The pairs of this side, with the decoys that have both pairs on it.
         rows, place = np.flatnonzero(side), np.cumsum(side) - 1
         inside = side[folds.decoy_images] & side[folds.decoy_captions]
-        decoy_images, decoy_captions = place[folds.decoy_images[inside]], place[folds.decoy_captions[inside]]
         near = side[folds.near_decoy_images] & side[folds.near_decoy_captions]
-        near_decoy_images, near_decoy_captions = (
+        part = Folds(
+            folds.image_of[rows],
+            folds.group_of[rows],
+            folds.fold[rows],
+            place[folds.decoy_images[inside]],
+            place[folds.decoy_captions[inside]],
             place[folds.near_decoy_images[near]],
             place[folds.near_decoy_captions[near]],
         )
-        of_side = folds.image_of[rows], folds.group_of[rows], folds.fold[rows]
-        part = Folds(*of_side, decoy_images, decoy_captions, near_decoy_images, near_decoy_captions)
         kinds_of_side = [Evidence(kind.pairs[rows], kind.decoys[inside], kind.near_decoys[near]) for kind in kinds]
-        evidence = combine(part, kinds_of_side, rate)
+        evidence = combine(part, kinds_of_side, max_decoys, rate)
         mean, spread = evidence.decoys.mean(), evidence.decoys.std() + 1e-9
         pairs[rows] = (evidence.pairs - mean) / spread
         decoys[inside] = (evidence.decoys - mean) / spread
@@ -159,7 +160,12 @@ def _combine_by_split(folds: Folds, kinds: list[Evidence], in_train: Bools, rate
 
 
 def combine_with_siblings(
-    folds: Folds, kinds: dict[str, Evidence], models: Mapping[str, PairEncoder], in_train: Bools, seed: int
+    folds: Folds,
+    kinds: dict[str, Evidence],
+    models: Mapping[str, PairEncoder],
+    in_train: Bools,
+    seed: int,
+    options: DetectOptions,
 ) -> Evidence:
     """Combine kinds of evidence, also of images joined with their other captions.
 
@@ -168,23 +174,25 @@ def combine_with_siblings(
 
     Args:
         folds: The pairs, their folds and the decoys.
-        kinds: Kinds of evidence by their names; those of `models` with siblings are added where they are used.
-        models: Codes of the kinds whose images and captions share a space, by their names.
+        kinds: Kinds of evidence by their names; kinds of `models` with siblings are added where they are used.
+        models: Encoders of the kinds whose images and captions share a space, by their names.
         in_train: Whether each pair is a training pair, (n,).
         seed: Seed of the references and of the resampling.
+        options: References, siblings, weights, rates and placeholders.
     """
-    evidence = combine_by_rate(folds, kinds, in_train, seed)
+    evidence = combine_by_rate(folds, kinds, in_train, seed, options)
     if len(np.unique(folds.image_of)) == len(folds):
         return evidence
-    for number in range(ROUNDS):
-        probability = calibrate_sides(evidence, in_train, seed, 0)[0].probability
+    for number in range(options.siblings.rounds):
+        probability = calibrate_sides(evidence, in_train, seed, 0, options.calibration)[0].probability
         rest = evidence.placeholder < 0 if len(evidence.placeholder) else np.ones(len(folds), np.bool_)
         agreement = agreement_within(folds.image_of[rest], probability[rest], in_train[rest])
-        if not number and agreement >= SIBLING_CORRELATION:
+        if not number and agreement >= options.siblings.max_agreement:
             return evidence
         for name, encode in models.items():
-            kinds[f"{name}_siblings"] = contrast(folds, sibling_encoder(encode, folds.image_of, probability), seed)
-        evidence = combine_by_rate(folds, kinds, in_train, seed)
+            joined = sibling_encoder(encode, folds.image_of, probability, options.siblings.weight)
+            kinds[f"{name}_siblings"] = contrast(folds, joined, seed, options)
+        evidence = combine_by_rate(folds, kinds, in_train, seed, options)
     return evidence
 
 

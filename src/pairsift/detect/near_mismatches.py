@@ -8,13 +8,13 @@ from math import hypot
 
 import numpy as np
 
-from pairsift.arrays import Bools, Ints, Reals
+from pairsift.arrays import Bools, Floats, Ints, Reals
 from pairsift.detect.calibration import calibrate_sides, decoy_quantile
 from pairsift.detect.combination import combine_by_rate, combine_with_siblings
 from pairsift.detect.evidence import Evidence
-from pairsift.detect.folds import Folds, Vectors, draw_swaps
+from pairsift.detect.folds import Folds, draw_swaps
 from pairsift.detect.judgement import (
-    MIN_PAIRS,
+    SHIPPED,
     Folding,
     JudgedPairs,
     Judgement,
@@ -24,98 +24,100 @@ from pairsift.detect.judgement import (
     judgement_of,
     kinds_of,
     mean_judgement,
-    sufficient,
     with_finite_vectors,
 )
-
-KEPT = 0.5  # smallest match probability, beside captions of any images, of the pairs that are judged beside near ones
-NEAR_QUANTILE = 0.05  # quantile of the near decoys below which pairs look like captions of any images
-MAX_BELOW_NEAR = 0.1  # largest share of pairs that look worse than 95% of near ones with which these are counted
-MIN_SWAPS = 50  # smallest number of swaps that fit, in every division, to judge pairs beside them
-ROUNDS = 3  # number of choices of the near decoys that are made of the images of matching pairs
+from pairsift.detect.options import DetectOptions
 
 Memory = Callable[[Folds, Ints], Evidence]
 
 
 def judge_near_mismatches(
     judged: JudgedPairs,
-    vectors: Vectors,
+    vectors: Floats,
     seed: int,
     memory: Memory,
     fold: Ints | None = None,
     networks: Networks | None = None,
+    options: DetectOptions = SHIPPED,
 ) -> Judgement:
-    """Judge every pair beside captions of any images, and those that fit once more beside near captions.
+    """Judge every pair beside captions of any images, and the pairs that fit once more beside near captions.
 
-    A pair fits where its match probability beside captions of any images is at least one half. The captions beside
-    which it is judged again are swaps (`draw_swaps`) of such pairs, and they must fit too: they have as much of the
-    first evidence as the least of the pairs that fit. Without this, near mismatches, which passed the first judgement,
-    would be compared with captions that it would have taken out. Where fewer than 50 swaps fit in a division into
-    folds, or near captions cannot be told, the judgement stays about captions of any images.
+    A pair fits where its match probability beside captions of any images is at least one half. It is judged again
+    beside swaps (`draw_swaps`) of such pairs. The swaps must fit too: they have as much of the first evidence as the
+    least of the pairs that fit. Without this, near mismatches, which passed the first judgement, would be compared with
+    captions that it would have taken out. Where fewer than 50 swaps fit in a division into folds, or near captions
+    cannot be told, the judgement stays about captions of any images.
 
     Args:
         judged: The pairs.
-        vectors: Vector of each pair's caption, (n, c), by which captions are near.
+        vectors: Vector of each pair's caption, (n, c), which says what captions are near.
         seed: Seed of folds, decoys and resampling.
         memory: Function from the folds and swaps of some pairs, and the rows of these pairs, to the evidence of
             networks that learned the pairs, and learned the swaps like them (`memory_evidence`).
         fold: Fold of each pair, (n,); by default they are drawn, as `judge_pairs` does.
-        networks: Codes of networks, as `judge_pairs` describes them.
+        networks: Encoder by networks, as `judge_pairs` describes it.
+        options: The options of the detector.
     """
-    judged = with_finite_vectors(judged)
-    drawn = list(draw_foldings(judged, seed, fold))
-    judgements = judge_foldings(judged, drawn, networks)
+    judged, limits = with_finite_vectors(judged), options.near_mismatches
+    foldings = draw_foldings(judged, seed, options, fold)
+    judgements = judge_foldings(judged, foldings, options, networks)
     judgement = mean_judgement(judgements, judged)
     joined, near = [], []
-    for folding, first in zip(drawn, judgements, strict=True):
-        kept = np.flatnonzero(first.probability >= KEPT).astype(np.int64)
+    for folding, first in zip(foldings, judgements, strict=True):
+        kept = np.flatnonzero(first.probability >= limits.min_probability).astype(np.int64)
         found = None
-        if judgement.verdicts and judged.in_train[kept].sum() >= MIN_PAIRS:
-            found = _judge_near(judged, vectors, folding, first, kept, networks, memory)
+        if judgement.verdicts and judged.in_train[kept].sum() >= options.verdicts.min_pairs:
+            found = _judge_near(judged, vectors, folding, first, kept, networks, memory, options)
         if found is None:
             return replace(judgement, near_auroc=None, counts_near=False)
         near.append(found)
         joined.append(join(first, found, kept, judged.in_train))
     both = mean_judgement(joined, judged)
     auroc, high = (float(np.mean([getattr(one, name) for one in near])) for name in ("auroc", "high"))
-    counted = sufficient(auroc, high) and both.verdicts and both.below_near <= MAX_BELOW_NEAR
-    return replace(both if counted else judgement, near_auroc=auroc, below_near=both.below_near, counts_near=counted)
+    verdicts = options.verdicts
+    counted = verdicts.are_met(auroc, high) and both.verdicts and both.below_near <= verdicts.max_below_near
+    judgement = both if counted else judgement
+    return replace(judgement, near_auroc=auroc, below_near=both.below_near, counts_near=counted)
 
 
 def _judge_near(
     judged: JudgedPairs,
-    vectors: Vectors,
+    vectors: Floats,
     folding: Folding,
     judgement: Judgement,
     kept: Ints,
     networks: Networks | None,
     memory: Memory,
+    options: DetectOptions,
 ) -> Judgement | None:
     """Return the judgement about the kept pairs beside near captions; None where too few swaps fit.
 
-    `judgement` is that of all pairs by this division, about captions of any images.
+    `judgement` is about all pairs and captions of any images, by this division.
     """
-    part, seed = judged.subset(kept), folding.seed
-    of_part = part.image_of, part.group_of, part.texts, folding.fold[kept]
-    swaps = replace(
-        draw_swaps(*of_part, seed, vectors[kept]), placeholder=np.zeros(0, np.int64)
-    )  # their pairs are not kept
-    folds = Folds.make(judged.image_of, judged.group_of, judged.texts, folding.fold, seed)
-    near = kept[swaps.decoy_images], kept[swaps.decoy_captions]
-    folds = replace(folds, near_decoy_images=near[0], near_decoy_captions=near[1], placeholder=judgement.placeholder)
-    held_out, models = kinds_of(judged, folds, seed, folding.trust, networks)
-    first = combine_with_siblings(folds, held_out, models, judged.in_train, seed)
+    part, seed, fold = judged.subset(kept), folding.seed, folding.fold[kept]
+    # Pairs of placeholders are not kept, so that none is sought among these.
+    swaps = draw_swaps(part.image_of, part.group_of, part.texts, fold, seed, options, vectors[kept])
+    swaps = replace(swaps, placeholder=np.zeros(0, np.int64))
+    # The evidence that all pairs, and the swaps as near decoys, have beside captions of any images.
+    folds = Folds.make(judged.image_of, judged.group_of, judged.texts, folding.fold, seed, options.decoys)
+    near = {"near_decoy_images": kept[swaps.decoy_images], "near_decoy_captions": kept[swaps.decoy_captions]}
+    folds = replace(folds, **near, placeholder=judgement.placeholder)
+    held_out, models = kinds_of(judged, folds, seed, options, folding.trust, networks)
+    first = combine_with_siblings(folds, held_out, models, judged.in_train, seed, options)
+    # The swaps that fit as well as the kept pairs.
     side = judged.in_train if judgement.rate_outside_train is not None else np.ones(len(judged), np.bool_)
     fitting = _fitting(first, kept, folds.near_decoy_images, side)
-    if fitting.sum() < MIN_SWAPS:
+    if fitting.sum() < options.near_mismatches.min_swaps:
         return None
+    # Beside these, the kept pairs are judged by the same evidence, and by what networks learned.
     kinds = {name: Evidence(kind.pairs[kept], kind.near_decoys) for name, kind in held_out.items()}
     kinds["memory"] = memory(swaps, kept)
     swaps, kinds = _only(swaps, kinds, fitting)
-    evidence = _combine_matching(swaps, kinds, part.in_train, seed, combine_by_rate(swaps, kinds, part.in_train, seed))
-    calibration, group = calibrate_sides(evidence, part.in_train, seed, folding.resamples)
-    below = float((decoy_quantile(evidence)[part.in_train] < NEAR_QUANTILE).mean())
-    return replace(judgement_of(calibration, group, folding.fold[kept], kinds), below_near=below)
+    evidence = _combine_matching(swaps, kinds, part.in_train, seed, options)
+    calibration, group = calibrate_sides(evidence, part.in_train, seed, folding.resamples, options.calibration)
+    low = decoy_quantile(evidence)[part.in_train] < options.near_mismatches.low_quantile
+    found = judgement_of(calibration, group, fold, kinds, options.verdicts)
+    return replace(found, below_near=float(low.mean()))
 
 
 def _fitting(first: Evidence, kept: Ints, given: Ints, side: Bools) -> Bools:
@@ -136,28 +138,29 @@ def _only(swaps: Folds, kinds: Mapping[str, Evidence], chosen: Bools) -> tuple[F
 
 
 def _combine_matching(
-    swaps: Folds, kinds: Mapping[str, Evidence], in_train: Bools, seed: int, evidence: Evidence
+    swaps: Folds, kinds: Mapping[str, Evidence], in_train: Bools, seed: int, options: DetectOptions
 ) -> Evidence:
-    """Combine kinds of evidence again, beside swaps that are made of the images of matching pairs.
+    """Combine kinds of evidence beside swaps that are made of the images of matching pairs.
 
     A caption that is near a wrong one is not near the right one. So a swap is kept with the match probability of the
-    pair whose image it has, by the evidence before, which is repeated.
+    pair whose image it has, by the evidence before, first beside all swaps. This is repeated.
     """
     drawn = np.random.default_rng((seed, 17)).random(len(swaps.decoy_images))
-    for _ in range(ROUNDS):
-        probability = calibrate_sides(evidence, in_train, seed, 0)[0].probability
+    evidence = combine_by_rate(swaps, kinds, in_train, seed, options)
+    for _ in range(options.near_mismatches.rounds):
+        probability = calibrate_sides(evidence, in_train, seed, 0, options.calibration)[0].probability
         kept = drawn < probability[swaps.decoy_images]
         if not kept.any():
             break
-        evidence = combine_by_rate(*_only(swaps, kinds, kept), in_train, seed)
+        evidence = combine_by_rate(*_only(swaps, kinds, kept), in_train, seed, options)
     return evidence
 
 
 def join(judgement: Judgement, near: Judgement, kept: Ints, in_train: Bools) -> Judgement:
     """Return the judgement about both kinds of mismatches.
 
-    A pair that was taken out keeps its probability, and a kept pair has that beside near captions. The rate is the sum
-    over both parts, and its interval joins those of both kinds as independent errors.
+    A pair that was taken out keeps its probability, and a kept pair has the one beside near captions. The rate is the
+    sum over both parts, and the errors of both kinds are joined as independent.
 
     Args:
         judgement: Judgement of all pairs, about captions of any other images, (n,).

@@ -7,8 +7,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from pairsift.detect.judgement import MIN_AUROC, MIN_PAIRS, Judgement
-from pairsift.detect.near_mismatches import MAX_BELOW_NEAR
+from pairsift.detect import Judgement
 from pairsift.encode import unknown_language
 from pairsift.pairs.pairs import ADDED, Pairs
 from pairsift.runs.mending import MENDED
@@ -119,9 +118,9 @@ def _caveat(code: str, **facts: object) -> Caveat:
 def _verdict_caveats(judgement: Judgement) -> list[Caveat]:
     """Return why there are no verdicts, or that the evidence for them is weak."""
     n_judged = len(judgement.probability)
-    if n_judged < MIN_PAIRS:
-        return [_caveat("few-pairs", pairs=n_judged, least=MIN_PAIRS)]
-    if judgement.auroc < MIN_AUROC:
+    if n_judged < judgement.limits.min_pairs:
+        return [_caveat("few-pairs", pairs=n_judged, least=judgement.limits.min_pairs)]
+    if judgement.auroc < judgement.limits.min_auroc:
         return [_caveat("no-evidence", auroc=judgement.auroc)]
     if not judgement.verdicts:
         return [_caveat("like-random", high=judgement.high)]
@@ -138,11 +137,11 @@ def _untold(judgement: Judgement) -> str:
     """Return why near captions are not counted."""
     if judgement.near_auroc is None:
         return "too few pairs, or too few such captions, fit better than captions of any images do"
-    if judgement.below_near > MAX_BELOW_NEAR:
+    if judgement.below_near > judgement.limits.max_below_near:
         return (
             f"{judgement.below_near:.0%} of the training pairs that look right fit worse than 95% of such captions do"
         )
-    if judgement.near_auroc < MIN_AUROC:
+    if judgement.near_auroc < judgement.limits.min_auroc:
         return f"a pair with one is expected to rank below a matching one in only {judgement.near_auroc:.0%} of cases"
     return "it may be that almost all pairs that look right fit no better than such captions do"
 

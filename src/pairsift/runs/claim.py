@@ -164,7 +164,9 @@ def _require_same(folder: Path, previous: Config, config: Config) -> None:
         InputError: An option differs.
     """
     before, now = flattened(previous.tree()), flattened(config.tree())
-    for name in dict.fromkeys(("source", *CHOICES, *before)):  # options that decide about other options come first
+    for name in dict.fromkeys(
+        ("source", *CHOICES, *before, *now)
+    ):  # options that decide about other options come first
         automatic = name == "text_encoder" and now.get(name) is None and before.get(name) == JOINED
         if name not in MAY_DIFFER and now.get(name) != before.get(name) and not automatic:
             begun = typed(name, before.get(name))

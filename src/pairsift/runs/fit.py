@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from pairsift.cores import limit_threads
+from pairsift.detect.options import DetectOptions
 from pairsift.encode.options import EncodeOptions
 from pairsift.errors import writing
 from pairsift.files import write_json, write_text
@@ -66,6 +67,7 @@ def fit(  # noqa: PLR0913
     out: str | Path | None = None,
     preset: str | None = None,
     epochs: int | None = None,
+    detect: DetectOptions | None = None,
     resume: Resume = False,
     overwrite: bool = False,
     progress: bool = True,
@@ -87,6 +89,7 @@ def fit(  # noqa: PLR0913
         out: The run's folder; by default runs/<source>-<method>.
         preset: Name of the preset; by default the preset that suits the matcher.
         epochs: Total number of epochs. The method's phases are scaled to it, and each keeps at least one epoch.
+        detect: Options of the detector, which finds the mismatched pairs; by default as they are shipped.
         resume: Whether to continue an unfinished run in the folder; `"unchanged"` to continue it with the pairs that
             are as they were, where the source has changed since.
         overwrite: Whether to replace a run in the folder. One that holds decisions is set aside under another name.
@@ -99,7 +102,7 @@ def fit(  # noqa: PLR0913
         InputError: The source or an option cannot be used.
     """
     parts: dict[str, Any] = {"method": method, "matcher": matcher, "loss": loss, "data": data, "encode": encode}
-    config = configure(source, train=train, out=out, preset=preset, epochs=epochs, **parts)
+    config = configure(source, train=train, out=out, preset=preset, epochs=epochs, detect=detect, **parts)
     return fit_config(config, resume, overwrite, progress)
 
 
@@ -200,7 +203,7 @@ def begin(folder: Path, config: Config, progress: bool, resume: Resume = False) 
         if prepared.changes:
             _leave_out(folder, prepared.pairs)
         return config, prepared
-    if _may_add_ngrams(config, prepared) and ngrams_help(prepared, config.train.seed):
+    if _may_add_ngrams(config, prepared) and ngrams_help(prepared, config.train.seed, config.detect):
         config = config.with_text_encoder(JOINED)
         write_text(folder / CONFIG, config.text())
         if progress:

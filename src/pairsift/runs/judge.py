@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pairsift.arrays import Ints, Reals, text_numbers, unit_rows
 from pairsift.detect.evidence import Evidence, PairEncoder, contrast, memory_evidence
-from pairsift.detect.folds import COPIES, Folds, copy_of, join_equal_images, make_folds, near_duplicates
+from pairsift.detect.folds import Folds, copy_of, join_equal_images, make_folds, near_duplicates
 from pairsift.detect.judgement import JudgedPairs, Judgement, Networks, judge_pairs
 from pairsift.detect.linear import principal
 from pairsift.detect.near_mismatches import judge_near_mismatches
@@ -39,10 +39,6 @@ from pairsift.train.checkpoint import read_tensors, write_tensors
 from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
 
-# Smallest number of training pairs for which networks give evidence; they were less accurate than linear evidence at
-# 800 pairs, and more accurate at 30,000.
-NETWORKS_FROM = 10_000
-FOLDS = 3  # largest number of folds, with one network each; together they cost about as much as the run's networks
 LR = TrainOptions().lr  # half of it where networks learn mismatched pairs too, which they then know less by heart
 MARGIN = 0.05  # share of the pairs that a division may call mismatched beyond the upper end of the rate's interval
 
@@ -68,7 +64,7 @@ class Judge:
     Args:
         prepared: The run's pairs and features.
         folder: The run's folder, where the folds and their networks are saved.
-        config: The run's options; of these, the seed, what is known of the mismatches, and the feature cache.
+        config: The run's options: the detector's, the seed, what is known of the mismatches, and the feature cache.
         progress: Whether to print progress.
         features: The features that evidence is computed from, if they are known (`evidence_features`).
     """
@@ -81,21 +77,21 @@ class Judge:
         progress: bool,
         features: Features | None = None,
     ) -> None:
-        self.pairs, self.folder, self.options, self.progress = prepared.pairs, folder, config.train, progress
-        self.seed = config.train.seed
+        self.pairs, self.folder, self.progress = prepared.pairs, folder, progress
+        self.train, self.options, self.seed = config.train, config.detect, config.train.seed
         self.ids = self.pairs.ids()
         self.vectors = evidence_vectors(prepared, self.ids, config.cache, progress, features)
         rows = self.pairs.images()
         image_rows = np.searchsorted(rows, self.pairs.image_of[self.ids]).astype(np.int64)
         images = rows_of(self.vectors.images, rows)
-        self.group = near_duplicates(images)
+        self.group = near_duplicates(images, self.options.folds)
         self.rows = rows
         captions = rows_of(self.vectors.captions, self.ids)
         self.judged = JudgedPairs(
-            principal(images)[image_rows],
-            principal(join_vectors(captions, self.vectors.ngrams)),
+            principal(images, self.options.linear)[image_rows],
+            principal(join_vectors(captions, self.vectors.ngrams), self.options.linear),
             [self.pairs.captions[pair] for pair in self.ids],
-            join_equal_images(self.pairs.image_of[self.ids], images, image_rows),
+            join_equal_images(self.pairs.image_of[self.ids], images, image_rows, self.options.folds.min_common),
             self.group[image_rows],
             np.asarray(self.pairs.split[self.ids] == "train"),
             (unit_rows(images)[image_rows], unit_rows(captions)) if prepared.aligned else None,
@@ -104,9 +100,9 @@ class Judge:
 
     def judge(self) -> Judgement:
         """Judge all pairs and save the folds; for many pairs, networks that are trained on folds give evidence too."""
-        if int(self.judged.in_train.sum()) < NETWORKS_FROM:
+        if int(self.judged.in_train.sum()) < self.options.networks.min_pairs:
             return self._judgement(None, None)
-        return self._judgement(make_folds(*self.judged.units(FOLDS), self.seed), self._networks)
+        return self._judgement(make_folds(*self._units(), self.seed), self._networks)
 
     def judge_again(self, write: bool = True) -> Judgement:
         """Judge the pairs of a finished run again, changed and new pairs too, by its saved folds and networks.
@@ -136,9 +132,11 @@ class Judge:
     def _judgement(self, fold: Ints | None, networks: Networks | None, write: bool = True) -> Judgement:
         """Judge all pairs beside captions of any images, and beside near ones where these are expected."""
         if self.near_by is None:
-            judgement = judge_pairs(self.judged, self.seed, fold, networks)
+            judgement = judge_pairs(self.judged, self.seed, fold, networks, self.options)
         else:
-            judgement = judge_near_mismatches(self.judged, self.near_by, self.seed, self._memory, fold, networks)
+            judgement = judge_near_mismatches(
+                self.judged, self.near_by, self.seed, self._memory, fold, networks, self.options
+            )
         if not write:
             return judgement
         columns = {"pair": self.ids, "fold": judgement.fold, "match_probability": judgement.probability}
@@ -146,7 +144,7 @@ class Judge:
         return judgement
 
     def _saved_folds(self) -> Ints:
-        """Return each judged pair's fold: its saved fold, else that of its image or near-duplicates, else a new fold.
+        """Return each judged pair's fold: the saved one, else its image's or near-duplicates', else a new one.
 
         Raises:
             InputError: The file with the folds is missing or damaged.
@@ -160,11 +158,15 @@ class Judge:
             ) from error
         saved = np.full(max(len(self.pairs), max(table["pair"].to_pylist(), default=-1) + 1), -1, np.int64)
         saved[table["pair"].to_numpy()] = table["fold"].to_numpy()
-        fold, group = saved[self.ids], self.judged.units(FOLDS)[0]
+        fold, group = saved[self.ids], self._units()[0]
         of_group = np.full(int(group.max(initial=-1)) + 1, -1, np.int64)
         of_group[group[fold >= 0]] = fold[fold >= 0]
         new_fold = make_folds(group, int(fold.max()) + 1, self.seed)
         return np.where(fold >= 0, fold, np.where(of_group[group] >= 0, of_group[group], new_fold))
+
+    def _units(self) -> tuple[Ints, int]:
+        """Return what the folds of networks keep together, (n,), and their number."""
+        return self.judged.units(self.options.networks.max_folds, self.options.folds)
 
     def _weights(self, number: int) -> Path:
         return self.folder / "model" / f"fold_{number}.safetensors"
@@ -207,7 +209,7 @@ class Judge:
             self._matcher,
             Crossfit(epochs=TrainEpochs(warmup=0, train=None), networks=1),
             InfoNCE(base=1.0),
-            TrainOptions(lr=lr, seed=self.seed, device=self.options.device, precision=self.options.precision),
+            TrainOptions(lr=lr, seed=self.seed, device=self.train.device, precision=self.train.precision),
             folder,
             False,
             prior,
@@ -219,16 +221,17 @@ class Judge:
 
     def _memory(self, folds: Folds, rows: Ints) -> Evidence:
         """Return the evidence of networks that learn the pairs in these rows, and learn swaps of captions like them."""
-        of_copies, folder = np.zeros((COPIES, len(folds))), self.folder / "copies"
-        for number in range(COPIES):
+        copies, folder = self.options.near_mismatches.copies, self.folder / "copies"
+        of_copies = np.zeros((copies, len(folds)))
+        for number in range(copies):
             if self.progress:
-                print(f"evidence of learned pairs: network {number + 1} of {COPIES}", file=sys.stderr, flush=True)
+                print(f"evidence of learned pairs: network {number + 1} of {copies}", file=sys.stderr, flush=True)
             swapped = copy_of(folds, number)
             shutil.rmtree(folder, ignore_errors=True)
             believed = Prior(np.ones(len(self.pairs), np.float32), 0.0, 1.0)
             network = self._trained(self._as_train(self.ids[rows], swapped), folder, believed, LR / 2)
             encode = self._encoder([network.cpu().eval()], self.ids[rows], swapped.image_of)
-            of_copies[number] = contrast(swapped, encode, self.seed).pairs
+            of_copies[number] = contrast(swapped, encode, self.seed, self.options).pairs
         shutil.rmtree(folder, ignore_errors=True)
         return memory_evidence(folds, of_copies, self.seed)
 

@@ -5,21 +5,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from detect_helpers import judged_of, planted
-from test_near import scenes_of_classes
+from detect_helpers import LIGHT, judged_of, planted, scenes_of_classes
 
-from pairsift.detect import judgement as heldout
 from pairsift.detect.combination import combine_by_rate
 from pairsift.detect.evidence import Evidence
 from pairsift.detect.folds import Folds
 from pairsift.detect.judgement import Judgement, judge_pairs
-from pairsift.detect.near_mismatches import _fitting, judge_near_mismatches
+from pairsift.detect.near_mismatches import _fitting, join, judge_near_mismatches
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(heldout, "RESAMPLES", 8)
-    monkeypatch.setattr(heldout, "AVERAGED_PAIRS", 1)
+def near(**values):
+    """Light options, with others for the second judgement."""
+    return LIGHT.changed({"near_mismatches": values})
+
+
+def judged_near(judged, vectors, memory, options=LIGHT):
+    return judge_near_mismatches(judged, vectors, 0, memory, options=options)
+
+
+def judged_beside_any(judged):
+    return judge_pairs(judged, 0, options=LIGHT)
 
 
 def memory_of(matched, shift=3.0, asked=None):
@@ -35,7 +40,7 @@ def memory_of(matched, shift=3.0, asked=None):
 
 
 def classes_of(n, seed=1):
-    """Vectors by which the captions of a class are near each other."""
+    """Vectors that make the captions of a class near each other."""
     rng = np.random.default_rng(seed)
     return (np.eye(30)[np.arange(n) % 30] + 0.01 * rng.normal(size=(n, 30))).astype(np.float32)
 
@@ -43,12 +48,12 @@ def classes_of(n, seed=1):
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_probabilities_are_about_near_captions_where_these_are_expected(noise):
     judged, matched = scenes_of_classes(noise)
-    judgement = judge_near_mismatches(judged, classes_of(len(matched)), 0, memory_of(matched))
+    judgement = judged_near(judged, classes_of(len(matched)), memory_of(matched))
     share = float(np.mean(~matched))
     assert judgement.counts_near and judgement.verdicts and "memory" in judgement.detectors
     assert judgement.rate == pytest.approx(share, abs=0.06) and judgement.low <= judgement.rate <= judgement.high
     if noise:
-        random = judge_pairs(judged, 0)
+        random = judged_beside_any(judged)
         errors = [abs(one.probability.mean() - matched.mean()) for one in (judgement, random)]
         assert errors[0] < 0.06 < errors[1] / 2
         wrong, right = judgement.probability[~matched], judgement.probability[matched]
@@ -67,7 +72,7 @@ def test_both_kinds_of_mismatches_together_are_counted(seed):
     judged, matched = replace(judged, captions=captions, texts=texts.tolist()), matched.copy()
     matched[moved] = False
     asked = []
-    judgement = judge_near_mismatches(judged, vectors, 0, memory_of(matched, asked=asked))
+    judgement = judged_near(judged, vectors, memory_of(matched, asked=asked))
     assert judgement.counts_near
     assert judgement.rate == pytest.approx(float(np.mean(~matched)), abs=0.06)
     assert np.isin(moved, asked[0]).mean() < 0.25  # networks of copies learn the pairs that fit
@@ -82,26 +87,26 @@ def test_swaps_that_do_not_fit_are_no_decoys():
 
 
 @pytest.mark.parametrize(("noise", "many"), [(0.0, False), (0.4, True)])
-def test_captions_of_any_images_among_near_ones_are_noticed(noise, many, monkeypatch):
+def test_captions_of_any_images_among_near_ones_are_noticed(noise, many):
     judged, matched = planted(500, noise=noise)
-    monkeypatch.setattr("pairsift.detect.near_mismatches.KEPT", 0.0)  # as if the first judgement had taken none out
-    judgement = judge_near_mismatches(judged, judged.captions, 0, memory_of(matched, 0.0))
+    all_kept = near(min_probability=0.0)  # as if the first judgement had taken none out
+    judgement = judged_near(judged, judged.captions, memory_of(matched, 0.0), all_kept)
     assert (judgement.below_near > 0.2) is many and not (many and judgement.counts_near)
-    assert judge_pairs(judged, 0).below_near == 0.0
+    assert judged_beside_any(judged).below_near == 0.0
 
 
 def test_where_near_captions_cannot_be_told_the_belief_stays_about_any_images():
     judged, matched = scenes_of_classes(0.3)
-    judgement = judge_near_mismatches(judged, classes_of(len(matched)), 0, memory_of(matched, 0.0))
+    judgement = judged_near(judged, classes_of(len(matched)), memory_of(matched, 0.0))
     assert judgement.near_auroc < 0.8 and judgement.counts_near is False
-    alone = judge_pairs(judged, 0)
+    alone = judged_beside_any(judged)
     assert judgement.verdicts and judgement.rate == alone.rate and (judgement.probability == alone.probability).all()
 
 
-def test_where_too_few_pairs_fit_near_captions_are_not_counted(monkeypatch):
+def test_where_too_few_pairs_fit_near_captions_are_not_counted():
     judged, matched = planted(300, noise=0.3)
-    monkeypatch.setattr("pairsift.detect.near_mismatches.KEPT", 1.1)
-    judgement = judge_near_mismatches(judged, judged.captions, 0, memory_of(matched))
+    none_kept = near(min_probability=1.1)
+    judgement = judged_near(judged, judged.captions, memory_of(matched), none_kept)
     assert judgement.counts_near is False and judgement.verdicts and "memory" not in judgement.detectors
 
 
@@ -111,7 +116,7 @@ def test_where_too_few_swaps_fit_no_network_learns_them_and_near_captions_are_no
     judgement = judge_near_mismatches(
         judged, by_chance, 0, memory_of(matched, asked=asked)
     )  # swaps look like any captions
-    alone = judge_pairs(judged, 0)
+    alone = judged_beside_any(judged)
     assert not asked and judgement.counts_near is False and judgement.near_auroc is None
     assert judgement.verdicts and (judgement.probability == alone.probability).all()
 
@@ -123,24 +128,23 @@ def test_pairs_outside_train_are_judged_beside_near_captions_too():
     captions = np.where(in_train[:, None], judged.captions, clean.captions)
     matched = matched | ~in_train
     judged = replace(judged, captions=captions, in_train=in_train)
-    judgement = judge_near_mismatches(judged, classes_of(len(matched)), 0, memory_of(matched))
+    judgement = judged_near(judged, classes_of(len(matched)), memory_of(matched))
     assert judgement.counts_near
     assert judgement.rate == pytest.approx(float(np.mean(~matched[in_train])), abs=0.08)
     assert judgement.probability[~in_train].mean() > 0.9
 
 
-def test_verdicts_that_the_first_judgement_gives_are_not_lost(monkeypatch):
+def test_verdicts_that_the_first_judgement_gives_are_not_lost():
     judged, matched = scenes_of_classes(0.3)
-    given = classes_of(len(matched)), 0, memory_of(matched)
-    monkeypatch.setattr("pairsift.detect.near_mismatches.sufficient", lambda auroc, high: False)
-    judgement = judge_near_mismatches(judged, *given)
+    never = LIGHT.changed({"verdicts": {"max_below_near": -1.0}})
+    judgement = judged_near(judged, classes_of(len(matched)), memory_of(matched), never)
     assert judgement.counts_near is False and judgement.verdicts
 
 
 def test_collections_without_near_captions_are_judged_beside_captions_of_any_images():
     judged, matched = planted(300, noise=0.3)
     alike = judged_of(judged.images, judged.captions, judged.image_of, texts=["the same"] * len(judged))
-    judgement = judge_near_mismatches(alike, alike.captions, 0, memory_of(matched))
+    judgement = judged_near(alike, alike.captions, memory_of(matched))
     assert isinstance(judgement, Judgement) and judgement.counts_near is False
 
 
@@ -154,6 +158,53 @@ def test_pairs_outside_train_without_swaps_of_their_own_are_judged_with_the_othe
     }
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        evidence = combine_by_rate(folds, kinds, in_train, 0)
+        evidence = combine_by_rate(folds, kinds, in_train, 0, LIGHT)
     assert len(evidence.decoys) == 300 and np.isfinite(evidence.pairs).all()
     assert evidence.pairs[~in_train].mean() == pytest.approx(evidence.pairs[in_train & ~wrong].mean(), rel=0.1)
+
+
+N = 1000
+IN_TRAIN = np.arange(N) >= 200
+KEPT = np.flatnonzero(np.arange(N) % 10 > 0)
+
+
+def judgements():
+    """A judgement about any captions, which takes out a tenth of the pairs, and one about near captions."""
+    rng = np.random.default_rng(0)
+    probability = np.where(np.arange(N) % 10 == 0, 0.1, 0.95)
+    fold = np.zeros(N, np.int64)
+    evidence = rng.random(N)
+    any_images = Judgement(probability, 0.14, 0.11, 0.16, 0.98, fold, detectors={"linear": evidence}, near_auroc=0.7)
+    quantiles = {"linear": evidence[KEPT] / 2, "memory": evidence[KEPT]}
+    of_kept = Judgement(rng.random(len(KEPT)), 0.2, 0.16, 0.25, 0.9, fold[KEPT], detectors=quantiles, below_near=0.03)
+    return any_images, of_kept
+
+
+def test_pairs_that_were_taken_out_keep_their_probability_and_the_others_have_that_beside_near_captions():
+    judgement, near = judgements()
+    found = join(judgement, near, KEPT, IN_TRAIN)
+    of_kept = iter(near.probability)
+    expected = [0.1 if row % 10 == 0 else next(of_kept) for row in range(N)]
+    assert found.probability.tolist() == expected
+    assert judgement.probability[1] == 0.95  # of the first judgement nothing has changed
+    assert found.auroc == 0.98 and found.below_near == 0.03
+    assert found.detectors["linear"] is judgement.detectors["linear"]
+    memory = iter(near.detectors["memory"])
+    assert found.detectors["memory"].tolist() == [0.0 if row % 10 == 0 else next(memory) for row in range(N)]
+
+
+def test_the_rate_is_that_of_both_parts_of_the_training_pairs_and_its_interval_has_both_errors():
+    judgement, near = judgements()
+    found = join(judgement, near, KEPT, IN_TRAIN)
+    assert found.rate == pytest.approx(0.1 * 0.9 + 0.9 * 0.2)
+    assert found.rate - found.low == pytest.approx(((0.9 * 0.04) ** 2 + 0.03**2) ** 0.5)
+    assert found.high - found.rate == pytest.approx(((0.9 * 0.05) ** 2 + 0.02**2) ** 0.5)
+    assert found.rate_outside_train is None
+
+
+def test_pairs_outside_train_have_a_rate_of_their_own_where_one_of_the_two_beliefs_found_that():
+    judgement, near = judgements()
+    found = join(replace(judgement, rate_outside_train=0.3), near, KEPT, IN_TRAIN)
+    assert found.rate_outside_train == pytest.approx(0.1 * 0.9 + 0.9 * 0.2)
+    found = join(judgement, replace(near, rate_outside_train=0.05), KEPT, IN_TRAIN)
+    assert found.rate_outside_train == pytest.approx(0.1 * 0.9 + 0.9 * 0.05)

@@ -1,15 +1,19 @@
-"""Several kinds of evidence as one."""
+"""Several kinds of evidence as one, also where training pairs and others differ in rate."""
 
 import numpy as np
 import pytest
-from detect_helpers import permuted, small
+import torch
+from detect_helpers import OPTIONS, permuted, small
 from scipy.optimize import approx_fprime, minimize
 from sklearn.linear_model import LogisticRegression
 
-from pairsift.detect.combination import combine, odds_weights
+from pairsift.arrays import unit_rows
+from pairsift.detect.calibration import calibrate_sides
+from pairsift.detect.combination import combine, combine_with_siblings, odds_weights
 from pairsift.detect.evidence import Evidence
-from pairsift.detect.folds import Folds
+from pairsift.detect.folds import Folds, make_folds
 
+MOST = OPTIONS.combination.max_decoys
 USEFUL = np.array([1.5, 0.8, 0.4])
 
 
@@ -23,7 +27,7 @@ def sklearn_weights(given, decoys):
     rows = np.concatenate([given, decoys])
     label = np.repeat([1, 0], [len(given), len(decoys)])
     weight = np.where(label == 1, 0.5, 0.5 * len(given) / len(decoys))
-    model = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).folds(rows, label, sample_weight=weight)
+    model = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(rows, label, sample_weight=weight)
     return model.coef_[0]
 
 
@@ -95,7 +99,7 @@ def test_without_pairs_or_decoys_all_kinds_weigh_the_same(shape):
 def test_every_fold_is_weighed_by_the_others():
     folds, _, _ = small(150, 1, 3)
     kinds = kinds_of(folds)
-    whole = combine(folds, kinds)
+    whole = combine(folds, kinds, MOST)
     pairs, decoys = (np.stack([getattr(kind, side) for kind in kinds], 1) for side in ("pairs", "decoys"))
     mean, spread = decoys.mean(0), decoys.std(0)
     decoy_fold = folds.fold[folds.decoy_images]
@@ -114,7 +118,7 @@ def test_evidence_of_a_folds_pairs_does_not_move_its_own_weights():
     kinds = kinds_of(folds)
     own = folds.fold == 1
     moved = [Evidence(np.where(own, 2 * kind.pairs - 9, kind.pairs), kind.decoys) for kind in kinds]
-    before, after, decoys = combine(folds, kinds), combine(folds, moved), folds.fold[folds.decoy_images]
+    before, after, decoys = combine(folds, kinds, MOST), combine(folds, moved, MOST), folds.fold[folds.decoy_images]
     assert (after.decoys[decoys == 1] == before.decoys[decoys == 1]).all()
     assert (after.pairs[own] != before.pairs[own]).any()
     assert np.abs(after.decoys - before.decoys)[decoys == 0].max() > 0.1
@@ -123,9 +127,9 @@ def test_evidence_of_a_folds_pairs_does_not_move_its_own_weights():
 def test_units_offsets_and_order_do_not_matter():
     folds, _, _ = small(100, 1, 2)
     kinds, order = kinds_of(folds), np.random.default_rng(6).permutation(len(folds))
-    whole = combine(folds, kinds)
+    whole = combine(folds, kinds, MOST)
     other = [Evidence(100 * k.pairs[order] + 7, 100 * k.decoys + 7) for k in kinds]
-    again = combine(permuted(folds, order), other)
+    again = combine(permuted(folds, order), other, MOST)
     assert again.pairs == pytest.approx(whole.pairs[order], abs=5e-3)
     assert again.decoys == pytest.approx(whole.decoys, abs=5e-3)
 
@@ -133,9 +137,9 @@ def test_units_offsets_and_order_do_not_matter():
 def test_one_kind_stays_as_it_is_and_none_is_compared_without_decoys():
     folds, _, _ = small(20, 1, 2)
     kinds = kinds_of(folds)
-    assert combine(folds, kinds[:1]) is kinds[0]
+    assert combine(folds, kinds[:1], MOST) is kinds[0]
     bare = Folds(folds.image_of, folds.group_of, folds.fold, folds.decoy_images[:0], folds.decoy_captions[:0])
-    found = combine(bare, [Evidence(kind.pairs, kind.decoys[:0]) for kind in kinds])
+    found = combine(bare, [Evidence(kind.pairs, kind.decoys[:0]) for kind in kinds], MOST)
     assert not found.pairs.any() and not len(found.decoys)
 
 
@@ -143,6 +147,59 @@ def test_evidence_that_never_varies_is_no_evidence():
     folds, _, _ = small(40, 1, 2)
     useful = kinds_of(folds, [2.0])[0]
     flat = Evidence(np.full(len(folds), 3.0), np.full(len(folds.decoy_images), 3.0))
-    with_flat, without = combine(folds, [useful, flat]), combine(folds, [useful, useful])
+    with_flat, without = combine(folds, [useful, flat], MOST), combine(folds, [useful, useful], MOST)
     assert np.corrcoef(with_flat.pairs[folds.fold == 0], without.pairs[folds.fold == 0])[0, 1] > 0.999
-    assert np.ptp(combine(folds, [flat, flat]).decoys) == 0
+    assert np.ptp(combine(folds, [flat, flat], MOST).decoys) == 0
+
+
+IMAGES, TRAINING, SHARE = 1300, 1000, 0.8  # of the training captions, four in five are mismatched, and no other
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_siblings_do_not_blur_the_two_sides(seed):
+    rng = np.random.default_rng(seed)
+    image = np.repeat(np.arange(IMAGES), 5)
+    in_train = image < TRAINING
+    moved = rng.permutation(np.flatnonzero(in_train))[: int(SHARE * in_train.sum())]
+    right, source = np.ones(len(image)), image.copy()
+    right[moved], source[moved] = 0, image[rng.permutation(moved)]
+    topics = rng.normal(size=(IMAGES, 16))
+    captions = (topics[source] + 0.8 * rng.normal(size=(len(image), 16))).astype(np.float32)
+    vectors = (topics[image] + 3 * rng.normal(size=(len(image), 16))).astype(np.float32)
+    texts = [f"caption {pair}" for pair in range(len(image))]
+    folds = Folds.make(image, image, texts, make_folds(image, 5, seed), seed, OPTIONS.decoys)
+
+    def weak():
+        return Evidence(
+            0.8 * right + rng.normal(size=len(image)), rng.normal(size=len(folds.decoy_images)), np.zeros(0)
+        )
+
+    def codes(fold, members):
+        images, texts = (unit_rows(side[members]) for side in (vectors, captions))
+        return torch.from_numpy(images), torch.from_numpy(texts)
+
+    kinds = {"first": weak(), "second": weak()}
+    evidence = combine_with_siblings(folds, kinds, {"first": codes}, in_train, seed, OPTIONS)
+    calibration, group = calibrate_sides(evidence, in_train, seed, 0, OPTIONS.calibration)
+    assert "first_siblings" in kinds and group == 1
+    assert calibration.rates[0] < 0.05 and abs(calibration.rates[1] - SHARE) < 0.1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_few_other_pairs_do_not_hide_the_rate_of_the_training_pairs(seed):
+    rng = np.random.default_rng(seed)
+    in_train = np.arange(200) < 160  # a small collection, drawn 80 to 10 to 10
+    wrong = in_train & (rng.random(200) < 0.6)
+    evidence = Evidence(rng.normal(size=200) + 3 * ~wrong, rng.normal(size=4000))
+    calibration, group = calibrate_sides(evidence, in_train, seed, 20, OPTIONS.calibration)
+    assert group == 1 and calibration.rates[0] < 0.05
+    assert calibration.rates[1] == pytest.approx(wrong[in_train].mean(), abs=0.1)
+
+
+def test_few_other_pairs_with_the_same_rate_are_seldom_taken_apart():
+    in_train, wrong, apart = np.arange(200) < 160, np.arange(200) % 10 < 3, 0
+    for seed in range(16):
+        rng = np.random.default_rng(seed)
+        evidence = Evidence(rng.normal(size=200) + 3 * ~wrong, rng.normal(size=4000))
+        apart += calibrate_sides(evidence, in_train, seed, 0, OPTIONS.calibration)[1]
+    assert apart <= 2
