@@ -1,7 +1,7 @@
 """How much longer a fit takes beside equal ones on the same cores, with waiting threads that sleep and that spin.
 
 Scenes are drawn and encoded once. Then k + 1 processes of `pairsift fit` run at once, for every k and either way of
-waiting in turn; `spin` is what the libraries do by themselves. The ratio is the mean wall time over that of the fit
+waiting in turn; `spin` is what the libraries do by themselves. The ratio is the mean wall time over the time of the fit
 alone with threads that sleep, in the same repeat; sharing the cores costs k + 1. Nothing else may run on the machine.
 
     python benchmarks/crowded.py --json crowded.json
@@ -9,7 +9,6 @@ alone with threads that sleep, in the same repeat; sharing the cores costs k + 1
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -21,19 +20,19 @@ from pathlib import Path
 
 from pairsift.cores import BLAS_CHOICES, OPENMP_CHOICES, usable_cores
 from pairsift.scenes import write_scenes
+from rows import Row, markdown, parser, write
 
 WAITING = {"sleep": {}, "spin": {"GOMP_SPINCOUNT": "300000", "KMP_BLOCKTIME": "200", "OPENBLAS_THREAD_TIMEOUT": "26"}}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=800, help="scenes to draw (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=4, help="epochs of a fit (default: %(default)s)")
-    parser.add_argument("--others", type=int, nargs="+", default=[0, 1, 3], help="equal fits beside the one")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="write the rows to this file")
-    chosen = parser.parse_args()
-    rows: list[dict[str, object]] = []
+    options = parser(__doc__)
+    options.add_argument("--images", type=int, default=800, help="scenes to draw (default: %(default)s)")
+    options.add_argument("--epochs", type=int, default=4, help="epochs of a fit (default: %(default)s)")
+    options.add_argument("--others", type=int, nargs="+", default=[0, 1, 3], help="equal fits beside the one")
+    options.add_argument("--repeats", type=int, default=3)
+    chosen = options.parse_args()
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         write_scenes(folder / "scenes", chosen.images, seed=1)
@@ -48,16 +47,14 @@ def main() -> None:
                     rows.append(row | {"processor_seconds": round(processor, 1), "ratio": round(wall / alone, 2)})
                     print(json.dumps(rows[-1]), flush=True)
     print(table(rows))
-    if chosen.json:
-        facts = {"cores": usable_cores(), "images": chosen.images, "epochs": chosen.epochs}
-        chosen.json.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n")
+    write(chosen.json, rows, {"cores": usable_cores(), "images": chosen.images, "epochs": chosen.epochs})
 
 
 def together(folder: Path, count: int, variables: dict[str, str], epochs: int) -> tuple[float, float]:
     """Wall and processor seconds of a fit, means of as many at once."""
     clean = {name: value for name, value in os.environ.items() if name not in OPENMP_CHOICES + BLAS_CHOICES}
     fit = [sys.executable, "-m", "pairsift.cli", "fit", str(folder / "scenes"), "--overwrite"]
-    command = [*fit, *options(folder / "cache", epochs)]
+    command = [*fit, *options_of(folder / "cache", epochs)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     began = time.monotonic()
     fits = [
@@ -74,22 +71,22 @@ def together(folder: Path, count: int, variables: dict[str, str], epochs: int) -
     return statistics.mean(walls), processor / count
 
 
-def options(cache: Path, epochs: int) -> list[str]:
+def options_of(cache: Path, epochs: int) -> list[str]:
     """One network without protection, for so many epochs."""
     phases = ["--plain.epochs.warmup=0", f"--plain.epochs.train={epochs}"]
     return ["--method=plain", *phases, "--plain.networks=1", f"--cache={cache}"]
 
 
-def table(rows: list[dict[str, object]]) -> str:
+def table(rows: list[Row]) -> str:
     """The median ratio and its range for each number of others and way of waiting."""
-    found: dict[tuple[object, object], list[float]] = {}
+    found: dict[tuple[str, str], list[float]] = {}
     for row in rows:
-        found.setdefault((row["others"], row["waiting"]), []).append(float(str(row["ratio"])))
-    lines = ["| others | waiting | ratio | lowest to highest |", "|---|---|---|---|"]
-    for (others, waiting), ratios in found.items():
-        ends = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        lines.append(f"| {others} | {waiting} | {statistics.median(ratios):.2f} | {ends} |")
-    return "\n".join(lines)
+        found.setdefault((str(row["others"]), row["waiting"]), []).append(row["ratio"])
+    lines = [
+        [*place, f"{statistics.median(ratios):.2f}", f"{min(ratios):.2f} to {max(ratios):.2f}"]
+        for place, ratios in found.items()
+    ]
+    return markdown(["others", "waiting", "ratio", "lowest to highest"], lines)
 
 
 if __name__ == "__main__":

@@ -132,9 +132,9 @@ def test_several_processes_find_what_one_finds(few, whole, tmp_path, monkeypatch
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.chdir(tmp_path)
     grid = read_grid(grid_file(tmp_path, few, ["plain", NCR]))
-    seen, started = [], ProcessWorker._started
+    seen, started = [], ProcessWorker._start
     processes = []
-    monkeypatch.setattr(ProcessWorker, "_started", lambda self: processes.append(started(self)) or processes[-1])
+    monkeypatch.setattr(ProcessWorker, "_start", lambda self: processes.append(started(self)) or processes[-1])
     bench = Bench(tmp_path / "rows", grid.cells)
     bench.measure(2, seen.append)
     assert {cell.method for cell in seen} == {"plain", "ncr"} and not bench.failed
@@ -147,7 +147,7 @@ def test_several_processes_find_what_one_finds(few, whole, tmp_path, monkeypatch
 
 def test_a_worker_that_is_killed_fails_its_cell_alone_and_is_replaced(few, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    grid, started, killed = read_grid(grid_file(tmp_path, few, ["plain"], seeds=[1, 2])), ProcessWorker._started, []
+    grid, started, killed = read_grid(grid_file(tmp_path, few, ["plain"], seeds=[1, 2])), ProcessWorker._start, []
 
     def started_to_die(self):
         process = started(self)
@@ -156,7 +156,7 @@ def test_a_worker_that_is_killed_fails_its_cell_alone_and_is_replaced(few, tmp_p
             os.kill(process.pid, signal.SIGKILL)
         return process
 
-    monkeypatch.setattr(ProcessWorker, "_started", started_to_die)
+    monkeypatch.setattr(ProcessWorker, "_start", started_to_die)
     monkeypatch.setattr("pairsift.bench.workers.usual_jobs", lambda cells: 2)
     bench = Bench(tmp_path / "rows", grid.cells)
     bench.measure()
@@ -167,7 +167,7 @@ def test_a_worker_that_is_killed_fails_its_cell_alone_and_is_replaced(few, tmp_p
 
 def test_a_worker_ends_with_the_process_that_started_it(tmp_path):
     worker = ProcessWorker(tmp_path, 1)
-    process = worker._started()
+    process = worker._start()
     process.stdin.close()
     assert process.wait(120) == 0
 
@@ -249,7 +249,7 @@ def test_the_evidence_of_a_group_is_computed_once_while_others_go_elsewhere():
     queue = CellQueue(list(cells), set())
     assert queue.take(None) is first
     assert queue.take(None) is third  # not the second, whose evidence is being computed
-    queue.judged("a")
+    queue.mark_ready("a")
     queue.finished(third)
     assert queue.take("a") is second
     queue.finished(first)
@@ -267,6 +267,6 @@ def test_a_worker_waits_where_all_evidence_is_being_computed():
     thread.start()
     time.sleep(0.1)
     assert taken == []
-    queue.judged("a")
+    queue.mark_ready("a")
     thread.join(10)
     assert taken == [cells[1]]
