@@ -14,7 +14,7 @@ from sphinx.util.docutils import SphinxDirective
 
 sys.path.append(str(Path(__file__).parent))
 
-import outside
+import links
 import published
 import references
 import tables
@@ -184,8 +184,8 @@ def setup(app: Sphinx) -> dict[str, bool]:
         "cli": CommandLine,
     }.items():
         app.add_directive(name, directive)
-    app.connect("config-inited", lambda app, _: outside.stage(Path(app.srcdir)))
-    app.connect("source-read", lambda app, docname, source: outside.relink(docname, source))
+    app.connect("config-inited", lambda app, _: links.stage(Path(app.srcdir)))
+    app.connect("source-read", lambda app, docname, source: links.relink(docname, source))
     app.connect("autodoc-process-signature", field_names)
     app.connect("missing-reference", references.resolve)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
