@@ -25,14 +25,13 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 from matplotlib.axes import Axes
@@ -118,7 +117,7 @@ class Course:
     Attributes:
         epochs: Those with means, counted from 1.
         means: For each group, one mean an epoch.
-        histograms: Of at most `SHOWN` epochs.
+        histograms: The histograms of at most `HISTOGRAMS` epochs.
     """
 
     epochs: list[int]
@@ -147,7 +146,7 @@ def read_runs(folders: Sequence[Path]) -> list[FinishedRun]:
     """Read the runs, each with a name of its own.
 
     Raises:
-        InputError: There is none, or a folder holds no finished run, or a file of one cannot be read.
+        InputError: There is none, or a folder holds no finished run.
     """
     if not folders:
         raise InputError("name at least one folder of a finished run: python benchmarks/figures.py runs/mine")
@@ -160,53 +159,24 @@ def read_runs(folders: Sequence[Path]) -> list[FinishedRun]:
 
 
 def read_run(folder: Path, name: str) -> FinishedRun:
-    """Read one run; what it does not have is empty."""
+    """Read one run. A run whose method keeps nothing has no state."""
     require_finished(folder)
-    config = parsed(folder / CONFIG, yaml.safe_load)
-    metrics = parsed(folder / METRICS, json.loads)
-    rate = (metrics.get("noise") or {}).get("rate")
+    config = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
+    rate = (json.loads((folder / METRICS).read_text(encoding="utf-8"))["noise"] or {}).get("rate")
     noise = "no planted noise" if rate is None else f"{rate:.0%} noise"
-    lines = parsed(folder / LOG, lambda text: {"lines": [json.loads(line) for line in text.splitlines()]})
-    last = {line["epoch"]: line for line in lines.get("lines", []) if isinstance(line, dict) and "epoch" in line}
+    lines = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
+    last = {line["epoch"]: line for line in lines if "epoch" in line}  # of an epoch that was resumed
     state: dict[str, NDArray[Any]] = {}
     if (folder / METHOD_STATE).exists():
-        try:
-            table = pq.read_table(folder / METHOD_STATE)
-        except (OSError, pa.ArrowException) as error:
-            raise InputError(f"{folder / METHOD_STATE}: cannot be read as Parquet; fit the run again") from error
+        table = pq.read_table(folder / METHOD_STATE)
         state = {column: table[column].to_numpy() for column in table.column_names}
-    title = f"{config.get('method')}, {noise}, {config.get('matcher')}"
+    title = f"{config['method']}, {noise}, {config['matcher']}"
     return FinishedRun(name, title, [last[epoch] for epoch in sorted(last)], state)
 
 
-def parsed(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
-    """Return what a text file of a run holds; nothing where there is none.
-
-    Raises:
-        InputError: It cannot be read, or not as what it should be.
-    """
-    if not path.exists():
-        return {}
-    try:
-        found = parse(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: cannot be read; it is damaged, so fit the run again") from error
-    if not isinstance(found, dict):
-        raise InputError(f"{path}: does not hold what a run writes there; fit the run again")
-    return found
-
-
-# ---------------------------------------------------------------- what is drawn
-
-
-def told(summary: Mapping[str, Any]) -> bool:
-    """Whether an array tells pairs apart; until it is first estimated all its values are the same."""
+def estimated(summary: Mapping[str, Any]) -> bool:
+    """Whether an array has been estimated; before, all its values are the same."""
     return np.count_nonzero(summary["all"]["counts"]) > 1
-
-
-def looked(line: Mapping[str, Any]) -> bool:
-    """Whether the method had looked at its pairs."""
-    return any(told(summary) for summary in line.get("state", {}).values())
 
 
 def courses(run: FinishedRun) -> dict[str, Course]:
@@ -218,7 +188,7 @@ def courses(run: FinishedRun) -> dict[str, Course]:
     found = {}
     for name in dict.fromkeys(name for line in run.epochs for name in line.get("state", {})):
         with_it = [line for line in run.epochs if name in line.get("state", {})]
-        with_it = list(dropwhile(lambda line: not told(line["state"][name]), with_it))  # noqa: B023
+        with_it = list(dropwhile(lambda line: not estimated(line["state"][name]), with_it))  # noqa: B023
         if not with_it:
             continue
         groups = [group for group in GROUPS if group in with_it[0]["state"][name]]
@@ -283,7 +253,9 @@ def discrimination(run: FinishedRun) -> tuple[list[int], Values]:
     Raises:
         Lacking: The log does not have it.
     """
-    lines = [line for line in run.epochs if "discrimination" in line and looked(line)]
+    lines = [
+        line for line in run.epochs if "discrimination" in line and any(map(estimated, line.get("state", {}).values()))
+    ]
     if not lines:
         raise Lacking("its log has no discrimination (that needs planted noise, and a method that judges pairs)")
     return [line["epoch"] + 1 for line in lines], np.array([line["discrimination"] for line in lines], float)

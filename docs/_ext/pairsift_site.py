@@ -12,8 +12,6 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-sys.path.append(str(Path(__file__).parent))
-
 import links
 import published
 import references

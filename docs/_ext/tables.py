@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from pydantic_core import PydanticUndefined
 
+import epochs
+import matchers
+import method_tables
+import rows as results
 from pairsift.errors import dashed
 from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
 from pairsift.methods.presets import Preset
 from pairsift.options import Options, accepts, groups
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-import epochs
-import matchers
-import method_tables
-import rows as results
 
 Row = dict[str, Any]
 

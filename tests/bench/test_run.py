@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import signal
-import time
+import threading
 
 import pytest
 import yaml
@@ -12,6 +12,9 @@ import yaml
 from pairsift.bench.grid import read_grid
 from pairsift.bench.workers import Bench, CellQueue, ProcessWorker
 from pairsift.cli import main
+from pairsift.errors import InputError
+from pairsift.files import only_writer
+from pairsift.marker import write_marker
 from pairsift.runs.belief import Believer, of_training
 from pairsift.runs.config import from_tree
 from pairsift.runs.fit import fit_config
@@ -140,7 +143,10 @@ def test_several_processes_find_what_one_finds(few, whole, tmp_path, monkeypatch
     assert {cell.method for cell in seen} == {"plain", "ncr"} and not bench.failed
     found, expected = rows_of(tmp_path), rows_of(whole)
     assert found.keys() == expected.keys()
-    for name, row in found.items():  # their evidence is not light, and says nothing of so few pairs all the same
+    for (
+        name,
+        row,
+    ) in found.items():  # of so few pairs, full evidence says nothing too
         assert [row[key] for key in NUMBERS] == [expected[name][key] for key in NUMBERS]
     assert len(processes) == 2 and all(process.poll() is not None for process in processes)
 
@@ -225,10 +231,6 @@ def test_rows_of_a_source_that_has_changed_are_refused(few, tmp_path, capsys):
 
 
 def test_two_calls_do_not_write_the_same_rows(few, tmp_path):
-    from pairsift.errors import InputError
-    from pairsift.files import only_writer
-    from pairsift.marker import write_marker
-
     cells = read_grid(grid_file(tmp_path, few, ["plain"])).cells
     (tmp_path / "rows").mkdir()
     with only_writer(tmp_path / "rows"), pytest.raises(InputError, match=r"process \d+ on \S+ is writing"):
@@ -257,16 +259,15 @@ def test_the_evidence_of_a_group_is_computed_once_while_others_go_elsewhere():
     assert queue.take("a") is None
 
 
-def test_a_worker_waits_where_all_evidence_is_being_computed():
-    import threading
-
+def test_a_worker_waits_where_all_evidence_is_being_computed(monkeypatch):
     cells = [FakeCell("a"), FakeCell("a")]
-    queue, taken = CellQueue(list(cells), set()), []
+    queue, taken, waiting = CellQueue(list(cells), set()), [], threading.Event()
     queue.take(None)
+    wait = queue._changed.wait
+    monkeypatch.setattr(queue._changed, "wait", lambda: waiting.set() or wait())
     thread = threading.Thread(target=lambda: taken.append(queue.take(None)), daemon=True)
     thread.start()
-    time.sleep(0.1)
-    assert taken == []
+    assert waiting.wait(60) and taken == []
     queue.mark_ready("a")
-    thread.join(10)
+    thread.join(60)
     assert taken == [cells[1]]
