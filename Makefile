@@ -44,9 +44,10 @@ dist-check: dist  ## Install the wheel with its dependencies into an empty envir
 	$(CHECK)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt dist/*.whl
 	cd $(CHECK) && bin/pairsift demo
 
-bench: $(STAMP)  ## Measure on Flickr8k; DATA names its folder.
-	$(BIN)/python benchmarks/flickr8k.py --data $(DATA) --options precision=bf16 --pages README.md \
-		--json benchmarks/results/flickr8k_mended.json
+bench: $(STAMP)  ## Measure the methods' table on Flickr8k; DATA names its folder.
+	$(BIN)/python benchmarks/flickr8k_parts.py --data $(DATA)
+	$(BIN)/pairsift bench benchmarks/flickr8k.yaml --source $(DATA) --out runs/flickr8k
+	$(BIN)/python benchmarks/method_tables.py --json runs/flickr8k/rows.json --pages README.md
 
 DATA ?= ../shared/flickr8k
 

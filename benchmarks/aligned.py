@@ -2,10 +2,10 @@
 
 No checkpoint like CLIP's is to be had without a network connection. A stand-in: `two_tower` networks are trained on
 half of Flickr8k's training images with their true captions, and then frozen. Their vectors of the other half, of dev
-and of test are a source of embeddings, in which noise is planted among the training captions. `zero-shot` is the
-cosine of these vectors, with no training; `random` starts are those of vectors that share no space, `aligned` ones
-start as the identity. All are ensembles of two networks but `zero-shot` and `osa`, which is one network and five
-epochs. AUROC is that of the match probability over the training pairs, and beside it that of the cosine alone.
+and of test are a source of embeddings. Noise is planted among the training captions. `zero-shot` is the cosine of these
+vectors, with no training; `random` starts know of no shared space, `aligned` ones are the identity. All are ensembles
+of two networks but `zero-shot` and `osa`, which is one network and five epochs. AUROC is about the match probability
+over the training pairs, and beside it about the cosine alone.
 
 Rows without the field `evidence` are older; they are of clean captions, where every pair is believed, as it is now.
 
@@ -16,7 +16,6 @@ Rows that the file already holds are not measured again.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import tempfile
@@ -27,33 +26,31 @@ import numpy as np
 import torch
 from sklearn.metrics import roc_auc_score
 
-from option_names import tree
-from pairsift.bench.measure import Row, facts_from
+from pairsift.bench.measure import Row, measured_on
 from pairsift.retrieve.codes import evaluate
 from pairsift.runs.config import from_tree
 from pairsift.runs.job import job_of
 from pairsift.runs.judge import Judge, of_training
 from pairsift.runs.prepare import prepare
 from pairsift.train.loop import Trainer
-from side_by_side import PRETRAINED, write
-from verdict_tables import EVIDENCE
+from rows import find, having, markdown, mean, option_tree, page, parser, read, write
+from verdicts import EVIDENCE
 
 KEY = ("noise", "method", "start", "seed")
+PRETRAINED = ("osa",)  # methods that refuse matchers which start untrained
 BLOCK = 1024
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("../shared/flickr8k"))
-    parser.add_argument("--methods", nargs="+", default=["plain", "crossfit", "sift", "osa"])
-    parser.add_argument("--noise", nargs="+", type=float, default=[0.0, 0.4, 0.6])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--options", nargs="*", default=[], help="further options of fit: precision=bf16")
-    parser.add_argument("--cache", default=None, help="folder of the feature cache")
-    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/aligned.json"))
-    chosen = parser.parse_args()
-    rows: list[Row] = json.loads(chosen.json.read_text())["rows"] if chosen.json.exists() else []
-    done = {tuple(row[name] for name in KEY) for row in rows}
+    options = parser(__doc__, "aligned.json")
+    options.add_argument("--data", type=Path, default=Path("../shared/flickr8k"))
+    options.add_argument("--methods", nargs="+", default=["plain", "crossfit", "sift", "osa"])
+    options.add_argument("--noise", nargs="+", type=float, default=[0.0, 0.4, 0.6])
+    options.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    options.add_argument("--options", nargs="*", default=[], help="further options of fit: precision=bf16")
+    options.add_argument("--cache", default=None, help="folder of the feature cache")
+    chosen = options.parse_args()
+    rows = read(chosen.json)
     starts = {method: ("aligned",) if method in PRETRAINED else ("random", "aligned") for method in chosen.methods}
     wanted = [("zero-shot", "aligned"), *((method, start) for method in chosen.methods for start in starts[method])]
     for seed in chosen.seeds:
@@ -61,17 +58,16 @@ def main() -> None:
             source = None
             for noise in chosen.noise:
                 for method, start in wanted:
-                    if (noise, method, start, seed) in done:
+                    row = dict(zip(KEY, (noise, method, start, seed), strict=True))
+                    if find(rows, row):
                         continue
                     source = source or embeddings(chosen.data, Path(place), seed, chosen.cache, chosen.options)
-                    row = dict(zip(KEY, (noise, method, start, seed), strict=True))
                     rows.append(row | measure(row, source, Path(place), chosen.options))
                     print(
                         json.dumps({name: value for name, value in rows[-1].items() if name != "versions"}), flush=True
                     )
                     write(chosen.json, rows)
-    title, _, rest = (__doc__ or "").strip().partition("; ")
-    chosen.json.with_suffix(".md").write_text(f"# {title}\n\n{rest[:1].upper()}{rest[1:]}\n\n{table(rows)}\n")
+    chosen.json.with_suffix(".md").write_text(page(__doc__, table(rows)))
 
 
 def embeddings(data: Path, place: Path, seed: int, cache: str | None, options: list[str]) -> Path:
@@ -97,7 +93,7 @@ def embeddings(data: Path, place: Path, seed: int, cache: str | None, options: l
         folder = place / f"run-{name}"
         (folder / "model").mkdir(parents=True)
         given = {"source": str(table), "out": str(folder), "cache": cache, "seed": seed, "method": "plain"}
-        config = from_tree(given | tree(["plain.networks=1", *options]))
+        config = from_tree(given | option_tree(["plain.networks=1", *options]))
         prepared[name] = prepare(config, folder, progress=False)
         if name == "first":
             trainer = Trainer(job_of(config, prepared[name], folder))
@@ -133,7 +129,7 @@ def measure(wanted: Row, source: Path, place: Path, options: list[str]) -> Row:
         "aligned": aligned,
     }
     none = ["plain.epochs.warmup=0", "plain.epochs.train=0"] if wanted["method"] == "zero-shot" else []
-    config = from_tree(given | tree([*none, *options]))
+    config = from_tree(given | option_tree([*none, *options]))
     prepared = prepare(config, folder, progress=False)
     believer = Judge(of_training(prepared), folder, config, False)
     belief = believer.judge()
@@ -154,7 +150,7 @@ def measure(wanted: Row, source: Path, place: Path, options: list[str]) -> Row:
         found["auroc"] = round(float(roc_auc_score(right, belief.probability[train])), 4)
         if "cosine" in belief.detectors:
             found["auroc_cosine"] = round(float(roc_auc_score(right, belief.detectors["cosine"][train])), 4)
-    facts = facts_from(config, prepared)
+    facts = measured_on(config, prepared)
     return {
         **found,
         "options": options,
@@ -164,15 +160,15 @@ def measure(wanted: Row, source: Path, place: Path, options: list[str]) -> Row:
 
 def table(rows: list[Row]) -> str:
     """Means over the seeds."""
-    lines = ["| noise | method | start | rSum | AUROC | AUROC of the cosine | best epoch | seeds |", "|---" * 8 + "|"]
+    lines = []
     for key in sorted({tuple(row[name] for name in KEY[:-1]) for row in rows}, key=str):
-        group = [row for row in rows if tuple(row[name] for name in KEY[:-1]) == key]
-        numbers = []
-        for name, form in (("rsum", ".1f"), ("auroc", ".4f"), ("auroc_cosine", ".4f"), ("best_epoch", ".1f")):
-            values = [row[name] + (name == "best_epoch") for row in group if row.get(name) is not None]
-            numbers.append(format(sum(values) / len(values), form) if values else "")
-        lines.append("| " + " | ".join([f"{key[0]:.0%}", *key[1:], *numbers, str(len(group))]) + " |")
-    return "\n".join(lines)
+        group = having(rows, dict(zip(KEY, key, strict=False)))
+        forms = {"rsum": ".1f", "auroc": ".4f", "auroc_cosine": ".4f"}
+        numbers = [mean((row.get(name) for row in group), form) for name, form in forms.items()]
+        best = mean((None if row.get("best_epoch") is None else row["best_epoch"] + 1 for row in group), ".1f")
+        lines.append([f"{key[0]:.0%}", *key[1:], *numbers, best, str(len(group))])
+    head = ["noise", "method", "start", "rSum", "AUROC", "AUROC of the cosine", "best epoch", "seeds"]
+    return markdown(head, lines)
 
 
 if __name__ == "__main__":

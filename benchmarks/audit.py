@@ -1,8 +1,8 @@
 """What an audit says beside the verdicts: suggestions, vague captions, copies and spot checks, on many collections.
 
-A collection is read as a user's table, see verdicts.py. Planted into it are: `noise`, a share of captions that belong
-to other images, of whose own captions the share `missing` is in no pair of the collection, exchanged with those of any
-images, or where it says near, with one among the nearest 1% by wordllama; vague captions such as "photo", 2% of the
+A collection is read as a user's table, see verdicts.py. Planted into it are: `noise`, a share of the captions exchanged
+with captions of any images, or where it says near, with one among the nearest 1% by wordllama, where the share
+`missing` of the pairs finds its own caption in no pair of the collection; vague captions such as "photo", 2% of the
 pairs but at least 6 of each; copies of 2% of the images at half the size, as JPEG files of low quality, with the same
 caption. A row is a whole fit of the default method, with `--mismatches near` where the noise is near.
 
@@ -15,7 +15,7 @@ and how many images are in groups that were not planted. `spot check`: of 200 ch
 many of the 90% intervals hold the true rate, their mean width, and the calibration error of match probabilities before
 and after a recalibration.
 
-Rows with a field `splits` are of fits whose copies had absolute names, by which splits are drawn: a repetition draws
+Rows with a field `splits` are of fits whose copies had absolute names. Splits are drawn by names: a repetition draws
 others. Their suggestions were made anew by the present code from the kept evidence of these fits. The row of
 `scenes-1600` is of before images with several captions were joined with them.
 
@@ -26,15 +26,12 @@ Rows that the file already holds are not measured again.
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
 import statistics
 import tempfile
 import time
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -49,9 +46,10 @@ from pairsift.pairs.options import DataOptions
 from pairsift.review.spot_check import SpotCheck, evaluate
 from pairsift.runs.fit import fit
 from pairsift.train.options import TrainOptions
+from rows import Row, find, having, markdown, mean, page, parser, read, versions
+from rows import write as write_rows
 from verdicts import Record, calibration, records, write
 
-Row = dict[str, Any]
 COLLECTIONS = (
     "flickr-200",
     "flickr-800",
@@ -79,27 +77,23 @@ KEY = ("collection", "kind", "noise", "missing", "seed")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("../shared"), help="folder of flickr8k and emoji")
-    parser.add_argument("--collections", nargs="+", default=list(COLLECTIONS))
-    parser.add_argument("--kinds", nargs="+", default=["random", "near"], choices=("random", "near"))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--cache", default=None, help="folder of the feature cache")
-    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/audit.json"))
-    chosen = parser.parse_args()
-    rows: list[Row] = json.loads(chosen.json.read_text())["rows"] if chosen.json.exists() else []
-    rows = [{"kind": "random", **row} for row in rows]  # rows from before there were kinds
-    done = {tuple(row[name] for name in KEY) for row in rows}
+    options = parser(__doc__, "audit.json")
+    options.add_argument("--data", type=Path, default=Path("../shared"), help="folder of flickr8k and emoji")
+    options.add_argument("--collections", nargs="+", default=list(COLLECTIONS))
+    options.add_argument("--kinds", nargs="+", default=["random", "near"], choices=("random", "near"))
+    options.add_argument("--seeds", nargs="+", type=int, default=[1, 2])
+    options.add_argument("--cache", default=None, help="folder of the feature cache")
+    chosen = options.parse_args()
+    rows = read(chosen.json)
     for seed in chosen.seeds:
         for collection in chosen.collections:
             for kind, noise, missing in CONDITIONS:
-                if kind in chosen.kinds and (collection, kind, noise, missing, seed) not in done:
-                    wanted = dict(zip(KEY, (collection, kind, noise, missing, seed), strict=True))
+                wanted = dict(zip(KEY, (collection, kind, noise, missing, seed), strict=True))
+                if kind in chosen.kinds and not find(rows, wanted):
                     rows.append(measured(wanted, chosen.data.resolve(), chosen.cache))
                     print(json.dumps(rows[-1]), flush=True)
-                    chosen.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
-    title, _, rest = (__doc__ or "").strip().partition(": ")
-    chosen.json.with_suffix(".md").write_text(f"# {title}\n\n{rest[:1].upper()}{rest[1:]}\n\n{tables(rows)}\n")
+                    write_rows(chosen.json, rows)
+    chosen.json.with_suffix(".md").write_text(page(__doc__, tables(rows)))
     print(tables(rows))
 
 
@@ -123,7 +117,6 @@ def measured(wanted: Row, data: Path, cache: str | None) -> Row:
     image = same_number([record[0] for record in given])
     image[len(owner) - len(original) :] = image[original]  # a copy is the same image
     wrong = (owner != image) & ~vague
-    packages = ("pairsift", "torch", "numpy", "scikit-learn", "scipy")
     return {
         **wanted,
         "pairs": len(given),
@@ -134,7 +127,7 @@ def measured(wanted: Row, data: Path, cache: str | None) -> Row:
         "copies": copy_counts(judged, original, image),
         "spot_check": checks(judged, wrong, vague),
         "seconds": seconds,
-        "versions": {name: version(name) for name in packages} | {"python": platform.python_version()},
+        "versions": versions(),
         "machine": platform.machine(),
     }
 
@@ -149,7 +142,7 @@ def mismatched(true: list[Record], wanted: Row, rng: np.random.Generator) -> tup
         the pairs, those that are left out from the number of pairs on.
     """
     n, noise, missing = len(true), wanted["noise"], wanted["missing"]
-    # Of `twos` exchanges, a share loses one of its two pairs; the noise is that of the pairs that are left.
+    # Of `twos` exchanges, a share loses one of its two pairs; the noise counts the pairs that are left.
     twos = round(noise * n / (2 - missing + noise * missing))
     exchange = exchanged_near if wanted["kind"] == "near" else exchanged
     first, second = exchange(true, twos, rng)
@@ -175,7 +168,7 @@ def exchanged(true: list[Record], twos: int, rng: np.random.Generator) -> np.nda
 
 
 def exchanged_near(true: list[Record], twos: int, rng: np.random.Generator) -> np.ndarray:
-    """Rows that exchange captions in twos, of which one is among the nearest of the other, (2, at most twos)."""
+    """Rows that exchange captions in twos, one among the nearest of the other, (2, at most twos)."""
     vectors = unit_rows(np.asarray(text_encoder("wordllama").encode([record[1] for record in true])))
     image, free = same_number([record[0] for record in true]), np.ones(len(true), np.bool_)
     found: list[tuple[int, int]] = []
@@ -189,7 +182,7 @@ def exchanged_near(true: list[Record], twos: int, rng: np.random.Generator) -> n
 
 
 def same_number(names: list[str]) -> np.ndarray:
-    """Number names in the order in which they occur first."""
+    """Number names in the order of their first occurrence."""
     number: dict[str, int] = {}
     return np.array([number.setdefault(name, len(number)) for name in names], np.int64)
 
@@ -316,23 +309,22 @@ def tables(rows: list[Row]) -> str:
     heads = ["collection", "pairs", "noise", "missing", "seeds"]
     kinds = ("hit@1", "hit@5", "stated", "right", "error")
     columns = [*heads, *(f"{name}: {kind}" for name in ("caption", "image") for kind in kinds)]
-    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
     others = [*heads, "vague found", "others called so", "copies found", "others grouped"]
     others += ["true rate", "stated", "in the interval", "width", "error of the rate", "calibration error", "after"]
-    rest = ["| " + " | ".join(others) + " |", "|---" * len(others) + "|"]
+    suggestions, rest = [], []
     for key in dict.fromkeys(tuple(row[name] for name in KEY[:-1]) for row in rows):
-        group = [row for row in rows if tuple(row[name] for name in KEY[:-1]) == key]
+        group = having(rows, dict(zip(KEY, key, strict=False)))
         collection, kind, noise, missing = key
         noisy = f"{noise:.0%}{' near' if kind == 'near' else ''}"
         cells = [collection, str(group[0]["pairs"]), noisy, f"{missing:.0%}", str(len(group))]
         if noise:
             names = ("hit_1", "hit_5", "stated", "right", "error")
             parts = [
-                mean([(row[kind] or {}).get(name) for row in group])
+                mean(((row[kind] or {}).get(name) for row in group), ".3f")
                 for kind in ("captions", "images")
                 for name in names
             ]
-            lines.append("| " + " | ".join([*cells, *parts]) + " |")
+            suggestions.append([*cells, *parts])
         counts = [
             text
             for kind in ("vague", "copies")
@@ -342,14 +334,9 @@ def tables(rows: list[Row]) -> str:
             )
         ]
         names = ("true", "expected", "inside", "width", "rate_error", "before", "after")
-        parts = [mean([(row["spot_check"] or {}).get(name) for row in group]) for name in names]
-        rest.append("| " + " | ".join([*cells, *counts, *parts]) + " |")
-    return "\n".join(lines) + "\n\n" + "\n".join(rest)
-
-
-def mean(values: list[float | None]) -> str:
-    present = [value for value in values if value is not None]
-    return f"{statistics.mean(present):.3f}" if present else ""
+        parts = [mean(((row["spot_check"] or {}).get(name) for row in group), ".3f") for name in names]
+        rest.append([*cells, *counts, *parts])
+    return markdown(columns, suggestions) + "\n\n" + markdown(others, rest)
 
 
 if __name__ == "__main__":

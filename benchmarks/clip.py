@@ -1,15 +1,14 @@
 """Training steps of CLIP at the size of ViT-B/32 with random weights: time and memory by the size of the parts.
 
 Pixels and captions (of 24 tokens) are random: time and memory do not depend on them. Each row is a process of its own.
-On a CPU its time is that of the processor, all threads together, and its peak the largest resident memory; on a GPU
-they are the time on the clock and the largest allocation.
+On a CPU its time is the processor's, all threads together, and its peak the largest resident memory; on a GPU they are
+the time on the clock and the largest allocation.
 
     python benchmarks/clip.py --threads 1 --write docs/matchers.md --json benchmarks/results/clip.json
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import platform
@@ -18,32 +17,31 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from pages import write_between
 from pairsift.encode.features import Items
 from pairsift.loss.ranking import InfoNCE
 from pairsift.match import Clip
 from pairsift.match.clip import ClipOptions
+from rows import Row, markdown, parser, write, write_between
 
 TOKENS, SIDE, VOCABULARY = 24, 224, 49408
-Row = dict[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, default=32, help="pairs in a step (default: %(default)s)")
-    parser.add_argument("--parts", type=int, nargs="+", default=[0, 8], help="sizes of the parts; 0 is the whole batch")
-    parser.add_argument("--freeze", nargs="+", default=["none", "image"], help="none, image, text, towers")
-    parser.add_argument("--precision", nargs="+", default=["fp32", "bf16"], help="fp32, bf16")
-    parser.add_argument("--steps", type=int, default=2, help="measured steps after the first (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--write", type=Path, help="the Markdown file whose table is made anew")
-    parser.add_argument("--json", type=Path, help="where to write the rows")
-    chosen = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--batch", type=int, default=32, help="pairs in a step (default: %(default)s)")
+    options.add_argument(
+        "--parts", type=int, nargs="+", default=[0, 8], help="sizes of the parts; 0 is the whole batch"
+    )
+    options.add_argument("--freeze", nargs="+", default=["none", "image"], help="none, image, text, towers")
+    options.add_argument("--precision", nargs="+", default=["fp32", "bf16"], help="fp32, bf16")
+    options.add_argument("--steps", type=int, default=2, help="measured steps after the first (default: %(default)s)")
+    options.add_argument("--threads", type=int, default=torch.get_num_threads())
+    options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options.add_argument("--write", type=Path, help="the Markdown file whose table is made anew")
+    chosen = options.parse_args()
     settings = [
         {"micro_batch": size, "freeze": freeze, "precision": precision}
         for precision in chosen.precision
@@ -58,11 +56,9 @@ def main() -> None:
                 rows.append(pool.apply(measure, (folder, one, vars(chosen))))
             print(rows[-1], file=sys.stderr, flush=True)
     print(table(rows))
-    if chosen.json:
-        about = {"torch": torch.__version__, "machine": platform.machine(), "threads": chosen.threads}
-        chosen.json.write_text(json.dumps({"rows": [{**row, **about} for row in rows]}, indent=1) + "\n")
-    if chosen.write:
-        write_between(chosen.write, "<!-- clip -->", "<!-- end clip -->", table(rows))
+    about = {"torch": torch.__version__, "machine": platform.machine(), "threads": chosen.threads}
+    write(chosen.json, [{**row, **about} for row in rows])
+    write_between(chosen.write, "<!-- clip -->", table(rows), "<!-- end clip -->")
 
 
 def save_random(folder: Path, weights: bool = True) -> None:
@@ -128,12 +124,11 @@ def measure(folder: str, setting: Row, chosen: Row) -> Row:
 
 def table(rows: list[Row]) -> str:
     """The rows as Markdown."""
-    lines = ["| batch | in parts of | frozen | precision | a step, s | peak memory, GB |", "|---|---|---|---|---|---|"]
+    lines = []
     for row in rows:
-        parts = row["micro_batch"] or "all"
-        numbers = f"{row['seconds']:.2f} | {row['peak_gb']:.1f}"
-        lines.append(f"| {row['batch']} | {parts} | {row['freeze']} | {row['precision']} | {numbers} |")
-    return "\n".join(lines)
+        parts = [str(row["batch"]), str(row["micro_batch"] or "all"), row["freeze"], row["precision"]]
+        lines.append([*parts, f"{row['seconds']:.2f}", f"{row['peak_gb']:.1f}"])
+    return markdown(["batch", "in parts of", "frozen", "precision", "a step, s", "peak memory, GB"], lines)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,8 @@ less the AUROC, and the error of the estimated rate; means over the collections 
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from sklearn.metrics import roc_auc_score
@@ -27,6 +22,7 @@ from pairsift.runs.config import configure
 from pairsift.runs.judge import Judge
 from pairsift.runs.prepare import prepare
 from pairsift.train.options import TrainOptions
+from rows import Row, having, markdown, page, parser, versions, write
 
 KINDS = {
     "photographs": ("flickr-200", "flickr-800"),
@@ -41,16 +37,14 @@ GRID: dict[str, tuple[float, ...]] = {
     "linear.directions": (64, 128, 256),
     "contrast.scale": (10.0, 20.0, 40.0),
 }
-Row = dict[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("../shared"), help="folder of flickr8k and emoji")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
-    parser.add_argument("--cache", default=None, help="folder of the feature cache")
-    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/constants.json"))
-    chosen = parser.parse_args()
+    options = parser(__doc__, "constants.json")
+    options.add_argument("--data", type=Path, default=Path("../shared"), help="folder of flickr8k and emoji")
+    options.add_argument("--seeds", nargs="+", type=int, default=[1])
+    options.add_argument("--cache", default=None, help="folder of the feature cache")
+    chosen = options.parse_args()
     rows: list[Row] = []
     for kind, collections in KINDS.items():
         for collection in collections:
@@ -58,14 +52,8 @@ def main() -> None:
                 for seed in chosen.seeds:
                     rows += measure(kind, collection, noise, seed, chosen.data.resolve(), chosen.cache)
                     print(kind, collection, noise, seed, flush=True)
-                    chosen.json.write_text(json.dumps({"versions": versions(), "rows": rows}) + "\n")
-    chosen.json.with_suffix(".md").write_text(page(rows))
-
-
-def versions() -> Row:
-    """Return the versions that the numbers depend on."""
-    packages = ("pairsift", "torch", "numpy", "scikit-learn", "scipy")
-    return {name: version(name) for name in packages} | {"python": platform.python_version()}
+                    write(chosen.json, rows, {"versions": versions()})
+    chosen.json.with_suffix(".md").write_text(page(__doc__, table(rows)))
 
 
 def measure(kind: str, collection: str, noise: float, seed: int, data: Path, cache: str | None) -> list[Row]:
@@ -98,28 +86,27 @@ def costs(judged: JudgedPairs, wrong: np.ndarray, seed: int, options: DetectOpti
     return {"missed": auroc and 1 - auroc, "error": abs(judgement.rate - float(wrong.mean()))}
 
 
-def page(rows: list[Row]) -> str:
+def table(rows: list[Row]) -> str:
     """Write, for each constant and kind, the value that the other kinds choose and what it costs on this one."""
-    title, _, rest = (__doc__ or "").strip().partition("\n\n")
     heads = ("constant", "kind left out", "the others choose", "1 - AUROC + error with it", "with ours", "at best")
-    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    lines = []
     for constant in GRID:
-        own = [row for row in rows if row["constant"] == constant]
+        own = having(rows, {"constant": constant})
         for kind in KINDS:
-            there = [row for row in own if row["kind"] == kind]
+            there = having(own, {"kind": kind})
             elsewhere = [row for row in own if row["kind"] != kind]
             values = sorted({row["value"] for row in own})
             chosen = min(values, key=lambda value: cost(elsewhere, value))
             cells = [f"`{constant}`", kind, f"{chosen:g}", f"{cost(there, chosen):.3f}"]
             cells += [f"{cost(there, own[0]['usual']):.3f} ({own[0]['usual']:g})"]
             cells += [f"{min(cost(there, value) for value in values):.3f}"]
-            lines.append("| " + " | ".join(cells) + " |")
-    return f"# {title}\n\n{rest}\n\n" + "\n".join(lines) + "\n"
+            lines.append(cells)
+    return markdown(heads, lines)
 
 
 def cost(rows: list[Row], value: float) -> float:
     """Sum the mean miss and the mean error of the rows with a value."""
-    own = [row for row in rows if row["value"] == value]
+    own = having(rows, {"value": value})
     missed = [row["missed"] for row in own if row["missed"] is not None]
     return float(np.mean(missed) + np.mean([row["error"] for row in own]))
 

@@ -1,7 +1,7 @@
 """Drawings with short captions from Debian packages, in two collections; no constant of verdicts was chosen on them.
 
-`stamps` has those of Tux Paint, each with the first line of its description. `clipart` has those of the Open Clip Art
-Library, each with the words of its file's name, which often names its author too, and of its folders.
+`stamps` has the drawings of Tux Paint, each with the first line of its description. `clipart` has the Open Clip Art
+Library, each picture with the words of its file's name, which often names its author too, and of its folders.
 
     apt-get download tuxpaint-stamps-default openclipart-png
     python benchmarks/debian_pictures.py *.deb --out pictures

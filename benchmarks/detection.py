@@ -4,27 +4,27 @@ Noise is planted among the training captions, and training pairs alone are measu
 images of Flickr8k with five captions each, `flickr-N-one` with one, `scenes-N` drawn scenes, `emoji` has one caption an
 image. In `edit` rows the detectors are measured on the captions that have a word which can be exchanged (`measured`, a
 share of the pairs): others are always right, and what tells them apart need not see any mistake. In `mixed` rows half
-of the ratio is `near`, and as many captions are then permuted among each other, so that of 40% about 36% are
-mismatched. All detectors read the default encoders' vectors of the given training pairs; none knows which are wrong.
+of the ratio is `near`, and as many captions are then permuted among each other: at 40% about 36% are mismatched. All
+detectors read the default encoders' vectors of the given training pairs; none knows which are wrong.
 
 - `ours`: one minus the match probability by held-out evidence.
 - `ours_near`: the same where near captions are expected (`--mismatches near`).
 - `cosine`: one minus the cosine under one `two_tower` network, trained by `plain` on all pairs.
 - `contrast`: the same network's similarity less the mean log-sum-exp over all captions and over all images.
 - `cca`: one minus the cosine of ridge canonical correlation, fitted on all pairs (128 directions, ridge 0.1).
-- `lemon`: LEMoN with its fixed constants (k = 30, beta = gamma = 5, tau 0.1 and 5), distances those of the network.
+- `lemon`: LEMoN with its fixed constants (k = 30, beta = gamma = 5, tau 0.1 and 5), by distances under the network.
 - `knn`: share of the 30 nearest images whose captions lie in another of 100 clusters of captions.
 - `ncr`, `pc2`, `gsc`: one minus the method's own last trust, with `--methods`.
 
-AUROC has a 90% interval by the bootstrap over images; AP is the average precision; `precision` is that of as many pairs
-as `ours` estimates to be mismatched. `error` is the calibration error of `ours` over 15 bins of equal mass, `estimate`
-its rate of mismatches; the last three columns are those of `ours_near`.
+AUROC has a 90% interval by the bootstrap over images; AP is the average precision; `precision` counts as many pairs as
+`ours` estimates to be mismatched. `error` is the calibration error of `ours` over 15 bins of equal mass, `estimate` its
+rate of mismatches; the last three columns are about `ours_near`.
 
     python benchmarks/detection.py --json benchmarks/results/detection.json --pages docs/noise.md
 
 Rows that the file already holds are not measured again. With `--again`, `ours` and `ours_near` are, in rows whose
-`evidence` is not that of the present version; the other detectors keep what they had but their precision, which depends
-on the estimate. `options` are further options of the runs: rows with `precision=bf16` train in mixed precision.
+`evidence` names another version; the other detectors keep what they had but their precision, which depends on the
+estimate. `options` are further options of the runs: rows with `precision=bf16` train in mixed precision.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import argparse
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,10 +43,8 @@ import torch
 from scipy.cluster.vq import kmeans2
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from detection_tables import KEY, KINDS, TABLES, tables
-from option_names import tree
-from pages import END, write_between
-from pairsift.bench.measure import Row, facts_from
+from flickr8k_parts import fewer
+from pairsift.bench.measure import measured_on
 from pairsift.detect.judgement import Judgement
 from pairsift.noise.edits import plant_edit
 from pairsift.pairs import Pairs
@@ -56,46 +54,44 @@ from pairsift.runs.job import job_of
 from pairsift.runs.judge import Judge, of_training
 from pairsift.runs.prepare import Prepared, prepare
 from pairsift.train.loop import Trainer
-from side_by_side import fewer, write
+from rows import Row, find, markdown, option_tree, page, parser, read, write, write_tables
 from simple_detectors import cosine, root
-from verdict_tables import EVIDENCE
-from verdicts import calibration, records
+from verdicts import EVIDENCE, calibration, records
 from verdicts import write as write_table
 
 COLLECTIONS = ("flickr-2000", "flickr-6000-one", "scenes-1600", "emoji")
+KEY = ("collection", "kind", "noise", "seed")
+KINDS = ("random", "near", "edit", "vague")
 PLANTED = (*KINDS, "mixed")
+OTHERS = ("cosine", "contrast", "lemon", "cca", "knn")  # the detectors that every row has beside ours
 NEIGHBOURS, CLUSTERS = 30, 100
 SAMPLES = 200  # of the bootstrap
 BLOCK = 512
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("../shared"), help="folder of flickr8k and emoji")
-    parser.add_argument("--collections", nargs="+", default=list(COLLECTIONS))
-    parser.add_argument("--kinds", nargs="+", default=list(PLANTED), choices=PLANTED)
-    parser.add_argument("--noise", nargs="+", type=float, default=[0.0, 0.05, 0.2, 0.4, 0.6, 0.8])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--methods", nargs="*", default=[], help="whose own trust is measured too")
-    parser.add_argument("--options", nargs="*", default=[], help="further options of fit: precision=bf16")
-    parser.add_argument("--cache", default=None, help="folder of the feature cache")
-    parser.add_argument("--pages", nargs="*", type=Path, default=[], help="pages whose tables are written anew")
-    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/detection.json"))
-    parser.add_argument("--again", action="store_true", help="measure `ours` again in rows of other versions")
-    chosen = parser.parse_args()
-    rows: list[Row] = json.loads(chosen.json.read_text())["rows"] if chosen.json.exists() else []
+    options = parser(__doc__, "detection.json")
+    options.add_argument("--data", type=Path, default=Path("../shared"), help="folder of flickr8k and emoji")
+    options.add_argument("--collections", nargs="+", default=list(COLLECTIONS))
+    options.add_argument("--kinds", nargs="+", default=list(PLANTED), choices=PLANTED)
+    options.add_argument("--noise", nargs="+", type=float, default=[0.0, 0.05, 0.2, 0.4, 0.6, 0.8])
+    options.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    options.add_argument("--methods", nargs="*", default=[], help="whose own trust is measured too")
+    options.add_argument("--options", nargs="*", default=[], help="further options of fit: precision=bf16")
+    options.add_argument("--cache", default=None, help="folder of the feature cache")
+    options.add_argument("--pages", nargs="*", type=Path, default=[], help="pages whose tables are written anew")
+    options.add_argument("--again", action="store_true", help="measure `ours` again in rows of other versions")
+    chosen = options.parse_args()
+    rows = read(chosen.json)
     for wanted in wanted_rows(chosen):
-        old = next((row for row in rows if all(row[name] == wanted[name] for name in KEY)), None)
+        old = find(rows, wanted)
         if old is None or (chosen.again and old.get("evidence") != EVIDENCE):
             row = measure(wanted, chosen, old)
             rows = [*(one for one in rows if one is not old), row]
             print(json.dumps({name: value for name, value in rows[-1].items() if name != "versions"}), flush=True)
             write(chosen.json, rows)
-    title, _, rest = (__doc__ or "").strip().partition("; ")
-    chosen.json.with_suffix(".md").write_text(f"# {title}\n\n{rest[:1].upper()}{rest[1:]}\n\n{tables(rows)}\n")
-    for page in chosen.pages:
-        for mark, make in TABLES.items():
-            write_between(page, mark, END, make(rows))
+    chosen.json.with_suffix(".md").write_text(page(__doc__, tables(rows)))
+    write_tables(chosen.pages, TABLES, rows)
 
 
 def wanted_rows(chosen: argparse.Namespace) -> Iterator[Row]:
@@ -124,7 +120,7 @@ def measure(wanted: Row, chosen: argparse.Namespace, old: Row | None = None) -> 
             "noise_seed": wanted["seed"],
             "seed": wanted["seed"],
         }
-        config = from_tree({**shared, "method": "plain", **tree(["plain.networks=1", *chosen.options])})
+        config = from_tree({**shared, "method": "plain", **option_tree(["plain.networks=1", *chosen.options])})
         prepared = prepare(config, folder, progress=False)
         if mixed:
             prepared = replace(prepared, pairs=permute(prepared.pairs, wanted["noise"] / 2, wanted["seed"]))
@@ -144,10 +140,10 @@ def measure(wanted: Row, chosen: argparse.Namespace, old: Row | None = None) -> 
         if old is None:
             scores |= others(config, prepared, folder, known, ids)
             for method in chosen.methods:
-                own = from_tree({**shared, "method": method, **tree(chosen.options)})
+                own = from_tree({**shared, "method": method, **option_tree(chosen.options)})
                 scores[method] = 1 - own_trust(own, prepared, folder, known)
-        facts = facts_from(config, prepared)
-        if mixed:  # the hash is that of the near captions alone
+        facts = measured_on(config, prepared)
+        if mixed:  # the hash knows the near captions alone
             facts["index_hash"] = None
     found: Row = {}
     if 0 < wrong[measured].mean() < 1:
@@ -328,6 +324,94 @@ def quality(score: np.ndarray, wrong: np.ndarray, image: np.ndarray, rate: float
         "ap": round(float(average_precision_score(wrong, score)), 4),
         "precision": round(float(wrong[taken].mean()), 4) if len(taken) else None,
     }
+
+
+def tables(rows: list[Row]) -> str:
+    """AUROC of every detector, then what `ours` says, means over the seeds."""
+    names = list(dict.fromkeys(name for row in rows for name in row["detectors"]))
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in KEY[:-1]), []).append(row)
+    lines, ours = [], []
+    for (collection, kind, noise), group in sorted(groups.items(), key=lambda item: str(item[0])):
+        noisy = f"{noise:.0%} {kind}" if noise else "0%"
+        if noise:
+            found = [[row["detectors"].get(name, {}).get("auroc") for row in group] for name in names]
+            lines.append([collection, noisy, *(mean(values, ".3f") for values in found), str(len(group))])
+        cells = [mean((row[name] for row in group), ".1%") for name in ("wrong", "estimate")]
+        own = [row["detectors"].get("ours", {}) for row in group]
+        cells += [mean((numbers.get(name) for numbers in own), ".2f") for name in ("ap", "precision")]
+        cells += [mean((row[name] for row in group), form) for name, form in (("error", ".3f"), ("flagged", ".1%"))]
+        near = [row.get("near", {}) for row in group]
+        forms = {"estimate": ".1%", "error": ".3f", "flagged": ".1%"}
+        cells += [mean((numbers.get(name) for numbers in near), form) for name, form in forms.items()]
+        ours.append([collection, noisy, *cells, str(len(group))])
+    said = ("estimate", "calibration error", "flagged")
+    heads = ["collection", "noise", "wrong", "estimate", "AP", "precision", *said[1:], f"near: {said[0]}", *said[1:]]
+    parts = markdown(["collection", "noise", *names, "seeds"], lines), markdown([*heads, "seeds"], ours)
+    return f"AUROC:\n\n{parts[0]}\n\nWhat `ours` says:\n\n{parts[1]}"
+
+
+def by_share(rows: list[Row], kinds: tuple[str, ...], cell: Callable[[list[Row]], str]) -> str:
+    """Kinds and collections by the share of mismatched captions; a cell is what the rows of all its seeds say."""
+    noises = sorted({row["noise"] for row in rows if row["noise"] and row["kind"] in kinds})
+    lines = []
+    for kind in kinds:
+        for collection in dict.fromkeys(row["collection"] for row in rows):
+            place = [row for row in rows if (row["kind"], row["collection"]) == (kind, collection)]
+            place.sort(key=lambda row: row["seed"])
+            cells = [cell([row for row in place if row["noise"] == noise]) for noise in noises]
+            if any(cells):
+                lines.append([f"`{kind}`, `{collection}`", *cells])
+    return markdown(["", *(f"{noise:.0%}" for noise in noises)], lines)
+
+
+def aurocs(rows: list[Row]) -> str:
+    """AUROC of `ours`, of the best other detector by name, and of `ours_near`: means over the seeds."""
+
+    def cell(group: list[Row]) -> str:
+        group = [row for row in group if row["detectors"]]  # none where all captions that could be wrong are
+        if not group:
+            return ""
+        names = ("ours", "ours_near", *OTHERS)
+        found = {name: sum(row["detectors"][name]["auroc"] for row in group) / len(group) for name in names}
+        other = max(OTHERS, key=lambda name: found[name])
+        texts = [format(found[name], ".3f").removeprefix("0") for name in ("ours", other, "ours_near")]
+        return f"{texts[0]}, {texts[1]} (`{other}`), {texts[2]}"
+
+    return by_share(rows, KINDS, cell)
+
+
+def estimates(rows: list[Row]) -> str:
+    """Estimates of the default and calibration errors, one a seed."""
+    return by_share(rows, KINDS, _shares_and_errors)
+
+
+def near_estimates(rows: list[Row]) -> str:
+    """Estimates and calibration errors where near captions are expected, one a seed."""
+    return by_share(rows, ("near", "random"), lambda group: _shares_and_errors([row["near"] for row in group]))
+
+
+def _shares_and_errors(group: list[Row]) -> str:
+    if not group:
+        return ""
+    shares = ", ".join(format(100 * row["estimate"], ".0f") for row in group)
+    errors = ", ".join(format(row["error"], ".3f").removeprefix("0") for row in group)
+    return f"{shares}% ({errors})"
+
+
+def mean(values: Iterable[float | None], form: str) -> str:
+    """The mean of the numbers that are there, added one after the other, as text."""
+    present = [value for value in values if value is not None]
+    return format(sum(present) / len(present), form) if present else ""
+
+
+# The tables of a page, by the mark that each of them begins with.
+TABLES = {
+    "<!-- auroc table -->": aurocs,
+    "<!-- estimates table -->": estimates,
+    "<!-- near estimates table -->": near_estimates,
+}
 
 
 if __name__ == "__main__":

@@ -2,16 +2,16 @@
 
 Batches of 128 pairs, 36 regions of 2048 floats, captions with the lengths of Flickr8k's (14 words on average) out of
 8,481, codes of 1024, similarity vectors of 256, all random: times do not depend on the data, apart from the share of
-pairs that the hinge leaves without a gradient. The networks are those of the start. The other side runs the same steps
-of NCR by a straightforward matcher in float32: `torch.nn.GRU` on packed captions, `torch.nn.functional.linear`, and the
-loop over captions that the tests check SGR against (tests/match/naive_loops_sgraf.py). Published code was not run. Its
-row in bf16 therefore compares algebra and precision.
+pairs that the hinge leaves without a gradient. The networks are untrained. The other side runs the same steps of NCR by
+a straightforward matcher in float32: `torch.nn.GRU` on packed captions, `torch.nn.functional.linear`, and the loop over
+captions that the tests check SGR against (tests/match/naive_loops_sgraf.py). Published code was not run. Its row in
+bf16 therefore compares algebra and precision.
 
 A few steps are measured and scaled to the 145,000 training pairs of Flickr30K with 40% of mismatched captions: a
 network's epoch has 1,133 steps on all pairs in the warm-up; after it 1,133 blocks of the evaluation pass that divides
 the pairs and 680 steps on 128 clean and 128 noisy pairs. Recall on dev and checkpoints, once an epoch, are not in it.
-All sides take each step in turn, `--repeats` times, and a row has the medians. Seconds are those of the processor on
-one thread, so that other work on the machine matters less. `similarity` includes its gradient, `encoders` theirs, and
+All sides take each step in turn, `--repeats` times, and a row has the medians. Seconds are the processor's on one
+thread, so that other work on the machine matters less. `similarity` includes its gradient, `encoders` theirs, and
 `bookkeeping` is the rest: gathering, loss, clipping, the optimizer's step, the notes of the pass.
 
     python benchmarks/epoch_sgr.py --json benchmarks/results/epoch_sgr.json --write docs/matchers.md
@@ -19,15 +19,12 @@ one thread, so that other work on the machine matters less. `similarity` include
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +34,6 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from pages import write_between
 from pairsift.encode.features import Features, Items, Table
 from pairsift.loss.ranking import Hinge
 from pairsift.match import Codes, Sgr
@@ -45,6 +41,7 @@ from pairsift.match.states import Linear, Words, mask_of
 from pairsift.methods.ncr import NCR
 from pairsift.steps import Network, Phase, Request, Setting
 from pairsift.train.batches import Gatherer
+from rows import Row, markdown, parser, versions, write, write_between
 from similarity import lengths, sgr_loop
 
 BATCH, REGIONS, WIDTH, VOCABULARY = 128, 36, 2048, 8481
@@ -55,12 +52,11 @@ Seconds = dict[str, float]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="where to write the rows")
-    parser.add_argument("--write", type=Path, help="the Markdown file whose table is made anew")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--sides", nargs="+", choices=list(SIDES), default=list(SIDES))
-    chosen = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--write", type=Path, help="the Markdown file whose table is made anew")
+    options.add_argument("--repeats", type=int, default=3)
+    options.add_argument("--sides", nargs="+", choices=list(SIDES), default=list(SIDES))
+    chosen = options.parse_args()
     torch.set_num_threads(1)
     work = {name: Work(name) for name in chosen.sides}
     measured: dict[str, dict[str, list[Seconds]]] = {name: {} for name in work}
@@ -78,11 +74,10 @@ def main() -> None:
     rows = [row(name, measured[name]) for name in work]
     speeds = {precision: round(statistics.median(found)) for precision, found in limits.items()}
     print(table(rows, speeds))
-    if chosen.json:
-        content = {"rows": rows, "limits": speeds, "protocol": " ".join((__doc__ or "").split()), **machine()}
-        chosen.json.write_text(json.dumps(content, indent=1) + "\n")
-    if chosen.write:
-        write_between(chosen.write, "<!-- epoch -->", "<!-- end epoch -->", table(rows, speeds))
+    facts = {"limits": speeds, "protocol": " ".join((__doc__ or "").split()), "versions": versions("torch", "numpy")}
+    processor = {"processor": platform.machine(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+    write(chosen.json, rows, facts | {"machine": processor})
+    write_between(chosen.write, "<!-- epoch -->", table(rows, speeds), "<!-- end epoch -->")
 
 
 class Watch:
@@ -277,7 +272,7 @@ def limit(size: int = 2048) -> dict[str, float]:
     return found
 
 
-def row(name: str, measured: dict[str, list[Seconds]]) -> dict[str, Any]:
+def row(name: str, measured: dict[str, list[Seconds]]) -> Row:
     """The medians of a side, and the hours of a network's epochs by part."""
     steps = {
         kind: {part: statistics.median(one[part] for one in times) for part in PARTS}
@@ -290,30 +285,19 @@ def row(name: str, measured: dict[str, list[Seconds]]) -> dict[str, Any]:
     return {"side": name, "repeats": len(measured["warm-up"]), "steps": steps, "epochs": epochs}
 
 
-def table(rows: list[dict[str, Any]], limits: dict[str, float]) -> str:
+def table(rows: list[Row], limits: dict[str, float]) -> str:
     """A row for each phase and side, and the limits below."""
     base = {one["side"]: one for one in rows}.get("loop")
-    lines = [
-        "| epoch | | against the loop | encoders, h | similarity, h | bookkeeping, h | all, h |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for phase in EPOCHS:
         for one in rows:
             parts = one["epochs"][phase]
             total = sum(parts.values())
             ratio = f"{sum(base['epochs'][phase].values()) / total:.2f}x" if base else ""
-            cells = " | ".join(f"{parts[part]:.2f}" for part in PARTS)
-            lines.append(f"| {phase} | {one['side']} | {ratio} | {cells} | {total:.2f} |")
+            lines.append([phase, one["side"], ratio, *(f"{parts[part]:.2f}" for part in PARTS), f"{total:.2f}"])
+    head = ["epoch", "", "against the loop", *(f"{part}, h" for part in PARTS), "all, h"]
     speeds = " and ".join(f"{speed:.0f} GFLOP/s in {precision}" for precision, speed in limits.items())
-    return "\n".join([*lines, "", f"In the same run a product of 2048 x 2048 matrices reached {speeds}."])
-
-
-def machine() -> dict[str, Any]:
-    """What the numbers were measured with."""
-    return {
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in ("torch", "numpy")}},
-        "machine": {"processor": platform.machine(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
-    }
+    return f"{markdown(head, lines)}\n\nIn the same run a product of 2048 x 2048 matrices reached {speeds}."
 
 
 if __name__ == "__main__":

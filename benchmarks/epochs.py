@@ -2,7 +2,7 @@
 
 Each method's phases are run for an epoch each, with an epoch of `plain` right before and right after, all in one
 process; a cost is the phase's seconds per network over the mean of plain's. Nothing else may run on the machine. Every
-call adds a run to the file, and the table shows the lowest and the highest cost of a phase over the runs. `whole` is
+call adds rows to the file, and the table shows the lowest and the highest cost of a phase. `whole` is
 the mean over the epochs of a training run, by the lengths that the method's preset gives its phases.
 
     python benchmarks/epochs.py --data ../shared/flickr8k --options precision=bf16
@@ -10,7 +10,6 @@ the mean over the epochs of a training run, by the lengths that the method's pre
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -21,53 +20,49 @@ from typing import Any
 
 import torch
 
-from flickr8k import page
-from option_names import tree
 from pairsift.methods import METHODS
 from pairsift.runs.config import Config, from_tree
 from pairsift.runs.prepare import Prepared, matcher_factory, prepare
 from pairsift.train.loop import Job, Trainer
+from rows import Row, markdown, option_tree, page, parser, read, versions, write
 
-# Those whose steps are those of plain training, and those that need verified pairs (--options verified=FILE).
+# Methods whose steps are plain training's, and methods that need verified pairs (--options verified=FILE).
 PLAIN, TAUGHT = ("plain", "oracle", "crossfit", "osa"), ("mscn",)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("../shared/flickr8k"))
-    parser.add_argument("--methods", nargs="+", default=[name for name in METHODS if name not in (*PLAIN, *TAUGHT)])
-    parser.add_argument("--matcher", default="two_tower")
-    parser.add_argument("--noise", type=float, default=0.4)
-    parser.add_argument("--options", nargs="*", default=[], help="further options of fit, such as precision=bf16")
-    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/epochs.json"))
-    chosen = parser.parse_args()
+    options = parser(__doc__, "epochs.json")
+    options.add_argument("--data", type=Path, default=Path("../shared/flickr8k"))
+    options.add_argument("--methods", nargs="+", default=[name for name in METHODS if name not in (*PLAIN, *TAUGHT)])
+    options.add_argument("--matcher", default="two_tower")
+    options.add_argument("--noise", type=float, default=0.4)
+    options.add_argument("--options", nargs="*", default=[], help="further options of fit, such as precision=bf16")
+    chosen = options.parse_args()
     shared = {"source": str(chosen.data), "matcher": chosen.matcher, "noise": chosen.noise}
-    shared |= tree(chosen.options)
-    rows = []
+    shared |= option_tree(chosen.options)
+    rows = read(chosen.json)
     with tempfile.TemporaryDirectory() as place:
         configs = {name: short(shared | {"method": name}) for name in ("plain", *chosen.methods)}
         prepared = prepare(configs["plain"], Path(place), progress=False)
+        facts = {
+            "matcher": chosen.matcher,
+            "noise": chosen.noise,
+            "options": chosen.options,
+            "data_hash": prepared.hash,
+            "versions": versions("torch"),
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads",
+        }
         before = epochs(configs["plain"], prepared)
         for name in chosen.methods:
             seconds = epochs(configs[name], prepared)
             after = epochs(configs["plain"], prepared)
             plain = (before["train"] + after["train"]) / 2
             costs = {phase: round(value / plain, 2) for phase, value in seconds.items()}
-            rows.append({"method": name, "costs": costs, "plain_seconds": round(plain, 2)})
+            rows.append({"method": name, "costs": costs, "plain_seconds": round(plain, 2), **facts})
             print(json.dumps(rows[-1]), flush=True)
+            write(chosen.json, rows)
             before = after
-    facts = {
-        "matcher": chosen.matcher,
-        "noise": chosen.noise,
-        "options": chosen.options,
-        "data_hash": prepared.hash,
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads",
-    }
-    runs = json.loads(chosen.json.read_text())["runs"] if chosen.json.exists() else []
-    runs.append({**facts, "rows": rows})
-    chosen.json.write_text(json.dumps({"runs": runs}, indent=1) + "\n")
-    chosen.json.with_suffix(".md").write_text(page(__doc__, table(runs)))
+    chosen.json.with_suffix(".md").write_text(page(__doc__, table(rows)))
 
 
 def epochs(config: Config, prepared: Prepared) -> dict[str, float]:
@@ -90,7 +85,7 @@ def short(given: dict[str, Any]) -> Config:
     for name, length in config.method.epochs.lengths().items():
         if length != 0:  # None is a length that is left open
             one = having(config, {name: 1})
-            chosen[name] = 1 if phases(one) == phases(config) else 2  # a length may be that of two phases
+            chosen[name] = 1 if phases(one) == phases(config) else 2  # two phases may share a length
     return having(config, chosen)
 
 
@@ -105,34 +100,32 @@ def phases(config: Config) -> list[str]:
     return [phase.name for phase in config.method.phases() if phase.epochs]
 
 
-def whole(method: str, matcher: str, costs: dict[str, float]) -> dict[str, float]:
-    """The mean cost over the epochs of a training run as the preset has them; nothing where there is one phase."""
+def costs_of(row: Row) -> dict[str, float]:
+    """The cost of each phase, and of several as `whole` the mean over a training run as the preset has it."""
+    costs: dict[str, float] = row["costs"]
     if len(costs) == 1:
-        return {}
-    config = from_tree({"source": "any", "method": method, "matcher": matcher})
+        return costs
+    config = from_tree({"source": "any", "method": row["method"], "matcher": row["matcher"]})
     lengths = [(phase.name, phase.epochs) for phase in config.method.phases() if phase.epochs]
     total = sum(length for _, length in lengths)
-    return {"whole": sum(costs[name] * length for name, length in lengths) / total}
+    return costs | {"whole": sum(costs[name] * length for name, length in lengths) / total}
 
 
-def table(runs: list[dict[str, Any]]) -> str:
+def span(costs: list[float]) -> str:
+    """The lowest and the highest of costs as text; nothing for none."""
+    return " to ".join(f"{cost:.2f}" for cost in sorted({min(costs), max(costs)})) if costs else ""
+
+
+def table(rows: list[Row]) -> str:
     """A row for each method and phase: the costs by options, lowest to highest."""
-    kinds = list(dict.fromkeys(" ".join(run["options"]) for run in runs))
+    kinds = list(dict.fromkeys(" ".join(row["options"]) for row in rows))
     costs: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for run in runs:
-        for row in run["rows"]:
-            for phase, cost in (row["costs"] | whole(row["method"], run["matcher"], row["costs"])).items():
-                here = costs.setdefault((row["method"], phase), {})
-                here.setdefault(" ".join(run["options"]), []).append(cost)
-    lines = [
-        "| method | phase | " + " | ".join(kind or "fp32" for kind in kinds) + " |",
-        "|---" * (len(kinds) + 2) + "|",
-    ]
-    for (method, phase), found in costs.items():
-        ends = [sorted({min(found[kind]), max(found[kind])}) if kind in found else [] for kind in kinds]
-        cells = [" to ".join(f"{cost:.2f}" for cost in pair) for pair in ends]
-        lines.append(f"| {method} | {phase} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    for row in rows:
+        for phase, cost in costs_of(row).items():
+            here = costs.setdefault((row["method"], phase), {kind: [] for kind in kinds})
+            here[" ".join(row["options"])].append(cost)
+    lines = [[*place, *map(span, found.values())] for place, found in costs.items()]
+    return markdown(["method", "phase", *(kind or "fp32" for kind in kinds)], lines)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Training steps on a GPU beside those on the CPU; every row is a matcher at its default sizes.
 
-Features are those of similarity.py: 36 regions of 2048 floats and captions with the lengths of Flickr8k's, batches of
-128 pairs; for matchers of vectors one of 1280 and one of 256, and 512 pairs. All are random. A step is one of plain
+Features are as in similarity.py: 36 regions of 2048 floats and captions with the lengths of Flickr8k's, batches of 128
+pairs; for matchers of vectors one of 1280 and one of 256, and 512 pairs. All are random. A step is one of plain
 training as `fit` makes it: the loss, its gradient, clipping, and the optimizer's step, while the next batch is
 gathered. The CPU uses all its cores, in float32; `fp32` and `bf16` are the precisions on the GPU. Seconds are the
 median of `--steps` after three others, on the CPU of three after another, memory is the largest allocation on the GPU.
@@ -15,7 +15,6 @@ random numbers in training, which are others on a GPU.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import os
@@ -30,7 +29,6 @@ import torch
 from torch import Tensor, nn
 
 from matchers import REGIONS, VOCABULARY, WIDTH, make
-from pages import write_between
 from pairsift.encode.features import Features, Table
 from pairsift.encode.parallel import prefetched
 from pairsift.loss import RANKING_LOSSES
@@ -38,29 +36,25 @@ from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
 from pairsift.steps import Batch, Network, Phase, Request, Setting
 from pairsift.train.batches import Gatherer
+from rows import Row, markdown, parser, versions, write, write_between
 from similarity import lengths
 
 SIDES = {"cpu": ("cpu", False), "fp32": ("cuda", False), "bf16": ("cuda", True)}
-Row = dict[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--matchers", nargs="+", default=[name for name in MATCHERS if name != "clip"])
-    parser.add_argument("--steps", type=int, default=20, help="steps on the GPU")
-    parser.add_argument("--json", type=Path, help="where to write the rows")
-    parser.add_argument("--write", type=Path, help="the Markdown file whose table is made anew")
-    chosen = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--matchers", nargs="+", default=[name for name in MATCHERS if name != "clip"])
+    options.add_argument("--steps", type=int, default=20, help="steps on the GPU")
+    options.add_argument("--write", type=Path, help="the Markdown file whose table is made anew")
+    chosen = options.parse_args()
     rows = []
     for name in chosen.matchers:
         rows.append(row(name, chosen.steps))
         print(json.dumps(rows[-1]), flush=True)
-        if chosen.json:
-            content = {"rows": rows, "protocol": " ".join((__doc__ or "").split()), **machine()}
-            chosen.json.write_text(json.dumps(content, indent=1) + "\n")
+        write(chosen.json, rows, {"protocol": " ".join((__doc__ or "").split()), **machine()})
     print(table(rows))
-    if chosen.write:
-        write_between(chosen.write, "<!-- gpu -->", "<!-- end gpu -->", table(rows))
+    write_between(chosen.write, "<!-- gpu -->", table(rows), "<!-- end gpu -->")
 
 
 def row(name: str, steps: int) -> Row:
@@ -173,20 +167,18 @@ def scores_and_gradient(network: Network, features: Features, ids: Any, seed: in
 
 def table(rows: list[Row]) -> str:
     """The rows as Markdown."""
-    lines = [
-        "| matcher | CPU, s a step | GPU, fp32 | GPU, bf16 | times faster, bf16 | memory, GB |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = []
     for one in rows:
-        times = f"{one['cpu']:.3f} | {one['fp32']:.4f} | {one['bf16']:.4f} | {one['cpu'] / one['bf16']:.0f}"
-        lines.append(f"| `{one['matcher']}` | {times} | {one['gb_bf16']:.1f} |")
-    return "\n".join(lines)
+        times = [f"{one['cpu']:.3f}", f"{one['fp32']:.4f}", f"{one['bf16']:.4f}", f"{one['cpu'] / one['bf16']:.0f}"]
+        lines.append([f"`{one['matcher']}`", *times, f"{one['gb_bf16']:.1f}"])
+    head = ["matcher", "CPU, s a step", "GPU, fp32", "GPU, bf16", "times faster, bf16", "memory, GB"]
+    return markdown(head, lines)
 
 
 def machine() -> Row:
     """What the numbers were measured with."""
     return {
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},
+        "versions": versions("torch", "numpy"),
         "machine": {
             "gpu": torch.cuda.get_device_name(),
             "processor": platform.machine(),

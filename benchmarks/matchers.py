@@ -1,18 +1,16 @@
 """Parameters and operations of every matcher at its default sizes, counted; writes the table in docs/matchers.md.
 
-Features are those of the papers, 36 regions of 2048 floats and captions of 14 words out of 8,481 (Flickr30K), for
-matchers of vectors one of 1280 and one of 256, and for `clip`, a ViT-B/32, images of 224 x 224 pixels. Operations are
-twice the multiplications of the matrix products that a forward pass really makes, counted by torch on a block of 16
-images and 16 captions.
+Features have the papers' sizes, 36 regions of 2048 floats and captions of 14 words out of 8,481 (Flickr30K). Matchers
+of vectors get one of 1280 and one of 256; `clip`, a ViT-B/32, gets images of 224 x 224 pixels. Operations are twice the
+multiplications of the matrix products that a forward pass really makes, counted by torch on a block of 16 images and 16
+captions.
 
     python benchmarks/matchers.py --write docs/matchers.md
 """
 
 from __future__ import annotations
 
-import argparse
 import inspect
-import json
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -25,27 +23,23 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from clip import VOCABULARY as WORDS_OF_CLIP
 from clip import save_random
-from pages import END, write_between
 from pairsift.encode.features import Items
 from pairsift.match import MATCHERS, Clip, Codes, Matcher
 from pairsift.match.clip import ClipOptions
+from rows import Row, markdown, parser, write, write_between
 
 REGIONS, WIDTH, WORDS, VOCABULARY, BLOCK = 36, 2048, 14, 8481, 16
 SIZES = {"image_dim": WIDTH, "vocabulary_size": VOCABULARY, "regions": REGIONS}
-Row = dict[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", type=Path, help="the Markdown file whose table is made anew")
-    parser.add_argument("--json", type=Path, help="where to write the rows")
-    chosen = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--write", type=Path, help="the Markdown file whose table is made anew")
+    chosen = options.parse_args()
     rows = [row(name) for name in MATCHERS]
     print(table(rows))
-    if chosen.json:
-        chosen.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
-    if chosen.write:
-        write_between(chosen.write, "<!-- table -->", END, table(rows))
+    write(chosen.json, rows)
+    write_between(chosen.write, "<!-- table -->", table(rows))
 
 
 def make(name: str) -> Matcher:
@@ -106,15 +100,17 @@ def flops(function: Any) -> int:
 
 def table(rows: list[Row]) -> str:
     """The rows as Markdown."""
-    lines = [
-        "| matcher | similarity | global vector | parameters, M | encoders, GFLOP for 128 pairs | MFLOP a pair |",
-        "|---|---|---|---|---|---|",
-    ]
-    for one in rows:
-        kind = "inner product" if one["factorises"] else "needs tokens"
-        numbers = f"{one['parameters'] / 1e6:.1f} | {one['encoder_gflop']:.1f} | {one['pair_mflop']:.3g}"
-        lines.append(f"| `{one['matcher']}` | {kind} | {one['dim']} | {numbers} |")
-    return "\n".join(lines)
+    return markdown(["matcher", *HEAD], [[f"`{one['matcher']}`", *cells(one)] for one in rows])
+
+
+HEAD = ("similarity", "global vector", "parameters, M", "encoders, GFLOP for 128 pairs", "MFLOP a pair")
+
+
+def cells(row: Row) -> list[str]:
+    """What a matcher holds and costs, below `HEAD`."""
+    kind = "inner product" if row["factorises"] else "needs tokens"
+    numbers = f"{row['parameters'] / 1e6:.1f}", f"{row['encoder_gflop']:.1f}", f"{row['pair_mflop']:.3g}"
+    return [kind, str(row["dim"]), *numbers]
 
 
 if __name__ == "__main__":

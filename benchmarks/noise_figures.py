@@ -10,8 +10,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 from pathlib import Path
 from textwrap import fill
@@ -22,12 +20,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from PIL import Image
 
-from detection import PLANTED, source_of
-from detection_tables import KINDS
+from detection import KINDS, PLANTED, source_of
 from pairsift.runs.config import from_tree
 from pairsift.runs.judge import Judge
 from pairsift.runs.prepare import prepare
-from side_by_side import Row
+from rows import Row, having, parser, read
 
 NOISE, SEED, SHOWN = 0.4, 1, 4
 COLOURS = {
@@ -43,12 +40,11 @@ GREEN, RED = "#00795a", "#b03a00"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/detection.json"))
-    parser.add_argument("--out", type=Path, default=Path("docs"))
-    parser.add_argument("--cache", default=None, help="folder of the feature cache")
-    chosen = parser.parse_args()
-    rows = json.loads(chosen.json.read_text())["rows"]
+    options = parser(__doc__, "detection.json")
+    options.add_argument("--out", type=Path, default=Path("docs"))
+    options.add_argument("--cache", default=None, help="folder of the feature cache")
+    chosen = options.parse_args()
+    rows = read(chosen.json)
     plain = {"Software": None}  # no word of what drew it
     detectors(rows).savefig(chosen.out / "noise-detectors.png", dpi=110, bbox_inches="tight", metadata=plain)
     drawn = chosen.out / "noise-errors.png"
@@ -60,13 +56,13 @@ def main() -> None:
 
 def detectors(rows: list[Row]) -> Figure:
     """Draw the AUROC of each detector, a panel for each collection."""
-    measured = [row for row in rows if row["noise"] == NOISE]
+    measured = having(rows, {"noise": NOISE})
     collections = list(dict.fromkeys(row["collection"] for row in measured))
     figure = Figure(figsize=(4.6 * len(collections), 3.4))
     for panel, collection in enumerate(collections):
         axes = figure.add_subplot(1, len(collections), panel + 1)
         for place, kind in enumerate(PLANTED):
-            group = [row for row in measured if (row["collection"], row["kind"]) == (collection, kind)]
+            group = having(measured, {"collection": collection, "kind": kind})
             for k, (name, colour) in enumerate(COLOURS.items()):
                 found = [row["detectors"][name] for row in group if name in row["detectors"]]
                 if not found:

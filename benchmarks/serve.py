@@ -10,7 +10,6 @@ resident size of the process.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -31,6 +30,7 @@ from PIL import Image
 
 from pairsift.marker import write_marker
 from pairsift.runs.config import configure
+from rows import Row, markdown, page, parser, write
 
 WORDS, CAPTION, FILES, PER_IMAGE = 20_000, 10, 100, 5
 FILTERS = {
@@ -51,10 +51,9 @@ FILTERS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=1_000_000)
-    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/serve.json"))
-    chosen = parser.parse_args()
+    options = parser(__doc__, "serve.json")
+    options.add_argument("--pairs", type=int, default=1_000_000)
+    chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = make_run(Path(place), chosen.pairs)
         began = time.monotonic()
@@ -69,10 +68,8 @@ def main() -> None:
             server.terminate()
             server.wait()
     facts = {"pairs": chosen.pairs, "memory_mb": memory, "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
-    chosen.json.write_text(json.dumps({"rows": rows, **facts}, indent=1) + "\n")
-    title, _, rest = (__doc__ or "").partition(":")
-    page = f"# {title}\n\n{rest.strip()[:1].upper()}{rest.strip()[1:]}\n\n{table(rows, facts)}\n"
-    chosen.json.with_suffix(".md").write_text(page)
+    write(chosen.json, rows, facts)
+    chosen.json.with_suffix(".md").write_text(page(__doc__, table(rows, facts)))
     print(table(rows, facts))
 
 
@@ -131,7 +128,7 @@ def make_run(place: Path, n: int) -> Path:
     return folder
 
 
-def measured(address: str) -> list[dict[str, Any]]:
+def measured(address: str) -> list[Row]:
     """Ask for everything, and return what it takes."""
 
     def get(path: str) -> Callable[[], object]:
@@ -157,7 +154,7 @@ def measured(address: str) -> list[dict[str, Any]]:
     return rows
 
 
-def timed(what: str, ask: Callable[[], object], times: int = 7) -> dict[str, Any]:
+def timed(what: str, ask: Callable[[], object], times: int = 7) -> Row:
     """Ask once and then again, and return both in milliseconds, the latter as a median."""
     found = []
     for _ in range(times):
@@ -173,14 +170,14 @@ def peak(process: int) -> float:
     return next(int(line.split()[1]) / 1000 for line in lines if line.startswith("VmHWM"))
 
 
-def table(rows: list[dict[str, Any]], facts: dict[str, Any]) -> str:
+def table(rows: list[Row], facts: Row) -> str:
     """The rows as Markdown."""
-    lines = [f"{facts['pairs']:,} pairs, {facts['memory_mb']:,.0f} MB, {facts['machine']}", ""]
-    lines += ["| | first, ms | again, ms |", "|---|---|---|"]
+    lines = []
     for row in rows:
         again = "" if row["again"] is None else f"{row['again']:,.0f}"
-        lines.append(f"| {row['what']} | {row['first']:,.0f} | {again} |")
-    return "\n".join(lines)
+        lines.append([row["what"], f"{row['first']:,.0f}", again])
+    said = f"{facts['pairs']:,} pairs, {facts['memory_mb']:,.0f} MB, {facts['machine']}"
+    return f"{said}\n\n{markdown(['', 'first, ms', 'again, ms'], lines)}"
 
 
 if __name__ == "__main__":

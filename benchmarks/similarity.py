@@ -4,16 +4,14 @@ The loops are those that the tests check the matchers against (tests/match/naive
 same codes: 128 images with 36 regions and 128 captions with the lengths of Flickr8k's, 1024-d codes, 256-d similarity
 vectors. A step is the similarity and its gradient with respect to codes and weights, from a dense random one or, in the
 rows named `hardest`, from the hinge with hardest negatives, which leaves most pairs without one. Each side is timed
-`--repeats` times in turn, and the ratio is that of the medians. Where the loop would take too long it is timed on
-a part of the captions and scaled, which the row tells; then each side runs once (IMRAM's loop twice, before and after).
+`--repeats` times in turn, and the ratio compares the medians. Where the loop would take too long it is timed on a part
+of the captions and scaled, which the row tells; then each side runs once (IMRAM's loop twice, before and after).
 
     python benchmarks/similarity.py --json benchmarks/results/similarity.json
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import platform
 import resource
@@ -21,7 +19,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +34,10 @@ from naive_loops_sgraf import sgr_loop
 from pairsift.encode.features import Features, Items, Table
 from pairsift.loss.hinge import hinge
 from pairsift.match import Codes, Imram, Matcher, Scan, Sgr
+from pairsift.match.sgraf import SgrOptions
 from pairsift.retrieve.codes import Gallery
 from pairsift.retrieve.ranks import ranks, recall
-from similarity_recall import recall_in_half
+from rows import Row, parser, versions, write
 
 # Captions of Flickr8k by their number of tokens, start and end among them.
 LENGTHS = {
@@ -81,25 +79,21 @@ LENGTHS = {
     40: 1,
 }
 VOCABULARY, WIDTH, REGIONS, BATCH = 8000, 2048, 36, 128
-Row = dict[str, Any]
+CONCEPTS, PARTS, LOOKS, SHOWN = 60, 12, 64, 6  # of the made-up pairs that recall in half precision is measured on
 Loop = Callable[[Any, Codes, Codes], Tensor]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="where to write the rows")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
-    parser.add_argument("--device", default="cpu")
-    chosen = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--repeats", type=int, default=3)
+    options.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
+    options.add_argument("--device", default="cpu")
+    chosen = options.parse_args()
     rows = []
     for name in chosen.rows:
         rows.append({"name": name} | ROWS[name](torch.device(chosen.device), chosen.repeats))
         print(line(rows[-1]), flush=True)
-        if chosen.json:
-            chosen.json.parent.mkdir(parents=True, exist_ok=True)
-            content = {"rows": rows, "protocol": " ".join((__doc__ or "").split()), **machine(chosen.device)}
-            chosen.json.write_text(json.dumps(content, indent=1) + "\n")
+        write(chosen.json, rows, {"protocol": " ".join((__doc__ or "").split()), **machine(chosen.device)})
 
 
 def line(row: Row) -> str:
@@ -111,10 +105,9 @@ def line(row: Row) -> str:
 
 def machine(device: str) -> Row:
     """What the numbers were measured with."""
-    packages = {name: version(name) for name in ("pairsift", "torch", "numpy")}
     found = platform.machine() if device == "cpu" else torch.cuda.get_device_name()
     return {
-        "versions": {"python": platform.python_version(), **packages},
+        "versions": versions("pairsift", "torch", "numpy"),
         "machine": {"processor": found, "cores": os.cpu_count(), "threads": torch.get_num_threads()},
         "lengths": LENGTHS,
     }
@@ -162,7 +155,7 @@ def in_turn(loop: Callable[[], object], fast: Callable[[], object], repeats: int
 
 
 def step(score: Callable[[], Tensor], leaves: list[Tensor], hardest: bool = False) -> None:
-    """Scores and their gradients, from a dense random one or from that of the hinge with hardest negatives."""
+    """Scores and their gradients, from a dense random one or from the hinge with hardest negatives."""
     scores = score()
     if hardest:
         exclude = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
@@ -203,6 +196,42 @@ def compare(
         return in_turn(ways[0], ways[1], repeats, device) | facts | (recall_in_half() if half and not hardest else {})
 
     return row
+
+
+def recall_in_half(count: int = 1000, steps: int = 250) -> dict[str, Any]:
+    """rSum in percent over `count` held-out pairs in single precision, and by how much half precision changes it."""
+    torch.manual_seed(0)
+    matcher = Sgr(LOOKS, CONCEPTS, PARTS, SgrOptions(dim=128, similarity_dim=64, dropout=0.0))
+    looks = torch.randn(CONCEPTS, LOOKS)
+    optimizer = torch.optim.Adam(matcher.parameters(), 5e-3)
+    exclude = torch.eye(64, dtype=torch.bool)
+    for _ in range(steps):
+        images, texts = concept_pairs(64, looks)
+        scores = matcher.similarity(matcher.encode_images(images), matcher.encode_texts(texts))
+        loss = hinge(scores, torch.full((64,), 0.2), "mean", exclude).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(matcher.parameters(), 2.0)
+        optimizer.step()
+    matcher.eval()
+    left, right = concept_pairs(count, looks)
+    found = []
+    for half in (False, True):
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=half):
+            scores = matcher.similarity(matcher.encode_images(left), matcher.encode_texts(right)).float().numpy()
+        found.append(recall(ranks(lambda rows, scores=scores: scores[rows], np.arange(count), count)))
+    worst = max(abs(found[0][name] - found[1][name]) for name in found[0] if name != "rsum")
+    return {"recall_pairs": count, "recall_rsum": round(found[0]["rsum"], 2), "recall_largest_change": round(worst, 3)}
+
+
+def concept_pairs(count: int, looks: torch.Tensor) -> tuple[Items, Items]:
+    """Images whose regions show some concepts in noise, and captions that name half of them in any order."""
+    shown = torch.rand(count, CONCEPTS).topk(SHOWN).indices
+    regions = torch.randn(count, PARTS, LOOKS)
+    places = torch.rand(count, PARTS).topk(SHOWN).indices
+    regions.scatter_add_(1, places[..., None].expand(-1, -1, LOOKS), looks[shown])
+    named = shown.gather(1, torch.rand(count, SHOWN).topk(SHOWN // 2).indices)
+    return Items(regions), Items(named)
 
 
 def ungraded(score: Callable[[], Tensor]) -> Callable[[], Tensor]:

@@ -4,12 +4,12 @@ A collection is read as a user's table without splits, and where train alone get
 and 10%; all of Flickr8k with five captions an image (`flickr-five`) keeps its own, and `flickr-N-five` are N of its
 training images with all captions. `stamps` and `clipart` come from debian_pictures.py. A share of the captions is
 permuted among themselves; with a placeholder, then a tenth of the pairs has one blank image, or one caption that says
-nothing, and is mismatched too. `verdicts` rows judge all pairs by held-out evidence and train no networks but those of
-the folds; beside the AUROC of the match probability stand those of two detectors, written anew in simple_detectors.py:
-the cosine of 5-fold ridge-CCA, and agreement with the captions of the ten nearest images. `flagged` counts pairs with
-a match probability below one half, where verdicts are given; the calibration error has 15 bins of equal mass. `recall`
-rows are whole fits; rSum is that on the truly matching test pairs, and `networks_rsum` that of the networks of
-`crossfit` alone, without the linear model that competes with them below 10,000 training pairs. Rows of `crossfit`
+nothing, and is mismatched too. `verdicts` rows judge all pairs by held-out evidence and train no networks but the ones
+for the folds. Beside the AUROC of the match probability stands the AUROC of two detectors in simple_detectors.py: the
+cosine of 5-fold ridge-CCA, and agreement with the captions of the ten nearest images. `flagged` counts pairs with a
+match probability below one half, where verdicts are given; the calibration error has 15 bins of equal mass. `recall`
+rows are whole fits; rSum is measured on the truly matching test pairs. `networks_rsum` is the rSum that the networks of
+`crossfit` reach alone, without the linear model that competes with them below 10,000 training pairs. Rows of `crossfit`
 at 0% without the field `evidence` are older: there every pair is believed, as it is now. With `--again` rows of
 `crossfit` without `networks_rsum` are measured anew.
 """
@@ -22,18 +22,17 @@ import json
 import platform
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from importlib.metadata import version
 from itertools import product
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 from PIL import Image
 from sklearn.metrics import roc_auc_score
 
-from pages import END, write_between
 from pairsift.encode.options import EncodeOptions
 from pairsift.methods.crossfit import Crossfit
 from pairsift.retrieve.codes import evaluate
@@ -45,44 +44,53 @@ from pairsift.runs.prepare import prepare
 from pairsift.runs.run import Run
 from pairsift.scenes import write_scenes
 from pairsift.train.options import TrainOptions
+from rows import Row, find, having, markdown, mean, page, parser, read, versions, write_tables
+from rows import write as write_rows
 from simple_detectors import cca_score, knn_score
-from verdict_tables import COLLECTIONS, DRAWINGS, EVIDENCE, KEY, TABLES, WHERE, Row, page
 
 Record = tuple[str, str, str]  # image file, absolute or from the table's folder; caption; split or nothing
 LANGUAGES = ("de", "fr", "es", "ru", "ar", "hi", "ja", "zh", "fi", "el")
 PLACEHOLDERS = 0.1  # share of the pairs with one
+SIZES = (30, 100, 200, 400, 800, 1600, 6000)
+FIVE = ("flickr-400-five", "flickr-2000-five", "flickr-five")
+OTHERS = ("emoji", "emoji-400", "emoji-languages", "scenes-100", "scenes-1600")
+COLLECTIONS = (*(f"flickr-{size}" for size in SIZES), *FIVE, *OTHERS)
+DRAWINGS = ("stamps", "clipart-800", "clipart")  # of debian_pictures.py; no constant of verdicts was chosen on them
+ORDER = {name: place for place, name in enumerate((*COLLECTIONS, *DRAWINGS))}
+EVIDENCE = "training pairs, images joined with their captions"  # what today's weights of training pairs come from
+WHERE = ("all", "train", "all, image", "all, caption")  # the last two with a placeholder
+PLACES = dict(zip(WHERE, ("", " of train", " and a blank image", " and an empty caption"), strict=True))
+KEY = ("kind", "collection", "noise", "where", "seed", "method")
+QUALITIES = ("auroc", "auroc_cca", "auroc_knn", "precision", "recall", "calibration", "rsum")
+SHOWN = ("wrong", "flagged", "estimate", "low", "high", *QUALITIES, "seconds")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=("verdicts", "recall"))
-    parser.add_argument(
+    options = parser(__doc__, "verdicts.json")
+    options.add_argument("kind", choices=("verdicts", "recall"))
+    options.add_argument(
         "--data", type=Path, default=Path("../shared"), help="folder of flickr8k and emoji, or of debian_pictures.py"
     )
-    parser.add_argument("--collections", nargs="+", default=list(COLLECTIONS))
-    parser.add_argument("--noise", nargs="+", type=float, default=[0.0, 0.05, 0.1, 0.3, 0.6])
-    parser.add_argument("--where", choices=WHERE, default="all", help="splits that get noise")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--methods", nargs="+", default=["crossfit", "plain"], help="of recall rows")
-    parser.add_argument("--again", action="store_true", help="measure older rows of crossfit anew")
-    parser.add_argument("--cache", default=None, help="folder of the feature cache")
-    parser.add_argument("--pages", nargs="*", type=Path, default=[], help="pages whose table is written anew")
-    parser.add_argument("--json", type=Path, default=Path("benchmarks/results/verdicts.json"))
-    chosen = parser.parse_args()
-    rows: list[Row] = json.loads(chosen.json.read_text())["rows"] if chosen.json.exists() else []
+    options.add_argument("--collections", nargs="+", default=list(COLLECTIONS))
+    options.add_argument("--noise", nargs="+", type=float, default=[0.0, 0.05, 0.1, 0.3, 0.6])
+    options.add_argument("--where", choices=WHERE, default="all", help="splits that get noise")
+    options.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    options.add_argument("--methods", nargs="+", default=["crossfit", "plain"], help="of recall rows")
+    options.add_argument("--again", action="store_true", help="measure older rows of crossfit anew")
+    options.add_argument("--cache", default=None, help="folder of the feature cache")
+    options.add_argument("--pages", nargs="*", type=Path, default=[], help="pages whose table is written anew")
+    chosen = options.parse_args()
+    rows = read(chosen.json)
     for wanted in wanted_rows(chosen):
-        old = next((row for row in rows if all(row[name] == wanted[name] for name in KEY)), None)
+        old = find(rows, wanted)
         stale = chosen.again and wanted["method"] == "crossfit" and "networks_rsum" not in (old or {})
         if old is None or stale:
             row = measure(wanted, chosen.data, chosen.cache)
             rows = [*(one for one in rows if one is not old), row]
             print(json.dumps({name: row.get(name) for name in (*KEY, *SHOWN)}), flush=True)
-            chosen.json.parent.mkdir(parents=True, exist_ok=True)
-            chosen.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
-    chosen.json.with_suffix(".md").write_text(page(rows, __doc__ or ""))
-    for one in chosen.pages:
-        for mark, make in TABLES.items():
-            write_between(one, mark, END, make(rows))
+            write_rows(chosen.json, rows)
+    chosen.json.with_suffix(".md").write_text(page(__doc__, tables(rows)))
+    write_tables(chosen.pages, TABLES, rows)
 
 
 def wanted_rows(chosen: argparse.Namespace) -> Iterator[Row]:
@@ -185,10 +193,8 @@ def measure(wanted: Row, data: Path, cache: str | None) -> Row:
         else:
             numbers = verdicts(configure(source, **shared), wrong)
         seconds = round(time.monotonic() - began, 1)
-    packages = ("pairsift", "torch", "numpy", "scikit-learn", "scipy")
     facts = {"seconds": seconds, "pairs": len(given), "wrong": round(float(wrong.mean()), 4)}
-    versions = {name: version(name) for name in packages} | {"python": platform.python_version()}
-    return {**wanted, **facts, **numbers, "versions": versions, "machine": platform.machine()}
+    return {**wanted, **facts, **numbers, "versions": versions(), "machine": platform.machine()}
 
 
 def write(given: list[Record], place: Path) -> Path:
@@ -229,7 +235,7 @@ def verdicts(config: Config, wrong: np.ndarray) -> Row:
 
 
 def recall(source: Path, options: Row, wrong: np.ndarray) -> Row:
-    """A whole fit, and its rSum on the truly matching pairs of test; of `crossfit` also that of its networks alone."""
+    """A whole fit, and its rSum on the truly matching pairs of test; of `crossfit` also without the linear model."""
     run = fit(source, **options, progress=False)
     pairs = run.prepared.pairs
     judged = run.pairs().sort_by("pair")
@@ -283,8 +289,131 @@ def calibration(probability: np.ndarray, right: np.ndarray, bins: int = 15) -> f
     return float(sum(gaps) / len(order))
 
 
-SHOWN = ("wrong", "flagged", "estimate", "low", "high", "auroc", "auroc_cca", "auroc_knn", "precision", "recall")
-SHOWN = (*SHOWN, "calibration", "rsum", "seconds")
+def groups(rows: list[Row]) -> Iterator[tuple[Row, list[Row]]]:
+    """Rows that differ in the seed alone; rows of older weights are apart."""
+    names = [*(name for name in KEY if name != "seed"), "evidence"]
+    grouped: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        grouped.setdefault(tuple(row.get(name, "") for name in names), []).append(row)
+    for key in sorted(grouped, key=lambda key: (key[0], ORDER.get(key[1], 99), key)):
+        yield dict(zip(names, key, strict=True)), grouped[key]
+
+
+def tables(rows: list[Row]) -> str:
+    """Verdicts and fits: means over the seeds, and of the estimate the largest error."""
+    lines, fits = [], []
+    for key, group in groups(rows):
+        noise = f"{key['noise']:.0%}" + PLACES[key["where"]]
+        if key["kind"] == "recall":
+            source = "training pairs" if key["evidence"] else "all pairs"
+            cells = [key["collection"], noise, key["method"], "" if key["method"] == "plain" else source]
+            fits.append([*cells, *means(group, {"rsum": ".1f", "train_seconds": ".0f"}), str(len(group))])
+            continue
+        error = max(abs(row["estimate"] - true_rate(row)) for row in group)
+        cells = [key["collection"], str(group[0]["pairs"]), noise, *means(group, {"flagged": ".1%", "estimate": ".1%"})]
+        aurocs = dict.fromkeys(("auroc", "auroc_train", "auroc_cca", "auroc_knn"), ".3f")
+        forms = {"precision": ".2f", "recall": ".2f", "calibration": ".3f", "evidence_seconds": ".0f"}
+        lines.append([*cells, f"{error:.1%}", *means(group, aurocs | forms), str(len(group))])
+    heads = ("collection", "pairs", "noise", "flagged", "estimate", "largest error", "AUROC", "of train", "CCA", "k-NN")
+    judged = markdown([*heads, "precision", "recall", "calibration error", "seconds", "seeds"], lines)
+    heads = ("collection", "noise", "method", "weights from", "rSum on true test pairs", "training seconds", "seeds")
+    return judged + "\n\n" + markdown(heads, fits)
+
+
+def means(group: list[Row], forms: dict[str, str]) -> list[str]:
+    """The means of numbers by their names and formats."""
+    return [mean((row.get(name) for row in group), form) for name, form in forms.items()]
+
+
+def true_rate(row: Row) -> float:
+    """The share of mismatched pairs among training pairs or all pairs, whichever the estimate is about."""
+    return float(row.get("true_rate", row["noise"] if row["where"] == "train" else row["wrong"]))
+
+
+def summary(rows: list[Row]) -> str:
+    """Collections by noise in all splits: the flags at 0%, elsewhere estimate, largest error and AUROC."""
+    found: dict[str, dict[float, list[Row]]] = {}
+    for key, group in groups(having(rows, {"kind": "verdicts", "where": "all"})):
+        found.setdefault(key["collection"], {})[key["noise"]] = group
+    noises = sorted({noise for cells in found.values() for noise in cells})
+    lines = []
+    for collection, cells in found.items():
+        line = [f"`{collection}`", f"{next(iter(cells.values()))[0]['pairs']:,}"]
+        for noise in noises:
+            group = cells.get(noise, [])
+            error = max((abs(row["estimate"] - row["wrong"]) for row in group), default=0)
+            if not any(row["verdicts"] for row in group):
+                line.append("no verdicts" if group else "")
+            elif noise:
+                estimate, auroc = means(group, {"estimate": ".0%", "auroc": ".3f"})
+                line.append(f"{estimate} ({error:.1%}), {auroc}")
+            else:
+                line += means(group, {"flagged": ".1%"})
+        lines.append(line)
+    heads = (f"{noise:.0%}" if noise else "0%: flagged" for noise in noises)
+    return markdown(["collection", "pairs", *heads], lines)
+
+
+def by_noise(found: dict[str, dict[str, Any]], cell: Callable[[Any], str]) -> str:
+    """Collections by noise, without those that have nothing to show."""
+    noises = sorted({noise for cells in found.values() for noise in cells}, key=lambda noise: (len(noise), noise))
+    lines = []
+    for collection in sorted(found, key=lambda name: ORDER.get(name, 99)):
+        cells = [cell(found[collection][noise]) if noise in found[collection] else "" for noise in noises]
+        if any(cells):
+            lines.append([f"`{collection}`", *cells])
+    return markdown(["collection", *noises], lines)
+
+
+def recall_summary(rows: list[Row]) -> str:
+    """Collections by noise: recall of `crossfit`, and of `plain` in brackets, over the seeds that both have."""
+    both: dict[str, dict[str, dict[int, dict[str, float]]]] = {}
+    for row in rows:
+        if row["kind"] == "recall" and row["method"] in ("crossfit", "plain"):
+            noise = f"{row['noise']:.0%}" + PLACES[row["where"]]
+            seeds = both.setdefault(row["collection"], {}).setdefault(noise, {})
+            seeds.setdefault(row["seed"], {})[row["method"]] = row["rsum"]
+
+    def cell(seeds: dict[int, dict[str, float]]) -> str:
+        runs = [run for run in seeds.values() if len(run) == 2]
+        ours, plain = (mean((run[name] for run in runs), ".0f") for name in ("crossfit", "plain"))
+        return f"{ours} ({plain})" + (f", {len(runs)} seeds" if len(runs) > 1 else "") if runs else ""
+
+    return by_noise(both, cell)
+
+
+def taught_summary(rows: list[Row]) -> str:
+    """Collections by the number of training pairs: recall of `crossfit` and `sift`, and what the second gains."""
+    found: dict[tuple[Any, ...], dict[str, Row]] = {}
+    for row in having(rows, {"evidence": EVIDENCE}):
+        key = (row["training_pairs"], row["collection"], row["noise"], row["where"], row["seed"])
+        found.setdefault(key, {})[row["method"]] = row
+    lines = []
+    for (pairs, collection, noise, where, seed), both in sorted(found.items()):
+        if {"crossfit", "sift"} <= both.keys():
+            before, after = both["crossfit"]["rsum"], both["sift"]["rsum"]
+            cells = [f"`{collection}`", f"{pairs:,}", f"{noise:.0%}" + PLACES[where], str(seed)]
+            lines.append([*cells, f"{before:.1f}", f"{after:.1f}", f"{after - before:+.1f}"])
+    return markdown(["collection", "training pairs", "noise", "seed", "`crossfit`", "`sift`", "gain"], lines)
+
+
+def linear_summary(rows: list[Row]) -> str:
+    """Collections by noise: what the linear model that competes with the networks adds to the rSum of `crossfit`."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in sorted(rows, key=lambda row: row["seed"]):
+        if row["kind"] == "recall" and row["method"] == "crossfit" and row.get("networks_rsum") is not None:
+            noise = f"{row['noise']:.0%}" + PLACES[row["where"]]
+            found.setdefault(row["collection"], {}).setdefault(noise, []).append(row["rsum"] - row["networks_rsum"])
+    return by_noise(found, lambda gains: ", ".join(f"{gain:+.1f}" for gain in gains))
+
+
+# The tables of a page, by the mark that each of them begins with.
+TABLES = {
+    "<!-- verdicts table -->": summary,
+    "<!-- recall table -->": recall_summary,
+    "<!-- linear table -->": linear_summary,
+    "<!-- taught table -->": taught_summary,
+}
 
 
 if __name__ == "__main__":

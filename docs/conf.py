@@ -5,7 +5,7 @@ from importlib.metadata import version as version_of
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path.append(str(HERE / "_ext"))
+sys.path += [str(HERE / "_ext"), str(HERE.parent / "benchmarks")]
 
 project = "pairsift"
 author = "the pairsift authors"

@@ -1,4 +1,4 @@
-"""Rows as benchmarks/flickr8k.py measures them."""
+"""Rows as benchmarks/results/flickr8k.json has them."""
 
 
 def row(method: str, seed: int, rsum: float, noise: float = 0.4, options=("precision=bf16",)) -> dict:

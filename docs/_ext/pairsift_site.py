@@ -12,9 +12,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-sys.path.append(str(Path(__file__).parent))
-
-import outside
+import links
 import published
 import references
 import tables
@@ -72,10 +70,10 @@ class Measured(SphinxDirective):
     def _scores(self, what: str, name: str) -> str:
         """Return the tables of a method or a matcher: rows of this version, then those that only an earlier one has."""
         scores = tables.method_scores if what == "method" else tables.matcher_scores
-        rows = tables.results("flickr8k_mended")
+        newer = tables.measured("flickr8k_mended")
         parts: list[str] = []
-        for text, measured in ("", rows), (OLDER, tables.older(tables.results("flickr8k"), rows)):
-            if table := scores(name, measured):
+        for text, rows in ("", newer), (OLDER, tables.older_rows(tables.measured("flickr8k"), newer)):
+            if table := scores(name, rows):
                 parts += [text, "", *(() if parts else self.content), "", table, ""]
         return "\n".join(parts) if parts else NO_ROW
 
@@ -87,7 +85,7 @@ class Glance(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the table."""
-        text = published.glance(self.arguments[0], tables.results("flickr8k_mended"))
+        text = published.glance(self.arguments[0], tables.measured("flickr8k_mended"))
         return list(self.parse_text_to_nodes(text))
 
 
@@ -184,8 +182,8 @@ def setup(app: Sphinx) -> dict[str, bool]:
         "cli": CommandLine,
     }.items():
         app.add_directive(name, directive)
-    app.connect("config-inited", lambda app, _: outside.stage(Path(app.srcdir)))
-    app.connect("source-read", lambda app, docname, source: outside.relink(docname, source))
+    app.connect("config-inited", lambda app, _: links.stage(Path(app.srcdir)))
+    app.connect("source-read", lambda app, docname, source: links.relink(docname, source))
     app.connect("autodoc-process-signature", field_names)
     app.connect("missing-reference", references.resolve)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import yaml
 
+import epochs
 import tables
 
 FILE = Path(__file__).parents[1] / "published.csv"
@@ -36,7 +37,7 @@ class Published:
     """A published row.
 
     Attributes:
-        method: The method's name here, or that of a method which is not implemented.
+        method: The method's name, also of methods that are not implemented.
         data: `F30K`, `COCO-1K` or `CC152K`.
         noise: Share of planted noise; None for the noise of the web.
         backbone: The matcher; empty where the source does not say it.
@@ -130,12 +131,12 @@ def glance(method: str, rows: Sequence[tables.Row]) -> str:
     lines = [["assumes", described()[method]["assumes"]], ["networks", tables.networks_of(method)]]
     if costs:
         whole = costs.pop("whole", None)
-        text = f"{tables.span(max(costs.values(), key=max))} times the seconds of one of `plain`, for each network"
+        text = f"{epochs.span(max(costs.values(), key=max))} times the seconds of one of `plain`, for each network"
         if whole:
-            text += f" in the costliest phase, {tables.span(whole)} times over all phases"
+            text += f" in the costliest phase, {epochs.span(whole)} times over all phases"
         lines.append(["an epoch", text])
     else:
-        lines.append(["an epoch", "that of `plain`" if method == "plain" else "not timed beside `plain`"])
+        lines.append(["an epoch", "as one of `plain`" if method == "plain" else "not timed beside `plain`"])
     for noise, (single, ensemble, plain, seeds) in tables.reached(method, rows).items():
         text = f"rSum {single:.1f} with a single network"
         text += "" if ensemble is None else f", {ensemble:.1f} with two"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import importlib
 from typing import Any
 
 from docutils import nodes
@@ -9,7 +11,7 @@ from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
-# Whose pages this site does not link to: it is built without a network.
+# Packages whose pages this site does not link to: it is built without a network.
 OTHERS = ("torch", "numpy", "np", "nn", "pyarrow", "pa", "pathlib", "pydantic", "typing", "collections", "PIL", "abc")
 PLAIN = {"Tensor", "NDArray", "Path", "Any", "Array", "Floats", "Ints", "Bools", "Self"}
 
@@ -34,15 +36,11 @@ def resolve(app: Sphinx, env: BuildEnvironment, node: pending_xref, contnode: no
 
 def is_builtin(name: str) -> bool:
     """Return whether this is a name of Python itself."""
-    import builtins
-
     return hasattr(builtins, name.partition(".")[0].partition("[")[0])
 
 
 def _exists(target: str) -> bool:
-    """Return whether there is such an object of ours, which the site just does not show."""
-    import importlib
-
+    """Return whether there is such an object of ours, which the site does not show."""
     module, _, attribute = target.rpartition(".")
     try:
         return hasattr(importlib.import_module(module), attribute)

@@ -1,15 +1,12 @@
 """The detectors that stand beside held-out evidence, against plain loops."""
 
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import detection
-import detection_tables
 from pairsift.noise.edits import plant_edit
 from pairsift.pairs import Pairs
 
@@ -74,48 +71,6 @@ def test_quality_is_that_of_a_score_that_is_high_where_pairs_are_wrong():
     assert found == {"auroc": 1.0, "low": 1.0, "high": 1.0, "ap": 1.0, "precision": 1.0}
     other = detection.quality(-score, wrong, np.arange(40), 0.25)
     assert other["auroc"] == 0.0 and other["precision"] == 0.0
-
-
-def test_tables_have_means_over_seeds():
-    rows = [
-        {
-            **dict(zip(detection_tables.KEY, ("emoji", "near", 0.4, seed), strict=True)),
-            **{"wrong": 0.4, "estimate": 0.1 * seed, "error": 0.2, "flagged": 0.1},
-            **(
-                {"near": {"estimate": 0.38, "error": 0.05, "flagged": 0.36}} if seed == 1 else {}
-            ),  # older rows have none
-            "detectors": {"ours": {"auroc": 0.7 + 0.1 * seed, "ap": 0.5, "precision": None}, "cca": {"auroc": 0.6}},
-        }
-        for seed in (1, 2)
-    ]
-    text = detection_tables.tables(rows)
-    assert "| emoji | 40% near | 0.850 | 0.600 | 2 |" in text
-    assert "| emoji | 40% near | 40.0% | 15.0% | 0.50 |  | 0.200 | 10.0% | 38.0% | 0.050 | 36.0% | 2 |" in text
-
-
-def test_tables_by_share_tell_what_each_seed_estimates_and_name_the_best_other_detector():
-    def row(kind, noise, seed, **aurocs):
-        values = {"ours": 0.7, "ours_near": 0.9, **dict.fromkeys(detection_tables.OTHERS, 0.5), "pc2": 1.0, **aurocs}
-        return {
-            **dict(zip(detection_tables.KEY, ("emoji", kind, noise, seed), strict=True)),
-            **{"estimate": 0.1 * seed, "error": 0.02 * seed, "near": {"estimate": 0.3, "error": 0.05}},
-            "detectors": {name: {"auroc": value} for name, value in values.items()} if noise else {},
-        }
-
-    rows = [row("near", 0.2, 2, knn=0.6), row("near", 0.2, 1, knn=0.8, ours=0.8), row("random", 0.6, 1, cca=0.7)]
-    rows += [row("random", 0.0, 1), row("edit", 0.6, 1, ours_near=1.0), {**row("edit", 0.6, 2), "detectors": {}}]
-    assert detection_tables.aurocs(rows).splitlines() == [
-        "| | 20% | 60% |",
-        "|---|---|---|",
-        "| `random`, `emoji` |  | .700, .700 (`cca`), .900 |",
-        "| `near`, `emoji` | .750, .700 (`knn`), .900 |  |",
-        "| `edit`, `emoji` |  | .700, .500 (`cosine`), 1.000 |",
-    ]
-    assert "| `near`, `emoji` | 10, 20% (.020, .040) |  |" in detection_tables.estimates(rows)
-    assert detection_tables.near_estimates(rows).splitlines()[2:] == [
-        "| `near`, `emoji` | 30, 30% (.050, .050) |  |",
-        "| `random`, `emoji` |  | 30% (.050) |",
-    ]
 
 
 def test_some_training_captions_change_places_with_each_other_and_the_truth_stays():

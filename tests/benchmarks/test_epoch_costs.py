@@ -1,12 +1,7 @@
 """What an epoch costs is measured in phases that the whole schedule has."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import epochs
 from pairsift.loss.ranking import InfoNCE
@@ -37,21 +32,10 @@ def test_pcsr_has_refinable_pairs_when_its_second_stage_begins():
     assert 0 < len(method.subset("refinable", 0)) <= 30
 
 
-def test_a_cost_is_shown_by_its_lowest_and_highest_run():
-    runs = [
-        {"options": options, "matcher": "two_tower", "rows": [{"method": "ncr", "costs": {"all": cost}}]}
-        for options, cost in (([], 1.5), (["precision=bf16"], 2.0), ([], 1.25))
-    ]
-    assert epochs.table(runs).splitlines()[::2] == [
-        "| method | phase | fp32 | precision=bf16 |",
-        "| ncr | all | 1.25 to 1.50 | 2.00 |",
-    ]
-
-
 def test_the_whole_is_the_mean_over_all_epochs_of_the_preset():
     run = {phase.name: phase.epochs for phase in from_tree({"source": ".", "method": "cream"}).method.phases()}
     costs = {"warm-up": 1.0, "clean": 1.0, "hard": 2.0, "all": 3.0}
     by_epoch = [costs[name] for name, length in run.items() for _ in range(length)]
-    found = epochs.whole("cream", "two_tower", costs)
-    assert found == {"whole": pytest.approx(np.mean(by_epoch))} and 1 < found["whole"] < 3
-    assert epochs.whole("rcl", "two_tower", {"train": 1.3}) == {}
+    found = epochs.costs_of({"method": "cream", "matcher": "two_tower", "costs": costs})
+    assert found == costs | {"whole": pytest.approx(np.mean(by_epoch))} and 1 < found["whole"] < 3
+    assert epochs.costs_of({"method": "rcl", "matcher": "two_tower", "costs": {"train": 1.3}}) == {"train": 1.3}

@@ -1,12 +1,7 @@
 """The epoch of SGR is put together from steps, and the plain side computes what the matcher computes."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import epoch_sgr
 from pairsift.encode.features import Items
@@ -19,15 +14,6 @@ def test_an_epoch_has_the_steps_of_its_pairs_and_the_blocks_of_the_pass():
     found = epoch_sgr.row("fp32", measured)["epochs"]
     assert found["warm-up"]["similarity"] == pytest.approx(2 * 145000 / 128 / 3600)
     assert found["clean and noisy"]["encoders"] == pytest.approx(1.6 * 145000 / 128 / 3600)
-
-
-def test_a_row_is_set_against_that_of_the_loop():
-    slow = {kind: [{part: 3 * value for part, value in STEP.items()}] for kind in epoch_sgr.KINDS}
-    quick = {kind: [STEP] for kind in epoch_sgr.KINDS}
-    rows = [epoch_sgr.row("loop", slow), epoch_sgr.row("bf16", quick)]
-    text = epoch_sgr.table(rows, {"fp32": 195.2})
-    assert [line.split(" | ")[2] for line in text.splitlines()[2:6]] == ["1.00x", "3.00x", "1.00x", "3.00x"]
-    assert text.endswith("195 GFLOP/s in fp32.")
 
 
 def test_parts_are_told_apart_in_the_forward_and_the_backward_pass(monkeypatch):

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))
 
 from flat_options import fit
@@ -25,7 +24,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def summary(matching, mismatched, edges=EDGES):
-    """What a log says of an array, by the counts in the bins; the means are those of the bins' lower edges."""
+    """What a log says of an array, by the counts in the bins; the means take each bin's lower edge."""
 
     def of(counts):
         total = sum(counts)
@@ -78,12 +77,6 @@ def test_courses_are_means_and_shares_from_the_first_estimate_on(tmp_path):
         assert each.shares["mismatched"].tolist() == pytest.approx([n / 4 for n in mismatched])
 
 
-def test_of_many_epochs_some_are_histograms_the_first_and_the_last_among_them(tmp_path):
-    course = figures.courses(read(write_run(tmp_path / "run", [line(n, told(n)) for n in range(20)])))
-    assert [each.epoch for each in course["clean_probability"].histograms] == [1, 7, 14, 20]
-    assert course["clean_probability"].epochs == list(range(1, 21))
-
-
 def test_without_truth_there_is_one_group_and_a_mean_may_be_missing(tmp_path):
     state = {"loss": {name: told(0)["clean_probability"][name] for name in ("edges", "all")}}
     later = {"loss": {"edges": EDGES, "all": {"mean": None, "counts": [0] * 4}}}
@@ -117,12 +110,6 @@ def test_last_scores_are_counted_around_their_levels(tmp_path):
     assert [bar.get_height() for bar in figure.axes[1].containers[0]] == pytest.approx(
         figures.spread(networks[1], edges)["matching"].tolist()
     )
-
-
-def test_counted_scores_above_one_are_all_held(tmp_path):
-    state = {"pair": range(3), "consistency_0": [0.0, 7.0, 3.0]}
-    networks = figures.final(read(write_run(tmp_path / "run", [line(0, told(0))], state, rate=None)), "consistency")
-    assert figures.spread(networks[0], figures.bins(networks))["all"].sum() == pytest.approx(1)
 
 
 def test_discrimination_begins_where_the_method_has_looked(tmp_path):
@@ -169,32 +156,6 @@ def test_what_a_run_lacks_is_said_in_a_line_and_the_rest_is_drawn(tmp_path, caps
         assert sum(each.startswith(f"{name}: no") for each in said) == 5
     assert sum(each.startswith("short: no") for each in said) == 3
     assert len(said) == 15
-
-
-def refused(capsys, *words):
-    """The one line with which the script refuses."""
-    assert figures.main([str(word) for word in words]) == 2
-    out, error = capsys.readouterr()
-    assert not out and error.count("\n") == 1 and error.endswith("\n")
-    return error
-
-
-def test_what_is_no_run_ends_in_one_line_and_writes_nothing(tmp_path, capsys):
-    out = tmp_path / "out"
-    fine = write_run(tmp_path / "fine", [line(0, told(0))])
-    (tmp_path / "empty").mkdir()
-    assert "at least one" in refused(capsys, "--out", out)
-    assert "holds no run" in refused(capsys, fine, tmp_path / "empty", "--out", out)
-    assert "holds no run" in refused(capsys, tmp_path / "nowhere", "--out", out)
-    (write_run(tmp_path / "stopped", []) / "checkpoint.safetensors").touch()
-    assert "unfinished" in refused(capsys, tmp_path / "stopped", "--out", out)
-    for name in ("log.jsonl", "metrics.json", "config.yaml", "method_state.parquet"):
-        folder = write_run(tmp_path / f"broken {name}", [line(0, told(0))])
-        (folder / name).write_bytes(b"{\xff\n")
-        assert name in refused(capsys, folder, "--out", out)
-    assert not out.exists()
-    out.write_text("a file")
-    assert "cannot be written" in refused(capsys, fine, "--out", out) and out.read_text() == "a file"
 
 
 def test_a_real_run_gives_the_pictures(tmp_path):

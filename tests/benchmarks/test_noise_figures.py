@@ -1,12 +1,9 @@
 """The figure of detectors by kinds of noise."""
 
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import noise_figures
 
 NAMES = ("ours", "ours_near", "cosine", "contrast", "lemon", "cca", "knn")
@@ -34,12 +31,3 @@ def test_every_detector_has_a_bar_of_its_mean_auroc_for_every_kind_and_collectio
     assert [text.get_text() for text in legend.get_texts()] == ["ours", "ours, near expected", *NAMES[2:]]
     colours = [tuple(bar.get_facecolor()) for bar in second.patches]
     assert [tuple(patch.get_facecolor()) for patch in legend.get_patches()] == colours and len(set(colours)) == 7
-
-
-def test_a_detector_that_was_not_measured_leaves_the_colours_of_the_others():
-    rows = [row("a", kind, 0.4) for kind in noise_figures.KINDS]
-    without = {name: numbers for name, numbers in rows[0]["detectors"].items() if name != "ours_near"}
-    [axes] = noise_figures.detectors([{**rows[0], "detectors": without}, *rows[1:]]).axes
-    colours = [tuple(bar.get_facecolor()) for bar in axes.patches]
-    assert len(colours) == 4 * len(NAMES) - 1
-    assert colours[: len(NAMES) - 1] == [colours[len(NAMES) - 1], *colours[len(NAMES) + 1 : 2 * len(NAMES) - 1]]

@@ -1,13 +1,10 @@
 """The benchmark of verdicts at reduced size: drawn scenes, clean ones among them."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import verdict_tables
 import verdicts
 from pairsift.pairs import load
 
@@ -17,7 +14,7 @@ def rows(tmp_path_factory):
     """One row for nothing shuffled and one for 30%."""
     cache = str(tmp_path_factory.mktemp("cache"))
     key = ("verdicts", "scenes-60", 0.0, "all", 1, "")
-    wanted = dict(zip(verdict_tables.KEY, key, strict=True))
+    wanted = dict(zip(verdicts.KEY, key, strict=True))
     return [verdicts.measure({**wanted, "noise": noise}, Path("nowhere"), cache) for noise in (0.0, 0.3)]
 
 
@@ -40,11 +37,6 @@ def test_rows_of_one_seed_have_the_same_splits_wherever_scenes_are_drawn(tmp_pat
     assert found[0].split.tolist() == found[1].split.tolist() and set(found[0].split) == {"train", "dev", "test"}
     assert found[0].names == found[1].names and not found[0].skipped
     assert (found[0].image_of == found[1].image_of).all() and found[0].captions != found[1].captions
-
-
-def test_the_tables_name_every_collection(rows):
-    assert "| scenes-60 | 300 | 30% |" in verdict_tables.page(rows, "A title; a text.")
-    assert verdict_tables.summary(rows).splitlines()[-1].startswith("| `scenes-60` | 300 | 0.0% |")
 
 
 def test_the_calibration_error_is_that_of_bins_of_equal_mass():
@@ -75,34 +67,3 @@ def test_collections_without_splits_get_some_where_train_alone_is_shuffled():
     shuffled, wrong = verdicts.shuffled(given, 0.5, 1, "train")
     assert wrong.any() and not any(wrong[i] for i in range(200) if given[i][2] != "train")
     assert verdicts.with_splits(given, 2) == given and shuffled != given
-
-
-def test_the_table_of_taught_networks_compares_rows_of_one_collection_seed_and_evidence():
-    common = {"kind": "recall", "noise": 0.3, "where": "all", "evidence": verdict_tables.EVIDENCE}
-    emoji, scenes = ({**common, "collection": name, "training_pairs": n} for name, n in (("emoji", 9), ("scenes-2", 8)))
-    rows = [
-        {**emoji, "seed": 1, "method": "sift", "rsum": 12.5},
-        {**emoji, "seed": 1, "method": "crossfit", "rsum": 10.0},
-        {**emoji, "seed": 2, "method": "sift", "rsum": 99.0},
-        {**scenes, "seed": 1, "method": "crossfit", "rsum": 5.0},
-        {**scenes, "seed": 1, "method": "sift", "rsum": 4.0},
-        {**scenes, "seed": 1, "method": "plain", "rsum": 1.0},
-        {**common, "collection": "old", "evidence": None, "seed": 1, "method": "sift", "rsum": 1.0},
-    ]
-    assert verdict_tables.taught_summary(rows).splitlines()[2:] == [
-        "| `scenes-2` | 8 | 30% | 1 | 5.0 | 4.0 | -1.0 |",
-        "| `emoji` | 9 | 30% | 1 | 10.0 | 12.5 | +2.5 |",
-    ]
-
-
-def test_the_table_of_the_linear_model_tells_gains_of_crossfit_in_rows_that_know_the_networks_alone():
-    common = {"kind": "recall", "where": "all", "evidence": verdict_tables.EVIDENCE, "collection": "emoji"}
-    rows = [
-        {**common, "noise": 0.3, "seed": 2, "method": "crossfit", "rsum": 9.0, "networks_rsum": 9.0},
-        {**common, "noise": 0.3, "seed": 1, "method": "crossfit", "rsum": 12.0, "networks_rsum": 10.5},
-        {**common, "noise": 0.6, "seed": 1, "method": "crossfit", "rsum": 12.0},
-        {**common, "noise": 0.6, "seed": 2, "method": "crossfit", "rsum": 12.0, "networks_rsum": None},
-        {**common, "noise": 0.6, "seed": 1, "method": "sift", "rsum": 12.0, "networks_rsum": 3.0},
-    ]
-    lines = ["| collection | 30% |", "|---|---|", "| `emoji` | +1.5, +0.0 |"]
-    assert verdict_tables.linear_summary(rows).splitlines() == lines

@@ -1,4 +1,4 @@
-"""Bounds and pins agree: the lowest versions are those of pyproject.toml, and what CI runs with is not below them."""
+"""Bounds and pins agree: the lowest versions are pyproject.toml's, and what CI runs with is not below them."""
 
 import re
 import tomllib

@@ -29,7 +29,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """Install it without its dependencies, which are those of this environment, into a folder of its own."""
+    """Install it without its dependencies, which this environment has, into a folder of its own."""
     place = tmp_path_factory.mktemp("installed")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     subprocess.run([*pip, "install", "-q", "--no-deps", "--target", place, wheel], check=True)

@@ -1,4 +1,4 @@
-"""A worker process of a grid: it reads cells from its standard input and writes what it measured to its output.
+"""A worker process of a grid, which reads cells from its standard input and writes rows to its output.
 
 A line of the input is a JSON object with the folder of the grid, the ids and the options of a cell. The lines of the
 answer are `{"ready": group}` as soon as the held-out evidence is there, and `{"row": ...}` or `{"error": ...}` at the
@@ -23,7 +23,7 @@ from pairsift.cores import let_threads_sleep, limit_threads
 from pairsift.errors import InputError
 
 Report = dict[str, Any]
-CELLS, STARTS = "cells", "evidence"  # folders in that of the grid
+CELLS, STARTS = "cells", "evidence"  # folders within the grid's
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Measurer:
             cell: The id of the cell.
             group: The id of the group of cells with the same start.
             tree: The options as `fit` reads them.
-            ready: What is called as soon as the start of the group is in the folder.
+            ready: Called as soon as the start of the group is in the folder.
 
         Raises:
             InputError: The source or an option cannot be used, or the training diverged.
@@ -62,13 +62,13 @@ class Measurer:
         place = self.folder / CELLS / cell
         (place / "model").mkdir(parents=True, exist_ok=True)
         start = self.last[group]
-        row: Report = train(config, start, place, resume=True)
+        row: Report = train(config, start, place)
         row.update(start.facts)
         return row
 
 
 def error_line(error: Exception) -> str:
-    """Print where an error of the code came from, and return it as one line."""
+    """Print the traceback of an error, and return the error as one line."""
     traceback.print_exception(error)
     return f"{type(error).__name__}: {' '.join(str(error).split())} (printed above)"
 
@@ -104,7 +104,10 @@ def main() -> None:
 
 
 def _read(lines: queue.Queue[str]) -> None:
-    """Put the lines of the input into a queue, and end the process with the input; files are replaced at once."""
+    """Put the lines of the input into a queue, and end the process with the input.
+
+    No file is left half written, since files are replaced at once.
+    """
     for line in sys.stdin:
         lines.put(line)
     os._exit(0)

@@ -41,7 +41,7 @@ Tree = dict[str, Any]
 
 @dataclass(frozen=True)
 class Entry:
-    """A method or a matcher of a grid, with its name in the tables and options of its own."""
+    """A method or a matcher of a grid, with its label and its own options."""
 
     label: str
     options: Tree
@@ -71,7 +71,7 @@ class Cell:
 
     @cached_property
     def id(self) -> str:
-        """A hash of the options, and of the files of classes from outside pairsift, that decide about the numbers."""
+        """A hash of the options that decide about the numbers, and of the files of classes from outside pairsift."""
         kept = {name: value for name, value in self.config.tree().items() if name not in MAY_DIFFER}
         method, matcher = METHODS.spec(type(self.config.method)), MATCHERS.spec(self.config.matcher)
         kept |= _code_hashes({method: type(self.config.method), matcher: self.config.matcher})
@@ -79,7 +79,7 @@ class Cell:
 
     @cached_property
     def group(self) -> str:
-        """A hash of the options that decide about pairs, features and held-out evidence, which cells share."""
+        """A hash of the options that decide about pairs, features and held-out evidence."""
         config = self.config
         matcher = MATCHERS.spec(config.matcher)
         kept: Tree = {"source": config.source, "matcher": matcher} | _code_hashes({matcher: config.matcher})
@@ -120,15 +120,19 @@ class Grid:
         return frozenset(cell.method for cell in self.cells if not cell.config.method.needs_truth)
 
 
-def read_grid(path: Path) -> Grid:
+def read_grid(path: Path, source: Path | None = None) -> Grid:
     """Read a grid, and check the options of all its cells.
+
+    Args:
+        path: The YAML file.
+        source: The pairs to take instead of the grid's source.
 
     Raises:
         InputError: The file cannot be read, or a key or an option of it cannot be used; the line names it.
     """
     tree = read_yaml(path, "`source: mine.csv` and `methods: [plain, sift]`")
     try:
-        return _grid(tree)
+        return _grid(tree if source is None else tree | {"source": str(source)})
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
@@ -181,14 +185,14 @@ def _source(value: object) -> str:
 
 
 def _noises(kinds: Sequence[str], noises: Sequence[float]) -> Iterator[tuple[str | None, float]]:
-    """Yield kinds and ratios; without noise, all kinds are one."""
+    """Yield the kinds and ratios of noise. Without noise, all kinds are one."""
     if 0.0 in noises:
         yield None, 0.0
     yield from ((kind, noise) for kind in kinds for noise in noises if noise)
 
 
 def _cell(source: str, place: tuple[str, str, float, str | None, int], options: Tree) -> tuple[Cell, set[str]]:
-    """Return a cell and the names of its parts; options of parts that it does not have are left out."""
+    """Return a cell and the names of its parts. Options of other parts are left out."""
     method, matcher, noise, kind, seed = place
     where = f"`{method}` on `{matcher}`"
     try:
@@ -212,7 +216,12 @@ def _check(cell: Cell) -> None:
 
 
 def _check_twice(key: str, cells: Sequence[tuple[str, str]]) -> None:
-    """Raise an error where all cells of two labels are the same; a label comes with the id of each of its cells."""
+    """Raise an error where all cells of two labels are the same.
+
+    Args:
+        key: `methods` or `matchers`.
+        cells: A label and an id for each cell.
+    """
     ids: dict[str, set[str]] = {}
     for label, cell in cells:
         ids.setdefault(label, set()).add(cell)
@@ -298,7 +307,7 @@ def _list_hashes(data: DataOptions) -> Tree:
 
 
 def _code_hashes(classes: Mapping[str, type]) -> Tree:
-    """Return hashes of the files of classes that lie at `module:attribute`, by this name; none of the library's own."""
+    """Return hashes of the files of classes from outside pairsift, by their names `module:attribute`."""
     found = {}
     for name, kind in classes.items():
         with suppress(TypeError, OSError):  # a class that was typed in has no file

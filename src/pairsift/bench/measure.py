@@ -31,14 +31,13 @@ from pairsift.train.batches import Likeness
 from pairsift.train.loop import Trainer, mixed
 
 Row = dict[str, Any]
-SELECTION = "best on dev of the last phase, one test"
-PROTOCOL = f"caption-level noise, clean dev and test, {SELECTION}"
+PROTOCOL = "best on dev of the last phase, one test"
 PRIOR, FACTS = "prior.npz", "facts.json"  # of the held-out evidence; PRIOR is written last
 
 
 @dataclass(frozen=True)
 class Start:
-    """What trainings of the same pairs, noise, matcher and seed begin with.
+    """The pairs and the evidence that trainings of the same noise, matcher and seed share.
 
     Attributes:
         prepared: The pairs and features.
@@ -53,34 +52,37 @@ class Start:
     facts: Row
 
     @staticmethod
-    def judge(config: Config, prepared: Prepared, folder: Path) -> Start:
-        """Judge the pairs by held-out evidence, whose folds and networks are kept in the folder."""
-        believer = Judge(of_training(prepared), folder, config, False)
-        belief = believer.judge()
-        facts = facts_from(config, prepared) | {"estimated_rate": belief.rate}
-        facts["held_out_auroc"] = auroc(prepared.pairs, belief.probability, believer)
-        return Start(prepared, believer.prior(belief), believer.likeness(), facts)
-
-    @staticmethod
     def open(config: Config, folder: Path) -> Start:
-        """Return the start that the folder holds, or make and keep one.
+        """Return the start in the folder, or make one and keep it there.
 
-        The text encoder is chosen as `fit` chooses it. Processes that share a parent folder encode one after the
-        other, so that none encodes what another one does.
+        The text encoder is chosen as `fit` chooses it. Processes with the same parent folder encode one after the
+        other, so that nothing is encoded twice.
 
         Raises:
             InputError: The source or an option cannot be used, or the source has changed since the start was made.
         """
         limit_threads(config.train.threads)
-        if not (folder / PRIOR).exists():
-            with writing(folder):
-                folder.parent.mkdir(parents=True, exist_ok=True)
-            with in_turn(folder.parent / ".encoding.lock"):
-                config, prepared = begin(folder, config, progress=False)
-            start = Start.judge(config, prepared, folder)
-            start.facts.update(protocol=SELECTION, encoders=encoder_names(config, prepared))
-            start._write(folder)
-            return start
+        return Start._read(config, folder) if (folder / PRIOR).exists() else Start._make(config, folder)
+
+    @staticmethod
+    def _make(config: Config, folder: Path) -> Start:
+        """Encode and judge the pairs, and keep folds, networks and evidence in the folder."""
+        with writing(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        with in_turn(folder.parent / ".encoding.lock"):
+            config, prepared = begin(folder, config, progress=False)
+        believer = Judge(of_training(prepared), folder, config, False)
+        belief = believer.judge()
+        facts = measured_on(config, prepared) | {"estimated_rate": belief.rate}
+        facts["held_out_auroc"] = evidence_auroc(prepared.pairs, belief.probability, believer)
+        facts["encoders"] = encoder_names(config, prepared)
+        start = Start(prepared, believer.prior(belief), believer.likeness(), facts)
+        start._write(folder)
+        return start
+
+    @staticmethod
+    def _read(config: Config, folder: Path) -> Start:
+        """Read a start, and prepare its pairs again."""
         chosen = read_config(folder / CONFIG).encode.text_encoder
         config = replace(config, encode=config.encode.replaced(text_encoder=chosen))
         with np.load(folder / PRIOR, allow_pickle=False) as kept:
@@ -88,7 +90,7 @@ class Start:
             likeness = Likeness(kept["images"], kept["texts"])
         facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
         prepared = prepare(config, folder, False)
-        require_same(config, prepared.hash, facts, folder)
+        require_unchanged(config, prepared.hash, facts, folder)
         return Start(prepared, prior, likeness, facts)
 
     def _write(self, folder: Path) -> None:
@@ -105,14 +107,14 @@ class Start:
             )
 
 
-def require_same(config: Config, digest: str, facts: Row, place: Path) -> None:
-    """Check that what was measured on is the source as it is now.
+def require_unchanged(config: Config, digest: str, facts: Row, place: Path) -> None:
+    """Check that a source is as it was when it was measured.
 
     Args:
         config: The options.
         digest: Hash of the source's pairs.
-        facts: What was measured on.
-        place: Where it is kept, for the message.
+        facts: The facts of the measurement.
+        place: The folder of the measurement, for the message.
 
     Raises:
         InputError: The source has changed.
@@ -124,18 +126,17 @@ def require_same(config: Config, digest: str, facts: Row, place: Path) -> None:
         )
 
 
-def train(config: Config, start: Start, folder: Path, resume: bool = False) -> Row:
-    """Train as a configuration says, test once, and return the numbers.
+def train(config: Config, start: Start, folder: Path) -> Row:
+    """Train as a configuration says, or go on from the folder's checkpoint, test once, and return the numbers.
 
     Args:
         config: The options.
-        start: The pairs and what is known of them.
-        folder: Where checkpoints are written.
-        resume: Whether to continue from the folder's checkpoint, if there is one.
+        start: The pairs and their evidence.
+        folder: The folder of checkpoints.
     """
     began = time.monotonic()
     trainer = Trainer(job_of(config, start.prepared, folder, start.prior, start.likeness))
-    trainer.run(resume=resume)
+    trainer.run(resume=True)
     with mixed(trainer.device, config.train):
         matchers = [network.matcher for network in trainer.networks]
         test = evaluate(matchers, start.prepared.features, start.prepared.pairs, "test")
@@ -157,8 +158,8 @@ def train(config: Config, start: Start, folder: Path, resume: bool = False) -> R
     }
 
 
-def facts_from(config: Config, prepared: Prepared) -> Row:
-    """Return what rows were measured on, and with."""
+def measured_on(config: Config, prepared: Prepared) -> Row:
+    """Return the data, the versions and the machine of a measurement."""
     facts = facts_of(config, prepared)
     return {
         "protocol": PROTOCOL,
@@ -169,8 +170,11 @@ def facts_from(config: Config, prepared: Prepared) -> Row:
     }
 
 
-def auroc(pairs: Pairs, probability: np.ndarray, believer: Judge) -> float | None:
-    """Return the AUROC of the held-out evidence over the training pairs; None where none is mismatched."""
+def evidence_auroc(pairs: Pairs, probability: np.ndarray, believer: Judge) -> float | None:
+    """Return the AUROC of the held-out evidence over the training pairs.
+
+    None where no pair is known to be mismatched.
+    """
     training = pairs.split[believer.ids] == "train"
     if pairs.true_image_of is None:
         return None
@@ -179,7 +183,7 @@ def auroc(pairs: Pairs, probability: np.ndarray, believer: Judge) -> float | Non
 
 
 def trust_auroc(method: Method) -> float | None:
-    """Return the AUROC of the last trust in the training pairs, mean of the networks.
+    """Return the AUROC of the method's last trust, the mean of its networks, over the training pairs.
 
     None without trust or without mismatches.
     """
@@ -198,7 +202,10 @@ def trust_auroc(method: Method) -> float | None:
 
 
 def own_caption(method: Method, pairs: Pairs) -> float | None:
-    """Return the share of the noisy pairs for whose image the last search found a caption that belongs to it."""
+    """Return the share of the noisy pairs whose pseudo-caption truly belongs to their image.
+
+    The mean over the networks; None for a method without pseudo-captions and where the truth is not known.
+    """
     if "pseudo_caption" not in method.state or pairs.true_image_of is None:
         return None
     shares = []

@@ -1,4 +1,4 @@
-"""Cells measured by a fixed number of processes: which one measures what, and what of a grid is done."""
+"""The measurement of a grid by several processes, and the rows that are done."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from pairsift.bench.child import CELLS, STARTS, Measurer, error_line
 from pairsift.bench.grid import Cell
-from pairsift.bench.measure import PRIOR, require_same
+from pairsift.bench.measure import PRIOR, require_unchanged
 from pairsift.cores import usable_cores
 from pairsift.errors import InputError, writing
 from pairsift.files import only_writer, write_json
@@ -31,10 +31,10 @@ Row = dict[str, Any]
 
 
 class Worker(Protocol):
-    """What measures one cell at a time."""
+    """A process, or this one, that measures one cell at a time."""
 
     def measure(self, cell: Cell, ready: Callable[[], None]) -> Row:
-        """Return the numbers of a cell; `ready` is called when its group's evidence is there."""
+        """Return the numbers of a cell. `ready` is called when its group's evidence is there."""
 
     def close(self) -> None:
         """End the worker, in the middle of a cell too."""
@@ -64,7 +64,7 @@ class LocalWorker:
 
 
 class ProcessWorker:
-    """A worker in a process of its own, with a number of threads; it is started with the first cell."""
+    """A worker in a process of its own, which the first cell starts."""
 
     def __init__(self, folder: Path, threads: int) -> None:
         self._folder, self._threads = folder, threads
@@ -76,7 +76,7 @@ class ProcessWorker:
         Raises:
             InputError: The cell cannot be measured, or the process was ended from outside.
         """
-        process = self._process = self._process or self._started()
+        process = self._process = self._process or self._start()
         assert process.stdin is not None and process.stdout is not None
         task = {"folder": str(self._folder), "cell": cell.id, "group": cell.group, "tree": cell.tree}
         with suppress(BrokenPipeError):
@@ -101,7 +101,7 @@ class ProcessWorker:
             self._process.kill()
             self._process.wait()
 
-    def _started(self) -> subprocess.Popen[str]:
+    def _start(self) -> subprocess.Popen[str]:
         own = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(self._threads))
         own["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")]))
         return subprocess.Popen(
@@ -116,10 +116,12 @@ class ProcessWorker:
 
 @dataclass
 class CellQueue:
-    """The cells that nobody has begun. A group's evidence is computed by one worker, and the others go elsewhere.
+    """The cells that no worker has begun.
+
+    One worker computes the evidence of a group. The others take cells of other groups meanwhile.
 
     Attributes:
-        pending: The cells, in the order in which they are wanted.
+        pending: The cells, in the order of the grid.
         ready: Groups whose evidence is there.
     """
 
@@ -130,7 +132,7 @@ class CellQueue:
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def take(self, last: str | None) -> Cell | None:
-        """Wait for a cell that can be begun, of the worker's last group if possible; None if none is left."""
+        """Wait for a cell, if possible of the worker's last group. None if no cell is left."""
         with self._changed:
             while self.pending:
                 free = [cell for cell in self.pending if cell.group in self.ready or cell.group not in self._judging]
@@ -144,15 +146,15 @@ class CellQueue:
                 self._changed.wait()
             return None
 
-    def judged(self, group: str) -> None:
-        """Let others begin cells of a group, whose evidence is there."""
+    def mark_ready(self, group: str) -> None:
+        """Let all workers take cells of a group, since its evidence is there."""
         with self._changed:
             self.ready.add(group)
             self._judging.discard(group)
             self._changed.notify_all()
 
     def finished(self, cell: Cell) -> None:
-        """Take note that a cell is over, measured or not."""
+        """Note the end of a cell, measured or not."""
         with self._changed:
             self._active.remove(cell.group)
             self._judging.discard(cell.group)
@@ -167,7 +169,7 @@ class CellQueue:
 
 @dataclass
 class Bench:
-    """The rows of a grid's folder, and what measures the cells that have none.
+    """The rows in a grid's folder, and the measurement of the cells without a row.
 
     Attributes:
         folder: The folder.
@@ -202,7 +204,7 @@ class Bench:
         return [cell for cell in {cell.id: cell for cell in self.cells}.values() if cell.id not in self.rows]
 
     def measure(self, jobs: int | None = None, done: Callable[[Cell], None] = lambda cell: None) -> None:
-        """Measure the cells that have no row, and write each row when it is there.
+        """Measure the cells without a row, and write each row as soon as it is there.
 
         Args:
             jobs: Number of processes; by default as many as there are usable cores, or one on a GPU. With one, cells
@@ -214,7 +216,7 @@ class Bench:
                 measured.
             WriteError: A file cannot be written.
         """
-        self._require_same_sources()
+        self._require_unchanged_sources()
         missing = self.missing
         if not missing:
             return
@@ -232,8 +234,8 @@ class Bench:
             else:
                 self._share(number, queue, done)
 
-    def _require_same_sources(self) -> None:
-        """Raise an error where the source of a measured cell has changed; each source is read once."""
+    def _require_unchanged_sources(self) -> None:
+        """Raise an error where the source of a measured cell has changed."""
         hashes: dict[str, str] = {}
         for cell in self.cells:
             if cell.id in self.rows:
@@ -242,10 +244,10 @@ class Bench:
                 key = json.dumps([cell.config.source, read], default=str)
                 if key not in hashes:
                     hashes[key] = read_source(cell.config).hash()
-                require_same(cell.config, hashes[key], self.rows[cell.id], self.folder)
+                require_unchanged(cell.config, hashes[key], self.rows[cell.id], self.folder)
 
     def _share(self, number: int, queue: CellQueue, done: Callable[[Cell], None]) -> None:
-        """Measure the cells of a queue by a number of processes, each with a thread here that waits for it."""
+        """Measure the cells of a queue by a number of processes. A thread here waits for each process."""
         broken: list[BaseException] = []
 
         def work(worker: Worker) -> None:
@@ -274,7 +276,7 @@ class Bench:
         while cell is not None:
             group = cell.group
             try:
-                row = worker.measure(cell, partial(queue.judged, group))
+                row = worker.measure(cell, partial(queue.mark_ready, group))
             except InputError as error:
                 self.failed[cell.id] = str(error)
             else:
@@ -298,6 +300,6 @@ class Bench:
 
 
 def usual_jobs(cells: Sequence[Cell]) -> int:
-    """Return one process where a cell runs on a GPU, else one for each core that this process may use."""
+    """Return the usual number of processes: one on a GPU, else one for each core."""
     on_gpu = any(pick_device(cell.config.train.device).type != "cpu" for cell in cells)
     return 1 if on_gpu else usable_cores()

@@ -13,6 +13,7 @@ from pairsift.errors import InputError
 @click.command()
 @click.argument("grid", type=Path)
 @click.option("--out", type=Path, metavar="FOLDER", help="Folder of the rows; by default the grid's, or runs/<grid>.")
+@click.option("--source", type=Path, metavar="PATH", help="Take the pairs from here instead of the grid's source.")
 @click.option(
     "--jobs",
     type=click.IntRange(1),
@@ -20,7 +21,7 @@ from pairsift.errors import InputError
     help="Number of processes; by default one for each core with one thread each, or one on a GPU.",
 )
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-def bench(grid: Path, out: Path | None, jobs: int | None, quiet: bool) -> None:
+def bench(grid: Path, out: Path | None, source: Path | None, jobs: int | None, quiet: bool) -> None:
     """Measure methods, matchers, noise and seeds side by side, and write tables of recall.
 
     GRID is a YAML file with a source, lists of methods, matchers, noise and seeds, and options of fit. A finished cell
@@ -29,11 +30,10 @@ def bench(grid: Path, out: Path | None, jobs: int | None, quiet: bool) -> None:
     if not grid.is_file():
         raise InputError(f"there is no grid {grid}: give a YAML file with `source` and `methods`")
     from pairsift.bench.grid import Cell, read_grid
-    from pairsift.bench.layout import markdown, write_tables
-    from pairsift.bench.means import sheets
+    from pairsift.bench.tables import markdown, sheets, write_tables
     from pairsift.bench.workers import Bench
 
-    read = read_grid(grid)
+    read = read_grid(grid, source)
     folder = out or read.out or Path("runs") / grid.stem
     rows = Bench(folder, read.cells)
     number, missing = len({cell.id for cell in read.cells}), len(rows.missing)

@@ -5,8 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pairsift.bench.layout import comma_separated, escaped, latex, markdown, write_tables
-from pairsift.bench.means import KEYS, Mean, sheets
+from pairsift.bench.tables import KEYS, Mean, csv_text, escape_latex, latex, markdown, sheets, write_tables
 
 T = {2: 12.7062, 3: 4.30265, 4: 3.18245, 5: 2.77645}  # quantiles of Student's t at 0.975 by the number of seeds
 
@@ -79,7 +78,7 @@ def test_cells_without_a_row_are_left_out():
 
 def test_the_csv_has_every_number_in_full():
     grid, rows = grid_of({"a, b": [1 / 3, 2 / 3, 10.0], "c": [5.0]})
-    table = list(csv.DictReader(comma_separated(sheets(grid, rows)).splitlines()))
+    table = list(csv.DictReader(csv_text(sheets(grid, rows)).splitlines()))
     ensemble = next(line for line in table if line["view"] == "ensemble" and line["method"] == "a, b")
     mean, half = naive([1 / 3, 2 / 3, 10.0])
     assert float(ensemble["rsum"]) == pytest.approx(mean, rel=1e-12)
@@ -100,7 +99,7 @@ def test_the_auroc_of_the_trust_is_a_mean_where_each_seed_has_one():
     grid, rows = grid_of({"a": [300.0, 302.0], "b": [1.0, 2.0]})
     for name, value in {"a-0.4-0": 0.9, "a-0.4-1": 0.8, "b-0.4-0": 0.7}.items():
         rows[name]["trust_auroc"] = value
-    table = csv.DictReader(comma_separated(sheets(grid, rows)).splitlines())
+    table = csv.DictReader(csv_text(sheets(grid, rows)).splitlines())
     found = {line["method"]: line["trust_auroc"] for line in table}
     assert float(found["a"]) == pytest.approx(0.85) and found["b"] == ""
     lines = [line for line in markdown(sheets(grid, rows)).splitlines() if line.startswith("| 0.4")]
@@ -115,14 +114,14 @@ def test_lines_without_noise_are_in_all_tables_and_once_in_the_csv():
     grid = SimpleNamespace(cells=(*noisy.cells, *near, *cells), without_truth=frozenset("a"))
     found = sheets(grid, rows | more | {f"near-{name}": row for name, row in rows.items()})
     assert [[block.noise for block in sheet.blocks] for sheet in found] == [[0.0, 0.4], [0.0, 0.4]]
-    table = list(csv.DictReader(comma_separated(found).splitlines()))
+    table = list(csv.DictReader(csv_text(found).splitlines()))
     single = [(line["noise_kind"], line["noise"]) for line in table if line["view"] == "single"]
     assert single == [("", "0.0"), ("random", "0.4"), ("near", "0.4")]
 
 
 def test_latex_escapes_what_it_would_read_as_a_command():
-    assert escaped("50% & $x_1$ #{a}") == r"50\% \& \$x\_1\$ \#\{a\}"
-    assert escaped("\\~^<|>") == (
+    assert escape_latex("50% & $x_1$ #{a}") == r"50\% \& \$x\_1\$ \#\{a\}"
+    assert escape_latex("\\~^<|>") == (
         r"\textbackslash{}\textasciitilde{}\textasciicircum{}\textless{}\textbar{}\textgreater{}"
     )
     grid, rows = grid_of({"x_1 & y": [300.0, 302.0], "c": [200.0, 201.0]})

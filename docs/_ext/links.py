@@ -1,4 +1,4 @@
-"""Files outside the folder of the pages that belong to the site: notebooks, results, and links to them."""
+"""Files outside the folder of the pages that belong to the site, and links to them."""
 
 from __future__ import annotations
 

@@ -127,6 +127,15 @@ def test_a_mapping_may_be_merged_into_others(grid):
     ]
 
 
+def test_a_source_may_take_the_place_of_the_grids(grid, tmp_path):
+    (tmp_path / "other").mkdir()
+    grid("{source: SOURCE, methods: plain}")
+    [cell] = read_grid(tmp_path / "grid.yaml", tmp_path / "other").cells
+    assert cell.config.source == str(tmp_path / "other")
+    with pytest.raises(InputError, match="there is nothing at"):
+        read_grid(tmp_path / "grid.yaml", tmp_path / "nowhere")
+
+
 def test_a_label_is_one_line(grid):
     [cell] = grid('{source: SOURCE, methods: [{method: plain, label: " a\\n b\\n"}]}').cells
     assert cell.method == "a b"

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import signal
-import time
+import threading
 
 import pytest
 import yaml
@@ -13,6 +13,9 @@ from light_evidence import LIGHT
 from pairsift.bench.grid import read_grid
 from pairsift.bench.workers import Bench, CellQueue, ProcessWorker
 from pairsift.cli import main
+from pairsift.errors import InputError
+from pairsift.files import only_writer
+from pairsift.marker import write_marker
 from pairsift.runs.config import from_tree
 from pairsift.runs.fit import fit_config
 from pairsift.runs.judge import Judge, of_training
@@ -133,9 +136,9 @@ def test_several_processes_find_what_one_finds(few, whole, tmp_path, monkeypatch
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.chdir(tmp_path)
     grid = read_grid(grid_file(tmp_path, few, ["plain", NCR]))
-    seen, started = [], ProcessWorker._started
+    seen, started = [], ProcessWorker._start
     processes = []
-    monkeypatch.setattr(ProcessWorker, "_started", lambda self: processes.append(started(self)) or processes[-1])
+    monkeypatch.setattr(ProcessWorker, "_start", lambda self: processes.append(started(self)) or processes[-1])
     bench = Bench(tmp_path / "rows", grid.cells)
     bench.measure(2, seen.append)
     assert {cell.method for cell in seen} == {"plain", "ncr"} and not bench.failed
@@ -148,7 +151,7 @@ def test_several_processes_find_what_one_finds(few, whole, tmp_path, monkeypatch
 
 def test_a_worker_that_is_killed_fails_its_cell_alone_and_is_replaced(few, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    grid, started, killed = read_grid(grid_file(tmp_path, few, ["plain"], seeds=[1, 2])), ProcessWorker._started, []
+    grid, started, killed = read_grid(grid_file(tmp_path, few, ["plain"], seeds=[1, 2])), ProcessWorker._start, []
 
     def started_to_die(self):
         process = started(self)
@@ -157,7 +160,7 @@ def test_a_worker_that_is_killed_fails_its_cell_alone_and_is_replaced(few, tmp_p
             os.kill(process.pid, signal.SIGKILL)
         return process
 
-    monkeypatch.setattr(ProcessWorker, "_started", started_to_die)
+    monkeypatch.setattr(ProcessWorker, "_start", started_to_die)
     monkeypatch.setattr("pairsift.bench.workers.usual_jobs", lambda cells: 2)
     bench = Bench(tmp_path / "rows", grid.cells)
     bench.measure()
@@ -168,7 +171,7 @@ def test_a_worker_that_is_killed_fails_its_cell_alone_and_is_replaced(few, tmp_p
 
 def test_a_worker_ends_with_the_process_that_started_it(tmp_path):
     worker = ProcessWorker(tmp_path, 1)
-    process = worker._started()
+    process = worker._start()
     process.stdin.close()
     assert process.wait(120) == 0
 
@@ -226,10 +229,6 @@ def test_rows_of_a_source_that_has_changed_are_refused(few, tmp_path, capsys):
 
 
 def test_two_calls_do_not_write_the_same_rows(few, tmp_path):
-    from pairsift.errors import InputError
-    from pairsift.files import only_writer
-    from pairsift.marker import write_marker
-
     cells = read_grid(grid_file(tmp_path, few, ["plain"])).cells
     (tmp_path / "rows").mkdir()
     with only_writer(tmp_path / "rows"), pytest.raises(InputError, match=r"process \d+ on \S+ is writing"):
@@ -250,7 +249,7 @@ def test_the_evidence_of_a_group_is_computed_once_while_others_go_elsewhere():
     queue = CellQueue(list(cells), set())
     assert queue.take(None) is first
     assert queue.take(None) is third  # not the second, whose evidence is being computed
-    queue.judged("a")
+    queue.mark_ready("a")
     queue.finished(third)
     assert queue.take("a") is second
     queue.finished(first)
@@ -258,16 +257,15 @@ def test_the_evidence_of_a_group_is_computed_once_while_others_go_elsewhere():
     assert queue.take("a") is None
 
 
-def test_a_worker_waits_where_all_evidence_is_being_computed():
-    import threading
-
+def test_a_worker_waits_where_all_evidence_is_being_computed(monkeypatch):
     cells = [FakeCell("a"), FakeCell("a")]
-    queue, taken = CellQueue(list(cells), set()), []
+    queue, taken, waiting = CellQueue(list(cells), set()), [], threading.Event()
     queue.take(None)
+    wait = queue._changed.wait
+    monkeypatch.setattr(queue._changed, "wait", lambda: waiting.set() or wait())
     thread = threading.Thread(target=lambda: taken.append(queue.take(None)), daemon=True)
     thread.start()
-    time.sleep(0.1)
-    assert taken == []
-    queue.judged("a")
-    thread.join(10)
+    assert waiting.wait(60) and taken == []
+    queue.mark_ready("a")
+    thread.join(60)
     assert taken == [cells[1]]

@@ -1,17 +1,17 @@
 """The benchmarks that plant mismatches of their own: missing partners, and captions exchanged with near ones."""
 
 import csv
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import audit
-import partners
+import flickr8k_parts
 from pairsift.arrays import unit_rows
 from pairsift.encode import text_encoder
+from pairsift.pairs import load
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize(("condition", "gone"), [("all", 0.0), ("half", 0.5)])
 def test_moved_captions_belong_to_images_that_are_there_or_half_of_them_do_not(folder, tmp_path, condition, gone):
-    facts = partners.source(folder, tmp_path / "pairs.csv", condition, 0.4, 1)
+    facts = flickr8k_parts.with_partners(folder, tmp_path / "pairs.csv", condition, 0.4, 1)
     with (tmp_path / "pairs.csv").open(newline="") as stream:
         rows = [(Path(row["image"]).name, row["caption"].split()[0], row["split"]) for row in csv.DictReader(stream)]
     train = [(image, owner) for image, owner, split in rows if split == "train"]
@@ -47,10 +47,25 @@ def test_moved_captions_belong_to_images_that_are_there_or_half_of_them_do_not(f
 def test_both_conditions_keep_the_same_images(folder, tmp_path):
     found = []
     for condition in ("all", "half"):
-        partners.source(folder, tmp_path / "pairs.csv", condition, 0.4, 1)
+        flickr8k_parts.with_partners(folder, tmp_path / "pairs.csv", condition, 0.4, 1)
         with (tmp_path / "pairs.csv").open(newline="") as stream:
             found.append({row["image"] for row in csv.DictReader(stream)})
     assert found[0] == found[1]
+
+
+def test_a_part_has_the_first_images_and_every_sixtieth_pair_is_declared(folder, tmp_path):
+    (folder / "images").mkdir()
+    for number in range(220):
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(folder / "images" / f"{number}.jpg")
+    path = flickr8k_parts.fewer(folder, 40, tmp_path)
+    pairs = load(path)
+    assert {split: len(set(pairs.image_of[pairs.ids(split)])) for split in ("train", "dev", "test")} == {
+        "train": 40,
+        "dev": 8,
+        "test": 8,
+    }
+    flickr8k_parts.declare(path, tmp_path / "ids.txt")
+    assert (tmp_path / "ids.txt").read_text().split() == [str(pair) for pair in pairs.ids("train")[::60]] == ["0", "60"]
 
 
 def test_captions_are_exchanged_with_near_ones_of_other_images():
