@@ -49,7 +49,7 @@ from pages import END, write_between
 from pairsift.bench.measure import Row, facts_from
 from pairsift.detect.heldout import Belief
 from pairsift.noise.edits import plant_edit
-from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.bootstrap import draw_images
 from pairsift.runs.belief import Believer, of_training
 from pairsift.runs.config import from_tree

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import detection
 import detection_tables
 from pairsift.noise.edits import plant_edit
-from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import Pairs
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import verdict_tables
 import verdicts
-from pairsift.pairs import load
+from pairsift.pairs.readers import load
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from PIL import Image
 
 from pairsift.cache_folder import default_cache
 from pairsift.encode import open_image
-from pairsift.pairs import load
 from pairsift.pairs.embedded import MODIFIED, Store
+from pairsift.pairs.readers import load
 
 COLORS = ["red", "green", "blue", "white", "black"]
 

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pair_sources import reasons, refused, touch, write_table
 
-from pairsift.pairs import load
-from pairsift.pairs.lookup import find_images
+from pairsift.pairs.image_files import find_images
+from pairsift.pairs.readers import load
 
 FILES = ("pics/a.jpg", "pics/b.jpg", "pics/c.jpg", "d.jpg")
 

@@ -12,7 +12,7 @@ from pair_sources import reasons, refused
 
 from pairsift.pairs.embedded import Store
 from pairsift.pairs.readers import choose
-from pairsift.pairs.readers.samples import group
+from pairsift.pairs.readers.shards import group
 from pairsift.pairs.readers.tars import Member
 from shard_sources import one_tar, picture, read, sample, write_shards, write_tar
 

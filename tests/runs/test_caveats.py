@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pairsift.detect.heldout import Belief
-from pairsift.pairs import Changes
+from pairsift.pairs.changes import Changes
 from pairsift.runs.caveats import rate_of, warnings_of
 
 SPLITS = np.array(["train"] * 6 + ["dev", "dev", "test", "added"])

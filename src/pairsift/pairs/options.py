@@ -28,6 +28,11 @@ class DataOptions(Options):
         description="Folder that relative image paths start from; by default the source's own, or where they are "
         "found.",
     )
+    id_column: str | None = Field(
+        default=None,
+        description="Column whose values identify the rows, each its own, so that a pair is known again after its "
+        "image was renamed or several captions of it were edited; by default, image name and caption identify it.",
+    )
     verified: str | None = Field(
         default=None,
         description="A text file with the ids of pairs that are known to match, one a line; ids are positions in the "

@@ -10,14 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairsift.arrays import Bools
-from pairsift.pairs.formats import READERS
+from pairsift.pairs import READERS
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers import choose
 from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column, pick_columns, unique
 from pairsift.pairs.readers.shards import Item, read_samples
 from pairsift.pairs.readers.tables import FORMATS, read_separated
-from pairsift.pairs.records import Columns, Listing, as_text
+from pairsift.pairs.records import Columns, Listing
 from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
+from pairsift.pairs.text import as_text
 
 Cells = dict[str, object]
 BATCH = 4096  # rows of a Parquet file that are read at once

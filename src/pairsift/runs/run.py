@@ -20,7 +20,8 @@ from pairsift.cores import limit_threads
 from pairsift.errors import InputError, writing
 from pairsift.files import only_writer, write_json, write_parquet
 from pairsift.match import Matcher
-from pairsift.pairs import SPLITS, Pairs, load
+from pairsift.pairs.pairs import SPLITS, Pairs
+from pairsift.pairs.readers import load
 from pairsift.report.report import write_report
 from pairsift.retrieve.codes import evaluate, ranks_of_views
 from pairsift.retrieve.ranks import Ranks
@@ -31,9 +32,6 @@ from pairsift.runs.caveats import expected_auroc, rate_of, warnings_of
 from pairsift.runs.config import read_config
 from pairsift.runs.judged import JudgedRun
 from pairsift.runs.judging import image_copies, judged_tables
-from pairsift.runs.known import keep_ids
-from pairsift.runs.mending import FACTS as MENDING
-from pairsift.runs.mending import mending
 from pairsift.runs.prepare import (
     Prepared,
     encoder_names,
@@ -43,6 +41,14 @@ from pairsift.runs.prepare import (
 )
 from pairsift.runs.scoring import Scorer, require_new_table, score_to
 from pairsift.runs.skipped import list_skipped, write_skipped
+from pairsift.runs.source_changes import (
+    LAPSED,
+    MENDED,
+    clear_lapsed_decisions,
+    keep_ids,
+    keep_suspects,
+    mended_suspects,
+)
 from pairsift.runs.spot_check import recalibrated_tables
 from pairsift.search.index import make_index
 from pairsift.search.search import Hit, Search
@@ -258,27 +264,30 @@ class Run(JudgedRun):
         """
         pairs, cache, seed = self.prepared.pairs, self.config.cache, self.config.train.seed
         keep_ids(self.folder, pairs)
-        mended = mending(self.folder, pairs)
+        mended = mended_suspects(self.folder, pairs)
         believer = Believer(self.prepared, self.folder, self.config, self.progress)
         belief = mended.applied(believer.judge_again(), pairs.ids(), pairs.split[pairs.ids()] == "train")
         copies = image_copies(self.prepared, belief, cache, self.progress)
         with self._mixed():
             table, suggestions = judged_tables(self.prepared, self.matchers, belief, self.folder, seed, copies)
-        kept = {name: value for name, value in self.metrics.items() if name not in ("spot_check", "verdicts", *MENDING)}
+        renewed = ("spot_check", "verdicts", MENDED, LAPSED)
+        kept = {name: value for name, value in self.metrics.items() if name not in renewed}
         metrics = {**kept, "verdicts_given": belief.verdicts, "noise_rate": rate_of(belief)}
         metrics["expected_auroc"] = expected_auroc(belief)
         metrics["counts_near"] = belief.counts_near
-        metrics |= mended.facts(self.folder, pairs.ids())
+        counts = {MENDED: mended.count, LAPSED: clear_lapsed_decisions(self.folder, pairs)}
+        metrics |= {name: count for name, count in counts.items() if count}
         metrics["warnings"] = warnings_of(self.prepared, belief, metrics)
         if pairs.noise is not None:
             metrics["noise_rate"]["true"] = pairs.noise.rate
             metrics["detection"] = detection(table)
         metrics["detectors"] = detector_scores(table, belief.detectors, pairs.ids())
-        if counts := count_verdicts(table):
-            metrics["verdicts"] = counts
+        if verdicts := count_verdicts(table):
+            metrics["verdicts"] = verdicts
         require_held()
         write_tables(table, self.folder)
-        mended.remember(self.folder, table, pairs)
+        if not mended.count:
+            keep_suspects(self.folder, table, pairs)
         write_parquet(self.folder / SUGGESTIONS_FILE, suggestions)
         metrics.pop("changes", None)
         if self.prepared.changes is not None:

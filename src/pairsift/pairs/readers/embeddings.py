@@ -12,7 +12,8 @@ from pairsift.errors import InputError
 from pairsift.pairs.precomputed import FeatureFiles, Precomputed, open_rows
 from pairsift.pairs.readers.rows import SPLIT_COLUMNS, SourceTable, find_column, pick_columns
 from pairsift.pairs.readers.tables import named_record, read_rows
-from pairsift.pairs.records import Columns, Listing, Record, quoted
+from pairsift.pairs.records import Columns, Listing, Record
+from pairsift.pairs.text import quoted
 
 IMAGES, TEXTS = "image.npy", "text.npy"
 FOLDERS = {"img_emb": ".npy", "text_emb": ".npy", "metadata": ".parquet"}  # as clip-retrieval writes them
