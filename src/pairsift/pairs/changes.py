@@ -354,8 +354,8 @@ def merge(stored: StoredPairs, source: Pairs) -> tuple[Pairs, Changes]:
 def since_begun(stored: StoredPairs, source: Pairs) -> tuple[Pairs, Changes]:
     """Return the pairs of an unfinished run that are as they were, and what else has changed in its source.
 
-    Ids, splits, image rows and planted noise are those of the run, so that its checkpoint fits. A pair whose caption or
-    image has changed or is gone is skipped, and new ones are left out.
+    Ids, splits, image rows and planted noise stay as the run has them, so that its checkpoint fits. A pair is skipped
+    if its caption or image has changed or is gone, and new ones are left out.
 
     Args:
         stored: The stored pairs of the run.
@@ -440,7 +440,7 @@ def _merged(stored: StoredPairs, source: Pairs, with_new: bool) -> tuple[Pairs, 
 
 
 def _of_rows(cells: list[str], rows: Ints, known: Sequence[str] = ()) -> list[str]:
-    """Return the cell of each pair; that of `known`, or an empty one, for a pair that is gone."""
+    """Return the cell of each pair; for a pair that is gone, the one in `known`, or an empty one."""
     return [cells[row] if row >= 0 else known[pair] if known else "" for pair, row in enumerate(rows.tolist())]
 
 
@@ -470,7 +470,7 @@ def _with_images(pairs: Pairs, stored: StoredPairs, source: Pairs, rows: Ints, n
     """Return merged pairs with the run's images in their old rows and the new images after them.
 
     Args:
-        pairs: The pairs, whose images are still those of the source.
+        pairs: The pairs, with the images of the source.
         stored: The pairs of the run, as they were stored.
         source: The source.
         rows: Row in the result of each image of the source, (source.n_images,).

@@ -150,7 +150,7 @@ def find_images(base: Path, names: Iterable[str]) -> Places:
             places |= dict.fromkeys(cut, (None, problem))
     n_cut = sum(not places[name][1] for cut in cut_to.values() for name in cut)
     notes = [f"image names that differ from their files by case: {cased}"] * bool(cased)
-    notes += [f"Windows paths of which only the end was found, below {base}: {n_cut}"] * bool(n_cut)
+    notes += [f"Windows paths found by their end alone, below {base}: {n_cut}"] * bool(n_cut)
     return Places(places, "; ".join(notes))
 
 

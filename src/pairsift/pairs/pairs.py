@@ -53,7 +53,7 @@ class Noise:
             a caption is made wrong), `vague` (captions are replaced by ones that fit many images), or `index` (a file
             says it).
         splits: `train`, or `all` if the captions of dev and test were moved too, each within its split. `ratio` then
-            holds for each; `rate` is that of train.
+            holds for each; `rate` is about train.
     """
 
     ratio: float
@@ -67,7 +67,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class Pairs:
-    """A set of image-caption pairs, in which each image is stored once and pairs point at it.
+    """A set of image-caption pairs. Each image is stored once, and pairs point at it.
 
     The id of a pair is its row in these arrays. When a source is loaded, this is the position of the record in the
     source, counted from 0. The id never changes: a pair that cannot be used keeps its row and gets the split `skipped`.

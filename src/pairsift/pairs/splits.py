@@ -31,7 +31,7 @@ class Draw:
     """The settings for drawn splits.
 
     Attributes:
-        seed: Seed of the order in which images are drawn.
+        seed: Seed of the drawing order of images.
         dev: Share of the images in dev, in (0, 1).
         test: Share of the images in test, in (0, 1).
     """

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pairsift.errors import InputError
 
-MARKS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
+MARKS = (  # UTF-32 first: its little-endian mark begins with the mark of UTF-16
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -35,7 +35,7 @@ FOREIGN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The text of a file and the way in which it was decoded.
+    """The text of a file, and how it was decoded.
 
     Attributes:
         content: The text. Bytes that could not be decoded are lone surrogates, which `undecodable` detects.
@@ -108,7 +108,7 @@ def _unmarked(raw: bytes) -> Text | None:
 
 
 def _by_line(raw: bytes) -> Text:
-    """Decode a text in which some lines are not UTF-8."""
+    """Decode a text with lines that are not UTF-8."""
     lines: list[str] = []
     western: dict[int, str] = {}
     foreign = 0

@@ -79,7 +79,7 @@ class MendedSuspects:
     probability: Reals
 
     def applied(self, belief: Belief, ids: Ints, in_train: Bools) -> Belief:
-        """Return a judgement in which suspects that nobody mended stay suspects.
+        """Return a judgement where suspects that nobody mended stay suspects.
 
         Evidence cannot see them any more: the rate is estimated by the pairs with the least evidence, and these were
         mended. They keep their probability where it was lower, and the rate is at least what the probabilities of the

@@ -49,9 +49,9 @@ def is_embeddings(path: Path) -> bool:
 def read_embeddings(path: Path, columns: Columns) -> Listing:
     """Read image.npy and text.npy with a table of captions, or img_emb/, text_emb/ and metadata/ of clip-retrieval.
 
-    The arrays are (rows, dim) floats, of which only the headers are read here. The rows of the two arrays and of the
-    table belong together; each of them is a pair. The table is the file called `captions`, or the only table in the
-    folder. Rows with the same image name share an image, whose vector is that of the first of them. Without an image
+    The arrays are (rows, dim) floats; only their headers are read here. The rows of the two arrays and of the table
+    belong together; each of them is a pair. The table is the file called `captions`, or the only table in the
+    folder. Rows with the same image name share an image, with the vector of the first of them. Without an image
     column, each row has its own image. In the layout of clip-retrieval, the parts of the three folders with the same
     number belong together, and parts are ordered by their numbers.
 

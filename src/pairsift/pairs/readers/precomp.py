@@ -284,7 +284,7 @@ def read_lines(text: Text, tabbed: bool, images: int) -> list[Line]:
 
 
 def checked(caption: str, image: str = "") -> Line:
-    """Return a caption as a line, with a problem if its bytes or those of its image id could not be decoded."""
+    """Return a caption as a line, with a problem if its bytes or its image id could not be decoded."""
     bad = undecodable(caption) or undecodable(image)
     return Line(caption, image, UNREADABLE if bad else "")
 

@@ -103,7 +103,7 @@ def is_shards(path: Path) -> bool:
 
 
 def read_shards(path: Path, columns: Columns) -> Listing:
-    """Read tar files in which each pair is a sample: an image, a text file or a JSON file with the caption, or both.
+    """Read tar files of samples: an image, and a text file or a JSON file with the caption, or both.
 
     The text file as a whole is a caption; without one, it is a field of the JSON file, or a list of captions. The
     other fields travel along. Images are written into the cache folder, one at a time. If folders or names of the tar
@@ -300,7 +300,7 @@ def _bases(members: Sequence[Member]) -> str:
 
 
 def _free(name: str) -> str:
-    """Return a name for the column of a field that is not that of an image or of a caption."""
+    """Return a column name for a field that no image or caption column has."""
     return f"json {name}" if _plain(name) in ROLES else name
 
 
@@ -402,7 +402,7 @@ def _take_splits(items: Sequence[Item]) -> str:
 
 
 def _not_split(name: str) -> str:
-    """Return a name for the column of a field that is not that of a split."""
+    """Return a column name for a field that no split column has."""
     return f"json {name}" if _plain(name) in SPLIT_COLUMNS else name
 
 

@@ -44,7 +44,7 @@ class Member:
 
 
 class _Blocks(io.BufferedReader):
-    """A tar file of which only headers are read.
+    """The reader of a tar file's headers.
 
     Attributes:
         last: The bytes that were read last.
