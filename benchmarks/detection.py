@@ -47,7 +47,7 @@ from flickr8k_parts import fewer
 from pairsift.bench.measure import measured_on
 from pairsift.detect.judgement import Judgement
 from pairsift.noise.edits import plant_edit
-from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.bootstrap import draw_images
 from pairsift.runs.config import from_tree
 from pairsift.runs.job import job_of

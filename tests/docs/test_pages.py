@@ -13,7 +13,7 @@ from pairsift.cli import main
 from pairsift.encode.names import TEXT_ENCODERS
 from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
-from pairsift.pairs.formats import READERS
+from pairsift.pairs import READERS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [DOCS / "tutorial.md", *sorted(DOCS.glob("howto/*.md"))]

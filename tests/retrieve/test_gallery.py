@@ -12,7 +12,7 @@ import pairsift
 from pairsift.match import TwoTower
 from pairsift.match.base import Codes
 from pairsift.match.two_tower import TwoTowerOptions
-from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve import bank as bank_module
 from pairsift.retrieve import codes as module
 from pairsift.retrieve import ranks, recall

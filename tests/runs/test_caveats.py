@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pairsift.detect.judgement import Judgement
-from pairsift.pairs import Changes
+from pairsift.pairs.changes import Changes
 from pairsift.runs import caveats
 from pairsift.runs.caveats import TEXTS, rate_of, warnings_of
 

@@ -18,7 +18,7 @@ from pairsift.match.two_tower import TwoTower, TwoTowerOptions
 from pairsift.methods import METHODS, PC2
 from pairsift.methods.parts.captions import CaptionSearch
 from pairsift.methods.pc2 import PC2Epochs
-from pairsift.pairs.formats import READERS
+from pairsift.pairs import READERS
 from pairsift.steps import Setting
 
 GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"

@@ -15,7 +15,7 @@ from PIL import Image
 
 import pairsift
 from pairsift.cli import main
-from pairsift.pairs.stored import content_marks, file_mark, read_stored_pairs
+from pairsift.pairs.changes import content_marks, file_mark, read_stored_pairs
 from pairsift.train.loop import Trainer
 
 pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores

@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 
 import pairsift
 from pairsift.cli import main
-from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import Pairs
 from pairsift.runs import scoring
 from pairsift.scenes import write_scenes
 

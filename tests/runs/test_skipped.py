@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from flat_options import fit
 
-from pairsift.pairs import Pairs, Skip
+from pairsift.pairs.pairs import Pairs, Skip
 from pairsift.runs.skipped import skipped_line, write_skipped
 
 

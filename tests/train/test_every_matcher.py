@@ -15,8 +15,8 @@ from pairsift.match import MATCHERS, Matcher, Vsrn
 from pairsift.match.vsrn import VsrnOptions
 from pairsift.methods import METHODS
 from pairsift.methods.parts.impact import encode, pairings, view, views_at
-from pairsift.noise import plant_noise
-from pairsift.pairs import Pairs
+from pairsift.noise.planted import plant_noise
+from pairsift.pairs.pairs import Pairs
 from pairsift.steps import Network, Request
 from pairsift.train.batches import Gatherer
 from pairsift.train.loop import Job, Trainer

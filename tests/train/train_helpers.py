@@ -13,8 +13,8 @@ from pairsift.match import TwoTower
 from pairsift.match.two_tower import TwoTowerOptions
 from pairsift.methods import METHODS
 from pairsift.methods.base import Method
-from pairsift.noise import plant_noise
-from pairsift.pairs import Pairs
+from pairsift.noise.planted import plant_noise
+from pairsift.pairs.pairs import Pairs
 from pairsift.train.loop import Job
 from pairsift.train.options import TrainOptions
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 import pairsift
 from pairsift.marker import write_marker
-from pairsift.pairs import write_stored_pairs
+from pairsift.pairs.changes import write_stored_pairs
 from pairsift.runs.config import configure
 from pairsift.suggest.suggest import Suggestions
 from pairsift.suggest.table import SUGGESTIONS_FILE, suggestion_table

@@ -13,14 +13,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
-from pairsift.errors import InputError, similar
+from pairsift.errors import InputError, require_source, similar
 from pairsift.loss import RANKING_LOSSES
 from pairsift.match import MATCHER, MATCHERS
 from pairsift.methods import METHODS
 from pairsift.pairs.options import DataOptions
 from pairsift.runs.claim import MAY_DIFFER
 from pairsift.runs.config import Choices, Config, from_tree, put_over, read_yaml
-from pairsift.runs.early import require_source
 from pairsift.runs.prepare import check
 
 KEYS = ("source", "out", "methods", "matchers", "noise", "noise_kind", "seeds", "options")

@@ -18,7 +18,7 @@ from pairsift.cores import limit_threads
 from pairsift.errors import InputError, writing
 from pairsift.files import in_turn, replacing, write_json
 from pairsift.methods.base import Method
-from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.codes import evaluate
 from pairsift.run_folder import CONFIG
 from pairsift.runs.config import Config, read_config

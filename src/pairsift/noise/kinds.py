@@ -1,7 +1,7 @@
 """Planted noise that is harder to find than a random caption: captions of near texts, and captions that fit anything.
 
 The vectors of texts come from outside, as a function of captions. They are rounded so that every similarity is exact:
-the noise then depends neither on the number of threads nor on the order in which a product is summed.
+the noise then depends neither on the number of threads nor on the order of summation.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class _Exchange:
         image_of: Image of each caption, (n,).
         texts: Number of each caption's text, (n,).
         vectors: Vectors whose inner products are similarities, (n, dim).
-        rng: Source of the order in which captions are tried, and of the choice among near ones.
+        rng: Generator for the order of the captions that are tried, and for the choice among near ones.
     """
 
     def __init__(self, image_of: Ints, texts: Ints, vectors: Floats, rng: np.random.Generator) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 from pairsift.detect import Judgement
 from pairsift.encode import unknown_language
 from pairsift.pairs.pairs import ADDED, Pairs
-from pairsift.runs.mending import MENDED
 from pairsift.runs.prepare import Prepared
+from pairsift.runs.source_changes import MENDED
 
 WEAK = 0.85  # expected AUROC below which evidence is called weak
 WIDE = 0.2  # width of the rate's interval above which evidence is called weak

@@ -35,7 +35,7 @@ from pairsift.run_folder import (
 )
 from pairsift.runs.choice import JOINED
 from pairsift.runs.config import CHOICES, Config, flattened, read_config, typed
-from pairsift.runs.mending import FIRST
+from pairsift.runs.source_changes import FIRST
 from pairsift.spreadsheet import is_filled_in
 from pairsift.suggest.table import SUGGESTIONS_FILE
 from pairsift.table import DIVISION_FILE, SUSPECTS_FILE

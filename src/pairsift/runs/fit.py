@@ -23,8 +23,9 @@ from pairsift.match import MATCHER
 from pairsift.match.base import Matcher
 from pairsift.methods.base import Method, Sorting
 from pairsift.options import Options
-from pairsift.pairs import Pairs, read_stored_pairs, write_stored_pairs
+from pairsift.pairs.changes import read_stored_pairs, write_stored_pairs
 from pairsift.pairs.options import DataOptions
+from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.codes import evaluate
 from pairsift.run_folder import (
     CHECKPOINT,

@@ -20,7 +20,8 @@ from pairsift.cores import limit_threads, peak_memory
 from pairsift.errors import InputError, writing
 from pairsift.files import only_writer, write_json, write_parquet
 from pairsift.match import Matcher
-from pairsift.pairs import SPLITS, Pairs, load
+from pairsift.pairs.pairs import SPLITS, Pairs
+from pairsift.pairs.readers import load
 from pairsift.report.report import write_report
 from pairsift.retrieve.codes import evaluate, ranks_of_views
 from pairsift.retrieve.ranks import Ranks
@@ -32,9 +33,6 @@ from pairsift.runs.config import read_config
 from pairsift.runs.exporting import export_run
 from pairsift.runs.judge import Judge
 from pairsift.runs.judging import image_copies, judged_tables
-from pairsift.runs.known import keep_ids
-from pairsift.runs.mending import FACTS as MENDING
-from pairsift.runs.mending import mending
 from pairsift.runs.prepare import (
     Prepared,
     encoder_names,
@@ -44,6 +42,14 @@ from pairsift.runs.prepare import (
 )
 from pairsift.runs.scoring import Scorer, require_new_table, score_to
 from pairsift.runs.skipped import list_skipped, write_skipped
+from pairsift.runs.source_changes import (
+    LAPSED,
+    MENDED,
+    clear_lapsed_decisions,
+    keep_ids,
+    keep_suspects,
+    mended_suspects,
+)
 from pairsift.runs.spot_check import recalibrated_tables, spot_check, spot_result
 from pairsift.search.index import make_index
 from pairsift.search.search import Hit, Search
@@ -52,7 +58,7 @@ from pairsift.table import count_verdicts, detection, detector_scores, read_pair
 from pairsift.train.checkpoint import read_tensors, with_prefix
 from pairsift.train.loop import mixed, pick_device
 
-JUDGED = ("spot_check", "verdicts", "changes", *MENDING)  # metrics of a judgement that the next one may not have
+JUDGED = ("spot_check", "verdicts", "changes", MENDED, LAPSED)  # metrics of a judgement that the next one may not have
 
 
 def open_run(folder: str | Path, source: str | Path | None = None, progress: bool = True) -> Run:
@@ -355,7 +361,7 @@ class Run:
         """
         pairs, cache, seed = self.prepared.pairs, self.config.cache, self.config.train.seed
         keep_ids(self.folder, pairs)
-        mended = mending(self.folder, pairs)
+        mended = mended_suspects(self.folder, pairs)
         judge = Judge(self.prepared, self.folder, self.config, self.progress)
         judgement = mended.applied(judge.judge_again(), pairs.ids(), pairs.split[pairs.ids()] == "train")
         copies = image_copies(self.prepared, judgement, cache, self.progress)
@@ -365,21 +371,23 @@ class Run:
         metrics = {**kept, "verdicts_given": judgement.verdicts, "noise_rate": rate_of(judgement)}
         metrics["expected_auroc"] = expected_auroc(judgement)
         metrics["counts_near"] = judgement.counts_near
-        metrics |= mended.facts(self.folder, pairs.ids())
+        counts = {MENDED: mended.count, LAPSED: clear_lapsed_decisions(self.folder, pairs)}
+        metrics |= {name: count for name, count in counts.items() if count}
         metrics["warnings"] = warnings_of(self.prepared, judgement, metrics)
         if pairs.noise is not None:
             metrics["noise_rate"]["true"] = pairs.noise.rate
             metrics["detection"] = detection(table)
         metrics["detectors"] = detector_scores(table, judgement.detectors, pairs.ids())
-        if counts := count_verdicts(table):
-            metrics["verdicts"] = counts
+        if verdicts := count_verdicts(table):
+            metrics["verdicts"] = verdicts
         if self.prepared.changes is not None:
             metrics["changes"] = asdict(self.prepared.changes)
         self._search = self._unsaved_search()
         metrics.setdefault("peak_memory_gb", round(peak_memory(), 2))
         require_held()
         write_tables(table, self.folder)
-        mended.remember(self.folder, table, pairs)
+        if not mended.count:
+            keep_suspects(self.folder, table, pairs)
         write_parquet(self.folder / SUGGESTIONS_FILE, suggestions)
         write_skipped(pairs, self.folder / SKIPPED)
         write_json(self.folder / METRICS, metrics)

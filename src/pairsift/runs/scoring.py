@@ -22,8 +22,7 @@ from pairsift.encode import EMBEDDINGS, Features
 from pairsift.errors import InputError, similar, writing
 from pairsift.files import replacing, write_parquet
 from pairsift.match import Matcher
-from pairsift.pairs import Pairs
-from pairsift.pairs.pairs import ADDED, SKIPPED
+from pairsift.pairs.pairs import ADDED, SKIPPED, Pairs
 from pairsift.run_folder import TRUST
 from pairsift.runs.config import Config
 from pairsift.runs.judge import Judge

@@ -19,7 +19,7 @@ from pairsift.encode import (
     text_encoder,
 )
 from pairsift.encode.pixels import Pixels
-from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import Pairs
 from pairsift.runs.prepare import IMAGE_ENCODER, Prepared
 
 ROWS = 4096

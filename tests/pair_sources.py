@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairsift.errors import InputError
-from pairsift.pairs import Pairs, load
+from pairsift.pairs.pairs import Pairs
+from pairsift.pairs.readers import load
 
 
 def touch(folder: Path, *names: str) -> None:

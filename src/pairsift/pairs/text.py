@@ -1,16 +1,17 @@
-"""The decoding of text files: UTF-8, UTF-16, UTF-32, and cp1252 for single lines that are not UTF-8."""
+"""Text of files and cells: its decoding (UTF-8, UTF-16, UTF-32, single lines of cp1252), and its forms in messages."""
 
 from __future__ import annotations
 
 import codecs
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pairsift.errors import InputError
 
-MARKS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
+MARKS = (  # UTF-32 first: its little-endian mark begins with the mark of UTF-16
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -34,7 +35,7 @@ FOREIGN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The text of a file and the way in which it was decoded.
+    """The text of a file, and how it was decoded.
 
     Attributes:
         content: The text. Bytes that could not be decoded are lone surrogates, which `undecodable` detects.
@@ -107,7 +108,7 @@ def _unmarked(raw: bytes) -> Text | None:
 
 
 def _by_line(raw: bytes) -> Text:
-    """Decode a text in which some lines are not UTF-8."""
+    """Decode a text with lines that are not UTF-8."""
     lines: list[str] = []
     western: dict[int, str] = {}
     foreign = 0
@@ -163,3 +164,79 @@ def undecodable(text: str) -> bool:
 def printable(text: str) -> str:
     """Replace all characters that are not valid Unicode by U+FFFD, so that any file can contain the text."""
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if undecodable(text) else text
+
+
+def one_line(text: str, limit: int = 400) -> str:
+    """Replace each run of white space by a single space, and cut the text to `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def quoted(names: Iterable[str], limit: int = 12) -> str:
+    """Return the first `limit` names of a list in a readable form, such as `'a', 'b' and 3 more`."""
+    lines = [one_line(repr(name), 60) for name in names]
+    surplus = len(lines) - limit
+    return ", ".join(lines[:limit]) + (f" and {surplus} more" if surplus > 0 else "")
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read the bytes of a file.
+
+    Raises:
+        InputError: The file cannot be read, or it is empty.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if not content.strip():
+        raise InputError(f"{path}: the file is empty")
+    return content
+
+
+def read_text(path: Path) -> Text:
+    """Read the text of a file.
+
+    Raises:
+        InputError: The file cannot be read, is empty, or starts as UTF-16 or UTF-32 and is not valid.
+    """
+    return decode(read_bytes(path), path)
+
+
+def as_text(value: object) -> str:
+    """Convert a cell to text.
+
+    A string stays as it is, None becomes an empty string, bytes are decoded as UTF-8, and any other value becomes JSON.
+    """
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        return str(value)
+
+
+def other_columns(cells: Mapping[str, object], *used: str) -> dict[str, str]:
+    """Return the cells that are neither used nor nested, as text."""
+    return {
+        str(name): as_text(value)
+        for name, value in cells.items()
+        if name not in used and not isinstance(value, (list, dict))
+    }
+
+
+def parse_json(path: Path) -> tuple[object, Text]:
+    """Read a JSON file and return its value and its text.
+
+    Raises:
+        InputError: The file cannot be read, is empty, or is not JSON.
+    """
+    text = read_text(path)
+    try:
+        return json.loads(text.content), text
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InputError(f"{path}: is not valid JSON: {one_line(str(error))}") from error

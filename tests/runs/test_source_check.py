@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from pairsift.errors import InputError
-from pairsift.runs.early import check_source
+from pairsift.runs.source_check import check_source
 
 LIGHT = """
 import sys

@@ -5,9 +5,9 @@ import csv
 import numpy as np
 import pytest
 
-from pairsift.pairs import load
 from pairsift.pairs.pairs import UNUSED
-from pairsift.pairs.subset import keep_captions
+from pairsift.pairs.readers import load
+from pairsift.pairs.splits import keep_captions
 from pairsift.scenes import write_scenes
 
 

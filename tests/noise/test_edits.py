@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pair_sources import plain_pairs
 
+from pair_sources import plain_pairs
 from pairsift.errors import InputError
-from pairsift.noise import plant_edit, plant_noise
-from pairsift.noise.edits import EXCHANGES
-from pairsift.pairs import load, merge, read_stored_pairs, write_stored_pairs
+from pairsift.noise.edits import EXCHANGES, plant_edit
+from pairsift.noise.planted import plant_noise
+from pairsift.pairs.changes import merge, read_stored_pairs, write_stored_pairs
+from pairsift.pairs.readers import load
 
 # Words that can both be right about one picture: the first is a synonym of the second, or a kind of it, or beside it.
 COMPATIBLE = """
@@ -127,6 +128,6 @@ def test_a_changed_source_keeps_the_wrong_details(tmp_path):
     pairs = plant_edit(load(tmp_path / "mine.csv"), 0.5, 3)
     write_stored_pairs(pairs, pairs.split, tmp_path / "source.parquet")
     (tmp_path / "mine.csv").write_text("\n".join(["image,caption", *lines, "30.jpg,a new one"]))
-    again, _ = merge(read_stored_pairs(tmp_path / "source.parquet"), load(tmp_path / "mine.csv"), pairs.noise)
+    again, _ = merge(read_stored_pairs(tmp_path / "source.parquet"), load(tmp_path / "mine.csv"))
     assert again.captions[:30] == pairs.captions[:30]
     assert np.flatnonzero(again.mismatched()).tolist() == np.flatnonzero(pairs.mismatched()).tolist()

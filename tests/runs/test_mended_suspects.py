@@ -11,7 +11,14 @@ import pairsift
 from pairsift.cli import main
 from pairsift.detect.judgement import Judgement
 from pairsift.review import Decision
-from pairsift.runs.mending import FIRST, LAPSED, MENDED, Mending, mending
+from pairsift.runs.source_changes import (
+    FIRST,
+    LAPSED,
+    MENDED,
+    MendedSuspects,
+    clear_lapsed_decisions,
+    mended_suspects,
+)
 
 
 def belief_of(probability, **more):
@@ -23,14 +30,14 @@ def belief_of(probability, **more):
 def test_suspects_that_are_as_they_were_keep_the_lower_probability_and_the_rate_follows():
     probability, ids = np.full(200, 0.99), np.arange(0, 400, 2)
     probability[7] = 0.1
-    kept = Mending(3, np.array([10, 14]), np.array([0.2, 0.3]), np.zeros(0, np.int64))
+    kept = MendedSuspects(3, np.array([10, 14]), np.array([0.2, 0.3]))
     found = kept.applied(belief_of(probability), ids, np.arange(200) < 100)
     assert found.probability[[5, 7]].tolist() == [0.2, 0.1]
     assert np.delete(found.probability, [5, 7]).tolist() == [0.99] * 198
     assert found.rate == pytest.approx((98 * 0.01 + 0.8 + 0.9) / 100) and (found.low, found.high) == (0, 0.04)
     high = kept.applied(belief_of(probability, rate=0.3, high=0.4), ids, np.arange(200) < 100)
     assert (high.rate, high.high) == (0.3, 0.4)
-    none = Mending(0, np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64))
+    none = MendedSuspects(0, np.zeros(0, np.int64), np.zeros(0))
     given = belief_of(probability)
     assert none.applied(given, ids, np.ones(200, bool)) is given
     doubtful = kept.applied(belief_of(np.full(200, 0.05), rate=0.1, high=0.2), ids, np.ones(200, bool))
@@ -44,7 +51,8 @@ def test_mending_the_worst_suspects_clears_no_other(run, moved, capsys):  # noqa
     names, true = run.prepared.pairs.names, run.prepared.pairs.true_image_of
     suspects = run.suspects().to_pylist()
     mended = [row for row in suspects if row["suggested_caption"]]
-    mended = [row for row in mended if names[true[row["suggested_from_pair"]]] == row["image"]][:3]
+    mended = [row for row in mended if names[true[row["suggested_from_pair"]]] == row["image"]]
+    mended = list({true[row["pair"]]: row for row in reversed(mended)}.values())[-3:]  # one caption of an image
     left = [row["pair"] for row in suspects if row["pair"] not in {one["pair"] for one in mended}]
     opened = pairsift.open_run(folder, source=data, progress=False)
     assert not {MENDED, LAPSED} & set(opened.metrics)
@@ -77,15 +85,15 @@ def test_an_image_that_was_replaced_is_mended_whatever_its_time_and_a_copy_is_no
     first, second, third = (row["pair"] for row in run.suspects().to_pylist()[:3])
     opened = pairsift.open_run(folder, source=data, progress=False)
     pairs = opened.prepared.pairs
-    assert mending(folder, pairs).suspects == 0  # the copied images are the same
+    assert mended_suspects(folder, pairs).count == 0  # the copied images are the same
     image, other = (pairs.paths[pairs.image_of[pair]] for pair in (second, third))
     shutil.copy2(other, image)
-    found = mending(folder, pairs)
+    found = mended_suspects(folder, pairs)
     own = np.flatnonzero(pairs.image_of == pairs.image_of[second])
     assert not np.isin(own, found.left).any() and {first, third} <= set(found.left.tolist())
-    assert found.suspects == len(run.suspects()) - len(found.left) and len(found.captions) == 0
+    assert found.count == len(run.suspects()) - len(found.left)
     opened.decisions().decide([Decision(first, "keep")])
-    assert first not in mending(folder, pairs).left.tolist()
+    assert first not in mended_suspects(folder, pairs).left.tolist()
 
 
 def test_a_pair_that_cannot_be_used_now_is_not_mended_and_comes_back_as_it_was(run, moved):  # noqa: F811
@@ -100,10 +108,10 @@ def test_a_pair_that_cannot_be_used_now_is_not_mended_and_comes_back_as_it_was(r
     pairs = pairsift.open_run(folder, source=data, progress=False).prepared.pairs
     split = pairs.split.copy()
     split[second] = "skipped"
-    away = mending(folder, replace(pairs, split=split))
-    assert away.suspects == 1 and second not in away.left.tolist()
-    back = mending(folder, pairs)
-    assert back.suspects == 1 and second in back.left.tolist() and back.captions.tolist() == [first]
+    away = mended_suspects(folder, replace(pairs, split=split))
+    assert away.count == 1 and second not in away.left.tolist()
+    back = mended_suspects(folder, pairs)
+    assert back.count == 1 and second in back.left.tolist()
 
 
 def test_recalibrated_probabilities_are_not_kept(run, moved):  # noqa: F811
@@ -122,7 +130,7 @@ def test_recalibrated_probabilities_are_not_kept(run, moved):  # noqa: F811
 
     edit(data, change)
     opened = pairsift.open_run(folder, source=data, progress=False)
-    found = mending(folder, opened.prepared.pairs)
+    found = mended_suspects(folder, opened.prepared.pairs)
     assert set(found.left.tolist()) == set(before) - {mended}
     assert found.probability.tolist() == [before[pair] for pair in found.left.tolist()]
     opened.audit()
@@ -131,8 +139,8 @@ def test_recalibrated_probabilities_are_not_kept(run, moved):  # noqa: F811
 
 def test_nothing_was_mended_where_nothing_was_judged(run, tmp_path):
     folder = shutil.copytree(run.folder, tmp_path / "run")
-    assert mending(folder, run.prepared.pairs).suspects == 0
-    assert not len(mending(folder, run.prepared.pairs).left)
+    assert mended_suspects(folder, run.prepared.pairs).count == 0
+    assert not len(mended_suspects(folder, run.prepared.pairs).left)
     for name in ("pairs.parquet", FIRST):
         (folder / name).unlink()
-    assert mending(folder, run.prepared.pairs).facts(folder, run.prepared.pairs.ids()) == {}
+    assert mended_suspects(folder, run.prepared.pairs).count == clear_lapsed_decisions(folder, run.prepared.pairs) == 0

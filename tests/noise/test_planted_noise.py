@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pair_sources import plain_pairs
 
+from pair_sources import plain_pairs
 from pairsift.errors import InputError
-from pairsift.noise import plant_in_all_splits, plant_noise, read_index, write_index
+from pairsift.noise.planted import plant_in_all_splits, plant_noise, read_index, write_index
 
 
 def published_procedure(n_images, n_captions, ratio, seed):

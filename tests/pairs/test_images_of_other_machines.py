@@ -2,16 +2,15 @@
 
 import json
 import os
-import time
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pair_sources import reasons, refused, touch, write_table
 
-from pairsift.pairs import load
-from pairsift.pairs.lookup import find_images
+from pair_sources import reasons, refused, touch, write_table
+from pairsift.pairs.image_files import LONGEST, find_images
+from pairsift.pairs.readers import load
 
 FILES = ("pics/a.jpg", "pics/b.jpg", "pics/c.jpg", "d.jpg")
 
@@ -135,11 +134,14 @@ def test_each_caption_of_a_list_has_the_image(tmp_path):
     assert len(pairs) == 6 and not pairs.skipped and "by case: 3" in pairs.description
 
 
-def test_a_name_longer_than_any_path_is_searched_for_nowhere(tmp_path):
+def test_a_name_longer_than_any_path_is_searched_for_nowhere(tmp_path, monkeypatch):
     """Such as the bytes of an image in a cell of text, with a backslash before most of them."""
-    name = "b'" + "\\xff\\xd8" * 100_000
-    began = time.monotonic()
-    path, problem = find_images(tmp_path, [name]).of[name]
-    is_found = path is not None and os.path.lexists(path)
-    assert not is_found and not problem
-    assert time.monotonic() - began < 5
+    tried: list[str] = []
+    is_file = os.path.isfile
+    monkeypatch.setattr(os.path, "isfile", lambda path: tried.append(path) or is_file(path))
+    for size, searched in ((LONGEST // 8 - 1, True), (100_000, False)):
+        tried.clear()
+        name = "b'" + "\\xff\\xd8" * size
+        path, problem = find_images(tmp_path, [name]).of[name]
+        assert (path is None or not os.path.lexists(path)) and not problem
+        assert bool(tried) == searched

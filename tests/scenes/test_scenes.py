@@ -3,7 +3,7 @@ import pytest
 from PIL import Image
 
 from pairsift.errors import InputError
-from pairsift.pairs import load
+from pairsift.pairs.readers import load
 from pairsift.scenes import THINGS, imagine, write_scenes
 from pairsift.scenes.backdrops import BACKDROPS, WEATHERS
 from pairsift.scenes.canvas import SIZE

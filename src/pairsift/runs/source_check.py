@@ -1,11 +1,11 @@
-"""Checks before anything slow is imported: whether the source and its columns exist."""
+"""The check of a source and its columns before anything slow is imported."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from pairsift.errors import InputError
+from pairsift.errors import require_source
 
 
 def check_source(source: Path, options: Mapping[str, str]) -> None:
@@ -25,13 +25,3 @@ def check_source(source: Path, options: Mapping[str, str]) -> None:
         from pairsift.pairs.records import Columns
 
         check_columns(source, Columns(options.get("--image-column"), options.get("--caption-column")))
-
-
-def require_source(source: Path) -> None:
-    """Raise an error if the source does not exist.
-
-    Raises:
-        InputError: The source does not exist.
-    """
-    if not source.exists():
-        raise InputError(f"there is nothing at {source}: give a file or a folder of image-caption pairs")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pairsift.pairs import Pairs
-from pairsift.pairs.shared import images_elsewhere, shared_pairs
+from pairsift.pairs.pairs import Pairs
+from pairsift.pairs.same_pairs import images_elsewhere, shared_pairs
 
 
 def collection(*rows):

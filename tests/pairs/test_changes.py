@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from pairsift.errors import InputError
-from pairsift.noise import plant_noise
-from pairsift.pairs import load, merge, read_stored_pairs, unchanged, write_stored_pairs
+from pairsift.noise.planted import plant_noise
+from pairsift.pairs.changes import merge, read_stored_pairs, write_stored_pairs
+from pairsift.pairs.readers import load
 
 ROWS = [(f"{image}.jpg", f"caption {image}{letter}") for image in range(12) for letter in "abc"]
 
@@ -31,12 +32,12 @@ def made(tmp_path):
 
 
 def opened(made, path):
-    return merge(made[1], load(path), made[0].noise)
+    return merge(made[1], load(path))
 
 
 def test_what_is_read_again_is_what_was_written(made, tmp_path):
     pairs, kept = made
-    again = unchanged(kept, load(tmp_path / "data" / "mine.csv"), pairs.noise)
+    again = merge(kept, load(tmp_path / "data" / "mine.csv"))[0]
     assert (again.image_of == pairs.image_of).all() and (again.true_image_of == pairs.true_image_of).all()
     assert again.noise == pairs.noise and (again.trained == (pairs.split == "train")).all()
     assert (pairs.image_of != pairs.true_image_of).sum() > 5
@@ -97,7 +98,7 @@ def test_an_image_that_is_gone_takes_the_pairs_along_that_noise_gave_it(made, tm
 def test_a_source_that_moved_and_its_absolute_paths(made, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     moved = source(elsewhere, ROWS)
-    again = unchanged(made[1], load(moved), made[0].noise)
+    again = merge(made[1], load(moved))[0]
     assert {path.parent for path in again.paths} == {elsewhere}
     absolute = [(str(elsewhere / name), caption) for name, caption in ROWS]
     (elsewhere / "mine.csv").write_text("\n".join(["image,caption", *map(",".join, absolute)]))
@@ -111,9 +112,9 @@ def test_a_row_that_was_skipped_and_is_mended_is_new(tmp_path):
     pairs = load(source(tmp_path / "data", rows))
     write_stored_pairs(pairs, pairs.split, tmp_path / "source.parquet")
     kept = read_stored_pairs(tmp_path / "source.parquet")
-    again, changes = merge(kept, load(source(tmp_path / "data", [*ROWS, ("5.jpg", "mended")])), None)
+    again, changes = merge(kept, load(source(tmp_path / "data", [*ROWS, ("5.jpg", "mended")])))
     assert again.split[36] == "added" and not again.trained[36] and changes.new == 1
-    again, _ = merge(kept, load(source(tmp_path / "data", [("0.jpg", " "), *rows[1:]])), None)
+    again, _ = merge(kept, load(source(tmp_path / "data", [("0.jpg", " "), *rows[1:]])))
     assert again.split[0] == "skipped" and again.skipped[0].pair == 0
 
 
@@ -126,7 +127,7 @@ def test_another_source_is_refused(made, tmp_path):
 def test_images_that_failed_were_not_trained_on(tmp_path):
     read = load(source(tmp_path / "data", ROWS))
     write_stored_pairs(read.skip_images({0: "broken"}), read.split, tmp_path / "source.parquet")
-    again = unchanged(read_stored_pairs(tmp_path / "source.parquet"), read, None)
+    again = merge(read_stored_pairs(tmp_path / "source.parquet"), read)[0]
     assert (again.split == read.split).all() and not again.trained[:3].any()
     assert again.trained[3:].sum() == (read.split[3:] == "train").sum()
     assert replace(again, seen_in_training=None).trained.sum() == (read.split == "train").sum()

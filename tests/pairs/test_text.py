@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pair_sources import reasons, refused, touch
 
+from pair_sources import reasons, refused, touch
 from pairsift.errors import InputError
-from pairsift.pairs import load
-from pairsift.pairs.encoding import decode, how_read, undecodable
+from pairsift.pairs.readers import load
 from pairsift.pairs.readers.tables import BEGINNING, check_columns
 from pairsift.pairs.records import Columns
+from pairsift.pairs.text import decode, how_read, undecodable
 
 HERE = Path("x.csv")
 WESTERN = [

@@ -9,12 +9,12 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pair_sources import reasons, refused, touch, write_table
 
 import pairsift
-from pairsift.pairs import load
-from pairsift.pairs.places import find_image
-from pairsift.pairs.readers import READERS, WITH_FOLDER, WITHOUT_FOLDER
+from pair_sources import reasons, refused, touch, write_table
+from pairsift.pairs import READERS
+from pairsift.pairs.image_files import find_image
+from pairsift.pairs.readers import WITH_FOLDER, WITHOUT_FOLDER, load
 from pairsift.pairs.records import Listing, Record
 
 

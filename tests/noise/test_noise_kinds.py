@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pair_sources import plain_pairs
 
+from pair_sources import plain_pairs
 from pairsift.errors import InputError
-from pairsift.noise import plant_near, plant_noise, plant_vague, read_index, write_index
-from pairsift.pairs import load, merge, read_stored_pairs, unchanged, write_known_pairs, write_stored_pairs
+from pairsift.noise.kinds import plant_near, plant_vague
+from pairsift.noise.planted import plant_noise, read_index, write_index
+from pairsift.pairs.changes import merge, read_stored_pairs, write_known_pairs, write_stored_pairs
+from pairsift.pairs.readers import load
 
 PLANT = {"near": plant_near, "vague": plant_vague}
 
@@ -218,7 +220,7 @@ def same_noise(again, pairs, ids):
 def test_stored_noise_is_read_again(made):
     pairs, _, folder = made
     stored = read_stored_pairs(folder / "source.parquet")
-    again = unchanged(stored, load(folder / "mine.csv"), pairs.noise)
+    again = merge(stored, load(folder / "mine.csv"))[0]
     same_noise(again, pairs, list(range(120)))
     assert again.source_captions == pairs.source_captions and again.hash() == pairs.hash()
     assert stored.captions == load(folder / "mine.csv").captions
@@ -227,11 +229,12 @@ def test_stored_noise_is_read_again(made):
 def test_noise_stays_where_the_source_changes(made):
     pairs, rows, folder = made
     moved = np.flatnonzero(pairs.mismatched()).tolist()
-    edited, gone = moved[0], moved[1]
+    edited = moved[0]
+    gone = next(pair for pair in moved if rows[pair][0] != rows[edited][0])
     new = [(name, "mended" if pair == edited else caption) for pair, (name, caption) in enumerate(rows) if pair != gone]
     write_source(folder, [*new[::-1], ("3.jpg", "a new caption")])
     stored = read_stored_pairs(folder / "source.parquet")
-    again, changes = merge(stored, load(folder / "mine.csv"), pairs.noise)
+    again, changes = merge(stored, load(folder / "mine.csv"))
     vague = pairs.noise.kind == "vague"
     assert str(changes) == f"{0 if vague else 1} caption{'s' * vague} changed, 1 row new, 1 gone"
     others = [pair for pair in range(120) if pair not in (edited, gone)]
@@ -240,7 +243,7 @@ def test_noise_stays_where_the_source_changes(made):
     assert again.mismatched()[edited] and again.split[gone] == "skipped"
     write_known_pairs(again, stored, folder / "known.parquet")
     write_source(folder, rows)
-    known = read_stored_pairs(folder / "known.parquet", stored.captions)
-    back, changes = merge(known, load(folder / "mine.csv"), pairs.noise)
+    known = read_stored_pairs(folder / "source.parquet", folder / "known.parquet")
+    back, changes = merge(known, load(folder / "mine.csv"))
     same_noise(back, pairs, [*others, edited, gone])
     assert not changes.captions
