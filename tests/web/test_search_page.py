@@ -157,6 +157,7 @@ def test_many_first_questions_load_the_model_once(searchable, monkeypatch):
     assert len(opened) == 1 and all(len(rows) == 3 for rows in answers)
 
 
+@pytest.mark.slow
 def test_only_a_search_imports_torch(searchable):
     code = f"""
 import sys
