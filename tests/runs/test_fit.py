@@ -23,6 +23,8 @@ from pairsift.cli import main
 from pairsift.errors import InputError
 from pairsift.runs.config import configure, from_tree, read_config
 
+pytestmark = pytest.mark.slow
+
 FILES = {
     "pairsift.json",
     "config.yaml",

@@ -13,6 +13,8 @@ from pairsift.detect.judgement import Judgement
 from pairsift.review import Decision
 from pairsift.runs.mending import FIRST, LAPSED, MENDED, Mending, mending
 
+pytestmark = pytest.mark.slow
+
 
 def belief_of(probability, **more):
     n = len(probability)

@@ -10,7 +10,7 @@ from pairsift.runs.prepare import Prepared, matcher_factory, prepare
 from pairsift.scenes import write_scenes
 from pairsift.train.loop import Job, Trainer
 
-pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # whole fits, on slow cores
 
 SHARED = {
     "noise": 0.6,

@@ -17,7 +17,7 @@ from pairsift.errors import InputError
 from pairsift.files import in_turn, only_writer
 from pairsift.review import Decision
 
-pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # whole fits, on slow cores
 LEASE = 2.0  # seconds, in the tests of other machines
 HOLDING = """
 import socket, sys, time

@@ -14,7 +14,7 @@ from pairsift.cli import main
 from pairsift.scenes import write_scenes
 from pairsift.table import verdict_names, write_division
 
-pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # whole fits, on slow cores
 
 SEEDS = (1, 2)
 MARGIN = 20.0  # of test rSum, in the mean over the seeds; half of it for each of them
