@@ -1,20 +1,19 @@
-"""Results of pure functions, kept for a whole session of tests: whole fits on the same scenes ask for the same ones."""
+"""Whole fits at less cost: short vectors of n-grams, and what is pure computed once in a session of tests."""
 
 import functools
 import hashlib
+import os
 import pickle
-import sys
 from contextlib import contextmanager
 
 import pytest
 
+from pairsift.encode import ngrams
 from pairsift.files import replacing
+from pairsift.runs import judge
 
-
-def constants():
-    """The constants of the detector and of n-grams, which tests make lighter."""
-    modules = sorted(name for name in sys.modules if name.startswith(("pairsift.detect", "pairsift.encode.ngrams")))
-    return repr([(m, n, v) for m in modules for n, v in vars(sys.modules[m]).items() if n.isupper()])
+# Functions whose results follow from their arguments and the length of n-grams' vectors; each with where it is looked up.
+PURE = ((judge, "judge_pairs"), (judge, "principal"), (ngrams.NgramEncoder, "build"))
 
 
 def remembered(function, folder):
@@ -25,10 +24,9 @@ def remembered(function, folder):
 
     @functools.wraps(function)
     def result(*args, **kwargs):
-        values = [*args, *kwargs.values()]
-        if any(callable(value) for value in values):
+        if any(callable(value) for value in (*args, *kwargs.values())):
             return function(*args, **kwargs)
-        asked = pickle.dumps((function.__qualname__, constants(), args, sorted(kwargs.items())))
+        asked = pickle.dumps((function.__qualname__, ngrams.MAX_DIM, args, sorted(kwargs.items())))
         path = folder / f"{hashlib.sha256(asked).hexdigest()}.pickle"
         if not path.exists():
             with replacing(path) as part:
@@ -39,11 +37,18 @@ def remembered(function, folder):
 
 
 @contextmanager
-def remembering(folder, *functions):
-    """Remember the results of some functions, given as a module or class and a name, within the context."""
+def quick_fits(factory):
+    """Make the fits within the context cheap. The workers of a session share what is remembered.
+
+    Args:
+        factory: The fixture `tmp_path_factory`.
+    """
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "remembered"
     folder.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
-        for place, name in functions:
+        patch.setattr(ngrams, "MAX_DIM", 48)
+        for place, name in PURE:
             kept = remembered(getattr(place, name), folder)
             patch.setattr(place, name, staticmethod(kept) if isinstance(place, type) else kept)
         yield
