@@ -22,7 +22,7 @@ from pairsift.runs.judge import Judge, of_training
 from pairsift.scenes import write_scenes
 from pairsift.train.loop import Trainer
 
-pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # whole fits, on slow cores
 
 NCR = {"method": "ncr", "ncr": {"epochs": {"warmup": 1, "clean": 1, "all": 1}}}
 OPTIONS = {"detect": LIGHT, "batch_size": 64, "device": "cpu", "plain": {"epochs": {"warmup": 0, "train": 2}}}

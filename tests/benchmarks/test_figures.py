@@ -158,6 +158,7 @@ def test_what_a_run_lacks_is_said_in_a_line_and_the_rest_is_drawn(tmp_path, caps
     assert len(said) == 15
 
 
+@pytest.mark.slow
 def test_a_real_run_gives_the_pictures(tmp_path):
     write_scenes(tmp_path / "scenes", 30, 5)
     options = {"method": "npc", "npc.epochs.warmup": 1, "npc.epochs.train": 2, "batch_size": 64, "device": "cpu"}

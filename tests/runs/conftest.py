@@ -1,9 +1,10 @@
-"""Scenes, drawn once, and one finished run on them."""
+"""Scenes, drawn once, and one finished run on them; fits are cheap."""
 
 import pytest
 from flat_options import fit
 
 from pairsift.scenes import write_scenes
+from quick_fits import quick_fits
 
 QUICK = {
     "batch_size": 64,
@@ -15,6 +16,12 @@ QUICK = {
     "pc2.epochs.clean": 2,
     "pc2.epochs.all": 1,
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_fits(tmp_path_factory):
+    with quick_fits(tmp_path_factory):
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -34,8 +41,9 @@ def quick(place):
 
 
 @pytest.fixture(scope="session")
-def image_run(place, scenes, quick):
-    return fit(scenes, {**quick, "out": str(place / "run")}, progress=False)
+def image_run(place, scenes, quick, tmp_path_factory):
+    with quick_fits(tmp_path_factory):
+        return fit(scenes, {**quick, "out": str(place / "run")}, progress=False)
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,10 @@ import yaml
 
 from pairsift.detect import DetectOptions
 
-# One division into folds, two folds within a fold, and intervals that are looked for less closely.
+# One division into three folds, two folds within a fold, narrow vectors, and intervals that are looked for less closely.
 LIGHT = {
-    "folds": {"averaged_pairs": 1, "inner_folds": 2},
+    "folds": {"averaged_pairs": 1, "folds": 3, "inner_folds": 2},
+    "linear": {"max_width": 96},
     "calibration": {"resamples": 12, "min_resamples": 4, "halvings": 4},
 }
 LIGHT_OPTIONS = DetectOptions().changed(LIGHT)

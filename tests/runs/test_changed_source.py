@@ -13,6 +13,8 @@ from pairsift.errors import InputError
 from pairsift.runs.prepare import reopen
 from pairsift.runs.run import Run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def moved(run, scenes, tmp_path):

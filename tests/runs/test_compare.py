@@ -26,6 +26,8 @@ from pairsift.runs.compare import _cleaning, _spot_checked
 from pairsift.runs.prepare import read_source
 from pairsift.runs.run import Run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def mine(scenes, place, quick):

@@ -22,6 +22,9 @@ import pairsift
 from pairsift.cli import main
 from pairsift.errors import InputError
 from pairsift.runs.config import configure, from_tree, read_config
+from pairsift.scenes import write_scenes
+
+pytestmark = pytest.mark.slow
 
 FILES = {
     "pairsift.json",
@@ -160,8 +163,9 @@ def test_a_source_of_ones_own_needs_no_noise_option(place, scenes, quick, run):
 
 
 @pytest.mark.timeout(900)  # three whole fits, on slow cores
-def test_a_killed_fit_that_is_resumed_twice_goes_on_once_to_the_same_weights(place, scenes, quick, monkeypatch):
-    out = place / "killed"
+def test_a_killed_fit_that_is_resumed_twice_goes_on_once_to_the_same_weights(place, quick, monkeypatch):
+    out, scenes = place / "killed", place / "fewer"
+    write_scenes(scenes, 40, 5)
     options = [f"--{name.replace('_', '-')}={value}" for name, value in {**quick, "out": out, "threads": 1}.items()]
     command = [sys.executable, "-m", "pairsift.cli", "fit", str(scenes), f"--config={light_file(place)}", *options]
     straight = place / "straight"

@@ -21,6 +21,8 @@ from pairsift.methods.pc2 import PC2Epochs
 from pairsift.pairs import READERS
 from pairsift.steps import Setting
 
+pytestmark = pytest.mark.slow
+
 GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 
 

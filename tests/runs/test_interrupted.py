@@ -13,7 +13,7 @@ from pairsift.runs import fit as module
 from pairsift.train import checkpoint
 from pairsift.train.loop import Trainer
 
-pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # whole fits, on slow cores
 
 MOMENTS = {
     "reading": "pairsift.runs.prepare.read_source",

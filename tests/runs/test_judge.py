@@ -21,7 +21,7 @@ from pairsift.runs import judge as module
 from pairsift.runs.judge import Judge, of_training
 from pairsift.train.loop import Trainer
 
-pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # whole fits, on slow cores
 
 SHORT = {"method": "crossfit", "crossfit.networks": 1, "crossfit.epochs.train": 1, "noise": 0.4, "noise_seed": 1}
 FOLDS = ["fold_0.safetensors", "fold_1.safetensors", "fold_2.safetensors"]

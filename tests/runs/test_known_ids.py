@@ -13,6 +13,8 @@ from pairsift.review import Decisions
 from pairsift.runs.run import Run
 from pairsift.web.images import Images
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def copied(run, scenes, tmp_path):

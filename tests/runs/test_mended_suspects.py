@@ -20,6 +20,8 @@ from pairsift.runs.source_changes import (
     mended_suspects,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def belief_of(probability, **more):
     n = len(probability)

@@ -8,6 +8,8 @@ from sklearn.metrics import roc_auc_score
 
 from pairsift.train.loop import Trainer
 
+pytestmark = pytest.mark.slow
+
 PLAIN = {"method": "plain", "plain.networks": 1, "plain.epochs.warmup": 0, "plain.epochs.train": 1, "seed": 1}
 
 

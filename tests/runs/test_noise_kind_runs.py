@@ -19,6 +19,8 @@ from pairsift.noise.planted import plant_noise
 from pairsift.retrieve.codes import evaluate
 from pairsift.runs.prepare import check, encode_again, prepare, read_source
 
+pytestmark = pytest.mark.slow
+
 PLAIN = {"method": "plain", "plain.networks": 1, "plain.epochs.warmup": 0, "plain.epochs.train": 1, "seed": 1}
 
 

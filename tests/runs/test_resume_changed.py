@@ -18,7 +18,7 @@ from pairsift.cli import main
 from pairsift.pairs.changes import content_marks, file_mark, read_stored_pairs
 from pairsift.train.loop import Trainer
 
-pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # whole fits, on slow cores
 
 
 def rows_of(path):

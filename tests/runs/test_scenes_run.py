@@ -12,7 +12,7 @@ from pairsift.cli import main
 from pairsift.runs.prepare import prepare
 from pairsift.scenes import write_scenes
 
-pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # whole fits, on slow cores
 
 ONE = {"sift.networks": 1, "device": "cpu"}
 SHORT = {**ONE, "sift.epochs.train": 2}

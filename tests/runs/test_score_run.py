@@ -20,6 +20,8 @@ from pairsift.pairs.pairs import Pairs
 from pairsift.runs import scoring
 from pairsift.scenes import write_scenes
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def new(tmp_path_factory):

@@ -26,6 +26,7 @@ def table(folder, name="mine.csv", text="a,b\n1,2\n"):
     return str(folder / name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -50,6 +51,7 @@ def test_a_first_error_needs_nothing_heavy(tmp_path, words, says):
     assert done.stdout == "2\n" and says in done.stderr and done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["--version"], ["--help"], ["list"], ["fit", "--help"]])
 def test_what_tells_about_the_program_needs_nothing_heavy(words):
     done = subprocess.run([sys.executable, "-c", LIGHT, *words], capture_output=True, text=True, check=True)
@@ -77,6 +79,7 @@ def test_a_parquet_file_without_captions_is_told_at_once(tmp_path):
     check_source(tmp_path / "mine.parquet", {"--caption-column": "words"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "completed"),
     [
