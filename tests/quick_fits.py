@@ -12,7 +12,7 @@ from pairsift.encode import ngrams
 from pairsift.files import replacing
 from pairsift.runs import judge
 
-# Functions whose results follow from their arguments and the length of n-grams' vectors; each with where it is looked up.
+# Functions whose results follow from their arguments and the length of n-grams' vectors, with where they are looked up.
 PURE = ((judge, "judge_pairs"), (judge, "principal"), (ngrams.NgramEncoder, "build"))
 
 

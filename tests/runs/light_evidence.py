@@ -4,7 +4,7 @@ import yaml
 
 from pairsift.detect import DetectOptions
 
-# One division into three folds, two folds within a fold, narrow vectors, and intervals that are looked for less closely.
+# One division into three folds, two folds within a fold, short vectors, and intervals that are looked for less closely.
 LIGHT = {
     "folds": {"averaged_pairs": 1, "folds": 3, "inner_folds": 2},
     "linear": {"max_width": 96},
