@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))
-
 from quick_fits import quick_fits
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))  # light_evidence.py
 
 
 @pytest.fixture(scope="module", autouse=True)

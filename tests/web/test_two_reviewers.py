@@ -267,7 +267,7 @@ class TwoReviewers(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)  # for the long profile
 def test_what_was_shown_as_taken_is_in_the_export_and_nothing_else(browser, tmp_path):
     TwoReviewers.browser, TwoReviewers.place = browser, tmp_path
     steps = settings.default.stateful_step_count
