@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from pairsift.methods import METHODS
-from rows import Row, find, having, markdown, mean, page, parser, read, write_tables
+from rows import Row, find_row, markdown, mean, page, parser, read_rows, select, write_tables
 
 KEY = ("matcher", "method", "loss", "text_encoder", "noise", "seed", "images")
 # Rows that are a method's options: PC2* is the papers'; an oracle with as many epochs as plain takes fewer steps.
@@ -74,7 +74,7 @@ def main() -> None:
     options.add_argument("--pages", nargs="*", type=Path, default=[], help="pages whose tables are written anew")
     chosen = options.parse_args()
     description, table = TABLES[chosen.table]
-    rows = [row_of_grid(row, chosen.json) if "cell" in row else row for row in read(chosen.json)]
+    rows = [row_of_grid(row, chosen.json) if "cell" in row else row for row in read_rows(chosen.json)]
     print(table(rows))
     chosen.json.with_suffix(".md").write_text(page(description, table(rows)))
     write_tables(chosen.pages, PAGES, rows)
@@ -118,7 +118,7 @@ def own_options(row: Row) -> list[str]:
 def beside(rows: list[Row], row: Row, method: str, noise: float | None = None) -> Row | None:
     """The row of another method, and perhaps of another noise, with the same matcher, loss, encoder, seed and data."""
     wanted = {name: row.get(name) for name in KEY}
-    return find(rows, wanted | {"method": method, "noise": row["noise"] if noise is None else noise})
+    return find_row(rows, wanted | {"method": method, "noise": row["noise"] if noise is None else noise})
 
 
 def column(row: Row) -> str:
@@ -190,11 +190,11 @@ def ablations_table(rows: list[Row]) -> str:
     """One table for each study: means over the seeds, and the spread of rSum."""
     lines: list[str] = []
     for study in dict.fromkeys(row["study"] for row in rows):
-        own = having(rows, {"study": study})
+        own = select(rows, {"study": study})
         cells = []
         for noise in sorted({row["noise"] for row in own}):
             for label in dict.fromkeys(row["label"] for row in own):
-                if group := having(own, {"label": label, "noise": noise}):
+                if group := select(own, {"label": label, "noise": noise}):
                     values = [{**row["facts"], **row} for row in group]
                     single = mean((row["rsum_single"] for row in group), ".1f")
                     forms = {"trust_auroc": ".4f", "own_caption": ".0%", "classes_in_use": ".0f"}
@@ -211,7 +211,7 @@ def partners_table(rows: list[Row]) -> str:
     lines = []
     for noise in dict.fromkeys(row["noise"] for row in rows):
         for partners in ("all", "half"):
-            group = having(rows, {"noise": noise, "partners": partners})
+            group = select(rows, {"noise": noise, "partners": partners})
             if group:
                 by_method = [[row["rsum"] for row in group if row["method"] == method] for method in methods]
                 gone = mean((row.get("gone") for row in group), ".0%") or partners
@@ -223,18 +223,18 @@ def partners_table(rows: list[Row]) -> str:
 def two_towers(rows: list[Row]) -> str:
     """Two towers with the default encoders, InfoNCE and the presets, by noise."""
     wanted = {"matcher": "two_tower", "text_encoder": "wordllama", "loss": "infonce", "images": None}
-    rows = [row for row in having(rows, wanted) if not own_options(row)]
+    rows = [row for row in select(rows, wanted) if not own_options(row)]
     noises = sorted({row["noise"] for row in rows})
-    return by_columns({f"{noise:.0%}": having(rows, {"noise": noise}) for noise in noises}, rows)
+    return by_columns({f"{noise:.0%}": select(rows, {"noise": noise}) for noise in noises}, rows)
 
 
 def small_matchers(rows: list[Row]) -> str:
     """The matcher `sgr`, which learns words from nothing, on few images, by loss and by noises that have an oracle."""
     columns = {}
     for loss in ("hinge", "infonce"):
-        own = [row for row in having(rows, {"matcher": "sgr", "loss": loss}) if row["images"] and not own_options(row)]
-        for noise in sorted({row["noise"] for row in having(own, {"method": "oracle"})}):
-            columns[f"`sgr`, {loss}, {noise:.0%}"] = having(own, {"noise": noise})
+        own = [row for row in select(rows, {"matcher": "sgr", "loss": loss}) if row["images"] and not own_options(row)]
+        for noise in sorted({row["noise"] for row in select(own, {"method": "oracle"})}):
+            columns[f"`sgr`, {loss}, {noise:.0%}"] = select(own, {"noise": noise})
     return by_columns(columns, rows)
 
 
@@ -244,7 +244,7 @@ def by_columns(columns: dict[str, list[Row]], rows: list[Row]) -> str:
     for method in ("plain", *(name for name in METHODS if name not in YARDSTICKS), *ORACLES):
         cells = []
         for own in columns.values():
-            group = having(own, {"method": method})
+            group = select(own, {"method": method})
             cell = mean((row["rsum"] for row in group), ".1f")
             if method not in YARDSTICKS and (found := recovery(rows, group)) is not None:
                 cell += f" ({found:.2f})"

@@ -26,13 +26,13 @@ def parser(description: str | None, json_file: str | None = None) -> argparse.Ar
     return found
 
 
-def read(path: Path) -> list[Row]:
+def read_rows(path: Path) -> list[Row]:
     """The rows of a file; none where there is no file."""
     rows: list[Row] = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
     return rows
 
 
-def write(path: Path | None, rows: Sequence[Row], facts: Mapping[str, Any] | None = None) -> None:
+def write_rows(path: Path | None, rows: Sequence[Row], facts: Mapping[str, Any] | None = None) -> None:
     """Write rows, and facts that hold for all of them; a reader sees the old file or the new one."""
     if path is None:
         return
@@ -42,12 +42,12 @@ def write(path: Path | None, rows: Sequence[Row], facts: Mapping[str, Any] | Non
     part.replace(path)
 
 
-def find(rows: Iterable[Row], wanted: Row) -> Row | None:
+def find_row(rows: Iterable[Row], wanted: Row) -> Row | None:
     """The first row that has these values."""
-    return next(iter(having(rows, wanted)), None)
+    return next(iter(select(rows, wanted)), None)
 
 
-def having(rows: Iterable[Row], wanted: Row) -> list[Row]:
+def select(rows: Iterable[Row], wanted: Row) -> list[Row]:
     """The rows that have these values."""
     return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
 
