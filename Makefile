@@ -5,8 +5,9 @@ CHECK := build/dist-check
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test lint docs dist dist-check bench clean
+.PHONY: demo quick test lint docs dist dist-check bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and \"pairsift needs Python 3.11 or newer\")"
@@ -18,8 +19,11 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## Make captioned scenes, plant mismatches, train, and find them.
 	$(BIN)/pairsift demo
 
-test: $(STAMP)  ## Run the tests in WORKERS processes of one thread each.
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+quick: $(STAMP)  ## Run the tests that take no whole fit, no browser and no other process.
+	$(PYTEST)
+
+test: $(STAMP)  ## Run all tests in WORKERS processes of one thread each.
+	$(PYTEST) -m ""
 
 lint: $(DOCS_STAMP)  ## Format, lint, types (of the extensions of the site too, which need Sphinx), import rules.
 	$(BIN)/ruff format --check .

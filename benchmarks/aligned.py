@@ -28,9 +28,9 @@ from sklearn.metrics import roc_auc_score
 
 from pairsift.bench.measure import Row, measured_on
 from pairsift.retrieve.codes import evaluate
-from pairsift.runs.belief import Believer, of_training
 from pairsift.runs.config import from_tree
 from pairsift.runs.job import job_of
+from pairsift.runs.judge import Judge, of_training
 from pairsift.runs.prepare import prepare
 from pairsift.train.loop import Trainer
 from rows import find_row, markdown, mean, option_tree, page, parser, read_rows, select, write_rows
@@ -131,7 +131,7 @@ def measure(wanted: Row, source: Path, place: Path, options: list[str]) -> Row:
     none = ["plain.epochs.warmup=0", "plain.epochs.train=0"] if wanted["method"] == "zero-shot" else []
     config = from_tree(given | option_tree([*none, *options]))
     prepared = prepare(config, folder, progress=False)
-    believer = Believer(of_training(prepared), folder, config, False)
+    believer = Judge(of_training(prepared), folder, config, False)
     belief = believer.judge()
     began = time.monotonic()
     trainer = Trainer(job_of(config, prepared, folder, believer.prior(belief), believer.likeness()))

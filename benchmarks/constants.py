@@ -8,18 +8,18 @@ less the AUROC, and the error of the estimated rate; means over the collections 
 from __future__ import annotations
 
 import tempfile
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
 import verdicts as bench
-from pairsift.detect.crossfit import make_folds
-from pairsift.detect.heldout import Division, JudgedPairs, judge_divisions
+from pairsift.detect.folds import make_folds
+from pairsift.detect.judgement import Folding, JudgedPairs, judge_foldings
+from pairsift.detect.options import DetectOptions
 from pairsift.encode.options import EncodeOptions
-from pairsift.runs.belief import Believer
 from pairsift.runs.config import configure
+from pairsift.runs.judge import Judge
 from pairsift.runs.prepare import prepare
 from pairsift.train.options import TrainOptions
 from rows import Row, markdown, page, parser, select, versions, write_rows
@@ -31,13 +31,11 @@ KINDS = {
 }
 NOISE = (0.0, 0.1, 0.3, 0.6)
 GRID: dict[str, tuple[float, ...]] = {
-    "neighbours.NEIGHBOURS": (10, 30, 60),
-    "neighbours.SHARPNESS": (0.0, 5.0, 10.0, 20.0),
-    "linear.RIDGE": (0.03, 0.1, 0.3),
-    "linear.DIRECTIONS": (64, 128, 256),
-    "contrast.SCALE": (10.0, 20.0, 40.0),
-    "rate.STEEPNESS": (0.0, 0.5, 1.5),
-    "rate.TAIL": (0.02, 0.05, 0.1),
+    "neighbours.count": (10, 30, 60),
+    "neighbours.sharpness": (0.0, 5.0, 10.0, 20.0),
+    "linear.ridge": (0.03, 0.1, 0.3),
+    "linear.directions": (64, 128, 256),
+    "contrast.scale": (10.0, 20.0, 40.0),
 }
 
 
@@ -59,7 +57,7 @@ def main() -> None:
 
 
 def measure(kind: str, collection: str, noise: float, seed: int, data: Path, cache: str | None) -> list[Row]:
-    """Measure a row for every value of every constant."""
+    """Measure a row for every value of every option."""
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         given, wrong = bench.shuffled(bench.records(collection, data, seed, place), noise, seed, "all")
@@ -67,27 +65,25 @@ def measure(kind: str, collection: str, noise: float, seed: int, data: Path, cac
         config = configure(source, encode=EncodeOptions(cache=cache), train=TrainOptions(seed=seed))
         (place / "run" / "model").mkdir(parents=True)
         prepared = prepare(config, place / "run", progress=False)
-        believer = Believer(prepared, place / "run", config, False)
-        truth = wrong[believer.ids]
+        judge = Judge(prepared, place / "run", config, False)
+        truth = wrong[judge.ids]
         found = []
         for constant, values in GRID.items():
-            module, _, attribute = constant.partition(".")
-            home = import_module(f"pairsift.detect.{module}")
-            usual = getattr(home, attribute)
+            group, _, option = constant.partition(".")
+            usual = getattr(getattr(DetectOptions(), group), option)
             for value in values:
-                setattr(home, attribute, value)
-                cost = costs(believer.judged, truth, seed)
+                cost = costs(judge.judged, truth, seed, DetectOptions().changed({group: {option: value}}))
                 found.append({"constant": constant, "value": value, "usual": usual, "kind": kind, **cost})
                 found[-1] |= {"collection": collection, "noise": noise, "seed": seed}
-            setattr(home, attribute, usual)
         return found
 
 
-def costs(judged: JudgedPairs, wrong: np.ndarray, seed: int) -> Row:
+def costs(judged: JudgedPairs, wrong: np.ndarray, seed: int, options: DetectOptions) -> Row:
     """Return 1 - AUROC and the error of the rate, by one division into five folds."""
-    belief = judge_divisions(judged, [Division(make_folds(judged.group_of, 5, seed), seed, 0)])[0]
-    auroc = float(roc_auc_score(wrong, -belief.probability)) if wrong.any() else None
-    return {"missed": auroc and 1 - auroc, "error": abs(belief.rate - float(wrong.mean()))}
+    folding = Folding(make_folds(judged.group_of, 5, seed), seed, 0)
+    [judgement] = judge_foldings(judged, [folding], options)
+    auroc = float(roc_auc_score(wrong, -judgement.probability)) if wrong.any() else None
+    return {"missed": auroc and 1 - auroc, "error": abs(judgement.rate - float(wrong.mean()))}
 
 
 def table(rows: list[Row]) -> str:

@@ -45,13 +45,13 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from flickr8k_parts import fewer
 from pairsift.bench.measure import measured_on
-from pairsift.detect.heldout import Belief
+from pairsift.detect.judgement import Judgement
 from pairsift.noise.edits import plant_edit
-from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.bootstrap import draw_images
-from pairsift.runs.belief import Believer, of_training
 from pairsift.runs.config import from_tree
 from pairsift.runs.job import job_of
+from pairsift.runs.judge import Judge, of_training
 from pairsift.runs.prepare import Prepared, prepare
 from pairsift.train.loop import Trainer
 from rows import Row, find_row, markdown, option_tree, page, parser, read_rows, write_rows, write_tables
@@ -123,10 +123,10 @@ def measure(wanted: Row, chosen: argparse.Namespace, old: Row | None = None) -> 
         prepared = prepare(config, folder, progress=False)
         if mixed:
             prepared = replace(prepared, pairs=permute(prepared.pairs, wanted["noise"] / 2, wanted["seed"]))
-        believer = Believer(of_training(prepared), folder, config, False)
+        believer = Judge(of_training(prepared), folder, config, False)
         belief = believer.judge()
         expecting = replace(config, data=config.data.replaced(mismatches="near"))
-        near = Believer(of_training(prepared), place / "near", expecting, False)
+        near = Judge(of_training(prepared), place / "near", expecting, False)
         shutil.copytree(folder / "model", place / "near" / "model")  # the networks of the folds are the same
         near_belief = near.judge()
         known = believer.prior(belief), believer.likeness()
@@ -202,7 +202,7 @@ def could_be_wrong(pairs: Pairs) -> np.ndarray:
     return plant_edit(given, 1.0, 0).mismatched()
 
 
-def said(belief: Belief, train: np.ndarray, wrong: np.ndarray) -> Row:
+def said(belief: Judgement, train: np.ndarray, wrong: np.ndarray) -> Row:
     """What a judge says of the training pairs, and how wrong it is."""
     probability = belief.probability[train]
     return {

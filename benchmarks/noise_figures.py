@@ -21,8 +21,8 @@ from matplotlib.patches import Patch
 from PIL import Image
 
 from detection import KINDS, PLANTED, source_of
-from pairsift.runs.belief import Believer
 from pairsift.runs.config import from_tree
+from pairsift.runs.judge import Judge
 from pairsift.runs.prepare import prepare
 from rows import Row, parser, read_rows, select
 
@@ -104,7 +104,7 @@ def errors(cache: str | None) -> Figure:
             )
             (config.folder / "model").mkdir(parents=True)
             prepared = prepare(config, config.folder, progress=False)
-            believer = Believer(prepared, config.folder, config, False)
+            believer = Judge(prepared, config.folder, config, False)
             belief = believer.judge()
             train = believer.judged.in_train
             ids, probability, pairs = believer.ids[train], belief.probability[train], prepared.pairs

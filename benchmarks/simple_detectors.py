@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairsift.runs.belief import Believer
+from pairsift.runs.judge import Judge
 from pairsift.runs.prepare import Prepared
 
 
-def sides(prepared: Prepared, believer: Believer) -> tuple[np.ndarray, np.ndarray]:
+def sides(prepared: Prepared, believer: Judge) -> tuple[np.ndarray, np.ndarray]:
     """Centred features of each judged pair's image and caption."""
     rows, ids = prepared.pairs.image_of[believer.ids], believer.ids
     images = prepared.features.images.batch(rows).values.numpy()
@@ -16,7 +16,7 @@ def sides(prepared: Prepared, believer: Believer) -> tuple[np.ndarray, np.ndarra
     return images - images.mean(0), captions - captions.mean(0)
 
 
-def cca_score(prepared: Prepared, believer: Believer) -> np.ndarray:
+def cca_score(prepared: Prepared, believer: Judge) -> np.ndarray:
     """Cosine of ridge-CCA (128 directions, ridge a tenth of the largest eigenvalue), five folds by image."""
     x, y = sides(prepared, believer)
     _, image = np.unique(prepared.pairs.image_of[believer.ids], return_inverse=True)
@@ -36,7 +36,7 @@ def root(covariance: np.ndarray) -> np.ndarray:
     return vectors / np.sqrt(np.maximum(values, 0) + 0.1 * values[-1]) @ vectors.T
 
 
-def knn_score(prepared: Prepared, believer: Believer) -> np.ndarray:
+def knn_score(prepared: Prepared, believer: Judge) -> np.ndarray:
     """Cosine of a caption with the mean caption of the ten nearest other images."""
     x, y = sides(prepared, believer)
     x, y = (side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-9) for side in (x, y))

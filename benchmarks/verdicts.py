@@ -36,10 +36,10 @@ from sklearn.metrics import roc_auc_score
 from pairsift.encode.options import EncodeOptions
 from pairsift.methods.crossfit import Crossfit
 from pairsift.retrieve.codes import evaluate
-from pairsift.runs.belief import Believer
 from pairsift.runs.config import Config, configure
 from pairsift.runs.fit import fit
 from pairsift.runs.job import LINEAR_BELOW
+from pairsift.runs.judge import Judge
 from pairsift.runs.prepare import prepare
 from pairsift.runs.run import Run
 from pairsift.scenes import write_scenes
@@ -212,7 +212,7 @@ def verdicts(config: Config, wrong: np.ndarray) -> Row:
     (folder / "model").mkdir(parents=True)
     prepared = prepare(config, folder, progress=False)
     began = time.monotonic()
-    believer = Believer(prepared, folder, config, False)
+    believer = Judge(prepared, folder, config, False)
     belief = believer.judge()
     took = round(time.monotonic() - began, 1)
     ends = {
@@ -252,7 +252,7 @@ def recall(source: Path, options: Row, wrong: np.ndarray) -> Row:
         **own,
         "evidence": EVIDENCE,
         "training_pairs": len(pairs.ids("train")),
-        "warnings": run.metrics["warnings"],
+        "warnings": [warning["text"] for warning in run.metrics["warnings"]],
     }
 
 

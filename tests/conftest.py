@@ -7,5 +7,12 @@ from hypothesis import settings
 if "PYTEST_XDIST_WORKER" in os.environ:  # every core has a process: threads would only wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-settings.register_profile("pairsift", deadline=None)  # machines are noisy: a slow example is no failure
+# Machines are noisy: a slow example is no failure. `--hypothesis-profile long` takes ten times as many examples.
+settings.register_profile("pairsift", deadline=None)
+settings.register_profile("long", deadline=None, max_examples=1000, stateful_step_count=500)
 settings.load_profile("pairsift")
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with what is slow, so that the workers have something short to end with."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)

@@ -11,7 +11,7 @@ from pairsift.encode.features import Features, Table
 from pairsift.loss.ranking import RankingLoss
 from pairsift.match import Matcher
 from pairsift.methods import METHODS
-from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import Pairs
 from pairsift.train.loop import Job
 from pairsift.train.options import TrainOptions
 

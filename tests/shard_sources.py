@@ -9,7 +9,8 @@ from typing import Any
 
 from PIL import Image
 
-from pairsift.pairs import Pairs, load
+from pairsift.pairs.pairs import Pairs
+from pairsift.pairs.readers import load
 
 
 def picture(red: int, kind: str = "JPEG") -> bytes:

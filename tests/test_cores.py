@@ -138,16 +138,19 @@ def spins_of(code: str, **variables: str) -> set[str]:
     return set(re.findall(r"(?:GOMP_SPINCOUNT|KMP_BLOCKTIME)\s*=\s*'?(\d+)", shown))
 
 
+@pytest.mark.slow
 def test_openmp_is_told_before_it_is_loaded():
     assert spins_of("import pairsift.runs.fit") in ({"1000"}, {"0"})  # what GNU and what LLVM say
     assert spins_of("import pairsift, torch", GOMP_SPINCOUNT="17", KMP_BLOCKTIME="17") == {"17"}
 
 
+@pytest.mark.slow
 def test_torch_imported_before_goes_on_without_a_word():
     done = child("import torch, pairsift, pairsift.runs.fit; print(torch.ones(3).sum())")
     assert done.stdout == "tensor(3.)\n" and done.stderr == ""
 
 
+@pytest.mark.slow
 def test_threads_follow_cores_taken_away_after_the_import():
     code = """
 import os, torch, numpy

@@ -55,6 +55,7 @@ def test_other_errors_pass():
         raise KeyError("a bug")
 
 
+@pytest.mark.slow
 def test_a_file_that_grows_too_large_in_a_real_process(tmp_path):
     done = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout.startswith(f"{tmp_path / 'w.safetensors'}: cannot be written (File too large)")

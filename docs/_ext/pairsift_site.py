@@ -111,7 +111,7 @@ class Listing(SphinxDirective):
         "methods": "pairsift.methods:METHODS",
         "matchers": "pairsift.match:MATCHERS",
         "losses": "pairsift.loss:RANKING_LOSSES",
-        "readers": "pairsift.pairs.formats:READERS",
+        "readers": "pairsift.pairs:READERS",
         "image-encoders": "pairsift.encode.names:IMAGE_ENCODERS",
         "text-encoders": "pairsift.encode.names:TEXT_ENCODERS",
     }

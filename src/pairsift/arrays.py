@@ -1,5 +1,6 @@
-"""Short names for the types of numpy arrays, and the scaling of rows to unit length."""
+"""Short names for the types of numpy arrays, rows of unit length, and numbers for equal texts."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,3 +16,9 @@ Reals = NDArray[np.float64]
 def unit_rows(vectors: Floats) -> Floats:
     """Return the rows of an array scaled to unit length, (n, d), float32; a row of zeros stays zero."""
     return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), np.float32)
+
+
+def text_numbers(texts: Sequence[str]) -> Ints:
+    """Return a number for each text, the same for texts that differ only in case and spaces, (n,)."""
+    spelled = [" ".join(text.casefold().split()) for text in texts]
+    return np.unique(spelled, return_inverse=True)[1].astype(np.int64)

@@ -9,6 +9,8 @@ when they are loaded, so this module imports none of them.
 from __future__ import annotations
 
 import os
+import resource
+import sys
 from collections.abc import Iterator, MutableMapping
 from math import ceil
 from pathlib import Path, PurePosixPath
@@ -68,6 +70,12 @@ def limit_threads(threads: int = 0) -> None:
     number = threads or min(cores, torch.get_num_threads())
     if number != torch.get_num_threads():
         torch.set_num_threads(number)
+
+
+def peak_memory() -> float:
+    """Return the largest resident memory of this process so far, in GB."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
 def _quotas(process: Path) -> Iterator[float]:

@@ -39,6 +39,24 @@ def require_path(source: object) -> Path:
     return Path(source)
 
 
+def require_source(
+    source: str | Path, advice: str = "give a file or a folder of image-caption pairs", run: Path | None = None
+) -> None:
+    """Raise an error if there is nothing at the path of a source of pairs.
+
+    Args:
+        source: The path.
+        advice: What to do about it, for the message.
+        run: Folder of the run whose source it is; None for no run.
+
+    Raises:
+        InputError: There is nothing.
+    """
+    if not Path(source).exists():
+        of_run = "" if run is None else f", the source of {run}"
+        raise InputError(f"there is nothing at {source}{of_run}: {advice}")
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Turn what writing a file may raise into one line.

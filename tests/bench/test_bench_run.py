@@ -8,6 +8,7 @@ import threading
 
 import pytest
 import yaml
+from light_evidence import LIGHT
 
 from pairsift.bench.grid import read_grid
 from pairsift.bench.workers import Bench, CellQueue, ProcessWorker
@@ -15,16 +16,16 @@ from pairsift.cli import main
 from pairsift.errors import InputError
 from pairsift.files import only_writer
 from pairsift.marker import write_marker
-from pairsift.runs.belief import Believer, of_training
 from pairsift.runs.config import from_tree
 from pairsift.runs.fit import fit_config
+from pairsift.runs.judge import Judge, of_training
 from pairsift.scenes import write_scenes
 from pairsift.train.loop import Trainer
 
-pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # whole fits, on slow cores
 
 NCR = {"method": "ncr", "ncr": {"epochs": {"warmup": 1, "clean": 1, "all": 1}}}
-OPTIONS = {"batch_size": 64, "device": "cpu", "plain": {"epochs": {"warmup": 0, "train": 2}}}
+OPTIONS = {"detect": LIGHT, "batch_size": 64, "device": "cpu", "plain": {"epochs": {"warmup": 0, "train": 2}}}
 TIMES = ("seconds", "train_seconds")
 NUMBERS = (
     "rsum",
@@ -83,7 +84,7 @@ def test_a_cell_has_the_numbers_of_a_fit_with_its_options(tmp_path):
             row["best_epoch"] == run.metrics["best"]["epoch"]
             and row["index_hash"] == run.metrics["noise"]["index_hash"]
         )
-        trained_by = Believer(of_training(run.prepared), run.folder, run.config, False).judge()
+        trained_by = Judge(of_training(run.prepared), run.folder, run.config, False).judge()
         assert row["estimated_rate"] == pytest.approx(trained_by.rate, abs=1e-6)
         assert {name: row[name] for name in ("method", "noise", "noise_kind", "seed")} == {
             "method": cell.method,
@@ -143,10 +144,7 @@ def test_several_processes_find_what_one_finds(few, whole, tmp_path, monkeypatch
     assert {cell.method for cell in seen} == {"plain", "ncr"} and not bench.failed
     found, expected = rows_of(tmp_path), rows_of(whole)
     assert found.keys() == expected.keys()
-    for (
-        name,
-        row,
-    ) in found.items():  # of so few pairs, full evidence says nothing too
+    for name, row in found.items():
         assert [row[key] for key in NUMBERS] == [expected[name][key] for key in NUMBERS]
     assert len(processes) == 2 and all(process.poll() is not None for process in processes)
 

@@ -8,7 +8,7 @@ import pytest
 
 import detection
 from pairsift.noise.edits import plant_edit
-from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import Pairs
 
 
 @pytest.fixture(scope="module")

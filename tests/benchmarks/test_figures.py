@@ -15,7 +15,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))
 from flat_options import fit
 
 import figures
-from pairsift.detect import heldout
 from pairsift.marker import write_marker
 from pairsift.scenes import write_scenes
 
@@ -159,12 +158,16 @@ def test_what_a_run_lacks_is_said_in_a_line_and_the_rest_is_drawn(tmp_path, caps
     assert len(said) == 15
 
 
-def test_a_real_run_gives_the_pictures(tmp_path, monkeypatch):
-    monkeypatch.setattr(heldout, "AVERAGED_PAIRS", 1)  # this is not about evidence
+@pytest.mark.slow
+def test_a_real_run_gives_the_pictures(tmp_path):
     write_scenes(tmp_path / "scenes", 30, 5)
     options = {"method": "npc", "npc.epochs.warmup": 1, "npc.epochs.train": 2, "batch_size": 64, "device": "cpu"}
     place = {"out": str(tmp_path / "run"), "cache": str(tmp_path / "cache")}
-    fit(tmp_path / "scenes", {**options, **place, "noise": 0.4, "noise_seed": 1}, progress=False)
+    fit(
+        tmp_path / "scenes",
+        {**options, **place, "noise": 0.4, "noise_seed": 1, "detect": {"folds": {"averaged_pairs": 1}}},
+        progress=False,
+    )
     assert figures.main([str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 0
     drawn = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     names = {"run_histograms.png", "run_bank.png", "run_weights.png", "discrimination.png"}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import verdicts
-from pairsift.pairs import load
+from pairsift.pairs.readers import load
 
 
 @pytest.fixture(scope="module")

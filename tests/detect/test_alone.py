@@ -17,5 +17,5 @@ def test_no_reader_encoder_matcher_or_method_is_loaded():
     words = [sys.executable, "-c", MODULES]
     loaded = json.loads(subprocess.run(words, capture_output=True, check=True, text=True).stdout)
     others = {name for name in loaded if not name.startswith("pairsift.detect")}
-    assert "pairsift.detect.heldout" in loaded
+    assert "pairsift.detect.judgement" in loaded
     assert others <= {"pairsift.arrays", "pairsift.cores", "pairsift.errors", "pairsift.registry"}, others

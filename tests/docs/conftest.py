@@ -8,31 +8,30 @@ import shutil
 import pytest
 
 import pairsift
-from pairsift.detect import heldout, linear
-from pairsift.encode import ngrams
+from pairsift.detect import DetectOptions
 from pairsift.methods import plain
 from pairsift.scenes import write_scenes
+from quick_fits import quick_fits
 
 IMAGES = 40
 LIGHTER = {
-    heldout: {"AVERAGED_PAIRS": 1, "RESAMPLES": 12, "INNER_FOLDS": 2},
-    linear: {"WIDEST": 96},
-    ngrams: {"MAX_DIM": 48},
+    "folds": {"averaged_pairs": 1, "folds": 3, "inner_folds": 2},
+    "linear": {"max_width": 96},
+    "calibration": {"resamples": 12},
 }
 
 
 @pytest.fixture(scope="module")
-def quickly():
-    """Take few steps and lighter evidence: these tests are about pages, not about how much a run finds.
+def quickly(tmp_path_factory):
+    """Take few steps and a lighter detector: these tests are about pages, not about how much a run finds.
 
     It ends with the module, since other tests of the same process need the real constants.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        for module, constants in LIGHTER.items():
-            for name, value in constants.items():
-                patch.setattr(module, name, value)
+    with pytest.MonkeyPatch.context() as patch, quick_fits(tmp_path_factory):
+        light = DetectOptions().changed(LIGHTER)
+        patch.setattr("pairsift.runs.config.detect_options", light.changed)
         patch.setattr(plain, "epochs_for", lambda pairs, batch_size: 2)
-        patch.setattr(importlib.import_module("pairsift.runs.fit"), "ngrams_help", lambda prepared, seed: False)
+        patch.setattr(importlib.import_module("pairsift.runs.fit"), "ngrams_help", lambda *args: False)
         yield patch
 
 

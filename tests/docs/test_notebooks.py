@@ -40,6 +40,7 @@ def test_a_notebook_is_kept_without_outputs(notebook):
         assert cell["outputs"] == [] and cell["execution_count"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_plain_display")
 def test_the_table_is_cleaned(capsys):
     names = run("clean_your_own_pairs")
@@ -51,6 +52,7 @@ def test_the_table_is_cleaned(capsys):
     assert len(plt.get_fignums()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_plain_display")
 def test_methods_are_compared_on_the_same_pairs(capsys):
     names = run("compare_methods")

@@ -13,7 +13,7 @@ from pairsift.cli import main
 from pairsift.encode.names import TEXT_ENCODERS
 from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
-from pairsift.pairs.formats import READERS
+from pairsift.pairs import READERS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [DOCS / "tutorial.md", *sorted(DOCS.glob("howto/*.md"))]
@@ -65,12 +65,14 @@ def run_page(page, names):
                 assert main(words[1:]) == 0, f"{page.name} line {block.line}: {shlex.join(words)}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES[1:] if blocks_of(page)], ids=lambda page: page.stem)
 @pytest.mark.usefixtures("_nothing_registered", "working_folder")
 def test_the_code_of_a_page_runs(page, names):
     run_page(page, names)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quickly")
 def test_the_tutorial_finds_wrong_captions_and_mends_the_table(names, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -82,6 +84,7 @@ def test_the_tutorial_finds_wrong_captions_and_mends_the_table(names, tmp_path, 
     assert f"{len(really & flagged)} of {len(really)} wrong captions are flagged" in said
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("working_folder")
 def test_the_run_that_pages_begin_with_has_suspects_with_suggestions():
     rows = pairsift.open_run("runs/mine").suspects().to_pylist()

@@ -248,6 +248,7 @@ encode_pairs(pairs, TinyImages(regions=True, slow=0.01), TinyTexts("tokens", slo
 """
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_equals_uninterrupted(tmp_path, monkeypatch):
     pairs = make_pairs(tmp_path / "data", 40)
     pairs.paths[7] = Path("missing")
@@ -284,6 +285,7 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path, monkeypatch):
     assert not list((tmp_path / "cache").glob("*.partial*"))
 
 
+@pytest.mark.slow
 def test_two_processes_do_the_work_once(tmp_path):
     make_pairs(tmp_path / "data", 40)
     code = KILLED.format(here=str(Path(__file__).parent), data=str(tmp_path / "data"), cache=str(tmp_path / "cache"))

@@ -12,7 +12,7 @@ from pairsift.encode import decode, encode_pairs, image_encoder, text_encoder
 from pairsift.encode.decode import BadImage, decode_image
 from pairsift.encode.outside import encode_image
 from pairsift.errors import InputError
-from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import Pairs
 
 
 def png(width, height, data, bits=8, kind=2):

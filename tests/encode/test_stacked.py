@@ -9,7 +9,8 @@ import pytest
 
 from pairsift.encode import Table, open_stacked
 from pairsift.errors import InputError
-from pairsift.pairs import Precomputed, load
+from pairsift.pairs.precomputed import Precomputed
+from pairsift.pairs.readers import load
 
 
 def parts_of(folder: Path, *shapes: tuple[int, ...], dtype: str = "<f4") -> list[Path]:

@@ -54,6 +54,7 @@ def test_odd_captions_never_break(pooled, tokens):
     assert all(2 <= len(row) <= 512 for row in words)
 
 
+@pytest.mark.slow
 def test_importing_wordllama_leaves_logging_alone():
     code = """
 import logging

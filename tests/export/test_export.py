@@ -12,11 +12,10 @@ import pairsift
 from pairsift.errors import InputError
 from pairsift.export.cleaned import coco, export, folder_of_names
 from pairsift.export.selection import choose_pairs
-from pairsift.noise import plant_noise
-from pairsift.pairs.changes import merge
+from pairsift.noise.planted import plant_noise
+from pairsift.pairs.changes import merge, read_stored_pairs, write_stored_pairs
 from pairsift.pairs.origin import origin_of_pairs, read_origin
 from pairsift.pairs.records import Columns
-from pairsift.pairs.stored import read_stored_pairs, write_stored_pairs
 from pairsift.review.decisions import Decisions
 
 
@@ -190,7 +189,7 @@ def test_decisions_follow_their_rows_in_a_source_that_was_edited_since(place):
     selection = cleaned(pairs, place)
     moved = [dict(ROWS[k]) for k in (5, 3, 1, 0, 7, 6, 8, 9, 10, 11)]  # 2 and 4 are gone, one is new
     written(source, [{**ROWS[0], "id": 999, "caption": "new"}, *moved])
-    merged, _ = merge(read_stored_pairs(place / "stored.parquet"), pairsift.load(source, image_column="photo"), None)
+    merged, _ = merge(read_stored_pairs(place / "stored.parquet"), pairsift.load(source, image_column="photo"))
     decisions = Decisions(place, merged.ids())
     selection = choose_pairs(merged, judged(merged), decisions.table())
     export(read_origin(source, None, Columns("photo")), merged, selection, place / "out.csv", formulas=True)
@@ -275,7 +274,7 @@ def test_splits_follow_their_rows_and_new_pairs_follow_their_image(place):
     Image.new("RGB", (8, 8), "white").save(place / "pictures" / "new.png")
     added = [{**rows[k], "caption": "another"} for k in (0, 4, 8)] + [{**rows[0], "photo": "pictures/new.png"}]
     written(source, [*added, *rows[::-1]])
-    merged, _ = merge(read_stored_pairs(place / "stored.parquet"), pairsift.load(source, image_column="photo"), None)
+    merged, _ = merge(read_stored_pairs(place / "stored.parquet"), pairsift.load(source, image_column="photo"))
     selection = choose_pairs(merged, judged(merged), Decisions(place, merged.ids()).table())
     export(read_origin(source, None, Columns("photo")), merged, selection, place / "out.csv", splits=True)
     split_of = {pairs.names[row]: split for row, split in zip(pairs.image_of, pairs.split.tolist(), strict=True)}
@@ -289,7 +288,7 @@ def test_planted_noise_follows_its_rows_in_a_source_that_was_edited_since(place)
     write_stored_pairs(noise, noise.split, place / "stored.parquet")
     written(source, ROWS[::-1])
     read = pairsift.load(source, image_column="photo")
-    merged, _ = merge(read_stored_pairs(place / "stored.parquet"), read, noise.noise)
+    merged, _ = merge(read_stored_pairs(place / "stored.parquet"), read)
     selection = choose_pairs(merged, judged(merged), Decisions(place, merged.ids()).table())
     assert [merged.names[row] for row in merged.image_of] == [noise.names[row] for row in noise.image_of]
     export(origin_of_pairs(merged), replace(merged, source_rows=None), selection, place / "out.csv")

@@ -17,11 +17,10 @@ from pairsift.errors import InputError
 from pairsift.export import shards
 from pairsift.export.cleaned import export, folder_of_names
 from pairsift.export.selection import choose_pairs
-from pairsift.noise import plant_noise
-from pairsift.pairs.changes import merge
+from pairsift.noise.planted import plant_noise
+from pairsift.pairs.changes import merge, read_stored_pairs, write_stored_pairs
 from pairsift.pairs.origin import origin_of_pairs, read_origin
 from pairsift.pairs.records import Columns
-from pairsift.pairs.stored import read_stored_pairs, write_stored_pairs
 from pairsift.review.decisions import Decision, Decisions
 from shard_sources import files_of, picture, sample, write_shards, write_tar
 
@@ -327,7 +326,7 @@ def test_decisions_follow_their_samples_in_a_source_that_was_edited_since(tmp_pa
     pairs = load(source)
     write_stored_pairs(pairs, pairs.split, tmp_path / "stored.parquet")
     write_tar(source / "00000.tar", [file for k in (9, 2, 0) for file in sample(f"{k:09d}", k, n=1)])  # 1 is gone
-    merged, _ = merge(read_stored_pairs(tmp_path / "stored.parquet"), load(source), None)
+    merged, _ = merge(read_stored_pairs(tmp_path / "stored.parquet"), load(source))
     selection = selection_of(merged, tmp_path, Decision(2, "replace", "better"), Decision(4, "drop"))
     origin = read_origin(source, None, Columns(cache=tmp_path / "cache"))
     export(origin, merged, selection, tmp_path / "shards")
@@ -340,7 +339,7 @@ def test_images_follow_their_rows_where_the_last_rows_are_gone(table):
     pairs = load(table, **NAMED)
     write_stored_pairs(pairs, pairs.split, table.parent / "stored.parquet")
     pq.write_table(pq.read_table(table).slice(1, N - 3), table)  # the first row is gone too
-    merged, _ = merge(read_stored_pairs(table.parent / "stored.parquet"), load(table, **NAMED), None)
+    merged, _ = merge(read_stored_pairs(table.parent / "stored.parquet"), load(table, **NAMED))
     origin = read_origin(table, None, Columns("photo", "words"))
     export(origin, merged, selection_of(merged, table.parent), table.parent / "shards")
     again = load(table.parent / "shards")

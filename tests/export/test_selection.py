@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from pairsift.export.selection import choose_pairs
-from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import Pairs
 from pairsift.review.decisions import Decision, Decisions
 
 N = 12

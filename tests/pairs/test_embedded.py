@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pair_sources import reasons, refused, touch
 from PIL import Image
 
+from pair_sources import reasons, refused, touch
 from pairsift.cache_folder import default_cache
 from pairsift.encode import open_image
-from pairsift.pairs import load
 from pairsift.pairs.embedded import MODIFIED, Store
+from pairsift.pairs.readers import load
 
 COLORS = ["red", "green", "blue", "white", "black"]
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pair_sources import touch, write_table
 
-from pairsift.pairs import SPLITS, load
+from pair_sources import touch, write_table
+from pairsift.pairs.pairs import SPLITS
+from pairsift.pairs.readers import load
 from pairsift.pairs.splits import Draw, draw_splits, shuffled
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pair_sources import reasons, refused
 
+from pair_sources import reasons, refused
 from pairsift.errors import InputError
-from pairsift.pairs import load
+from pairsift.pairs.readers import load
 from pairsift.pairs.readers.tars import Contents, scan
 from shard_sources import one_tar, picture, read, sample, write_shards, write_tar
 

@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pair_sources import reasons, refused
 
 from embedding_sources import aligned, captions_of, write_parts, write_single
+from pair_sources import reasons, refused
 from pairsift.encode import open_stacked
-from pairsift.pairs import load, merge, read_stored_pairs, write_stored_pairs
+from pairsift.pairs.changes import merge, read_stored_pairs, write_stored_pairs
+from pairsift.pairs.readers import load
 
 N = 12
 
@@ -278,7 +279,7 @@ def test_ids_and_vectors_stay_together_where_the_source_changes(tmp_path):
     order = [11, *range(1, 6), *range(7, 11)]  # the last is the first, 0 and 6 are gone
     columns = {"caption": [captions_of(N)[row] for row in order], "image": [f"{row}.jpg" for row in order]}
     write_single(folder, images[order], texts[order], columns)
-    pairs, changes = merge(stored, load(folder), None)
+    pairs, changes = merge(stored, load(folder))
     assert (changes.captions, changes.new, changes.gone) == (0, 0, 2)
     kept = np.setdiff1d(np.arange(N), [0, 6])
     found = vectors_of(pairs, kept)
@@ -287,5 +288,5 @@ def test_ids_and_vectors_stay_together_where_the_source_changes(tmp_path):
     assert [pairs.captions[pair] for pair in kept] == [captions_of(N)[pair] for pair in kept]
     write_single(folder, images[order], images[order], columns)
     with pytest.raises(ValueError, match="12 with 12 for captions and were 12 with 8 for captions"):
-        merge(stored, load(folder), None)
+        merge(stored, load(folder))
     assert load(folder).hash() != read.hash()

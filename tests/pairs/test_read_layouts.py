@@ -1,9 +1,10 @@
 import json
 
 import pytest
-from pair_sources import reasons, refused, touch, write_table
 
-from pairsift.pairs import READERS, load
+from pair_sources import reasons, refused, touch, write_table
+from pairsift.pairs import READERS
+from pairsift.pairs.readers import load
 
 NAMES = [f"{letter}.jpg" for letter in "abcdef"]
 

@@ -7,9 +7,9 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pair_sources import reasons, refused, touch
 
-from pairsift.pairs import load
+from pair_sources import reasons, refused, touch
+from pairsift.pairs.readers import load
 
 IMAGES = {  # by id: the name in the list, and the tags
     2124494179: (r"actor\0001_2124494179.jpg", "portrait actor stage"),

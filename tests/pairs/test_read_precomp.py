@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pair_sources import reasons, refused
 
-from pairsift.noise import read_index
-from pairsift.pairs import load
-from pairsift.pairs.readers import choose
+from pair_sources import reasons, refused
+from pairsift.noise.planted import read_index
+from pairsift.pairs.readers import choose, load
 
 
 def features(images: int, seed: int = 0) -> np.ndarray:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pair_sources import reasons, refused
 
+from pair_sources import reasons, refused
 from pairsift.pairs.embedded import Store
 from pairsift.pairs.readers import choose
-from pairsift.pairs.readers.samples import group
+from pairsift.pairs.readers.shards import group
 from pairsift.pairs.readers.tars import Member
 from shard_sources import one_tar, picture, read, sample, write_shards, write_tar
 

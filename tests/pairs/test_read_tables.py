@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pair_sources import reasons, refused, touch, write_table
 
-from pairsift.pairs import load
+from pair_sources import reasons, refused, touch, write_table
+from pairsift.pairs.readers import load
 
 IMAGES = ("a.jpg", "b.jpg", "c.jpg", "d.jpg")
 ROWS = [(name, f"a photo of {name[0]}", "7") for name in IMAGES]
@@ -211,7 +211,7 @@ def test_other_files_that_cannot_be_used(tmp_path, name, content, part):
 
 def test_what_was_asked_for_cannot_be_had(tmp_path):
     touch(tmp_path, "x.csv")
-    assert "no such file" in refused(tmp_path / "y\n.csv")
+    assert "there is nothing at" in refused(tmp_path / "y\n.csv")
     assert "there is no reader 'excel'" in refused(tmp_path / "x.csv", reader="excel")
     assert "shares 0.6 of dev" in refused(tmp_path / "x.csv", shares=(0.6, 0.5))
     assert "is a folder" in refused(tmp_path, reader="table")

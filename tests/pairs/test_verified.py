@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from pairsift.errors import InputError
-from pairsift.noise import plant_noise
-from pairsift.pairs import Pairs
+from pairsift.noise.planted import plant_noise
 from pairsift.pairs.options import DataOptions
+from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.verified import check_verified_options, read_verified
 
 
@@ -67,7 +67,9 @@ def test_what_a_file_cannot_say_is_told_in_one_line(tmp_path: Path, text: str, m
 def test_missing_files_and_columns_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"--verified .*none.txt cannot be read"):
         read_verified(made(), DataOptions(verified=str(tmp_path / "none.txt")))
-    with pytest.raises(InputError, match="has no column 'good' of verified pairs; its further columns are 'x'"):
+    with pytest.raises(
+        InputError, match="has no column 'good' with the pairs that are known to match; its further columns are 'x'"
+    ):
         read_verified(made(x=["1"] * 20), DataOptions(verified_column="good"))
     with pytest.raises(InputError, match="column x has 'maybe'; mark verified pairs by 1"):
         read_verified(made(x=["maybe"] * 20), DataOptions(verified_column="x"))

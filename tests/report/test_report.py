@@ -178,10 +178,11 @@ def test_warnings_come_first_and_then_what_was_skipped(tmp_path, folder):
         Skip("3.jpg", "the image is broken or truncated (only (2 bytes) left)"),
     )
     split = np.array(["skipped"] * 24 + ["train"] * 76)
-    numbers = {**metrics(table), "warnings": ["Only 7 pairs & <b>no more</b>.", "Dev recall still rose."]}
+    said = ["Only 7 pairs & <b>no more</b>.", "Dev recall still rose."]
+    numbers = {**metrics(table), "warnings": [{"code": "a", "text": text} for text in said]}
     source = write(tmp_path, replace(pairs, skipped=skips, split=split), table, numbers)
     words = " ".join(" ".join(Page(source).texts).split())
-    lines = ["Only 7 pairs & <b>no more</b>.", "Dev recall still rose.", "18 records and 1 image were skipped"]
+    lines = [*said, "18 records and 1 image were skipped"]
     places = [words.index(line) for line in [*lines, "Pairs judged", "Retrieval"]]
     assert places == sorted(places)
     assert "(24 pairs in all): see skipped.csv ." in words

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 from report_helpers import HOSTILE, Page, judged, make, metrics, section, shown, write
 
-from pairsift.pairs import Precomputed
+from pairsift.pairs.precomputed import Precomputed
 from pairsift.report.images import SIDE, address, thumbnail
 
 

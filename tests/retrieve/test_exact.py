@@ -59,6 +59,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 
 
+@pytest.mark.slow
 def test_only_a_block_is_copied():
     """A copy of all vectors in float32 would take 390 MiB."""
     environment = {

@@ -12,7 +12,7 @@ import pairsift
 from pairsift.match import TwoTower
 from pairsift.match.base import Codes
 from pairsift.match.two_tower import TwoTowerOptions
-from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve import bank as bank_module
 from pairsift.retrieve import codes as module
 from pairsift.retrieve import ranks, recall
@@ -177,6 +177,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 
 
+@pytest.mark.slow
 def test_one_long_caption_does_not_swell_the_memory():
     """Padded to the longest, the captions alone would take 2 * 1500 * 400 * 256 * 4 bytes, 1.1 GiB."""
     here = Path(__file__).parent

@@ -11,7 +11,7 @@ import pytest
 from pairsift.cli import main
 from pairsift.errors import InputError
 from pairsift.marker import write_marker
-from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import Pairs
 from pairsift.review.decision_file import read_decisions
 from pairsift.review.decisions import Decision, Decisions
 from pairsift.table import pair_table

@@ -184,6 +184,7 @@ def test_fifty_at_once_lose_and_double_nothing(tmp_path):
     assert len(decisions.history(1000)) == 250
 
 
+@pytest.mark.slow
 def test_a_hundred_kills_lose_nothing_that_was_answered_and_leave_nothing_by_half(tmp_path):
     ids, start = np.arange(10**6), 0
     for kill in range(100):

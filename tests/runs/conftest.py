@@ -1,10 +1,10 @@
-"""Scenes, drawn once, and one finished run on them."""
+"""Scenes, drawn once, and one finished run on them; fits are cheap."""
 
 import pytest
 from flat_options import fit
-from light_evidence import light_evidence
 
 from pairsift.scenes import write_scenes
+from quick_fits import quick_fits
 
 QUICK = {
     "batch_size": 64,
@@ -19,8 +19,8 @@ QUICK = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _quick_evidence():
-    with light_evidence():
+def _quick_fits(tmp_path_factory):
+    with quick_fits(tmp_path_factory):
         yield
 
 
@@ -41,8 +41,8 @@ def quick(place):
 
 
 @pytest.fixture(scope="session")
-def image_run(place, scenes, quick):
-    with light_evidence():
+def image_run(place, scenes, quick, tmp_path_factory):
+    with quick_fits(tmp_path_factory):
         return fit(scenes, {**quick, "out": str(place / "run")}, progress=False)
 
 

@@ -1,5 +1,7 @@
 """Runs by options as the command line has them: `{"method": "pc2", "pc2.epochs.warmup": 1, "noise": 0.4}`."""
 
+from light_evidence import LIGHT
+
 from pairsift.runs.config import from_tree
 from pairsift.runs.fit import fit_config
 
@@ -17,7 +19,8 @@ def tree_of(options):
 
 
 def configured(options):
-    return from_tree(tree_of(options))
+    """Options as objects, with the lighter detector unless they say another one."""
+    return from_tree({"detect": LIGHT, **tree_of(options)})
 
 
 def fit(source, options=None, progress=True):

@@ -1,21 +1,20 @@
-"""Held-out evidence at less cost, for tests of runs."""
+"""A lighter detector, for tests of runs."""
 
-from contextlib import contextmanager
+import yaml
 
-import pytest
+from pairsift.detect import DetectOptions
 
-from pairsift.detect import heldout, rate, weighing
+# One division into three folds, two folds within a fold, narrow vectors, and intervals that are looked for less closely.
+LIGHT = {
+    "folds": {"averaged_pairs": 1, "folds": 3, "inner_folds": 2},
+    "linear": {"max_width": 96},
+    "calibration": {"resamples": 12, "min_resamples": 4, "halvings": 4},
+}
+LIGHT_OPTIONS = DetectOptions().changed(LIGHT)
 
 
-@contextmanager
-def light_evidence():
-    """Divide pairs into folds once, in two folds within a fold, and look for intervals less closely.
-
-    These tests are about runs.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"AVERAGED_PAIRS": 1, "INNER_FOLDS": 2, "RESAMPLES": 12}.items():
-            patch.setattr(heldout, name, value)
-        patch.setattr(weighing, "MIN_RESAMPLES", 4)
-        patch.setattr(rate, "HALVINGS", 4)
-        yield
+def light_file(folder):
+    """Return a file of these options, as `--config` takes it."""
+    path = folder / "light.yaml"
+    path.write_text(yaml.safe_dump({"detect": LIGHT}))
+    return path

@@ -12,6 +12,8 @@ from published_layout import write_source
 import pairsift
 from pairsift.cli import main
 
+pytestmark = pytest.mark.slow
+
 SMALL = shlex.split("--batch-size 6 --device cpu --threads 1 --vsrn.dim 8 --vsrn.word-dim 4 --vsrn.graphs 1 --quiet")
 EPOCHS = shlex.split("--method ncr --ncr.epochs.warmup 1 --ncr.epochs.clean 1 --ncr.epochs.all 1")
 

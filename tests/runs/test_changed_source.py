@@ -13,6 +13,8 @@ from pairsift.errors import InputError
 from pairsift.runs.prepare import reopen
 from pairsift.runs.run import Run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def moved(run, scenes, tmp_path):
@@ -52,12 +54,13 @@ def test_an_edited_source_is_judged_again(run, moved, capsys):
 
     def change(rows):
         rows[pair][1] = fits
-        return [*rows[:-1], [rows[0][0], "a new caption of the first image"]]
+        other = next(name for name, *_ in rows if name not in (rows[pair][0], rows[-1][0]))
+        return [*rows[:-1], [other, "a new caption of another image"]]
 
     edit(data, change)
     assert main(["audit", str(folder), "--source", str(data), "--worst", "1"]) == 0
     assert "has changed since" in (err := capsys.readouterr().err)
-    assert "1 caption changed, 1 row new, 1 gone" in err or "2 captions changed, 0 rows new, 0 gone" in err
+    assert "1 caption changed, 1 row new, 1 gone" in err
     table = {row["pair"]: row for row in pairsift.open_run(folder).pairs().to_pylist()}
     assert table[pair]["given_caption"] == fits and table[pair]["match_probability"] > flagged["match_probability"]
     assert not table[pair]["is_mismatch"] and table[pair]["image"] == flagged["image"]
@@ -65,7 +68,7 @@ def test_an_edited_source_is_judged_again(run, moved, capsys):
     assert all(table[row["pair"]]["split"] == row["split"] for row in others)
     assert all(table[row["pair"]]["image"] == row["image"] for row in others)
     metrics = json.loads((folder / "metrics.json").read_text())
-    assert sum(metrics["changes"].values()) in (2, 3)
+    assert metrics["changes"] == {"captions": 1, "new": 1, "gone": 1, "images": 0}
     before, after = (path / "suspects.csv" for path in (run.folder, folder))
     assert before.read_bytes() != after.read_bytes()
     assert (folder / "report.html").read_bytes() != (run.folder / "report.html").read_bytes()

@@ -83,6 +83,7 @@ def test_one_line_and_code_2(capsys, scenes, place, words, says, quick):
     assert not (place / "refused").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -107,11 +108,13 @@ def test_a_source_that_is_no_path_is_one_line(source):
             call(source)
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_written_is_one_line(capsys, run, place):
     assert main(["evaluate", str(run.folder), "--json", str(place / "none" / "x.json")]) == 2
     assert "x.json: cannot be written (No such file or directory)" in capsys.readouterr().err.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_folder_in_use_is_not_overwritten(capsys, scenes, run, place):
     assert "--overwrite" in refused(capsys, "fit", str(scenes), f"--out={run.folder}")
     (place / "full").mkdir()
@@ -122,6 +125,7 @@ def test_a_folder_in_use_is_not_overwritten(capsys, scenes, run, place):
     )
 
 
+@pytest.mark.slow
 def test_verbs_print_what_they_found(capsys, run):
     assert main(["evaluate", str(run.folder), "--split", "dev"]) == 0
     assert "dev ensemble" in capsys.readouterr().out

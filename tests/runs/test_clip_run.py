@@ -18,6 +18,8 @@ from pairsift.runs.prepare import matcher_factory
 from pairsift.scenes import write_scenes
 from pairsift.train.loop import Trainer
 
+pytestmark = pytest.mark.slow
+
 CHOSEN = {"matcher": "clip", "lr": 1e-3, "clip.micro_batch": 24, "batch_size": 48, "threads": 1}
 
 

@@ -16,7 +16,7 @@ from pairsift.cli import main
 from pairsift.cli.compare import _short
 from pairsift.errors import InputError
 from pairsift.marker import write_marker
-from pairsift.pairs.shared import shared_pairs
+from pairsift.pairs.same_pairs import shared_pairs
 from pairsift.retrieve import Ranks, recall
 from pairsift.retrieve.codes import Gallery
 from pairsift.review import Decision
@@ -25,6 +25,8 @@ from pairsift.runs.cleaned import cleaned_config
 from pairsift.runs.compare import _cleaning, _spot_checked
 from pairsift.runs.prepare import read_source
 from pairsift.runs.run import Run
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,13 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from PIL import Image
 
 import pairsift
 from pairsift.runs.judging import image_copies
+
+pytestmark = pytest.mark.slow
 
 
 def test_copies_share_a_group_and_lost_images_have_none(tmp_path):

@@ -16,6 +16,8 @@ from pairsift.cli import main
 from pairsift.runs.prepare import prepare
 from pairsift.runs.vectors import evidence_vectors
 
+pytestmark = pytest.mark.slow
+
 N = 400
 SPLIT = ["train"] * 280 + ["dev"] * 60 + ["test"] * 50 + ["unused"] * 10
 BROKEN = {"image": (17, 395), "text": (250, 251)}  # rows with values that are not finite; 395 is unused

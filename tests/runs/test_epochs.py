@@ -12,6 +12,8 @@ from pairsift.methods.plain import TrainEpochs
 from pairsift.runs.config import read_config
 from pairsift.runs.fit import fit
 
+pytestmark = pytest.mark.slow
+
 
 def lengths(method):
     return [phase.epochs for phase in method.phases()]

@@ -5,10 +5,13 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 from flat_options import fit
 
 from pairsift.cli import main
 from shard_sources import files_of
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_run_is_cleaned_by_two_commands(run, tmp_path, capsys):

@@ -14,13 +14,17 @@ import pyarrow.parquet
 import pytest
 import yaml
 from flat_options import configured, fit
+from light_evidence import LIGHT, LIGHT_OPTIONS, light_file
 from safetensors.numpy import load_file
 from sklearn.metrics import roc_auc_score
 
 import pairsift
 from pairsift.cli import main
 from pairsift.errors import InputError
-from pairsift.runs.config import read_config
+from pairsift.runs.config import configure, from_tree, read_config
+from pairsift.scenes import write_scenes
+
+pytestmark = pytest.mark.slow
 
 FILES = {
     "pairsift.json",
@@ -38,13 +42,6 @@ FILES = {
     "trust.parquet",
     "model",
 }
-LIGHTLY = """
-import sys
-from light_evidence import light_evidence
-from pairsift.cli import main
-with light_evidence():
-    sys.exit(main())
-"""
 
 
 def test_the_folder_holds_what_the_design_names(run):
@@ -62,7 +59,7 @@ def test_the_folder_holds_what_the_design_names(run):
         assert all(set(view) == keys for view in metrics[split].values())
     rate = metrics["noise_rate"]
     assert rate["true"] == pytest.approx(0.4, abs=0.02) and 0 <= rate["low"] <= rate["estimated"] <= rate["high"] <= 1
-    assert metrics["verdicts_given"] is True and all(sentence.endswith(".") for sentence in metrics["warnings"])
+    assert metrics["verdicts_given"] is True and all(set(caveat) == {"code", "text"} for caveat in metrics["warnings"])
     assert set(metrics["seconds"]) == {"encode", "evidence", "train"}
     assert metrics["noise"]["index_hash"] and metrics["data"]["hash"] and metrics["versions"]["torch"]
 
@@ -166,12 +163,13 @@ def test_a_source_of_ones_own_needs_no_noise_option(place, scenes, quick, run):
 
 
 @pytest.mark.timeout(900)  # three whole fits, on slow cores
-def test_a_killed_fit_that_is_resumed_twice_goes_on_once_to_the_same_weights(place, scenes, quick, monkeypatch):
-    out = place / "killed"
+def test_a_killed_fit_that_is_resumed_twice_goes_on_once_to_the_same_weights(place, quick, monkeypatch):
+    out, scenes = place / "killed", place / "fewer"
+    write_scenes(scenes, 40, 5)
     options = [f"--{name.replace('_', '-')}={value}" for name, value in {**quick, "out": out, "threads": 1}.items()]
-    command = [sys.executable, "-c", LIGHTLY, "fit", str(scenes), *options]
+    command = [sys.executable, "-m", "pairsift.cli", "fit", str(scenes), f"--config={light_file(place)}", *options]
     straight = place / "straight"
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # with light_evidence.py
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
     subprocess.run([*command, f"--out={straight}"], check=True, capture_output=True)
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not (out / "checkpoint.safetensors").exists():
@@ -208,9 +206,26 @@ def test_another_choice_than_the_runs_is_named_when_it_is_resumed(place, scenes,
         fit(scenes, {**options, "noise_seed": 2}, progress=False)
     with pytest.raises(InputError, match=r"started with --pc2.classifier.classes 128, not --pc2.classifier.classes 64"):
         fit(scenes, {**options, "pc2.classifier.classes": 64}, progress=False)
+    with pytest.raises(InputError, match=r"started with --detect\.\S+ \d+, not without --detect\."):
+        fit(scenes, {**options, "detect": {}}, progress=False)
     others = {name: value for name, value in options.items() if not name.startswith("pc2")}
     with pytest.raises(InputError, match=r"started with --method pc2, not --method ncr"):
         fit(scenes, {**others, "method": "ncr", "seed": 7}, progress=False)
+
+
+def test_options_of_the_detector_are_kept_where_they_differ(tmp_path):
+    source, file = tmp_path / "x.csv", tmp_path / "config.yaml"
+    source.write_text("image,caption\na.jpg,a dog\n")
+    assert "detect" not in configure(source).tree()
+    config = configure(source, detect=LIGHT_OPTIONS)
+    file.write_text(config.text())
+    assert config.tree()["detect"] == LIGHT and read_config(file).detect == LIGHT_OPTIONS
+    for values, words in (
+        ({"linear": {"rigde": 1.0}}, r"detect: there is no option linear\.rigde"),
+        (3, "detect is 3"),
+    ):
+        with pytest.raises(InputError, match=words):
+            from_tree({"source": str(source), "detect": values})
 
 
 def test_the_saved_configuration_makes_the_same_run(place, scenes, run):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from light_evidence import LIGHT_OPTIONS, light_file
 
 import pairsift
 from pairsift.cli import main
@@ -17,8 +18,10 @@ from pairsift.match.two_tower import TwoTower, TwoTowerOptions
 from pairsift.methods import METHODS, PC2
 from pairsift.methods.parts.captions import CaptionSearch
 from pairsift.methods.pc2 import PC2Epochs
-from pairsift.pairs.formats import READERS
+from pairsift.pairs import READERS
 from pairsift.steps import Setting
+
+pytestmark = pytest.mark.slow
 
 GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 
@@ -35,7 +38,14 @@ def module(tmp_path, monkeypatch):
 
 def test_the_guides_method_runs_as_it_stands(module, scenes, quick, place, capsys):
     words = [f"--method={module}:SmallLoss", "--small-loss.warmup=1", "--small-loss.rest=2", "--small-loss.keep=0.6"]
-    words += [f"--out={place / 'guide'}", f"--cache={quick['cache']}", "--noise=0.4", "--batch-size=64", "--quiet"]
+    words += [
+        f"--config={light_file(place)}",
+        f"--out={place / 'guide'}",
+        f"--cache={quick['cache']}",
+        "--noise=0.4",
+        "--batch-size=64",
+        "--quiet",
+    ]
     assert main(["fit", str(scenes), *words]) == 0
     run = pairsift.open_run(place / "guide", progress=False)
     assert run.config.method.keep == 0.6 and run.evaluate("test")["ensemble"]["rsum"] > 0
@@ -104,6 +114,7 @@ def test_objects_and_names_make_the_same_run(scenes, quick, place, run):
         data=pairsift.DataOptions(noise=0.4, noise_seed=1),
         encode=pairsift.EncodeOptions(cache=quick["cache"]),
         train=pairsift.TrainOptions(batch_size=64, device="cpu"),
+        detect=LIGHT_OPTIONS,
         out=place / "objects",
         progress=False,
     )

@@ -19,6 +19,8 @@ import pairsift
 from pairsift.checkpoints.importing import import_checkpoint
 from pairsift.cli import main
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):

@@ -17,6 +17,8 @@ from pairsift.checkpoints.importing import import_checkpoint
 from pairsift.cli import main
 from pairsift.scenes import write_scenes
 
+pytestmark = pytest.mark.slow
+
 WIDTH, HEADS, BLOCKS, DIM, PATCH = 128, 2, 2, 24, 8
 SIZES = {
     "hidden_size": WIDTH,

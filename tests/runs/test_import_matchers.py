@@ -18,6 +18,8 @@ import pairsift
 from pairsift.checkpoints.importing import import_checkpoint
 from pairsift.cli import main
 
+pytestmark = pytest.mark.slow
+
 ONE_WAY, TWO_LAYERS = {"both": False}, {"layers": 2}
 NETS = {
     "vse": lambda: VseInfinity(1),

@@ -3,21 +3,24 @@
 import shutil
 
 import pytest
+import yaml
+from light_evidence import LIGHT
 
 from pairsift.cli import main
+from pairsift.detect import DetectOptions
 from pairsift.errors import WriteError
 from pairsift.runs import fit as module
 from pairsift.train import checkpoint
 from pairsift.train.loop import Trainer
 
-pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # whole fits, on slow cores
 
 MOMENTS = {
     "reading": "pairsift.runs.prepare.read_source",
     "encoding": "pairsift.encode.cache._image_chunk",
     "listing": "pairsift.runs.fit.write_skipped",
     "keeping": "pairsift.runs.fit.write_stored_pairs",
-    "believing": "pairsift.runs.belief.believe",
+    "evidence": "pairsift.runs.judge.judge_pairs",
     "beginning": "pairsift.train.loop.Trainer.__init__",
     "an epoch": "pairsift.train.loop.Trainer._finish",
     "the end": "pairsift.runs.fit.evaluate",
@@ -28,7 +31,16 @@ MOMENTS = {
 
 @pytest.fixture
 def words(scenes, tmp_path):
-    options = ["--batch-size=64", "--device=cpu", "--noise=0.4", "--epochs=3", "--seed=4"]
+    light = DetectOptions().changed(LIGHT).changed({"calibration": {"resamples": 4}})  # it judges anew every time
+    (tmp_path / "light.yaml").write_text(yaml.safe_dump({"detect": light.changes()}))
+    options = [
+        f"--config={tmp_path / 'light.yaml'}",
+        "--batch-size=64",
+        "--device=cpu",
+        "--noise=0.4",
+        "--epochs=3",
+        "--seed=4",
+    ]
     return ["fit", str(scenes), f"--out={tmp_path / 'run'}", f"--cache={tmp_path / 'cache'}", *options]
 
 
@@ -38,7 +50,6 @@ def stop(*args, **kwargs):
 
 def test_a_stop_at_any_moment_is_gone_on_from(words, tmp_path, monkeypatch, capsys):
     """Each moment is stopped in turn, in one folder, always with the features and weights of the stop before."""
-    monkeypatch.setattr("pairsift.detect.heldout.RESAMPLES", 4)  # every time that the run goes on it judges anew
     for number, (moment, name) in enumerate(MOMENTS.items()):
         resume = ["--resume"] if number else []
         with monkeypatch.context() as patch:

@@ -15,7 +15,7 @@ from pairsift.review import Decision
 from pairsift.run_folder import holds_run
 from pairsift.runs.claim import claimed
 
-pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # whole fits, on slow cores
 
 
 @pytest.fixture

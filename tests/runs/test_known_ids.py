@@ -13,6 +13,8 @@ from pairsift.review import Decisions
 from pairsift.runs.run import Run
 from pairsift.web.images import Images
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def copied(run, scenes, tmp_path):
@@ -113,19 +115,6 @@ def test_a_source_that_is_as_it_was_leaves_the_ids_of_what_came_meanwhile(copied
     where = str(tmp_path / "data" / "images")
     assert main(["score", str(folder), str(few), "--out", str(tmp_path / "s.csv"), "--image-folder", where]) == 0
     assert (tmp_path / "s.csv").exists()
-
-
-def test_a_run_that_an_early_version_audited_keeps_the_ids_of_its_table(copied, tmp_path):
-    folder, write, rows, images = copied
-    size = len(rows)
-    write([*rows, [images[1], "a new caption"], [images[2], "another new caption"]])
-    audit(folder)
-    (folder / "known.parquet").unlink()  # it kept none
-    decide(folder, tmp_path, (size + 1, "drop"))
-    write([[images[3], "a third caption"], *rows, [images[2], "another new caption"], [images[1], "a new caption"]])
-    table = audit(folder)
-    assert decided(folder) == {"drop": (images[2], "another new caption")}
-    assert table[size] == (images[1], "a new caption") and table[size + 2] == (images[3], "a third caption")
 
 
 def test_a_run_whose_source_never_changed_has_no_such_record(copied):

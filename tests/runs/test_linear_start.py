@@ -11,6 +11,8 @@ from pairsift.runs import job
 from pairsift.runs.prepare import prepare
 from pairsift.steps import Prior
 
+pytestmark = pytest.mark.slow
+
 PAIRS = 400
 
 

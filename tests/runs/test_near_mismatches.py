@@ -4,10 +4,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from flat_options import fit
-from light_evidence import light_evidence
 from sklearn.metrics import roc_auc_score
 
 from pairsift.train.loop import Trainer
+
+pytestmark = pytest.mark.slow
 
 PLAIN = {"method": "plain", "plain.networks": 1, "plain.epochs.warmup": 0, "plain.epochs.train": 1, "seed": 1}
 
@@ -34,7 +35,7 @@ def runs(place, scenes):
         if not self.has_dev:
             kept.append(self.position.best_epoch == epoch)
 
-    with light_evidence(), pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "_keep_if_best", noted)
         found = {
             mismatches: fit(

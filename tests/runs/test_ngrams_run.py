@@ -13,6 +13,8 @@ from pairsift.encode import NgramEncoder
 from pairsift.errors import InputError
 from pairsift.runs.prepare import _encoded, prepare, read_source
 
+pytestmark = pytest.mark.slow
+
 COLOURS = {"red": "красный", "blue": "синий", "green": "зелёный", "yellow": "жёлтый", "white": "белый"}
 
 

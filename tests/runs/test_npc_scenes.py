@@ -10,7 +10,7 @@ from pairsift.runs.prepare import Prepared, matcher_factory, prepare
 from pairsift.scenes import write_scenes
 from pairsift.train.loop import Job, Trainer
 
-pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # whole fits, on slow cores
 
 SHARED = {
     "noise": 0.6,
@@ -50,6 +50,6 @@ def best(place: Path, method: str, seed: int) -> float:
 def test_npc_beats_plain_on_scenes_with_three_in_five_captions_wrong(place):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    gains = [best(place, "npc", seed) - best(place, "plain", seed) for seed in (1, 2, 3)]
+    gains = [best(place, "npc", seed) - best(place, "plain", seed) for seed in (1, 2)]
     torch.set_num_threads(threads)
-    assert min(gains) >= 15 and sum(gains) / 3 >= 30  # of 600
+    assert min(gains) >= 15 and sum(gains) / 2 >= 30  # of 600

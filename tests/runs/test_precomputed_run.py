@@ -14,6 +14,8 @@ import pairsift
 from pairsift.cli import main
 from pairsift.encode import BytePairs, GivenIds, Vocabulary, read_numbering
 
+pytestmark = pytest.mark.slow
+
 COLOURS = ("red", "green", "blue", "white", "black", "brown")
 THINGS = ("dog", "cat", "horse", "bird", "car", "boat")
 WORDS = ("<pad>", "<start>", "<end>", "<unk>", "a", "the", ".", *COLOURS, *THINGS)

@@ -10,14 +10,15 @@ import time
 
 import numpy as np
 import pytest
+from light_evidence import light_file
 from PIL import Image
 
 import pairsift
 from pairsift.cli import main
-from pairsift.pairs.stored import content_marks, file_mark, read_stored_pairs
+from pairsift.pairs.changes import content_marks, file_mark, read_stored_pairs
 from pairsift.train.loop import Trainer
 
-pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # whole fits, on slow cores
 
 
 def rows_of(path):
@@ -46,6 +47,7 @@ def command(source, place, method, *more):
         str(source),
         f"--out={source.parent / 'run'}",
         f"--cache={place / 'cache'}",
+        f"--config={light_file(source.parent)}",
         f"--method={method}",
         *options,
     ]

@@ -12,7 +12,7 @@ from pairsift.cli import main
 from pairsift.runs.prepare import prepare
 from pairsift.scenes import write_scenes
 
-pytestmark = pytest.mark.timeout(900)  # whole fits, on slow cores
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # whole fits, on slow cores
 
 ONE = {"sift.networks": 1, "device": "cpu"}
 SHORT = {**ONE, "sift.epochs.train": 2}
@@ -74,7 +74,7 @@ def test_under_a_hundred_pairs_are_ranked_and_not_judged(source, capsys):
     assert metrics["verdicts_given"] is False and metrics["detection"]["flagged"] == 0
     rate = metrics["noise_rate"]
     assert (rate["estimated"], rate["low"], rate["high"]) == (None, None, None) and rate["true"] > 0.3
-    assert metrics["warnings"][0].startswith("99 pairs are too few for verdicts: ")
+    assert metrics["warnings"][0]["code"] == "few-pairs"
     assert (run.folder / "suspects.csv").read_text().count("\n") == 1
     opened = pairsift.open_run(run.folder, progress=False).audit()
     assert opened["match_probability"].to_pylist() == pytest.approx(scores, abs=1e-6)

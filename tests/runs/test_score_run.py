@@ -16,9 +16,11 @@ from sklearn.metrics import roc_auc_score
 
 import pairsift
 from pairsift.cli import main
-from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import Pairs
 from pairsift.runs import scoring
 from pairsift.scenes import write_scenes
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -241,9 +243,9 @@ def test_the_verb_writes_a_safe_table(run, new, tmp_path, capsys):
 
 @pytest.mark.parametrize("told", [True, False])
 def test_a_part_in_which_near_captions_cannot_be_told_is_counted(run, new, told, tmp_path, monkeypatch, capsys):
-    judge = scoring.Believer.judge_again
+    judge = scoring.Judge.judge_again
     monkeypatch.setattr(
-        scoring.Believer, "judge_again", lambda *given, **as_: replace(judge(*given, **as_), counts_near=told)
+        scoring.Judge, "judge_again", lambda *given, **as_: replace(judge(*given, **as_), counts_near=told)
     )
     opened = pairsift.open_run(shutil.copytree(run.folder, tmp_path / "run"))
     opened.score(new, tmp_path / "scored.parquet", image_folder=new.parent / "scenes" / "images")

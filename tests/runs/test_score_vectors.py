@@ -15,6 +15,8 @@ from embedding_sources import aligned, captions_of, write_parts, write_single
 from pairsift.cli import main
 from pairsift.runs import scoring
 
+pytestmark = pytest.mark.slow
+
 RUN, NEW = 400, 150
 BROKEN = {"image": 3, "text": 8}  # new rows with values that are not finite
 TOWERS = {

@@ -22,6 +22,8 @@ from pairsift.search.index import CAPTIONS
 from pairsift.search.search import Search
 from token_helpers import Late
 
+pytestmark = pytest.mark.slow
+
 MARKUP = '<script>alert(1)</script>\x1b[31m "red"\nsecond line'
 
 

@@ -16,6 +16,8 @@ from pairsift.cli import main
 from pairsift.methods import Oracle, Plain
 from pairsift.runs.config import configure
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[2] / "docs" / "matchers.md"
 ROWS = {
     row[1]: shlex.split(row[2])

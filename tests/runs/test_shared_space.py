@@ -15,6 +15,8 @@ from pairsift.match.two_tower import TwoTower, TwoTowerOptions
 from pairsift.runs.claim import claimed
 from pairsift.runs.prepare import check
 
+pytestmark = pytest.mark.slow
+
 PAIRS = 400
 
 

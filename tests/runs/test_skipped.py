@@ -4,10 +4,13 @@ import csv
 from pathlib import Path
 
 import numpy as np
+import pytest
 from flat_options import fit
 
-from pairsift.pairs import Pairs, Skip
+from pairsift.pairs.pairs import Pairs, Skip
 from pairsift.runs.skipped import skipped_line, write_skipped
+
+pytestmark = pytest.mark.slow
 
 
 def some_pairs(*skipped: Skip) -> Pairs:

@@ -10,6 +10,8 @@ from fastapi.testclient import TestClient
 from pairsift.cli import main
 from pairsift.web.app import create_app
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_run_is_checked_and_recalibrated(run, tmp_path, capsys):
     folder = shutil.copytree(run.folder, tmp_path / "run")

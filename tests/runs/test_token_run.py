@@ -1,12 +1,15 @@
 """A matcher that does not factorise goes the whole way, from `fit` to `search`."""
 
 import numpy as np
+import pytest
 from flat_options import fit
 from whole_way import opened_again
 
 from pairsift.cli import main
 from pairsift.match import MATCHERS
 from token_helpers import Late
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_matcher_of_tokens_goes_the_whole_way(place, scenes, quick, monkeypatch, capsys):

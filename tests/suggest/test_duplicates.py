@@ -9,7 +9,7 @@ from PIL import Image
 from scipy.stats import binomtest
 
 from pairsift.encode import Thumbnails
-from pairsift.suggest.duplicates import repeated, same_pictures, text_numbers, vague_captions
+from pairsift.suggest.duplicates import repeated, same_pictures, vague_captions, word_numbers
 
 
 def picture(seed, size=(200, 150)):
@@ -73,9 +73,9 @@ def test_flat_pictures_are_copies_only_of_the_same_colour():
 
 def test_captions_are_the_same_up_to_case_space_and_punctuation():
     captions = ["A dog.", "a  DOG", "a cat", "😀", "😀 ", "😎", "dog a", "…"]
-    numbers = text_numbers(captions)
+    numbers = word_numbers(captions)
     assert numbers[0] == numbers[1] and len({numbers[k] for k in (0, 2, 3, 5, 6, 7)}) == 6
-    assert len(set(text_numbers(["लड़का", "लड़की", "เด็ก", "เดก"]).tolist())) == 4  # vowel signs count
+    assert len(set(word_numbers(["लड़का", "लड़की", "เด็ก", "เดก"]).tolist())) == 4  # vowel signs count
 
 
 def test_a_group_is_repeated_if_its_items_differ():

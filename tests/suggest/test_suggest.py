@@ -5,11 +5,14 @@ import pytest
 import torch
 from suggest_helpers import OWNER, evidence, make_gallery, make_token_gallery, planted, scaled, suggested
 
+from pairsift.detect.options import SiblingOptions
 from pairsift.match.base import Codes, unit
 from pairsift.retrieve.bank import Bank
 from pairsift.retrieve.codes import Gallery
 from pairsift.suggest import suggest
 from pairsift.suggest.candidates import References
+
+WEIGHT = SiblingOptions.weight
 
 
 @pytest.mark.parametrize(
@@ -44,7 +47,7 @@ def test_captions_of_other_images_are_no_certain_partners():
     assert (found.caption_probability.sum(1) > 0.5).mean() < 0.1
 
 
-def test_what_is_said_of_an_image_helps_to_find_its_captions_and_it_for_them(monkeypatch):
+def test_what_is_said_of_an_image_helps_to_find_its_captions_and_it_for_them():
     rng = np.random.default_rng(2)
     truth = np.repeat(np.arange(300), 4)
     topics = rng.normal(size=(300, 24))
@@ -56,9 +59,8 @@ def test_what_is_said_of_an_image_helps_to_find_its_captions_and_it_for_them(mon
     owner, moved = truth.copy(), rng.permutation(1200)[:300]
     owner[moved] = rng.permutation(truth[moved])
     wrong, hits = owner != truth, []
-    for weight in (suggest.WEIGHT, 0.0):
-        monkeypatch.setattr(suggest, "WEIGHT", weight)
-        found = suggested(gallery, owner, wrong, ~wrong)
+    for weight in (WEIGHT, 0.0):
+        found = suggested(gallery, owner, wrong, ~wrong, caption_weight=weight)
         right = [truth[found.captions[:, 0]] == owner[found.pairs], found.images[:, 0] == truth[found.pairs]]
         stated = [found.caption_probability[:, 0].mean(), found.image_probability[:, 0].mean()]
         hits.append(np.mean(right, axis=1))
@@ -77,8 +79,8 @@ def test_a_pair_s_own_caption_does_not_look_for_itself():
         known = np.where(flagged, 0.02, 0.98)
         known[doubted] = probability
         pairs = suggest.GalleryPairs(owner, np.arange(len(owner)), known, believed)
-        found.append(suggest._with_captions(gallery, pairs, requested)[0].images[0].vectors)
-        assert (suggest._with_captions(gallery, pairs, flagged)[0].images[0].vectors != found[-1]).any()
+        found.append(suggest._with_captions(gallery, pairs, requested, WEIGHT)[0].images[0].vectors)
+        assert (suggest._with_captions(gallery, pairs, flagged, WEIGHT)[0].images[0].vectors != found[-1]).any()
     assert (found[0] == found[1]).all()
 
 
@@ -91,13 +93,12 @@ def test_texts_differ_from_each_other_and_from_the_given_one():
         assert len(set(texts)) == len(texts) == 5 and text[pair] not in texts
 
 
-def test_the_first_suggestion_fits_if_it_reaches_the_lowest_tenth_of_the_believed_pairs(monkeypatch):
-    monkeypatch.setattr(suggest, "WEIGHT", 0.0)
+def test_the_first_suggestion_fits_if_it_reaches_the_lowest_tenth_of_the_believed_pairs():
     lost = np.repeat(np.arange(60), 2) >= 40  # captions that lie anywhere: of these images no caption tells
     gallery, truth, owner = planted(make_gallery, 60, noise=np.where(lost, 50.0, 0.8)[:, None])
     wrong = owner != truth
     believed = ~wrong & ~lost & (np.arange(len(owner)) % 2 == 0)
-    found, s = suggested(gallery, owner, wrong, believed), scaled(gallery)
+    found, s = suggested(gallery, owner, wrong, believed, caption_weight=0.0), scaled(gallery)
     least = np.quantile([evidence(s, owner, owner[t], t) for t in np.flatnonzero(believed)], 0.1)
     values = [evidence(s, owner, owner[pair], t) for pair, t in zip(found.pairs, found.captions[:, 0], strict=True)]
     assert found.fits.tolist() == [value >= least for value in values]

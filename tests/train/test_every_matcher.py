@@ -15,8 +15,8 @@ from pairsift.match import MATCHERS, Matcher, Vsrn
 from pairsift.match.vsrn import VsrnOptions
 from pairsift.methods import METHODS
 from pairsift.methods.parts.impact import encode, pairings, view, views_at
-from pairsift.noise import plant_noise
-from pairsift.pairs import Pairs
+from pairsift.noise.planted import plant_noise
+from pairsift.pairs.pairs import Pairs
 from pairsift.steps import Network, Request
 from pairsift.train.batches import Gatherer
 from pairsift.train.loop import Job, Trainer
@@ -24,6 +24,7 @@ from pairsift.train.options import TrainOptions
 
 CONCEPTS, REGIONS, WIDTH = 12, 4, 6
 READERS = sorted(name for name, matcher in MATCHERS.items() if matcher.text_kind in ("ids", "vector"))
+QUICK = ("two_tower", "vse")  # a matcher of each kind; the others are slow
 
 
 def concepts(n_images: int, noise: float) -> tuple[Pairs, Features]:
@@ -94,7 +95,9 @@ def job(
 
 
 @pytest.mark.parametrize("method", sorted(set(METHODS) - {"oracle", "osa"}))
-@pytest.mark.parametrize("matcher", READERS)
+@pytest.mark.parametrize(
+    "matcher", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in READERS]
+)
 def test_every_matcher_trains_with_every_method(tmp_path: Path, matcher: str, method: str) -> None:
     own = MATCHERS[matcher].loss
     loss = None if own is None else RANKING_LOSSES[own]()

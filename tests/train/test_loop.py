@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from train_helpers import make_job, make_method, make_pairs
+from train_helpers import dying, make_job, make_method, make_pairs
 
 from pairsift.encode.parallel import prefetched
 from pairsift.errors import InputError
@@ -44,36 +44,71 @@ def whole(folder: Path, **options) -> tuple[Trainer, dict[str, torch.Tensor]]:
 NPC = {"method": "npc", "networks": 1}
 
 
+# A seed for the step, options of the job, and whether a process of its own is killed there. In this process an error
+# that nothing catches stands for it.
 RUNS = [
-    (0, {}),
-    (1, {}),
-    (2, {}),
-    (3, NPC),
-    (4, NPC | {"bank": {"refresh": True}}),
-    (5, {"method": "gsc"}),
-    (6, {"method": "crcl"}),
-    (7, {"method": "bicro"}),
-    (8, {"method": "cream"}),
-    (9, {"method": "l2rm"}),
+    (0, {}, True),
+    (1, {}, False),
+    (2, {}, False),
+    (3, NPC, False),
+    (4, NPC | {"bank": {"refresh": True}}, True),
+    (5, {"method": "gsc"}, False),
+    (6, {"method": "crcl"}, False),
+    (7, {"method": "bicro"}, False),
+    (8, {"method": "cream"}, True),
+    (9, {"method": "l2rm"}, False),
 ]
 
 
-@pytest.mark.parametrize(("seed", "options"), RUNS)
-def test_a_run_killed_at_a_random_step_ends_with_the_same_weights(tmp_path, seed, options):
-    straight, end = whole(tmp_path / "a", **options)
-    total = 48 if options else sum(line["loss_steps"] for line in steps_of(tmp_path / "a"))
-    die_at = random.Random(seed).randrange(2, total)
+class Death(BaseException):
+    """The end of a run."""
+
+
+def die_in_a_process(folder: Path, step: int, options: dict[str, object]) -> None:
     child = Path(__file__).with_name("resume_child.py")
-    command = [sys.executable, child, tmp_path / "b", str(die_at), json.dumps(options)]
+    command = [sys.executable, child, folder, str(step), json.dumps(options)]
     done = subprocess.run(command, check=False, capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    resumed = Trainer(make_job(tmp_path / "b", **options))
+
+
+def die_here(folder: Path, step: int, options: dict[str, object]) -> None:
+    def die() -> None:
+        raise Death
+
+    with pytest.raises(Death):
+        dying(step, die)(make_job(folder, **options)).run()
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """A function from options to the undisturbed run with them, the weights that it ends with, and its folder."""
+    made: dict[str, tuple[Trainer, dict[str, torch.Tensor], Path]] = {}
+
+    def run(options: dict[str, object]) -> tuple[Trainer, dict[str, torch.Tensor], Path]:
+        name = json.dumps(options)
+        if name not in made:
+            folder = tmp_path_factory.mktemp("straight")
+            made[name] = (*whole(folder, **options), folder)
+        return made[name]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("seed", "options", "killed"), [pytest.param(*run, marks=pytest.mark.slow if run[2] else ()) for run in RUNS]
+)
+def test_a_run_killed_at_a_random_step_ends_with_the_same_weights(tmp_path, straight, seed, options, killed):
+    trainer, end, folder = straight(options)
+    total = 48 if options else sum(line["loss_steps"] for line in steps_of(folder))
+    die = die_in_a_process if killed else die_here
+    die(tmp_path, random.Random(seed).randrange(2, total), options)
+    resumed = Trainer(make_job(tmp_path, **options))
     resumed.run(resume=True)
-    again = load_file(tmp_path / "b" / CHECKPOINT)
+    again = load_file(tmp_path / CHECKPOINT)
     assert end.keys() == again.keys()
     assert all(torch.equal(end[name], again[name]) for name in end)
-    assert all(torch.equal(a, b) for a, b in zip(weights(straight).values(), weights(resumed).values(), strict=True))
-    for ours, theirs in zip(straight.log, resumed.log, strict=True):
+    assert all(torch.equal(a, b) for a, b in zip(weights(trainer).values(), weights(resumed).values(), strict=True))
+    for ours, theirs in zip(trainer.log, resumed.log, strict=True):
         assert (ours["dev"], ours["phase"]) == (theirs["dev"], theirs["phase"])
         for network, terms in ours["loss"].items():
             assert theirs["loss"][network] == pytest.approx(terms, rel=1e-12)

@@ -13,9 +13,9 @@ from pairsift.match import TwoTower
 from pairsift.match.two_tower import TwoTowerOptions
 from pairsift.methods import METHODS
 from pairsift.methods.base import Method
-from pairsift.noise import plant_noise
-from pairsift.pairs import Pairs
-from pairsift.train.loop import Job
+from pairsift.noise.planted import plant_noise
+from pairsift.pairs.pairs import Pairs
+from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
 
 Options = dict[str, Any]
@@ -90,3 +90,19 @@ def make_job(
         folder,
         progress=False,
     )
+
+
+def dying(step: int, die: Callable[[], None]) -> type[Trainer]:
+    """A trainer that saves a checkpoint every third optimizer step, and dies before a given one."""
+
+    class Dying(Trainer):
+        count = 0
+
+        def _descend(self, k, terms):
+            self.count += 1
+            if self.count == step:
+                die()
+            super()._descend(k, terms)
+            self._saved = float("-inf") if self.count % 3 == 0 else self._saved
+
+    return Dying

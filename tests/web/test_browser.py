@@ -1,25 +1,30 @@
 """A review in a real browser: keys, reload, undo, grid, filters, and how the page looks."""
 
 import json
-import time
 
 import numpy as np
 import pytest
-from web_helpers import AWKWARD, MARKUP, RENAMED, N, awkward_cell, make_run, painted, press, served, watched
+from web_helpers import (
+    AWKWARD,
+    MARKUP,
+    RENAMED,
+    N,
+    awkward_cell,
+    make_run,
+    painted,
+    press,
+    served,
+    wait_for,
+    watched,
+)
 
 from pairsift.review import Decision, Decisions
+
+pytestmark = pytest.mark.slow
 
 
 def decided(folder):
     return {row["pair"]: row["decision"] for row in Decisions(folder, np.arange(N)).table().to_pylist()}
-
-
-def wait_for(condition):
-    """Wait until something is true of the journal."""
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_thirty_pairs_by_keyboard_a_reload_and_twenty_undone(page, folder):
@@ -147,11 +152,14 @@ def test_an_undo_of_more_pairs_than_an_answer_holds_clears_every_cell(page, fold
 
 def test_an_action_while_another_loads_is_shown(page):
     waiting = []
-    page.route("**/api/pairs?*", lambda route: waiting.append(route))
+
+    def wait(route):
+        waiting.append(route)
+
+    page.route("**/api/pairs?*", wait)
     page.select_option("[name=decision]", "")
-    wait_for(lambda: page.evaluate("0") or waiting)  # the call lets routes come in
+    wait_for(lambda: waiting, page)
     page.click("#grid-toggle")
-    page.unroute("**/api/pairs?*")
     waiting[0].continue_()
     painted(page, "grid")
     assert page.locator("#cells img").count() > 1 and not page.is_visible("#single")
@@ -206,14 +214,12 @@ def test_no_accessibility_rule_is_broken(browser, address, path, scheme):
     context = browser.new_context(viewport={"width": 1200, "height": 900}, color_scheme=scheme)
     page = context.new_page()
     page.goto(address + path)
-    if "search" not in path and path in ("", "?decision=&order=source"):
-        page.wait_for_selector("#given:not(:empty)")
-    for _ in range(2 if path == "" else 1):  # a pair, then the grid
+    for key in ("", "g") if path == "" else ("",):  # a pair, then the grid
+        if path in ("", "?decision=&order=source"):
+            press(page, key, "grid") if key else painted(page, 0)
         page.evaluate(axe.AXE_FILE_PATH.read_text(encoding="utf-8"))
         found = page.evaluate("() => axe.run()")["violations"]
         assert [(rule["id"], [node["html"][:200] for node in rule["nodes"][:3]]) for rule in found] == []
-        page.keyboard.press("g")
-        page.wait_for_timeout(300)
     context.close()
 
 

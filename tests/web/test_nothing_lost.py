@@ -5,15 +5,16 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from web_helpers import N, painted, press, watched
+from web_helpers import N, painted, press, settle, wait_for, watched
 
 from pairsift.marker import write_marker
 from pairsift.review import Decision, Decisions
+
+pytestmark = pytest.mark.slow
 
 PAINTED = 0.12  # seconds that a pair is seen before it can be decided on
 
@@ -36,13 +37,6 @@ def quiet_page(browser, address):
 
 def valid(journal):
     return {row["pair"]: row["decision"] for row in journal.table().to_pylist()}
-
-
-def wait_for(condition):
-    end = time.monotonic() + 15
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def decided_grid(page, journal):
@@ -159,8 +153,7 @@ def test_keys_that_come_before_a_pair_is_painted_decide_nothing(page, journal):
     for keys in ("ArrowRight d", "ArrowRight k 1", "u d"):  # a key that moves, and another at once
         for key in keys.split():
             page.keyboard.press(key)
-        painted(page)
-        page.wait_for_timeout(150)
+        settle(page)
     assert valid(journal) == {} and page.inner_text("#place").split("pair ")[1].startswith("0 ")
 
 
@@ -197,9 +190,11 @@ def test_a_pair_whose_image_is_not_there_yet_cannot_be_decided_on(browser, addre
         page.keyboard.press("k")
         page.wait_for_selector("#place:has-text('pair 3 ')")
         page.keyboard.press("d")
-        page.wait_for_timeout(400)
+        page.clock.install()
+        page.clock.run_for(60_000)  # however long it takes
         page.keyboard.press("d")
-        page.wait_for_timeout(200)
+        page.evaluate("last")
+        page.clock.resume()
         assert held and valid(journal) == dict.fromkeys(range(3), "keep")
         for route in held:
             route.continue_()
@@ -208,33 +203,31 @@ def test_a_pair_whose_image_is_not_there_yet_cannot_be_decided_on(browser, addre
         assert valid(journal)[3] == "drop"
 
 
+def hold(page, key):
+    """Hold a key: it repeats at once, and again whenever what it leaves can be decided on."""
+    for _ in range(4):
+        for _ in range(3):
+            page.keyboard.down(key)
+        settle(page)
+    page.keyboard.up(key)
+
+
 def test_a_held_key_and_a_button_that_was_clicked_decide_once(page, journal):
     painted(page, 0)
     page.click("[data-key=d]")
     painted(page, 1)
-    for _ in range(10):  # Enter is held, then Space pressed
-        page.keyboard.down("Enter")
-        page.wait_for_timeout(30)
-    page.keyboard.up("Enter")
+    hold(page, "Enter")
     page.keyboard.press("Space")
-    page.wait_for_timeout(300)
+    settle(page)
     assert valid(journal) == {0: "drop"}
     page.focus("[data-key=d]")  # by Tab
-    for _ in range(15):
-        page.keyboard.down("Enter")
-        page.wait_for_timeout(30)
-    page.keyboard.up("Enter")
-    wait_for(lambda: valid(journal) == {0: "drop", 1: "drop"})
+    hold(page, "Enter")
+    assert valid(journal) == {0: "drop", 1: "drop"}
     painted(page, 2)
     for key in ("d", "ArrowRight"):
-        for _ in range(15):
-            page.keyboard.down(key)
-            page.wait_for_timeout(30)
-        page.keyboard.up(key)
-    painted(page)
-    page.wait_for_timeout(300)
+        hold(page, key)
     assert valid(journal) == dict.fromkeys(range(3), "drop")
-    painted(page, 3) if "pair 3 " in page.inner_text("#place") else painted(page, 4)
+    painted(page, 4)
     page.dblclick("[data-key=k]")
     painted(page)
     assert len(valid(journal)) == 4
@@ -359,8 +352,7 @@ def test_an_answer_is_recorded_once_whatever_was_lost_of_it(quiet_page, journal,
     press(page, "d", 1)
     page.wait_for_selector("#kept-answers:has-text('1 answer is not saved')")
     assert (failure == "full") == ("disk full" in page.inner_text("#kept-answers"))
-    while len(tries) < 3:
-        page.wait_for_timeout(100)
+    wait_for(lambda: len(tries) >= 3, page)
     page.wait_for_selector("#kept", state="hidden")
     assert valid(journal) == {0: "drop"} and len(journal.history()) == 1 and len(set(tries)) == 1
 
@@ -446,6 +438,25 @@ def test_an_answer_on_its_way_outlives_its_tab(browser, folder, journal):
     context.close()
 
 
+def test_an_answer_in_sight_of_a_refused_one_is_refused(quiet_page, journal):
+    page = quiet_page
+    page.route("**/api/decisions", lambda route: route.abort())
+    press(page, "k", 1)  # recorded once the server answers
+    press(page, "g", "grid")
+    page.keyboard.press("Shift+A")
+    page.keyboard.press("d")
+    page.click("#asked-all")  # refused, since one of the pairs is decided meanwhile
+    painted(page, "grid")
+    press(page, "g", 0)
+    press(page, "k", 1)  # in sight of the refused one
+    page.wait_for_selector("#kept-answers:has-text('3 answers are not saved')")
+    journal.decide([Decision(40, "keep")], "bob")
+    page.unroute("**/api/decisions")
+    page.wait_for_function("() => !outbox.length && !sending")
+    assert page.evaluate("store.all('refused').length") == 51
+    assert valid(journal) == {0: "keep", 40: "keep"} and len(journal.history()) == 2
+
+
 def test_a_lost_question_after_a_refusal_stops_no_later_answer(quiet_page, journal):
     page = quiet_page
     page.route("**/api/decisions", lambda route: route.abort())
@@ -454,7 +465,7 @@ def test_a_lost_question_after_a_refusal_stops_no_later_answer(quiet_page, journ
     journal.decide([Decision(0, "drop")], "bob")
     page.route("**/api/pairs/0", lambda route: route.abort())
     page.unroute("**/api/decisions")
-    wait_for(lambda: page.wait_for_timeout(50) or valid(journal) == {0: "drop", 1: "keep"})
+    wait_for(lambda: valid(journal) == {0: "drop", 1: "keep"}, page)
     press(page, "d", 3)
     assert valid(journal) == {0: "drop", 1: "keep", 2: "drop"}
 

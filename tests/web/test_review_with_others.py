@@ -4,9 +4,11 @@ import re
 
 import numpy as np
 import pytest
-from web_helpers import N, make_run, painted, press, served
+from web_helpers import N, make_run, painted, press, served, settle
 
 from pairsift.review import Decision, Decisions
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -101,7 +103,7 @@ def test_letters_in_a_list_decide_nothing(page, others):
     page.keyboard.press("k")
     page.keyboard.press("d")
     page.focus("#reviewer")
-    page.wait_for_timeout(200)
+    settle(page)
     assert page.input_value("[name=verdict]") == "clean" and valid(others) == {}
 
 
@@ -142,7 +144,7 @@ def test_a_filter_that_cannot_be_loaded_leaves_nothing_to_decide(browser, addres
     page.wait_for_selector("#empty:visible")
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("k")
-    page.wait_for_timeout(200)
+    settle(page)
     assert valid(others) == {}
     context.close()
 

@@ -5,6 +5,8 @@ from web_helpers import MARKUP, N, served, watched
 
 import pairsift
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def address(searchable):

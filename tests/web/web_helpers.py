@@ -13,7 +13,7 @@ from PIL import Image
 
 import pairsift
 from pairsift.marker import write_marker
-from pairsift.pairs import write_stored_pairs
+from pairsift.pairs.changes import write_stored_pairs
 from pairsift.runs.config import configure
 from pairsift.suggest.suggest import Suggestions
 from pairsift.suggest.table import SUGGESTIONS_FILE, suggestion_table
@@ -154,3 +154,17 @@ def press(page, key, pair=None):
     page.wait_for_function("view => state.view > view && document.body.dataset.ready", arg=view)
     if pair is not None:
         assert page.evaluate("document.body.dataset.ready") == str(pair)
+
+
+def wait_for(condition, page=None):
+    """Wait until something is true; a page given, while its requests are answered."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it did not become true within a minute"
+        page.wait_for_timeout(20) if page else time.sleep(0.02)
+
+
+def settle(page):
+    """Wait until the page has done all that keys and clicks asked for, and can be decided on if a pair is left."""
+    page.evaluate("async () => { while (state.acting) await last; }")
+    page.wait_for_function("() => (state.ready || !state.items.length) && !sending")

@@ -13,14 +13,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
-from pairsift.errors import InputError, similar
+from pairsift.errors import InputError, require_source, similar
 from pairsift.loss import RANKING_LOSSES
 from pairsift.match import MATCHER, MATCHERS
 from pairsift.methods import METHODS
 from pairsift.pairs.options import DataOptions
 from pairsift.runs.claim import MAY_DIFFER
 from pairsift.runs.config import Choices, Config, from_tree, put_over, read_yaml
-from pairsift.runs.early import require_source
 from pairsift.runs.prepare import check
 
 KEYS = ("source", "out", "methods", "matchers", "noise", "noise_kind", "seeds", "options")
@@ -86,6 +85,8 @@ class Cell:
         kept |= _list_hashes(config.data)
         kept |= config.data.model_dump() | config.encode.model_dump() | config.matcher_options.model_dump()
         kept |= {name: getattr(config.train, name) for name in ("seed", "precision")}
+        if changes := config.detect.changes():
+            kept["detect"] = changes
         return _hash({name: value for name, value in kept.items() if name not in MAY_DIFFER})
 
     @property

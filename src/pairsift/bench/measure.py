@@ -18,13 +18,13 @@ from pairsift.cores import limit_threads
 from pairsift.errors import InputError, writing
 from pairsift.files import in_turn, replacing, write_json
 from pairsift.methods.base import Method
-from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.codes import evaluate
 from pairsift.run_folder import CONFIG
-from pairsift.runs.belief import Believer, of_training
 from pairsift.runs.config import Config, read_config
 from pairsift.runs.fit import begin, facts_of
 from pairsift.runs.job import job_of
+from pairsift.runs.judge import Judge, of_training
 from pairsift.runs.prepare import Prepared, encoder_names, prepare
 from pairsift.steps import Prior
 from pairsift.train.batches import Likeness
@@ -71,7 +71,7 @@ class Start:
             folder.parent.mkdir(parents=True, exist_ok=True)
         with in_turn(folder.parent / ".encoding.lock"):
             config, prepared = begin(folder, config, progress=False)
-        believer = Believer(of_training(prepared), folder, config, False)
+        believer = Judge(of_training(prepared), folder, config, False)
         belief = believer.judge()
         facts = measured_on(config, prepared) | {"estimated_rate": belief.rate}
         facts["held_out_auroc"] = evidence_auroc(prepared.pairs, belief.probability, believer)
@@ -170,7 +170,7 @@ def measured_on(config: Config, prepared: Prepared) -> Row:
     }
 
 
-def evidence_auroc(pairs: Pairs, probability: np.ndarray, believer: Believer) -> float | None:
+def evidence_auroc(pairs: Pairs, probability: np.ndarray, believer: Judge) -> float | None:
     """Return the AUROC of the held-out evidence over the training pairs.
 
     None where no pair is known to be mismatched.

@@ -13,9 +13,9 @@ from torch import Tensor
 from pairsift.checkpoints.openai_clip import check_clip
 from pairsift.checkpoints.published import CLIP, DATA_SIZES, Published, read_published
 from pairsift.cores import limit_threads
-from pairsift.errors import InputError
+from pairsift.errors import InputError, require_source
 from pairsift.files import write_json, write_text
-from pairsift.pairs import load
+from pairsift.pairs.readers import load
 from pairsift.run_folder import LOG, METRICS, VOCABULARY, weights
 from pairsift.runs.claim import claimed
 from pairsift.runs.config import Config, from_tree
@@ -119,8 +119,7 @@ def _check(config: Config, sizes: Mapping[str, Any], spare_words: int, saved: Pa
         InputError: The data or the vocabulary does not fit.
     """
     options, encode = config.data, config.encode
-    if not Path(config.source).exists():
-        raise InputError(f"there is nothing at {config.source}: give the folder of precomputed features")
+    require_source(config.source, "give the folder of precomputed features")
     check_numbering(encode, text_name(config))
     columns: dict[str, Any] = {"image_column": options.image_column, "caption_column": options.caption_column}
     pairs = load(config.source, options.reader, options.split_seed, **columns)
@@ -148,8 +147,7 @@ def _check_pixels(config: Config, published: Sequence[Published]) -> None:
     Raises:
         InputError: The data or the CLIP does not fit.
     """
-    if not Path(config.source).exists():
-        raise InputError(f"there is nothing at {config.source}: give images and captions")
+    require_source(config.source, "give images and captions")
     check_numbering(config.encode, text_name(config))
     for file in published:
         for state in file.networks:

@@ -17,7 +17,7 @@ from pairsift.loss import RANKING_LOSSES
 from pairsift.match import MATCHER, MATCHERS
 from pairsift.methods import METHODS
 from pairsift.pairs.options import DataOptions
-from pairsift.runs.early import check_source
+from pairsift.runs.source_check import check_source
 from pairsift.train.options import TrainOptions
 
 if TYPE_CHECKING:

@@ -317,7 +317,7 @@ def _catalogue() -> dict[str, dict[str, str]]:
     from pairsift.loss import RANKING_LOSSES
     from pairsift.match import MATCHERS
     from pairsift.methods import METHODS
-    from pairsift.pairs.formats import READERS
+    from pairsift.pairs import READERS
 
     return {
         "methods": METHODS.summaries(),

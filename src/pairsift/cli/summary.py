@@ -39,7 +39,7 @@ def print_summary(folder: Path, metrics: Mapping[str, object]) -> None:
     if kinds := metrics.get("verdicts"):
         print(f"kinds of mismatch, all splits: {', '.join(f'{n} {name}' for name, n in kinds.items())}")  # type: ignore[attr-defined]
     for warning in metrics.get("warnings", ()):  # type: ignore[attr-defined]
-        print(f"warning: {warning}")
+        print(f"warning: {warning['text']}")
     print(f"table of suspects: {folder / 'suspects.csv'}\nreport: {folder / 'report.html'}")
 
 

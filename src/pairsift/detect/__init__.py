@@ -1,1 +1,7 @@
-"""Which pairs do not match, from arrays alone: folds, held-out evidence and its calibration."""
+"""Which pairs do not match, from arrays alone: folds, evidence, combination, calibration, judgement."""
+
+from pairsift.detect.judgement import JudgedPairs, Judgement, judge_pairs
+from pairsift.detect.near_mismatches import judge_near_mismatches
+from pairsift.detect.options import DetectOptions
+
+__all__ = ["DetectOptions", "JudgedPairs", "Judgement", "judge_near_mismatches", "judge_pairs"]

@@ -8,14 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pairsift.arrays import Reals
-from pairsift.detect.contrast import Codes, Evidence, contrast
-from pairsift.detect.crossfit import CrossFit, Vectors
+from pairsift.arrays import Floats, Reals
+from pairsift.detect.evidence import Evidence, PairEncoder, contrast, unit_vectors
+from pairsift.detect.folds import Folds
+from pairsift.detect.options import DetectOptions, LinearOptions
 
-DIRECTIONS = 128
-RIDGE = 0.1  # share of the largest eigenvalue that is added to all
-FULL_RIDGE = 2000  # total weight of the pairs above which the ridge falls with the square root of the weight
-WIDEST = 320  # number of principal components to which features are first reduced
 ROWS = 65_536  # number of rows whose products are summed at once
 
 
@@ -37,14 +34,14 @@ class Canonical:
 
     def images(self, x: Tensor) -> Tensor:
         """Return unit vectors of images, (n, d) to (n, k)."""
-        return _unit((x - self.image_mean) @ self.image_map)
+        return unit_vectors((x - self.image_mean) @ self.image_map)
 
     def captions(self, y: Tensor) -> Tensor:
         """Return unit vectors of captions, (n, e) to (n, k)."""
-        return _unit((y - self.caption_mean) @ self.caption_map)
+        return unit_vectors((y - self.caption_mean) @ self.caption_map)
 
 
-def canonical(images: Vectors, captions: Vectors, trust: Reals) -> Canonical:
+def canonical(images: Floats, captions: Floats, trust: Reals, options: LinearOptions) -> Canonical:
     """Fit ridge canonical correlation to pairs, as `linear_evidence` describes it.
 
     Wider features than 320 are first reduced to their principal components.
@@ -53,48 +50,49 @@ def canonical(images: Vectors, captions: Vectors, trust: Reals) -> Canonical:
         images: Features of each pair's image, (n, d).
         captions: Features of each pair's caption, (n, e).
         trust: Weight of each pair, [0, 1], (n,).
+        options: The ridge, and the numbers of components and directions.
     """
-    x, y = (torch.from_numpy(principal(side)) for side in (images, captions))
-    model = _canonical(list(_moments(x, y, torch.from_numpy(np.asarray(trust, np.float64)), torch.arange(len(x)))))
-    image_mean, image_map = _unreduced(images, model.image_mean, model.image_map)
-    caption_mean, caption_map = _unreduced(captions, model.caption_mean, model.caption_map)
+    x, y = (torch.from_numpy(principal(side, options)) for side in (images, captions))
+    weight = torch.from_numpy(np.asarray(trust, np.float64))
+    model = _canonical(list(_moments(x, y, weight, torch.arange(len(x)))), options)
+    image_mean, image_map = _unreduced(images, model.image_mean, model.image_map, options)
+    caption_mean, caption_map = _unreduced(captions, model.caption_mean, model.caption_map, options)
     return Canonical(image_mean, caption_mean, image_map, caption_map)
 
 
-def _unreduced(vectors: Vectors, mean: Tensor, projection: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the mean and the map of whole vectors from those of their principal components, (d,) and (d, k)."""
-    centre, basis = _components(vectors)
+def _unreduced(vectors: Floats, mean: Tensor, projection: Tensor, options: LinearOptions) -> tuple[Tensor, Tensor]:
+    """Return the mean and the map of whole vectors by the mean and the map of their components, (d,) and (d, k)."""
+    centre, basis = _components(vectors, options)
     if basis is not None:
         mean, projection = torch.from_numpy(basis) @ mean, torch.from_numpy(basis) @ projection
     return torch.from_numpy(np.asarray(centre, np.float32)) + mean, projection
 
 
-def principal(vectors: Vectors, width: int = WIDEST, most: int = 50_000) -> Vectors:
-    """Project centred vectors onto their first principal components, (n, at most `width` and at most n).
+def principal(vectors: Floats, options: LinearOptions) -> Floats:
+    """Project centred vectors onto their first principal components, (n, at most 320 and at most n).
 
     Vectors of at most that width are only centred.
 
     Args:
         vectors: The vectors, (n, d).
-        width: Largest number of components.
-        most: From twice this number of rows on, the components are computed from a part of the rows, evenly spaced.
+        options: The largest number of components, and of rows that they are computed from.
     """
-    mean, basis = _components(vectors, width, most)
+    mean, basis = _components(vectors, options)
     return np.asarray(vectors - mean if basis is None else (vectors - mean) @ basis, np.float32)
 
 
-def _components(vectors: Vectors, width: int = WIDEST, most: int = 50_000) -> tuple[Vectors, Vectors | None]:
-    """Return the mean, (d,), and the first principal components, (d, at most `width`); None for all directions."""
-    mean, width = vectors.mean(0), min(width, len(vectors))
+def _components(vectors: Floats, options: LinearOptions) -> tuple[Floats, Floats | None]:
+    """Return the mean, (d,), and the first principal components, (d, at most 320); None for all directions."""
+    mean, width = vectors.mean(0), min(options.max_width, len(vectors))
     if vectors.shape[1] <= width:
         return mean, None
-    sample = vectors[:: max(1, len(vectors) // most)] - mean
+    sample = vectors[:: max(1, len(vectors) // options.max_rows)] - mean
     values, basis = np.linalg.eigh(np.asarray(sample.T @ sample, np.float64))
     return mean, basis[:, np.argsort(-values)[:width]].astype(np.float32)
 
 
 def linear_evidence(
-    fit: CrossFit, images: Vectors, captions: Vectors, seed: int, trust: Reals | None = None
+    folds: Folds, images: Floats, captions: Floats, seed: int, options: DetectOptions, trust: Reals | None = None
 ) -> Evidence:
     """Return the evidence of pairs by the cosine of canonical variates that are fitted without the pair's fold.
 
@@ -104,34 +102,37 @@ def linear_evidence(
     by the trust in them.
 
     Args:
-        fit: The pairs, their folds and the decoys.
+        folds: The pairs, their folds and the decoys.
         images: Features of each pair's image, (n, d).
         captions: Features of each pair's caption, (n, e).
         seed: Seed of the references.
+        options: Ridge, directions and references.
         trust: Trust in each pair by models that did not see each of the folds, [0, 1], (folds, n); None for 1.
     """
-    return contrast(fit, canonical_codes(fit, images, captions, trust), seed)
+    return contrast(folds, canonical_encoder(folds, images, captions, options.linear, trust), seed, options)
 
 
-def canonical_codes(fit: CrossFit, images: Vectors, captions: Vectors, trust: Reals | None = None) -> Codes:
+def canonical_encoder(
+    folds: Folds, images: Floats, captions: Floats, options: LinearOptions, trust: Reals | None = None
+) -> PairEncoder:
     """Return a function that gives the canonical variates of a fold's pairs, as an argument of `contrast`."""
     x, y = torch.from_numpy(images), torch.from_numpy(captions)
-    parts = [torch.from_numpy(members) for members in fit.members()]
-    weights = torch.from_numpy(np.ones((1, len(fit))) if trust is None else trust)  # one row holds for all folds
+    parts = [torch.from_numpy(members) for members in folds.members()]
+    weights = torch.from_numpy(np.ones((1, len(folds))) if trust is None else trust)  # one row holds for all folds
     moments = [[_moments(x, y, weight, part) for part in parts] for weight in weights]
-    models = [_canonical(_total(moments[fold % len(moments)], fold)) for fold in range(len(parts))]
+    models = [_canonical(_total(moments[fold % len(moments)], fold), options) for fold in range(len(parts))]
 
-    def codes(fold: int, members: np.ndarray) -> tuple[Tensor, Tensor]:
+    def encode(fold: int, members: np.ndarray) -> tuple[Tensor, Tensor]:
         return models[fold].images(x[members]), models[fold].captions(y[members])
 
-    return codes
+    return encode
 
 
-def _moments(x: Tensor, y: Tensor, weight: Tensor, members: Tensor) -> tuple[Tensor, ...]:
+def _moments(x: Tensor, y: Tensor, weight: Tensor, members: Tensor, block: int = ROWS) -> tuple[Tensor, ...]:
     """Return the weight, the weighted sums and the weighted products of some pairs."""
     total: tuple[Tensor, ...] = ()
-    for start in range(0, max(1, len(members)), ROWS):
-        rows = members[start : start + ROWS]
+    for start in range(0, max(1, len(members)), block):
+        rows = members[start : start + block]
         images, captions, counts = x[rows].double(), y[rows].double(), weight[rows, None]
         weighted = (counts * images, counts * captions)
         part = (
@@ -155,18 +156,18 @@ def _total(moments: list[tuple[Tensor, ...]], without: int) -> list[Tensor]:
     return [sum((part[kind] for part in others), torch.zeros_like(moments[without][kind])) for kind in range(6)]
 
 
-def _canonical(moments: list[Tensor]) -> Canonical:
+def _canonical(moments: list[Tensor], options: LinearOptions) -> Canonical:
     """Return the maps of both sides from the moments of the training pairs."""
     count, sum_x, sum_y, xx, yy, xy = moments
     count = count.clamp(min=1e-9)
     mean_x, mean_y = sum_x / count, sum_y / count
-    ridge = float(RIDGE * (FULL_RIDGE / count.clamp(min=FULL_RIDGE)).sqrt())
+    ridge = float(options.ridge * (options.full_ridge_weight / count.clamp(min=options.full_ridge_weight)).sqrt())
     root_x = _inverse_root(xx / count - torch.outer(mean_x, mean_x), ridge)
     root_y = _inverse_root(yy / count - torch.outer(mean_y, mean_y), ridge)
     u, correlation, v = torch.linalg.svd(
         root_x @ (xy / count - torch.outer(mean_x, mean_y)) @ root_y, full_matrices=False
     )
-    weights = correlation[:DIRECTIONS]
+    weights = correlation[: options.directions]
     projections = root_x @ u[:, : len(weights)] * weights, root_y @ v[: len(weights)].T * weights
     return Canonical(*(part.float() for part in (mean_x, mean_y, *projections)))
 
@@ -176,8 +177,3 @@ def _inverse_root(covariance: Tensor, ridge: float) -> Tensor:
     values, vectors = torch.linalg.eigh(covariance)
     root: Tensor = (vectors / (values.clamp(min=0) + ridge * values[-1].clamp(min=1e-12)).sqrt()) @ vectors.T
     return root
-
-
-def _unit(x: Tensor) -> Tensor:
-    unit: Tensor = x / x.norm(dim=1, keepdim=True).clamp(min=1e-9)
-    return unit

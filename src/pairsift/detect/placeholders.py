@@ -6,73 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pairsift.arrays import Ints, Reals
-from pairsift.detect.contrast import Evidence
-from pairsift.detect.crossfit import COMMON, CrossFit, Vectors
-from pairsift.detect.rate import Calibration, decoy_quantile
+from pairsift.arrays import Bools, Ints, Reals
+from pairsift.detect.calibration import decoy_quantile
+from pairsift.detect.evidence import Evidence
+from pairsift.detect.folds import Folds, pair_counts
+from pairsift.detect.options import DetectOptions
 
-MAX_KEPT = 0.4  # share of the pairs from which on those of a common image are not kept in one fold
-MIN_OWN = 100  # smallest number of decoys with which pairs are compared with these alone
-MAX_COMMON = 0.1  # share of the images, or of the captions, above which it is usual to be common
-MIN_REST = 100  # smallest number of pairs without a placeholder
-ERRORS = 3.0  # number of standard errors above one half up to which the mean share of decoys is like chance
-HIGH_ERRORS = 3.0  # number of standard errors up to which the number of the highest shares is like chance
-MAX_SHIFT = 0.1  # largest distance above one half that is like chance
-MAX_LOG_RATIO = -4.0  # logarithm of the largest likelihood ratio with which a set is unlike the other pairs
-BINS = 20  # number of bins of the density of the other pairs
-ROWS = 8192
+BINS = 20  # number of bins of the shares of decoys; the highest one is a twentieth
 
 
-def join_equal_images(image_of: Ints, vectors: Vectors, rows: Ints) -> Ints:
-    """Return the image of each pair, where images with equal vectors are one if at least 20 pairs have them, (n,).
-
-    Args:
-        image_of: Image of each pair, (n,).
-        vectors: Vectors of the images, (m, d).
-        rows: Row of each pair's image among the vectors, (n,).
-    """
-    first, number = np.unique(_fingerprints(vectors)[rows], return_index=True, return_inverse=True)[1:]
-    pictures = number.reshape(-1)
-    return np.where(_sizes(pictures) >= COMMON, image_of[first][pictures], image_of).astype(np.int64)
-
-
-def _fingerprints(vectors: Vectors) -> NDArray[np.uint64]:
-    """Return a number for each vector, the same for equal ones and almost surely another for others, (m,)."""
-    factors = np.random.default_rng(0).integers(1, 2**63, vectors.shape[1], np.uint64) * 2 + 1
-    found = np.zeros(len(vectors), np.uint64)
-    for start in range(0, len(vectors), ROWS):
-        part = np.ascontiguousarray(vectors[start : start + ROWS], np.float32).view(np.uint32)
-        found[start : start + ROWS] = (part * factors).sum(1, dtype=np.uint64)
-    return found
-
-
-def fold_units(image_of: Ints, group_of: Ints, most: int) -> tuple[Ints, int]:
-    """Return the unit of each pair that folds keep together, (n,), and the number of folds.
-
-    A unit is a group of near-duplicate images, with all pairs of a common image. There are fewer folds than `most`, but
-    at least two, where one image has more than half of a fold's pairs: a fold of hardly anything else would have no
-    decoys of it. If more than 40% of the pairs have one image, each of these pairs is a unit by itself.
-
-    Args:
-        image_of: Image of each pair, (n,).
-        group_of: Group of near-duplicate images of each pair, (n,).
-        most: Largest number of folds.
-    """
-    size, n = _sizes(image_of), max(1, len(image_of))
-    first = np.zeros(int(image_of.max(initial=-1)) + 1, np.int64)
-    first[image_of[::-1]] = np.arange(len(image_of))[::-1]
-    units = np.where(size >= COMMON, group_of[first[image_of]], group_of)
-    units = np.where(
-        (size >= COMMON) & (size > MAX_KEPT * n), int(group_of.max(initial=0)) + 1 + np.arange(len(size)), units
-    )
-    kept = size[(size >= COMMON) & (size <= MAX_KEPT * n)]
-    folds = max(2, n // (2 * int(kept.max()))) if len(kept) else most
-    return units, min(most, folds, len(np.unique(units)))
-
-
-def set_placeholders_apart(fit: CrossFit, evidence: Evidence) -> Evidence:
+def set_placeholders_apart(folds: Folds, evidence: Evidence, options: DetectOptions) -> Evidence:
     """Name the pairs of placeholders, and leave out the decoys that have the image or the caption of one.
 
     Mismatched pairs are distributed like decoys if they are spread over images and captions as these are. The pairs of
@@ -81,104 +25,95 @@ def set_placeholders_apart(fit: CrossFit, evidence: Evidence) -> Evidence:
     be left, nothing is set apart.
 
     Args:
-        fit: The pairs and the decoys; its placeholders are sought by this evidence if they are not known.
+        folds: The pairs and the decoys; its placeholders are sought by this evidence if they are not known.
         evidence: Evidence of the pairs, (n,), and of decoys.
+        options: When an image or a caption is common, and when it is a placeholder.
     """
-    placeholder = find_placeholders([fit], [evidence]) if fit.placeholder is None else fit.placeholder
+    placeholder = folds.placeholder
+    if placeholder is None:
+        placeholder = find_placeholders([folds], [evidence], options)
     if (placeholder < 0).all():
         return evidence
-    images, texts = _common(fit)
+    images, texts = _common(folds, options)
     found = np.unique(placeholder[placeholder >= 0])
-    of_one = np.isin(images[fit.decoy_images], found) | np.isin(texts[fit.decoy_captions], found)
+    of_one = np.isin(images[folds.decoy_images], found) | np.isin(texts[folds.decoy_captions], found)
     return evidence if of_one.all() else replace(evidence, decoys=evidence.decoys[~of_one], placeholder=placeholder)
 
 
-def with_placeholders(calibration: Calibration, placeholder: Ints, group: Ints) -> Calibration:
-    """Return the calibration of all pairs, where those of a placeholder of n pairs have the probability 1 / (n + 2).
-
-    This is the rule of succession for a set in which no pair has been seen to match. A group's rate, and the ends of
-    its interval, become means over all of its pairs.
-
-    Args:
-        calibration: That of the other pairs.
-        placeholder: Number of the placeholder of each pair, -1 for the others, (n,).
-        group: Group of each pair in the calibration, (n,).
-    """
-    rest = placeholder < 0
-    probability = 1 / (_sizes(placeholder + 1) + 2)
-    probability[rest] = calibration.probability
-    groups = [group == number for number in range(len(calibration.rates))]
-    share = np.array([rest[inside].mean() for inside in groups])
-    mismatched = np.array([((1 - probability) * ~rest)[inside].mean() for inside in groups])
-    rates, low, high = (ends * share + mismatched for ends in (calibration.rates, calibration.low, calibration.high))
-    return Calibration(rates, low, high, probability, calibration.auroc)
-
-
-def have_common(fit: CrossFit) -> bool:
+def have_common(folds: Folds, options: DetectOptions) -> bool:
     """Return whether pairs have an image or a caption in common with so many that it could be a placeholder."""
-    return bool(np.maximum(*_common(fit)).max(initial=-1) >= 0)
+    return bool(np.maximum(*_common(folds, options)).max(initial=-1) >= 0)
 
 
-def find_placeholders(fits: Sequence[CrossFit], evidence: Sequence[Evidence]) -> Ints:
-    """Return the number of the placeholder of each pair, that of its image where both are, -1 for none, (n,).
+def find_placeholders(foldings: Sequence[Folds], evidence: Sequence[Evidence], options: DetectOptions) -> Ints:
+    """Return the number of the placeholder of each pair, -1 for none, (n,); the image counts where both are one.
 
     A placeholder is an image or a caption that fits no better than its decoys do. It is judged by the pairs that have
-    it and nothing else in common with many, at least 20. There is none where more than a tenth of the images, or of the
-    captions, are common, since this is usual there, or where fewer than 100 other pairs would be left. In each division
-    into folds, at least 100 decoys have this image or caption. (A collection of 20,000 pairs and more has one decoy a
-    pair, so that about a hundred pairs are needed.) Where no pair matches, the shares of these decoys that have no more
-    evidence than each pair are uniform. So their mean must be at most three standard errors, and at most 0.1, above one
-    half, and at most a twentieth of them, and three standard errors, may lie in the highest twentieth. Standard errors
-    count the pairs and the other pairs that the decoys are made of. Moreover, the shares must be at least e^4 times
-    likelier as uniform ones than as those of the other pairs among all decoys. Each number is a mean over the
-    divisions.
+    it and nothing else in common with many. Several divisions into folds are judged by their mean.
 
     Args:
-        fits: The same pairs in one or more divisions into folds, with decoys.
+        foldings: The same pairs in one or more divisions into folds, with decoys.
         evidence: Evidence of the pairs, (n,), and of decoys, in each division.
+        options: When an image or a caption is common, and when it is a placeholder.
     """
-    images, texts = _common(fits[0])
+    # The pairs of each image or caption that is common, at least 20. There is none where more than a tenth of the
+    # images, or of the captions, are common, since this is usual there.
+    images, texts = _common(foldings[0], options)
     sets = _alone(images, texts)
     numbers, n = np.unique(sets[sets >= 0], return_counts=True)
     if not len(numbers):
         return np.full(len(sets), -1)
-    scores = [_scores(numbers, sets, fit, one) for fit, one in zip(fits, evidence, strict=True)]
+    # Where no pair matches, the shares of decoys with no more evidence than each pair are uniform. Sets with fewer than
+    # 100 decoys have no scores. (From 20,000 pairs on there is one decoy a pair, so that about 100 pairs are needed.)
+    limits = options.placeholders
+    scores = [_scores(numbers, sets, folds, one, options) for folds, one in zip(foldings, evidence, strict=True)]
     share, high, log_ratio, others = np.mean(scores, axis=0).T
-    spread = 1 / n + others / len(fits)
-    low_mean = share <= 0.5 + np.minimum(MAX_SHIFT, ERRORS * np.sqrt(spread / 12))
-    few_high = high <= 1 / BINS + HIGH_ERRORS * np.sqrt(1 / BINS * (1 - 1 / BINS) * spread)
-    found = numbers[(n >= COMMON) & low_mean & few_high & (log_ratio <= MAX_LOG_RATIO)]
+    # Standard errors count the pairs, and the other pairs that the decoys are made of.
+    spread = 1 / n + others / len(foldings)
+    # The mean share is at most three standard errors, and at most 0.1, above one half.
+    low_mean = share <= 0.5 + np.minimum(limits.max_shift, limits.mean_errors * np.sqrt(spread / 12))
+    # At most a twentieth of the shares, and three standard errors, lie in the highest twentieth.
+    few_high = high <= 1 / BINS + limits.high_errors * np.sqrt(1 / BINS * (1 - 1 / BINS) * spread)
+    # The shares are at least e^4 times likelier as uniform ones than among the other pairs.
+    unlike_others = log_ratio <= limits.max_log_ratio
+    found = numbers[(n >= options.folds.min_common) & low_mean & few_high & unlike_others]
     of_text = np.where(np.isin(texts, found), texts, -1)
     placeholder = np.where(np.isin(images, found), images, of_text)
-    return placeholder if (placeholder < 0).sum() >= MIN_REST else np.full(len(sets), -1)
+    # At least 100 other pairs must be left.
+    return placeholder if (placeholder < 0).sum() >= limits.min_rest else np.full(len(sets), -1)
 
 
-def _scores(numbers: Ints, sets: Ints, fit: CrossFit, evidence: Evidence) -> Reals:
-    """Return what the pairs of each set say, (k, 4): nan where fewer than 100 decoys have their image or caption.
+def _scores(numbers: Ints, sets: Ints, folds: Folds, evidence: Evidence, options: DetectOptions) -> Reals:
+    """Return four scores of each set, (k, 4): nan where fewer than 100 decoys have its image or caption.
 
-    For the shares of these decoys that have no more evidence than each pair, these are the mean, the part of them in
-    the highest twentieth, and the log-likelihood ratio of the other pairs' density to the uniform one; then one divided
-    by the number of other pairs that the decoys are made of.
+    The first three are about the shares of these decoys that have no more evidence than each pair: their mean, how many
+    of them lie in the highest twentieth, and the log-likelihood ratio of the other pairs' density to the uniform one.
+    The last one is one divided by the number of other pairs that the decoys are made of.
 
     Args:
         numbers: Number of each set, ascending, (k,).
         sets: Set of each pair, -1 for none, (n,).
-        fit: The pairs and the decoys.
+        folds: The pairs and the decoys.
         evidence: Evidence of the pairs, (n,), and of decoys, (m,).
+        options: When an image or a caption is common, and how many decoys are enough.
     """
-    images, texts = _common(fit)
-    decoys = _alone(images[fit.decoy_images], texts[fit.decoy_captions])
-    partner = np.where(images[fit.decoy_images] >= 0, fit.decoy_captions, fit.decoy_images)
+    images, texts = _common(folds, options)
+    decoys = _alone(images[folds.decoy_images], texts[folds.decoy_captions])
+    partner = np.where(images[folds.decoy_images] >= 0, folds.decoy_captions, folds.decoy_images)
+    # The pairs and the decoys of each set are a stretch of their order by set.
     of_set, of_own = np.argsort(sets, kind="stable"), np.argsort(decoys, kind="stable")
     ends = [np.searchsorted(own[order], [numbers, numbers + 1]).T for own, order in ((sets, of_set), (decoys, of_own))]
     bins, found = _bins(decoy_quantile(evidence)), np.full((len(numbers), 4), np.nan)
     total = np.bincount(bins, minlength=BINS)
     for row, ((first, last), (start, end)) in enumerate(zip(*ends, strict=True)):
-        if end - start < MIN_OWN:
+        if end - start < options.placeholders.min_decoys:
             continue
+        # The share of the set's own decoys below each pair, ties as one half.
         given, own = evidence.pairs[of_set[first:last]], np.sort(evidence.decoys[of_own[start:end]])
         less, up_to = (np.searchsorted(own, given, side) for side in ("left", "right"))
-        share, others = (less + up_to) / 2 / len(own), 1 + total - np.bincount(bins[of_set[first:last]], minlength=BINS)
+        share = (less + up_to) / 2 / len(own)
+        # The density of the other pairs among all decoys, with one more pair in each bin.
+        others = 1 + total - np.bincount(bins[of_set[first:last]], minlength=BINS)
         log_ratio = np.log(BINS * others / others.sum())[_bins(share)].sum()
         made_of = len(np.unique(partner[of_own[start:end]]))
         found[row] = share.mean(), (share >= 1 - 1 / BINS).mean(), log_ratio, 1 / made_of
@@ -189,25 +124,22 @@ def _bins(share: Reals) -> Ints:
     return np.minimum(share * BINS, BINS - 1).astype(np.int64)
 
 
-def _common(fit: CrossFit) -> tuple[Ints, Ints]:
-    """Return the number of each pair's image, and that of its caption, -1 where it is not common, (n,) each."""
-    texts = fit.text_of if len(fit.text_of) else np.arange(len(fit))
-    after = int(fit.image_of.max(initial=-1)) + 1
-    images, captions = (_sizes_of_common(number) >= COMMON for number in (fit.image_of, texts))
-    return np.where(images, fit.image_of, -1), np.where(captions, after + texts, -1)
+def _common(folds: Folds, options: DetectOptions) -> tuple[Ints, Ints]:
+    """Return the numbers of each pair's image and of its caption, -1 where it is not common, (n,) each."""
+    texts = folds.text_of if len(folds.text_of) else np.arange(len(folds))
+    after = int(folds.image_of.max(initial=-1)) + 1
+    images, captions = (_are_common(number, options) for number in (folds.image_of, texts))
+    return np.where(images, folds.image_of, -1), np.where(captions, after + texts, -1)
+
+
+def _are_common(number: Ints, options: DetectOptions) -> Bools:
+    """Return whether many pairs have each pair's number, (n,); none where it is usual to be common."""
+    least, size = options.folds.min_common, np.bincount(number, minlength=1)
+    if (size >= least).sum() > options.placeholders.max_common_share * (size > 0).sum():
+        return np.zeros(len(number), np.bool_)
+    return np.asarray(pair_counts(number) >= least)
 
 
 def _alone(images: Ints, texts: Ints) -> Ints:
     """Return the number of the image or of the caption where only one of them is common, -1 elsewhere."""
     return np.where(texts < 0, images, np.where(images < 0, texts, -1))
-
-
-def _sizes_of_common(number: Ints) -> Ints:
-    """Return how many pairs have each pair's number, (n,); 0 for all where it is usual to be common."""
-    size = np.bincount(number, minlength=1)
-    return _sizes(number) if (size >= COMMON).sum() <= MAX_COMMON * (size > 0).sum() else np.zeros_like(number)
-
-
-def _sizes(number: Ints) -> Ints:
-    """Return how many pairs have each pair's number, 0 and up, (n,)."""
-    return np.bincount(number, minlength=1)[number].astype(np.int64)

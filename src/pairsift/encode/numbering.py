@@ -14,7 +14,7 @@ from pairsift.encode.bytepairs import BytePairs
 from pairsift.encode.encoder import MAX_TOKENS, Array, digest, readable
 from pairsift.encode.words import Vocabulary
 from pairsift.errors import InputError
-from pairsift.pairs.readers.caption_lines import is_id
+from pairsift.pairs.readers.precomp import is_id
 
 
 class Numbering(Protocol):

@@ -19,11 +19,10 @@ from pairsift.pairs.embedded import MODIFIED, image_suffix
 from pairsift.pairs.origin import Cells, Origin
 from pairsift.pairs.readers.folders import IMAGE_SUFFIXES
 from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column, unique
-from pairsift.pairs.readers.samples import Sample
-from pairsift.pairs.readers.shards import fields_of
+from pairsift.pairs.readers.shards import Sample, fields_of
 from pairsift.pairs.readers.tars import Contents
-from pairsift.pairs.records import as_text
 from pairsift.pairs.splits import SPLIT_WORDS
+from pairsift.pairs.text import as_text
 
 SAMPLES = 10_000  # in a tar file, as img2dataset has them
 

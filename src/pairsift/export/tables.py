@@ -15,7 +15,7 @@ from pairsift.errors import writing
 from pairsift.export.selection import Selection
 from pairsift.files import replacing
 from pairsift.pairs.origin import Cells, Origin
-from pairsift.pairs.records import as_text
+from pairsift.pairs.text import as_text
 from pairsift.spreadsheet import harmless
 
 ROWS = 10_000  # written to Parquet at once

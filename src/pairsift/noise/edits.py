@@ -15,7 +15,7 @@ from pairsift.pairs.pairs import Pairs
 WORD = re.compile(r"[^\W\d_]+")
 SIMILAR_COUNTS = 5.0  # largest ratio of two words' counts that are equally frequent
 # Words of one line exclude each other: where one is right, the others are wrong. So there are neither synonyms nor
-# words of which one includes the other, such as "dog" and "puppy" or "boy" and "child". Singular and plural words, and
+# words that include each other, such as "dog" and "puppy" or "boy" and "child". Singular and plural words, and
 # the forms of a verb, are in lines of their own.
 KINDS = """
 black white red blue green yellow pink purple
@@ -48,7 +48,7 @@ happy sad
 
 
 def _others() -> dict[str, tuple[str, ...]]:
-    """Return for each word the words that exclude it; a word of two kinds has those of both."""
+    """Return for each word the words of its kinds, which exclude it."""
     others: dict[str, tuple[str, ...]] = {}
     for line in KINDS.split("\n"):
         words = tuple(line.split())
@@ -113,7 +113,7 @@ def _words(caption: str) -> list[str]:
 
 
 def _edited(caption: str, taken: set[str], counts: Mapping[str, int], rng: np.random.Generator) -> str | None:
-    """Return the caption with a word exchanged for one that is not among those of the image; None if there is none."""
+    """Return the caption with a word exchanged for one that no caption of the image has; None if there is none."""
     places = list(WORD.finditer(caption))
     for number in rng.permutation(len(places)).tolist():
         word = places[number].group()

@@ -1,7 +1,7 @@
 """Planted noise that is harder to find than a random caption: captions of near texts, and captions that fit anything.
 
 The vectors of texts come from outside, as a function of captions. They are rounded so that every similarity is exact:
-the noise then depends neither on the number of threads nor on the order in which a product is summed.
+the noise then depends neither on the number of threads nor on the order of summation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from pairsift.arrays import Array, Floats, Ints
+from pairsift.arrays import Array, Floats, Ints, text_numbers
 from pairsift.noise.planted import check_noise, repointed, rewritten
 from pairsift.pairs.pairs import Pairs
 
@@ -52,7 +52,7 @@ def plant_near(pairs: Pairs, ratio: float, seed: int, encode: Encode) -> Pairs:
     train = pairs.ids("train")
     rng = np.random.default_rng(seed)
     texts = [pairs.captions[pair] for pair in train]
-    exchange = _Exchange(pairs.image_of[train], _text_numbers(texts), _rounded_units(encode(texts)), rng)
+    exchange = _Exchange(pairs.image_of[train], text_numbers(texts), _rounded_units(encode(texts)), rng)
     moved = exchange.run(round(ratio * len(train)))
     return repointed(pairs, moved, ratio, seed, "caption", "near")
 
@@ -83,7 +83,7 @@ def plant_vague(pairs: Pairs, ratio: float, seed: int, encode: Encode) -> Pairs:
     train = pairs.ids("train")
     rng = np.random.default_rng(seed)
     texts = [pairs.captions[pair] for pair in train]
-    numbers = _text_numbers(texts)
+    numbers = text_numbers(texts)
     vague = central_captions(texts, encode) if texts else []
     texts_of = _texts_of_images(pairs.image_of[train], numbers)
     captions, true_image_of = list(pairs.captions), pairs.image_of.copy()
@@ -107,7 +107,7 @@ def central_captions(texts: list[str], encode: Encode) -> list[int]:
     """
     vectors = _rounded_units(encode(texts)).astype(np.int64)
     likeness = vectors @ vectors.sum(0)  # exact, and in the order of the mean cosine
-    first = np.unique(_text_numbers(texts), return_index=True)[1]
+    first = np.unique(text_numbers(texts), return_index=True)[1]
     by_length = sorted(first.tolist(), key=lambda row: (len(texts[row]), row))
     short = by_length[: max(1, round(SHORTEST * len(first)))]
     return sorted(short, key=lambda row: (-likeness[row], row))[:CENTRAL]
@@ -120,7 +120,7 @@ class _Exchange:
         image_of: Image of each caption, (n,).
         texts: Number of each caption's text, (n,).
         vectors: Vectors whose inner products are similarities, (n, dim).
-        rng: Source of the order in which captions are tried, and of the choice among near ones.
+        rng: Generator for the order of the captions that are tried, and for the choice among near ones.
     """
 
     def __init__(self, image_of: Ints, texts: Ints, vectors: Floats, rng: np.random.Generator) -> None:
@@ -210,13 +210,6 @@ def _rounded_units(vectors: Array) -> Floats:
     values = np.asarray(vectors, np.float64)
     length = np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-12)
     return np.asarray(np.rint(SCALE * values / length), np.float32)
-
-
-def _text_numbers(texts: list[str]) -> Ints:
-    """Return a number for each text, the same for texts that differ only in case and spaces, (n,)."""
-    number_of: dict[str, int] = {}
-    numbers = [number_of.setdefault(" ".join(text.casefold().split()), len(number_of)) for text in texts]
-    return np.array(numbers, np.int64)
 
 
 def _texts_of_images(image_of: Ints, texts: Ints) -> dict[int, set[int]]:

@@ -6,9 +6,11 @@ import numpy as np
 
 from pairsift.encode import text_encoder
 from pairsift.errors import InputError
-from pairsift.noise import plant_edit, plant_in_all_splits, plant_near, plant_noise, plant_vague, read_index
-from pairsift.pairs import Pairs
+from pairsift.noise.edits import plant_edit
+from pairsift.noise.kinds import plant_near, plant_vague
+from pairsift.noise.planted import plant_in_all_splits, plant_noise, read_index
 from pairsift.pairs.options import DataOptions
+from pairsift.pairs.pairs import Pairs
 
 
 def check_noise_options(data: DataOptions) -> None:

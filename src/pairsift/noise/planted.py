@@ -25,8 +25,8 @@ def plant_noise(pairs: Pairs, ratio: float, seed: int, granularity: str = "capti
     """Plant noise: permute the images of a random share of the training captions among themselves.
 
     The captions, their order, and the dev and test splits do not change. After the permutation, a caption may still
-    point at its image, because its pointer stayed in place or was exchanged with that of another caption of the same
-    image. Such a caption is not noise. The real rate is therefore slightly below the ratio.
+    point at its image, because its pointer stayed in place or was exchanged with another caption of the same image.
+    Such a caption is not noise. The real rate is therefore slightly below the ratio.
 
     Args:
         pairs: Pairs without planted noise.
@@ -114,7 +114,7 @@ def _permute(pointers: Ints, ratio: float, rng: np.random.Generator) -> Ints:
 
 
 def training_images(image_of: Ints) -> tuple[Ints, Ints]:
-    """Return the distinct image rows in the order in which captions first point at them, and positions in this order.
+    """Return the distinct image rows in the order of their first captions, and each caption's position among them.
 
     Args:
         image_of: Image row of each training caption, (n,).
@@ -133,8 +133,8 @@ def read_index(pairs: Pairs, path: str | Path) -> Pairs:
     """Move the training captions to the images that a published noise index file names.
 
     The `.npy` file contains one image for each training caption, or one for each training image, which then applies to
-    all its captions. An image is written as its position among the training images, in the order in which the training
-    captions first point at them. The granularity is `image` if images have several captions and all captions of every
+    all its captions. An image is written as its position among the training images, in the order of their first
+    captions. The granularity is `image` if images have several captions and all captions of every
     image move together.
 
     Args:

@@ -1,42 +1,55 @@
-"""Image-caption pairs: readers for every format, and splits."""
+"""Image-caption pairs: the registry of the readers."""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pairsift.registry import exported
+from pairsift.registry import Entry, Registry
 
 if TYPE_CHECKING:
-    from pairsift.pairs.changes import Changes as Changes
-    from pairsift.pairs.changes import merge as merge
-    from pairsift.pairs.changes import since_begun as since_begun
-    from pairsift.pairs.changes import unchanged as unchanged
-    from pairsift.pairs.pairs import SPLITS as SPLITS
-    from pairsift.pairs.pairs import Noise as Noise
-    from pairsift.pairs.pairs import Pairs as Pairs
-    from pairsift.pairs.pairs import Skip as Skip
-    from pairsift.pairs.precomputed import Precomputed as Precomputed
-    from pairsift.pairs.precomputed import open_rows as open_rows
-    from pairsift.pairs.readers import READERS as READERS
-    from pairsift.pairs.readers import load as load
-    from pairsift.pairs.stored import read_stored_pairs as read_stored_pairs
-    from pairsift.pairs.stored import write_known_pairs as write_known_pairs
-    from pairsift.pairs.stored import write_stored_pairs as write_stored_pairs
+    from pairsift.pairs.records import Reader
 
-_MODULES = {
-    "Changes": "changes",
-    "Noise": "pairs",
-    "Pairs": "pairs",
-    "Precomputed": "precomputed",
-    "READERS": "readers",
-    "SPLITS": "pairs",
-    "Skip": "pairs",
-    "load": "readers",
-    "merge": "changes",
-    "open_rows": "precomputed",
-    "read_stored_pairs": "stored",
-    "since_begun": "changes",
-    "unchanged": "changes",
-    "write_known_pairs": "stored",
-    "write_stored_pairs": "stored",
-}
-__all__ = list(_MODULES)
-__getattr__ = exported(__name__, _MODULES)
+READERS: Registry[Reader] = Registry(
+    "reader",
+    {
+        "table": Entry(
+            "pairsift.pairs.readers.tables:read_table", "a CSV, TSV (also as .txt), JSON lines or Parquet file"
+        ),
+        "folder": Entry(
+            "pairsift.pairs.readers.folders:read_folder",
+            "images with a text file of the same name beside them, in this folder and all folders below it",
+        ),
+        "shards": Entry(
+            "pairsift.pairs.readers.shards:read_shards",
+            "tar files of x.jpg, x.txt, x.json, as WebDataset and img2dataset write them: a folder, or one .tar",
+        ),
+        "flickr8k": Entry(
+            "pairsift.pairs.readers.folders:read_flickr8k",
+            "a folder with images/, captions.csv (image, caption) and splits/train.txt, dev.txt, test.txt",
+        ),
+        "coco": Entry(
+            "pairsift.pairs.readers.annotations:read_coco",
+            "a COCO captions file: images with id and file_name, annotations with image_id and caption",
+        ),
+        "karpathy": Entry(
+            "pairsift.pairs.readers.annotations:read_karpathy",
+            "a file of Karpathy's splits: images with filename, perhaps filepath, split and sentences' raw text",
+        ),
+        "nuswide": Entry(
+            "pairsift.pairs.readers.nuswide:read_nuswide",
+            "NUS-WIDE: Flickr/ with ImageList/Imagelist.txt (Train-, Test-) and NUS_WID_Tags/All_Tags.txt",
+        ),
+        "precomp": Entry(
+            "pairsift.pairs.readers.precomp:read_precomp",
+            "a folder of features: {train,dev,test}_ims.npy with _caps.txt or .tsv (Flickr30K, COCO, CC152K)",
+        ),
+        "now": Entry(
+            "pairsift.pairs.readers.precomp:read_now",
+            "Noise of Web: {train,dev,test}_ims.npy with _caps_{jieba,bpe,bert}.txt, a list of token ids a line",
+        ),
+        "embeddings": Entry(
+            "pairsift.pairs.readers.embeddings:read_embeddings",
+            "a folder of image.npy, text.npy and captions.csv, or clip-retrieval's img_emb/, text_emb/, metadata/",
+        ),
+    },
+)

@@ -28,10 +28,15 @@ class DataOptions(Options):
         description="Folder that relative image paths start from; by default the source's own, or where they are "
         "found.",
     )
+    id_column: str | None = Field(
+        default=None,
+        description="Column whose values identify the rows, each its own, so that a pair is known again after its "
+        "image was renamed or several captions of it were edited; by default, image name and caption identify it.",
+    )
     verified: str | None = Field(
         default=None,
         description="A text file with the ids of pairs that are known to match, one a line; ids are positions in the "
-        "source, from 0. Methods that learn from such pairs (mscn) take those of train.",
+        "source, from 0. Methods that learn from such pairs (mscn) take the ones in train.",
     )
     verified_column: str | None = Field(
         default=None, description="Column that marks the pairs that are known to match, by 1, true or yes."
@@ -45,8 +50,8 @@ class DataOptions(Options):
     )
     mismatches: Literal["random", "near"] = Field(
         default="random",
-        description="Captions that mismatched pairs have, as far as you know: those of any other images (random), or "
-        "of these and of images that read much alike (near), such as a shop's variants. Match probabilities are about "
+        description="Captions that mismatched pairs have, as far as you know: captions of any other images (random), "
+        "or also of images that read much alike (near), such as a shop's variants. Match probabilities are about "
         "such captions. With near, two more networks give evidence.",
     )
     noise: float = Field(
@@ -58,8 +63,8 @@ class DataOptions(Options):
     noise_seed: int = Field(default=0, ge=0, description="Seed of the planted noise.")
     noise_kind: Literal["random", "near", "edit", "vague"] = Field(
         default="random",
-        description="Kind of planted noise: captions exchanged with those of any images (random), or with those of "
-        "other images that read much alike (near); captions of which one word is made wrong, in English (edit); or "
+        description="Kind of planted noise: captions exchanged among any images (random), or among images that "
+        "read much alike (near); captions with one word made wrong, in English (edit); or "
         "captions replaced by short ones that fit many images (vague).",
     )
     noise_splits: Literal["train", "all"] = Field(

@@ -10,14 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairsift.arrays import Bools
-from pairsift.pairs.formats import READERS
+from pairsift.pairs import READERS
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers import choose
 from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column, pick_columns, unique
 from pairsift.pairs.readers.shards import Item, read_samples
 from pairsift.pairs.readers.tables import FORMATS, read_separated
-from pairsift.pairs.records import Columns, Listing, as_text
+from pairsift.pairs.records import Columns, Listing
 from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
+from pairsift.pairs.text import as_text
 
 Cells = dict[str, object]
 BATCH = 4096  # rows of a Parquet file that are read at once
@@ -32,8 +33,7 @@ class Origin:
         caption: Name of the caption column. A cell holds one caption, or a list of captions, which are one record each.
         rows: Function that yields the cells of each row by column, with the types that the source has.
         schema: Types of the columns of a Parquet file; None for other sources.
-        splits: Split of each record where it is not that of its row: where the source names it elsewhere, or where a
-            run has drawn it; else None.
+        splits: Split of each record, where the source names it outside its row or a run has drawn it; else None.
         image: Name of the image column.
         images: Name of each record's image, for images that lie in the source itself; None where these are kept.
         items: Samples of a source of tar files, with their records; None for other sources.
@@ -55,7 +55,7 @@ class Origin:
 
     @property
     def all_names(self) -> list[str]:
-        """The names of the columns, and that of the splits where the rows have none but the records do."""
+        """The names of the columns, with a column of splits where only the records have splits."""
         return self.names if self.split_column in (None, *self.names) else [*self.names, str(self.split_column)]
 
     @property
@@ -157,7 +157,7 @@ def read_origin(path: Path, reader: str | None, columns: Columns) -> Origin:
 
 
 def origin_of_pairs(pairs: Pairs) -> Origin:
-    """Return pairs as rows with the columns `image`, `caption`, `split` and those of the source.
+    """Return pairs as rows with the columns `image`, `caption`, `split` and the source's further columns.
 
     This is for pairs with planted noise: the rows of the source do not have it.
     """

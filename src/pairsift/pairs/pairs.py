@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairsift.arrays import Ints
+from pairsift.errors import InputError
 from pairsift.pairs.precomputed import Precomputed
+from pairsift.pairs.text import quoted
 
 SPLITS = ("train", "dev", "test")
 ADDED = "added"  # the pair came into the source after the run was made
@@ -51,7 +53,7 @@ class Noise:
             a caption is made wrong), `vague` (captions are replaced by ones that fit many images), or `index` (a file
             says it).
         splits: `train`, or `all` if the captions of dev and test were moved too, each within its split. `ratio` then
-            holds for each; `rate` is that of train.
+            holds for each; `rate` is about train.
     """
 
     ratio: float
@@ -65,7 +67,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class Pairs:
-    """A set of image-caption pairs, in which each image is stored once and pairs point at it.
+    """A set of image-caption pairs. Each image is stored once, and pairs point at it.
 
     The id of a pair is its row in these arrays. When a source is loaded, this is the position of the record in the
     source, counted from 0. The id never changes: a pair that cannot be used keeps its row and gets the split `skipped`.
@@ -90,6 +92,7 @@ class Pairs:
             means that it is the id.
         source_captions: Captions before planted noise replaced some, (n_pairs,). None if it replaced none.
         verified: Whether each pair of the source is known to match, (n_pairs,); None where nobody says so.
+        row_ids: Value of the column that identifies the rows of the source, (n_pairs,); None without such a column.
     """
 
     source: str
@@ -108,6 +111,7 @@ class Pairs:
     source_rows: Ints | None = None
     source_captions: list[str] | None = None
     verified: NDArray[np.bool_] | None = None
+    row_ids: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.captions)
@@ -125,6 +129,21 @@ class Pairs:
         """
         return int(np.count_nonzero(self.split == SKIPPED))
 
+    def column(self, name: str, holds: str) -> list[str]:
+        """Return the cells of a further column of the source, (n_pairs,).
+
+        Args:
+            name: Name of the column.
+            holds: What the user expects in it, for the message.
+
+        Raises:
+            InputError: There is no such column.
+        """
+        if name not in self.columns:
+            has = f"its further columns are {quoted(self.columns)}" if self.columns else "it has no further columns"
+            raise InputError(f"{self.source}: has no column {name!r} with {holds}; {has}")
+        return self.columns[name]
+
     def ids(self, *splits: str) -> Ints:
         """Return the ids of the pairs in these splits (default: train, dev, test and added), ascending, (n,)."""
         return np.flatnonzero(np.isin(self.split, splits or JUDGED)).astype(np.int64)
@@ -132,6 +151,12 @@ class Pairs:
     def images(self, *splits: str) -> Ints:
         """Return the rows of the images that the pairs of these splits point at, ascending, (n,)."""
         return np.unique(self.image_of[self.ids(*splits)])
+
+    def only(self, *splits: str) -> Pairs:
+        """Return the pairs of these splits; the others that could be used are `unused`, and all ids stay."""
+        split = self.split.astype("<U7")
+        split[np.setdiff1d(self.ids(), self.ids(*splits))] = UNUSED
+        return replace(self, split=split)
 
     def verified_ids(self) -> Ints:
         """Return the training pairs that are known to match, ascending; a pair that noise moved is none of them."""
@@ -186,7 +211,8 @@ class Pairs:
     def hash(self) -> str:
         """Return 16 hex digits over the image names, the captions and the splits, before any planted noise.
 
-        The image of each caption also counts. Of precomputed features the shape and the rows count, not the values.
+        The image of each caption also counts, and so do values that identify rows. Of precomputed features the shape
+        and the rows count, not the values.
         """
         truth, captions = self.source_image_of, self.source_captions or self.captions
         digest = hashlib.sha256()
@@ -197,4 +223,6 @@ class Pairs:
             digest.update(f"{self.features.shape}".encode() + self.features.rows.astype("<i8").tobytes())
             if self.features.captions is not None:
                 digest.update(f"{self.features.captions.shape}".encode())
+        if self.row_ids is not None:
+            digest.update("\0".join(self.row_ids).encode("utf-8", "surrogateescape"))
         return digest.hexdigest()[:16]

@@ -1,15 +1,21 @@
-"""The records of a source, as a reader returns them before any checks."""
+"""The records of a source as a reader returns them, and the pairs that are made of them."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from pairsift.errors import InputError
-from pairsift.pairs.encoding import Text, decode
+from pairsift.pairs.pairs import ADDED, SKIPPED, UNUSED, Pairs, Skip
 from pairsift.pairs.precomputed import Precomputed
+from pairsift.pairs.splits import MIN_IMAGES, SPLIT_WORDS, Draw, split_images
+from pairsift.pairs.text import one_line, printable
+
+NO_FILE = "no image file at"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,77 +88,130 @@ class Columns:
 Reader = Callable[[Path, Columns], Listing]
 
 
-def one_line(text: str, limit: int = 400) -> str:
-    """Replace each run of white space by a single space, and cut the text to `limit` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+class Images:
+    """The images that the records name, each stored once."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.paths: list[Path] = []
+        self.exists: list[bool] = []
+        self.feature_rows: list[int] = []
+        self._row_of: dict[tuple[str, int], int] = {}
+
+    def row(self, record: Record) -> int:
+        """Return the row of the record's image, adding it if it is new; return -1 for a record without a path."""
+        if record.path is None:
+            return -1
+        key = os.path.normpath(record.path), record.row
+        row = self._row_of.setdefault(key, len(self.names))
+        if row == len(self.names):
+            self.names.append(printable(record.image))
+            self.paths.append(record.path)
+            self.exists.append(record.row >= 0 or os.path.isfile(key[0]))
+            self.feature_rows.append(record.row)
+        return row
 
 
-def quoted(names: Iterable[str], limit: int = 12) -> str:
-    """Return the first `limit` names of a list in a readable form, such as `'a', 'b' and 3 more`."""
-    lines = [one_line(repr(name), 60) for name in names]
-    surplus = len(lines) - limit
-    return ", ".join(lines[:limit]) + (f" and {surplus} more" if surplus > 0 else "")
+class Checks:
+    """The checks that decide whether a record can be used."""
+
+    def __init__(self, images: Images, has_splits: bool, may_repeat: bool) -> None:
+        self.images = images
+        self.has_splits = has_splits
+        self.may_repeat = may_repeat  # published features and their noise indices count repeated captions
+        self.split_of: dict[int, str] = {}  # the source's split of each image with a usable record
+        self._first_record: dict[tuple[int, str], str] = {}  # the first record with each caption of an image
+
+    def problem(self, record: Record, row: int) -> str:
+        """Return the reason why the record cannot be used, in one line, or an empty string if it can be used."""
+        basic = self._basic(record, row)
+        if basic:
+            return basic
+        key = (row, record.caption)
+        if key in self._first_record and not self.may_repeat:
+            return f"repeats {self._first_record[key]}"
+        self._first_record[key] = record.where
+        split = SPLIT_WORDS.get(record.split.lower()) if self.has_splits else UNUSED
+        if split is None:
+            return one_line(f"split {record.split!r} is none of train, dev, val, test, restval")
+        earlier = self.split_of.setdefault(row, split)
+        return f"its image is in {earlier} already" if earlier != split else ""
+
+    def _basic(self, record: Record, row: int) -> str:
+        if record.problem:
+            return one_line(record.problem)
+        if row < 0:
+            return "names no image"
+        if not self.images.exists[row]:
+            return one_line(f"{NO_FILE} {self.images.paths[row]}")
+        return "" if record.caption.strip() else "the caption is empty"
 
 
-def read_bytes(path: Path) -> bytes:
-    """Read the bytes of a file.
+def assemble(source: str, reader: str, listing: Listing, draw: Draw | None) -> Pairs:
+    """Check a reader's records and assign each one to a split.
+
+    Args:
+        source: Path of the data that was read.
+        reader: Name of the reader.
+        listing: Records of the reader.
+        draw: Seed and shares for the splits that the source does not have; None puts all pairs into `added`.
 
     Raises:
-        InputError: The file cannot be read, or it is empty.
+        InputError: Fewer than three images can be used (without splits, none), or the source's splits leave too few
+            images to train on.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if not content.strip():
-        raise InputError(f"{path}: the file is empty")
-    return content
+    images = Images()
+    has_splits = draw is not None and bool(listing.split) and any(record.split for record in listing.records)
+    features = listing.features
+    checks = Checks(images, has_splits, may_repeat=features is not None and features.captions is None)
+    rows: list[int] = []
+    skipped: list[Skip] = []
+    for pair, record in enumerate(listing.records):
+        rows.append(images.row(record))
+        reason = checks.problem(record, rows[-1])
+        if reason:
+            skipped.append(Skip(printable(record.where), printable(reason), pair))
+    _refuse_too_few(source, len(checks.split_of), skipped, 1 if draw is None else MIN_IMAGES)
+    if draw is None:
+        split_of, split = dict.fromkeys(checks.split_of, ADDED), ""
+    else:
+        split_of, note = split_images(source, checks.split_of, images.names, draw, has_splits)
+        split = f", split {f'from {listing.split}' if has_splits else ''}{note}"
+    splits = np.array([split_of.get(row, SKIPPED) for row in rows], dtype="<U7")  # room for `skipped`
+    splits[[skip.pair for skip in skipped]] = SKIPPED
+    names = dict.fromkeys(name for record in listing.records for name in record.extra)
+    if features is not None:
+        features = replace(features, rows=np.array(images.feature_rows, dtype=np.int64))
+    description = (
+        f"{reader}: image from {listing.image}, caption from {listing.caption}{split}"
+        f"{'; ' * bool(listing.reading)}{listing.reading}"
+    )
+    return Pairs(
+        source=source,
+        names=images.names,
+        paths=images.paths,
+        captions=[printable(record.caption) for record in listing.records],
+        image_of=np.array(rows, dtype=np.int64),
+        split=splits,
+        columns={
+            printable(name): [printable(record.extra.get(name, "")) for record in listing.records] for name in names
+        },
+        description=one_line(printable(description), 1000),
+        skipped=tuple(skipped),
+        features=features,
+    )
 
 
-def read_text(path: Path) -> Text:
-    """Read the text of a file.
-
-    Raises:
-        InputError: The file cannot be read, is empty, or starts as UTF-16 or UTF-32 and is not valid.
-    """
-    return decode(read_bytes(path), path)
-
-
-def as_text(value: object) -> str:
-    """Convert a cell to text.
-
-    A string stays as it is, None becomes an empty string, bytes are decoded as UTF-8, and any other value becomes JSON.
-    """
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return ""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "surrogateescape")
-    try:
-        return json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError):
-        return str(value)
-
-
-def other_columns(cells: Mapping[str, object], *used: str) -> dict[str, str]:
-    """Return the cells that are neither used nor nested, as text."""
-    return {
-        str(name): as_text(value)
-        for name, value in cells.items()
-        if name not in used and not isinstance(value, (list, dict))
-    }
-
-
-def parse_json(path: Path) -> tuple[object, Text]:
-    """Read a JSON file and return its value and its text.
-
-    Raises:
-        InputError: The file cannot be read, is empty, or is not JSON.
-    """
-    text = read_text(path)
-    try:
-        return json.loads(text.content), text
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: is not valid JSON: {one_line(str(error))}") from error
+def _refuse_too_few(source: str, usable: int, skipped: list[Skip], least: int) -> None:
+    """Raise InputError if too few images can be used."""
+    if usable >= least:
+        return
+    image, is_needed = f"image{'s' * (usable != 1)}", "is needed" if least == 1 else "are needed"
+    line = f"{source}: {usable} {image} can be used and at least {least} {is_needed}"
+    if skipped:
+        skip = skipped[0]
+        count = "1 pair was skipped" if len(skipped) == 1 else f"{len(skipped)} pairs were skipped, the first"
+        line += f"; {count}: {skip.where}: {skip.reason}"
+        if not usable and skip.reason.startswith(NO_FILE):
+            line += "; if the images lie elsewhere, name their folder with --image-folder"
+    raise InputError(line)

@@ -1,11 +1,11 @@
-"""The splits train, dev and test: those of the source, and drawn splits where the source has none."""
+"""The splits train, dev and test, from the source or drawn, and the captions that are left out of them."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pairsift.errors import InputError
 from pairsift.pairs.pairs import ADDED, SPLITS, UNUSED, Pairs
@@ -31,7 +31,7 @@ class Draw:
     """The settings for drawn splits.
 
     Attributes:
-        seed: Seed of the order in which images are drawn.
+        seed: Seed of the drawing order of images.
         dev: Share of the images in dev, in (0, 1).
         test: Share of the images in test, in (0, 1).
     """
@@ -116,3 +116,27 @@ def splits_of_images(pairs: Pairs) -> dict[int, str]:
     for split in SPLITS:
         split_of |= dict.fromkeys(pairs.images(split).tolist(), split)
     return split_of
+
+
+def keep_captions(pairs: Pairs, most: int, seed: int) -> Pairs:
+    """Give the split `unused` to all but a few captions of each image.
+
+    Which captions stay depends on the seed, the name of the image and the caption, not on the order of the records.
+
+    Args:
+        pairs: Pairs without planted noise.
+        most: Number of captions to keep for each image, at least 1.
+        seed: Seed of the choice.
+    """
+
+    def place(pair: int) -> tuple[bytes, int]:
+        text = f"{seed}\0{pairs.names[pairs.image_of[pair]]}\0{pairs.captions[pair]}"
+        return hashlib.sha256(text.encode()).digest(), pair
+
+    captions: dict[int, list[int]] = {}
+    for pair in pairs.ids().tolist():
+        captions.setdefault(int(pairs.image_of[pair]), []).append(pair)
+    split = pairs.split.astype("<U7")
+    for rows in captions.values():
+        split[sorted(rows, key=place)[most:]] = UNUSED
+    return replace(pairs, split=split)

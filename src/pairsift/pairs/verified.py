@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from pairsift.errors import InputError
 from pairsift.pairs.options import DataOptions
 from pairsift.pairs.pairs import Pairs
-from pairsift.pairs.records import quoted
 
 MARKS = {"1": True, "true": True, "yes": True, "": False, "0": False, "false": False, "no": False}
 
@@ -38,11 +37,13 @@ def read_verified(pairs: Pairs, data: DataOptions) -> NDArray[np.bool_] | None:
         InputError: The file or the column is missing or cannot be read, or no training pair is declared.
     """
     check_verified_options(data)
-    if data.verified is None and data.verified_column is None:
+    if data.verified is not None:
+        verified, declared = _of_file(pairs, data.verified), data.verified
+    elif data.verified_column is not None:
+        verified, declared = _of_column(pairs, data.verified_column), f"column {data.verified_column}"
+    else:
         return None
-    verified = _of_column(pairs, data.verified_column) if data.verified is None else _of_file(pairs, data.verified)
     if not verified[pairs.ids("train")].any():
-        declared = f"column {data.verified_column}" if data.verified is None else data.verified
         raise InputError(f"{declared} verifies no pair of train: verify some, or leave it out")
     return verified
 
@@ -64,12 +65,9 @@ def _of_file(pairs: Pairs, name: str) -> NDArray[np.bool_]:
     return mask
 
 
-def _of_column(pairs: Pairs, column: str | None) -> NDArray[np.bool_]:
+def _of_column(pairs: Pairs, column: str) -> NDArray[np.bool_]:
     """Return the mask of the pairs that a column marks."""
-    cells = pairs.columns.get(column or "")
-    if cells is None:
-        has = f"its further columns are {quoted(list(pairs.columns))}" if pairs.columns else "it has no further columns"
-        raise InputError(f"{pairs.source}: has no column {column!r} of verified pairs; {has}")
+    cells = pairs.column(column, "the pairs that are known to match")
     marks = [MARKS.get(cell.strip().lower()) for cell in cells]
     if None in marks:
         wrong = cells[marks.index(None)]

@@ -49,7 +49,7 @@ def write_report(
         pairs: All pairs. Thumbnails are made from the image files; an image of which only features exist is shown by
             its name.
         table: The table from `pair_table`.
-        metrics: `warnings` (sentences that the report shows first), `test` and `dev` (each maps `ensemble`,
+        metrics: `warnings` (each with a `text` that the report shows first), `test` and `dev` (each maps `ensemble`,
             `network_0`, ... to the keys of `recall`), `detection`, `detectors`, `noise_rate` (`estimated` with `low`
             and `high`, `true`), `verdicts_given` (False if the table is only a ranking), `pairs`, `best` (`epoch`,
             `dev_rsum`), `seconds`, `versions`, `data` (`hash`), `seed`, `encoders` (`image_encoder`, `text_encoder`).
@@ -60,7 +60,11 @@ def write_report(
         citation: BibTeX entry of the paper of the method; empty where there is none.
     """
     findings = Findings(pairs, table, metrics, log, path.absolute().parent)
-    top = [parts.warnings(lookup(metrics, "warnings")), parts.skipped_line(pairs), _headline(findings)]
+    top = [
+        parts.warnings([warning["text"] for warning in lookup(metrics, "warnings") or ()]),
+        parts.skipped_line(pairs),
+        _headline(findings),
+    ]
     before = [
         charts.retrieval(findings),
         charts.probabilities(findings),

@@ -11,7 +11,8 @@ import pyarrow as pa
 from pairsift.errors import InputError
 from pairsift.pairs.readers.rows import MissingColumn, Row, find_column
 from pairsift.pairs.readers.tables import FORMATS, read_separated
-from pairsift.pairs.records import Columns, as_text, quoted
+from pairsift.pairs.records import Columns
+from pairsift.pairs.text import as_text, quoted
 from pairsift.review.decisions import Decision, Decisions
 from pairsift.table import PairRows, read_pairs
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.errors import InputError, similar
 from pairsift.marker import run_id
-from pairsift.pairs.encoding import printable
+from pairsift.pairs.text import printable
 from pairsift.review.journal import Change, Journal
 from pairsift.table import PairRows
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairsift.detect.crossfit import CrossFit, Vectors, make_folds, near_duplicates
+from pairsift.detect.calibration import decoy_quantile
+from pairsift.detect.folds import Folds, make_folds, near_duplicates
 from pairsift.detect.linear import linear_evidence, principal
-from pairsift.detect.rate import decoy_quantile
+from pairsift.detect.options import DetectOptions
 from pairsift.encode import NgramEncoder
 from pairsift.runs.prepare import Prepared
 from pairsift.runs.vectors import join_vectors, rows_of
@@ -17,15 +18,16 @@ GAIN = 0.01  # smallest gain in separation for which n-grams are added to the wo
 FOLDS = 5
 
 
-def ngrams_help(prepared: Prepared, seed: int) -> bool:
+def ngrams_help(prepared: Prepared, seed: int, options: DetectOptions) -> bool:
     """Return whether character n-grams, added to the captions' vectors, separate pairs better from decoys.
 
     The vectors with and without n-grams are compared by ridge canonical correlation on held-out folds of at most 4,000
-    training pairs. N-grams help if the share of cases in which a decoy ranks below a pair rises by at least 0.01.
+    training pairs. N-grams help if a decoy ranks below a pair more often, in at least 0.01 more of the cases.
 
     Args:
         prepared: The run's pairs, with one vector per image and per caption.
         seed: Seed of the sample and of the folds.
+        options: The options of the detector.
     """
     ids = prepared.pairs.ids("train")
     ids = np.sort(np.random.default_rng((seed, 12)).permutation(ids)[:SAMPLE])
@@ -33,17 +35,16 @@ def ngrams_help(prepared: Prepared, seed: int) -> bool:
     rows = np.unique(prepared.pairs.image_of[ids])
     images = rows_of(prepared.features.images, rows)
     image_rows = np.searchsorted(rows, prepared.pairs.image_of[ids])
-    group = near_duplicates(images)[image_rows]
+    group = near_duplicates(images, options.folds)[image_rows]
     if len(np.unique(group)) < 2 * FOLDS:
         return False
-    fit = CrossFit.make(prepared.pairs.image_of[ids], group, texts, make_folds(group, FOLDS, seed), seed)
+    folds = make_folds(group, FOLDS, seed)
+    divided = Folds.make(prepared.pairs.image_of[ids], group, texts, folds, seed, options.decoys)
     words = rows_of(prepared.features.texts, ids)
     ngrams = np.asarray(NgramEncoder.build(texts).encode(texts), np.float32)
-    vectors = principal(images)[image_rows]
-    plain, joined = (_separation(fit, vectors, captions, seed) for captions in (words, join_vectors(words, ngrams)))
-    return joined - plain >= GAIN
-
-
-def _separation(fit: CrossFit, images: Vectors, captions: Vectors, seed: int) -> float:
-    """Return the share of cases in which a pair has more evidence than a decoy."""
-    return float(decoy_quantile(linear_evidence(fit, images, captions, seed)).mean())
+    vectors = principal(images, options.linear)[image_rows]
+    plain, joined = (
+        decoy_quantile(linear_evidence(divided, vectors, captions, seed, options)).mean()
+        for captions in (words, join_vectors(words, ngrams))
+    )
+    return bool(joined - plain >= GAIN)

@@ -35,7 +35,7 @@ from pairsift.run_folder import (
 )
 from pairsift.runs.choice import JOINED
 from pairsift.runs.config import CHOICES, Config, flattened, read_config, typed
-from pairsift.runs.mending import FIRST
+from pairsift.runs.source_changes import FIRST
 from pairsift.spreadsheet import is_filled_in
 from pairsift.suggest.table import SUGGESTIONS_FILE
 from pairsift.table import DIVISION_FILE, SUSPECTS_FILE
@@ -164,7 +164,9 @@ def _require_same(folder: Path, previous: Config, config: Config) -> None:
         InputError: An option differs.
     """
     before, now = flattened(previous.tree()), flattened(config.tree())
-    for name in dict.fromkeys(("source", *CHOICES, *before)):  # options that decide about other options come first
+    for name in dict.fromkeys(
+        ("source", *CHOICES, *before, *now)
+    ):  # options that decide about other options come first
         automatic = name == "text_encoder" and now.get(name) is None and before.get(name) == JOINED
         if name not in MAY_DIFFER and now.get(name) != before.get(name) and not automatic:
             begun = typed(name, before.get(name))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pairsift.errors import InputError
+from pairsift.errors import InputError, require_source
 from pairsift.export.cleaned import TABLES, folder_of_names
-from pairsift.pairs.shared import images_elsewhere
+from pairsift.pairs.same_pairs import images_elsewhere
 from pairsift.runs.choice import ALONE
 from pairsift.runs.config import Config, from_tree
-from pairsift.runs.early import require_source
 from pairsift.runs.fit import Resume, fit_config
 from pairsift.runs.prepare import read_source
 from pairsift.runs.run import Run

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from pairsift.arrays import Ints
-from pairsift.errors import InputError
-from pairsift.pairs import Pairs
-from pairsift.pairs.shared import images_elsewhere, shared_pairs
+from pairsift.errors import InputError, require_source
+from pairsift.pairs.pairs import Pairs
+from pairsift.pairs.same_pairs import images_elsewhere, shared_pairs
 from pairsift.report.detection_intervals import detection_intervals
 from pairsift.retrieve.bootstrap import LEVEL, SEED, Estimate, resampled_recall
 from pairsift.retrieve.ranks import recall
@@ -152,12 +152,8 @@ def _audit(run: Run, samples: int) -> tuple[dict[str, float | None], int | None,
 
 
 def _require_source(run: Run) -> None:
-    source = run.config.source
-    if not Path(source).exists():
-        raise InputError(
-            f"there is nothing at {source}, the source of {run.folder}: put it back, or in Python compare "
-            f"open_run({str(run.folder)!r}, source=...) with its new place"
-        )
+    advice = f"put it back, or in Python compare open_run({str(run.folder)!r}, source=...) with its new place"
+    require_source(run.config.source, advice, run.folder)
 
 
 def _require_shared(runs: Sequence[Run], collections: Sequence[Pairs], split: str, n_shared: int) -> None:

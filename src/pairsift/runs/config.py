@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from pairsift.detect.options import DetectOptions
 from pairsift.encode.options import EncodeOptions
 from pairsift.errors import InputError, dashed, require_path
 from pairsift.loss import RANKING_LOSSES
@@ -48,6 +49,7 @@ class Config:
         train: Options of the training loop.
         preset: Name of the preset; None for the preset that suits the matcher.
         out: The run's folder; None for runs/<source>-<method>.
+        detect: Options of the detector.
     """
 
     source: str
@@ -60,6 +62,7 @@ class Config:
     train: TrainOptions
     preset: str | None = None
     out: str | None = None
+    detect: DetectOptions = field(default_factory=DetectOptions)
 
     @property
     def folder(self) -> Path:
@@ -85,11 +88,16 @@ class Config:
         return replace(self, encode=self.encode.replaced(text_encoder=name))
 
     def tree(self) -> dict[str, Any]:
-        """Return all options by their names in YAML and on the command line; options of a part are under its name."""
+        """Return all options by their names in YAML and on the command line; options of a part are under its name.
+
+        Options of the detector, which are no flags, are there where they differ from the shipped ones.
+        """
         tree: dict[str, Any] = {"source": self.source, "out": self.out, "method": METHODS.spec(type(self.method))}
         tree |= {"matcher": MATCHERS.spec(self.matcher), "loss": self.loss.name, "preset": self.preset}
         for group in (self.data, self.encode, self.train):
             tree |= group.model_dump()
+        if changes := self.detect.changes():
+            tree["detect"] = changes
         parts = (self.method.name, self.method), (self.matcher.name, self.matcher_options), (self.loss.name, self.loss)
         return tree | {name: options.model_dump() for name, options in parts}
 
@@ -169,6 +177,7 @@ def configure(  # noqa: PLR0913
     out: str | Path | None = None,
     preset: str | None = None,
     epochs: int | None = None,
+    detect: DetectOptions | None = None,
 ) -> Config:
     """Resolve names and objects into the options of a run.
 
@@ -189,7 +198,8 @@ def configure(  # noqa: PLR0913
         "encode": encode or {},
         "train": train or {},
     }
-    return _assembled(require_path(source), choices, parts, None if out is None else str(out), preset, epochs)
+    config = _assembled(require_path(source), choices, parts, None if out is None else str(out), preset, epochs)
+    return replace(config, detect=detect or detect_options({}))
 
 
 def from_tree(tree: Values) -> Config:
@@ -209,6 +219,7 @@ def from_tree(tree: Values) -> Config:
         None if method is None else str(method), matcher, None if loss is None else str(loss), preset
     )
     source, out, epochs = options.pop("source"), options.pop("out", None), options.pop("epochs", None)
+    detect = detect_options(options.pop("detect", {}))
     groups: dict[str, Options | Values] = {
         "method": options.pop(choices.method.name, {}),
         "matcher": options.pop(choices.matcher.name, {}),
@@ -218,7 +229,8 @@ def from_tree(tree: Values) -> Config:
         groups[group] = {name: options.pop(name) for name in kind.model_fields if name in options}
     if options:
         raise InputError(unknown_option(str(next(iter(options))), choices))
-    return _assembled(str(require_path(source)), choices, groups, None if out is None else str(out), preset, epochs)
+    config = _assembled(str(require_path(source)), choices, groups, None if out is None else str(out), preset, epochs)
+    return replace(config, detect=detect)
 
 
 def read_config(path: Path) -> Config:
@@ -356,6 +368,20 @@ def _assembled(
     return Config(
         absolute(source), method, choices.matcher, matcher, loss, train=train, preset=preset, out=out, **sections
     )
+
+
+def detect_options(values: Any) -> DetectOptions:
+    """Return the detector's options with the values of a file.
+
+    Raises:
+        InputError: A name is unknown, or a value cannot be used.
+    """
+    if not isinstance(values, Mapping):
+        raise InputError(f"detect is {values!r}; it must be a mapping of options")
+    try:
+        return DetectOptions().changed(values)
+    except ValueError as error:
+        raise InputError(f"detect: {error}") from None
 
 
 def _filled(kind: type[Any], values: Options | Values, defaults: Values, *prefix: str) -> Any:

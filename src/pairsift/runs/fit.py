@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import resource
 import sys
 import time
 from dataclasses import asdict, replace
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 
 from pairsift.cores import limit_threads
+from pairsift.detect.options import DetectOptions
 from pairsift.encode.options import EncodeOptions
 from pairsift.errors import writing
 from pairsift.files import write_json, write_text
@@ -23,8 +23,9 @@ from pairsift.match import MATCHER
 from pairsift.match.base import Matcher
 from pairsift.methods.base import Method, Sorting
 from pairsift.options import Options
-from pairsift.pairs import Pairs, read_stored_pairs, write_stored_pairs
+from pairsift.pairs.changes import read_stored_pairs, write_stored_pairs
 from pairsift.pairs.options import DataOptions
+from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.codes import evaluate
 from pairsift.run_folder import (
     CHECKPOINT,
@@ -38,11 +39,11 @@ from pairsift.run_folder import (
     VOCABULARY,
     weights,
 )
-from pairsift.runs.belief import Believer, of_training
 from pairsift.runs.choice import ALONE, JOINED, ngrams_help
 from pairsift.runs.claim import Claim, claimed
 from pairsift.runs.config import Config, configure, read_config
 from pairsift.runs.job import job_of
+from pairsift.runs.judge import Judge, of_training
 from pairsift.runs.prepare import Prepared, check, prepare
 from pairsift.runs.run import Run
 from pairsift.runs.skipped import skipped_line, unused_line, write_skipped
@@ -67,6 +68,7 @@ def fit(  # noqa: PLR0913
     out: str | Path | None = None,
     preset: str | None = None,
     epochs: int | None = None,
+    detect: DetectOptions | None = None,
     resume: Resume = False,
     overwrite: bool = False,
     progress: bool = True,
@@ -88,6 +90,7 @@ def fit(  # noqa: PLR0913
         out: The run's folder; by default runs/<source>-<method>.
         preset: Name of the preset; by default the preset that suits the matcher.
         epochs: Total number of epochs. The method's phases are scaled to it, and each keeps at least one epoch.
+        detect: Options of the detector, which finds the mismatched pairs; by default as they are shipped.
         resume: Whether to continue an unfinished run in the folder; `"unchanged"` to continue it with the pairs that
             are as they were, where the source has changed since.
         overwrite: Whether to replace a run in the folder. One that holds decisions is set aside under another name.
@@ -100,7 +103,7 @@ def fit(  # noqa: PLR0913
         InputError: The source or an option cannot be used.
     """
     parts: dict[str, Any] = {"method": method, "matcher": matcher, "loss": loss, "data": data, "encode": encode}
-    config = configure(source, train=train, out=out, preset=preset, epochs=epochs, **parts)
+    config = configure(source, train=train, out=out, preset=preset, epochs=epochs, detect=detect, **parts)
     return fit_config(config, resume, overwrite, progress)
 
 
@@ -123,10 +126,10 @@ def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
     if progress and config.data.captions_per_image is None and (line := unused_line(prepared.pairs)):
         print(line, file=sys.stderr)
     after_encoding = time.monotonic()
-    believer = Believer(of_training(prepared), folder, config, progress)
-    prior = believer.prior(believer.judge())
+    judge = Judge(of_training(prepared), folder, config, progress)
+    prior = judge.prior(judge.judge())
     after_evidence = time.monotonic()
-    job = job_of(config, prepared, folder, prior, believer.likeness(), progress)
+    job = job_of(config, prepared, folder, prior, judge.likeness(), progress)
     trainer = Trainer(replace(job, require_held=claim.require_held))
     trainer.run(resume=True)
     _write_trained(trainer, folder)
@@ -139,10 +142,10 @@ def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
     facts = {"best": {**best, "model": "linear" if trainer.keeps_linear else "networks"}}
     seconds = {"encode": round(after_encoding - start, 1), "evidence": round(after_evidence - after_encoding, 1)}
     seconds["train"] = round(trainer.position.seconds, 1)
-    write_json(folder / METRICS, {**recall, **facts, **facts_of(config, prepared), "seconds": seconds})
-    run = Run(folder, prepared, progress)
+    metrics = {**recall, **facts, **facts_of(config, prepared), "seconds": seconds}
+    write_json(folder / METRICS, metrics)
+    run = Run(folder, prepared, progress, metrics=metrics)
     run.write_judgement(claim.require_held)
-    write_json(folder / METRICS, {**run.metrics, "peak_memory_gb": round(_peak(), 2)})
     (folder / CHECKPOINT).unlink(missing_ok=True)
     (folder / "model" / "best.safetensors").unlink(missing_ok=True)
     return run
@@ -201,7 +204,7 @@ def begin(folder: Path, config: Config, progress: bool, resume: Resume = False) 
         if prepared.changes:
             _leave_out(folder, prepared.pairs)
         return config, prepared
-    if _may_add_ngrams(config, prepared) and ngrams_help(prepared, config.train.seed):
+    if _may_add_ngrams(config, prepared) and ngrams_help(prepared, config.train.seed, config.detect):
         config = config.with_text_encoder(JOINED)
         write_text(folder / CONFIG, config.text())
         if progress:
@@ -255,9 +258,3 @@ def facts_of(config: Config, prepared: Prepared) -> dict[str, Any]:
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         "machine": {"processor": platform.machine(), "threads": torch.get_num_threads()},
     }
-
-
-def _peak() -> float:
-    """Return the largest resident memory of this process so far, in GB."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9

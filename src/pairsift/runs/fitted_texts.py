@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pairsift.encode import NgramEncoder, text_parts
-from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import Pairs
 
 
 def run_ngrams(pairs: Pairs, name: str, saved: Path, opened: bool) -> NgramEncoder | None:

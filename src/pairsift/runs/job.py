@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pairsift.detect.contrast import SCALE
 from pairsift.detect.linear import canonical
 from pairsift.match import Matcher
 from pairsift.match.heads import normalised
@@ -65,13 +64,13 @@ def linear_start(config: Config, prepared: Prepared, prior: Prior | None) -> Cal
         trust = prior.probability[ids].astype(np.float64)
     tables = (prepared.features.images, prepared.pairs.image_of[ids]), (prepared.features.texts, ids)
     images, captions = (normalised(torch.from_numpy(rows_of(*table))).numpy() for table in tables)
-    model = canonical(images, captions, trust)
+    model = canonical(images, captions, trust, config.detect.linear)
 
     def start(matcher: Matcher) -> None:
         assert isinstance(matcher, TwoTower)
         matcher.image_head.start_linear(model.image_mean, model.image_map)
         matcher.text_head.start_linear(model.caption_mean, model.caption_map)
         with torch.no_grad():
-            matcher.log_scale.fill_(float(np.log(SCALE)))
+            matcher.log_scale.fill_(float(np.log(config.detect.contrast.scale)))
 
     return start

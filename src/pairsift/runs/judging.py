@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from pairsift.arrays import Bools, Ints, Reals
-from pairsift.detect.heldout import Belief
+from pairsift.detect.judgement import Judgement
 from pairsift.encode import Thumbnails, encode_images
 from pairsift.match import Matcher
 from pairsift.retrieve.codes import Gallery
 from pairsift.runs.prepare import Prepared
 from pairsift.runs.vectors import rows_of
-from pairsift.suggest.duplicates import repeated, same_pictures, text_numbers, vague_captions
+from pairsift.suggest.duplicates import repeated, same_pictures, vague_captions, word_numbers
 from pairsift.suggest.suggest import GalleryPairs, Suggestions, suggest
 from pairsift.suggest.table import suggestion_table
 from pairsift.table import pair_table, verdict_names
@@ -27,7 +27,7 @@ MAX_PROBABILITY = 0.9  # match probability below which a pair gets suggestions
 def judged_tables(
     prepared: Prepared,
     matchers: Sequence[Matcher],
-    belief: Belief,
+    judgement: Judgement,
     folder: Path,
     seed: int,
     copies: Ints | None = None,
@@ -41,7 +41,7 @@ def judged_tables(
     Args:
         prepared: The run's pairs and features.
         matchers: The trained matchers.
-        belief: Held-out evidence on the pairs.
+        judgement: Held-out evidence on the pairs.
         folder: The run's folder.
         seed: Seed of the samples.
         copies: Group of copies of each image, see `image_copies`; by default, near-duplicates count as copies.
@@ -50,18 +50,18 @@ def judged_tables(
     pairs = prepared.pairs
     ids, rows = pairs.ids(), pairs.images()
     owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
-    text = text_numbers([pairs.captions[pair] for pair in ids])
-    copies = _near_duplicates(belief, owner) if copies is None else copies
-    flagged: Bools = (belief.probability < 0.5) & belief.verdicts
+    text = word_numbers([pairs.captions[pair] for pair in ids])
+    copies = _near_duplicates(judgement, owner) if copies is None else copies
+    flagged: Bools = (judgement.probability < 0.5) & judgement.verdicts
     vague = vague_captions(text, copies[owner], flagged)
     flagged &= ~vague
     trained = pairs.trained[ids]
-    believed = belief.probability >= 0.5
+    believed = judgement.probability >= 0.5
     if (believed & ~trained).any():
         believed &= ~trained
     gallery = Gallery.encode(matchers, prepared.features, rows, ids)
-    known = GalleryPairs(owner, text, belief.probability, believed)
-    doubtful: Bools = flagged | (belief.probability < MAX_PROBABILITY)
+    known = GalleryPairs(owner, text, judgement.probability, believed)
+    doubtful: Bools = flagged | (judgement.probability < MAX_PROBABILITY)
     suggestions = suggest(gallery, known, doubtful if requested is None else doubtful & requested, seed)
     suggested, probability = _first(suggestions, ids, flagged)
     extra: dict[str, Any] = {
@@ -69,8 +69,8 @@ def judged_tables(
         "image_duplicates": _numbers(repeated(copies[owner], owner)),
         "caption_duplicates": _numbers(repeated(text, copies[owner])),
     }
-    verdicts = verdict_names(ids, flagged, folder, belief.verdicts, vague)
-    table = pair_table(pairs, ids, belief.probability, flagged, verdicts, suggested, extra)
+    verdicts = verdict_names(ids, flagged, folder, judgement.verdicts, vague)
+    table = pair_table(pairs, ids, judgement.probability, flagged, verdicts, suggested, extra)
     return table, suggestion_table(suggestions, ids, owner)
 
 
@@ -84,14 +84,14 @@ def _first(suggestions: Suggestions, ids: Ints, flagged: Bools) -> tuple[Ints, R
     return pair, probability
 
 
-def image_copies(prepared: Prepared, belief: Belief, cache: Path | None, progress: bool) -> Ints | None:
+def image_copies(prepared: Prepared, judgement: Judgement, cache: Path | None, progress: bool) -> Ints | None:
     """Return the group of copies of each image; None where the source has features instead of images.
 
     Images that cannot be read any more have no copies.
 
     Args:
         prepared: The run's pairs and features.
-        belief: Held-out evidence on the pairs.
+        judgement: Held-out evidence on the pairs.
         cache: Folder of the feature cache, where the thumbnails are kept.
         progress: Whether to show a progress bar.
     """
@@ -101,17 +101,17 @@ def image_copies(prepared: Prepared, belief: Belief, cache: Path | None, progres
     rows = pairs.images()
     thumbnails, failures = encode_images(pairs, Thumbnails(), cache, bar="thumbnails" if progress else None)
     owner = np.searchsorted(rows, pairs.image_of[pairs.ids()]).astype(np.int64)
-    copies = same_pictures(rows_of(thumbnails, rows), _near_duplicates(belief, owner))
+    copies = same_pictures(rows_of(thumbnails, rows), _near_duplicates(judgement, owner))
     unread = np.flatnonzero(np.isin(rows, list(failures)))  # their thumbnails are empty, which is no likeness
     copies[unread] = len(rows) + np.arange(len(unread))
     return copies
 
 
-def _near_duplicates(belief: Belief, owner: Ints) -> Ints:
+def _near_duplicates(judgement: Judgement, owner: Ints) -> Ints:
     """Return the group of near-duplicates of each image by the encoder's vectors, (n_images,)."""
     group = np.arange(int(owner.max(initial=-1)) + 1)
-    if belief.group is not None:
-        group[owner] = belief.group
+    if judgement.group is not None:
+        group[owner] = judgement.group
     return group
 
 

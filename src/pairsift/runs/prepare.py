@@ -34,19 +34,19 @@ from pairsift.encode import (
 from pairsift.encode.encoder import TextEncoder
 from pairsift.encode.front import Front
 from pairsift.encode.registry import check_names
-from pairsift.errors import InputError
+from pairsift.errors import InputError, require_source
 from pairsift.match import MATCHERS, Matcher
 from pairsift.match.two_tower import check_one_space
 from pairsift.noise.options import check_noise_of, check_noise_options, with_noise
-from pairsift.pairs import Changes, Noise, Pairs, load, merge, since_begun, unchanged
-from pairsift.pairs.stored import StoredPairs, content_marks
-from pairsift.pairs.subset import keep_captions
+from pairsift.pairs.changes import Changes, StoredPairs, content_marks, merge, since_begun, with_row_ids
+from pairsift.pairs.pairs import Noise, Pairs
+from pairsift.pairs.readers import load
+from pairsift.pairs.splits import keep_captions
 from pairsift.pairs.verified import check_verified_options, read_verified
 from pairsift.run_folder import FRONT, NGRAMS, VOCABULARY
 from pairsift.runs.config import Config
-from pairsift.runs.early import require_source
 from pairsift.runs.fitted_texts import run_ngrams
-from pairsift.runs.known import known_pairs
+from pairsift.runs.source_changes import known_pairs
 from pairsift.runs.vocabulary import check_numbering, run_numbering
 from pairsift.train.board import require_board
 from pairsift.train.loop import pick_device
@@ -92,7 +92,7 @@ def check(config: Config) -> None:
         InputError: The combination is impossible.
     """
     data, matcher, method = config.data, config.matcher, config.method
-    require_source(Path(config.source))
+    require_source(config.source)
     config.require_storable()
     if method.needs_truth and not (data.noise or data.noise_index):
         raise InputError(f"{method.name} needs to know the truth: give --noise or --noise-index, or another method")
@@ -266,18 +266,12 @@ def read_again(config: Config, folder: Path, facts: Mapping[str, Any]) -> tuple[
     Raises:
         InputError: The source is gone or is another source, or the folder lacks the record of the run's pairs.
     """
-    if not Path(config.source).exists():
-        raise InputError(
-            f"there is nothing at {config.source}, the source of {folder}: give its new place with --source"
-        )
-    read, record = read_source(config), known_pairs(folder)
+    require_source(config.source, "give its new place with --source", folder)
+    read = read_source(config)
     noise = None if facts["noise"] is None else Noise(**facts["noise"])
+    pairs, changes = merge(replace(known_pairs(folder), noise=noise), read)
     digest = read.hash()
-    same = digest == facts["data"]["hash"]
-    if same and record.fitted is None:
-        return unchanged(record, read, noise), digest, None
-    pairs, changes = merge(record, read, noise)
-    return pairs, digest, None if same and not changes else changes
+    return pairs, digest, None if digest == facts["data"]["hash"] and not changes else changes
 
 
 def read_source(config: Config) -> Pairs:
@@ -285,7 +279,7 @@ def read_source(config: Config) -> Pairs:
     data = config.data
     columns: dict[str, Any] = {"image_column": data.image_column, "caption_column": data.caption_column}
     places: dict[str, Any] = {"image_folder": data.image_folder, "cache": config.encode.cache}
-    pairs = load(config.source, data.reader, data.split_seed, **columns, **places)
+    pairs = with_row_ids(load(config.source, data.reader, data.split_seed, **columns, **places), data.id_column)
     if data.captions_per_image is None:
         return pairs
     return keep_captions(pairs, data.captions_per_image, data.split_seed)

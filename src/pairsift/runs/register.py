@@ -11,7 +11,7 @@ from pairsift.match import MATCHERS
 from pairsift.match.base import Matcher
 from pairsift.methods import METHODS
 from pairsift.methods.base import Method
-from pairsift.pairs.formats import READERS
+from pairsift.pairs import READERS
 from pairsift.registry import Registry
 
 

@@ -1,4 +1,4 @@
-"""A finished run: its recall, its judged pairs and suspects, and search."""
+"""A finished run: its recall, its judged pairs and what people do with them, new pairs scored, and search."""
 
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ import pyarrow.parquet
 import torch
 
 from pairsift.arrays import Ints
-from pairsift.cores import limit_threads
+from pairsift.cores import limit_threads, peak_memory
 from pairsift.errors import InputError, writing
 from pairsift.files import only_writer, write_json, write_parquet
 from pairsift.match import Matcher
-from pairsift.pairs import SPLITS, Pairs, load
+from pairsift.pairs.pairs import SPLITS, Pairs
+from pairsift.pairs.readers import load
 from pairsift.report.report import write_report
 from pairsift.retrieve.codes import evaluate, ranks_of_views
 from pairsift.retrieve.ranks import Ranks
-from pairsift.review.spot_check import SpotResult
+from pairsift.review import Decisions
+from pairsift.review.spot_check import SpotCheck, SpotResult
 from pairsift.run_folder import CONFIG, LOG, METRICS, REPORT, SKIPPED, require_finished, weights
-from pairsift.runs.belief import Believer
 from pairsift.runs.caveats import expected_auroc, rate_of, warnings_of
 from pairsift.runs.config import read_config
-from pairsift.runs.judged import JudgedRun
+from pairsift.runs.exporting import export_run
+from pairsift.runs.judge import Judge
 from pairsift.runs.judging import image_copies, judged_tables
-from pairsift.runs.known import keep_ids
-from pairsift.runs.mending import FACTS as MENDING
-from pairsift.runs.mending import mending
 from pairsift.runs.prepare import (
     Prepared,
     encoder_names,
@@ -43,13 +42,23 @@ from pairsift.runs.prepare import (
 )
 from pairsift.runs.scoring import Scorer, require_new_table, score_to
 from pairsift.runs.skipped import list_skipped, write_skipped
-from pairsift.runs.spot_check import recalibrated_tables
+from pairsift.runs.source_changes import (
+    LAPSED,
+    MENDED,
+    clear_lapsed_decisions,
+    keep_ids,
+    keep_suspects,
+    mended_suspects,
+)
+from pairsift.runs.spot_check import recalibrated_tables, spot_check, spot_result
 from pairsift.search.index import make_index
 from pairsift.search.search import Hit, Search
 from pairsift.suggest.table import SUGGESTIONS_FILE
-from pairsift.table import count_verdicts, detection, detector_scores, write_tables
+from pairsift.table import count_verdicts, detection, detector_scores, read_pairs, suspects, write_tables
 from pairsift.train.checkpoint import read_tensors, with_prefix
 from pairsift.train.loop import mixed, pick_device
+
+JUDGED = ("spot_check", "verdicts", "changes", MENDED, LAPSED)  # metrics of a judgement that the next one may not have
 
 
 def open_run(folder: str | Path, source: str | Path | None = None, progress: bool = True) -> Run:
@@ -66,7 +75,7 @@ def open_run(folder: str | Path, source: str | Path | None = None, progress: boo
     return Run(folder, source=source, progress=progress)
 
 
-class Run(JudgedRun):
+class Run:
     """A finished or imported run.
 
     Args:
@@ -75,6 +84,11 @@ class Run(JudgedRun):
         progress: Whether to show the progress of slow steps and the changes of the source.
         source: New path of the source, if it has moved. The source may also have been edited: pairs that are still
             there keep their ids and splits, and new pairs are judged too.
+        metrics: The metrics so far, if they are in memory; by default those in the folder.
+
+    Attributes:
+        folder: The run's folder.
+        config: The run's options, with the present path of the source.
 
     Raises:
         InputError: The folder holds no finished run.
@@ -86,6 +100,7 @@ class Run(JudgedRun):
         prepared: Prepared | None = None,
         progress: bool = True,
         source: str | Path | None = None,
+        metrics: dict[str, Any] | None = None,
     ) -> None:
         self.folder, self.progress = Path(folder), progress
         if prepared is None:
@@ -95,6 +110,8 @@ class Run(JudgedRun):
             self.config = self.config.with_source(source)
         if prepared is not None:
             self.prepared = prepared
+        if metrics is not None:
+            self.metrics = metrics
 
     def weights(self, network: int) -> Path:
         """Return the file of a network's weights."""
@@ -146,7 +163,7 @@ class Run(JudgedRun):
             return evaluate(self.matchers, self.prepared.features, pairs, split, folds)
 
     def pairs_of(self, split: str) -> Pairs:
-        """Return the run's pairs, of which some are in this split.
+        """Return the pairs of this split, by their ids; the other pairs are unused.
 
         Raises:
             InputError: There is no such split, or it has no usable pairs.
@@ -156,7 +173,7 @@ class Run(JudgedRun):
         pairs = self.prepared.pairs
         if not len(pairs.ids(split)):
             raise InputError(f"{pairs.source} has no usable pairs in {split} any more: choose another split")
-        return pairs
+        return pairs.only(split)
 
     def ranks(self, ids: Ints, owner: Ints) -> Ranks:
         """Return the ranks of the ensemble for each of some images and captions as a query, among these alone.
@@ -168,6 +185,92 @@ class Run(JudgedRun):
         rows = self.prepared.pairs.image_of[ids[np.unique(owner, return_index=True)[1]]]
         with self._mixed():
             return ranks_of_views(self.matchers, self.prepared.features, rows, ids, owner)[0]
+
+    def pairs(self) -> pa.Table:
+        """Return all judged pairs, worst first, with the columns of `pairs.parquet`.
+
+        Raises:
+            InputError: The run was imported, and its pairs have not been judged.
+        """
+        return read_pairs(self.folder)
+
+    def decisions(self) -> Decisions:
+        """Return what people decided about the run's pairs, to read it and to add to it.
+
+        Raises:
+            InputError: The run was imported, and its pairs have not been judged.
+        """
+        return Decisions(self.folder, self.pairs()["pair"].to_numpy())
+
+    def suspects(self) -> pa.Table:
+        """Return the flagged pairs, worst first, as in `suspects.csv` but with unchanged text.
+
+        Raises:
+            InputError: The run was imported, and its pairs have not been judged.
+        """
+        return suspects(self.pairs())
+
+    def spot_check(self, pairs: int | None = None) -> SpotCheck:
+        """Return the run's spot check, or draw a new one.
+
+        Args:
+            pairs: Number of pairs of a new spot check, 20 to 100; None for the last one, or one of 50 pairs.
+
+        Raises:
+            InputError: The number is outside these bounds, the run has fewer pairs, or its pairs were not judged.
+        """
+        return spot_check(self.folder, pairs)
+
+    def spot_result(self) -> SpotResult:
+        """Return what the decisions on the pairs of the spot check say about the rate and the calibration.
+
+        Raises:
+            InputError: There is no spot check.
+        """
+        return spot_result(self.folder)
+
+    def export(
+        self,
+        out: str | Path,
+        *,
+        drop_below: float = 0.0,
+        replace_above: float | None = None,
+        weights: bool = False,
+        formulas: bool = False,
+        splits: bool = False,
+    ) -> dict[str, int]:
+        """Write the pairs of the source with the decisions applied.
+
+        Args:
+            out: The file or folder to write. The ending decides on the format: `.csv`, `.tsv`, `.jsonl`, `.parquet`,
+                `.json` for COCO captions, `.txt` for ids, `.fiftyone` for a folder that FiftyOne opens, `shards`
+                (such as `clean-shards`) for a folder of tar files, none for a folder of images with their captions.
+            drop_below: Pairs without a decision and with a smaller match probability are left out, [0, 1].
+            replace_above: Flagged pairs without a decision get the suggested caption if its probability is at least
+                this, [0, 1]; None for none.
+            weights: Whether to add a column `weight`: the match probability, or 1 for pairs with a decision.
+            formulas: Whether CSV and TSV files keep text as it is that a spreadsheet would run as a formula.
+            splits: Whether tables and folders say the split that each image has in the run, so that a run on the export
+                has the same test images.
+
+        Returns:
+            The number of pairs that are `kept`, `rewritten` (of these), `dropped`, `below` the threshold, and
+            `skipped`, which the run could not use.
+
+        Raises:
+            InputError: The path exists, its format is unknown, or the source is gone.
+        """
+        selection, _ = export_run(
+            self.folder,
+            out,
+            source=self.config.source,
+            drop_below=drop_below,
+            replace_above=replace_above,
+            weights=weights,
+            formulas=formulas,
+            splits=splits,
+        )
+        return dict(selection.counts)
 
     def score(
         self,
@@ -258,35 +361,37 @@ class Run(JudgedRun):
         """
         pairs, cache, seed = self.prepared.pairs, self.config.cache, self.config.train.seed
         keep_ids(self.folder, pairs)
-        mended = mending(self.folder, pairs)
-        believer = Believer(self.prepared, self.folder, self.config, self.progress)
-        belief = mended.applied(believer.judge_again(), pairs.ids(), pairs.split[pairs.ids()] == "train")
-        copies = image_copies(self.prepared, belief, cache, self.progress)
+        mended = mended_suspects(self.folder, pairs)
+        judge = Judge(self.prepared, self.folder, self.config, self.progress)
+        judgement = mended.applied(judge.judge_again(), pairs.ids(), pairs.split[pairs.ids()] == "train")
+        copies = image_copies(self.prepared, judgement, cache, self.progress)
         with self._mixed():
-            table, suggestions = judged_tables(self.prepared, self.matchers, belief, self.folder, seed, copies)
-        kept = {name: value for name, value in self.metrics.items() if name not in ("spot_check", "verdicts", *MENDING)}
-        metrics = {**kept, "verdicts_given": belief.verdicts, "noise_rate": rate_of(belief)}
-        metrics["expected_auroc"] = expected_auroc(belief)
-        metrics["counts_near"] = belief.counts_near
-        metrics |= mended.facts(self.folder, pairs.ids())
-        metrics["warnings"] = warnings_of(self.prepared, belief, metrics)
+            table, suggestions = judged_tables(self.prepared, self.matchers, judgement, self.folder, seed, copies)
+        kept = {name: value for name, value in self.metrics.items() if name not in JUDGED}
+        metrics = {**kept, "verdicts_given": judgement.verdicts, "noise_rate": rate_of(judgement)}
+        metrics["expected_auroc"] = expected_auroc(judgement)
+        metrics["counts_near"] = judgement.counts_near
+        counts = {MENDED: mended.count, LAPSED: clear_lapsed_decisions(self.folder, pairs)}
+        metrics |= {name: count for name, count in counts.items() if count}
+        metrics["warnings"] = warnings_of(self.prepared, judgement, metrics)
         if pairs.noise is not None:
             metrics["noise_rate"]["true"] = pairs.noise.rate
             metrics["detection"] = detection(table)
-        metrics["detectors"] = detector_scores(table, belief.detectors, pairs.ids())
-        if counts := count_verdicts(table):
-            metrics["verdicts"] = counts
-        require_held()
-        write_tables(table, self.folder)
-        mended.remember(self.folder, table, pairs)
-        write_parquet(self.folder / SUGGESTIONS_FILE, suggestions)
-        metrics.pop("changes", None)
+        metrics["detectors"] = detector_scores(table, judgement.detectors, pairs.ids())
+        if verdicts := count_verdicts(table):
+            metrics["verdicts"] = verdicts
         if self.prepared.changes is not None:
             metrics["changes"] = asdict(self.prepared.changes)
+        self._search = self._unsaved_search()
+        metrics.setdefault("peak_memory_gb", round(peak_memory(), 2))
+        require_held()
+        write_tables(table, self.folder)
+        if not mended.count:
+            keep_suspects(self.folder, table, pairs)
+        write_parquet(self.folder / SUGGESTIONS_FILE, suggestions)
         write_skipped(pairs, self.folder / SKIPPED)
         write_json(self.folder / METRICS, metrics)
         self.metrics = metrics
-        self._search = self._unsaved_search()
         self._search.index.write(self.folder)
         self.report(table)
         return table

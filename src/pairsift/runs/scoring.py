@@ -22,11 +22,10 @@ from pairsift.encode import EMBEDDINGS, Features
 from pairsift.errors import InputError, similar, writing
 from pairsift.files import replacing, write_parquet
 from pairsift.match import Matcher
-from pairsift.pairs import Pairs
-from pairsift.pairs.pairs import ADDED, SKIPPED
+from pairsift.pairs.pairs import ADDED, SKIPPED, Pairs
 from pairsift.run_folder import TRUST
-from pairsift.runs.belief import Believer
 from pairsift.runs.config import Config
+from pairsift.runs.judge import Judge
 from pairsift.runs.judging import judged_tables
 from pairsift.runs.prepare import Prepared, encode_again
 from pairsift.runs.vectors import evidence_features
@@ -97,16 +96,16 @@ class Scorer:
             features=_followed(self.run.features, self.encoded.features, images, ids),
         )
         evidence = _followed(*self._evidence, images, ids)
-        judge = Believer(prepared, self.folder, self.config, self.progress, evidence)
-        belief = judge.judge_again(write=False)
-        if belief.verdicts and belief.counts_near is False and self.progress:
+        judge = Judge(prepared, self.folder, self.config, self.progress, evidence)
+        judgement = judge.judge_again(write=False)
+        if judgement.verdicts and judgement.counts_near is False and self.progress:
             print(
                 f"captions that read like the right ones cannot be told among {len(ids):,} of the new pairs: "
                 "their probabilities are about captions of any other images",
                 file=sys.stderr,
             )
         requested = prepared.pairs.ids() >= first
-        table, _ = judged_tables(prepared, self.matchers, belief, self.folder, seed, requested=requested)
+        table, _ = judged_tables(prepared, self.matchers, judgement, self.folder, seed, requested=requested)
         table = table.filter(pa.compute.greater_equal(table["pair"], first)).sort_by("pair")
         source = table["suggested_from_pair"]
         pair, new = ids[table["pair"].to_numpy() - first], self.encoded.pairs

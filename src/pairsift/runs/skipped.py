@@ -8,9 +8,8 @@ from pathlib import Path
 
 from pairsift.errors import writing
 from pairsift.files import replacing
-from pairsift.pairs import Pairs
-from pairsift.pairs.pairs import UNUSED
-from pairsift.pairs.records import one_line
+from pairsift.pairs.pairs import UNUSED, Pairs
+from pairsift.pairs.text import one_line
 from pairsift.spreadsheet import harmless
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pairsift.arrays import Ints, unit_rows
-from pairsift.detect.crossfit import Vectors
+from pairsift.arrays import Floats, Ints, unit_rows
 from pairsift.encode import (
     Features,
     NgramEncoder,
@@ -20,7 +19,7 @@ from pairsift.encode import (
     text_encoder,
 )
 from pairsift.encode.pixels import Pixels
-from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import Pairs
 from pairsift.runs.prepare import IMAGE_ENCODER, Prepared
 
 ROWS = 4096
@@ -39,7 +38,7 @@ class EvidenceVectors:
 
     images: Table
     captions: Table
-    ngrams: Vectors
+    ngrams: Floats
 
 
 def evidence_vectors(
@@ -95,7 +94,7 @@ def _given_ids(pairs: Pairs) -> bool:
     return pairs.features is not None and pairs.features.ids
 
 
-def _ngrams(pairs: Pairs, ids: Ints) -> Vectors:
+def _ngrams(pairs: Pairs, ids: Ints) -> Floats:
     captions = [pairs.captions[pair] for pair in ids]
     encoder = NgramEncoder.build(captions[:: max(1, len(captions) // FITTED)])
     parts = [np.asarray(encoder.encode(captions[start : start + ROWS])) for start in range(0, len(captions), ROWS)]
@@ -117,11 +116,11 @@ def _averaged(table: Table, rows: Ints) -> Table:
     return Table(means)
 
 
-def rows_of(table: Table, rows: Ints) -> Vectors:
+def rows_of(table: Table, rows: Ints) -> Floats:
     """Gather rows of a table of vectors, (len(rows), d)."""
     return np.asarray(table.batch(rows).values.float().numpy(), np.float32)
 
 
-def join_vectors(left: Vectors, right: Vectors) -> Vectors:
+def join_vectors(left: Floats, right: Floats) -> Floats:
     """Concatenate vectors of both kinds after they are centred and scaled to unit length, (n, d + e)."""
     return np.concatenate([unit_rows(left - left.mean(0)), unit_rows(right - right.mean(0))], 1)

@@ -10,7 +10,7 @@ from pairsift.encode import LEARNED, BytePairs, GivenIds, Numbering, Vocabulary,
 from pairsift.encode.options import EncodeOptions
 from pairsift.encode.pickled import MARK, read_pickled
 from pairsift.errors import InputError
-from pairsift.pairs import Pairs
+from pairsift.pairs.pairs import Pairs
 
 MIN_COUNT = 4
 

@@ -18,8 +18,8 @@ from pairsift.arrays import Ints
 from pairsift.encode import Features, Table
 from pairsift.errors import InputError, writing
 from pairsift.match import Matcher
+from pairsift.pairs.image_files import folder_of, within
 from pairsift.pairs.pairs import JUDGED, UNUSED, Pairs
-from pairsift.pairs.stored import folder_of, within
 from pairsift.retrieve.bank import Bank
 from pairsift.train.checkpoint import read_tensors, with_prefix, write_tensors
 

@@ -24,7 +24,7 @@ from pairsift.errors import InputError
 from pairsift.match import MATCHERS, Codes, Matcher
 from pairsift.match.base import unit
 from pairsift.options import Options
-from pairsift.pairs.stored import folder_of
+from pairsift.pairs.image_files import folder_of
 from pairsift.retrieve.approximate import Approximate, closest
 from pairsift.retrieve.bank import Bank
 from pairsift.retrieve.codes import KEPT_BYTES, Gallery, find_captions, find_images

@@ -79,8 +79,11 @@ def _chains(place: Ints, group: Ints, unit: Floats) -> Ints:
     return np.concatenate(edges)
 
 
-def text_numbers(captions: Sequence[str]) -> Ints:
-    """Return a number for each caption, (n,): the same for captions that differ in case, punctuation and space only."""
+def word_numbers(captions: Sequence[str]) -> Ints:
+    """Return a number for each caption, the same for captions of the same words, (n,).
+
+    Case, punctuation and spaces do not count. `pairsift.arrays.text_numbers` tells captions apart by punctuation.
+    """
     number: dict[str, int] = {}
     numbers = np.empty(len(captions), np.int64)
     for place, text in enumerate(captions):

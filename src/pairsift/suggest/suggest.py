@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pairsift.arrays import Bools, Ints, Reals
-from pairsift.detect.siblings import WEIGHT
+from pairsift.detect.options import SiblingOptions
 from pairsift.retrieve.codes import Gallery
 from pairsift.suggest.candidates import References, best_captions, best_images, evidence_sums
 from pairsift.suggest.choice import Choice
@@ -56,7 +56,12 @@ class GalleryPairs:
 
 
 def suggest(
-    gallery: Gallery, pairs: GalleryPairs, requested: Bools, seed: int, references: References | None = None
+    gallery: Gallery,
+    pairs: GalleryPairs,
+    requested: Bools,
+    seed: int,
+    references: References | None = None,
+    caption_weight: float = SiblingOptions.weight,
 ) -> Suggestions:
     """Return what would fit these pairs better than what they are given with.
 
@@ -71,13 +76,14 @@ def suggest(
         requested: Whether each pair needs suggestions, (n_texts,).
         seed: Seed of the sample.
         references: Used where the matcher does not factorise.
+        caption_weight: Weight of a caption that surely matches, beside the image that it is joined with.
     """
     places = np.flatnonzero(requested).astype(np.int64)
     if not len(places) or not pairs.believed.any():
         none, zero = np.full((len(places), 1), -1, np.int64), np.zeros((len(places), 1))
         return Suggestions(places, none, zero, none, zero, np.zeros(len(places), np.bool_))
     references = references or References()
-    gallery, own = _with_captions(gallery, pairs, requested)
+    gallery, own = _with_captions(gallery, pairs, requested, caption_weight)
     sums = evidence_sums(gallery, pairs.owner, seed, references, own)
     owners, place = np.unique(pairs.owner[places], return_inverse=True)
     captions, information = best_captions(gallery, pairs.owner, sums, owners, CANDIDATES, references.shortlist)
@@ -103,14 +109,17 @@ def suggest(
     return Suggestions(places, captions, caption_probability, images, image_probability, fits)
 
 
-def _with_captions(gallery: Gallery, pairs: GalleryPairs, requested: Bools) -> tuple[Gallery, Reals | None]:
+def _with_captions(
+    gallery: Gallery, pairs: GalleryPairs, requested: Bools, caption_weight: float
+) -> tuple[Gallery, Reals | None]:
     """Return the gallery with images joined with their captions that probably match, but not where they have only one.
 
     Captions of pairs that need suggestions are left out: they would look for themselves. With it comes the similarity
     of every caption with its image joined with the others, (n_texts,); None where no image is joined.
     """
     several = np.bincount(pairs.owner, minlength=len(gallery.images[0]))[pairs.owner] > 1
-    weight = WEIGHT * np.where(several & ~requested & (pairs.probability >= 0.5), pairs.probability, 0.0)
+    joins = several & ~requested & (pairs.probability >= 0.5)
+    weight = caption_weight * np.where(joins, pairs.probability, 0.0)
     if not gallery.shares_space or not weight.any():
         return gallery, None
     joined, own = gallery.with_captions(pairs.owner, weight)

@@ -15,7 +15,7 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
 from pairsift.errors import InputError, WriteError
-from pairsift.pairs.stored import folder_of
+from pairsift.pairs.image_files import folder_of
 from pairsift.review import Decision, Decisions, threshold_table
 from pairsift.review.decisions import CHOICES, DECISION_COLUMNS, REASONS, OtherRun, note_on_rates
 from pairsift.review.journal import DecidedMeanwhile

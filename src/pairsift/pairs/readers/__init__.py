@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pairsift.errors import InputError, require_path
-from pairsift.pairs.assemble import assemble
-from pairsift.pairs.formats import READERS
+from pairsift.errors import InputError, require_path, require_source
+from pairsift.pairs import READERS
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers.embeddings import is_embeddings
 from pairsift.pairs.readers.folders import is_flickr8k
@@ -14,10 +13,9 @@ from pairsift.pairs.readers.nuswide import is_nuswide
 from pairsift.pairs.readers.precomp import is_now, is_precomp
 from pairsift.pairs.readers.shards import is_shards
 from pairsift.pairs.readers.tables import FORMATS
-from pairsift.pairs.records import Columns, Listing, Reader, Record, one_line, read_text
+from pairsift.pairs.records import Columns, assemble
 from pairsift.pairs.splits import Draw
-
-__all__ = ["READERS", "Columns", "Listing", "Reader", "Record", "choose", "load"]
+from pairsift.pairs.text import one_line, read_text
 
 WITH_FOLDER = ("table", "flickr8k", "coco", "karpathy", "nuswide")  # readers whose images are named by paths
 WITHOUT_FOLDER = ("folder", "shards", "precomp", "now", "embeddings")  # all others of the package
@@ -114,8 +112,7 @@ def load(
     if reader is not None:
         READERS.find(reader)
     try:
-        if not path.exists():
-            raise InputError(f"{path}: no such file or folder")
+        require_source(path)
         name = choose(path) if reader is None else reader
         folder = None if image_folder is None else folder_of_images(name, Path(image_folder))
         listing = READERS.find(name)(

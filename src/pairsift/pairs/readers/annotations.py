@@ -7,10 +7,9 @@ import re
 from pathlib import Path
 
 from pairsift.errors import InputError
-from pairsift.pairs.encoding import UNREADABLE, how_read, undecodable
-from pairsift.pairs.lookup import find_images
-from pairsift.pairs.places import find_image
-from pairsift.pairs.records import Columns, Listing, Record, as_text, other_columns, parse_json, quoted
+from pairsift.pairs.image_files import find_image, find_images
+from pairsift.pairs.records import Columns, Listing, Record
+from pairsift.pairs.text import UNREADABLE, as_text, how_read, other_columns, parse_json, quoted, undecodable
 
 PROBE = 50  # images that are searched in each folder before the next folder is tried
 

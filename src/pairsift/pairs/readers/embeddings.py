@@ -12,7 +12,8 @@ from pairsift.errors import InputError
 from pairsift.pairs.precomputed import FeatureFiles, Precomputed, open_rows
 from pairsift.pairs.readers.rows import SPLIT_COLUMNS, SourceTable, find_column, pick_columns
 from pairsift.pairs.readers.tables import named_record, read_rows
-from pairsift.pairs.records import Columns, Listing, Record, quoted
+from pairsift.pairs.records import Columns, Listing, Record
+from pairsift.pairs.text import quoted
 
 IMAGES, TEXTS = "image.npy", "text.npy"
 FOLDERS = {"img_emb": ".npy", "text_emb": ".npy", "metadata": ".parquet"}  # as clip-retrieval writes them
@@ -48,9 +49,9 @@ def is_embeddings(path: Path) -> bool:
 def read_embeddings(path: Path, columns: Columns) -> Listing:
     """Read image.npy and text.npy with a table of captions, or img_emb/, text_emb/ and metadata/ of clip-retrieval.
 
-    The arrays are (rows, dim) floats, of which only the headers are read here. The rows of the two arrays and of the
-    table belong together; each of them is a pair. The table is the file called `captions`, or the only table in the
-    folder. Rows with the same image name share an image, whose vector is that of the first of them. Without an image
+    The arrays are (rows, dim) floats; only their headers are read here. The rows of the two arrays and of the table
+    belong together; each of them is a pair. The table is the file called `captions`, or the only table in the
+    folder. Rows with the same image name share an image, with the vector of the first of them. Without an image
     column, each row has its own image. In the layout of clip-retrieval, the parts of the three folders with the same
     number belong together, and parts are ordered by their numbers.
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from pairsift.errors import InputError
-from pairsift.pairs.encoding import UNREADABLE, Text, decode, how_read, undecodable
 from pairsift.pairs.readers.tables import FORMATS, read_table
-from pairsift.pairs.records import Columns, Listing, Record, quoted
+from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.splits import SPLIT_WORDS
+from pairsift.pairs.text import UNREADABLE, Text, decode, how_read, quoted, undecodable
 
-TABLES = FORMATS.keys() - {".txt"}  # here, a text file is that of an image
+TABLES = FORMATS.keys() - {".txt"}  # here, a text file holds the captions of an image
 CAPTIONS = "the .txt file beside each image"
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 UNREAD_SUFFIXES = (".svg", ".svgz", ".heic", ".heif", ".avif", ".jxl", ".psd", ".eps", ".pdf")  # pictures, not read

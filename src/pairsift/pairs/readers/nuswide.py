@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pairsift.errors import InputError
-from pairsift.pairs.encoding import UNREADABLE, Text, how_read, undecodable
-from pairsift.pairs.records import Columns, Listing, Record, quoted, read_text
+from pairsift.pairs.records import Columns, Listing, Record
+from pairsift.pairs.text import UNREADABLE, Text, how_read, quoted, read_text, undecodable
 
 IMAGES = "ImageList/Imagelist.txt"
 SPLITS = {"train": "ImageList/TrainImagelist.txt", "test": "ImageList/TestImagelist.txt"}

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 from pairsift.errors import InputError
 from pairsift.pairs.embedded import Embedded, Store, image_suffix
 from pairsift.pairs.readers.rows import SPLIT_COLUMNS, Row, SourceTable, find_column, pick_columns, unique
-from pairsift.pairs.records import Columns, as_text, one_line
+from pairsift.pairs.records import Columns
+from pairsift.pairs.text import as_text, one_line
 
 IMAGE_ROWS = 16  # rows per batch if the rows contain images
 TEXT_ROWS = 4096

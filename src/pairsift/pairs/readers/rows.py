@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pairsift.errors import InputError
-from pairsift.pairs.records import Columns, quoted
+from pairsift.pairs.records import Columns
+from pairsift.pairs.text import quoted
 
 IMAGE_COLUMNS = (
     *("image", "image_path", "filepath", "file_path", "file", "path", "filename", "file_name"),

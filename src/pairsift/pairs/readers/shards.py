@@ -12,18 +12,52 @@ from pathlib import Path, PurePosixPath
 
 from pairsift.errors import InputError
 from pairsift.pairs.embedded import Store
-from pairsift.pairs.encoding import UNREADABLE, Text, decode, how_read, undecodable
 from pairsift.pairs.readers.folders import IMAGE_SUFFIXES, walk
 from pairsift.pairs.readers.rows import CAPTION_COLUMNS, SPLIT_COLUMNS, find_column
-from pairsift.pairs.readers.samples import Sample, group, sort_out
 from pairsift.pairs.readers.tars import PACKED, Contents, Member, scan
-from pairsift.pairs.records import Columns, Listing, Record, as_text, one_line, quoted
+from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.splits import SPLIT_WORDS
+from pairsift.pairs.text import UNREADABLE, Text, as_text, decode, how_read, one_line, quoted, undecodable
 
 ENDINGS = (".tar", ".tar.gz", ".tgz")  # compressed files are found, so that they are told about
 ROLES = ("image", "caption")  # names of columns that fields of the JSON files must not take
 REPEATING = ("caption", "captions")  # fields that repeat the text file, as img2dataset writes them
 LONGEST = 1 << 24  # bytes of a text or JSON file
+
+
+@dataclass(slots=True)
+class Sample:
+    """The files of a tar file that belong together, because their names are equal up to the first dot.
+
+    Attributes:
+        shard: Path of the tar file within the source.
+        where: The sample as the user knows it, such as `00000.tar sample 000000012`.
+        name: Name of the sample over all tar files, such as `00000/000000012`.
+        key: Name of the sample in its tar file.
+        members: All files, in their order.
+        image: The image; None if there is none.
+        spare: Other images, which have no caption of their own.
+        text: The text file; None if there is none.
+        data: The JSON file; None if there is none.
+        holder: Field of the JSON file that holds the caption or the captions; empty if the text file holds it.
+        repeats: Field of the JSON file that repeats the caption of the text file; empty if there is none.
+    """
+
+    shard: PurePosixPath
+    where: str
+    name: str
+    key: str
+    members: list[Member]
+    image: Member | None = None
+    spare: list[Member] = field(default_factory=list)
+    text: Member | None = None
+    data: Member | None = None
+    holder: str = ""
+    repeats: str = ""
+
+    def ending(self, member: Member) -> str:
+        """Return the name of a file of the sample after the key and its dot."""
+        return member.name[len(self.key) + 1 :]
 
 
 @dataclass(slots=True)
@@ -69,7 +103,7 @@ def is_shards(path: Path) -> bool:
 
 
 def read_shards(path: Path, columns: Columns) -> Listing:
-    """Read tar files in which each pair is a sample: an image, a text file or a JSON file with the caption, or both.
+    """Read tar files of samples: an image, and a text file or a JSON file with the caption, or both.
 
     The text file as a whole is a caption; without one, it is a field of the JSON file, or a list of captions. The
     other fields travel along. Images are written into the cache folder, one at a time. If folders or names of the tar
@@ -112,6 +146,74 @@ def read_samples(path: Path, columns: Columns) -> tuple[list[Item], Listing]:
         reading=_notes(reading),
     )
     return items, listing
+
+
+def group(members: Sequence[Member]) -> list[tuple[str, list[Member]]]:
+    """Return the samples of a tar file: their keys, and their files in order.
+
+    The key of a file is its name up to the first dot after its folders. Where that puts several images with texts of
+    their own together, as with `photo.v1.jpg` and `photo.v2.jpg`, the key goes up to the last dot. If a name comes
+    again, a new sample begins.
+    """
+    samples: list[tuple[str, list[Member]]] = []
+    open_samples: dict[str, tuple[list[Member], set[str]]] = {}
+    for member in members:
+        first, dot, _ = member.base.partition(".")
+        if not dot or not first:
+            continue
+        key = member.name[: len(member.name) - len(member.base)] + first
+        files, names = open_samples.get(key, ([], set()))
+        if not files or member.name.lower() in names:
+            files, names = open_samples[key] = ([], set())
+            samples.append((key, files))
+        files.append(member)
+        names.add(member.name.lower())
+    return [part for key, files in samples for part in _by_last_dot(key, files)]
+
+
+def _by_last_dot(key: str, files: list[Member]) -> list[tuple[str, list[Member]]]:
+    """Return a sample, or the samples that the names up to the last dot make of it."""
+    if len(files) < 4 or sum(map(_is_image, files)) < 2:
+        return [(key, files)]
+    parts: dict[str, list[Member]] = {}
+    for file in files:
+        parts.setdefault(file.name.rpartition(".")[0], []).append(file)
+    whole = {name: part for name, part in parts.items() if any(map(_is_image, part)) and any(map(_is_text, part))}
+    if len(whole) < 2:
+        return [(key, files)]
+    if key in whole:
+        whole[key] += [file for name, part in parts.items() if name not in whole for file in part]
+        return list(whole.items())
+    return list(parts.items())
+
+
+def _suffix(member: Member) -> str:
+    return "." + member.base.rpartition(".")[2].lower()
+
+
+def _is_image(member: Member) -> bool:
+    return _suffix(member) in IMAGE_SUFFIXES
+
+
+def _is_text(member: Member) -> bool:
+    return _suffix(member) == ".txt"
+
+
+def sort_out(sample: Sample) -> None:
+    """Set the image, the text file and the JSON file of a sample: those with the fewest dots in their names."""
+
+    def dots(member: Member) -> int:
+        return sample.ending(member).count(".")
+
+    def pick(files: list[Member]) -> Member | None:
+        return min(files, key=lambda member: (bool(member.problem), dots(member)), default=None)
+
+    images = [member for member in sample.members if _is_image(member)]
+    sample.image = pick(images)
+    sample.text = pick([member for member in sample.members if _is_text(member)])
+    sample.data = pick([member for member in sample.members if _suffix(member) == ".json"])
+    if sample.image is not None:
+        sample.spare = [file for file in images if file is not sample.image and dots(file) == dots(sample.image)]
 
 
 def fields_of(raw: bytes, path: Path) -> tuple[dict[str, object] | None, Text]:
@@ -198,7 +300,7 @@ def _bases(members: Sequence[Member]) -> str:
 
 
 def _free(name: str) -> str:
-    """Return a name for the column of a field that is not that of an image or of a caption."""
+    """Return a column name for a field that no image or caption column has."""
     return f"json {name}" if _plain(name) in ROLES else name
 
 
@@ -300,7 +402,7 @@ def _take_splits(items: Sequence[Item]) -> str:
 
 
 def _not_split(name: str) -> str:
-    """Return a name for the column of a field that is not that of a split."""
+    """Return a column name for a field that no split column has."""
     return f"json {name}" if _plain(name) in SPLIT_COLUMNS else name
 
 

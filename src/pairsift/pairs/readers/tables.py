@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 
 from pairsift.errors import InputError
 from pairsift.pairs.embedded import Embedded
-from pairsift.pairs.encoding import UNREADABLE, decode, how_read, undecodable
-from pairsift.pairs.lookup import Place, find_images
+from pairsift.pairs.image_files import Place, find_images
 from pairsift.pairs.readers.parquet import read_parquet
 from pairsift.pairs.readers.rows import (
     SPLIT_COLUMNS,
@@ -30,7 +29,8 @@ from pairsift.pairs.readers.rows import (
     pick_columns,
     unique,
 )
-from pairsift.pairs.records import Columns, Listing, Record, as_text, one_line, quoted, read_text
+from pairsift.pairs.records import Columns, Listing, Record
+from pairsift.pairs.text import UNREADABLE, as_text, decode, how_read, one_line, quoted, read_text, undecodable
 
 SEPARATORS = (",", "\t", ";", "|")
 BEGINNING = 2**20  # bytes that contain the whole first line of a table

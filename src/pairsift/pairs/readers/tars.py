@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from pairsift.errors import InputError
-from pairsift.pairs.records import one_line
+from pairsift.pairs.text import one_line
 
 HEADER = 1 << 20  # bytes; no header of a file is longer, and no more is read at once where one says so
 COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")  # first bytes of gzip, bzip2, xz and zstandard
@@ -44,7 +44,7 @@ class Member:
 
 
 class _Blocks(io.BufferedReader):
-    """A tar file of which only headers are read.
+    """The reader of a tar file's headers.
 
     Attributes:
         last: The bytes that were read last.

@@ -113,10 +113,11 @@ async function flush(own = null) {
 }
 
 function noteTime(answer) {
-  // Later answers to the same pairs were given in sight of this one.
+  // The next answer to each of these pairs was given in sight of this one; those behind it saw the next one.
+  const pairs = new Set(answer.pairs);
   for (const other of outbox) {
     for (const one of other.body.decisions) {
-      if (one.seen === UNKNOWN && answer.pairs.includes(one.pair)) one.seen = answer.time;
+      if (pairs.delete(one.pair) && one.seen === UNKNOWN) one.seen = answer.time;
     }
     store.set("unsent", other.key, other);
   }

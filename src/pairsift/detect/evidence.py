@@ -1,0 +1,236 @@
+"""The kinds of evidence that image and caption of a pair belong together, beside the evidence of decoys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pairsift.arrays import Floats, Ints, Reals, unit_rows
+from pairsift.detect.folds import Folds
+from pairsift.detect.options import DetectOptions, NeighbourOptions
+
+ROWS = 4096  # rows whose cosines with the references are in memory at once
+QUERIES = 1024  # rows whose cosines with the keys are in memory at once
+
+PairEncoder = Callable[[int, Ints], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A number per pair and per decoy, high where image and caption belong together.
+
+    Attributes:
+        pairs: Evidence of the pairs, (n,).
+        decoys: Evidence of the decoys, captions combined with images of other pairs, (m,).
+        near_decoys: Evidence of the near decoys, whose captions read like those that are given with the images, (k,).
+        placeholder: Number of the image or caption that the pair has in common with many and that fits hardly any
+            of them (`pairsift.detect.placeholders`), -1 for other pairs, (n,); empty if there is none.
+    """
+
+    pairs: Reals
+    decoys: Reals
+    near_decoys: Reals = field(default_factory=lambda: np.zeros(0))
+    placeholder: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+def contrast(folds: Folds, encode: PairEncoder, seed: int, options: DetectOptions) -> Evidence:
+    """Return the cosine of every pair minus the level that its image and its caption reach with references.
+
+        e(I, T) = cos(I, T) - 1/2s log mean_T' exp(s cos(I, T')) - 1/2s log mean_I' exp(s cos(I', T)),    s = 20
+
+    The references are at most 1,024 pairs of the same fold, or of all folds where the fold has fewer than 50 pairs.
+
+    Pairs of the same group of near-duplicate images are excluded. Otherwise the evidence of mismatched pairs and of
+    decoys would be distributed differently: the caption of a decoy comes from the same fold, with all near-duplicates
+    of its true image; the true image of a mismatched pair's caption mostly lies in another fold. For near decoys, and
+    decoys that are swaps, the pairs of both groups are excluded, or they would be compared with themselves. So they are
+    for decoys with an image of at least 20 pairs, or a caption from one: this image would count against them but not
+    against its own pairs.
+
+    Args:
+        folds: The pairs, their folds and the decoys.
+        encode: Function from a fold and some pairs to unit vectors of the pairs' images and captions, (k, d) each, from
+            a model that did not see the fold.
+        seed: Seed of the references.
+        options: The references, and when an image is common.
+    """
+    scale, enough = options.contrast.scale, options.contrast.min_references
+    pairs, decoys, near = (np.zeros(n) for n in (len(folds), len(folds.decoy_images), len(folds.near_decoy_images)))
+    place = np.zeros(len(folds), np.int64)
+    common = np.bincount(folds.image_of, minlength=1)[folds.image_of] >= options.folds.min_common
+    mismatched = (
+        (decoys, folds.decoy_images, folds.decoy_captions, len(folds.copies) > 0),
+        (near, folds.near_decoy_images, folds.near_decoy_captions, True),
+    )
+    for fold, members in enumerate(folds.members()):
+        if not len(members):
+            continue
+        images, captions = encode(fold, members)
+        place[members] = np.arange(len(members))
+        # The references of this fold, and the levels of its images and of its captions.
+        pool = members if len(members) >= enough else np.arange(len(folds))
+        references = np.random.default_rng((seed, 9, fold)).permutation(pool)[: options.contrast.references]
+        groups, reference_groups = folds.group_of[members], folds.group_of[references]
+        other_images, other_captions = encode(fold, references)
+        image_levels = _levels(images, other_captions, groups[:, None], reference_groups, scale)
+        caption_levels = _levels(captions, other_images, groups[:, None], reference_groups, scale)
+        pairs[members] = ((images * captions).sum(1) - (image_levels + caption_levels) / 2).numpy()
+        for values, image_pairs, caption_pairs, alike in mismatched:
+            inside = np.flatnonzero(folds.fold[image_pairs] == fold)
+            here, there = place[image_pairs[inside]], place[caption_pairs[inside]]
+            levels = image_levels[here] + caption_levels[there]
+            # Levels without the groups of both sides, where one of them would count against the decoy.
+            apart = np.flatnonzero(alike | common[image_pairs[inside]] | common[caption_pairs[inside]])
+            both = np.stack([groups[here[apart]], groups[there[apart]]], 1)
+            levels[apart] = _levels(images[here[apart]], other_captions, both, reference_groups, scale)
+            levels[apart] += _levels(captions[there[apart]], other_images, both, reference_groups, scale)
+            values[inside] = ((images[here] * captions[there]).sum(1) - levels / 2).numpy()
+    return Evidence(pairs, decoys, near)
+
+
+def _levels(queries: Tensor, references: Tensor, groups: Ints, reference_groups: Ints, scale: float) -> Tensor:
+    """Return log mean exp(s cos) / s over the references outside the query's groups, (n,); 0 where there are none.
+
+    Unit vectors have exponents of at most s, so that nothing overflows.
+
+    Args:
+        queries: Unit vectors, (n, d).
+        references: Unit vectors, (m, d).
+        groups: Groups of each query, (n, g).
+        reference_groups: Group of each reference, (m,).
+        scale: Inverse temperature s.
+    """
+    levels = [queries.new_zeros(0)]
+    for start in range(0, len(queries), ROWS):
+        part = slice(start, start + ROWS)
+        exps = (queries[part] @ references.T).mul_(scale).exp_()
+        rows, columns = _same_group(groups[part], reference_groups)
+        exps[torch.from_numpy(rows), torch.from_numpy(columns)] = 0.0
+        count = torch.from_numpy(len(references) - np.bincount(rows, minlength=len(exps)))
+        levels.append(torch.where(count > 0, (exps.sum(1) / count.clamp(min=1)).log(), 0.0) / scale)
+    return torch.cat(levels)
+
+
+def _same_group(groups: Ints, reference_groups: Ints) -> tuple[Ints, Ints]:
+    """Return the pairs of a query and a reference of one of its groups: their rows, each pair once, (k,) and (k,)."""
+    # Each group of a query is a stretch of the references in the order of their groups.
+    order = np.argsort(reference_groups)
+    groups = np.sort(groups, axis=1)
+    first, end = (np.searchsorted(reference_groups[order], groups, side) for side in ("left", "right"))
+    size = end - first
+    # A group that a query has twice counts once.
+    size[:, 1:][groups[:, 1:] == groups[:, :-1]] = 0
+    # Every place of every stretch, beside the row of its query.
+    size, first = size.ravel(), first.ravel()
+    rows = np.repeat(np.arange(len(size)) // groups.shape[1], size)
+    within = np.arange(len(rows)) - np.repeat(np.cumsum(size) - size, size)
+    return rows, order[np.repeat(first, size) + within]
+
+
+def neighbour_evidence(
+    folds: Folds, images: Floats, captions: Floats, seed: int, options: DetectOptions, trust: Reals | None = None
+) -> tuple[Evidence, Evidence]:
+    """Return the evidence of pairs by predictions from the nearest pairs of other folds.
+
+    The captions of the 30 nearest images, weighted by exp(5 cos), predict the caption of an image; the images of the
+    30 nearest captions predict the image of a caption. Cosines are between centred features. Pairs are also weighted by
+    the trust in them.
+
+    Args:
+        folds: The pairs, their folds and the decoys.
+        images: Features of each pair's image, (n, d).
+        captions: Features of each pair's caption, (n, e).
+        seed: Seed of the references and of the keys.
+        options: The neighbours and the references.
+        trust: Trust in each pair by models that did not see each of the folds, [0, 1], (folds, n); None for 1.
+
+    Returns:
+        The evidence by predicted captions, and by predicted images.
+    """
+    x, y = (torch.from_numpy(unit_rows(vectors - vectors.mean(0))) for vectors in (images, captions))
+    weights = torch.ones(1, len(folds)) if trust is None else torch.from_numpy(trust).float()  # one row: for all folds
+
+    def predicted(queries: Tensor, values: Tensor, fold: int, members: Ints) -> Tensor:
+        # At most so many pairs of the other folds, in an order that is drawn for each fold.
+        others = np.flatnonzero(folds.fold != fold)
+        keys = np.random.default_rng((seed, 10, fold)).permutation(others)[: options.neighbours.max_keys]
+        return _predictions(queries, values, weights[fold % len(weights)], members, keys, options.neighbours)
+
+    def by_images(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
+        return predicted(x, y, fold, members), y[members]
+
+    def by_captions(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
+        return x[members], predicted(y, x, fold, members)
+
+    return contrast(folds, by_images, seed, options), contrast(folds, by_captions, seed, options)
+
+
+def _predictions(
+    queries: Tensor, values: Tensor, weights: Tensor, members: Ints, keys: Ints, options: NeighbourOptions
+) -> Tensor:
+    """Return the weighted means of the values of each member's nearest keys, as unit vectors, (len(members), e)."""
+    count, predictions = min(options.count, len(keys)), []
+    for start in range(0, len(members), QUERIES):
+        cosine, place = (queries[members[start : start + QUERIES]] @ queries[keys].T).topk(count, 1)
+        weight = (options.sharpness * cosine).softmax(1) * weights[keys][place]
+        predictions.append(unit_vectors(torch.einsum("nk,nkd->nd", weight, values[keys][place])))
+    return torch.cat(predictions)
+
+
+def unit_vectors(x: Tensor) -> Tensor:
+    """Return the rows of a tensor scaled to unit length, (n, d); a row of zeros stays zero."""
+    unit: Tensor = x / x.norm(dim=1, keepdim=True).clamp(min=1e-9)
+    return unit
+
+
+def sibling_encoder(encode: PairEncoder, image_of: Ints, probability: Reals, weight: float) -> PairEncoder:
+    """Return an encoder that joins every pair's image with the other captions of this image, its siblings.
+
+        z_i  =  x_i + w sum_s p_s y_s    over the siblings s of pair i,    at unit length
+
+    x and y are the vectors of images and captions in the space that they share. The pair's own caption is not part of
+    z_i, and a sibling counts by its match probability p. So an image about which right captions say more is compared
+    with its caption by all of this. Where p comes from evidence with siblings, the pair's caption had a part in it.
+
+    Args:
+        encode: Function from a fold and some pairs to unit vectors of their images and captions, (k, d) each.
+        image_of: Image of each pair, (n,).
+        probability: Probability that each pair matches, [0, 1], (n,).
+        weight: Weight w of a caption that surely matches, beside the image.
+    """
+    image = np.unique(image_of, return_inverse=True)[1]
+    weights = weight * torch.from_numpy(probability).float()
+
+    def with_captions(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
+        wanted = np.unique(image[members])
+        place = np.searchsorted(wanted, image)
+        images, captions = encode(fold, members)
+        own, at = captions.float() * weights[members, None], torch.from_numpy(place[members])
+        total = torch.zeros(len(wanted), own.shape[1]).index_add_(0, at, own)
+        rest = np.setdiff1d(np.flatnonzero(np.isin(image, wanted)), members)
+        if len(rest):
+            shares = encode(fold, rest)[1].float() * weights[rest, None]
+            total.index_add_(0, torch.from_numpy(place[rest]), shares)
+        return unit_vectors(images + total[at] - own), captions
+
+    return with_captions
+
+
+def memory_evidence(folds: Folds, of_copies: Reals, seed: int) -> Evidence:
+    """Return the evidence of networks that learned a copy each: of every swap by the network that learned it.
+
+    A pair has the evidence of a network that learned it as it is given, so that a mismatched pair and a decoy were
+    learned alike.
+
+    Args:
+        folds: The pairs, and decoys that are swaps.
+        of_copies: Evidence of the pairs of each copy by the network that learned it, (copies, n).
+        seed: Seed of the choice where all networks learned a pair as it is given.
+    """
+    copy = np.random.default_rng((seed, 16)).integers(0, len(of_copies), len(folds))
+    copy[folds.decoy_captions] = (folds.copies + 1) % len(of_copies)
+    return Evidence(of_copies[copy, np.arange(len(folds))], of_copies[folds.copies, folds.decoy_captions])

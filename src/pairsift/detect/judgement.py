@@ -1,0 +1,362 @@
+"""Match probabilities of pairs, from models that were not trained on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from pairsift.arrays import Bools, Floats, Ints, Reals
+from pairsift.detect.calibration import Calibration, calibrate_sides, decoy_quantile
+from pairsift.detect.combination import combine, combine_with_siblings
+from pairsift.detect.evidence import Evidence, PairEncoder, contrast, neighbour_evidence
+from pairsift.detect.folds import Folds, fold_units, make_folds
+from pairsift.detect.linear import canonical_encoder
+from pairsift.detect.options import DetectOptions, FoldOptions, VerdictOptions
+from pairsift.detect.placeholders import find_placeholders, have_common
+
+SHIPPED = DetectOptions()
+Networks = Callable[[Folds, Reals], PairEncoder]
+
+
+@dataclass(frozen=True)
+class JudgedPairs:
+    """The pairs to be judged, with their vectors, captions and groups.
+
+    Attributes:
+        images: Vector of each pair's image, (n, d).
+        captions: Vector of each pair's caption, (n, e).
+        texts: The captions, (n,).
+        image_of: Image of each pair, (n,).
+        group_of: Group of near-duplicate images of each pair, (n,).
+        in_train: Whether each pair is a training pair; the other pairs may have another rate of mismatches, (n,).
+        aligned: Unit vectors of each pair's image and of its caption in a space that encoders share, (n, d) each; None
+            where there is none.
+    """
+
+    images: Floats
+    captions: Floats
+    texts: Sequence[str]
+    image_of: Ints
+    group_of: Ints
+    in_train: Bools
+    aligned: tuple[Floats, Floats] | None = None
+
+    def __len__(self) -> int:
+        return len(self.image_of)
+
+    def units(self, most: int, options: FoldOptions) -> tuple[Ints, int]:
+        """Return the unit of each pair that folds keep together, (n,), and the number of folds (`fold_units`)."""
+        return fold_units(self.image_of, self.group_of, most, options)
+
+    def subset(self, rows: Ints) -> JudgedPairs:
+        """Return only the pairs in these rows."""
+        texts = [self.texts[row] for row in rows]
+        aligned = None if self.aligned is None else (self.aligned[0][rows], self.aligned[1][rows])
+        return JudgedPairs(
+            self.images[rows],
+            self.captions[rows],
+            texts,
+            self.image_of[rows],
+            self.group_of[rows],
+            self.in_train[rows],
+            aligned,
+        )
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The match probabilities of pairs by held-out evidence, and the estimated rate of mismatches.
+
+    Attributes:
+        probability: Probability that each pair matches, [0, 1], (n,).
+        rate: Share of mismatched pairs among the training pairs, [0, 1].
+        low: Lower end of the 90% interval of the rate, which accounts for chance only.
+        high: Upper end of this interval.
+        auroc: AUROC with which the evidence is expected to separate matching from mismatched pairs, [0.5, 1].
+        fold: Fold of each pair, (n,).
+        rate_outside_train: Share of mismatched pairs among the pairs that are not training pairs, where it differs
+            from `rate` beyond chance; else None.
+        detectors: By kind of evidence, the share of decoys that have no more of this evidence than each pair, (0, 1),
+            (n,): `linear`, `near_images`, `near_captions`, and `cosine`, `networks` and `memory` where they are used.
+            Where images have several captions, also `linear_siblings`, `cosine_siblings` and `networks_siblings`, for
+            images joined with their other captions. `memory` counts as 0 where a division into folds took a pair out
+            for a caption of any other image.
+        group: Group of near-duplicate images of each pair, (n,); None if it is not known.
+        near_auroc: AUROC with which the evidence separates matching pairs from near decoys, whose captions read like
+            the given ones, [0, 1]; None where there are none (`near_decoy_auroc`).
+        below_near: Share of the training pairs judged beside near captions that have less evidence than 95% of the
+            near decoys, [0, 1]; 0 where none are. Above 0.05 there are captions of any images among them.
+        counts_near: Whether near captions are counted too (`judge_near_mismatches`); None where they are not expected.
+        placeholder: Number of the placeholder that each pair has, an image or a caption that is common to many and fits
+            them no better than others (`pairsift.detect.placeholders`), -1 for none, (n,); empty if there is none.
+        limits: What verdicts need.
+    """
+
+    probability: Reals
+    rate: float
+    low: float
+    high: float
+    auroc: float
+    fold: Ints
+    rate_outside_train: float | None = None
+    detectors: Mapping[str, Reals] = field(default_factory=dict)
+    group: Ints | None = None
+    near_auroc: float | None = None
+    below_near: float = 0.0
+    counts_near: bool | None = None
+    placeholder: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    limits: VerdictOptions = field(default_factory=VerdictOptions)
+
+    @property
+    def in_placeholder(self) -> Bools:
+        """A bool for each pair: whether it has a placeholder, (n,); empty if none has."""
+        return self.placeholder >= 0
+
+    @property
+    def verdicts(self) -> bool:
+        """A bool: whether the evidence is sufficient for verdicts.
+
+        Verdicts need at least 100 pairs, an expected AUROC A of at least 0.8, and enough pairs that differ from random
+        ones: (1 - high) (2 A - 1) of at least 0.11, with the upper end of the rate's interval. This is 2 A' - 1 for the
+        AUROC A' of all pairs against random ones. Where it is less, the encoders may not understand the collection.
+        """
+        return len(self.probability) >= self.limits.min_pairs and self.limits.are_met(self.auroc, self.high)
+
+
+def judge_pairs(
+    judged: JudgedPairs,
+    seed: int,
+    fold: Ints | None = None,
+    networks: Networks | None = None,
+    options: DetectOptions = SHIPPED,
+) -> Judgement:
+    """Judge every pair by evidence from models that were not trained on it.
+
+    The kinds of evidence are ridge canonical correlation, the nearest images and captions, the cosine where encoders
+    share a space, networks if there are any, and for images joined with their other captions once more the canonical
+    correlation, the cosine and the networks; `combine` weighs them.
+
+    The models that judge a fold are trained on the other pairs. Each of these pairs is weighted by its match
+    probability, which comes from the same kinds of evidence, computed without networks and without the fold. The other
+    captions of an image are no evidence where whole images are mismatched, that is, where the probabilities of an
+    image's captions correlate by 0.5 or more. If `fold` is None, the result is a mean over about 3,000 / n divisions
+    into folds, at least one and at most five.
+
+    Args:
+        judged: The pairs.
+        seed: Seed of folds, decoys and resampling.
+        fold: Fold of each pair, (n,); by default they are drawn: ten folds, or five from 1,000 pairs on.
+        networks: Function from the folds and the trust, (folds, n), to an encoder by networks, each of them trained
+            without one fold. The trust in a pair is its match probability by evidence that did not see the fold.
+        options: The options of the detector.
+    """
+    judged = with_finite_vectors(judged)
+    foldings = draw_foldings(judged, seed, options, fold)
+    return mean_judgement(judge_foldings(judged, foldings, options, networks), judged)
+
+
+@dataclass(frozen=True)
+class Folding:
+    """One division of the pairs into folds.
+
+    Attributes:
+        fold: Fold of each pair, (n,).
+        seed: Seed of decoys and resampling.
+        resamples: Number of resampled collections for the interval of the rate.
+        trust: Match probability of each pair by evidence that saw neither the fold nor the pair, (folds, n); 1 for the
+            pairs of the fold; None trusts every pair.
+    """
+
+    fold: Ints
+    seed: int
+    resamples: int
+    trust: Reals | None = None
+
+
+def draw_foldings(judged: JudgedPairs, seed: int, options: DetectOptions, fold: Ints | None = None) -> list[Folding]:
+    """Return the given division into folds, or one to five that are drawn; `judge_pairs` says how many."""
+    limits, n = options.folds, len(judged)
+    number = 1 if fold is not None else int(np.clip(round(limits.averaged_pairs / max(1, n)), 1, limits.max_foldings))
+    foldings = []
+    for folding in range(number):
+        fold_of = fold
+        if fold_of is None:
+            most = limits.folds_of_many if n >= limits.many_pairs else limits.folds
+            fold_of = make_folds(*judged.units(most, limits), seed + 7919 * folding)
+        trust = trust_without_folds(judged, fold_of, seed + folding, options)
+        foldings.append(Folding(fold_of, seed + folding, options.calibration.resamples // number, trust))
+    return foldings
+
+
+def mean_judgement(judgements: Sequence[Judgement], judged: JudgedPairs) -> Judgement:
+    """Return the mean of the judgements about the same pairs by several divisions; the folds are the first one's.
+
+    The other pairs have a rate of their own where they have one in each division, and near captions an AUROC where some
+    division has one.
+    """
+
+    def mean(name: str) -> float:
+        return float(np.mean([getattr(one, name) for one in judgements]))
+
+    other_rates = [one.rate_outside_train for one in judgements if one.rate_outside_train is not None]
+    near = [one.near_auroc for one in judgements if one.near_auroc is not None]
+    names = dict.fromkeys(name for one in judgements for name in one.detectors)
+    return replace(
+        judgements[0],
+        probability=np.mean([one.probability for one in judgements], axis=0),
+        rate=mean("rate"),
+        low=mean("low"),
+        high=mean("high"),
+        auroc=mean("auroc"),
+        rate_outside_train=float(np.mean(other_rates)) if len(other_rates) == len(judgements) else None,
+        detectors={
+            name: np.mean([one.detectors[name] for one in judgements if name in one.detectors], axis=0)
+            for name in names
+        },
+        group=judged.group_of,
+        near_auroc=float(np.mean(near)) if near else None,
+        below_near=mean("below_near"),
+        counts_near=None,
+    )
+
+
+def with_finite_vectors(judged: JudgedPairs) -> JudgedPairs:
+    """Replace vectors with values that are not finite by the mean of the others, which is no evidence."""
+    return replace(judged, images=_finite(judged.images), captions=_finite(judged.captions))
+
+
+def _finite(vectors: Floats) -> Floats:
+    finite: Bools = np.asarray(np.isfinite(vectors).all(axis=1), np.bool_)
+    if finite.all():
+        return vectors
+    mean = vectors[finite].mean(0) if finite.any() else np.zeros(vectors.shape[1])
+    return np.where(finite[:, None], vectors, mean).astype(np.float32)
+
+
+def trust_without_folds(judged: JudgedPairs, fold: Ints, seed: int, options: DetectOptions) -> Reals:
+    """Return the trust in each pair without each fold, (folds, n); 1 for the pairs of the fold.
+
+    It is the match probability by evidence that saw neither the fold nor the pair.
+    """
+    trust = np.ones((int(fold.max()) + 1, len(judged)))
+    for held_out in range(len(trust)):
+        rest = np.flatnonzero(fold != held_out).astype(np.int64)
+        part = judged.subset(rest)
+        units, number = part.units(options.folds.inner_folds, options.folds)
+        if number >= 2:
+            inner = make_folds(units, number, seed + 1)
+            folds = Folds.make(part.image_of, part.group_of, part.texts, inner, seed, options.decoys)
+            kinds, models = kinds_of(part, folds, seed, options)
+            evidence = combine_with_siblings(folds, kinds, models, part.in_train, seed, options)
+            calibration, _ = calibrate_sides(evidence, part.in_train, seed, 0, options.calibration)
+            trust[held_out, rest] = calibration.probability
+    return trust
+
+
+def judge_foldings(
+    judged: JudgedPairs, foldings: Sequence[Folding], options: DetectOptions, networks: Networks | None = None
+) -> list[Judgement]:
+    """Return the judgement about the pairs by each division into folds.
+
+    The placeholders of several divisions are found by all together, by the evidence without the other captions of an
+    image. A single division finds its own, by all its evidence.
+    """
+    divided = [
+        Folds.make(judged.image_of, judged.group_of, judged.texts, one.fold, one.seed, options.decoys, judged.captions)
+        for one in foldings
+    ]
+    if len(foldings) > 1 and have_common(divided[0], options):
+        combined = []
+        for one, folds in zip(foldings, divided, strict=True):
+            kinds, _ = kinds_of(judged, folds, one.seed, options, one.trust)
+            combined.append(combine(folds, [*kinds.values()], options.combination.max_decoys))
+        placeholder = find_placeholders(divided, combined, options)
+        divided = [replace(folds, placeholder=placeholder) for folds in divided]
+    return [_judge(judged, one, folds, options, networks) for one, folds in zip(foldings, divided, strict=True)]
+
+
+def _judge(
+    judged: JudgedPairs, folding: Folding, folds: Folds, options: DetectOptions, networks: Networks | None
+) -> Judgement:
+    seed, in_train = folding.seed, judged.in_train
+    kinds, models = kinds_of(judged, folds, seed, options, folding.trust, networks)
+    evidence = combine_with_siblings(folds, kinds, models, in_train, seed, options)
+    calibration, group = calibrate_sides(evidence, in_train, seed, folding.resamples, options.calibration)
+    near = near_decoy_auroc(evidence, folds.near_decoy_images, calibration.probability)
+    judgement = judgement_of(calibration, group, folding.fold, kinds, options.verdicts)
+    return replace(judgement, near_auroc=near, placeholder=evidence.placeholder)
+
+
+def judgement_of(
+    calibration: Calibration, group: int, fold: Ints, kinds: Mapping[str, Evidence], limits: VerdictOptions
+) -> Judgement:
+    """Return the judgement that a calibration says; `group` is the training pairs' (`calibrate_sides`)."""
+    return Judgement(
+        calibration.probability,
+        float(calibration.rates[group]),
+        float(calibration.low[group]),
+        float(calibration.high[group]),
+        calibration.auroc,
+        fold,
+        rate_outside_train=float(calibration.rates[0]) if group else None,
+        detectors={name: decoy_quantile(kind) for name, kind in kinds.items()},
+        limits=limits,
+    )
+
+
+def kinds_of(
+    judged: JudgedPairs,
+    folds: Folds,
+    seed: int,
+    options: DetectOptions,
+    trust: Reals | None = None,
+    networks: Networks | None = None,
+) -> tuple[dict[str, Evidence], dict[str, PairEncoder]]:
+    """Return the kinds of evidence without the other captions of an image, and the encoders of some of them, by name.
+
+    Encoders are given for the kinds whose images and captions share a space.
+
+    Args:
+        judged: The pairs.
+        folds: Their folds and the decoys.
+        seed: Seed of the references.
+        options: References, linear model and neighbours.
+        trust: Weight of each pair in the models without each fold, (folds, n); None trusts every pair.
+        networks: Encoder by networks, as `judge_pairs` describes it.
+    """
+    models = {"linear": canonical_encoder(folds, judged.images, judged.captions, options.linear, trust)}
+    if judged.aligned is not None:
+        images, captions = (torch.from_numpy(vectors) for vectors in judged.aligned)
+        models["cosine"] = lambda fold, members: (images[members], captions[members])
+    if networks is not None and trust is not None:
+        models["networks"] = networks(folds, trust)
+    kinds = {name: contrast(folds, encode, seed, options) for name, encode in models.items()}
+    by_neighbours = neighbour_evidence(folds, judged.images, judged.captions, seed, options, trust)
+    return kinds | dict(zip(("near_images", "near_captions"), by_neighbours, strict=True)), models
+
+
+def near_decoy_auroc(evidence: Evidence, given: Ints, probability: Reals) -> float | None:
+    """Return how often a matching pair has more evidence than a near decoy, ties as one half.
+
+    Pairs count by their match probability. Near decoys count by the probability of the pair whose image they have: only
+    a caption that replaces a right one is as near as it reads.
+
+    Args:
+        evidence: Evidence of the pairs, (n,), and of near decoys, (k,); nan is left out.
+        given: Pair that each near decoy has the image of, (k,).
+        probability: Match probability of each pair, [0, 1], (n,).
+
+    Returns:
+        [0, 1]; None without near decoys, or where no pair matches.
+    """
+    known = np.flatnonzero(np.isfinite(evidence.near_decoys))
+    weight, decoys = probability[given[known]], evidence.near_decoys[known]
+    if not weight.sum() or not probability.sum():
+        return None
+    order = np.argsort(decoys, kind="stable")
+    values, below = decoys[order], np.concatenate([[0.0], np.cumsum(weight[order])])
+    less, up_to = (below[np.searchsorted(values, evidence.pairs, side)] for side in ("left", "right"))
+    return float(probability @ (less + up_to) / 2 / below[-1] / probability.sum())

@@ -1,0 +1,27 @@
+"""The check of a source and its columns before anything slow is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pairsift.errors import require_source
+
+
+def check_source(source: Path, options: Mapping[str, str]) -> None:
+    """Raise an error if the source does not exist, or if its table lacks a column.
+
+    Args:
+        source: The file or folder of pairs.
+        options: Options as on the command line, such as `--reader`, with their values.
+
+    Raises:
+        InputError: The source or a column does not exist.
+    """
+    source = source.expanduser()
+    require_source(source)
+    if source.is_file() and "--config" not in options and options.get("--reader", "table") == "table":
+        from pairsift.pairs.readers.tables import check_columns
+        from pairsift.pairs.records import Columns
+
+        check_columns(source, Columns(options.get("--image-column"), options.get("--caption-column")))

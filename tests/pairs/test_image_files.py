@@ -1,0 +1,138 @@
+"""What an image's name in a source means as a file."""
+
+import json
+import os
+import unicodedata
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pairsift
+from pair_sources import reasons, refused, touch, write_table
+from pairsift.pairs import READERS
+from pairsift.pairs.image_files import find_image
+from pairsift.pairs.readers import WITH_FOLDER, WITHOUT_FOLDER, load
+from pairsift.pairs.records import Listing, Record
+
+
+def place(base: Path, name: str) -> Path:
+    path, problem = find_image(base, name)
+    assert path is not None and not problem
+    return path
+
+
+def test_home_and_backslashes_where_the_literal_name_is_not_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    touch(tmp_path, "home/pics/a.jpg", "images/b.jpg", "odd\\name.jpg", "~/c.jpg")
+    assert place(tmp_path, "~/pics/a.jpg") == tmp_path / "home/pics/a.jpg"
+    assert place(tmp_path, "~\\pics\\a.jpg") == tmp_path / "home/pics/a.jpg"
+    assert place(tmp_path, "images\\b.jpg") == tmp_path / "images/b.jpg"
+    assert os.path.samefile(place(tmp_path, ".\\images\\b.jpg"), tmp_path / "images/b.jpg")
+    assert place(tmp_path, "odd\\name.jpg") == tmp_path / "odd\\name.jpg"
+    assert place(tmp_path, "~/c.jpg") == tmp_path / "~/c.jpg"
+    assert place(tmp_path, "images\\gone.jpg") == tmp_path / "images\\gone.jpg"
+
+
+@pytest.mark.parametrize(("on_disk", "in_table"), [("NFD", "NFC"), ("NFC", "NFD"), ("NFC", "NFC")])
+def test_letters_with_accents_are_found_in_both_forms(tmp_path, on_disk, in_table):
+    """An archive made on macOS has the accents apart from their letters, a table written elsewhere has not."""
+    name = "Bücher/Äpfel é.jpg"
+    touch(tmp_path, unicodedata.normalize(on_disk, name))
+    wanted = unicodedata.normalize(in_table, name)
+    assert place(tmp_path, wanted).exists() and place(tmp_path, wanted.replace("/", "\\")).exists()
+    assert place(tmp_path, "Bücher/größer.jpg") == tmp_path / "Bücher/größer.jpg"
+
+
+@given(st.text(st.characters(exclude_characters="/\0", exclude_categories=("Cs",)), min_size=1, max_size=20))
+def test_file_addresses_are_percent_decoded(name):
+    for start in ("file:///pics/", "file://localhost/pics/", "FILE:/pics/"):
+        assert find_image(Path("/data"), start + quote(name)) == (Path("/pics", name), "")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("http://x.org/a.jpg", "a web address (http://…), and images must be local files"),
+        ("HTTPS://x.org/a.jpg", "a web address (HTTPS://…)"),
+        ("s3://bucket/a.jpg", "an address (s3://…), and images must be local files"),
+        ("data:image/png;base64,AAAA", "an address (data:…)"),
+        ("file://server/a.jpg", "on another machine (server)"),
+    ],
+)
+def test_what_is_no_local_file_says_so(tmp_path, name, says):
+    path, problem = find_image(tmp_path, name)
+    assert path is None
+    assert says in problem
+    assert "\n" not in problem and not problem.endswith(".")
+
+
+def test_a_table_of_windows_names_and_addresses(tmp_path):
+    touch(tmp_path, "images/a b.jpg", "images/b.jpg", "images/c.jpg", "images/100%.jpg")
+    names = ["images\\b.jpg", "images/b.jpg", f"file://{quote(str(tmp_path))}/images/a%20b.jpg", "images\\c.jpg"]
+    names += [f"file://{tmp_path}/images/100%.jpg", "https://x.org/a.jpg"]
+    rows = [(name, f"caption {at}") for at, name in enumerate(names)]
+    pairs = load(write_table(tmp_path / "x.csv", ["image", "caption"], rows))
+    assert pairs.image_of[0] == pairs.image_of[1]
+    assert list(reasons(pairs)) == [5]
+    assert "download them" in reasons(pairs)[5][1]
+    web = write_table(tmp_path / "web.csv", ["image", "caption"], [(f"https://x.org/{n}.jpg", "x") for n in range(9)])
+    assert "9 pairs were skipped, the first: web.csv line 2: its image is a web address" in refused(web)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_relative_paths_start_from_the_folder_that_the_user_names(tmp_path, kind):
+    touch(tmp_path / "far", "a.jpg", "b.jpg", "c.jpg")
+    path = write_table(tmp_path / f"x.{kind}", ["image", "caption"], [(f"{n}.jpg", n) for n in "abc"])
+    assert "no image file at" in refused(path) and refused(path).endswith("name their folder with --image-folder")
+    pairs = load(path, image_folder=tmp_path / "far")
+    assert pairs.paths == [tmp_path / "far" / f"{n}.jpg" for n in "abc"]
+    assert "is not a folder" in refused(path, image_folder=tmp_path / "near")
+
+
+@pytest.mark.parametrize("layout", ["coco", "karpathy"])
+@pytest.mark.parametrize("inside", ["", "val2014"])
+def test_annotations_with_a_folder_of_images(tmp_path, layout, inside):
+    names = [f"{letter}.jpg" for letter in "abc"]
+    touch(tmp_path / "far" / inside, *names)
+    (tmp_path / "other").mkdir()
+    coco = {
+        "images": [{"id": at, "file_name": name} for at, name in enumerate(names)],
+        "annotations": [{"id": at, "image_id": at, "caption": f"caption {at}"} for at in range(3)],
+    }
+    karpathy = {"images": [{"filename": name, "sentences": [{"raw": name}]} for name in names]}
+    file = tmp_path / "captions_val2014.json"
+    file.write_text(json.dumps(coco if layout == "coco" else karpathy))
+    assert "--image-folder" in refused(file)
+    assert load(file, image_folder=tmp_path / "far").paths == [tmp_path / "far" / inside / name for name in names]
+    assert str(tmp_path / "other") in refused(file, image_folder=tmp_path / "other")
+
+
+def test_readers_without_paths_take_no_folder_of_images(tmp_path):
+    touch(tmp_path, "a.jpg")
+    (tmp_path / "a.txt").write_text("a")
+    assert "the reader 'folder' takes no --image-folder" in refused(tmp_path, image_folder=tmp_path)
+
+
+def test_a_reader_of_ones_own_gets_the_folder_of_images(tmp_path):
+    touch(tmp_path / "far", *(f"{k}.jpg" for k in range(30)))
+    (tmp_path / "mine.txt").write_text("".join(f"{k}.jpg a caption {k}\n" for k in range(30)))
+
+    def lines_in_a_folder(path, columns):
+        """Read a name and a caption from each line."""
+        cells = [line.split(" ", 1) for line in path.read_text().splitlines()]
+        folder = columns.folder or path.parent
+        return Listing([Record(name, name, folder / name, text) for name, text in cells], "names", "texts")
+
+    pairsift.register(lines_in_a_folder)
+    try:
+        pairs = load(tmp_path / "mine.txt", reader="lines_in_a_folder", image_folder=tmp_path / "far")
+    finally:
+        READERS._loaded.pop("lines_in_a_folder")
+    assert pairs.paths == [tmp_path / "far" / f"{k}.jpg" for k in range(30)]
+
+
+def test_each_reader_of_the_package_takes_a_folder_of_images_or_does_not():
+    assert sorted((*WITH_FOLDER, *WITHOUT_FOLDER)) == sorted(READERS)
