@@ -1,16 +1,16 @@
-"""Held-out evidence at less cost: these tests are about grids."""
+"""The fits of grids are cheap: these tests are about the grids."""
 
 import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))
+from quick_fits import quick_fits
 
-from light_evidence import light_evidence
+sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))  # where the light detector is
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _quick_evidence():
-    with light_evidence():
+def _quick_fits(tmp_path_factory):
+    with quick_fits(tmp_path_factory):
         yield
