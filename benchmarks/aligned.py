@@ -33,7 +33,7 @@ from pairsift.runs.job import job_of
 from pairsift.runs.judge import Judge, of_training
 from pairsift.runs.prepare import prepare
 from pairsift.train.loop import Trainer
-from rows import find, having, markdown, mean, option_tree, page, parser, read, write
+from rows import find_row, markdown, mean, option_tree, page, parser, read_rows, select, write_rows
 from verdicts import EVIDENCE
 
 KEY = ("noise", "method", "start", "seed")
@@ -50,7 +50,7 @@ def main() -> None:
     options.add_argument("--options", nargs="*", default=[], help="further options of fit: precision=bf16")
     options.add_argument("--cache", default=None, help="folder of the feature cache")
     chosen = options.parse_args()
-    rows = read(chosen.json)
+    rows = read_rows(chosen.json)
     starts = {method: ("aligned",) if method in PRETRAINED else ("random", "aligned") for method in chosen.methods}
     wanted = [("zero-shot", "aligned"), *((method, start) for method in chosen.methods for start in starts[method])]
     for seed in chosen.seeds:
@@ -59,14 +59,14 @@ def main() -> None:
             for noise in chosen.noise:
                 for method, start in wanted:
                     row = dict(zip(KEY, (noise, method, start, seed), strict=True))
-                    if find(rows, row):
+                    if find_row(rows, row):
                         continue
                     source = source or embeddings(chosen.data, Path(place), seed, chosen.cache, chosen.options)
                     rows.append(row | measure(row, source, Path(place), chosen.options))
                     print(
                         json.dumps({name: value for name, value in rows[-1].items() if name != "versions"}), flush=True
                     )
-                    write(chosen.json, rows)
+                    write_rows(chosen.json, rows)
     chosen.json.with_suffix(".md").write_text(page(__doc__, table(rows)))
 
 
@@ -162,7 +162,7 @@ def table(rows: list[Row]) -> str:
     """Means over the seeds."""
     lines = []
     for key in sorted({tuple(row[name] for name in KEY[:-1]) for row in rows}, key=str):
-        group = having(rows, dict(zip(KEY, key, strict=False)))
+        group = select(rows, dict(zip(KEY, key, strict=False)))
         forms = {"rsum": ".1f", "auroc": ".4f", "auroc_cosine": ".4f"}
         numbers = [mean((row.get(name) for row in group), form) for name, form in forms.items()]
         best = mean((None if row.get("best_epoch") is None else row["best_epoch"] + 1 for row in group), ".1f")

@@ -46,9 +46,8 @@ from pairsift.pairs.options import DataOptions
 from pairsift.review.spot_check import SpotCheck, evaluate
 from pairsift.runs.fit import fit
 from pairsift.train.options import TrainOptions
-from rows import Row, find, having, markdown, mean, page, parser, read, versions
-from rows import write as write_rows
-from verdicts import Record, calibration, records, write
+from rows import Row, find_row, markdown, mean, page, parser, read_rows, select, versions, write_rows
+from verdicts import Record, calibration, records, write_source
 
 COLLECTIONS = (
     "flickr-200",
@@ -84,12 +83,12 @@ def main() -> None:
     options.add_argument("--seeds", nargs="+", type=int, default=[1, 2])
     options.add_argument("--cache", default=None, help="folder of the feature cache")
     chosen = options.parse_args()
-    rows = read(chosen.json)
+    rows = read_rows(chosen.json)
     for seed in chosen.seeds:
         for collection in chosen.collections:
             for kind, noise, missing in CONDITIONS:
                 wanted = dict(zip(KEY, (collection, kind, noise, missing, seed), strict=True))
-                if kind in chosen.kinds and not find(rows, wanted):
+                if kind in chosen.kinds and not find_row(rows, wanted):
                     rows.append(measured(wanted, chosen.data.resolve(), chosen.cache))
                     print(json.dumps(rows[-1]), flush=True)
                     write_rows(chosen.json, rows)
@@ -111,7 +110,7 @@ def measured(wanted: Row, data: Path, cache: str | None) -> Row:
         began = time.monotonic()
         options = {"train": TrainOptions(seed=wanted["seed"]), "encode": EncodeOptions(cache=cache)}
         options["data"] = DataOptions(mismatches=wanted["kind"])
-        run = fit(write(given, place), out=place / "run", progress=False, **options)
+        run = fit(write_source(given, place), out=place / "run", progress=False, **options)
         seconds = round(time.monotonic() - began, 1)
         judged, suggestions = run.pairs().sort_by("pair"), pq.read_table(place / "run" / "suggestions.parquet")
     image = same_number([record[0] for record in given])
@@ -313,7 +312,7 @@ def tables(rows: list[Row]) -> str:
     others += ["true rate", "stated", "in the interval", "width", "error of the rate", "calibration error", "after"]
     suggestions, rest = [], []
     for key in dict.fromkeys(tuple(row[name] for name in KEY[:-1]) for row in rows):
-        group = having(rows, dict(zip(KEY, key, strict=False)))
+        group = select(rows, dict(zip(KEY, key, strict=False)))
         collection, kind, noise, missing = key
         noisy = f"{noise:.0%}{' near' if kind == 'near' else ''}"
         cells = [collection, str(group[0]["pairs"]), noisy, f"{missing:.0%}", str(len(group))]

@@ -24,7 +24,7 @@ from pairsift.encode.features import Items
 from pairsift.loss.ranking import InfoNCE
 from pairsift.match import Clip
 from pairsift.match.clip import ClipOptions
-from rows import Row, markdown, parser, write, write_between
+from rows import Row, markdown, parser, write_between, write_rows
 
 TOKENS, SIDE, VOCABULARY = 24, 224, 49408
 
@@ -57,7 +57,7 @@ def main() -> None:
             print(rows[-1], file=sys.stderr, flush=True)
     print(table(rows))
     about = {"torch": torch.__version__, "machine": platform.machine(), "threads": chosen.threads}
-    write(chosen.json, [{**row, **about} for row in rows])
+    write_rows(chosen.json, [{**row, **about} for row in rows])
     write_between(chosen.write, "<!-- clip -->", table(rows), "<!-- end clip -->")
 
 

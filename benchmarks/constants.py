@@ -22,7 +22,7 @@ from pairsift.runs.config import configure
 from pairsift.runs.judge import Judge
 from pairsift.runs.prepare import prepare
 from pairsift.train.options import TrainOptions
-from rows import Row, having, markdown, page, parser, versions, write
+from rows import Row, markdown, page, parser, select, versions, write_rows
 
 KINDS = {
     "photographs": ("flickr-200", "flickr-800"),
@@ -52,7 +52,7 @@ def main() -> None:
                 for seed in chosen.seeds:
                     rows += measure(kind, collection, noise, seed, chosen.data.resolve(), chosen.cache)
                     print(kind, collection, noise, seed, flush=True)
-                    write(chosen.json, rows, {"versions": versions()})
+                    write_rows(chosen.json, rows, {"versions": versions()})
     chosen.json.with_suffix(".md").write_text(page(__doc__, table(rows)))
 
 
@@ -61,7 +61,7 @@ def measure(kind: str, collection: str, noise: float, seed: int, data: Path, cac
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         given, wrong = bench.shuffled(bench.records(collection, data, seed, place), noise, seed, "all")
-        source = bench.write(given, place)
+        source = bench.write_source(given, place)
         config = configure(source, encode=EncodeOptions(cache=cache), train=TrainOptions(seed=seed))
         (place / "run" / "model").mkdir(parents=True)
         prepared = prepare(config, place / "run", progress=False)
@@ -91,9 +91,9 @@ def table(rows: list[Row]) -> str:
     heads = ("constant", "kind left out", "the others choose", "1 - AUROC + error with it", "with ours", "at best")
     lines = []
     for constant in GRID:
-        own = having(rows, {"constant": constant})
+        own = select(rows, {"constant": constant})
         for kind in KINDS:
-            there = having(own, {"kind": kind})
+            there = select(own, {"kind": kind})
             elsewhere = [row for row in own if row["kind"] != kind]
             values = sorted({row["value"] for row in own})
             chosen = min(values, key=lambda value: cost(elsewhere, value))
@@ -106,7 +106,7 @@ def table(rows: list[Row]) -> str:
 
 def cost(rows: list[Row], value: float) -> float:
     """Sum the mean miss and the mean error of the rows with a value."""
-    own = having(rows, {"value": value})
+    own = select(rows, {"value": value})
     missed = [row["missed"] for row in own if row["missed"] is not None]
     return float(np.mean(missed) + np.mean([row["error"] for row in own]))
 

@@ -54,10 +54,9 @@ from pairsift.runs.job import job_of
 from pairsift.runs.judge import Judge, of_training
 from pairsift.runs.prepare import Prepared, prepare
 from pairsift.train.loop import Trainer
-from rows import Row, find, markdown, option_tree, page, parser, read, write, write_tables
+from rows import Row, find_row, markdown, option_tree, page, parser, read_rows, write_rows, write_tables
 from simple_detectors import cosine, root
-from verdicts import EVIDENCE, calibration, records
-from verdicts import write as write_table
+from verdicts import EVIDENCE, calibration, records, write_source
 
 COLLECTIONS = ("flickr-2000", "flickr-6000-one", "scenes-1600", "emoji")
 KEY = ("collection", "kind", "noise", "seed")
@@ -82,14 +81,14 @@ def main() -> None:
     options.add_argument("--pages", nargs="*", type=Path, default=[], help="pages whose tables are written anew")
     options.add_argument("--again", action="store_true", help="measure `ours` again in rows of other versions")
     chosen = options.parse_args()
-    rows = read(chosen.json)
+    rows = read_rows(chosen.json)
     for wanted in wanted_rows(chosen):
-        old = find(rows, wanted)
+        old = find_row(rows, wanted)
         if old is None or (chosen.again and old.get("evidence") != EVIDENCE):
             row = measure(wanted, chosen, old)
             rows = [*(one for one in rows if one is not old), row]
             print(json.dumps({name: value for name, value in rows[-1].items() if name != "versions"}), flush=True)
-            write(chosen.json, rows)
+            write_rows(chosen.json, rows)
     chosen.json.with_suffix(".md").write_text(page(__doc__, tables(rows)))
     write_tables(chosen.pages, TABLES, rows)
 
@@ -221,7 +220,7 @@ def source_of(wanted: Row, data: Path, place: Path) -> Path:
     name, _, size = wanted["collection"].removesuffix("-one").partition("-")
     if name == "flickr":
         return fewer(data / "flickr8k", int(size), place)
-    return write_table(records(wanted["collection"], data, wanted["seed"], place), place)
+    return write_source(records(wanted["collection"], data, wanted["seed"], place), place)
 
 
 def _sides(prepared: Prepared, image: np.ndarray, ids: np.ndarray) -> list[tuple[Any, np.ndarray]]:

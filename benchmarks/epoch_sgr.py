@@ -41,7 +41,7 @@ from pairsift.match.states import Linear, Words, mask_of
 from pairsift.methods.ncr import NCR
 from pairsift.steps import Network, Phase, Request, Setting
 from pairsift.train.batches import Gatherer
-from rows import Row, markdown, parser, versions, write, write_between
+from rows import Row, markdown, parser, versions, write_between, write_rows
 from similarity import lengths, sgr_loop
 
 BATCH, REGIONS, WIDTH, VOCABULARY = 128, 36, 2048, 8481
@@ -76,7 +76,7 @@ def main() -> None:
     print(table(rows, speeds))
     facts = {"limits": speeds, "protocol": " ".join((__doc__ or "").split()), "versions": versions("torch", "numpy")}
     processor = {"processor": platform.machine(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
-    write(chosen.json, rows, facts | {"machine": processor})
+    write_rows(chosen.json, rows, facts | {"machine": processor})
     write_between(chosen.write, "<!-- epoch -->", table(rows, speeds), "<!-- end epoch -->")
 
 

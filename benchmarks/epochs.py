@@ -24,7 +24,7 @@ from pairsift.methods import METHODS
 from pairsift.runs.config import Config, from_tree
 from pairsift.runs.prepare import Prepared, matcher_factory, prepare
 from pairsift.train.loop import Job, Trainer
-from rows import Row, markdown, option_tree, page, parser, read, versions, write
+from rows import Row, markdown, option_tree, page, parser, read_rows, versions, write_rows
 
 # Methods whose steps are plain training's, and methods that need verified pairs (--options verified=FILE).
 PLAIN, TAUGHT = ("plain", "oracle", "crossfit", "osa"), ("mscn",)
@@ -40,7 +40,7 @@ def main() -> None:
     chosen = options.parse_args()
     shared = {"source": str(chosen.data), "matcher": chosen.matcher, "noise": chosen.noise}
     shared |= option_tree(chosen.options)
-    rows = read(chosen.json)
+    rows = read_rows(chosen.json)
     with tempfile.TemporaryDirectory() as place:
         configs = {name: short(shared | {"method": name}) for name in ("plain", *chosen.methods)}
         prepared = prepare(configs["plain"], Path(place), progress=False)
@@ -60,7 +60,7 @@ def main() -> None:
             costs = {phase: round(value / plain, 2) for phase, value in seconds.items()}
             rows.append({"method": name, "costs": costs, "plain_seconds": round(plain, 2), **facts})
             print(json.dumps(rows[-1]), flush=True)
-            write(chosen.json, rows)
+            write_rows(chosen.json, rows)
             before = after
     chosen.json.with_suffix(".md").write_text(page(__doc__, table(rows)))
 
@@ -84,12 +84,12 @@ def short(given: dict[str, Any]) -> Config:
     chosen: dict[str, int] = {}
     for name, length in config.method.epochs.lengths().items():
         if length != 0:  # None is a length that is left open
-            one = having(config, {name: 1})
+            one = with_lengths(config, {name: 1})
             chosen[name] = 1 if phases(one) == phases(config) else 2  # two phases may share a length
-    return having(config, chosen)
+    return with_lengths(config, chosen)
 
 
-def having(config: Config, lengths: dict[str, int]) -> Config:
+def with_lengths(config: Config, lengths: dict[str, int]) -> Config:
     """The options with other lengths of the method's phases."""
     method = config.method
     return replace(config, method=method.replaced(epochs=method.epochs.replaced(**lengths)))

@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def splits_of(data: Path, count: int | None = None) -> dict[str, str]:
-    """The split of each image, of all images or of a part with so many training images."""
+    """Return the split of each image, of all images or of a part with so many training images."""
     split_of: dict[str, str] = {}
     for split in ("train", "dev", "test"):
         names = (data / "splits" / f"{split}.txt").read_text(encoding="utf-8").split()
@@ -52,13 +52,13 @@ def splits_of(data: Path, count: int | None = None) -> dict[str, str]:
 
 
 def captions_of(data: Path) -> list[tuple[str, str]]:
-    """Every image's name with a caption."""
+    """Return the pairs of an image's name and a caption."""
     with (data / "captions.csv").open(encoding="utf-8", newline="") as stream:
         return [(row["image"], row["caption"]) for row in csv.DictReader(stream)]
 
 
 def fewer(data: Path, images: int, place: Path) -> Path:
-    """Write the table of a part of the images."""
+    """Write the table of a part of the images, and return its path."""
     split_of, path = splits_of(data, images), place / f"flickr8k-{images}.csv"
     with path.open("w", encoding="utf-8", newline="") as stream:
         table = csv.writer(stream)
@@ -75,7 +75,11 @@ def declare(source: Path, path: Path) -> None:
 
 
 def with_partners(data: Path, path: Path, partners: str, noise: float, seed: int) -> Row:
-    """Write a half of the training images with moved captions; the share that moved, and whose image is gone."""
+    """Write a half of the training images with moved captions.
+
+    Returns:
+        The number of training pairs, the share of wrong captions, and the share of these whose image is gone.
+    """
     split_of = splits_of(data)
     pairs = [(image, caption) for image, caption in captions_of(data) if image in split_of]
     rng = np.random.default_rng((seed, 31))

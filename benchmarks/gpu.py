@@ -36,7 +36,7 @@ from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
 from pairsift.steps import Batch, Network, Phase, Request, Setting
 from pairsift.train.batches import Gatherer
-from rows import Row, markdown, parser, versions, write, write_between
+from rows import Row, markdown, parser, versions, write_between, write_rows
 from similarity import lengths
 
 SIDES = {"cpu": ("cpu", False), "fp32": ("cuda", False), "bf16": ("cuda", True)}
@@ -52,7 +52,7 @@ def main() -> None:
     for name in chosen.matchers:
         rows.append(row(name, chosen.steps))
         print(json.dumps(rows[-1]), flush=True)
-        write(chosen.json, rows, {"protocol": " ".join((__doc__ or "").split()), **machine()})
+        write_rows(chosen.json, rows, {"protocol": " ".join((__doc__ or "").split()), **machine()})
     print(table(rows))
     write_between(chosen.write, "<!-- gpu -->", table(rows), "<!-- end gpu -->")
 

@@ -26,7 +26,7 @@ from clip import save_random
 from pairsift.encode.features import Items
 from pairsift.match import MATCHERS, Clip, Codes, Matcher
 from pairsift.match.clip import ClipOptions
-from rows import Row, markdown, parser, write, write_between
+from rows import Row, markdown, parser, write_between, write_rows
 
 REGIONS, WIDTH, WORDS, VOCABULARY, BLOCK = 36, 2048, 14, 8481, 16
 SIZES = {"image_dim": WIDTH, "vocabulary_size": VOCABULARY, "regions": REGIONS}
@@ -38,7 +38,7 @@ def main() -> None:
     chosen = options.parse_args()
     rows = [row(name) for name in MATCHERS]
     print(table(rows))
-    write(chosen.json, rows)
+    write_rows(chosen.json, rows)
     write_between(chosen.write, "<!-- table -->", table(rows))
 
 

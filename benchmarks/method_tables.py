@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from pairsift.methods import METHODS
-from rows import Row, find, having, markdown, mean, page, parser, read, write_tables
+from rows import Row, find_row, markdown, mean, page, parser, read_rows, select, write_tables
 
 KEY = ("matcher", "method", "loss", "text_encoder", "noise", "seed", "images")
 # Rows that are a method's options: PC2* is the papers'; an oracle with as many epochs as plain takes fewer steps.
@@ -74,16 +74,16 @@ def main() -> None:
     options.add_argument("--pages", nargs="*", type=Path, default=[], help="pages whose tables are written anew")
     chosen = options.parse_args()
     description, table = TABLES[chosen.table]
-    rows = [row_of_grid(row, chosen.json) if "cell" in row else row for row in read(chosen.json)]
+    rows = [row_of_grid(row, chosen.json) if "cell" in row else row for row in read_rows(chosen.json)]
     print(table(rows))
     chosen.json.with_suffix(".md").write_text(page(description, table(rows)))
     write_tables(chosen.pages, PAGES, rows)
 
 
 def row_of_grid(row: Row, path: Path) -> Row:
-    """A row of `pairsift bench` with what the tables look up.
+    """Return a row of `pairsift bench` with what the tables look up.
 
-    Its part of Flickr8k and its partners are told by the name of its source, its study by the folder of the grid.
+    The name of its source tells the part of Flickr8k and the partners, the folder of the grid its study.
     """
     options, name = row["options"], Path(row["options"]["source"]).stem
     part = re.fullmatch(r"flickr8k-(\d+)", name)
@@ -106,28 +106,28 @@ def key(row: Row) -> tuple[Any, ...]:
 
 
 def method_of(row: Row) -> str:
-    """The method, also of a row that is a variant of it."""
+    """Return the method of a row, which may be a variant of it."""
     return VARIANTS.get(row["method"], row["method"])
 
 
 def own_options(row: Row) -> list[str]:
-    """Options that set a row apart from the benchmark as it is."""
+    """Return the options that set a row apart from the benchmark as it is."""
     return list(row.get("own_options", []))
 
 
 def beside(rows: list[Row], row: Row, method: str, noise: float | None = None) -> Row | None:
-    """The row of another method, and perhaps of another noise, with the same matcher, loss, encoder, seed and data."""
+    """Return the row of another method, perhaps of another noise, that is like this one in all else."""
     wanted = {name: row.get(name) for name in KEY}
-    return find(rows, wanted | {"method": method, "noise": row["noise"] if noise is None else noise})
+    return find_row(rows, wanted | {"method": method, "noise": row["noise"] if noise is None else noise})
 
 
 def column(row: Row) -> str:
-    """What a method's rSum is compared with: ensembles, or single networks where it trains one."""
+    """Return the name of the rSum that a method is compared with, by its number of networks."""
     return "rsum_single" if row["networks"] == 1 else "rsum"
 
 
 def recovery(rows: list[Row], group: list[Row]) -> float | None:
-    """(rSum - plain) / (oracle - plain), each summed over the seeds of the group that have all three."""
+    """Return (rSum - plain) / (oracle - plain), each summed over the seeds of the group that have all three."""
     found = [
         (row, beside(rows, row, "plain"), next((o for name in ORACLES if (o := beside(rows, row, name))), None))
         for row in group
@@ -138,25 +138,25 @@ def recovery(rows: list[Row], group: list[Row]) -> float | None:
 
 
 def lost(rows: list[Row], row: Row) -> float | None:
-    """What plain training on the clean captions has more; None where it was not measured with this seed."""
+    """Return what plain training on the clean captions has more. None where this seed lacks it."""
     clean = beside(rows, row, "plain", 0.0)
     return clean[column(row)] - row["rsum"] if clean else None
 
 
 def setup(row: Row) -> str:
-    """The matcher, the text encoder, and what else sets a row apart."""
+    """Return the matcher, the text encoder, and what else sets a row apart."""
     few = [f"{row['images']} images"] if row.get("images") else []
     return ", ".join([row["matcher"], row["text_encoder"], *few, *own_options(row)])
 
 
 def spread(group: list[Row]) -> str:
-    """The mean of rSum, and the highest less the lowest over the seeds."""
+    """Return the mean of rSum, and the highest less the lowest over the seeds."""
     rsum = [row["rsum"] for row in group]
     return f"{statistics.mean(rsum):.1f} ({max(rsum) - min(rsum):.1f}; {len(group)} seed{'s' * (len(group) > 1)})"
 
 
 def methods_table(rows: list[Row]) -> str:
-    """Means and spreads (highest minus lowest) over the seeds."""
+    """Return the table of means and spreads over the seeds."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault((setup(row), *(row[name] for name in ("loss", "noise", "method"))), []).append(row)
@@ -187,14 +187,14 @@ def methods_table(rows: list[Row]) -> str:
 
 
 def ablations_table(rows: list[Row]) -> str:
-    """One table for each study: means over the seeds, and the spread of rSum."""
+    """Return a table for each study, with means over the seeds and the spread of rSum."""
     lines: list[str] = []
     for study in dict.fromkeys(row["study"] for row in rows):
-        own = having(rows, {"study": study})
+        own = select(rows, {"study": study})
         cells = []
         for noise in sorted({row["noise"] for row in own}):
             for label in dict.fromkeys(row["label"] for row in own):
-                if group := having(own, {"label": label, "noise": noise}):
+                if group := select(own, {"label": label, "noise": noise}):
                     values = [{**row["facts"], **row} for row in group]
                     single = mean((row["rsum_single"] for row in group), ".1f")
                     forms = {"trust_auroc": ".4f", "own_caption": ".0%", "classes_in_use": ".0f"}
@@ -206,12 +206,12 @@ def ablations_table(rows: list[Row]) -> str:
 
 
 def partners_table(rows: list[Row]) -> str:
-    """Test rSum by partners, means over the seeds."""
+    """Return the table of rSum by partners, means over the seeds."""
     methods = list(dict.fromkeys(row["method"] for row in rows))
     lines = []
     for noise in dict.fromkeys(row["noise"] for row in rows):
         for partners in ("all", "half"):
-            group = having(rows, {"noise": noise, "partners": partners})
+            group = select(rows, {"noise": noise, "partners": partners})
             if group:
                 by_method = [[row["rsum"] for row in group if row["method"] == method] for method in methods]
                 gone = mean((row.get("gone") for row in group), ".0%") or partners
@@ -221,30 +221,30 @@ def partners_table(rows: list[Row]) -> str:
 
 
 def two_towers(rows: list[Row]) -> str:
-    """Two towers with the default encoders, InfoNCE and the presets, by noise."""
+    """Return the table of two towers with the default encoders, InfoNCE and the presets, by noise."""
     wanted = {"matcher": "two_tower", "text_encoder": "wordllama", "loss": "infonce", "images": None}
-    rows = [row for row in having(rows, wanted) if not own_options(row)]
+    rows = [row for row in select(rows, wanted) if not own_options(row)]
     noises = sorted({row["noise"] for row in rows})
-    return by_columns({f"{noise:.0%}": having(rows, {"noise": noise}) for noise in noises}, rows)
+    return by_columns({f"{noise:.0%}": select(rows, {"noise": noise}) for noise in noises}, rows)
 
 
 def small_matchers(rows: list[Row]) -> str:
-    """The matcher `sgr`, which learns words from nothing, on few images, by loss and by noises that have an oracle."""
+    """Return the table of `sgr` on few images, by loss and by noises that have an oracle."""
     columns = {}
     for loss in ("hinge", "infonce"):
-        own = [row for row in having(rows, {"matcher": "sgr", "loss": loss}) if row["images"] and not own_options(row)]
-        for noise in sorted({row["noise"] for row in having(own, {"method": "oracle"})}):
-            columns[f"`sgr`, {loss}, {noise:.0%}"] = having(own, {"noise": noise})
+        own = [row for row in select(rows, {"matcher": "sgr", "loss": loss}) if row["images"] and not own_options(row)]
+        for noise in sorted({row["noise"] for row in select(own, {"method": "oracle"})}):
+            columns[f"`sgr`, {loss}, {noise:.0%}"] = select(own, {"noise": noise})
     return by_columns(columns, rows)
 
 
 def by_columns(columns: dict[str, list[Row]], rows: list[Row]) -> str:
-    """Methods by columns: rSum (recovery), AUROC; means over the seeds, without methods that no column has."""
+    """Return methods by columns: rSum (recovery), AUROC; means over the seeds."""
     lines = []
     for method in ("plain", *(name for name in METHODS if name not in YARDSTICKS), *ORACLES):
         cells = []
         for own in columns.values():
-            group = having(own, {"method": method})
+            group = select(own, {"method": method})
             cell = mean((row["rsum"] for row in group), ".1f")
             if method not in YARDSTICKS and (found := recovery(rows, group)) is not None:
                 cell += f" ({found:.2f})"

@@ -24,7 +24,7 @@ from detection import KINDS, PLANTED, source_of
 from pairsift.runs.config import from_tree
 from pairsift.runs.judge import Judge
 from pairsift.runs.prepare import prepare
-from rows import Row, having, parser, read
+from rows import Row, parser, read_rows, select
 
 NOISE, SEED, SHOWN = 0.4, 1, 4
 COLOURS = {
@@ -44,7 +44,7 @@ def main() -> None:
     options.add_argument("--out", type=Path, default=Path("docs"))
     options.add_argument("--cache", default=None, help="folder of the feature cache")
     chosen = options.parse_args()
-    rows = read(chosen.json)
+    rows = read_rows(chosen.json)
     plain = {"Software": None}  # no word of what drew it
     detectors(rows).savefig(chosen.out / "noise-detectors.png", dpi=110, bbox_inches="tight", metadata=plain)
     drawn = chosen.out / "noise-errors.png"
@@ -56,13 +56,13 @@ def main() -> None:
 
 def detectors(rows: list[Row]) -> Figure:
     """Draw the AUROC of each detector, a panel for each collection."""
-    measured = having(rows, {"noise": NOISE})
+    measured = select(rows, {"noise": NOISE})
     collections = list(dict.fromkeys(row["collection"] for row in measured))
     figure = Figure(figsize=(4.6 * len(collections), 3.4))
     for panel, collection in enumerate(collections):
         axes = figure.add_subplot(1, len(collections), panel + 1)
         for place, kind in enumerate(PLANTED):
-            group = having(measured, {"collection": collection, "kind": kind})
+            group = select(measured, {"collection": collection, "kind": kind})
             for k, (name, colour) in enumerate(COLOURS.items()):
                 found = [row["detectors"][name] for row in group if name in row["detectors"]]
                 if not found:

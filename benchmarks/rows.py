@@ -19,21 +19,24 @@ PACKAGES = ("pairsift", "torch", "numpy", "scikit-learn", "scipy")
 
 
 def parser(description: str | None, json_file: str | None = None) -> argparse.ArgumentParser:
-    """A parser of options with `--json`; its default is a file in benchmarks/results, or no file."""
+    """Return a parser with the option `--json`, by default a file in benchmarks/results or none."""
     found = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = None if json_file is None else Path("benchmarks/results") / json_file
     found.add_argument("--json", type=Path, default=default, metavar="FILE", help="file of the rows")
     return found
 
 
-def read(path: Path) -> list[Row]:
-    """The rows of a file; none where there is no file."""
+def read_rows(path: Path) -> list[Row]:
+    """Return the rows of a file. There are none where there is no file."""
     rows: list[Row] = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
     return rows
 
 
-def write(path: Path | None, rows: Sequence[Row], facts: Mapping[str, Any] | None = None) -> None:
-    """Write rows, and facts that hold for all of them; a reader sees the old file or the new one."""
+def write_rows(path: Path | None, rows: Sequence[Row], facts: Mapping[str, Any] | None = None) -> None:
+    """Write rows, and facts that hold for all of them.
+
+    A reader sees the old file or the new one.
+    """
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,36 +45,36 @@ def write(path: Path | None, rows: Sequence[Row], facts: Mapping[str, Any] | Non
     part.replace(path)
 
 
-def find(rows: Iterable[Row], wanted: Row) -> Row | None:
-    """The first row that has these values."""
-    return next(iter(having(rows, wanted)), None)
+def find_row(rows: Iterable[Row], wanted: Row) -> Row | None:
+    """Return the first row with these values."""
+    return next(iter(select(rows, wanted)), None)
 
 
-def having(rows: Iterable[Row], wanted: Row) -> list[Row]:
-    """The rows that have these values."""
+def select(rows: Iterable[Row], wanted: Row) -> list[Row]:
+    """Return the rows with these values."""
     return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
 
 
 def mean(values: Iterable[float | None], form: str) -> str:
-    """The mean of the numbers that are there as text; nothing where none is."""
+    """Return the mean of the numbers as text. Values that are None do not count."""
     present = [value for value in values if value is not None]
     return format(statistics.mean(present), form) if present else ""
 
 
 def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
+    """Return a table in Markdown."""
     first = "|" + "|".join(f" {name} " if name else " " for name in head) + "|"
     return "\n".join([first, "|---" * len(head) + "|", *("| " + " | ".join(line) + " |" for line in lines)])
 
 
 def page(description: str | None, tables: str) -> str:
-    """Tables below a heading and what the benchmark says of its protocol."""
+    """Return tables below the heading and the protocol of a benchmark."""
     title, rest = re.split(r"; |: |\n\n", (description or "").strip(), maxsplit=1)
     return f"# {title}\n\n{rest[:1].upper()}{rest[1:]}\n\n{tables}\n"
 
 
 def write_between(path: Path | None, mark: str, content: str, end: str = END) -> None:
-    """Write content anew between two marks in a page; a page without the first mark stays as it is."""
+    """Write content anew between two marks in a page. A page without the first mark stays as it is."""
     if path is None:
         return
     head, found, rest = path.read_text(encoding="utf-8").partition(mark)
@@ -87,7 +90,7 @@ def write_tables(pages: Iterable[Path], tables: Mapping[str, Callable[[list[Row]
 
 
 def option_tree(options: Iterable[str]) -> Row:
-    """Options of a fit such as `pc2.captions.search=batch`, nested as `from_tree` takes them."""
+    """Return options such as `pc2.captions.search=batch` as the tree that `from_tree` takes."""
     found: Row = {}
     for option in options:
         name, _, value = option.partition("=")
@@ -100,5 +103,5 @@ def option_tree(options: Iterable[str]) -> Row:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """The versions of packages, by default of those that decide about numbers, and of Python."""
+    """Return the versions of packages, by default `PACKAGES`, and of Python."""
     return {name: version(name) for name in packages or PACKAGES} | {"python": platform.python_version()}

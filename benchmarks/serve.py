@@ -30,7 +30,7 @@ from PIL import Image
 
 from pairsift.marker import write_marker
 from pairsift.runs.config import configure
-from rows import Row, markdown, page, parser, write
+from rows import Row, markdown, page, parser, write_rows
 
 WORDS, CAPTION, FILES, PER_IMAGE = 20_000, 10, 100, 5
 FILTERS = {
@@ -68,7 +68,7 @@ def main() -> None:
             server.terminate()
             server.wait()
     facts = {"pairs": chosen.pairs, "memory_mb": memory, "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
-    write(chosen.json, rows, facts)
+    write_rows(chosen.json, rows, facts)
     chosen.json.with_suffix(".md").write_text(page(__doc__, table(rows, facts)))
     print(table(rows, facts))
 

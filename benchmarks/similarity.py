@@ -37,7 +37,7 @@ from pairsift.match import Codes, Imram, Matcher, Scan, Sgr
 from pairsift.match.sgraf import SgrOptions
 from pairsift.retrieve.codes import Gallery
 from pairsift.retrieve.ranks import ranks, recall
-from rows import Row, parser, versions, write
+from rows import Row, parser, versions, write_rows
 
 # Captions of Flickr8k by their number of tokens, start and end among them.
 LENGTHS = {
@@ -93,7 +93,7 @@ def main() -> None:
     for name in chosen.rows:
         rows.append({"name": name} | ROWS[name](torch.device(chosen.device), chosen.repeats))
         print(line(rows[-1]), flush=True)
-        write(chosen.json, rows, {"protocol": " ".join((__doc__ or "").split()), **machine(chosen.device)})
+        write_rows(chosen.json, rows, {"protocol": " ".join((__doc__ or "").split()), **machine(chosen.device)})
 
 
 def line(row: Row) -> str:

@@ -44,8 +44,7 @@ from pairsift.runs.prepare import prepare
 from pairsift.runs.run import Run
 from pairsift.scenes import write_scenes
 from pairsift.train.options import TrainOptions
-from rows import Row, find, having, markdown, mean, page, parser, read, versions, write_tables
-from rows import write as write_rows
+from rows import Row, find_row, markdown, mean, page, parser, read_rows, select, versions, write_rows, write_tables
 from simple_detectors import cca_score, knn_score
 
 Record = tuple[str, str, str]  # image file, absolute or from the table's folder; caption; split or nothing
@@ -80,9 +79,9 @@ def main() -> None:
     options.add_argument("--cache", default=None, help="folder of the feature cache")
     options.add_argument("--pages", nargs="*", type=Path, default=[], help="pages whose table is written anew")
     chosen = options.parse_args()
-    rows = read(chosen.json)
+    rows = read_rows(chosen.json)
     for wanted in wanted_rows(chosen):
-        old = find(rows, wanted)
+        old = find_row(rows, wanted)
         stale = chosen.again and wanted["method"] == "crossfit" and "networks_rsum" not in (old or {})
         if old is None or stale:
             row = measure(wanted, chosen.data, chosen.cache)
@@ -184,7 +183,7 @@ def measure(wanted: Row, data: Path, cache: str | None) -> Row:
             true = with_splits(true, wanted["seed"])
         given, wrong = shuffled(true, wanted["noise"], wanted["seed"], wanted["where"])
         given, wrong = with_placeholder(given, wrong, wanted["seed"], wanted["where"], place)
-        source = write(given, place)
+        source = write_source(given, place)
         shared: Row = {"out": place / "run", "train": TrainOptions(seed=wanted["seed"])}
         shared["encode"] = EncodeOptions(cache=cache)
         began = time.monotonic()
@@ -197,7 +196,7 @@ def measure(wanted: Row, data: Path, cache: str | None) -> Row:
     return {**wanted, **facts, **numbers, "versions": versions(), "machine": platform.machine()}
 
 
-def write(given: list[Record], place: Path) -> Path:
+def write_source(given: list[Record], place: Path) -> Path:
     """Write a user's table of the pairs, with splits where there are any."""
     source, splits = place / "pairs.csv", any(split for _, _, split in given)
     with source.open("w", encoding="utf-8", newline="") as stream:
@@ -333,7 +332,7 @@ def true_rate(row: Row) -> float:
 def summary(rows: list[Row]) -> str:
     """Collections by noise in all splits: the flags at 0%, elsewhere estimate, largest error and AUROC."""
     found: dict[str, dict[float, list[Row]]] = {}
-    for key, group in groups(having(rows, {"kind": "verdicts", "where": "all"})):
+    for key, group in groups(select(rows, {"kind": "verdicts", "where": "all"})):
         found.setdefault(key["collection"], {})[key["noise"]] = group
     noises = sorted({noise for cells in found.values() for noise in cells})
     lines = []
@@ -385,7 +384,7 @@ def recall_summary(rows: list[Row]) -> str:
 def taught_summary(rows: list[Row]) -> str:
     """Collections by the number of training pairs: recall of `crossfit` and `sift`, and what the second gains."""
     found: dict[tuple[Any, ...], dict[str, Row]] = {}
-    for row in having(rows, {"evidence": EVIDENCE}):
+    for row in select(rows, {"evidence": EVIDENCE}):
         key = (row["training_pairs"], row["collection"], row["noise"], row["where"], row["seed"])
         found.setdefault(key, {})[row["method"]] = row
     lines = []

@@ -110,7 +110,7 @@ def _literal(text: str) -> str:
 
 def measured(name: str) -> list[Row]:
     """Return the rows of a file in benchmarks/results."""
-    rows: list[Row] = results.read(results.RESULTS / f"{name}.json")
+    rows: list[Row] = results.read_rows(results.RESULTS / f"{name}.json")
     return rows
 
 
@@ -187,7 +187,7 @@ def matcher_scores(matcher: str, rows: Sequence[Row]) -> str:
 
 def matcher_costs(matcher: str) -> str:
     """Return what a matcher holds and costs, and what was timed of it."""
-    [row] = results.having(measured("matchers"), {"matcher": matcher})
+    [row] = results.select(measured("matchers"), {"matcher": matcher})
     return markdown(matchers.HEAD, [matchers.cells(row)])
 
 
@@ -218,7 +218,7 @@ def costs_of(method: str) -> dict[str, list[float]]:
     With several phases the last cost is `whole`, the mean over a training run as the preset has it.
     """
     found: dict[str, list[float]] = {}
-    for row in results.having(measured("epochs"), {"method": method, "options": []}):
+    for row in results.select(measured("epochs"), {"method": method, "options": []}):
         for phase, cost in epochs.costs_of(row).items():
             found.setdefault(phase, []).append(cost)
     return found
@@ -244,10 +244,10 @@ def reached(method: str, rows: Sequence[Row]) -> dict[float, Reached]:
         seeds (None where it was not measured at all of them), and the number of seeds.
     """
     setup = {"matcher": "two_tower", "text_encoder": "wordllama", "loss": "infonce", "images": None}
-    own = [row for row in results.having(list(rows), setup) if not method_tables.own_options(row)]
+    own = [row for row in results.select(list(rows), setup) if not method_tables.own_options(row)]
     found: dict[float, Reached] = {}
     for noise in sorted({row["noise"] for row in own}):
-        group = results.having(own, {"method": method, "noise": noise})
+        group = results.select(own, {"method": method, "noise": noise})
         if not group:
             continue
         beside = [other for row in group if (other := method_tables.beside(own, row, "plain"))]

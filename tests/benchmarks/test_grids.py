@@ -32,7 +32,7 @@ def test_every_cell_is_a_set_of_options_of_fit(path, tmp_path):
 def test_measured_ablations_are_cells_of_their_grid(study, tmp_path):
     cells = cells_of(BENCHMARKS / "ablations" / f"{study}.yaml", tmp_path)
     known = {(cell.method, cell.config.method.name, cell.noise, cell.seed) for cell in cells}
-    measured = results.having(results.read(results.RESULTS / "ablations.json"), {"study": study})
+    measured = results.select(results.read_rows(results.RESULTS / "ablations.json"), {"study": study})
     assert measured and {(row["label"], row["method"], row["noise"], row["seed"]) for row in measured} <= known
 
 
@@ -40,7 +40,7 @@ def test_the_methods_of_the_table_are_those_of_its_grid(tmp_path):
     cells = cells_of(BENCHMARKS / "flickr8k.yaml", tmp_path)
     known = {(cell.method, cell.noise, cell.seed) for cell in cells}
     setup = {"matcher": "two_tower", "text_encoder": "wordllama", "loss": "infonce", "images": None}
-    rows = results.having(results.read(results.RESULTS / "flickr8k_mended.json"), setup)
+    rows = results.select(results.read_rows(results.RESULTS / "flickr8k_mended.json"), setup)
     own = {(row["method"], row["noise"], row["seed"]) for row in rows if not row.get("own_options")}
     assert own and {one for one in own if one[1] or not one[0].startswith("oracle")} <= known
 

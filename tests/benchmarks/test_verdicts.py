@@ -33,7 +33,7 @@ def test_rows_of_one_seed_have_the_same_splits_wherever_scenes_are_drawn(tmp_pat
         place.mkdir(parents=True)
         true = verdicts.records("scenes-60", Path("nowhere"), 1, place)
         given, _ = verdicts.shuffled(true, noise, 1, "all")
-        found.append(load(verdicts.write(given, place)))
+        found.append(load(verdicts.write_source(given, place)))
     assert found[0].split.tolist() == found[1].split.tolist() and set(found[0].split) == {"train", "dev", "test"}
     assert found[0].names == found[1].names and not found[0].skipped
     assert (found[0].image_of == found[1].image_of).all() and found[0].captions != found[1].captions

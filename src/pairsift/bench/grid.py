@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -130,10 +130,17 @@ def read_grid(path: Path, source: Path | None = None) -> Grid:
         InputError: The file cannot be read, or a key or an option of it cannot be used; the line names it.
     """
     tree = read_yaml(path, "`source: mine.csv` and `methods: [plain, sift]`")
-    try:
+    with _errors_of(str(path)):
         return _grid(tree if source is None else tree | {"source": str(source)})
+
+
+@contextmanager
+def _errors_of(where: str) -> Iterator[None]:
+    """Begin the messages of errors with the place in the grid."""
+    try:
+        yield
     except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{where}: {error}") from None
 
 
 def _grid(tree: Tree) -> Grid:
@@ -164,7 +171,8 @@ def _grid(tree: Tree) -> Grid:
     if not cells:
         raise InputError("`noise` is 0, where `methods` has none that can run without the truth: give another noise")
     for cell in cells:
-        _check(cell)
+        with _errors_of(f"`{cell.method}` on `{cell.matcher}`"):
+            check(cell.config)
     _check_twice("methods", [(cell.method, cell.id) for cell in cells])
     _check_twice("matchers", [(cell.matcher, cell.id) for cell in cells])
     return Grid(tuple(cells), None if out is None else Path(out).expanduser())
@@ -176,10 +184,8 @@ def _source(value: object) -> str:
         raise InputError("`source` is missing: a file or a folder of image-caption pairs")
     if not isinstance(value, str):
         raise InputError(f"`source` is {value!r}; it must be a path")
-    try:
+    with _errors_of("`source`"):
         require_source(Path(value).expanduser())
-    except InputError as error:
-        raise InputError(f"`source`: {error}") from None
     return value
 
 
@@ -193,8 +199,7 @@ def _noises(kinds: Sequence[str], noises: Sequence[float]) -> Iterator[tuple[str
 def _cell(source: str, place: tuple[str, str, float, str | None, int], options: Tree) -> tuple[Cell, set[str]]:
     """Return a cell and the names of its parts. Options of other parts are left out."""
     method, matcher, noise, kind, seed = place
-    where = f"`{method}` on `{matcher}`"
-    try:
+    with _errors_of(f"`{method}` on `{matcher}`"):
         names = [str(options[name]) for name in ("method", "matcher")]
         choices = Choices.make(names[0], names[1], options.get("loss"), options.get("preset"))
         parts = {choices.method.name, choices.matcher.name, choices.loss.name}
@@ -202,16 +207,6 @@ def _cell(source: str, place: tuple[str, str, float, str | None, int], options: 
         tree |= {"source": source, "noise": noise, "noise_seed": seed, "seed": seed}
         tree |= {} if kind is None else {"noise_kind": kind}
         return Cell(method, matcher, noise, kind, seed, tree, from_tree(tree)), parts
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
-
-
-def _check(cell: Cell) -> None:
-    """Raise an error for a cell whose options exclude each other."""
-    try:
-        check(cell.config)
-    except InputError as error:
-        raise InputError(f"`{cell.method}` on `{cell.matcher}`: {error}") from None
 
 
 def _check_twice(key: str, cells: Sequence[tuple[str, str]]) -> None:
@@ -239,10 +234,8 @@ def _entries(key: str, value: object, kind: str) -> list[Entry]:
         given: Tree = {kind: item} if isinstance(item, str) else item  # type: ignore[assignment]
         if not isinstance(given, dict) or not isinstance(given.get(kind), str):
             raise InputError(f"`{where}` is {item!r}; it must be a name, or a mapping with `{kind}` and options of fit")
-        try:
+        with _errors_of(f"`{where}`"):
             (METHODS if kind == "method" else MATCHERS).find(given[kind])
-        except InputError as error:
-            raise InputError(f"`{where}`: {error}") from None
         own = {name: option for name, option in given.items() if name not in ("label", kind)}
         _check_options(where, own)
         label = given.get("label", given[kind])

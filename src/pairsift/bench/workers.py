@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pairsift.bench.child import CELLS, STARTS, Measurer, error_line
 from pairsift.bench.grid import Cell
@@ -28,39 +28,22 @@ from pairsift.train.loop import pick_device
 ROWS = "rows.json"
 PACKAGES = Path(__file__).absolute().parents[2]  # so that workers run the same code
 Row = dict[str, Any]
+Measure = Callable[[Cell, Callable[[], None]], Row]  # measures a cell, and calls back when its evidence is there
 
 
-class Worker(Protocol):
-    """A process, or this one, that measures one cell at a time."""
+def measure_here(folder: Path) -> Measure:
+    """Return the measurement of cells in this process, which raises `InputError` for a cell that fails."""
+    measurer = Measurer(folder)
 
-    def measure(self, cell: Cell, ready: Callable[[], None]) -> Row:
-        """Return the numbers of a cell. `ready` is called when its group's evidence is there."""
-
-    def close(self) -> None:
-        """End the worker, in the middle of a cell too."""
-
-
-class LocalWorker:
-    """A worker in this process."""
-
-    def __init__(self, folder: Path) -> None:
-        self._measurer = Measurer(folder)
-
-    def measure(self, cell: Cell, ready: Callable[[], None]) -> Row:
-        """Return the numbers of a cell.
-
-        Raises:
-            InputError: The cell cannot be measured.
-        """
+    def measure(cell: Cell, ready: Callable[[], None]) -> Row:
         try:
-            return self._measurer(cell.id, cell.group, cell.tree, ready)
+            return measurer(cell.id, cell.group, cell.tree, ready)
         except InputError:
             raise
         except Exception as error:
             raise InputError(error_line(error)) from error
 
-    def close(self) -> None:
-        """Do nothing: the worker ends with the process."""
+    return measure
 
 
 class ProcessWorker:
@@ -74,7 +57,7 @@ class ProcessWorker:
         """Return the numbers of a cell.
 
         Raises:
-            InputError: The cell cannot be measured, or the process was ended from outside.
+            InputError: The cell fails, or the process was ended from outside.
         """
         process = self._process = self._process or self._start()
         assert process.stdin is not None and process.stdout is not None
@@ -230,7 +213,7 @@ class Bench:
             ready = {cell.group for cell in missing if (self.folder / STARTS / cell.group / PRIOR).exists()}
             queue = CellQueue(missing, ready)
             if number == 1:
-                self._work(LocalWorker(self.folder), queue, done)
+                self._work(measure_here(self.folder), queue, done)
             else:
                 self._share(number, queue, done)
 
@@ -250,9 +233,9 @@ class Bench:
         """Measure the cells of a queue by a number of processes. A thread here waits for each process."""
         broken: list[BaseException] = []
 
-        def work(worker: Worker) -> None:
+        def work(worker: ProcessWorker) -> None:
             try:
-                self._work(worker, queue, done)
+                self._work(worker.measure, queue, done)
             except BaseException as error:
                 broken.append(error)
                 queue.stop()
@@ -270,13 +253,13 @@ class Bench:
         if broken:
             raise broken[0]
 
-    def _work(self, worker: Worker, queue: CellQueue, done: Callable[[Cell], None]) -> None:
-        """Let a worker measure cells of a queue until none is left."""
+    def _work(self, measure: Measure, queue: CellQueue, done: Callable[[Cell], None]) -> None:
+        """Measure cells of a queue until none is left."""
         cell = queue.take(None)
         while cell is not None:
             group = cell.group
             try:
-                row = worker.measure(cell, partial(queue.mark_ready, group))
+                row = measure(cell, partial(queue.mark_ready, group))
             except InputError as error:
                 self.failed[cell.id] = str(error)
             else:

@@ -53,13 +53,13 @@ ROWS = [row("plain", 1, 200), row("oracle", 1, 250), row("pc2", 1, 240), row("pl
 
 @pytest.mark.parametrize(("name", "table"), FILES)
 def test_the_table_beside_rows_is_made_of_them(name, table):
-    rows = results.read(results.RESULTS / f"{name}.json")
+    rows = results.read_rows(results.RESULTS / f"{name}.json")
     assert rows and f"\n\n{table(rows)}\n" in (results.RESULTS / f"{name}.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("page", "name", "mark", "table"), PAGES)
 def test_the_table_of_a_page_is_made_of_rows(page, name, mark, table):
-    rows = results.read(results.RESULTS / f"{name}.json")
+    rows = results.read_rows(results.RESULTS / f"{name}.json")
     assert rows and f"{mark}\n{table(rows)}\n<!-- end" in (ROOT / page).read_text(encoding="utf-8")
 
 
@@ -96,7 +96,7 @@ def test_a_single_network_is_compared_with_single_networks():
 
 
 def test_rows_of_a_grid_make_the_same_tables():
-    rows = results.read(results.RESULTS / "noise_kinds.json")
+    rows = results.read_rows(results.RESULTS / "noise_kinds.json")
     near = [one for one in rows if one["noise_kind"] == "near"]
     table = method_tables.two_towers([method_tables.row_of_grid(one, Path("runs/near/rows.json")) for one in near])
     rsum = [one["rsum"] for one in near if one["method"] == "sift"]
