@@ -95,7 +95,7 @@ def test_captions_of_any_images_among_near_ones_are_noticed(noise, many):
     assert judged_beside_any(judged).below_near == 0.0
 
 
-def test_where_near_captions_cannot_be_told_the_belief_stays_about_any_images():
+def test_where_near_captions_cannot_be_told_the_judgement_stays_about_any_images():
     judged, matched = scenes_of_classes(0.3)
     judgement = judged_near(judged, classes_of(len(matched)), memory_of(matched, 0.0))
     assert judgement.near_auroc < 0.8 and judgement.counts_near is False
@@ -202,7 +202,7 @@ def test_the_rate_is_that_of_both_parts_of_the_training_pairs_and_its_interval_h
     assert found.rate_outside_train is None
 
 
-def test_pairs_outside_train_have_a_rate_of_their_own_where_one_of_the_two_beliefs_found_that():
+def test_pairs_outside_train_have_a_rate_of_their_own_where_one_of_the_two_judgements_found_that():
     judgement, near = judgements()
     found = join(replace(judgement, rate_outside_train=0.3), near, KEPT, IN_TRAIN)
     assert found.rate_outside_train == pytest.approx(0.1 * 0.9 + 0.9 * 0.2)

@@ -162,7 +162,8 @@ def test_other_captions_of_an_image_help_to_find_its_mismatches(noise):
     images = judged.images + 9 * np.random.default_rng(3).normal(size=(200, 40))[judged.image_of]
     judged, found = replace(judged, images=images.astype(np.float32)), []
     for rounds in (2, 0):
-        judgement = judge_pairs(judged, 0, options=LIGHT.changed({"siblings": {"rounds": rounds}}))
+        options = LIGHT.changed({"folds": {"inner_folds": 3}, "siblings": {"rounds": rounds}})
+        judgement = judge_pairs(judged, 0, options=options)
         assert ("linear_siblings" in judgement.detectors) == (rounds > 0)
         found.append(roc_auc_score(matched, judgement.probability))
     assert found[0] > found[1] + 0.03

@@ -157,7 +157,7 @@ def test_lost_images_with_all_their_captions_are_one_placeholder():
 @pytest.mark.parametrize(("whole", "noise"), [(False, 0.6), (True, 0.4)])
 def test_images_of_many_captions_are_no_placeholders_where_some_captions_fit(whole, noise):
     judged, matched = planted(30, 25, noise, whole=whole)
-    judgement = judge_pairs(judged, 0, options=DIVIDED)
+    judgement = judge_pairs(judged, 0, options=OPTIONS)
     wrong = ~matched if whole else np.zeros(750, np.bool_)
     assert not len(judgement.in_placeholder) or not judgement.in_placeholder[~wrong].any()
     assert roc_auc_score(matched, judgement.probability) > 0.95
