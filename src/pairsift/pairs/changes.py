@@ -73,7 +73,6 @@ class StoredPairs:
     Attributes:
         names: Names of the images in the source, (n_images,).
         files: Files of the images, relative to the source's folder if they lie in it, (n_images,).
-        feature_rows: Row of each image in the precomputed features, (n_images,); -1 if the images are files.
         captions: Captions, (n_pairs,).
         image_of: Row of the image of each caption in the source, (n_pairs,); -1 for a caption without an image.
         split: Split of each pair as it was read, (n_pairs,).
@@ -93,7 +92,6 @@ class StoredPairs:
 
     names: list[str]
     files: list[str]
-    feature_rows: Ints
     captions: list[str]
     image_of: Ints
     split: NDArray[np.str_]
@@ -113,10 +111,10 @@ class StoredPairs:
 def write_stored_pairs(pairs: Pairs, split: NDArray[np.str_], path: Path) -> None:
     """Write the pairs that a run is made of as Parquet, one row per pair.
 
-    The columns are `pair`, `image`, `file` (bytes of the path), `feature_row`, `caption`, `split`, `image_row`,
-    `trained`, `planted_row` (the image with planted noise; equal to `image_row` without noise), `mark` (see
-    `content_marks`), and `id` with a column that identifies rows. Where noise replaced captions, `planted_caption` has
-    the new ones, and null elsewhere; `caption` has the old ones.
+    The columns are `pair`, `image`, `file` (bytes of the path), `caption`, `split`, `image_row`, `planted_row` (the
+    image with planted noise; equal to `image_row` without noise), `trained`, `mark` (see `content_marks`), and `id`
+    with a column that identifies rows. Where noise replaced captions, `planted_caption` has the new ones, and null
+    elsewhere; `caption` has the old ones.
 
     Args:
         pairs: Pairs of the run, with noise and without images that failed.
@@ -127,24 +125,20 @@ def write_stored_pairs(pairs: Pairs, split: NDArray[np.str_], path: Path) -> Non
         WriteError: The file cannot be written.
     """
     marks = content_marks(pairs)
-    columns: dict[str, Any] = {
-        "trained": pairs.trained,
-        "planted_row": pairs.image_of,
-        "mark": [marks[row] if row >= 0 else "" for row in pairs.source_image_of.tolist()],
-    }
+    of_pairs = [marks[row] if row >= 0 else "" for row in pairs.source_image_of.tolist()]
+    columns: dict[str, Any] = {"trained": pairs.trained, "mark": of_pairs}
     if pairs.source_captions is not None and pairs.true_image_of is not None:
         replaced = (pairs.true_image_of < 0) & (pairs.image_of >= 0)
         texts = [text if planted else None for text, planted in zip(pairs.captions, replaced, strict=True)]
         columns["planted_caption"] = pa.array(texts, pa.string())
     noise = "" if pairs.noise is None else json.dumps(asdict(pairs.noise))
-    facts = {"shape": feature_shape(pairs), "hash": replace(pairs, split=split).hash(), "noise": noise}
-    write_parquet(path, _table(pairs, split, _feature_rows(pairs), columns).replace_schema_metadata(facts))
+    _write(path, pairs, split, columns, hash=replace(pairs, split=split).hash(), noise=noise)
 
 
 def write_known_pairs(pairs: Pairs, stored: StoredPairs, path: Path) -> None:
     """Write the pairs of a changed source, so that those that were added keep their ids too.
 
-    The columns are `pair`, `image`, `file`, `feature_row`, `caption`, `split`, `image_row`, `id` as in
+    The columns are `pair`, `image`, `file`, `caption`, `split`, `image_row`, `planted_row` and `id` as in
     `write_stored_pairs`, and `row`, the position of each pair in the source, -1 for a pair that is gone.
 
     Args:
@@ -156,39 +150,32 @@ def write_known_pairs(pairs: Pairs, stored: StoredPairs, path: Path) -> None:
         WriteError: The file cannot be written.
     """
     assert pairs.source_rows is not None
-    size, present = len(stored.captions), pairs.source_rows >= 0
+    size = len(stored.captions)
     split = np.where(pairs.split == SKIPPED, SKIPPED, ADDED)
-    kept = ~present[:size] | (np.arange(size) < len(stored.fitted))
+    kept = (pairs.source_rows[:size] < 0) | (np.arange(size) < len(stored.fitted))
     split[:size][kept] = stored.split[kept]
-    feature_rows = _feature_rows(pairs)
-    gone = np.setdiff1d(np.arange(len(stored.names)), pairs.source_image_of[present])
-    feature_rows[gone] = stored.feature_rows[gone]  # a merge has none for images that are gone
-    write_parquet(path, _table(pairs, split, feature_rows, {"row": pairs.source_rows}))
+    _write(path, pairs, split, {"row": pairs.source_rows})
 
 
-def _table(pairs: Pairs, split: NDArray[np.str_], feature_rows: Ints, columns: dict[str, Any]) -> pa.Table:
-    """Return the table of stored pairs, with more columns behind the common ones."""
+def _write(path: Path, pairs: Pairs, split: NDArray[np.str_], columns: dict[str, Any], **facts: str) -> None:
+    """Write the columns of pairs that both files have, further columns, and facts."""
     image_of, base = pairs.source_image_of, folder_of(pairs.source)
     files = [os.fsencode(within(file, base)) for file in pairs.paths]
     ids = {} if pairs.row_ids is None else {"id": pa.array(pairs.row_ids, pa.string())}
-    return pa.table(
+    table = pa.table(
         {
             "pair": np.arange(len(pairs)),
             "image": pa.array([pairs.names[row] if row >= 0 else "" for row in image_of], pa.string()),
             "file": pa.array([files[row] if row >= 0 else b"" for row in image_of], pa.binary()),
-            "feature_row": np.where(image_of >= 0, feature_rows[image_of], -1),
             "caption": pa.array(pairs.source_captions or pairs.captions, pa.string()),
-            "image_row": image_of,
             "split": pa.array(split.tolist(), pa.string()),
+            "image_row": image_of,
+            "planted_row": pairs.image_of,
             **columns,
             **ids,
         }
     )
-
-
-def _feature_rows(pairs: Pairs) -> Ints:
-    """Return the row of each image in the precomputed features, (n_images,); -1 if the images are files."""
-    return np.full(pairs.n_images, -1) if pairs.features is None else pairs.features.rows.copy()
+    write_parquet(path, table.replace_schema_metadata({"shape": feature_shape(pairs), **facts}))
 
 
 def read_stored_pairs(path: Path, known: Path | None = None) -> StoredPairs | None:
@@ -205,19 +192,17 @@ def read_stored_pairs(path: Path, known: Path | None = None) -> StoredPairs | No
         return None
     made, facts = _read(path, "trained", "planted_row", "mark")
     last = made if known is None or not known.exists() else _read(known, "row")[0]
-    n_images = max(int(max(table["image_row"].max(initial=-1) for table in (made, last))), -1) + 1
-    names, files, feature_rows, marks = [""] * n_images, [""] * n_images, np.full(n_images, -1), [""] * n_images
+    n_images = max(int(table["image_row"].max(initial=-1)) for table in (made, last)) + 1
+    names, files, marks = ([""] * n_images for _ in range(3))
     for table in (made, last):
         rows, first = np.unique(table["image_row"], return_index=True)
         for row, pair in zip(rows[rows >= 0].tolist(), first[rows >= 0].tolist(), strict=True):
             names[row], files[row] = table["image"][pair], os.fsdecode(table["file"][pair])
-            feature_rows[row] = table["feature_row"][pair]
             marks[row] = made["mark"][pair] if table is made else marks[row]
     captions = enumerate(made.get("planted_caption", ()))
     return StoredPairs(
         names=names,
         files=files,
-        feature_rows=feature_rows,
         captions=last["caption"],
         image_of=last["image_row"],
         split=np.array(last["split"], "<U7"),
@@ -243,11 +228,11 @@ def _read(path: Path, *needed: str) -> tuple[dict[str, Any], dict[str, str]]:
     """
     try:
         table = pq.read_table(path)
-        for name in ("image", "file", "feature_row", "caption", "image_row", "split", *needed):
+        for name in ("image", "file", "caption", "split", "image_row", *needed):
             table[name]
     except (pa.ArrowException, OSError, KeyError) as error:
         raise InputError(f"{path}: cannot be read ({error}); take it from a copy of the run, or fit again") from error
-    numbers = ("feature_row", "image_row", "planted_row", "row", "trained")
+    numbers = ("image_row", "planted_row", "row", "trained")
     columns = {
         name: table[name].to_numpy() if name in numbers else table[name].to_pylist() for name in table.schema.names
     }

@@ -67,6 +67,7 @@ def cleaned_config(run: Run, export: Path, out: str | Path | None = None) -> Con
         "out": str(out or run.folder.with_name(f"{run.folder.name}-cleaned")),
         "reader": None,
         "image_folder": None if images is None else str(images),
+        "id_column": data.id_column if export.suffix.lower() in TABLES else None,
         "noise": 0.0,
         "noise_index": None,
         **columns,

@@ -39,12 +39,12 @@ class Images:
         if not path.exists():
             raise InputError(f"{path} is missing: take it from a copy of the run, or fit again")
         known = folder / KNOWN if (folder / KNOWN).exists() else path
-        table = pq.read_table(known, columns=["file", "image_row", "planted_row", "feature_row"], memory_map=True)
+        table = pq.read_table(known, columns=["file", "image_row", "planted_row"], memory_map=True)
         self._base, self._files = base, table["file"]
         self._image_of = table["planted_row"].to_numpy()
         rows, first = np.unique(table["image_row"].to_numpy(), return_index=True)
         self._image_rows, self._first_pairs = rows, first
-        self.exist = len(table) > 0 and int(table["feature_row"][0].as_py()) < 0
+        self.exist = not (table.schema.metadata or {}).get(b"shape")  # a source of features has no images
         self._encoded = lru_cache(REMEMBERED)(_encode)
 
     def path(self, pair: int) -> Path | None:

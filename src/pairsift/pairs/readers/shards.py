@@ -279,7 +279,7 @@ def _records(sample: Sample, contents: Contents, columns: Columns, reading: Read
     elif problem and trouble:
         problem = trouble
     used = (sample.holder, sample.repeats)
-    extra = {_free(name): as_text(value) for name, value in fields.items() if name not in used}
+    extra = {_column_name(name, ROLES): as_text(value) for name, value in fields.items() if name not in used}
     if sample.holder and sample.text is not None:
         extra.setdefault("txt", _caption(sample.text, contents, reading)[0])
     name = f"{sample.name}.{sample.ending(image)}" if image is not None else ""
@@ -299,9 +299,14 @@ def _bases(members: Sequence[Member]) -> str:
     return one_line(", ".join(member.base for member in members), 100)
 
 
-def _free(name: str) -> str:
-    """Return a column name for a field that no image or caption column has."""
-    return f"json {name}" if _plain(name) in ROLES else name
+def _column_name(name: str, taken: Sequence[str]) -> str:
+    """Return the name of the column for a field of the JSON files, which is another one where the name is taken."""
+    return f"json {name}" if _plain(name) in taken else name
+
+
+def _unreadable(member: Member) -> str:
+    """Return why a text or JSON file is not read, in words that follow its name; empty if it is."""
+    return member.problem or (f"has more than {LONGEST:,} bytes" if member.size > LONGEST else "")
 
 
 def _fields(sample: Sample, contents: Contents, reading: Reading) -> tuple[dict[str, object], str]:
@@ -309,8 +314,8 @@ def _fields(sample: Sample, contents: Contents, reading: Reading) -> tuple[dict[
     if sample.data is None:
         return {}, ""
     base = sample.data.base
-    if sample.data.problem or sample.data.size > LONGEST:
-        return {}, f"{base} {sample.data.problem or f'has more than {LONGEST:,} bytes'}"
+    if problem := _unreadable(sample.data):
+        return {}, f"{base} {problem}"
     try:
         fields, text = fields_of(contents.read(sample.data), Path(base))
     except InputError as error:
@@ -358,8 +363,8 @@ def _repeats(value: object, caption: str) -> bool:
 
 def _caption(member: Member, contents: Contents, reading: Reading) -> tuple[str, str]:
     """Return the text of a file without its last line end, and the problem."""
-    if member.problem or member.size > LONGEST:
-        return "", f"{member.base} {member.problem or f'has more than {LONGEST:,} bytes'}"
+    if problem := _unreadable(member):
+        return "", f"{member.base} {problem}"
     try:
         text = decode(contents.read(member), Path(member.base))
     except InputError as error:
@@ -392,18 +397,15 @@ def _take_splits(items: Sequence[Item]) -> str:
             replace(
                 record,
                 split=word if by_place else record.extra.get(column or "", "").strip(),
-                extra={_not_split(name): cell for name, cell in record.extra.items() if name != column},
+                extra={
+                    _column_name(name, SPLIT_COLUMNS): cell for name, cell in record.extra.items() if name != column
+                },
             )
             for record in item.records
         ]
     if by_place:
         return "the folders' or tar files' names"
     return "" if column is None else f"field {column!r} of the .json files"
-
-
-def _not_split(name: str) -> str:
-    """Return a column name for a field that no split column has."""
-    return f"json {name}" if _plain(name) in SPLIT_COLUMNS else name
 
 
 def _split_column(items: Sequence[Item]) -> str | None:
