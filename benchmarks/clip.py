@@ -25,8 +25,7 @@ import torch
 from pages import write_between
 from pairsift.encode.features import Items
 from pairsift.loss.ranking import InfoNCE
-from pairsift.match import Clip
-from pairsift.match.clip import ClipOptions
+from pairsift.match.clip import Clip, ClipOptions
 
 TOKENS, SIDE, VOCABULARY = 24, 224, 49408
 Row = dict[str, Any]

@@ -27,8 +27,9 @@ from clip import VOCABULARY as WORDS_OF_CLIP
 from clip import save_random
 from pages import END, write_between
 from pairsift.encode.features import Items
-from pairsift.match import MATCHERS, Clip, Codes, Matcher
-from pairsift.match.clip import ClipOptions
+from pairsift.match import MATCHERS
+from pairsift.match.base import Codes, Matcher
+from pairsift.match.clip import Clip, ClipOptions
 
 REGIONS, WIDTH, WORDS, VOCABULARY, BLOCK = 36, 2048, 14, 8481, 16
 SIZES = {"image_dim": WIDTH, "vocabulary_size": VOCABULARY, "regions": REGIONS}

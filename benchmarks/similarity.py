@@ -36,7 +36,10 @@ from naive_loops_sgraf import sgr_loop
 
 from pairsift.encode.features import Features, Items, Table
 from pairsift.loss.hinge import hinge
-from pairsift.match import Codes, Imram, Matcher, Scan, Sgr
+from pairsift.match.base import Codes, Matcher
+from pairsift.match.imram import Imram
+from pairsift.match.scan import Scan
+from pairsift.match.sgraf import Sgr
 from pairsift.retrieve.codes import Gallery
 from pairsift.retrieve.ranks import ranks, recall
 from similarity_recall import recall_in_half

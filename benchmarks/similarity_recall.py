@@ -9,8 +9,7 @@ import torch
 
 from pairsift.encode.features import Items
 from pairsift.loss.hinge import hinge
-from pairsift.match import Sgr
-from pairsift.match.sgraf import SgrOptions
+from pairsift.match.sgraf import Sgr, SgrOptions
 from pairsift.retrieve.ranks import ranks, recall
 
 CONCEPTS, REGIONS, WIDTH, WORDS = 60, 12, 64, 6

@@ -15,8 +15,7 @@ from pairsift.encode.features import Items, Table
 from pairsift.encode.front import Front
 from pairsift.errors import InputError
 from pairsift.loss.infonce import infonce
-from pairsift.match import Clip
-from pairsift.match.clip import ClipOptions
+from pairsift.match.clip import Clip, ClipOptions
 
 CAPTIONS = [
     "a red ball",

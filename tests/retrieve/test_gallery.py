@@ -9,9 +9,8 @@ import pytest
 import torch
 
 import pairsift
-from pairsift.match import TwoTower
 from pairsift.match.base import Codes
-from pairsift.match.two_tower import TwoTowerOptions
+from pairsift.match.two_tower import TwoTower, TwoTowerOptions
 from pairsift.pairs import Pairs
 from pairsift.retrieve import bank as bank_module
 from pairsift.retrieve import codes as module

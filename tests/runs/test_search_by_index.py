@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from pairsift.encode.features import Items
-from pairsift.match import Pau, Pcmepp
-from pairsift.match.pau import PauOptions
-from pairsift.match.pcmepp import PcmeppOptions
+from pairsift.match.pau import Pau, PauOptions
+from pairsift.match.pcmepp import Pcmepp, PcmeppOptions
 from pairsift.search.index import Captions, Index
 from pairsift.search.search import Search
 

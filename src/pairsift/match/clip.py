@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint as recomputed
 
 from pairsift.encode.features import Items
 from pairsift.encode.front import Front
-from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, inverse_temperature, unit
+from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, at_least_float32, inverse_temperature, unit
 from pairsift.options import Options
 
 Freeze = Literal["none", "image", "text", "towers"]
@@ -103,7 +103,7 @@ class Clip(Matcher):
             return pooled
 
         pooled = self._in_parts(tower, items.values, self.model.vision_model)
-        return Codes(unit(full(self.model.visual_projection(pooled))))
+        return Codes(unit(at_least_float32(self.model.visual_projection(pooled))))
 
     def encode_texts(self, items: Items) -> Codes:
         """Return unit vectors of captions, (n, length) token ids to (n, dim).
@@ -116,7 +116,7 @@ class Clip(Matcher):
             return pooled
 
         pooled = self._in_parts(tower, items.values, self.model.text_model)
-        return Codes(unit(full(self.model.text_projection(pooled))))
+        return Codes(unit(at_least_float32(self.model.text_projection(pooled))))
 
     def _in_parts(self, tower: Tower, values: Tensor, module: nn.Module) -> Tensor:
         """Return the pooled output of a tower for each item, (n, width), computed in parts."""

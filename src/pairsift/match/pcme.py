@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pairsift.encode.features import Items
-from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, inverse_temperature, products
-from pairsift.match.heads import GaussianHead, HeadSizes, divergence
+from pairsift.match.base import Codes, at_least_float32, inverse_temperature, products
+from pairsift.match.heads import GaussianHead, HeadSizes, VectorMatcher, divergence
 from pairsift.options import Options
 
 NEAREST = 1e-12  # added to squared distances, so that the gradient of their root is finite
@@ -30,7 +30,7 @@ class PcmeOptions(HeadSizes):
     kl: float = Field(default=1e-5, ge=0, description="Weight of the divergence from a standard normal.")
 
 
-class Pcme(Matcher):
+class Pcme(VectorMatcher):
     """A matcher with a Gaussian per item, whose match probability in training is a mean over samples.
 
     Chun et al., Probabilistic Embeddings for Cross-Modal Retrieval, CVPR 2021. Each item draws J samples z, and the
@@ -53,9 +53,6 @@ class Pcme(Matcher):
 
     name: ClassVar[str] = "pcme"
     options: ClassVar[type[Options]] = PcmeOptions
-    image_kind: ClassVar[ImageKind] = "vector"
-    text_kind: ClassVar[TextKind] = "vector"
-    preset: ClassVar[str] = "two_tower"
     loss: ClassVar[str | None] = "bce"
 
     def __init__(self, image_dim: int, text_dim: int, options: PcmeOptions = PcmeOptions()) -> None:
@@ -99,7 +96,7 @@ class Pcme(Matcher):
 
     def _logits(self, images: Tensor, texts: Tensor) -> Tensor:
         """Return log p - log(1 - p) of all images with all texts, (n, m), from samples, (n, J, dim) and (m, J, dim)."""
-        left, right = full(images).flatten(0, 1), full(texts).flatten(0, 1)
+        left, right = at_least_float32(images).flatten(0, 1), at_least_float32(texts).flatten(0, 1)
         squares = left.square().sum(1)[:, None] + right.square().sum(1) - 2 * products(left, right)
         distance = (squares.clamp(min=0) + NEAREST).sqrt()
         logits = 2 * (self.log_shift.exp() - self.log_slope.exp() * distance)

@@ -26,7 +26,7 @@ from pairsift.encode import Features, Items
 from pairsift.errors import InputError, writing
 from pairsift.files import write_parquet
 from pairsift.loss.ranking import InfoNCE
-from pairsift.match import Matcher
+from pairsift.match.base import Matcher
 from pairsift.match.two_tower import TwoTower
 from pairsift.methods.crossfit import Crossfit
 from pairsift.methods.plain import TrainEpochs

@@ -10,7 +10,7 @@ import torch
 
 from pairsift.detect.contrast import SCALE
 from pairsift.detect.linear import canonical
-from pairsift.match import Matcher
+from pairsift.match.base import Matcher
 from pairsift.match.heads import normalised
 from pairsift.match.two_tower import TwoTower
 from pairsift.runs.config import Config

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.detect.heldout import Belief
 from pairsift.encode import Thumbnails, encode_images
-from pairsift.match import Matcher
+from pairsift.match.base import Matcher
 from pairsift.retrieve.codes import Gallery
 from pairsift.runs.prepare import Prepared
 from pairsift.runs.vectors import rows_of

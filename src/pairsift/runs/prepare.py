@@ -35,7 +35,8 @@ from pairsift.encode.encoder import TextEncoder
 from pairsift.encode.front import Front
 from pairsift.encode.registry import check_names
 from pairsift.errors import InputError
-from pairsift.match import MATCHERS, Matcher
+from pairsift.match import MATCHERS
+from pairsift.match.base import Matcher
 from pairsift.match.two_tower import check_one_space
 from pairsift.noise.options import check_noise_of, check_noise_options, with_noise
 from pairsift.pairs import Changes, Noise, Pairs, load, merge, since_begun, unchanged

@@ -19,7 +19,7 @@ from pairsift.arrays import Ints
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError, writing
 from pairsift.files import only_writer, write_json, write_parquet
-from pairsift.match import Matcher
+from pairsift.match.base import Matcher
 from pairsift.pairs import SPLITS, Pairs, load
 from pairsift.report.report import write_report
 from pairsift.retrieve.codes import evaluate, ranks_of_views

@@ -21,7 +21,7 @@ from pairsift.arrays import Ints
 from pairsift.encode import EMBEDDINGS, Features
 from pairsift.errors import InputError, similar, writing
 from pairsift.files import replacing, write_parquet
-from pairsift.match import Matcher
+from pairsift.match.base import Matcher
 from pairsift.pairs import Pairs
 from pairsift.pairs.pairs import ADDED, SKIPPED
 from pairsift.run_folder import TRUST

@@ -17,7 +17,7 @@ from torch import Tensor
 from pairsift.arrays import Ints
 from pairsift.encode import Features, Table
 from pairsift.errors import InputError, writing
-from pairsift.match import Matcher
+from pairsift.match.base import Matcher
 from pairsift.pairs.pairs import JUDGED, UNUSED, Pairs
 from pairsift.pairs.stored import folder_of, within
 from pairsift.retrieve.bank import Bank

@@ -21,8 +21,8 @@ from pairsift.encode.encoder import ImageEncoder, TextEncoder
 from pairsift.encode.front import Front
 from pairsift.encode.outside import encode_image
 from pairsift.errors import InputError
-from pairsift.match import MATCHERS, Codes, Matcher
-from pairsift.match.base import unit
+from pairsift.match import MATCHERS
+from pairsift.match.base import Codes, Matcher, unit
 from pairsift.options import Options
 from pairsift.pairs.stored import folder_of
 from pairsift.retrieve.approximate import Approximate, closest

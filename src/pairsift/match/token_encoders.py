@@ -7,13 +7,12 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional
 
 from pairsift.encode.features import Items
-from pairsift.match import blocks, recurrent
 from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, unit
-from pairsift.match.dropout import Dropout
-from pairsift.match.kernels import linear
+from pairsift.match.cross_attention import right_padded
+from pairsift.match.gru import gru_states
+from pairsift.match.layers import Dropout, Linear
 from pairsift.options import Options
 
 
@@ -31,19 +30,6 @@ class GruSizes(WordSizes):
     gru_directions: Literal["both", "forward"] = Field(
         default="both", description="Whether the GRU reads a caption in both directions, or forward alone."
     )
-
-
-class Linear(nn.Linear):
-    """A linear map with Xavier-uniform initial weights and zero initial biases."""
-
-    def reset_parameters(self) -> None:
-        """Draw new weights, and set the biases to 0."""
-        nn.init.xavier_uniform_(self.weight)
-        nn.init.zeros_(self.bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply the map, (..., in) to (..., out)."""
-        return linear(x, self.weight, self.bias)
 
 
 class Words(nn.Module):
@@ -89,12 +75,12 @@ class Words(nn.Module):
         Returns:
             The states (n, longest, dim), 0 at padding, and their mask (n, longest).
         """
-        mask = mask_of(items)
+        mask = token_mask(items)
         lengths = mask.sum(1).clamp(min=1)
         longest = int(lengths.max())
         vectors = self.dropout(self.vectors(items.values.masked_fill(~mask, 0)[:, :longest]))
         real = torch.arange(longest, device=mask.device) < lengths[:, None]
-        return recurrent.states(self.gru, vectors, lengths), real
+        return gru_states(self.gru, vectors, lengths), real
 
 
 class RegionsAndWords(Matcher):
@@ -133,27 +119,8 @@ class RegionsAndWords(Matcher):
 
         Rows are used as images, columns as texts.
         """
-        codes = blocks.front(codes)
+        codes = right_padded(codes)
         return self.similarity(codes, codes)
-
-
-class RowNorm(nn.BatchNorm1d):
-    """A batch norm of rows (m, d) that uses its running statistics where there is at most one row."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalise the rows, (m, d) to (m, d)."""
-        if len(x) > 1:
-            return super().forward(x)
-        return functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
-
-
-class MeanPool(nn.Module):
-    """The mean over the tokens of an item, (n, length, d) to (n, d); 0 for an item without tokens."""
-
-    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Pool the tokens (n, length, d) where the mask (n, length) is True."""
-        total = tokens.masked_fill(~mask[..., None], 0.0).sum(1)
-        return total / mask.sum(1, keepdim=True).clamp(min=1)
 
 
 def region_codes(regions: nn.Module, items: Items) -> Codes:
@@ -163,7 +130,7 @@ def region_codes(regions: nn.Module, items: Items) -> Codes:
         regions: Module that maps (n, regions, width) to (n, regions, dim).
         items: Values (n, regions, width); the mask may be None. An image without regions has one token of zeros.
     """
-    mask = mask_of(items)
+    mask = token_mask(items)
     values = items.values.masked_fill(~mask[..., None], 0.0)
     return _unit_codes(regions(values), mask)
 
@@ -184,7 +151,7 @@ def _unit_codes(tokens: Tensor, mask: Tensor) -> Codes:
     return Codes(unit(tokens.sum(1)), tokens, mask | (first_slot & ~mask.any(1, keepdim=True)))
 
 
-def mask_of(items: Items) -> Tensor:
+def token_mask(items: Items) -> Tensor:
     """Return the mask of the items, (n, length), all True where they have none."""
     if items.mask is not None:
         return items.mask

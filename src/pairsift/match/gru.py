@@ -10,18 +10,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from pairsift.match.attend import cast
-from pairsift.match.base import full
+from pairsift.match.base import at_least_float32, autocast_precision
 from pairsift.match.kernels import affine, product
 
 
-def states(unit: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
-    """Return the states of a GRU over sequences, of its last layer; those of two directions are averaged.
+def gru_states(unit: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
+    """Return the states of the last layer of a GRU over sequences; the states of two directions are averaged.
 
         r = sigmoid(W_ir x + b_ir + W_hr h + b_hr),    n = tanh(W_in x + b_in + r * (W_hn h + b_hn))
         z = sigmoid(W_iz x + b_iz + W_hz h + b_hz),    h' = (1 - z) * n + z * h
 
-    On a CPU the sequences are sorted by length, so that a step computes only those that are not over, and the backward
+    On a CPU the sequences are sorted by length, so that a step computes only the unfinished ones, and the backward
     pass collects the gradient of each weight in one product over all steps. `nn.GRU` adds up a product for each step,
     and took 2.6 times as long in float32 and 1.8 times in bfloat16 where it was measured. Other devices, and several
     layers, use `nn.GRU`.
@@ -40,7 +39,7 @@ def states(unit: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
     order, sizes, place = _packing(lengths, x.shape[1])
     names = ["l0", "l0_reverse"] if unit.bidirectional else ["l0"]
     weights = [getattr(unit, f"{kind}_{name}") for name in names for kind in WEIGHTS]
-    rows = cast(x).flatten(0, 1)[place]
+    rows = autocast_precision(x).flatten(0, 1)[place]
     with torch.autocast("cpu", enabled=False):
         plan = _Plan(sizes, _reversed(lengths[order], sizes) if unit.bidirectional else None)
         packed: Tensor = _Gru.apply(plan, torch.is_grad_enabled(), rows, *weights)  # type: ignore[no-untyped-call]
@@ -54,16 +53,16 @@ WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 def _reference(unit: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
     packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-    found, _ = pad_packed_sequence(unit(packed)[0], batch_first=True, total_length=x.shape[1])
+    result, _ = pad_packed_sequence(unit(packed)[0], batch_first=True, total_length=x.shape[1])
     if unit.bidirectional:
-        forward, backward = found.chunk(2, -1)
-        found = (forward + backward) / 2
-    return found
+        forward, backward = result.chunk(2, -1)
+        result = (forward + backward) / 2
+    return result
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """The order of the rows: step by step, in each step the sequences that are not over, the longest first.
+    """The order of the rows: step by step, in each step the unfinished sequences, the longest first.
 
     Attributes:
         sizes: Sequences in each step, descending.
@@ -101,9 +100,9 @@ class _Gru(torch.autograd.Function):
         total, kept = None, []
         for way in range(len(weights) // 4):
             rows = _turned(x, plan, way)
-            found, *gates = _run(plan, rows, *weights[4 * way : 4 * way + 4])
-            total = found if total is None else _turned(found, plan, way).add_(total).mul_(0.5)
-            kept += [found, *gates] if keep else []
+            result, *gates = _run(plan, rows, *weights[4 * way : 4 * way + 4])
+            total = result if total is None else _turned(result, plan, way).add_(total).mul_(0.5)
+            kept += [result, *gates] if keep else []
         ctx.plan = plan
         ctx.save_for_backward(x, *weights, *kept)
         assert total is not None
@@ -120,11 +119,11 @@ class _Gru(torch.autograd.Function):
         of_x, of_weights = None, []
         for way in range(ways):
             plan, saved = ctx.plan, kept[3 * way : 3 * way + 3]
-            of_rows, *found = _gradients(
+            of_rows, *result = _gradients(
                 plan, _turned(gradient, plan, way), _turned(x, plan, way), *saved, *weights[4 * way : 4 * way + 2]
             )
             of_x = of_rows if of_x is None else _turned(of_rows, plan, way).add_(of_x)
-            of_weights += found
+            of_weights += result
         return None, None, of_x, *of_weights
 
 
@@ -141,7 +140,7 @@ def _run(
     bias, shift = bias.clone(), torch.zeros_like(inner)
     bias[: 2 * dim] += inner[: 2 * dim]
     shift[2 * dim :] = inner[2 * dim :]
-    gates = full(affine(x, of_inputs.to(x.dtype), bias.to(x.dtype)))
+    gates = at_least_float32(affine(x, of_inputs.to(x.dtype), bias.to(x.dtype)))
     of_states, shift = of_states.to(x.dtype), shift.to(x.dtype)
     out, news = gates.new_empty(len(x), dim), gates.new_empty(len(x), dim)
     before = None
@@ -172,7 +171,7 @@ def _gradients(
     of_inputs: Tensor,
     of_states: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Return the gradients of one direction's x, W_i, W_h, b_i and b_h from that of its states, (rows, dim)."""
+    """Return the gradients of one direction's x, W_i, W_h, b_i and b_h from the gradient of its states, (rows, dim)."""
     dim = out.shape[1]
     back = of_states.to(x.dtype).T.contiguous()
     of_mapped, of_n = torch.empty_like(gates), torch.empty_like(news)
@@ -191,7 +190,7 @@ def _gradients(
         torch.mul(of_n[here], r, out=of_new)
         torch.mul(of_new, news[here], out=of_r).mul_(1 - r)
         if step:
-            carry = full(product(of_mapped[here].to(x.dtype), back)).addcmul_(g, z)
+            carry = at_least_float32(product(of_mapped[here].to(x.dtype), back)).addcmul_(g, z)
     first = plan.sizes[0]
     earlier = torch.cat(
         [out[:0], *(out[start : start + size] for start, size in zip(starts, plan.sizes[1:], strict=False))]
@@ -202,8 +201,8 @@ def _gradients(
     of_gates = of_mapped.to(x.dtype)
     return (
         product(of_gates, of_inputs.to(x.dtype).T),
-        full(product(of_gates.T, x.T)),
-        full(of_weights),
+        at_least_float32(product(of_gates.T, x.T)),
+        at_least_float32(of_weights),
         of_mapped.sum(0),
         of_inner,
     )

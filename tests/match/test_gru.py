@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from pairsift.match import recurrent
+from pairsift.match.gru import gru_states
 
 
 def by_torch(unit: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
@@ -27,7 +27,7 @@ def both(lengths: list[int], both_ways: bool, dtype: torch.dtype = torch.float64
     x = torch.randn(len(lengths), max(lengths) + 1, 5, dtype=dtype)  # one more place than the longest needs
     weight = torch.randn(len(lengths), max(lengths) + 1, 7, dtype=dtype)
     found = []
-    for run in (recurrent.states, by_torch):
+    for run in (gru_states, by_torch):
         leaf = x.clone().requires_grad_()
         states = run(unit, leaf, size)
         gradients = torch.autograd.grad(states, [leaf, *unit.parameters()], weight.to(states.dtype))
@@ -62,15 +62,15 @@ def test_padding_is_zero_and_does_not_matter():
     unit, x, lengths = nn.GRU(5, 7, batch_first=True, bidirectional=True), torch.randn(3, 6, 5), torch.tensor([2, 6, 4])
     padding = torch.arange(6) >= lengths[:, None]
     with torch.no_grad():
-        states = recurrent.states(unit, x, lengths)
+        states = gru_states(unit, x, lengths)
         assert states[padding].eq(0).all() and not states[~padding].eq(0).any()
-        torch.testing.assert_close(recurrent.states(unit, x.masked_fill(padding[..., None], 9.0), lengths), states)
+        torch.testing.assert_close(gru_states(unit, x.masked_fill(padding[..., None], 9.0), lengths), states)
 
 
 def test_a_caption_has_the_same_states_alone_and_in_a_batch():
     unit, x, lengths = nn.GRU(5, 7, batch_first=True, bidirectional=True), torch.randn(3, 6, 5), torch.tensor([2, 6, 4])
     with torch.no_grad():
-        states = recurrent.states(unit, x, lengths)
+        states = gru_states(unit, x, lengths)
         for row, length in enumerate(lengths.tolist()):
-            alone = recurrent.states(unit, x[row : row + 1, :length], lengths[row : row + 1])
+            alone = gru_states(unit, x[row : row + 1, :length], lengths[row : row + 1])
             torch.testing.assert_close(alone[0], states[row, :length])
