@@ -29,7 +29,7 @@ from sklearn.metrics import roc_auc_score
 
 from option_names import tree
 from pairsift.bench.measure import Row, facts_from
-from pairsift.retrieve.codes import evaluate
+from pairsift.retrieve.gallery import evaluate
 from pairsift.runs.belief import Believer, of_training
 from pairsift.runs.config import from_tree
 from pairsift.runs.job import job_of

@@ -40,7 +40,7 @@ from pairsift.match.base import Codes, Matcher
 from pairsift.match.imram import Imram
 from pairsift.match.scan import Scan
 from pairsift.match.sgraf import Sgr
-from pairsift.retrieve.codes import Gallery
+from pairsift.retrieve.gallery import Gallery
 from pairsift.retrieve.ranks import ranks, recall
 from similarity_recall import recall_in_half
 

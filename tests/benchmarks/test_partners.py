@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import audit
 import partners
 from pairsift.arrays import unit_rows
-from pairsift.encode import text_encoder
+from pairsift.encode.registry import text_encoder
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pairsift.match import kernels
+from pairsift.match import kernels, sgraf_kernels
 from pairsift.match.kernels import linear, product
 from pairsift.match.sgraf_kernels import _add_product, _attended_differences, _batched_product
 

@@ -15,7 +15,7 @@ from pairsift.errors import InputError
 from pairsift.match import sgraf
 from pairsift.match.base import Codes
 from pairsift.match.sgraf import Saf, Sgr, Sgraf, SgrOptions, SimilaritySizes
-from pairsift.match.sgraf_kernels import reasoning_step
+from pairsift.match.sgraf_kernels import reasoning_step, similarity_vectors
 
 DOUBLE = torch.float64
 LOOPS: dict[str, Callable[..., Tensor]] = {"sgr": sgr_loop, "saf": saf_loop}

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pairsift.retrieve.approximate import BEST, CANDIDATES, Approximate, closest, mark_of
-from pairsift.retrieve.exact import nearest
+from pairsift.retrieve.nearest import BEST, CANDIDATES, Approximate, closest, mark_of, nearest
 
 pytest.importorskip("faiss", reason="needs faiss-cpu: pip install 'pairsift[index]'")
 

@@ -16,7 +16,7 @@ from pairsift.retrieve import bank as bank_module
 from pairsift.retrieve import codes as module
 from pairsift.retrieve import ranks, recall
 from pairsift.retrieve.bank import Bank, sized
-from pairsift.retrieve.codes import Gallery, evaluate, find_images
+from pairsift.retrieve.gallery import Gallery, evaluate, find_images
 from token_helpers import make_features, make_matchers, naive
 
 
@@ -163,7 +163,7 @@ import resource
 import numpy as np
 from token_helpers import Late
 from pairsift.encode.features import Features, Table
-from pairsift.retrieve.codes import evaluate
+from pairsift.retrieve.gallery import evaluate
 from test_gallery import make_pairs
 
 rng = np.random.default_rng(0)

@@ -15,7 +15,7 @@ from PIL import Image
 from web_helpers import MARKUP, N, served
 
 import pairsift
-import pairsift.runs.open_search
+import pairsift.runs.search
 from pairsift.review import Decision, Decisions
 from pairsift.web import search as page_search
 from pairsift.web.app import create_app
@@ -143,14 +143,14 @@ def test_other_sites_cannot_search(browser):
 
 def test_many_first_questions_load_the_model_once(searchable, monkeypatch):
     opened = []
-    really = pairsift.runs.open_search.open_search
+    really = pairsift.runs.search.open_search
 
     def slowly(*arguments):
         opened.append(arguments)
         time.sleep(0.2)
         return really(*arguments)
 
-    monkeypatch.setattr(pairsift.runs.open_search, "open_search", slowly)
+    monkeypatch.setattr(pairsift.runs.search, "open_search", slowly)
     browser = client(searchable)
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda k: found(browser.get(f"/api/like/{3 * k}?k=3")), range(8)))

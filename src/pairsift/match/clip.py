@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as recomputed
 
+from pairsift.encode.clip_preprocessor import ClipPreprocessor
 from pairsift.encode.features import Items
-from pairsift.encode.front import Front
 from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, at_least_float32, inverse_temperature, unit
 from pairsift.options import Options
 
@@ -70,12 +70,16 @@ class Clip(Matcher):
 
     def __init__(self, options: ClipOptions = ClipOptions(), pretrained: bool = True) -> None:
         super().__init__()
-        front = Front(options.checkpoint, pretrained)
-        self.model = front.model()
-        self.dim = int(front.config.projection_dim)
+        preprocessor = ClipPreprocessor(options.checkpoint, pretrained)
+        self.model = preprocessor.model()
+        self.dim = int(preprocessor.config.projection_dim)
         self.micro_batch = options.micro_batch
-        self.register_buffer("mean", torch.tensor(front.mean).view(3, 1, 1) / front.factor, persistent=False)
-        self.register_buffer("std", torch.tensor(front.std).view(3, 1, 1) / front.factor, persistent=False)
+        self.register_buffer(
+            "mean", torch.tensor(preprocessor.mean).view(3, 1, 1) / preprocessor.factor, persistent=False
+        )
+        self.register_buffer(
+            "std", torch.tensor(preprocessor.std).view(3, 1, 1) / preprocessor.factor, persistent=False
+        )
         towers = {"image": self.model.vision_model, "text": self.model.text_model}
         self._frozen: list[nn.Module] = [tower for side, tower in towers.items() if options.freeze in (side, "towers")]
         for tower in self._frozen:
@@ -85,7 +89,7 @@ class Clip(Matcher):
     def check(cls, options: Options) -> None:
         """Check the checkpoint, except for the values of its weights."""
         assert isinstance(options, ClipOptions)
-        Front(options.checkpoint)
+        ClipPreprocessor(options.checkpoint)
 
     def train(self, mode: bool = True) -> Clip:
         """Set training or evaluation mode; frozen towers stay in evaluation mode."""

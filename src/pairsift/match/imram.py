@@ -92,7 +92,7 @@ class Imram(RegionsAndWords):
         self.largest = float(self.steps * len(sides))
         self.gates = nn.ModuleDict(
             {side: nn.Linear(2 * self.dim, 2 * self.dim) for side in sides}
-        )  # rows: W_g, then W_m; columns: those of q, then those of x
+        )  # rows: W_g, then W_m; columns: for q, then for x
 
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Return the similarity of every image with every text, (n_images, n_texts)."""
@@ -263,7 +263,7 @@ def checkpointed(
     they fit into the budget. Its backward pass computes the rest again, or everything if no products were kept. If
     the share of pairs whose score has a gradient is below `SPARSE`, it does so only for these pairs. With a loss on
     hardest negatives these are at most three pairs per image on average, and a training step costs little more than its
-    forward pass. The gradients are the same as those of autograd. Second derivatives are not supported.
+    forward pass. The gradients equal autograd's. Second derivatives are not supported.
 
     Args:
         score: Function of n contexts with tokens (n, C, ...), of m queries with tokens (1, m, Q, ...) or

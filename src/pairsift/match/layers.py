@@ -13,7 +13,7 @@ class Dropout(nn.Dropout):
     """A dropout that draws its mask in float32 on a GPU, whatever the precision of its input.
 
     In 16 bits, torch's kernel for CUDA draws eight random numbers a thread where its generator moves on by four (seen
-    in 2.11), so that the dropout after it draws half of them again. The mask of a caption would be that of its image in
+    in 2.11), so that the dropout after it draws half of them again. The mask of a caption would be its image's mask in
     part, and a network would tell pairs by their masks: its loss falls, and it learns less of what they show.
     """
 

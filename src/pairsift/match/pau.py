@@ -14,7 +14,7 @@ from pairsift.match.base import Codes, at_least_float32, products, unit
 from pairsift.match.heads import HeadSizes, ResidualHead, VectorMatcher
 from pairsift.options import Options
 
-SOFTENING = 5.0  # by which logits are divided before they are evidence
+SOFTENING = 5.0  # divisor of the logits before they are evidence
 TEMPERATURE = 0.07  # where the softmax temperature starts
 
 

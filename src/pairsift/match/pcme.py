@@ -22,7 +22,7 @@ SPREAD = 0.1  # sum of the variances of an item where training starts
 class PcmeOptions(HeadSizes):
     """The options of `Pcme`."""
 
-    slope: float = Field(default=5.0, gt=0, description="Where a starts, by which the distance is multiplied.")
+    slope: float = Field(default=5.0, gt=0, description="Where a starts, the factor of the distance.")
     shift: float = Field(
         default=5.0, gt=0, description="Where b starts; a match is as likely as not at distance b / a."
     )
@@ -40,7 +40,7 @@ class Pcme(VectorMatcher):
 
     with learned a and b above 0. The similarity in training is the logit of p over the scale, so that the ranking loss
     `bce` is the soft contrastive loss of the paper; the distances come from inner products. In evaluation the means
-    alone are compared, as in the paper: the similarity is their cosine less 1 - (b / a)^2 / 2, the cosine at which
+    alone are compared, as in the paper: the similarity is their cosine less 1 - (b / a)^2 / 2, the cosine where
     means without variance match as likely as not, and the scale is the slope of the logit there, 2 a^2 / b.
 
     The paper fine-tunes a ResNet and a GRU with attention pools; here heads on frozen vectors take their place.
@@ -89,7 +89,7 @@ class Pcme(VectorMatcher):
         return Codes(mean, index=torch.cat([mean, behind], 1), extra=extra)
 
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
-        """Return the logits of the match probabilities over the scale if there are samples, else that of the means."""
+        """Return the logits of the match probabilities over the scale; without samples, the similarity of the means."""
         if "samples" not in images.extra:
             return super().similarity(images, texts)
         return self._logits(images.extra["samples"], texts.extra["samples"]) / self.scale()

@@ -18,7 +18,7 @@ from pairsift.options import Options
 class PcmeppOptions(HeadSizes):
     """The options of `Pcmepp`."""
 
-    slope: float = Field(default=5.0, gt=0, le=50, description="Where a starts, by which the distance is multiplied.")
+    slope: float = Field(default=5.0, gt=0, le=50, description="Where a starts, the factor of the distance.")
     shift: float = Field(default=5.0, description="Where b starts, the logit of a match at distance 0.")
     spread: float = Field(default=0.1, gt=0, description="Where the sum of the variances of an item starts.")
     vib: float = Field(

@@ -204,7 +204,7 @@ class _SimilarityVectors(RegionsAndWords):
         return self._pairwise(compare_all, images, texts, scores=True)
 
     def similarity_vectors(self, images: Codes, texts: Codes) -> Tensor:
-        """Return the vectors from which the head computes scores, (n_images, n_texts, similarity_dim)."""
+        """Return the vectors that the head turns into scores, (n_images, n_texts, similarity_dim)."""
         return self._pairwise(compare_all, images, texts, scores=False)
 
     def pair_similarity(self, images: Codes, texts: Codes) -> Tensor:

@@ -17,7 +17,7 @@ from pairsift.match.kernels import affine, has_onednn, product
 
 BLOCK_ROWS = 2048  # rows of a block on a CPU; the block then stays in the cache
 BLOCK_ROWS_GPU = 2**17
-ONE_BY_ONE = 64  # rows of a matrix from which a product for each matrix of a batch is faster than one for all
+ONE_BY_ONE = 64  # rows; from this height on, one product for each matrix is faster than one for the batch
 SPARSE = 0.3  # below this share of pairs with a gradient, a backward pass skips the other pairs
 TINY = 1e-6  # lower limit of the length that a vector is divided by
 
@@ -212,7 +212,7 @@ def _reasoning_gradients(
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add the product left right to `total` in place; a product of lower precision is added in that of `total`."""
+    """Add the product left right to `total` in place; the sum has the precision of `total`."""
     by_onednn = left.device.type == "cpu" and left.dtype == torch.float32 and has_onednn(left.dtype)
     if total.dtype == left.dtype and not by_onednn:
         total.addmm_(left, right)

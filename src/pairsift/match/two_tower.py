@@ -29,7 +29,7 @@ class TwoTowerOptions(HeadSizes):
 class TwoTower(VectorMatcher):
     """A matcher with a residual MLP head per side on frozen vectors, cosine similarity and a learned temperature.
 
-    The heads are those of `pairsift.match.heads.ResidualHead`.
+    The heads are described at `pairsift.match.heads.ResidualHead`.
 
     Where the features of images and of texts share a space, the heads start as the identity: the similarity starts as
     the cosine of the features, and the common vectors have their length.
@@ -78,6 +78,6 @@ def check_one_space(image_dim: int, text_dim: int) -> None:
     """
     if image_dim != text_dim:
         raise InputError(
-            f"the vectors of images have {image_dim} values and those of captions {text_dim}: they share no space; "
+            f"the vectors of images have {image_dim} values, the vectors of captions {text_dim}: they share no space; "
             "leave --aligned out"
         )

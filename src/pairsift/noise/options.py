@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairsift.encode import text_encoder
+from pairsift.encode.registry import text_encoder
 from pairsift.errors import InputError
 from pairsift.noise import plant_edit, plant_in_all_splits, plant_near, plant_noise, plant_vague, read_index
 from pairsift.pairs import Pairs

@@ -22,7 +22,7 @@ from pairsift.detect.linear import principal
 from pairsift.detect.near import believe_near
 from pairsift.detect.placeholders import join_equal_images
 from pairsift.detect.swaps import COPIES, copy_of, memory_evidence
-from pairsift.encode import Features, Items
+from pairsift.encode.features import Features, Items
 from pairsift.errors import InputError, writing
 from pairsift.files import write_parquet
 from pairsift.loss.ranking import InfoNCE
@@ -33,8 +33,8 @@ from pairsift.methods.plain import TrainEpochs
 from pairsift.pairs.pairs import UNUSED, Pairs
 from pairsift.run_folder import TRUST
 from pairsift.runs.config import Config
+from pairsift.runs.features import evidence_vectors, joined_vectors, rows_of
 from pairsift.runs.prepare import Prepared
-from pairsift.runs.vectors import evidence_vectors, join_vectors, rows_of
 from pairsift.steps import Prior
 from pairsift.train.batches import Likeness
 from pairsift.train.checkpoint import read_tensors, write_tensors
@@ -96,7 +96,7 @@ class Believer:
         captions = rows_of(self.vectors.captions, self.ids)
         self.judged = JudgedPairs(
             principal(images)[image_rows],
-            principal(join_vectors(captions, self.vectors.ngrams)),
+            principal(joined_vectors(captions, self.vectors.ngrams)),
             [self.pairs.captions[pair] for pair in self.ids],
             join_equal_images(self.pairs.image_of[self.ids], images, image_rows),
             self.group[image_rows],

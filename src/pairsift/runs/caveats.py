@@ -9,7 +9,7 @@ import numpy as np
 
 from pairsift.detect.heldout import MIN_AUROC, MIN_PAIRS, Belief
 from pairsift.detect.near import MAX_BELOW_NEAR
-from pairsift.encode import unknown_language
+from pairsift.encode.languages import unknown_language
 from pairsift.pairs.pairs import ADDED, Pairs
 from pairsift.runs.mending import MENDED
 from pairsift.runs.prepare import Prepared

@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.detect.heldout import Belief
-from pairsift.encode import Thumbnails, encode_images
+from pairsift.encode.cache import encode_images
+from pairsift.encode.thumbnails import Thumbnails
 from pairsift.match.base import Matcher
-from pairsift.retrieve.codes import Gallery
+from pairsift.retrieve.gallery import Gallery
+from pairsift.runs.features import rows_of
 from pairsift.runs.prepare import Prepared
-from pairsift.runs.vectors import rows_of
 from pairsift.suggest.duplicates import repeated, same_pictures, text_numbers, vague_captions
 from pairsift.suggest.suggest import GalleryPairs, Suggestions, suggest
 from pairsift.suggest.table import suggestion_table

@@ -22,7 +22,7 @@ from pairsift.files import only_writer, write_json, write_parquet
 from pairsift.match.base import Matcher
 from pairsift.pairs import SPLITS, Pairs, load
 from pairsift.report.report import write_report
-from pairsift.retrieve.codes import evaluate, ranks_of_views
+from pairsift.retrieve.gallery import evaluate, ranks_of_views
 from pairsift.retrieve.ranks import Ranks
 from pairsift.review.spot_check import SpotResult
 from pairsift.run_folder import CONFIG, LOG, METRICS, REPORT, SKIPPED, require_finished, weights
@@ -329,7 +329,7 @@ class Run(JudgedRun):
         Raises:
             InputError: The image cannot be used, or the run was made of features instead of images.
         """
-        return self._whole_search().by_image(Path(image), k)
+        return self._search.by_image(Path(image), k)
 
     def images_like(self, pair: int, k: int = 10) -> list[Hit]:
         """Find the images that the matcher takes for similar to the image of a pair, best first, without this image.
@@ -345,18 +345,12 @@ class Run(JudgedRun):
         Raises:
             InputError: The run has no such pair.
         """
-        return self._whole_search().by_pair(pair, k)
+        return self._search.by_pair(pair, k)
 
     @cached_property
     def _search(self) -> Search:
-        """The search over the run's images, by the index in its folder or by a new index of the source."""
+        """The search over the run's images and captions, by the index in its folder or by a new index of the source."""
         return Search.open(self.folder, self.config.source) or self.new_search()
-
-    def _whole_search(self) -> Search:
-        """Return the search over the run's images and captions; captions that the folder lacks are encoded."""
-        if self._search.index.captions is None:
-            self._search = self.new_search()
-        return self._search
 
     def new_search(self) -> Search:
         """Encode all images and captions of the source, write the index, and return the search over it."""

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pairsift.encode import decode, encode_pairs, image_encoder, text_encoder
+from pairsift.encode import decode
+from pairsift.encode.cache import encode_pairs
 from pairsift.encode.decode import BadImage, decode_image
-from pairsift.encode.outside import encode_image
+from pairsift.encode.registry import image_encoder, text_encoder
 from pairsift.errors import InputError
 from pairsift.pairs import Pairs
+from pairsift.search.search import encode_query_image
 
 
 def png(width, height, data, bits=8, kind=2):
@@ -40,7 +42,7 @@ def test_a_file_and_its_bytes_have_the_features_of_the_cache(tmp_path, regions):
     features, _ = encode_pairs(pairs, encoder, text_encoder(), tmp_path / "cache", progress=False)
     expected = features.images.batch(np.zeros(1, np.int64)).values.numpy()
     for image in (tmp_path / "a.jpg", (tmp_path / "a.jpg").read_bytes()):
-        table = encode_image(image, encoder)
+        table = encode_query_image(image, encoder)
         assert len(table) == 1
         assert np.allclose(table.batch(np.zeros(1, np.int64)).values.numpy(), expected, atol=2e-3)
 
@@ -49,13 +51,13 @@ def test_what_is_no_image_is_refused_in_one_line(tmp_path):
     encoder = image_encoder()
     (tmp_path / "a.jpg").write_text("no image")
     with pytest.raises(InputError, match=r"a.jpg: the file is not an image of a known format$"):
-        encode_image(tmp_path / "a.jpg", encoder)
+        encode_query_image(tmp_path / "a.jpg", encoder)
     with pytest.raises(InputError, match=r"nowhere.png: the file does not exist$"):
-        encode_image(tmp_path / "nowhere.png", encoder)
+        encode_query_image(tmp_path / "nowhere.png", encoder)
     with pytest.raises(InputError, match=r"^the file is not an image of a known format$"):
-        encode_image(b"", encoder)
+        encode_query_image(b"", encoder)
     with pytest.raises(InputError, match=r"^the image is broken or truncated"):
-        encode_image(content_of(Image.new("RGB", (300, 200)))[:-30], encoder)
+        encode_query_image(content_of(Image.new("RGB", (300, 200)))[:-30], encoder)
 
 
 @pytest.mark.parametrize("side", [20_000, 12_000])

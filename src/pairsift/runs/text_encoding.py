@@ -1,4 +1,4 @@
-"""The vocabulary that numbers the captions of a run."""
+"""The vocabulary and the n-grams that the text encoder of a run is made of."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from pairsift.encode import LEARNED, BytePairs, GivenIds, Numbering, Vocabulary, read_numbering
+from pairsift.encode.ngrams import NgramEncoder
 from pairsift.encode.options import EncodeOptions
-from pairsift.encode.pickled import MARK, read_pickled
+from pairsift.encode.registry import ID_ENCODERS, text_parts
+from pairsift.encode.vocabularies import BytePairs, GivenIds, Numbering, Vocabulary, read_vocabulary_file
 from pairsift.errors import InputError
 from pairsift.pairs import Pairs
 
-MIN_COUNT = 4
+WORDLLAMA, WITH_NGRAMS = "wordllama", "wordllama+ngrams"  # text encoders of runs that name none
+MIN_COUNT = 4  # smallest count of a word in a vocabulary, unless an option says another
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +29,8 @@ def check_numbering(encode: EncodeOptions, name: str) -> None:
     Raises:
         InputError: An option cannot be used.
     """
-    if encode.vocabulary is not None and name not in LEARNED:
-        raise InputError(f"--vocabulary has no effect on the text encoder {name}: use it with {', '.join(LEARNED)}")
+    if encode.vocabulary is not None and name not in ID_ENCODERS:
+        raise InputError(f"--vocabulary has no effect on the text encoder {name}: use it with {', '.join(ID_ENCODERS)}")
     if encode.vocabulary is not None and not Path(encode.vocabulary).is_file():
         raise InputError(f"there is no vocabulary file {encode.vocabulary}")
     if encode.vocabulary is not None and encode.min_count is not None:
@@ -41,7 +43,7 @@ def run_numbering(pairs: Pairs, name: str, encode: EncodeOptions, saved: Path) -
     """Return the vocabulary of a run: from the run's folder, else from a file, else built from the captions.
 
     Args:
-        pairs: The pairs; words and byte pairs are learned from those of train and dev.
+        pairs: The pairs; words and byte pairs are learned from the captions of train and dev.
         name: Name of the text encoder.
         encode: The options.
         saved: The file in the run's folder, which need not exist.
@@ -52,10 +54,10 @@ def run_numbering(pairs: Pairs, name: str, encode: EncodeOptions, saved: Path) -
     Raises:
         InputError: A file cannot be used, a package is missing, or captions should be token ids but are not.
     """
-    if name not in LEARNED:
+    if name not in ID_ENCODERS:
         return None
     if saved.exists():
-        return read_file(saved)
+        return read_vocabulary_file(saved)
     vocabulary, file = _file_vocabulary(pairs, name, encode)
     if vocabulary is not None and vocabulary.name != ("bpe" if name == "bpe" else "words"):
         raise InputError(f"{file}: is a vocabulary of {vocabulary.name}, which the text encoder {name} cannot use")
@@ -67,23 +69,22 @@ def run_numbering(pairs: Pairs, name: str, encode: EncodeOptions, saved: Path) -
     if vocabulary is not None:
         return vocabulary if encode.splitter is None else replace(vocabulary, splitter=encode.splitter)
     captions = [pairs.captions[pair] for pair in pairs.ids("train", "dev")]
-    return BytePairs.build(captions, encode.bpe_size) if name == "bpe" else _build(captions, encode)
+    return BytePairs.build(captions, encode.bpe_size) if name == "bpe" else _word_vocabulary(captions, encode)
 
 
-def _build(captions: list[str], encode: EncodeOptions) -> Vocabulary:
-    minimum = MIN_COUNT if encode.min_count is None else encode.min_count
-    return Vocabulary.build(captions, minimum, encode.splitter or "plain")
+def _word_vocabulary(captions: list[str], encode: EncodeOptions) -> Vocabulary:
+    return Vocabulary.build(captions, encode.min_count or MIN_COUNT, encode.splitter or "plain")
 
 
 def _file_vocabulary(pairs: Pairs, name: str, encode: EncodeOptions) -> tuple[Numbering | None, Path | None]:
     """Return the vocabulary of the user's file or of the file beside the source; None if there is neither."""
     if encode.vocabulary is not None:
-        return read_file(Path(encode.vocabulary)), Path(encode.vocabulary)
+        return read_vocabulary_file(Path(encode.vocabulary)), Path(encode.vocabulary)
     file = None if pairs.features is None else pairs.features.vocabulary
     if file is None or encode.min_count is not None or name == "bpe":
         return None, None
     try:
-        return read_file(file), file
+        return read_vocabulary_file(file), file
     except InputError as error:
         if name == "words":
             raise InputError(f"{error}; or build one from the captions with --min-count {MIN_COUNT}") from error
@@ -91,16 +92,23 @@ def _file_vocabulary(pairs: Pairs, name: str, encode: EncodeOptions) -> tuple[Nu
         return None, None
 
 
-def read_file(path: Path) -> Numbering:
-    """Read a vocabulary file: JSON, or a pickle, of which nothing is run.
+def run_ngrams(pairs: Pairs, name: str, saved: Path, opened: bool) -> NgramEncoder | None:
+    """Return the n-gram encoder of a run, from the run's folder or else fitted to the captions of train and dev.
+
+    Args:
+        pairs: The pairs.
+        name: Name of the text encoder.
+        saved: The file in the run's folder, which need not exist for a new run.
+        opened: Whether a finished run is opened again.
+
+    Returns:
+        The encoder; None where the text encoder needs no n-grams.
 
     Raises:
-        InputError: The file cannot be read, or is not a vocabulary.
+        InputError: The file cannot be used, or an opened run lacks it.
     """
-    try:
-        data = path.read_bytes()
-        return read_pickled(data) if data.startswith(MARK) else read_numbering(data.decode("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as text ({error})") from error
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+    if "ngrams" not in text_parts(name):
+        return None
+    if opened or saved.exists():
+        return NgramEncoder.load(saved)
+    return NgramEncoder.build([pairs.captions[pair] for pair in pairs.ids("train", "dev")])

@@ -8,15 +8,15 @@ import json
 import numpy as np
 import pytest
 import torch
-from published_layout import IDS, SIZE, WIDTH, write_source
-from published_layout import Net as SgrafNet
-from published_layout import save as save_sgraf
 from published_matchers import AS_PYTHON2, Imram, Net, Scan, VseInfinity, Vsrn
 from refused_import import assert_refused
 
 import pairsift
 from pairsift.checkpoints.importing import import_checkpoint
 from pairsift.cli import main
+from published_layout import IDS, SIZE, WIDTH, write_source
+from published_layout import Net as SgrafNet
+from published_layout import save as save_sgraf
 
 ONE_WAY, TWO_LAYERS = {"both": False}, {"layers": 2}
 NETS = {

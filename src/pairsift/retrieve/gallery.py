@@ -1,4 +1,4 @@
-"""The codes of images and captions from several networks, and their similarities, in bounded memory."""
+"""Galleries: the codes of images and captions from several networks, and their similarities, in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pairsift.arrays import Ints, Reals
 from pairsift.encode.features import Features
 from pairsift.match.base import Codes, Matcher, products, unit
 from pairsift.pairs.pairs import Pairs
-from pairsift.retrieve.approximate import CANDIDATES, Approximate, closest
 from pairsift.retrieve.bank import Bank, evaluating, sized
+from pairsift.retrieve.nearest import CANDIDATES, ApproximateIndex, closest
 from pairsift.retrieve.ranks import Ranks, folded, ranks_by_view, recall
 
 ROWS = 65_536  # captions that are joined with their images at once
@@ -112,7 +112,7 @@ class Gallery:
         return np.asarray(self.views(rows).mean(0), np.float32)
 
     def ensemble_and_views(self, rows: Ints) -> Similarities:
-        """Return the result of `block` followed by that of `views`, (1 + n_networks, len(rows), n_texts)."""
+        """Return the results of `block` and `views` side by side, (1 + n_networks, len(rows), n_texts)."""
         views = self.views(rows)
         return np.concatenate([views.mean(0, keepdims=True), views])
 
@@ -144,7 +144,7 @@ class Gallery:
 
 
 def find_images(
-    gallery: Gallery, k: int, candidates: int = CANDIDATES, index: Approximate | None = None
+    gallery: Gallery, k: int, candidates: int = CANDIDATES, index: ApproximateIndex | None = None
 ) -> tuple[Ints, Similarities]:
     """Return the `k` images most similar to the only caption of a gallery, best first.
 
@@ -155,22 +155,22 @@ def find_images(
     Returns:
         Indices of the images and their mean similarities, each (min(k, n_images),).
     """
-    return _found(gallery, True, k, candidates, index)
+    return _most_similar(gallery, True, k, candidates, index)
 
 
 def find_captions(
-    gallery: Gallery, k: int, candidates: int = CANDIDATES, index: Approximate | None = None
+    gallery: Gallery, k: int, candidates: int = CANDIDATES, index: ApproximateIndex | None = None
 ) -> tuple[Ints, Similarities]:
     """Return the `k` captions most similar to the only image of a gallery, best first: see `find_images`.
 
     Returns:
         Indices of the captions and their mean similarities, each (min(k, n_captions),).
     """
-    return _found(gallery, False, k, candidates, index)
+    return _most_similar(gallery, False, k, candidates, index)
 
 
-def _found(
-    gallery: Gallery, images: bool, k: int, candidates: int, index: Approximate | None
+def _most_similar(
+    gallery: Gallery, images: bool, k: int, candidates: int, index: ApproximateIndex | None
 ) -> tuple[Ints, Similarities]:
     """Return the images most similar to a gallery's only caption, or the captions most similar to its only image."""
     queries, items = (gallery.texts, gallery.images) if images else (gallery.images, gallery.texts)

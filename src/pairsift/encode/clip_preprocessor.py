@@ -1,4 +1,4 @@
-"""The input of a CLIP model: pixels and token ids as its checkpoint requires them, and the model itself."""
+"""The preprocessing of a CLIP model: its tokenizer and its image processor."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from torch import Tensor, nn
 from pairsift.encode.cache import encode_pairs
 from pairsift.encode.encoder import Array, digest, readable
 from pairsift.encode.features import Features, Table
-from pairsift.encode.hub import find, image_processor, tokenizer, transformers, using
-from pairsift.encode.pixels import Bytes, Pixels
+from pairsift.encode.hub import SAMPLE, image_processor, model_place, quiet, tokenizer, transformers
+from pairsift.encode.lazy_rows import Bytes, ImagePixels
 from pairsift.errors import InputError
 from pairsift.pairs.pairs import Pairs
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 
-class Front:
+class ClipPreprocessor:
     """The tokenizer and the image processor of a CLIP model.
 
     For the cache, it is a text encoder of token ids.
@@ -48,16 +48,16 @@ class Front:
 
     def __init__(self, checkpoint: str, pretrained: bool = True) -> None:
         self.name = f"--clip.checkpoint {checkpoint}"
-        self.place, self.pretrained = find(self.name, checkpoint), pretrained
+        self.place, self.pretrained = model_place(self.name, checkpoint), pretrained
         self._library = transformers()
-        with using(self._library, self.name):
+        with quiet(self._library, self.name):
             self.config: Any = self._library.AutoConfig.from_pretrained(self.place, trust_remote_code=False)
         if self.config.model_type != "clip":
             raise InputError(f"{self.name}: is a {self.config.model_type or 'model without a name'} and no CLIP")
         folder = Path(self.place)
         if pretrained and folder.is_dir() and not any(next(folder.glob(pattern), None) for pattern in WEIGHTS):
             raise InputError(f"{self.name}: holds no weights; give a folder with model.safetensors")
-        with using(self._library, self.name):
+        with quiet(self._library, self.name):
             self._tokenizer = tokenizer(self._library, self.place)
             self._processor = image_processor(self._library, self.place)
         self._tokenizing = threading.Lock()  # a call changes the state of a tokenizer
@@ -78,12 +78,12 @@ class Front:
         text, ids = self.config.text_config, self._ids(["a"])[0]
         end = max(ids) if text.eos_token_id == 2 else text.eos_token_id  # 2: old configurations; the model handles it
         if max(ids) >= text.vocab_size or end not in ids or ids.index(end) != len(ids) - 1:
-            raise InputError(f"{self.name}: its tokenizer is not that of its model")
+            raise InputError(f"{self.name}: its tokenizer belongs to another model")
 
     def key(self) -> str:
         """Return a hexadecimal digest over the tokenizer."""
         entries = [f"{word} {number}" for word, number in sorted(self._tokenizer.get_vocab().items())]
-        sample = self._ids(["A Dog's naïve, ROUGH-haired friend: 12.5 % of them!\tÉtude 狗"])
+        sample = self._ids([SAMPLE])
         return digest(["front", type(self._tokenizer).__name__, str(self._limit), str(sample), *entries])
 
     def encode(self, captions: list[str]) -> Array | list[Array]:
@@ -95,11 +95,10 @@ class Front:
         return int(min(self.config.text_config.max_position_embeddings, self._tokenizer.model_max_length))
 
     def _ids(self, captions: list[str]) -> list[list[int]]:
+        if not captions:
+            return []
         with self._tokenizing:
-            encoding = (
-                self._tokenizer(captions, truncation=True, max_length=self._limit) if captions else {"input_ids": []}
-            )
-        ids: list[list[int]] = encoding["input_ids"]
+            ids: list[list[int]] = self._tokenizer(captions, truncation=True, max_length=self._limit)["input_ids"]
         return ids
 
     def crop(self, image: Image.Image) -> Bytes:
@@ -117,7 +116,7 @@ class Front:
         if not self.pretrained:
             model = self._library.CLIPModel(self.config)
             return model
-        with using(self._library, self.name):
+        with quiet(self._library, self.name):
             model, info = self._library.CLIPModel.from_pretrained(
                 self.place, weights_only=True, output_loading_info=True
             )
@@ -146,20 +145,22 @@ class Front:
         Returns:
             The features, and the images that cannot be decoded, as a dict from row to reason.
         """
-        checked, failures = encode_pairs(pairs, _Readable(self), self, cache, progress=progress)
-        pixels = Pixels(pairs.paths, self.crop, self.size, failures)
+        checked, failures = encode_pairs(pairs, _DecodeCheck(self), self, cache, progress=progress)
+        pixels = ImagePixels(pairs.paths, self.crop, self.size, failures)
         return Features(Table(pixels), checked.texts), failures
 
 
-class _Readable:
+class _DecodeCheck:
     """An image encoder for the cache, which only detects the images that fail."""
 
     name, dim, regions = "pixels", 1, 1
     kind: Literal["vector", "regions"] = "vector"
 
-    def __init__(self, front: Front) -> None:
-        self._crop, self.size = front.crop, max(front.size)
-        processing = {name: value for name, value in front._processor.to_dict().items() if not name.endswith("_class")}
+    def __init__(self, preprocessor: ClipPreprocessor) -> None:
+        self._crop, self.size = preprocessor.crop, max(preprocessor.size)
+        processing = {
+            name: value for name, value in preprocessor._processor.to_dict().items() if not name.endswith("_class")
+        }
         self._key = digest(["readable", json.dumps(processing, sort_keys=True, default=str)])
 
     def key(self) -> str:

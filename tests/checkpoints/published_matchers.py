@@ -15,9 +15,10 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from published_layout import DIM, SIZE, WIDTH, WORD, ids_of
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, normalize
+
+from published_layout import DIM, SIZE, WIDTH, WORD, ids_of
 
 
 def by_entry(regions: Tensor) -> Tensor:

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from published_layout import SIZE, WIDTH, Net, save, write_source
 from refused_import import assert_refused
 
 import pairsift
 from pairsift.checkpoints.importing import import_checkpoint
 from pairsift.cli import main
+from published_layout import SIZE, WIDTH, Net, save, write_source
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The features that a source contains: several .npy files with one index, of which only gathered rows are read."""
+"""The features that a source brings: files of image features, and vectors in place of a text encoder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairsift.arrays import Ints
+from pairsift.encode.encoder import Array, TextEncoder, digest
+from pairsift.encode.lazy_rows import LazyRows
+from pairsift.encode.registry import EMBEDDINGS
 from pairsift.errors import InputError
+from pairsift.pairs.pairs import SKIPPED, Pairs, Skip
 from pairsift.pairs.precomputed import FeatureFiles, Floats, open_rows
 
 READ_ROWS = 64  # least rows per read; more only while they take less than this, so that no batch is in memory twice:
@@ -28,7 +32,7 @@ class RowsFile:
         rows: Number of rows.
         item: Shape of a row.
         dtype: Type of the values.
-        offset: Byte at which the first row begins.
+        offset: Byte where the first row begins.
     """
 
     file: Path
@@ -72,7 +76,7 @@ class RowsFile:
         return values
 
 
-class Stacked:
+class SourceFeatures(LazyRows):
     """The rows of several concatenated files; only requested rows are read.
 
     Args:
@@ -92,15 +96,7 @@ class Stacked:
         self._parts, self._rows, self._pooled = tuple(parts), rows, kind == "vector"
         self._starts = np.cumsum([0, *(part.rows for part in parts)])
         dim, regions = parts[0].item[-1], parts[0].item[0] if len(parts[0].item) > 1 else 1
-        self.shape: tuple[int, ...] = (len(rows), dim) if self._pooled else (len(rows), regions, dim)
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self.shape)
-
-    def __len__(self) -> int:
-        return len(self._rows)
+        self.shape = (len(rows), dim) if self._pooled else (len(rows), regions, dim)
 
     def __getitem__(self, index: NDArray[Any]) -> NDArray[np.float32]:
         """Gather these items, (len(index), ...).
@@ -165,7 +161,7 @@ class Stacked:
                 yield places, values
 
 
-def open_stacked(features: FeatureFiles, kind: Literal["vector", "regions"]) -> Stacked:
+def open_source_features(features: FeatureFiles, kind: Literal["vector", "regions"]) -> SourceFeatures:
     """Open precomputed features for a matcher.
 
     Args:
@@ -182,4 +178,74 @@ def open_stacked(features: FeatureFiles, kind: Literal["vector", "regions"]) -> 
     for part in parts:
         if part.item != features.shape:
             raise InputError(f"{part.file}: has changed while it was read; start again")
-    return Stacked(parts, features.rows, kind)
+    return SourceFeatures(parts, features.rows, kind)
+
+
+class SourceVectors:
+    """A text encoder for captions whose vectors came with the source; it can encode no text.
+
+    The vectors are opened by `caption_vectors`.
+    """
+
+    name = EMBEDDINGS
+    kind: Literal["vector", "tokens", "ids"] = "vector"
+    dim = 0  # the source decides
+
+    def key(self) -> str:
+        """Return a hexadecimal digest over the name."""
+        return digest([self.name])
+
+    def encode(self, captions: list[str]) -> Array:
+        """Refuse to encode captions.
+
+        Raises:
+            InputError: Always.
+        """
+        raise InputError(
+            "the captions' vectors came with the source, and nothing here can encode another text in the same way: fit "
+            "with a text encoder, such as --text-encoder wordllama, for a run that can search by text"
+        )
+
+
+def caption_vectors(pairs: Pairs, texts: TextEncoder) -> SourceFeatures | None:
+    """Open the vectors that the source has for its captions, one row per pair.
+
+    Args:
+        pairs: The pairs.
+        texts: The text encoder of the run.
+
+    Returns:
+        (n_pairs, dim); None where the source has none, or where a text encoder gives vectors in their place.
+
+    Raises:
+        InputError: A file cannot be read, or its rows have changed their shape since the source was read.
+    """
+    captions = None if pairs.features is None else pairs.features.captions
+    if captions is None or (texts.kind == "vector" and texts.name != EMBEDDINGS):
+        return None
+    return open_source_features(captions, "vector")
+
+
+def broken_vectors(pairs: Pairs, images: SourceFeatures, captions: SourceFeatures | None) -> list[Skip]:
+    """Return an entry for each pair whose image or caption has a vector without a direction
+    (`SourceFeatures.unusable`).
+
+    Args:
+        pairs: The pairs. Those that are skipped are not read.
+        images: Vectors of the images, one row per image.
+        captions: Vectors of the captions, one row per pair, or None.
+
+    Raises:
+        InputError: A file cannot be read.
+    """
+    ids = np.flatnonzero(pairs.split != SKIPPED).astype(np.int64)
+    bad_images = images.unusable(np.unique(pairs.image_of[ids]))
+    owners = pairs.image_of[ids].tolist()
+    skips = {
+        pair: Skip(images.place(image), bad_images[image], pair)
+        for pair, image in zip(ids.tolist(), owners, strict=True)
+        if image in bad_images
+    }
+    if captions is not None:
+        skips |= {pair: Skip(captions.place(pair), why, pair) for pair, why in captions.unusable(ids).items()}
+    return [skips[pair] for pair in sorted(skips)]
