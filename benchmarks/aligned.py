@@ -27,7 +27,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from pairsift.bench.measure import Row, measured_on
-from pairsift.retrieve.codes import evaluate
+from pairsift.retrieve.gallery import evaluate
 from pairsift.runs.config import from_tree
 from pairsift.runs.job import job_of
 from pairsift.runs.judge import Judge, of_training

@@ -40,8 +40,8 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from pairsift.arrays import unit_rows
-from pairsift.encode import text_encoder
 from pairsift.encode.options import EncodeOptions
+from pairsift.encode.registry import text_encoder
 from pairsift.pairs.options import DataOptions
 from pairsift.review.spot_check import SpotCheck, evaluate
 from pairsift.runs.fit import fit

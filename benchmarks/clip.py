@@ -22,8 +22,7 @@ import torch
 
 from pairsift.encode.features import Items
 from pairsift.loss.ranking import InfoNCE
-from pairsift.match import Clip
-from pairsift.match.clip import ClipOptions
+from pairsift.match.clip import Clip, ClipOptions
 from rows import Row, markdown, parser, write_between, write_rows
 
 TOKENS, SIDE, VOCABULARY = 24, 224, 49408

@@ -36,8 +36,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pairsift.encode.features import Features, Items, Table
 from pairsift.loss.ranking import Hinge
-from pairsift.match import Codes, Sgr
-from pairsift.match.states import Linear, Words, mask_of
+from pairsift.match.base import Codes
+from pairsift.match.sgraf import Sgr
+from pairsift.match.token_encoders import Linear, Words, token_mask
 from pairsift.methods.ncr import NCR
 from pairsift.steps import Network, Phase, Request, Setting
 from pairsift.train.batches import Gatherer
@@ -154,7 +155,7 @@ class PlainWords(Words):
     """The encoder of words by torch's GRU on packed captions."""
 
     def forward(self, items: Items) -> tuple[Tensor, Tensor]:
-        mask = mask_of(items)
+        mask = token_mask(items)
         size = mask.sum(1)
         vectors = self.dropout(self.vectors(items.values))
         packed = pack_padded_sequence(vectors, size, batch_first=True, enforce_sorted=False)

@@ -24,8 +24,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from clip import VOCABULARY as WORDS_OF_CLIP
 from clip import save_random
 from pairsift.encode.features import Items
-from pairsift.match import MATCHERS, Clip, Codes, Matcher
-from pairsift.match.clip import ClipOptions
+from pairsift.match import MATCHERS
+from pairsift.match.base import Codes, Matcher
+from pairsift.match.clip import Clip, ClipOptions
 from rows import Row, markdown, parser, write_between, write_rows
 
 REGIONS, WIDTH, WORDS, VOCABULARY, BLOCK = 36, 2048, 14, 8481, 16

@@ -33,9 +33,11 @@ from naive_loops_sgraf import sgr_loop
 
 from pairsift.encode.features import Features, Items, Table
 from pairsift.loss.hinge import hinge
-from pairsift.match import Codes, Imram, Matcher, Scan, Sgr
-from pairsift.match.sgraf import SgrOptions
-from pairsift.retrieve.codes import Gallery
+from pairsift.match.base import Codes, Matcher
+from pairsift.match.imram import Imram
+from pairsift.match.scan import Scan
+from pairsift.match.sgraf import Sgr, SgrOptions
+from pairsift.retrieve.gallery import Gallery
 from pairsift.retrieve.ranks import ranks, recall
 from rows import Row, parser, versions, write_rows
 

@@ -35,7 +35,7 @@ from sklearn.metrics import roc_auc_score
 
 from pairsift.encode.options import EncodeOptions
 from pairsift.methods.crossfit import Crossfit
-from pairsift.retrieve.codes import evaluate
+from pairsift.retrieve.gallery import evaluate
 from pairsift.runs.config import Config, configure
 from pairsift.runs.fit import fit
 from pairsift.runs.job import LINEAR_BELOW

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pairsift.encode.features import Features, Table
 from pairsift.loss.ranking import RankingLoss
-from pairsift.match import Matcher
+from pairsift.match.base import Matcher
 from pairsift.methods import METHODS
 from pairsift.pairs.pairs import Pairs
 from pairsift.train.loop import Job

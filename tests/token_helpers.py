@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from pairsift.encode.features import Features, Table
-from pairsift.match import Codes, Matcher, blocks
-from pairsift.match.base import unit
-from pairsift.match.states import mask_of
+from pairsift.match.base import Codes, Matcher, unit
+from pairsift.match.cross_attention import compare_all, compare_pairs
+from pairsift.match.token_encoders import token_mask
 
 
 class Late(Matcher):
@@ -29,10 +29,10 @@ class Late(Matcher):
         self.compared = 0
 
     def encode_images(self, items):
-        return self._codes(self.regions(items.values), mask_of(items))
+        return self._codes(self.regions(items.values), token_mask(items))
 
     def encode_texts(self, items):
-        return self._codes(self.words(items.values), mask_of(items))
+        return self._codes(self.words(items.values), token_mask(items))
 
     def _codes(self, tokens, mask):
         tokens = unit(tokens) * mask[..., None]
@@ -40,10 +40,10 @@ class Late(Matcher):
 
     def similarity(self, images, texts):
         self.compared += len(images) * len(texts)
-        return self.dropout(blocks.cross(self._compare, images, texts))
+        return self.dropout(compare_all(self._compare, images, texts))
 
     def pair_similarity(self, images, texts):
-        return self.dropout(blocks.paired(self._compare, images, texts))
+        return self.dropout(compare_pairs(self._compare, images, texts))
 
     def _compare(self, images, texts):
         products = images.tokens @ texts.tokens.flatten(1, 2).transpose(1, 2)

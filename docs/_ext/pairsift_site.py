@@ -112,8 +112,8 @@ class Listing(SphinxDirective):
         "matchers": "pairsift.match:MATCHERS",
         "losses": "pairsift.loss:RANKING_LOSSES",
         "readers": "pairsift.pairs:READERS",
-        "image-encoders": "pairsift.encode.names:IMAGE_ENCODERS",
-        "text-encoders": "pairsift.encode.names:TEXT_ENCODERS",
+        "image-encoders": "pairsift.encode.registry:IMAGE_ENCODERS",
+        "text-encoders": "pairsift.encode.registry:TEXT_ENCODERS",
     }
 
     def run(self) -> list[nodes.Node]:

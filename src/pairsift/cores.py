@@ -44,7 +44,7 @@ def usable_cores(process: Path = Path("/proc/self")) -> int:
     and `OMP_NUM_THREADS`.
 
     Args:
-        process: The folder in which the kernel describes the process.
+        process: The folder where the kernel describes the process.
     """
     get_affinity = getattr(os, "sched_getaffinity", None)  # macOS has none
     counts = [len(get_affinity(0)) if get_affinity else os.cpu_count() or 1]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 LOCK = ".lock"  # in a folder that one process at a time may write
-NAMELESS = 3.0  # seconds in which a process has written its name into its lock, if it lives
+NAMELESS = 3.0  # seconds that a process has to write its name into its lock
 LEASE = 30.0  # seconds without a sign of life after which a process on another machine counts as dead
 
 

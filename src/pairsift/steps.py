@@ -14,7 +14,7 @@ from pairsift.arrays import Array, Bools, Floats, Ints
 from pairsift.encode.features import Items
 from pairsift.loss.ranking import RankingLoss, Reduction
 from pairsift.loss.structure import match_probability
-from pairsift.match.base import PAPER_BATCH, Codes, Matcher, full
+from pairsift.match.base import PAPER_BATCH, Codes, Matcher, at_least_float32
 
 AfterStep = Callable[[int, Mapping[str, Tensor], bool], dict[str, Tensor]]
 
@@ -145,9 +145,9 @@ class Network(nn.Module):
     def logits(self, codes: Codes) -> Tensor:
         """Return the head's class logits, (n, K), in float32 at least: in half precision many classes tie."""
         assert self.head is not None, "this method has no head"
-        tokens = None if codes.tokens is None else full(codes.tokens)
+        tokens = None if codes.tokens is None else at_least_float32(codes.tokens)
         with torch.autocast(codes.vectors.device.type, enabled=False):
-            logits: Tensor = self.head(Codes(full(codes.vectors), tokens, codes.mask))
+            logits: Tensor = self.head(Codes(at_least_float32(codes.vectors), tokens, codes.mask))
         return logits
 
 

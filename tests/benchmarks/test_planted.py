@@ -10,7 +10,7 @@ from PIL import Image
 import audit
 import flickr8k_parts
 from pairsift.arrays import unit_rows
-from pairsift.encode import text_encoder
+from pairsift.encode.registry import text_encoder
 from pairsift.pairs.readers import load
 
 

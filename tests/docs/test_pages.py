@@ -10,7 +10,7 @@ from page_blocks import blocks_of
 
 import pairsift
 from pairsift.cli import main
-from pairsift.encode.names import TEXT_ENCODERS
+from pairsift.encode.registry import TEXT_ENCODERS
 from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
 from pairsift.pairs import READERS

@@ -3,9 +3,8 @@ import pytest
 import torch
 from PIL import Image
 
-from pairsift.encode import image_encoder
 from pairsift.encode.efficientnet import SIZES, EfficientNetLite, load_model
-from pairsift.encode.names import IMAGE_ENCODERS
+from pairsift.encode.registry import IMAGE_ENCODERS, image_encoder
 from pairsift.errors import InputError
 
 

@@ -1,6 +1,5 @@
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -17,7 +16,9 @@ from PIL import Image
 
 from pairsift.cache_folder import default_cache
 from pairsift.encode import cache as cache_module
-from pairsift.encode import encode_pairs, open_image, store
+from pairsift.encode import cache_entry as store
+from pairsift.encode.cache import encode_pairs
+from pairsift.encode.decode import open_image
 from pairsift.encode.parallel import ordered
 from pairsift.errors import InputError
 from pairsift.pairs.pairs import Noise
@@ -234,50 +235,52 @@ def test_a_corrupt_journal_or_partial_file_starts_afresh(tmp_path, monkeypatch):
         next((tmp_path / "cache").glob("images-*.npy")).unlink()
 
 
-KILLED = """
-import sys
+ENCODING = """
+import os, signal, sys
 sys.path.insert(0, {here!r})
 from pathlib import Path
 from encode_helpers import *
-from pairsift.encode import cache, encode_pairs, store
-store.CHECKPOINT_SECONDS = 0.0
+from pairsift.encode import cache, cache_entry
+from pairsift.encode.cache import encode_pairs
+cache_entry.CHECKPOINT_SECONDS = 0.0
 cache.CAPTIONS_PER_CHUNK = 4
+class Killed(cache.Writer):
+    def checkpoint(self):
+        name = self.entry.journal.name
+        if name.startswith({kind!r}) and self.progress.done >= {rows}:
+            os.kill(os.getpid(), signal.SIGKILL)  # the values are written, and no journal counts them yet
+        super().checkpoint()
+cache.Writer = Killed
 pairs = make_pairs(Path({data!r}), 40)
 pairs.paths[7] = Path("missing")
-encode_pairs(pairs, TinyImages(regions=True, slow=0.01), TinyTexts("tokens", slow=0.01), Path({cache!r}), 2, False)
+encode_pairs(pairs, TinyImages(regions=True), TinyTexts("tokens"), Path({cache!r}), 2, False)
 """
+
+
+def encoding(place, kind="nothing", rows=0):
+    """The program that encodes 40 pairs, and is killed when it has written this number of rows of a kind."""
+    code = ENCODING.format(
+        here=str(Path(__file__).parent), data=str(place / "data"), cache=str(place / "cache"), kind=kind, rows=rows
+    )
+    return [sys.executable, "-c", code]
+
+
+def journalled(cache, kind):
+    [path] = cache.glob(f"{kind}-*.partial.json")
+    return json.loads(path.read_text())["done"]
 
 
 @pytest.mark.slow
 def test_killed_and_resumed_equals_uninterrupted(tmp_path, monkeypatch):
     pairs = make_pairs(tmp_path / "data", 40)
     pairs.paths[7] = Path("missing")
-    code = KILLED.format(here=str(Path(__file__).parent), data=str(tmp_path / "data"), cache=str(tmp_path / "cache"))
-    chance = random.Random(0)
-    kills = 0
-    for _ in range(12):
-        process = subprocess.Popen([sys.executable, "-c", code])
-        end = time.monotonic() + 30
-        before = {path.name for path in (tmp_path / "cache").glob("*")}
-        while process.poll() is None and time.monotonic() < end:
-            if {path.name for path in (tmp_path / "cache").glob("*")} - before or kills:
-                break
-            time.sleep(0.01)
-        time.sleep(chance.uniform(0, 0.4) if not kills else chance.uniform(1.5, 2.2))
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-        assert process.wait() in (0, -signal.SIGKILL)
-        if kills >= 3 or process.returncode == 0:
-            break
-    assert kills
-    journals = list((tmp_path / "cache").glob("*.partial.json"))
-    done = sum(json.loads(path.read_text())["done"] for path in journals if "images" in path.name)
+    for kind, rows, kept in (("images", 6, 4), ("images", 30, 28), ("texts", 12, 8)):
+        assert subprocess.run(encoding(tmp_path, kind, rows), check=False).returncode == -signal.SIGKILL
+        assert journalled(tmp_path / "cache", kind) == kept
     images = TinyImages(regions=True)
     monkeypatch.setattr(cache_module, "CAPTIONS_PER_CHUNK", 4)
     resumed, failures = run(pairs, tmp_path / "cache", images, TinyTexts("tokens"), 2)
-    if done:
-        assert images.prepared <= 40 - done
+    assert images.prepared == 0  # the images were complete when the third process was killed
     whole, wanted = run(pairs, tmp_path / "whole", TinyImages(regions=True), TinyTexts("tokens"), 2)
     assert same(resumed.images, whole.images) and same(resumed.texts, whole.texts)
     assert failures == wanted
@@ -286,11 +289,20 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_a_resumed_call_prepares_only_the_images_that_no_journal_counts(tmp_path):
+    pairs = make_pairs(tmp_path / "data", 40)
+    pairs.paths[7] = Path("missing")
+    assert subprocess.run(encoding(tmp_path, "images", 30), check=False).returncode == -signal.SIGKILL
+    images = TinyImages(regions=True)
+    run(pairs, tmp_path / "cache", images, TinyTexts("tokens"), 2)
+    assert images.prepared == 40 - 28
+
+
+@pytest.mark.slow
 def test_two_processes_do_the_work_once(tmp_path):
     make_pairs(tmp_path / "data", 40)
-    code = KILLED.format(here=str(Path(__file__).parent), data=str(tmp_path / "data"), cache=str(tmp_path / "cache"))
-    processes = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
-    assert [process.wait(60) for process in processes] == [0, 0]
+    processes = [subprocess.Popen(encoding(tmp_path)) for _ in range(2)]
+    assert [process.wait() for process in processes] == [0, 0]
     pairs = make_pairs(tmp_path / "data", 40)
     pairs.paths[7] = Path("missing")
     images = TinyImages(regions=True)

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairsift.encode import Table
+from pairsift.encode.features import Table
 
 
 @settings(max_examples=40, deadline=None)
@@ -58,7 +58,7 @@ def test_tables_behind_each_other_are_one_table(left, right, ragged, chance):
         first, second = (Table.from_items([np.stack([item, -item], 1) for item in side]) for side in items)
     else:
         first, second = (Table(np.stack(side)) for side in items)
-    both = first.followed_by(second, rows)
+    both = first.joined(second, rows)
     wanted = [*items[0], *(items[1][row] for row in rows)]
     assert len(both) == len(wanted) and both.dim == first.dim
     assert both.lengths.tolist() == [len(item) if ragged else 1 for item in wanted]

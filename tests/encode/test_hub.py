@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from pairsift.encode import image_encoder, text_encoder
 from pairsift.encode.parallel import ordered
+from pairsift.encode.registry import image_encoder, text_encoder
 from pairsift.errors import InputError
 
 transformers = pytest.importorskip("transformers")

@@ -3,8 +3,9 @@
 import pytest
 from foreign_captions import FOREIGN, LATIN, SCRIPTS, english, foreign
 
-from pairsift.encode import NgramEncoder, text_encoder, unknown_language
-from pairsift.encode.languages import MIN_LATIN
+from pairsift.encode.languages import MIN_LATIN, unknown_language
+from pairsift.encode.ngrams import NgramEncoder
+from pairsift.encode.registry import text_encoder
 
 KINDS = ("sentences", "keywords", "titles", "files", "numbers")
 

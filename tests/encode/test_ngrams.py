@@ -7,8 +7,9 @@ import pytest
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from pairsift.encode import NgramEncoder, encode_captions, text_encoder, text_parts
-from pairsift.encode.ngrams import BUCKETS, LENGTHS, MAX_FITTED
+from pairsift.encode.cache import encode_captions
+from pairsift.encode.ngrams import BUCKETS, LENGTHS, MAX_FITTED, NgramEncoder
+from pairsift.encode.registry import text_encoder, text_parts
 from pairsift.errors import InputError
 from pairsift.pairs.pairs import Pairs
 

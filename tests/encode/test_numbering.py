@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairsift.encode import BytePairs, GivenIds, IdsEncoder, Vocabulary, read_numbering, text_encoder
 from pairsift.encode import splitters as module
+from pairsift.encode.registry import text_encoder
 from pairsift.encode.splitters import splitter
+from pairsift.encode.vocabularies import BytePairs, GivenIds, IdsEncoder, Vocabulary, read_numbering
 from pairsift.errors import InputError
 
 SCAN = {

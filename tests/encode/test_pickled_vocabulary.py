@@ -11,8 +11,8 @@ from types import ModuleType
 import pytest
 
 from pairsift.encode.options import EncodeOptions
+from pairsift.encode.vocabularies import read_vocabulary_file
 from pairsift.errors import InputError
-from pairsift.runs.vocabulary import read_file
 
 IDS = {"<pad>": 0, "<start>": 1, "<end>": 2, "<unk>": 3, "a": 4, "dog": 9, "café": 7}
 # what Python 2 wrote of an object of `vocab.Vocabulary` with word2idx {'<start>': 1, '<end>': 2, '<unk>': 3, u'dog': 4}
@@ -41,14 +41,14 @@ def write(path: Path, content: object) -> Path:
 
 
 def test_a_pickle_is_read_like_the_json(tmp_path):
-    found = read_file(write(tmp_path / "f30k_precomp_vocab.pkl", Vocabulary()))
+    found = read_vocabulary_file(write(tmp_path / "f30k_precomp_vocab.pkl", Vocabulary()))
     assert found.ids("a dog xyz café").tolist() == [1, 4, 9, 3, 7, 2] and len(found) == 10
 
 
 def test_a_pickle_of_python_2_whose_class_is_not_there(tmp_path):
     assert "vocab" not in sys.modules
     (tmp_path / "vocab.pkl").write_bytes(PYTHON2)
-    assert read_file(tmp_path / "vocab.pkl").ids("dog cat").tolist() == [1, 4, 3, 2]
+    assert read_vocabulary_file(tmp_path / "vocab.pkl").ids("dog cat").tolist() == [1, 4, 3, 2]
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -59,7 +59,7 @@ def test_nothing_in_a_pickle_is_run(tmp_path, inside):
     held.idx2word = {0: evil}
     write(path, held if inside else evil)
     with pytest.raises(InputError, match=r"evil\.pkl: holds posix\.system, which is neither"):
-        read_file(path)
+        read_vocabulary_file(path)
     assert not marker.exists()
     pickle.loads(path.read_bytes())  # what it would have done
     assert marker.exists()
@@ -76,14 +76,14 @@ def test_nothing_in_a_pickle_is_run(tmp_path, inside):
 )
 def test_what_is_no_vocabulary_is_refused_in_one_line(tmp_path, content, says):
     with pytest.raises(InputError, match=says) as refused:
-        read_file(write(tmp_path / "vocab.pkl", content))
+        read_vocabulary_file(write(tmp_path / "vocab.pkl", content))
     assert "vocab.pkl" in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_a_damaged_pickle_is_refused(tmp_path):
     (tmp_path / "cut.pkl").write_bytes(PYTHON2[:40])
     with pytest.raises(InputError, match=r"cut\.pkl: is no complete pickle"):
-        read_file(tmp_path / "cut.pkl")
+        read_vocabulary_file(tmp_path / "cut.pkl")
 
 
 def test_a_class_of_that_name_elsewhere_is_not_called(tmp_path, monkeypatch):
@@ -91,5 +91,5 @@ def test_a_class_of_that_name_elsewhere_is_not_called(tmp_path, monkeypatch):
     module.Vocabulary = type("Vocabulary", (), {"__init__": lambda self, *_: called.append(1)})
     monkeypatch.setitem(sys.modules, "vocab", module)
     (tmp_path / "vocab.pkl").write_bytes(PYTHON2)
-    read_file(tmp_path / "vocab.pkl")
+    read_vocabulary_file(tmp_path / "vocab.pkl")
     assert not called and EncodeOptions(vocabulary=str(tmp_path / "vocab.pkl"))

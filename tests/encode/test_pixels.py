@@ -11,11 +11,11 @@ from encode_helpers import make_pairs
 from PIL import Image
 
 from clip_helpers import LENGTH, SIDE, save_clip
+from pairsift.encode.clip_preprocessor import ClipPreprocessor
 from pairsift.encode.decode import open_image
 from pairsift.encode.features import Table
-from pairsift.encode.front import Front
+from pairsift.encode.lazy_rows import ImagePixels
 from pairsift.encode.parallel import prefetched
-from pairsift.encode.pixels import Pixels
 from pairsift.errors import InputError
 
 
@@ -31,7 +31,7 @@ def to_bytes(image: Image.Image) -> np.ndarray:
 def test_gathered_images_are_the_files_in_the_order_asked_for_each_decoded_once(tmp_path):
     pairs = make_pairs(tmp_path, images=6)
     seen = []
-    pixels = Pixels(pairs.paths, lambda image: seen.append(1) or to_bytes(image), (3, 10, 12))
+    pixels = ImagePixels(pairs.paths, lambda image: seen.append(1) or to_bytes(image), (3, 10, 12))
     wanted = np.stack([np.asarray(Image.open(path)).transpose(2, 0, 1) for path in pairs.paths])
     for rows in ([4, 1, 1, 5, 4], [0, 2, 5], [3], []):
         seen.clear()
@@ -44,9 +44,9 @@ def test_gathered_images_are_the_files_in_the_order_asked_for_each_decoded_once(
 def test_images_behind_each_other_are_one_table(tmp_path):
     left, right = (make_pairs(tmp_path / side, images=4).paths for side in "ab")
     right[2].write_bytes(b"broken")
-    tables = [Table(Pixels(paths, to_bytes, (3, 10, 12), broken)) for paths, broken in ((left, ()), (right, {2}))]
-    both = tables[0].followed_by(tables[1], np.array([3, 2, 0]))
-    assert len(both) == 7 and both.lengths.tolist() == [1] * 7 and isinstance(both.values, Pixels)
+    tables = [Table(ImagePixels(paths, to_bytes, (3, 10, 12), broken)) for paths, broken in ((left, ()), (right, {2}))]
+    both = tables[0].joined(tables[1], np.array([3, 2, 0]))
+    assert len(both) == 7 and both.lengths.tolist() == [1] * 7 and isinstance(both.values, ImagePixels)
     found = both.batch(np.array([6, 5, 1, 4])).values.numpy()
     for place, path in ((0, right[0]), (2, left[1]), (3, right[3])):
         np.testing.assert_array_equal(found[place], np.asarray(Image.open(path)).transpose(2, 0, 1))
@@ -62,7 +62,7 @@ def test_decoding_runs_in_several_threads_ahead_of_the_batch_in_use(tmp_path, mo
         names.append(threading.current_thread().name)
         return to_bytes(image)
 
-    pixels = Pixels(pairs.paths, crop, (3, 10, 12))
+    pixels = ImagePixels(pairs.paths, crop, (3, 10, 12))
     batches = prefetched(pixels.__getitem__, [np.arange(3), np.arange(3, 6), np.arange(3)])
     assert next(batches).shape == (3, 3, 10, 12)
     limit = time.monotonic() + 20
@@ -76,14 +76,14 @@ def test_an_image_that_is_gone_ends_in_one_line(tmp_path):
     pairs = make_pairs(tmp_path)
     os.remove(pairs.paths[2])
     with pytest.raises(InputError, match=r"2\.png: the file does not exist; it was readable before"):
-        Pixels(pairs.paths, to_bytes, (3, 10, 12))[np.arange(4)]
+        ImagePixels(pairs.paths, to_bytes, (3, 10, 12))[np.arange(4)]
 
 
 @pytest.mark.parametrize("old", [False, True])
 def test_pixels_are_those_of_the_checkpoints_own_processor(tmp_path, old):
     import transformers
 
-    front = Front(str(save_clip(tmp_path / "clip", old)))
+    front = ClipPreprocessor(str(save_clip(tmp_path / "clip", old)))
     own = transformers.AutoImageProcessor.from_pretrained(tmp_path / "clip", backend="pil")
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (47, 90, 3), np.uint8))
     wanted = own(image, return_tensors="np")["pixel_values"][0]
@@ -96,7 +96,7 @@ def test_pixels_are_those_of_the_checkpoints_own_processor(tmp_path, old):
 def test_photographs_decoded_at_a_reduced_size_give_nearly_the_pixels_of_a_full_decode(tmp_path, checkpoint):
     import transformers
 
-    front, path = Front(str(checkpoint)), tmp_path / "photograph.jpg"
+    front, path = ClipPreprocessor(str(checkpoint)), tmp_path / "photograph.jpg"
     own = transformers.AutoImageProcessor.from_pretrained(checkpoint, backend="pil")
     for height, width in ((150, 200), (400, 300)):
         y, x = np.mgrid[:height, :width] / np.array([height, width]).reshape(2, 1, 1)
@@ -105,7 +105,7 @@ def test_photographs_decoded_at_a_reduced_size_give_nearly_the_pixels_of_a_full_
         Image.fromarray(np.clip(smooth + detail, 0, 255).astype(np.uint8)).save(path, quality=90)
         whole = Image.open(path).convert("RGB")
         wanted = own(whole, do_rescale=False, do_normalize=False, return_tensors="np")["pixel_values"][0]
-        found = Pixels([path], front.crop, front.size)[np.array([0])][0]
+        found = ImagePixels([path], front.crop, front.size)[np.array([0])][0]
         assert 0 < np.abs(found - wanted.astype(float)).mean() < 3
         eighth = front.crop(open_image(path, smallest=1))
         assert np.abs(eighth - wanted.astype(float)).mean() > 6
@@ -116,7 +116,7 @@ def test_captions_are_numbered_by_the_checkpoints_own_tokenizer_and_cut_at_its_l
 
     own = transformers.AutoTokenizer.from_pretrained(checkpoint)
     captions = ["a red ball", "A  RED ball", "the boat 狗", "grass " * 50]
-    found = Front(str(checkpoint)).encode([*captions, "\ud800"])
+    found = ClipPreprocessor(str(checkpoint)).encode([*captions, "\ud800"])
     for ids, caption in zip(found, captions, strict=False):
         assert ids.tolist() == own(caption, truncation=True, max_length=LENGTH)["input_ids"]
     assert len(found[3]) == LENGTH and found[3][-1] == found[0][-1] == own.eos_token_id
@@ -126,7 +126,7 @@ def test_captions_are_numbered_by_the_checkpoints_own_tokenizer_and_cut_at_its_l
 def test_broken_images_are_found_once_and_told(tmp_path, checkpoint, monkeypatch):
     pairs = make_pairs(tmp_path / "images")
     pairs.paths[3].write_bytes(pairs.paths[3].read_bytes()[:60])
-    front = Front(str(checkpoint))
+    front = ClipPreprocessor(str(checkpoint))
     features, failures = front.features(pairs, tmp_path / "cache", progress=False)
     assert list(failures) == [3] and "broken" in failures[3]
     found = features.images.batch(np.array([4, 3, 0])).values
@@ -142,10 +142,10 @@ def test_broken_images_are_found_once_and_told(tmp_path, checkpoint, monkeypatch
 
 
 def test_what_is_saved_makes_the_same_without_the_checkpoint(tmp_path, checkpoint):
-    whole = Front(str(checkpoint))
+    whole = ClipPreprocessor(str(checkpoint))
     whole.save(tmp_path)
     assert not list(tmp_path.glob("*.safetensors"))
-    again = Front(str(tmp_path), pretrained=False)
+    again = ClipPreprocessor(str(tmp_path), pretrained=False)
     image = Image.fromarray(np.random.default_rng(1).integers(0, 256, (47, 90, 3), np.uint8))
     np.testing.assert_array_equal(again.crop(image), whole.crop(image))
     assert again.key() == whole.key() and (again.mean, again.std) == (whole.mean, whole.std)
@@ -174,22 +174,22 @@ def test_what_is_no_whole_clip_is_refused_in_one_line(tmp_path, monkeypatch):
         "nobody/nothing": "cannot be loaded",
         str(tmp_path / "empty"): "cannot be loaded",
         str(broken["size"]): "24 x 24 pixels, its model takes 32",
-        str(broken["end"]): "tokenizer is not that of its model",
-        str(broken["words"]): "tokenizer is not that of its model",
+        str(broken["end"]): "tokenizer belongs to another model",
+        str(broken["words"]): "tokenizer belongs to another model",
         str(broken["type"]): "is a bert and no CLIP",
         str(broken["bare"]): "holds no weights",
         str(broken["half"]): "cannot be loaded",
     }
     for place, said in says.items():
         with pytest.raises(InputError, match=said) as caught:
-            Front(place)
+            ClipPreprocessor(place)
         assert "\n" not in str(caught.value) and place in str(caught.value)
 
 
 def test_weights_that_are_broken_or_incomplete_are_refused_in_one_line(tmp_path):
     from safetensors.torch import load_file, save_file
 
-    front, file = Front(str(save_clip(tmp_path))), tmp_path / "model.safetensors"
+    front, file = ClipPreprocessor(str(save_clip(tmp_path))), tmp_path / "model.safetensors"
     weights = load_file(file)
     weights.pop("logit_scale")
     save_file(weights, file, {"format": "pt"})
@@ -207,11 +207,11 @@ class Evil:
 
 
 def test_weights_of_the_older_kind_are_read_and_nothing_in_them_is_run(tmp_path, monkeypatch):
-    front, file = Front(str(save_clip(tmp_path / "clip"))), tmp_path / "clip" / "pytorch_model.bin"
+    front, file = ClipPreprocessor(str(save_clip(tmp_path / "clip"))), tmp_path / "clip" / "pytorch_model.bin"
     weights = front.model().state_dict()
     os.remove(file.with_name("model.safetensors"))
     torch.save(weights, file)
-    again = Front(str(tmp_path / "clip")).model().state_dict()
+    again = ClipPreprocessor(str(tmp_path / "clip")).model().state_dict()
     assert all(torch.equal(again[name], value) for name, value in weights.items())
     monkeypatch.setenv("PAIRSIFT_EVIL", str(tmp_path / "made"))
     torch.save({**weights, "logit_scale": Evil()}, file)
@@ -223,4 +223,4 @@ def test_weights_of_the_older_kind_are_read_and_nothing_in_them_is_run(tmp_path,
 def test_without_transformers_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
     with pytest.raises(InputError, match=r"pip install 'pairsift\[hf\]'"):
-        Front("anything")
+        ClipPreprocessor("anything")

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairsift.encode import IdsEncoder, Vocabulary, text_encoder
-from pairsift.encode.names import TEXT_ENCODERS
+from pairsift.encode.registry import TEXT_ENCODERS, text_encoder
 from pairsift.encode.splitters import split_words
-from pairsift.encode.words import SPECIAL
+from pairsift.encode.vocabularies import SPECIAL, IdsEncoder, Vocabulary
 from pairsift.errors import InputError
 
 ODD = ["", "   ", "\n", "\0", "\ud800", "🐕", "狗在草地上奔跑", "a" * 5000, "word " * 3000, "dog's", "\u200b", "<s>"]
@@ -60,7 +59,7 @@ def test_importing_wordllama_leaves_logging_alone():
 import logging
 root = logging.getLogger()
 before = root.level, list(root.handlers)
-from pairsift.encode import text_encoder
+from pairsift.encode.registry import text_encoder
 text_encoder("wordllama")
 assert (root.level, list(root.handlers)) == before, (root.level, root.handlers)
 """

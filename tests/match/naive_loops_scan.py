@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pairsift.match import Codes, Imram, Scan
-from pairsift.match.base import unit
+from pairsift.match.base import Codes, unit
+from pairsift.match.imram import Imram
+from pairsift.match.scan import Scan
 
 
 def scan_similarity(matcher: Scan, images: Codes, texts: Codes) -> Tensor:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pairsift.match import Codes, Saf, Sgr
+from pairsift.match.base import Codes
+from pairsift.match.sgraf import Saf, Sgr
 
 
 def unit(x: Tensor, dim: int = -1) -> Tensor:

@@ -12,10 +12,8 @@ from torch import Tensor, nn
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
 from pairsift.loss.ranking import Hinge
-from pairsift.match import Vsrn
 from pairsift.match.base import Codes
-from pairsift.match.captioner import Captioner
-from pairsift.match.vsrn import VsrnOptions
+from pairsift.match.vsrn import Captioner, Vsrn, VsrnOptions
 from pairsift.steps import Network, Pairing, Setting
 
 DOUBLE, DIM, WORDS = torch.float64, 5, 11

@@ -11,12 +11,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from clip_helpers import SIDE, image_processor, save_clip
+from pairsift.encode.clip_preprocessor import ClipPreprocessor
 from pairsift.encode.features import Items, Table
-from pairsift.encode.front import Front
 from pairsift.errors import InputError
 from pairsift.loss.infonce import infonce
-from pairsift.match import Clip
-from pairsift.match.clip import ClipOptions
+from pairsift.match.clip import Clip, ClipOptions
 
 CAPTIONS = [
     "a red ball",
@@ -48,7 +47,7 @@ def clip(checkpoint: str, pretrained: bool = True, **options: Any) -> Clip:
 
 
 def texts(checkpoint: str, captions: list[str] = CAPTIONS) -> Items:
-    return Table.from_items(Front(checkpoint).encode(captions)).batch(np.arange(len(captions)))
+    return Table.from_items(ClipPreprocessor(checkpoint).encode(captions)).batch(np.arange(len(captions)))
 
 
 def pick(items: Items, order) -> Items:
@@ -64,7 +63,7 @@ def test_codes_and_logits_are_those_of_transformers(any_checkpoint):
 
     own = transformers.CLIPModel.from_pretrained(any_checkpoint).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(any_checkpoint)
-    front, matcher = Front(any_checkpoint), clip(any_checkpoint).eval()
+    front, matcher = ClipPreprocessor(any_checkpoint), clip(any_checkpoint).eval()
     mean, std = (torch.tensor(part)[:, None, None] for part in (front.mean, front.std))
     with torch.no_grad():
         wanted = own(

@@ -9,8 +9,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pairsift.match import MATCHERS
-from pairsift.match.captioner import Captioner
-from pairsift.match.dropout import Dropout
+from pairsift.match.layers import Dropout
+from pairsift.match.vsrn import Captioner
 
 SIZES = {"image_dim": 6, "text_dim": 5, "vocabulary_size": 20, "regions": 4}
 WITH_DROPOUT = {"two_tower", "pcme", "pcmepp", "pau", "saf", "sgr", "sgraf"}

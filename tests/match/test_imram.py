@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
-from pairsift.match import Codes, Imram, imram, sparing
-from pairsift.match.base import unit
-from pairsift.match.imram import ImramOptions
+from pairsift.match import imram
+from pairsift.match.base import Codes, unit
+from pairsift.match.imram import Imram, ImramOptions
 
 DOUBLE = torch.float64
 Direction = Literal["text", "image", "full"]
@@ -200,7 +200,7 @@ def test_evaluation_keeps_nothing() -> None:
     matcher, images, texts = make(), codes(4, 2), codes(3, 1, seed=1)
     with torch.no_grad():
         assert not matcher.similarity(images, texts).requires_grad
-    allowance = sparing.Allowance(1e-6)
+    allowance = imram.MemoryBudget(1e-6)
     assert allowance.take([]) is None and allowance.take([torch.zeros(1000)]) is None
     kept = allowance.take([torch.zeros(200)])
     assert kept is not None and allowance.take([torch.zeros(200)]) is None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pairsift.match import kernels
-from pairsift.match.kernels import accumulate, batched, differences, linear, product
+from pairsift.match import kernels, sgraf_kernels
+from pairsift.match.kernels import linear, product
+from pairsift.match.sgraf_kernels import _add_product, _attended_differences, _batched_product
 
 
 @pytest.mark.parametrize("shape", [(9, 12), (2, 3, 12), (1, 12), (0, 12)])
@@ -38,22 +39,22 @@ def test_batched_products_and_differences_are_those_of_loops(wide, dtype, shared
     weights, context = torch.randn(4, wide, 5, dtype=dtype), torch.randn(4, 5, 9, dtype=dtype)
     words = torch.randn(1 if shared else 4, wide, 9, dtype=dtype)
     expected = torch.stack([weights[i] @ context[i] - words[0 if shared else i] for i in range(4)])
-    torch.testing.assert_close(differences(weights, context, words), expected)
+    torch.testing.assert_close(_attended_differences(weights, context, words), expected)
     out = torch.empty(4, 5, 9, dtype=dtype)
-    batched(weights.transpose(1, 2), expected, out)
+    _batched_product(weights.transpose(1, 2), expected, out)
     torch.testing.assert_close(out, torch.stack([weights[i].T @ expected[i] for i in range(4)]))
 
 
 def test_one_row_a_matrix_is_multiplied_too():
     left, right, out = torch.randn(2, 1, 80), torch.randn(2, 80, 3), torch.empty(2, 1, 3)
-    batched(left, right, out)
+    _batched_product(left, right, out)
     torch.testing.assert_close(out, torch.bmm(left, right))
 
 
 def test_a_product_is_added_in_the_precision_of_the_total():
     left, right, total = torch.randn(6, 40).bfloat16(), torch.randn(40, 3).bfloat16(), torch.ones(6, 3)
     expected = 1 + left.float() @ right.float()
-    accumulate(total, left, right)
+    _add_product(total, left, right)
     torch.testing.assert_close(total, expected, rtol=1e-2, atol=5e-2)
 
 
@@ -61,7 +62,8 @@ def test_without_onednn_the_results_are_the_same(monkeypatch):
     torch.manual_seed(0)
     x, weight, context = torch.randn(70, 5), torch.randn(4, 5), torch.randn(1, 5, 9)
     words = torch.randn(1, 70, 9)
-    found = product(x, weight), differences(x[None], context, words)
-    monkeypatch.setattr(kernels, "_has_onednn", lambda dtype: False)
-    for one, other in zip(found, (product(x, weight), differences(x[None], context, words)), strict=True):
+    found = product(x, weight), _attended_differences(x[None], context, words)
+    for module in (kernels, sgraf_kernels):
+        monkeypatch.setattr(module, "has_onednn", lambda dtype: False)
+    for one, other in zip(found, (product(x, weight), _attended_differences(x[None], context, words)), strict=True):
         torch.testing.assert_close(one, other)

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from pairsift.encode.features import Items
-from pairsift.match import MATCHERS, Codes, Matcher, TwoTower, Vse
-from pairsift.match.base import unit
+from pairsift.match import MATCHERS
+from pairsift.match.base import Codes, Matcher, unit
+from pairsift.match.two_tower import TwoTower
+from pairsift.match.vse import Vse
 
 SIZES = {"dim": 4, "word_dim": 3}
 OPTIONS: dict[str, dict[str, Any]] = {

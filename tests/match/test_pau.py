@@ -11,8 +11,8 @@ from torch import Tensor
 
 from pairsift.encode.features import Items
 from pairsift.loss.ranking import InfoNCE
-from pairsift.match import Codes, Pau
-from pairsift.match.pau import PauOptions
+from pairsift.match.base import Codes
+from pairsift.match.pau import Pau, PauOptions
 from pairsift.train.loop import Trainer
 from planted_toys import planted_job
 

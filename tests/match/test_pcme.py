@@ -11,9 +11,9 @@ from torch import Tensor
 
 from pairsift.encode.features import Items
 from pairsift.loss.ranking import BCE
-from pairsift.match import Codes, Pcme
+from pairsift.match.base import Codes
 from pairsift.match.heads import divergence
-from pairsift.match.pcme import PcmeOptions
+from pairsift.match.pcme import Pcme, PcmeOptions
 from pairsift.train.loop import Trainer
 from planted_toys import planted_job
 

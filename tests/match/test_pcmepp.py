@@ -11,11 +11,11 @@ from torch import Tensor
 
 from pairsift.encode.features import Items
 from pairsift.loss.ranking import BCE
-from pairsift.match import Codes, Pcmepp
+from pairsift.match.base import Codes
 from pairsift.match.heads import divergence
-from pairsift.match.pcmepp import PcmeppOptions
+from pairsift.match.pcmepp import Pcmepp, PcmeppOptions
 from pairsift.retrieve.bank import Bank
-from pairsift.retrieve.codes import Gallery, find_captions, find_images
+from pairsift.retrieve.gallery import Gallery, find_captions, find_images
 from pairsift.steps import Network, Pairing, Setting
 from pairsift.train.loop import Trainer
 from planted_toys import ambiguous, planted_job

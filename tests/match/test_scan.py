@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
-from pairsift.match import Codes, Scan, attend, blocks
-from pairsift.match.base import unit
-from pairsift.match.scan import ScanOptions
+from pairsift.match.base import Codes, unit
+from pairsift.match.cross_attention import attention_weights, compare_all_by_products, compare_pairs_by_products
+from pairsift.match.scan import Scan, ScanOptions
 
 DOUBLE = torch.float64
 Direction = Literal["t2i", "i2t", "both"]
@@ -101,9 +101,9 @@ def test_the_size_of_blocks_changes_nothing(direction: Direction, pooling: Pooli
     matcher, images, texts = make(direction, pooling), codes(4, 2, 7, 4, 1), codes(3, 1, 6, 3, 9, 3, seed=1)
     whole = matcher.similarity(images, texts)
     for cells in (1, 10, 100):
-        part = blocks.cross_products(matcher._compare, images, texts, cells)
+        part = compare_all_by_products(matcher._compare, images, texts, cells)
         torch.testing.assert_close(part, whole)
-        pairs = blocks.paired_products(matcher._compare, images, texts.rows(slice(0, 5)), cells)
+        pairs = compare_pairs_by_products(matcher._compare, images, texts.rows(slice(0, 5)), cells)
         torch.testing.assert_close(pairs, whole.diagonal())
 
 
@@ -198,7 +198,7 @@ def test_encoders_ignore_padding_and_give_empty_images_a_zero_token() -> None:
 
 def test_focus_is_a_distribution_over_the_real_context() -> None:
     affinity, mask = torch.randn(2, 4, 3, 5), torch.tensor([[True] * 4, [True, False, True, False]])
-    weights = attend.focus(affinity, 9.0, mask)
+    weights = attention_weights(affinity, 9.0, mask)
     torch.testing.assert_close(weights.sum(1), torch.ones(2, 3, 5))
     assert not weights[1, 1].any() and not weights[1, 3].any() and bool((weights[0] > 0).all())
 

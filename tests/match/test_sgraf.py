@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
-from pairsift.match import Codes, Saf, Sgr, Sgraf, sgraf
-from pairsift.match.aligned import aligned
-from pairsift.match.reasoning import reason
-from pairsift.match.sgraf import SgrOptions, SimilaritySizes
+from pairsift.match import sgraf
+from pairsift.match.base import Codes
+from pairsift.match.sgraf import Saf, Sgr, Sgraf, SgrOptions, SimilaritySizes
+from pairsift.match.sgraf_kernels import reasoning_step, similarity_vectors
 
 DOUBLE = torch.float64
 LOOPS: dict[str, Callable[..., Tensor]] = {"sgr": sgr_loop, "saf": saf_loop}
@@ -100,7 +100,7 @@ def test_fused_alignment_passes_gradcheck() -> None:
     for shared in (1, 3):
         shapes = (3, 2, 2, 5), (3, 5, 6), (shared, 2, 2, 6), (2, 6), (2,)
         leaves = [torch.randn(shape, dtype=DOUBLE, requires_grad=True) for shape in shapes]
-        assert torch.autograd.gradcheck(aligned, leaves)
+        assert torch.autograd.gradcheck(similarity_vectors, leaves)
 
 
 def test_a_fused_step_of_reasoning_passes_gradcheck() -> None:
@@ -108,7 +108,7 @@ def test_a_fused_step_of_reasoning_passes_gradcheck() -> None:
     shapes = (3, 4, 5), (5, 5), (5,), (5, 5), (5,)
     leaves = [torch.randn(shape, dtype=DOUBLE, requires_grad=True) for shape in shapes]
     for read in (1, 2, 4):
-        assert torch.autograd.gradcheck(lambda *some, read=read: reason(*some, read), leaves)
+        assert torch.autograd.gradcheck(lambda *some, read=read: reasoning_step(*some, read), leaves)
 
 
 @every
@@ -125,7 +125,7 @@ def test_pairs_without_a_gradient_are_left_out_and_nothing_changes(
     few.view(-1)[1], few.view(-1)[-1] = 1.0, -2.0
     found = []
     for share in (1.0, 0.0):
-        monkeypatch.setattr("pairsift.match.kernels.SPARSE", share)
+        monkeypatch.setattr("pairsift.match.sgraf_kernels.SPARSE", share)
         found.append(torch.autograd.grad(scores, leaves, few, retain_graph=True, allow_unused=True))
     torch.testing.assert_close(found[0], found[1])
 
@@ -135,7 +135,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     images, texts = coded(matcher)
     whole = matcher.similarity(images, texts)
     slope = torch.autograd.grad(whole.square().sum(), matcher.local.weight, retain_graph=True)[0]
-    monkeypatch.setattr("pairsift.match.kernels.BLOCK_ROWS", 3)
+    monkeypatch.setattr("pairsift.match.sgraf_kernels.BLOCK_ROWS", 3)
     monkeypatch.setattr(sgraf, "CELLS_TRAINING", 4)
     cut = matcher.similarity(images, texts)
     torch.testing.assert_close(cut, whole)

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from pairsift.encode.features import Items
-from pairsift.match import TwoTower
 from pairsift.match.heads import normalised
-from pairsift.match.two_tower import TwoTowerOptions
+from pairsift.match.two_tower import TwoTower, TwoTowerOptions
 
 Vector = list[float]
 

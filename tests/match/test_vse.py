@@ -12,9 +12,7 @@ from torch.nn import functional
 
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
-from pairsift.match import Vse
-from pairsift.match.gpo import GeneralizedPool, positions
-from pairsift.match.vse import VseOptions
+from pairsift.match.vse import GeneralizedPool, Vse, VseOptions, positions
 
 Pooling = Literal["mean", "gpo"]
 DOUBLE = torch.float64

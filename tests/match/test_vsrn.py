@@ -12,8 +12,7 @@ from torch.nn import functional
 
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
-from pairsift.match import Vsrn
-from pairsift.match.vsrn import VsrnOptions
+from pairsift.match.vsrn import Vsrn, VsrnOptions
 
 DOUBLE = torch.float64
 FLICKR30K = {"norm": "entry", "state_norm": True, "std": 0.3}

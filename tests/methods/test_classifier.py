@@ -7,8 +7,9 @@ from method_helpers import SETTING, Tiny, batch_of, make_networks
 from pairsift.errors import InputError
 from pairsift.loss.classes import batch_entropy, pseudo_label_loss
 from pairsift.loss.ranking import Hinge
-from pairsift.match import TwoTower, Vse
 from pairsift.match.base import Codes, unit
+from pairsift.match.two_tower import TwoTower
+from pairsift.match.vse import Vse
 from pairsift.methods import PC2
 from pairsift.methods.parts.classifier import FlatClassifier, GlobalClassifier, stretch
 from pairsift.steps import Phase

@@ -7,7 +7,8 @@ from method_helpers import SETTING, Tiny, batch_of, excluded, make_networks, sim
 
 from pairsift.errors import InputError
 from pairsift.loss.ranking import InfoNCE
-from pairsift.match import MATCHERS, Clip
+from pairsift.match import MATCHERS
+from pairsift.match.clip import Clip
 from pairsift.methods import OSA
 from pairsift.methods.osa import weight_of
 from pairsift.runs.config import from_tree

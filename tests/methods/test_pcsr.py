@@ -25,7 +25,7 @@ from method_helpers import (
 
 from pairsift.errors import InputError
 from pairsift.loss.ranking import Hinge
-from pairsift.match import TwoTower
+from pairsift.match.two_tower import TwoTower
 from pairsift.methods import PC2, PCSR
 from pairsift.methods.base import Sorting
 from pairsift.steps import Batch, Phase

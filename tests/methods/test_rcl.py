@@ -9,7 +9,7 @@ from method_helpers import SETTING, batch_of, excluded, make_networks, similarit
 
 from pairsift.errors import InputError
 from pairsift.loss.ranking import Hinge, InfoNCE
-from pairsift.match import TwoTower
+from pairsift.match.two_tower import TwoTower
 from pairsift.methods import RCL, RINCE
 from pairsift.runs.config import from_tree
 from pairsift.steps import Batch

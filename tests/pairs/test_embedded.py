@@ -16,7 +16,7 @@ from PIL import Image
 
 from pair_sources import reasons, refused, touch
 from pairsift.cache_folder import default_cache
-from pairsift.encode import open_image
+from pairsift.encode.decode import open_image
 from pairsift.pairs.embedded import MODIFIED, Store
 from pairsift.pairs.readers import load
 

@@ -11,7 +11,7 @@ import pytest
 
 from embedding_sources import aligned, captions_of, write_parts, write_single
 from pair_sources import reasons, refused
-from pairsift.encode import open_stacked
+from pairsift.encode.source_features import open_source_features
 from pairsift.pairs.changes import merge, read_stored_pairs, write_stored_pairs
 from pairsift.pairs.readers import load
 
@@ -20,8 +20,8 @@ N = 12
 
 def vectors_of(pairs, ids):
     """What the readers of features give for pairs: the vector of the image and of the caption."""
-    images = open_stacked(pairs.features, "vector")[pairs.image_of[ids]]
-    return images, open_stacked(pairs.features.captions, "vector")[np.asarray(ids)]
+    images = open_source_features(pairs.features, "vector")[pairs.image_of[ids]]
+    return images, open_source_features(pairs.features.captions, "vector")[np.asarray(ids)]
 
 
 def single(folder, **columns):

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 import pairsift
-import pairsift.retrieve.exact
+import pairsift.retrieve.nearest
 from pairsift.errors import InputError
-from pairsift.retrieve.exact import nearest
+from pairsift.retrieve.nearest import nearest
 
 
 @pytest.mark.parametrize("block", [1, 40, 2**23])
 @pytest.mark.parametrize("k", [1, 5, 99])
 def test_the_mean_over_networks_of_different_width_matches_a_full_sort(block, k, monkeypatch):
-    monkeypatch.setattr(pairsift.retrieve.exact, "BLOCK", block)
+    monkeypatch.setattr(pairsift.retrieve.nearest, "BLOCK", block)
     rng = np.random.default_rng(k)
     vectors = [rng.integers(-2, 3, (23, d)).astype(np.float32) for d in (3, 7)]
     queries = [rng.integers(-2, 3, (4, d)).astype(np.float32) for d in (3, 7)]
@@ -48,7 +48,7 @@ def test_nothing_is_found_among_nothing_and_no_result_is_no_request():
 PEAK = """
 import resource
 import torch
-from pairsift.retrieve.exact import nearest
+from pairsift.retrieve.nearest import nearest
 
 vectors = [torch.ones(200_000, 256, dtype=torch.float16) for _ in range(2)]
 queries = [torch.ones(1, 256) for _ in range(2)]

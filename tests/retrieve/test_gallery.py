@@ -9,15 +9,14 @@ import pytest
 import torch
 
 import pairsift
-from pairsift.match import TwoTower
 from pairsift.match.base import Codes
-from pairsift.match.two_tower import TwoTowerOptions
+from pairsift.match.two_tower import TwoTower, TwoTowerOptions
 from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve import bank as bank_module
-from pairsift.retrieve import codes as module
+from pairsift.retrieve import gallery as module
 from pairsift.retrieve import ranks, recall
 from pairsift.retrieve.bank import Bank, sized
-from pairsift.retrieve.codes import Gallery, evaluate, find_images
+from pairsift.retrieve.gallery import Gallery, evaluate, find_images
 from token_helpers import make_features, make_matchers, naive
 
 
@@ -164,7 +163,7 @@ import resource
 import numpy as np
 from token_helpers import Late
 from pairsift.encode.features import Features, Table
-from pairsift.retrieve.codes import evaluate
+from pairsift.retrieve.gallery import evaluate
 from test_gallery import make_pairs
 
 rng = np.random.default_rng(0)

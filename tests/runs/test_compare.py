@@ -18,7 +18,7 @@ from pairsift.errors import InputError
 from pairsift.marker import write_marker
 from pairsift.pairs.same_pairs import shared_pairs
 from pairsift.retrieve import Ranks, recall
-from pairsift.retrieve.codes import Gallery
+from pairsift.retrieve.gallery import Gallery
 from pairsift.review import Decision
 from pairsift.run_folder import PAIRS_FILE
 from pairsift.runs.cleaned import cleaned_config

@@ -10,7 +10,7 @@ from light_evidence import LIGHT_OPTIONS, light_file
 
 import pairsift
 from pairsift.cli import main
-from pairsift.encode.names import TEXT_ENCODERS
+from pairsift.encode.registry import TEXT_ENCODERS
 from pairsift.errors import InputError
 from pairsift.loss.ranking import InfoNCE
 from pairsift.match import MATCHERS

@@ -9,7 +9,7 @@ from flat_options import configured, fit
 
 import pairsift
 from pairsift.cli import main
-from pairsift.encode import NgramEncoder
+from pairsift.encode.ngrams import NgramEncoder
 from pairsift.errors import InputError
 from pairsift.runs.prepare import _encoded, prepare, read_source
 

@@ -16,7 +16,7 @@ from embedding_sources import aligned, captions_of, write_single
 from pairsift.cli import main
 from pairsift.errors import InputError
 from pairsift.noise.planted import plant_noise
-from pairsift.retrieve.codes import evaluate
+from pairsift.retrieve.gallery import evaluate
 from pairsift.runs.prepare import check, encode_again, prepare, read_source
 
 pytestmark = pytest.mark.slow

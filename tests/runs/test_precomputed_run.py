@@ -12,7 +12,7 @@ from flat_options import fit
 
 import pairsift
 from pairsift.cli import main
-from pairsift.encode import BytePairs, GivenIds, Vocabulary, read_numbering
+from pairsift.encode.vocabularies import BytePairs, GivenIds, Vocabulary, read_numbering
 
 pytestmark = pytest.mark.slow
 

@@ -136,7 +136,7 @@ def test_a_new_caption_of_an_image_of_the_run_has_the_image_there(run, scenes, n
     rows += [(path.absolute(), "a new image") for path in sorted(images.iterdir())[:2]]
     with (tmp_path / "mixed.csv").open("w", newline="") as stream:
         csv.writer(stream).writerows([("image", "caption"), *rows])
-    joined = scoring.joined(old, pairsift.load(tmp_path / "mixed.csv"))
+    joined = scoring.joined_pairs(old, pairsift.load(tmp_path / "mixed.csv"))
     owner = joined.image_of[len(old) :].tolist()
     assert owner[:2] == [3, 1] and min(owner[2:]) >= old.n_images
     assert [joined.paths[row] for row in owner] == [old.paths[3], old.paths[1], *(path for path, _ in rows[2:])]

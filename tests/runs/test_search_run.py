@@ -15,8 +15,8 @@ import pairsift
 from pairsift.cli import main
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS
-from pairsift.retrieve.codes import Gallery
-from pairsift.runs.open_search import open_search
+from pairsift.retrieve.gallery import Gallery
+from pairsift.runs.search import open_search
 from pairsift.scenes import write_scenes
 from pairsift.search.index import CAPTIONS
 from pairsift.search.search import Search
@@ -138,11 +138,8 @@ def test_the_page_of_results_has_images_and_no_markup_of_captions(run, copied, c
     assert "default-src 'none'" in page and "http:" not in page and "https:" not in page
 
 
-def test_a_run_from_before_captions_were_kept_encodes_them_when_they_are_needed(run, copied, capsys):
+def test_an_index_without_its_captions_is_made_again(run, copied):
     (copied / CAPTIONS).unlink()
-    assert main(["search", str(copied), "a red ball", "-k", "1", "--json"]) == 0
-    [line] = capsys.readouterr().out.splitlines()
-    assert json.loads(line)["pair"] is None and not (copied / CAPTIONS).exists()
     opened = pairsift.open_run(copied, progress=False)
     assert opened.images_like(4, 3) == run.images_like(4, 3)
     assert load_file(copied / CAPTIONS).keys() == load_file(run.folder / CAPTIONS).keys()
@@ -176,7 +173,7 @@ def test_a_matcher_of_tokens_ranks_captions_by_the_full_similarity(place, quick,
     run = fit(place / "token-scenes", chosen, progress=False)
     rows, ids, scores = mean_scores(run)
     pairs = run.prepared.pairs
-    searches = (pairsift.open_run(run.folder, progress=False)._whole_search(), run._whole_search())
+    searches = (pairsift.open_run(run.folder, progress=False)._search, run._search)
     assert len(ids) <= 200  # so that the shortlist has all captions
     for search in searches:
         hits = search.by_image(pairs.paths[rows[3]], 5)
@@ -187,7 +184,7 @@ def test_a_matcher_of_tokens_ranks_captions_by_the_full_similarity(place, quick,
 
 def test_search_imports_no_method(run):
     code = (
-        "import sys; from pathlib import Path; from pairsift.runs.open_search import open_search; "
+        "import sys; from pathlib import Path; from pairsift.runs.search import open_search; "
         f"open_search(Path({str(run.folder)!r})).by_pair(3, 2); print('pairsift.methods.base' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
@@ -205,7 +202,7 @@ def test_a_run_without_index_and_source_says_so(copied):
 def test_a_large_run_gets_an_index_whose_recall_is_told_with_each_search(copied, run, capsys, monkeypatch):
     pytest.importorskip("faiss", reason="needs faiss-cpu: pip install 'pairsift[index]'")
     exact = [run.search("a red ball", 5), run.images_like(4, 5)]
-    monkeypatch.setattr("pairsift.search.approximation.LEAST", 100)
+    monkeypatch.setattr("pairsift.search.index.APPROXIMATE_FROM", 100)
     image = str(run.prepared.pairs.paths[0])
     for round_ in range(2):
         opened = pairsift.open_run(copied, progress=False)
@@ -219,8 +216,8 @@ def test_a_large_run_gets_an_index_whose_recall_is_told_with_each_search(copied,
 
 
 def test_without_faiss_a_large_run_is_searched_exactly(copied, run, monkeypatch):
-    monkeypatch.setattr("pairsift.search.approximation.LEAST", 1)
-    monkeypatch.setattr("pairsift.search.approximation.find_spec", lambda name: None)
+    monkeypatch.setattr("pairsift.search.index.APPROXIMATE_FROM", 1)
+    monkeypatch.setattr("pairsift.search.index.find_spec", lambda name: None)
     opened = pairsift.open_run(copied, progress=False)
     assert opened.search("a red ball", 5) == run.search("a red ball", 5)
     assert opened._search.approximate_images is None

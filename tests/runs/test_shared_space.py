@@ -35,7 +35,7 @@ def test_a_matcher_of_aligned_vectors_starts_as_their_cosine():
 
 
 def test_vectors_of_different_lengths_share_no_space():
-    with pytest.raises(InputError, match=r"images have 12 values and those of captions 8: .* leave --aligned out"):
+    with pytest.raises(InputError, match=r"images have 12 values, the vectors of captions 8: .* leave --aligned out"):
         TwoTower(12, 8, aligned=True)
 
 
@@ -130,7 +130,7 @@ def test_a_run_on_vectors_of_different_lengths_says_so_before_evidence(tmp_path)
     rows = {"caption": captions_of(40), "image": [f"{n}.jpg" for n in range(40)]}
     rows["split"] = ["train"] * 30 + ["dev"] * 5 + ["test"] * 5
     unlike = write_single(tmp_path / "unlike", np.eye(40, 12, dtype=np.float32), np.eye(40, 8, dtype=np.float32), rows)
-    with pytest.raises(InputError, match=r"images have 12 values and those of captions 8"):
+    with pytest.raises(InputError, match=r"images have 12 values, the vectors of captions 8"):
         run(unlike, tmp_path, aligned=True)
     assert not (tmp_path / "run").exists()
 

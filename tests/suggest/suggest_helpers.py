@@ -8,7 +8,7 @@ import torch
 from pairsift.match.base import Codes, unit
 from pairsift.match.two_tower import TwoTower, TwoTowerOptions
 from pairsift.retrieve.bank import Bank
-from pairsift.retrieve.codes import Gallery
+from pairsift.retrieve.gallery import Gallery
 from pairsift.suggest.suggest import GalleryPairs, suggest
 from token_helpers import make_matchers
 

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from scipy.stats import binomtest
 
-from pairsift.encode import Thumbnails
+from pairsift.encode.thumbnails import Thumbnails
 from pairsift.suggest.duplicates import repeated, same_pictures, vague_captions, word_numbers
 
 

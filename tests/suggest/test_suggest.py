@@ -8,7 +8,7 @@ from suggest_helpers import OWNER, evidence, make_gallery, make_token_gallery, p
 from pairsift.detect.options import SiblingOptions
 from pairsift.match.base import Codes, unit
 from pairsift.retrieve.bank import Bank
-from pairsift.retrieve.codes import Gallery
+from pairsift.retrieve.gallery import Gallery
 from pairsift.suggest import suggest
 from pairsift.suggest.candidates import References
 

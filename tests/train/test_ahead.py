@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from train_helpers import make_job, put
 
-from pairsift.match import TwoTower
-from pairsift.match.two_tower import TwoTowerOptions
+from pairsift.match.two_tower import TwoTower, TwoTowerOptions
 from pairsift.train.loop import Trainer
 
 PATIENCE = 20.0  # seconds until a batch that is not being gathered counts as missing

@@ -11,8 +11,9 @@ import torch
 from pairsift.encode.features import Features, Table
 from pairsift.loss import RANKING_LOSSES
 from pairsift.loss.ranking import Hinge, RankingLoss
-from pairsift.match import MATCHERS, Matcher, Vsrn
-from pairsift.match.vsrn import VsrnOptions
+from pairsift.match import MATCHERS
+from pairsift.match.base import Matcher
+from pairsift.match.vsrn import Vsrn, VsrnOptions
 from pairsift.methods import METHODS
 from pairsift.methods.parts.impact import encode, pairings, view, views_at
 from pairsift.noise.planted import plant_noise

@@ -6,7 +6,7 @@ from pydantic import PrivateAttr
 from train_helpers import SIZES, make_pairs
 
 from pairsift.loss.ranking import InfoNCE
-from pairsift.match import TwoTower
+from pairsift.match.two_tower import TwoTower
 from pairsift.methods import GSC
 from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions

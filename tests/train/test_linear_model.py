@@ -9,8 +9,8 @@ from train_helpers import make_job
 
 from pairsift.detect.linear import canonical
 from pairsift.match.heads import normalised
-from pairsift.retrieve.codes import evaluate
-from pairsift.runs.vectors import rows_of
+from pairsift.retrieve.gallery import evaluate
+from pairsift.runs.features import rows_of
 from pairsift.train.loop import CHECKPOINT, Trainer
 
 FAST = {"epochs": {"warmup": 0, "train": 3}}

@@ -18,10 +18,9 @@ from train_helpers import dying, make_job, make_method, make_pairs
 from pairsift.encode.parallel import prefetched
 from pairsift.errors import InputError
 from pairsift.loss.ranking import InfoNCE
-from pairsift.match import TwoTower
-from pairsift.match.two_tower import TwoTowerOptions
+from pairsift.match.two_tower import TwoTower, TwoTowerOptions
 from pairsift.methods import METHODS
-from pairsift.retrieve.codes import Gallery, evaluate
+from pairsift.retrieve.gallery import Gallery, evaluate
 from pairsift.steps import Phase, Request, Setting
 from pairsift.train.batches import Gatherer, cut, steps
 from pairsift.train.checkpoint import read_tensors, write_tensors

@@ -9,8 +9,7 @@ from torch.nn import functional
 from train_helpers import make_job, put
 
 from pairsift.loss.ranking import Hinge
-from pairsift.match import TwoTower
-from pairsift.match.two_tower import TwoTowerOptions
+from pairsift.match.two_tower import TwoTower, TwoTowerOptions
 from pairsift.methods import METHODS
 from pairsift.train.loop import Trainer
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from pairsift.encode.features import Features, Table
 from pairsift.loss.ranking import InfoNCE
-from pairsift.match import TwoTower
-from pairsift.match.two_tower import TwoTowerOptions
+from pairsift.match.two_tower import TwoTower, TwoTowerOptions
 from pairsift.methods import METHODS
 from pairsift.methods.base import Method
 from pairsift.noise.planted import plant_noise

@@ -15,7 +15,7 @@ from PIL import Image
 from web_helpers import MARKUP, N, served
 
 import pairsift
-import pairsift.runs.open_search
+import pairsift.runs.search
 from pairsift.review import Decision, Decisions
 from pairsift.web import search as page_search
 from pairsift.web.app import create_app
@@ -143,13 +143,13 @@ def test_other_sites_cannot_search(browser):
 
 def test_many_first_questions_load_the_model_once(searchable, monkeypatch):
     opened, together = [], Barrier(8, timeout=60)
-    really = pairsift.runs.open_search.open_search
+    really = pairsift.runs.search.open_search
 
     def counted(*arguments):
         opened.append(arguments)
         return really(*arguments)
 
-    monkeypatch.setattr(pairsift.runs.open_search, "open_search", counted)
+    monkeypatch.setattr(pairsift.runs.search, "open_search", counted)
     browser = client(searchable)
 
     def like(k):

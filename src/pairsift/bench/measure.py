@@ -19,7 +19,7 @@ from pairsift.errors import InputError, writing
 from pairsift.files import in_turn, replacing, write_json
 from pairsift.methods.base import Method
 from pairsift.pairs.pairs import Pairs
-from pairsift.retrieve.codes import evaluate
+from pairsift.retrieve.gallery import evaluate
 from pairsift.run_folder import CONFIG
 from pairsift.runs.config import Config, read_config
 from pairsift.runs.fit import begin, facts_of

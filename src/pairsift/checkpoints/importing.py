@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pairsift.checkpoints.openai_clip import check_clip
+from pairsift.checkpoints.layouts import check_clip
 from pairsift.checkpoints.published import CLIP, DATA_SIZES, Published, read_published
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError, require_source
@@ -22,10 +22,10 @@ from pairsift.runs.config import Config, from_tree
 from pairsift.runs.fit import begin, facts_of
 from pairsift.runs.prepare import text_name
 from pairsift.runs.run import Run
-from pairsift.runs.vocabulary import check_numbering, run_numbering
+from pairsift.runs.text_encoding import check_numbering, run_numbering
 from pairsift.train.checkpoint import write_tensors
 
-EMBEDDINGS = ("words.vectors.weight", "sgr.words.vectors.weight", "saf.words.vectors.weight")  # of words
+WORD_EMBEDDINGS = ("words.vectors.weight", "sgr.words.vectors.weight", "saf.words.vectors.weight")
 PLAIN = "plain"  # the method, whose networks hold nothing beside the matcher
 
 
@@ -40,7 +40,7 @@ def import_checkpoint(
     """Make a run from published checkpoints of SGRAF, SCAN, VSRN, VSE-infinity, IMRAM or NPC.
 
     Methods that train such a matcher share its layout. The run can be evaluated, audited and searched like any other
-    run. Its networks are those of all files, and their similarities are averaged. Networks of SGR and the same number
+    run. It has the networks of all files, and their similarities are averaged. Networks of SGR and the same number
     of networks of SAF are combined into networks of `sgraf`. Nothing is trained or measured here: recall on the whole
     test split takes a while without a GPU.
 
@@ -69,12 +69,12 @@ def import_checkpoint(
         if matcher == CLIP:
             _check_pixels(config, published)
         else:
-            words = _check(config, sizes, published[0].spare_words, folder / VOCABULARY)
+            words = _check_features(config, sizes, published[0].spare_words, folder / VOCABULARY)
         limit_threads()
         config, prepared = begin(folder, config, progress)
         claim.settle()
         for k, state in enumerate(networks):
-            known = {name: tensor[:words] if name in EMBEDDINGS else tensor for name, tensor in state.items()}
+            known = {name: tensor[:words] if name in WORD_EMBEDDINGS else tensor for name, tensor in state.items()}
             write_tensors(weights(folder, k), {f"matcher.{name}": tensor for name, tensor in known.items()})
         facts = [_about(checkpoint) for checkpoint in published]
         write_text(folder / LOG, json.dumps({"event": "import", "files": facts}) + "\n")
@@ -109,7 +109,7 @@ def _joined(published: Sequence[Published]) -> tuple[str, dict[str, Any], list[d
     return "sgraf", sizes, states
 
 
-def _check(config: Config, sizes: Mapping[str, Any], spare_words: int, saved: Path) -> int:
+def _check_features(config: Config, sizes: Mapping[str, Any], spare_words: int, saved: Path) -> int:
     """Raise an error for data or a vocabulary that the networks do not fit, before captions are numbered.
 
     Returns:

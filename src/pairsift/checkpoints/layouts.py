@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from pairsift.errors import InputError
+from pairsift.match import MATCHERS
+from pairsift.options import Options
 
 Parameters = Mapping[str, Tensor]
 Values = Mapping[str, Any]  # the options that the authors' program stored beside the parameters
@@ -92,7 +94,7 @@ def layout_of(parameters: Parameters, options: Values) -> Layout:
     """Return the layout that parameters have.
 
     Raises:
-        InputError: It is none of those that are imported.
+        InputError: The layout is not supported.
     """
     refuse_unsupported(parameters, options)
     for beginning, layout in SIGNS.items():
@@ -102,10 +104,10 @@ def layout_of(parameters: Parameters, options: Values) -> Layout:
         if "cross_attn" in options:
             return SCAN
         raise InputError(
-            "its parameters may be those of SCAN, but it states no option cross_attn: what the similarity is, no "
+            "its parameters may be of SCAN, but it states no option cross_attn: what the similarity is, no "
             "parameter tells"
         )
-    raise InputError(f"its parameters are not those of {KNOWN}")
+    raise InputError(f"its parameters are not of {KNOWN}")
 
 
 def refuse_unsupported(parameters: Parameters, options: Values) -> None:
@@ -133,49 +135,44 @@ def refuse_unsupported(parameters: Parameters, options: Values) -> None:
             raise InputError(reason)
 
 
-def either_way(options: Values, parameters: Parameters) -> dict[str, Any]:
+def gru_directions(options: Values, parameters: Parameters) -> dict[str, Any]:
     """Return the directions of the GRU over words."""
     backward = any(re.fullmatch(r"txt_enc\.(cap_)?rnn\.weight_ih_l0_reverse", name) for name in parameters)
     return {"gru_directions": "both" if backward else "forward"}
 
 
-def of_scan(options: Values, parameters: Parameters) -> dict[str, Any]:
+def scan_options(options: Values, parameters: Parameters) -> dict[str, Any]:
     """Return the options of SCAN's attention and pooling."""
-    require_clipped(options)
-    direction = one_of(options, "cross_attn", {"t2i": "t2i", "i2t": "i2t"})
-    pooling = one_of(options, "agg_func", {"Mean": "mean", "LogSumExp": "lse"})
-    found = either_way(options, parameters) | {"direction": direction, "pooling": pooling}
-    found[f"lambda_{direction}"] = number(options, "lambda_softmax")
-    return found | ({f"lse_{direction}": number(options, "lambda_lse")} if pooling == "lse" else {})
+    stored_choice(options, "raw_feature_norm", {CLIPPED: CLIPPED})
+    direction = stored_choice(options, "cross_attn", {"t2i": "t2i", "i2t": "i2t"})
+    pooling = stored_choice(options, "agg_func", {"Mean": "mean", "LogSumExp": "lse"})
+    found = gru_directions(options, parameters) | {"direction": direction, "pooling": pooling}
+    found[f"lambda_{direction}"] = stored_number(options, "lambda_softmax")
+    return found | ({f"lse_{direction}": stored_number(options, "lambda_lse")} if pooling == "lse" else {})
 
 
-def of_imram(options: Values, parameters: Parameters) -> dict[str, Any]:
+def imram_options(options: Values, parameters: Parameters) -> dict[str, Any]:
     """Return the options of IMRAM's attention."""
-    require_clipped(options)
+    stored_choice(options, "raw_feature_norm", {CLIPPED: CLIPPED})
     if options.get("no_IMRAM_norm") is not True:
         raise InputError(
             "was trained without no_IMRAM_norm, so its queries are normalised in every round; the matcher imram does "
             "not do that"
         )
     modes = {"full_IMRAM": "full", "text_IMRAM": "text", "image_IMRAM": "image"}
-    found = either_way(options, parameters) | {"direction": one_of(options, "model_mode", modes)}
+    found = gru_directions(options, parameters) | {"direction": stored_choice(options, "model_mode", modes)}
     return found | {
-        "steps": int(number(options, "iteration_step")),
-        "sharpness": number(options, "lambda_softmax"),
+        "steps": int(stored_number(options, "iteration_step")),
+        "sharpness": stored_number(options, "lambda_softmax"),
     }
 
 
-def of_vsrn(options: Values, parameters: Parameters) -> dict[str, Any]:
+def vsrn_options(options: Values, parameters: Parameters) -> dict[str, Any]:
     """Return the forms of VSRN's normalisations."""
     return {"norm": "entry", "state_norm": f"{IMAGES}bn.weight" in parameters}
 
 
-def require_clipped(options: Values) -> None:
-    """Raise an error for other normalisations of the affinities than that of the matchers here."""
-    one_of(options, "raw_feature_norm", {CLIPPED: CLIPPED})
-
-
-def one_of(options: Values, name: str, known: Mapping[str, str]) -> str:
+def stored_choice(options: Values, name: str, known: Mapping[str, str]) -> str:
     """Return what a stored option means.
 
     Raises:
@@ -188,7 +185,7 @@ def one_of(options: Values, name: str, known: Mapping[str, str]) -> str:
     return known[options[name]]
 
 
-def number(options: Values, name: str) -> float:
+def stored_number(options: Values, name: str) -> float:
     """Return a stored option that is a number.
 
     Raises:
@@ -266,20 +263,20 @@ SGR = Layout(
     },
     SIMILARITY_SIZES,
     counts={"steps": f"{PAIRS}SGR_module."},
-    settings=either_way,
+    settings=gru_directions,
 )
 SAF = Layout(
     "saf",
     SIMILARITY | {"gate": f"{PAIRS}SAF_module.attn_sim_w", "gate_norm": f"{PAIRS}SAF_module.bn"},
     SIMILARITY_SIZES,
-    settings=either_way,
+    settings=gru_directions,
 )
-SCAN = Layout("scan", {"regions": f"{IMAGES}fc", **WORDS}, ENCODER_SIZES, settings=of_scan)
+SCAN = Layout("scan", {"regions": f"{IMAGES}fc", **WORDS}, ENCODER_SIZES, settings=scan_options)
 IMRAM = Layout(
     "imram",
     {"regions": f"{IMAGES}fc_local", **WORDS} | {f"gates.{side}": f"gates_{way}" for side, way in GATES.items()},
     {"image_dim": (f"{IMAGES}fc_local.weight", 1), "dim": (f"{IMAGES}fc_local.weight", 0), **WORD_SIZES},
-    settings=of_imram,
+    settings=imram_options,
     prepare=joined_gates,
     unread=tuple(f"gates_{way}." for way in GATES.values()),
 )
@@ -299,7 +296,7 @@ VSRN = Layout(
     ENCODER_SIZES,
     counts={"graphs": f"{IMAGES}Rs_GCN_"},
     first=1,
-    settings=of_vsrn,
+    settings=vsrn_options,
     prepare=flat_kernels,
 )
 VSE = Layout(
@@ -316,7 +313,7 @@ VSE = Layout(
         **WORDS,
     },
     ENCODER_SIZES,
-    settings=lambda options, parameters: either_way(options, parameters) | {"pooling": "gpo"},
+    settings=lambda options, parameters: gru_directions(options, parameters) | {"pooling": "gpo"},
     unread=(f"{IMAGES}mlp.bns.1.",),  # of the last layer, whose output is not normalised
     spare_words=1,  # `<mask>`, which the training puts behind the vocabulary
 )
@@ -327,3 +324,104 @@ SIGNS = {
     f"{IMAGES}gpool.": VSE,
     "gate_t2i.": IMRAM,
 }
+
+# The weights of a CLIP under OpenAI's names, as NPC stores them, and under the names of transformers.
+CLIP_SIGN = "visual.conv1.weight"
+CLIP_HEAD_WIDTH = 64  # width of every head of OpenAI's CLIPs; no parameter shows the number of heads
+CLIP_ACTIVATION = "quick_gelu"
+CLIP_PARAMETERS = {
+    "visual.class_embedding": "vision_model.embeddings.class_embedding",
+    "visual.conv1.weight": "vision_model.embeddings.patch_embedding.weight",
+    "visual.positional_embedding": "vision_model.embeddings.position_embedding.weight",
+    "positional_embedding": "text_model.embeddings.position_embedding.weight",
+    "token_embedding.weight": "text_model.embeddings.token_embedding.weight",
+    "logit_scale": "logit_scale",
+}
+CLIP_TRANSPOSED = {"visual.proj": "visual_projection.weight", "text_projection": "text_projection.weight"}
+CLIP_STEMS = {
+    "visual.ln_pre": "vision_model.pre_layrnorm",
+    "visual.ln_post": "vision_model.post_layernorm",
+    "ln_final": "text_model.final_layer_norm",
+}
+CLIP_BLOCK = re.compile(r"(visual\.)?transformer\.resblocks\.(\d+)\.(.+?)[._](weight|bias)")
+CLIP_BLOCK_STEMS = {
+    "ln_1": "layer_norm1",
+    "ln_2": "layer_norm2",
+    "attn.out_proj": "self_attn.out_proj",
+    "mlp.c_fc": "mlp.fc1",
+    "mlp.c_proj": "mlp.fc2",
+}
+
+
+def clip_state(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the state of the matcher `clip` from weights under OpenAI's names, in float32.
+
+    Queries, keys and values are one matrix there and three here; projections are transposed.
+
+    Raises:
+        InputError: A parameter is unknown, such as a parameter of a CLIP with a ResNet.
+    """
+    state: dict[str, Tensor] = {}
+    for name, value in parameters.items():
+        stem, _, leaf = name.rpartition(".")
+        if name in CLIP_PARAMETERS:
+            state[CLIP_PARAMETERS[name]] = value
+        elif name in CLIP_TRANSPOSED:
+            state[CLIP_TRANSPOSED[name]] = value.T
+        elif stem in CLIP_STEMS:
+            state[f"{CLIP_STEMS[stem]}.{leaf}"] = value
+        elif found := CLIP_BLOCK.fullmatch(name):
+            state |= _clip_block(name, value, found)
+        elif name.startswith(("visual.layer", "visual.attnpool", "visual.bn")):
+            raise InputError("its image encoder is a ResNet; of CLIPs only vision transformers are imported")
+        else:
+            raise InputError(f"has an unknown parameter {name}")
+    return {f"model.{name}": value.float().contiguous() for name, value in state.items()}
+
+
+def _clip_block(name: str, value: Tensor, found: re.Match[str]) -> dict[str, Tensor]:
+    """Return a parameter of a transformer's block under its names."""
+    tower = "vision_model" if found[1] else "text_model"
+    block, part, leaf = f"{tower}.encoder.layers.{found[2]}", found[3], found[4]
+    if part == "attn.in_proj":
+        if len(value) % 3:
+            raise InputError(f"its {name} has {len(value)} rows, which are no queries, keys and values")
+        thirds = zip("qkv", value.chunk(3), strict=True)
+        return {f"{block}.self_attn.{letter}_proj.{leaf}": third for letter, third in thirds}
+    if part not in CLIP_BLOCK_STEMS:
+        raise InputError(f"has an unknown parameter {name}")
+    return {f"{block}.{CLIP_BLOCK_STEMS[part]}.{leaf}": value}
+
+
+def check_clip(state: Mapping[str, Tensor], options: Options) -> None:
+    """Raise an error for weights that do not fit the model that the options name.
+
+    Args:
+        state: What `clip_state` returned.
+        options: The options of the matcher `clip`; `checkpoint` names the model.
+
+    Raises:
+        InputError: There is no such model, or a parameter is missing, unknown or misshapen, or the model computes
+            something else with equal weights.
+    """
+    clip = MATCHERS["clip"]
+    clip.check(options)
+    place: Any = options
+    with torch.device("meta"):
+        matcher: Any = clip.make(options, pretrained=False)
+    reference = matcher.state_dict()
+    where = f"--clip.checkpoint {place.checkpoint}"
+    for name, value in state.items():
+        if name not in reference:
+            raise InputError(f"its {name} has no place in {where}")
+        if value.shape != reference[name].shape:
+            shapes = tuple(value.shape), tuple(reference[name].shape)
+            raise InputError(f"its {name} has the shape {shapes[0]}; {where} has {shapes[1]}")
+    if lost := sorted(reference.keys() - state.keys()):
+        raise InputError(f"has no parameter for {lost[0]} of {where}")
+    for tower in (matcher.model.config.vision_config, matcher.model.config.text_config):
+        if tower.num_attention_heads * CLIP_HEAD_WIDTH != tower.hidden_size or tower.hidden_act != CLIP_ACTIVATION:
+            raise InputError(
+                f"{where} has {tower.num_attention_heads} heads and {tower.hidden_act} at a width of "
+                f"{tower.hidden_size}; OpenAI's have one head for {CLIP_HEAD_WIDTH} and {CLIP_ACTIVATION}"
+            )

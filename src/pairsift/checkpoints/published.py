@@ -20,8 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pairsift.checkpoints.layouts import ENCODERS, Layout, layout_of
-from pairsift.checkpoints.openai_clip import SIGN, converted
+from pairsift.checkpoints.layouts import CLIP_SIGN, ENCODERS, Layout, clip_state, layout_of
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS
 from pairsift.match.base import Matcher
@@ -76,7 +75,7 @@ def read_published(path: Path) -> Published:
     """Read a published checkpoint.
 
     Sizes come from the parameters' shapes, and what no shape tells from the options in the file. The prefix `module.`
-    of a name is removed. Encoders after those of the layout, such as PC2's classifier, are left out with a warning. The
+    of a name is removed. Encoders beyond the layout, such as PC2's classifier, are left out with a warning. The
     counters of batch norms, which older versions of torch did not store, may be missing.
 
     Raises:
@@ -85,7 +84,7 @@ def read_published(path: Path) -> Published:
     raw = _unpickle(path)
     try:
         if (clip := _clip(raw)) is not None:
-            return Published(path, CLIP, {}, [converted(clip)], _epoch(raw), None)
+            return Published(path, CLIP, {}, [clip_state(clip)], _epoch(raw), None)
         keys, stored = _keys(raw), _options(raw.get("opt"))
         found = {key: _parameters(key, raw[key]) for key in keys}
         layout = layout_of(found[keys[0]], stored)
@@ -138,7 +137,7 @@ def _unpickle(path: Path) -> Any:
 def _clip(raw: object) -> dict[str, Tensor] | None:
     """Return the weights of a CLIP under OpenAI's names, as NPC stores them; None where the file holds none."""
     state = raw.get("state_dict") if isinstance(raw, dict) else None
-    if not isinstance(state, Mapping) or not any(str(name).removeprefix("module.") == SIGN for name in state):
+    if not isinstance(state, Mapping) or not any(str(name).removeprefix("module.") == CLIP_SIGN for name in state):
         return None
     return _tensors(state)
 
@@ -167,7 +166,7 @@ def _options(stored: object) -> dict[str, Any]:
 
 
 def _parameters(key: str, stored: object) -> dict[str, Tensor]:
-    """Return the parameters of one network; names of a list of encoders begin with that of the encoder."""
+    """Return the parameters of one network; in a list of encoders, each name begins with its encoder's name."""
     if isinstance(stored, Mapping):
         return _tensors(stored)
     if not isinstance(stored, list | tuple) or len(stored) < MINIMUM:
@@ -189,7 +188,7 @@ def _tensors(state: Mapping[Any, Any]) -> dict[str, Tensor]:
 
 
 def _read_encoders(key: str, stored: object, parameters: Mapping[str, Tensor], layout: Layout) -> dict[str, Tensor]:
-    """Return the parameters without those of encoders that the layout does not have, such as PC2's classifier."""
+    """Return the parameters of the encoders that the layout has, without others such as PC2's classifier."""
     if isinstance(stored, list | tuple) and (count := len(stored) - layout.encoders) > 0:
         log.warning("%s: only its first %d encoders are read; encoders ignored: %d", key, layout.encoders, count)
     ignored = ENCODERS[layout.encoders :]

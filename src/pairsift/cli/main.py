@@ -313,7 +313,7 @@ verbs.add_command(spot_check)
 
 
 def _catalogue() -> dict[str, dict[str, str]]:
-    from pairsift.encode.names import IMAGE_ENCODERS, TEXT_ENCODERS
+    from pairsift.encode.registry import IMAGE_ENCODERS, TEXT_ENCODERS
     from pairsift.loss import RANKING_LOSSES
     from pairsift.match import MATCHERS
     from pairsift.methods import METHODS

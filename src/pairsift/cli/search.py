@@ -44,9 +44,9 @@ def search(
 
     folder = Path(run)
     require_finished(folder)
-    from pairsift.runs.open_search import open_search
+    from pairsift.runs.search import open_search
 
-    index = open_search(folder, source, captions=text is None)
+    index = open_search(folder, source)
     if text is not None:
         title, hits = text, index.by_text(text, k)
     elif image is not None:
@@ -68,7 +68,7 @@ def _line(hit: Hit, captions: bool) -> str:
     file = click.format_filename(hit.file)  # a name may be no text
     if not captions:
         return f"{hit.score:.3f}  {file}"
-    return f"{hit.score:.3f}  {plain(hit.caption or '')}  (pair {hit.pair}, {file})"
+    return f"{hit.score:.3f}  {plain(hit.caption)}  (pair {hit.pair}, {file})"
 
 
 def plain(text: str) -> str:

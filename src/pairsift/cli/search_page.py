@@ -46,6 +46,5 @@ def _card(hit: Hit) -> str:
     """Return the HTML of a result."""
     source = thumbnail(Path(hit.file))
     image = '<div class="none"></div>' if source is None else f'<img src="{source}" alt="">'
-    caption = "" if hit.caption is None else f"<p>{escape(hit.caption)}</p>"
-    pair = "" if hit.pair is None else f" · pair {hit.pair}"
-    return f"<li>{image}{caption}<p><small>{hit.score:.3f}{pair} · {escape(hit.file)}</small></p></li>"
+    caption = f"<p>{escape(hit.caption)}</p>"
+    return f"<li>{image}{caption}<p><small>{hit.score:.3f} · pair {hit.pair} · {escape(hit.file)}</small></p></li>"

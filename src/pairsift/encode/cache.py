@@ -14,13 +14,12 @@ from torch import Tensor
 
 from pairsift.arrays import Bools, Ints
 from pairsift.cache_folder import default_cache
+from pairsift.encode.cache_entry import MARK, Entry, KnownImages, Layout, Writer, mark_of
 from pairsift.encode.decode import BadImage, open_image
 from pairsift.encode.encoder import ImageEncoder, TextEncoder, digest
 from pairsift.encode.features import Features, Table
 from pairsift.encode.parallel import ordered
 from pairsift.encode.progress import progress
-from pairsift.encode.reuse import MARK, KnownImages, mark_of, write_marks
-from pairsift.encode.store import Entry, Layout, Writer
 from pairsift.errors import InputError, WriteError
 from pairsift.pairs.pairs import SKIPPED, Pairs
 
@@ -126,7 +125,7 @@ def encode_images(
 
     def finished(failures: dict[int, str]) -> None:
         marks[list(failures)] = 0
-        write_marks(entry, marks)
+        entry.write_marks(marks)
 
     table, failures = _open_or_fill(entry, layout, needed, chunks, bar, finished)
     return table, {row: reason for row, reason in failures.items() if needed[row]}

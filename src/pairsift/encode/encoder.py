@@ -1,9 +1,9 @@
-"""The interfaces of image and text encoders: frozen models that turn pixels and words into arrays."""
+"""The interfaces of image and text encoders, which turn pixels and words into arrays."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol
 
 import numpy as np
@@ -75,6 +75,33 @@ class TextEncoder(Protocol):
             length is at least 1.
         """
         ...
+
+
+class JoinedEncoder:
+    """A text encoder that concatenates the vectors of several text encoders, each scaled to length 1.
+
+    Args:
+        parts: The encoders, at least one, all of kind `vector`.
+    """
+
+    kind: Literal["vector", "tokens", "ids"] = "vector"
+
+    def __init__(self, parts: Sequence[TextEncoder]) -> None:
+        self.parts = tuple(parts)
+        self.name = "+".join(part.name for part in parts)
+        self.dim = sum(part.dim for part in parts)
+
+    def key(self) -> str:
+        """Return a hexadecimal digest over the keys of the parts."""
+        return digest(["joined", *(part.key() for part in self.parts)])
+
+    def encode(self, captions: list[str]) -> Array:
+        """Encode captions, -> (n, dim) float32."""
+        if not captions:
+            return np.zeros((0, self.dim), np.float32)
+        from sklearn.preprocessing import normalize
+
+        return np.concatenate([normalize(np.asarray(part.encode(captions))) for part in self.parts], 1)
 
 
 def digest(parts: Iterable[str], weights: Mapping[str, Tensor] | None = None) -> str:

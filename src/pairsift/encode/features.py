@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pairsift.arrays import Ints
-from pairsift.encode.followed import Followed
-from pairsift.encode.pixels import Pixels
-from pairsift.encode.stacked import Stacked
+from pairsift.encode.lazy_rows import ImagePixels, JoinedRows, LazyRows
 
 
 @dataclass(frozen=True)
@@ -40,13 +38,12 @@ class Table:
 
     Attributes:
         values: One row per item, (n, d) or (n, regions, d). With `offsets`, the tokens of all items one after the
-            other, (total, d) vectors or (total,) ids. `Stacked` if the features came with the source, `Pixels` if
-            images are decoded when they are gathered. `Followed` for the items of two tables.
+            other, (total, d) vectors or (total,) ids.
         offsets: Positions of the items in `values`, (n + 1,): item i is `values[offsets[i]:offsets[i + 1]]`. None if
             each item has one row.
     """
 
-    values: NDArray[np.generic] | Stacked | Pixels | Followed
+    values: NDArray[np.generic] | LazyRows
     offsets: Ints | None = None
 
     @staticmethod
@@ -57,22 +54,22 @@ class Table:
         lengths = np.array([len(tokens) for tokens in encoded], np.int64)
         return Table(np.concatenate(encoded), np.concatenate([np.zeros(1, np.int64), lengths.cumsum()]))
 
-    def followed_by(self, other: Table, rows: Ints) -> Table:
+    def joined(self, other: Table, rows: Ints) -> Table:
         """Return a table of all items, followed by some items of another table, without a copy of either.
 
         Args:
             other: A table by the same encoder, or of features of the same shape.
             rows: The items of `other`, (n,).
         """
-        if isinstance(self.values, Pixels) and isinstance(other.values, Pixels):
-            return Table(self.values.followed_by(other.values, rows))
+        if isinstance(self.values, ImagePixels) and isinstance(other.values, ImagePixels):
+            return Table(self.values.joined(other.values, rows))
         if self.offsets is None or other.offsets is None:
-            return Table(Followed(self.values, other.values, rows))
+            return Table(JoinedRows(self.values, other.values, rows))
         lengths = other.lengths[rows]
         ends = lengths.cumsum()
         places = np.arange(lengths.sum()) + np.repeat(other.offsets[rows] - (ends - lengths), lengths)
         return Table(
-            Followed(self.values, other.values, places), np.concatenate([self.offsets, self.offsets[-1] + ends])
+            JoinedRows(self.values, other.values, places), np.concatenate([self.offsets, self.offsets[-1] + ends])
         )
 
     def __len__(self) -> int:
@@ -89,7 +86,7 @@ class Table:
         """The number of tokens of each item, 1 for a vector, (n,)."""
         if self.offsets is not None:
             return np.diff(self.offsets)
-        if isinstance(self.values, Pixels):
+        if isinstance(self.values, ImagePixels):
             return np.full(len(self), self.values.tokens, np.int64)
         return np.full(len(self), self.values.shape[1] if self.values.ndim == 3 else 1, np.int64)
 
@@ -114,7 +111,7 @@ class Features:
 
 
 def _standard(values: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Convert values to float32 or int64, the types in which matchers compute; bytes stay bytes."""
+    """Convert values to float32 or int64, the types that matchers compute with; bytes stay bytes."""
     if values.dtype == np.uint8:
         return values
     return np.ascontiguousarray(values, dtype=np.int64 if values.dtype.kind in "iu" else np.float32)

@@ -1,22 +1,35 @@
-"""The loading of models with transformers, from a local folder or the Hugging Face hub."""
+"""Encoders from transformers, loaded from a local folder or the Hugging Face hub."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isqrt
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
+from torch.nn.functional import normalize
 
-from pairsift.encode.encoder import digest
+from pairsift.arrays import Ints
+from pairsift.encode.encoder import MAX_TOKENS, Array, default_device, digest, readable
 from pairsift.errors import InputError
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+_MINILM_TOKENS = 256  # the length that this model was made for
+_IMAGES_PER_BATCH = {"cpu": 8, "cuda": 128}
+_TOKENS_PER_BATCH = {"cpu": 1024, "cuda": 65536}
+SAMPLE = "A Dog's naïve, ROUGH-haired friend: 12.5 % of them!\tÉtude 狗"  # a caption that shows how tokenizers differ
 
 
 @dataclass(frozen=True)
@@ -25,13 +38,13 @@ class Loaded:
 
     Attributes:
         model: The network, float32, in evaluation mode.
-        front: The tokenizer or the image processor of the network.
-        made_up: Names of weights that were not in the file and are therefore random.
+        processor: The tokenizer or the image processor of the network.
+        random_weights: Names of weights that were not in the file and are therefore random.
     """
 
     model: Any
-    front: Any
-    made_up: frozenset[str]
+    processor: Any
+    random_weights: frozenset[str]
 
     @property
     def two_sided(self) -> bool:
@@ -46,11 +59,11 @@ class Loaded:
             if name not in ("_name_or_path", "transformers_version")
         }
         weights: dict[str, Tensor] = self.model.state_dict()
-        loaded = {name: tensor for name, tensor in weights.items() if name not in self.made_up}
+        loaded = {name: tensor for name, tensor in weights.items() if name not in self.random_weights}
         return digest([*steps, json.dumps(config, sort_keys=True, default=str)], loaded)
 
 
-def load(name: str, source: str, front: str) -> Loaded:
+def load(name: str, source: str, part: Literal["tokenizer", "processor"]) -> Loaded:
     """Load a model with its tokenizer or image processor.
 
     Only safetensors files are read, and no remote code is run.
@@ -58,14 +71,14 @@ def load(name: str, source: str, front: str) -> Loaded:
     Args:
         name: Name that the user requested, for messages.
         source: A folder, or an id on the hub.
-        front: `tokenizer` or `processor`.
+        part: Which of the two goes with the model.
 
     Raises:
         InputError: transformers is missing, or the model cannot be located, reached or read, or lacks weights.
     """
-    library, place = transformers(), find(name, source)
-    with using(library, name):
-        front_part = tokenizer(library, place) if front == "tokenizer" else image_processor(library, place)
+    library, place = transformers(), model_place(name, source)
+    with quiet(library, name):
+        processor = tokenizer(library, place) if part == "tokenizer" else image_processor(library, place)
         model, info = library.AutoModel.from_pretrained(
             place, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
@@ -73,7 +86,7 @@ def load(name: str, source: str, front: str) -> Loaded:
     lost = sorted(key for key in missing if "pooler" not in key)
     if lost:
         raise InputError(f"{name} cannot be used: its weights lack {len(lost)} tensors, among them {lost[0]}")
-    return Loaded(model.float().eval().requires_grad_(False), front_part, missing)
+    return Loaded(model.float().eval().requires_grad_(False), processor, missing)
 
 
 def transformers() -> ModuleType:
@@ -88,7 +101,7 @@ def transformers() -> ModuleType:
         raise InputError("models of a hub need transformers: run `pip install 'pairsift[hf]'`") from error
 
 
-def find(name: str, source: str) -> str:
+def model_place(name: str, source: str) -> str:
     """Return the place for transformers to load from: a folder, or an id on the hub.
 
     Raises:
@@ -121,7 +134,7 @@ def image_processor(library: ModuleType, place: str) -> Any:
 
 
 @contextmanager
-def using(library: ModuleType, name: str) -> Iterator[None]:
+def quiet(library: ModuleType, name: str) -> Iterator[None]:
     """Suppress the output of transformers, and convert its exceptions to an error of one line.
 
     Raises:
@@ -155,3 +168,167 @@ def pooled(output: Any) -> Tensor:
     """
     vectors = output if isinstance(output, torch.Tensor) else output.pooler_output
     return vectors.float().cpu()
+
+
+class HubImageEncoder:
+    """A vision model of transformers, or the image side of a model like CLIP.
+
+    The vector of an image is the projected vector of a CLIP-like model, else the class token, else the average over the
+    image. Regions are the patches of the last layer without class and register tokens, row by row from the top left.
+
+    Args:
+        source: Folder or hub id.
+        regions: Whether to keep the patches.
+
+    Raises:
+        InputError: The model cannot be loaded.
+    """
+
+    kind: Literal["vector", "regions"]
+
+    def __init__(self, source: str, regions: bool = False) -> None:
+        self.name = f"hf:{source}"
+        self.kind = "regions" if regions else "vector"
+        self._device = default_device()
+        self._loaded = load(self.name, source, "processor")
+        self._model = self._loaded.model.to(self._device)
+        self._tower = getattr(self._model, "vision_model", self._model)
+        self._key: str | None = None
+        probe = self.prepare(Image.new("RGB", (64, 64)))
+        self.size = int(min(probe.shape[-2:]))
+        shape = self.encode(probe[None]).shape
+        self.regions = int(shape[1]) if regions else 1
+        self.dim = int(shape[-1])
+
+    def key(self) -> str:
+        """Return a hexadecimal digest over weights and preprocessing."""
+        if self._key is None:
+            processing = self._loaded.processor.to_dict()
+            processing = {name: value for name, value in processing.items() if not name.endswith("_class")}
+            self._key = self._loaded.key("hub image", self.kind, json.dumps(processing, sort_keys=True, default=str))
+        return self._key
+
+    def prepare(self, image: Image.Image) -> Tensor:
+        """Resize, crop and scale as the model's processor does, -> (3, height, width) float32."""
+        values = self._loaded.processor(image, return_tensors="np")["pixel_values"][0]
+        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
+
+    @torch.inference_mode()
+    def encode(self, batch: Tensor) -> Tensor:
+        """Encode prepared images, (n, 3, height, width) -> (n, dim) or (n, regions, dim), float32 on the CPU."""
+        chunks = torch.split(batch, _IMAGES_PER_BATCH[self._device.type])
+        return torch.cat([self._encode(chunk.to(self._device)) for chunk in chunks])
+
+    def _encode(self, pixels: Tensor) -> Tensor:
+        if self.kind == "vector" and self._loaded.two_sided:
+            return pooled(self._model.get_image_features(pixel_values=pixels))
+        hidden: Any = self._tower(pixel_values=pixels).last_hidden_state
+        if hidden.ndim == 4:  # (n, channels, height, width) of a convolutional network
+            hidden, extra = hidden.flatten(2).transpose(1, 2), 0
+        else:  # patches form a square; class and register tokens come before them
+            extra = hidden.shape[1] - isqrt(hidden.shape[1]) ** 2
+        if self.kind == "vector":
+            hidden = hidden[:, :1] if extra else hidden
+            return torch.as_tensor(hidden.mean(1)).float().cpu()
+        return torch.as_tensor(hidden[:, extra:]).float().cpu()
+
+
+class HubTextEncoder:
+    """A language model of transformers, or the text side of a model like CLIP.
+
+    The vector of a caption is the projected vector of a CLIP-like model, else the average of the last layer over the
+    caption's tokens. Tokens are the rows of the last layer. Captions are cut at the limit of the model, at most 512
+    tokens.
+
+    Args:
+        source: Folder or hub id.
+        tokens: Whether to keep one vector per token.
+        minilm: Whether to use the source as sentence-transformers uses MiniLM: captions are cut at 256 tokens, vectors
+            have length 1.
+
+    Raises:
+        InputError: The model cannot be loaded.
+    """
+
+    kind: Literal["vector", "tokens", "ids"]
+
+    def __init__(self, source: str, tokens: bool = False, minilm: bool = False) -> None:
+        self.name = "minilm" if minilm else f"hf:{source}"
+        self.kind = "tokens" if tokens else "vector"
+        self._device = default_device()
+        self._loaded = load(self.name if source == MINILM else f"{self.name} ({source})", source, "tokenizer")
+        self._model, self._tokenizer = self._loaded.model.to(self._device), self._loaded.processor
+        self._tower = getattr(self._model, "text_model", self._model)
+        config = getattr(self._model.config, "text_config", None) or self._model.config
+        limits = (getattr(config, "max_position_embeddings", None), self._tokenizer.model_max_length)
+        self._limit = min(limit for limit in (*limits, _MINILM_TOKENS if minilm else MAX_TOKENS) if limit)
+        self._pad = int(self._tokenizer.pad_token_id or 0)
+        self._pads_fully = str(self._model.config.model_type).startswith("siglip")  # as in its training
+        self._normalised = minilm
+        self._tokenizing = threading.Lock()  # a call changes the state of a tokenizer
+        self._key: str | None = None
+        self.dim = int(self._run([self._ids(["a"])[0]])[1].shape[-1])
+
+    def key(self) -> str:
+        """Return a hexadecimal digest over weights and tokenizer."""
+        if self._key is None:
+            words = sorted(self._tokenizer.get_vocab().items())
+            sample = self._ids([SAMPLE])
+            description = f"{type(self._tokenizer).__name__} {words} {sample}"
+            self._key = self._loaded.key("hub text", self.kind, str(self._limit), str(self._normalised), description)
+        return self._key
+
+    @torch.inference_mode()
+    def encode(self, captions: list[str]) -> Array | list[Array]:
+        """Encode captions, -> (n, dim) float32, or a list of n arrays (length, dim), length at least 1."""
+        ids = self._ids(readable(captions))
+        vectors = np.zeros((len(ids), self.dim), np.float32)
+        tokens: list[Array] = [np.zeros((1, self.dim), np.float32)] * len(ids)
+        for rows in self._batches(ids):
+            mask, values = self._run([ids[row] for row in rows])
+            if self.kind == "vector":
+                vectors[rows] = values.numpy()
+            else:
+                for row, states, real in zip(rows, values, mask, strict=True):
+                    tokens[row] = states[real].numpy()
+        return vectors if self.kind == "vector" else tokens
+
+    def _ids(self, captions: list[str]) -> list[list[int]]:
+        if not captions:
+            return []
+        with self._tokenizing:
+            ids: list[list[int]] = self._tokenizer(captions, truncation=True, max_length=self._limit)["input_ids"]
+        return ids
+
+    def _batches(self, ids: list[list[int]]) -> Iterator[Ints]:
+        """Yield rows of captions of similar length, which need little padding.
+
+        Captions without any token are left out.
+        """
+        lengths = np.array([len(caption_ids) for caption_ids in ids], np.int64)
+        order = np.argsort(lengths, kind="stable")
+        order = order[lengths[order] > 0]
+        while len(order):
+            count = max(1, _TOKENS_PER_BATCH[self._device.type] // int(lengths[order[-1]]))
+            yield order[-count:]
+            order = order[:-count]
+
+    def _run(self, ids: list[list[int]]) -> tuple[Tensor, Tensor]:
+        """Encode one batch, -> mask of real tokens (n, length), (n, dim) vectors or (n, length, dim) tokens, on CPU."""
+        length = self._limit if self._pads_fully else max(map(len, ids))
+        padded = np.full((len(ids), length), self._pad, np.int64)
+        mask: NDArray[np.bool_] = np.arange(length) < np.array([len(caption_ids) for caption_ids in ids])[:, None]
+        padded[mask] = np.concatenate([np.asarray(caption_ids, np.int64) for caption_ids in ids])
+        real = torch.from_numpy(mask)
+        inputs: dict[str, Any] = {"input_ids": torch.from_numpy(padded).to(self._device)}
+        if not self._pads_fully:
+            inputs["attention_mask"] = real.to(self._device, torch.int64)
+        with torch.inference_mode():
+            if self.kind == "vector" and self._loaded.two_sided:
+                return real, pooled(self._model.get_text_features(**inputs))
+            hidden: Tensor = self._tower(**inputs).last_hidden_state.float().cpu()
+        if self.kind == "tokens":
+            return real, hidden
+        weights = real[:, :, None].to(hidden.dtype)
+        vectors = (hidden * weights).sum(1) / weights.sum(1)
+        return real, normalize(vectors, dim=-1) if self._normalised else vectors

@@ -15,7 +15,7 @@ from itertools import chain, groupby
 import numpy as np
 
 from pairsift.encode.encoder import TextEncoder
-from pairsift.encode.wordvectors import WordLlamaEncoder
+from pairsift.encode.wordllama import WordLlamaEncoder
 
 MAX_CAPTIONS = 5_000  # maximum number of captions that are checked
 MIN_LATIN = 50  # captions in Latin script; with fewer, no statement about their language is made

@@ -55,7 +55,7 @@ def prefetched(make: Callable[[_In], _Out], tasks: Iterable[_In], depth: int = 2
 
 @contextmanager
 def _pool(count: int) -> Iterator[ThreadPoolExecutor]:
-    """Provide a pool of threads in which torch uses one core each.
+    """Provide a pool of threads that use one core each, also in torch.
 
     `torch.set_num_threads` applies to the thread that calls it and to threads that start later. Therefore every thread
     of the pool is started and set here. After that, this thread restores the previous number.

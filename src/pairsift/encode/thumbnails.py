@@ -1,4 +1,4 @@
-"""Thumbnails as the features of images, by which copies of a picture are recognised."""
+"""Thumbnails as the features of images, to recognise copies of a picture."""
 
 from __future__ import annotations
 

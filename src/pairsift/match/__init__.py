@@ -7,22 +7,9 @@ from typing import TYPE_CHECKING
 from pairsift.registry import Entry, Registry
 
 if TYPE_CHECKING:
-    from pairsift.match.base import Codes as Codes
-    from pairsift.match.base import Matcher as Matcher
-    from pairsift.match.clip import Clip as Clip
-    from pairsift.match.imram import Imram as Imram
-    from pairsift.match.pau import Pau as Pau
-    from pairsift.match.pcme import Pcme as Pcme
-    from pairsift.match.pcmepp import Pcmepp as Pcmepp
-    from pairsift.match.scan import Scan as Scan
-    from pairsift.match.sgraf import Saf as Saf
-    from pairsift.match.sgraf import Sgr as Sgr
-    from pairsift.match.sgraf import Sgraf as Sgraf
-    from pairsift.match.two_tower import TwoTower as TwoTower
-    from pairsift.match.vse import Vse as Vse
-    from pairsift.match.vsrn import Vsrn as Vsrn
+    from pairsift.match.base import Matcher
 
-MATCHER = "two_tower"  # of a run that names none
+MATCHER = "two_tower"  # the matcher of a run that names none
 MATCHERS: Registry[type[Matcher]] = Registry(
     "matcher",
     {
@@ -55,16 +42,3 @@ MATCHERS: Registry[type[Matcher]] = Registry(
     },
     "pairsift.match.base:Matcher",
 )
-
-
-def __getattr__(name: str) -> object:
-    """Import a matcher on first access."""
-    if name in ("Codes", "Matcher"):
-        from pairsift.match import base
-
-        return getattr(base, name)
-    return MATCHERS.attribute(__name__, name)
-
-
-def __dir__() -> list[str]:
-    return [*MATCHERS.attributes(), "MATCHER", "MATCHERS", "Codes", "Matcher"]

@@ -15,7 +15,7 @@ from torch.nn import functional
 from pairsift.encode.features import Items
 from pairsift.options import Options
 
-PAPER_BATCH = 128  # of NCR, PC2, PCSR and VSRN
+PAPER_BATCH = 128  # pairs in a batch in the papers of NCR, PC2, PCSR and VSRN
 ImageKind = Literal["vector", "regions", "pixels"]
 TextKind = Literal["vector", "tokens", "ids", "text"]
 
@@ -66,7 +66,7 @@ class Codes:
         vectors = torch.cat([part.vectors for part in parts])
         indexed = [part.index for part in parts if part.index is not None]
         index = torch.cat(indexed) if indexed else None
-        extra = {name: _stacked([part.extra[name] for part in parts]) for name in parts[0].extra}
+        extra = {name: _padded_and_joined([part.extra[name] for part in parts]) for name in parts[0].extra}
         if parts[0].tokens is None:
             return Codes(vectors, index=index, extra=extra)
         length = max(part.tokens.shape[1] for part in parts if part.tokens is not None)
@@ -80,7 +80,7 @@ class Codes:
         return Codes(vectors, torch.cat(tokens), torch.cat(masks), index=index, extra=extra)
 
 
-def _stacked(arrays: list[Tensor]) -> Tensor:
+def _padded_and_joined(arrays: list[Tensor]) -> Tensor:
     """Concatenate arrays (n, ...) whose second axis may differ in length, with 0 behind the shorter ones."""
     if len({array.shape[1:] for array in arrays}) > 1:
         length = max(array.shape[1] for array in arrays)
@@ -103,12 +103,12 @@ class Matcher(nn.Module, ABC):
             they start compete for the best checkpoint.
         preset: Name of the method preset for this matcher.
         method: Name of the method of a run that names none.
-        loss: Name of the ranking loss of a run that names none; None for that of the preset.
-        head_speed: Learning rate of the trainable part of a method, as a multiple of that of the matcher.
+        loss: Name of the ranking loss of a run that names none; None for the loss of the preset.
+        head_speed: Learning rate of the trainable part of a method, as a multiple of the matcher's learning rate.
         gains_by_bf16: Whether training in bfloat16 on a GPU was measured to be much faster than in float32;
             `precision="auto"` follows it.
         dim: Length of a global vector, and of a token where the codes contain tokens.
-        largest: Largest similarity that there can be; the temperatures of methods are those of similarities up to 1.
+        largest: Largest similarity that there can be. Methods state temperatures for similarities up to 1.
     """
 
     name: ClassVar[str]
@@ -164,7 +164,7 @@ class Matcher(nn.Module, ABC):
 
     def pair_similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Return the similarity of every image with the text at the same position, (n,)."""
-        return (full(images.indexed) * full(texts.indexed)).sum(1)
+        return (at_least_float32(images.indexed) * at_least_float32(texts.indexed)).sum(1)
 
     def logits(self, images: Codes, texts: Codes) -> Tensor:
         """Return the unbounded scores of every image with every text, before any sigmoid, (n_images, n_texts)."""
@@ -191,18 +191,21 @@ class Matcher(nn.Module, ABC):
 
 
 def scale_at(matcher: Matcher, temperature: float) -> Tensor:
-    """Return the inverse of a temperature, scalar; that of the matcher where the temperature is 0.
+    """Return the inverse of a temperature, a scalar; a temperature of 0 stands for the matcher's own scale.
 
-    A temperature above 0 is that of similarities up to 1, and is multiplied by the matcher's largest one.
+    A temperature above 0 is meant for similarities up to 1, and is multiplied by the matcher's largest similarity.
     """
     scale = matcher.scale()
     return torch.full_like(scale, 1 / (temperature * matcher.largest)) if temperature else scale
 
 
 def products(left: Tensor, right: Tensor) -> Tensor:
-    """Return the inner products of rows, in float32 at least, because in half precision many would be equal."""
+    """Return the inner products of rows, in float32 at least.
+
+    In half precision many of them would be equal.
+    """
     with torch.autocast(left.device.type, enabled=False):
-        return full(left) @ full(right).T
+        return at_least_float32(left) @ at_least_float32(right).T
 
 
 def inverse_temperature(logarithm: Tensor) -> Tensor:
@@ -211,9 +214,15 @@ def inverse_temperature(logarithm: Tensor) -> Tensor:
     return (logarithm - excess.detach()).exp()
 
 
-def full(x: Tensor) -> Tensor:
+def at_least_float32(x: Tensor) -> Tensor:
     """Return x in float32 where its precision is lower, else unchanged."""
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
+
+
+def autocast_precision(x: Tensor) -> Tensor:
+    """Return x in the precision of autocast where autocast is on, else in float32 at least."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else at_least_float32(x)
 
 
 def unit(x: Tensor) -> Tensor:

@@ -10,9 +10,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as recomputed
 
+from pairsift.encode.clip_preprocessor import ClipPreprocessor
 from pairsift.encode.features import Items
-from pairsift.encode.front import Front
-from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, inverse_temperature, unit
+from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, at_least_float32, inverse_temperature, unit
 from pairsift.options import Options
 
 Freeze = Literal["none", "image", "text", "towers"]
@@ -70,12 +70,16 @@ class Clip(Matcher):
 
     def __init__(self, options: ClipOptions = ClipOptions(), pretrained: bool = True) -> None:
         super().__init__()
-        front = Front(options.checkpoint, pretrained)
-        self.model = front.model()
-        self.dim = int(front.config.projection_dim)
+        preprocessor = ClipPreprocessor(options.checkpoint, pretrained)
+        self.model = preprocessor.model()
+        self.dim = int(preprocessor.config.projection_dim)
         self.micro_batch = options.micro_batch
-        self.register_buffer("mean", torch.tensor(front.mean).view(3, 1, 1) / front.factor, persistent=False)
-        self.register_buffer("std", torch.tensor(front.std).view(3, 1, 1) / front.factor, persistent=False)
+        self.register_buffer(
+            "mean", torch.tensor(preprocessor.mean).view(3, 1, 1) / preprocessor.factor, persistent=False
+        )
+        self.register_buffer(
+            "std", torch.tensor(preprocessor.std).view(3, 1, 1) / preprocessor.factor, persistent=False
+        )
         towers = {"image": self.model.vision_model, "text": self.model.text_model}
         self._frozen: list[nn.Module] = [tower for side, tower in towers.items() if options.freeze in (side, "towers")]
         for tower in self._frozen:
@@ -85,7 +89,7 @@ class Clip(Matcher):
     def check(cls, options: Options) -> None:
         """Check the checkpoint, except for the values of its weights."""
         assert isinstance(options, ClipOptions)
-        Front(options.checkpoint)
+        ClipPreprocessor(options.checkpoint)
 
     def train(self, mode: bool = True) -> Clip:
         """Set training or evaluation mode; frozen towers stay in evaluation mode."""
@@ -103,7 +107,7 @@ class Clip(Matcher):
             return pooled
 
         pooled = self._in_parts(tower, items.values, self.model.vision_model)
-        return Codes(unit(full(self.model.visual_projection(pooled))))
+        return Codes(unit(at_least_float32(self.model.visual_projection(pooled))))
 
     def encode_texts(self, items: Items) -> Codes:
         """Return unit vectors of captions, (n, length) token ids to (n, dim).
@@ -116,7 +120,7 @@ class Clip(Matcher):
             return pooled
 
         pooled = self._in_parts(tower, items.values, self.model.text_model)
-        return Codes(unit(full(self.model.text_projection(pooled))))
+        return Codes(unit(at_least_float32(self.model.text_projection(pooled))))
 
     def _in_parts(self, tower: Tower, values: Tensor, module: nn.Module) -> Tensor:
         """Return the pooled output of a tower for each item, (n, width), computed in parts."""

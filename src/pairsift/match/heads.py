@@ -1,16 +1,17 @@
-"""Heads on frozen vectors: a residual perceptron for a vector, and a Gaussian for a vector and its variances."""
+"""Trainable heads on frozen vectors: residual perceptrons, and Gaussians with a mean and variances."""
 
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pairsift.match.base import full, unit
-from pairsift.match.dropout import Dropout
+from pairsift.match.base import ImageKind, Matcher, TextKind, at_least_float32, inverse_temperature, unit
+from pairsift.match.layers import Dropout
 from pairsift.options import Options
 
 
@@ -21,6 +22,23 @@ class HeadSizes(Options):
     hidden: int = Field(default=512, ge=1, description="Width inside a residual block.")
     depth: int = Field(default=1, ge=0, description="Residual blocks per head.")
     dropout: float = Field(default=0.4, ge=0, lt=1, description="Probability of dropping a hidden unit.")
+
+
+class VectorMatcher(Matcher):
+    """The base class of matchers of one frozen vector for each image and text, with a learned temperature.
+
+    Attributes:
+        log_scale: Logarithm of the inverse temperature.
+    """
+
+    image_kind: ClassVar[ImageKind] = "vector"
+    text_kind: ClassVar[TextKind] = "vector"
+    preset: ClassVar[str] = "two_tower"
+    log_scale: nn.Parameter
+
+    def scale(self) -> Tensor:
+        """Return the learned inverse temperature, at most 100."""
+        return inverse_temperature(self.log_scale)
 
 
 class ResidualHead(nn.Module):
@@ -62,14 +80,14 @@ class ResidualHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map the vectors, (n, width) to (n, dim)."""
-        x = self.project(x) + math.sqrt(x.shape[-1]) * unit(full(x)) if self.identity else self.project(x)
+        x = self.project(x) + math.sqrt(x.shape[-1]) * unit(at_least_float32(x)) if self.identity else self.project(x)
         for block in self.blocks:
             x = x + block(x)
         return x
 
 
 def normalised(vectors: Tensor) -> Tensor:
-    """Return vectors as the projection of a new head reads them: of mean 0 and variance 1 each, (n, width)."""
+    """Return the vectors with mean 0 and variance 1 each, as the projection of a new head reads them, (n, width)."""
     return functional.layer_norm(vectors, vectors.shape[-1:])
 
 
@@ -92,7 +110,7 @@ class GaussianHead(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return means of unit length and logarithms of the variances, (n, dim) each, float32 at least."""
-        return unit(full(self.mean(x))), full(self.log_variance(x))
+        return unit(at_least_float32(self.mean(x))), at_least_float32(self.log_variance(x))
 
 
 def divergence(mean: Tensor, log_variance: Tensor) -> Tensor:

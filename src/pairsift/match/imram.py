@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -9,13 +10,30 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from pairsift.match import attend, blocks, sparing
-from pairsift.match.base import Codes, full
-from pairsift.match.states import GruSizes, Linear, RegionsAndWords, Words
+from pairsift.match.base import Codes, at_least_float32
+from pairsift.match.cross_attention import (
+    EPS,
+    Compare,
+    affinities,
+    attention_weights,
+    compare_all,
+    compare_pairs,
+    cosine,
+    gram,
+    groups_by_length,
+    restored_order,
+    right_padded,
+)
+from pairsift.match.layers import Linear
+from pairsift.match.token_encoders import GruSizes, RegionsAndWords, Words
 from pairsift.options import Options
 
 BLOCK_CELLS = {"cpu": 2048}  # pairs of a context and a query token per block; on a CPU its gates should fit the cache
 BLOCK_CELLS_GPU = 32768
+SPARSE = 0.3  # below this share of pairs with a gradient, the backward pass of a block skips the other pairs
+
+Products = list[Tensor]
+Score = Callable[[Codes, Codes, Tensor, Tensor, Products | None], tuple[Tensor, Products]]
 
 
 class ImramOptions(GruSizes):
@@ -42,7 +60,7 @@ class Imram(RegionsAndWords):
     In the `text` direction the words query the regions. In the `image` direction the regions query the words. `full`
     adds both. A query token q_1 attends to its context in K rounds, and each round updates it by the attended vector:
 
-        x_k     = sum_c alpha_c v_c,   alpha as in SCAN with the query q_k (`attend.focus`)
+        x_k     = sum_c alpha_c v_c,   alpha as in SCAN with the query q_k (`attention_weights`)
         s_k     = mean over the tokens of cos(q_1, x_k)
         q_(k+1) = g q_k + (1 - g) tanh(W_m [q_k; x_k] + b_m),   g = sigmoid(W_g [q_k; x_k] + b_g)
 
@@ -74,27 +92,27 @@ class Imram(RegionsAndWords):
         self.largest = float(self.steps * len(sides))
         self.gates = nn.ModuleDict(
             {side: nn.Linear(2 * self.dim, 2 * self.dim) for side in sides}
-        )  # rows: W_g, then W_m; columns: those of q, then those of x
+        )  # rows: W_g, then W_m; columns: for q, then for x
 
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Return the similarity of every image with every text, (n_images, n_texts)."""
-        images, parts, allowance = blocks.front(images), [], sparing.Allowance(self.memory)
+        images, parts, budget = right_padded(images), [], MemoryBudget(self.memory)
         if "text" in self.gates:
-            compare, contexts, queries = self._prepare("text", images, texts, allowance)
-            parts.append(blocks.cross(compare, contexts, queries, self._cells(images)))
+            compare, contexts, queries = self._prepare("text", images, texts, budget)
+            parts.append(compare_all(compare, contexts, queries, self._cells(images)))
         if "image" in self.gates:
-            compare, contexts, queries = self._prepare("image", texts, images, allowance)
-            groups = list(blocks.by_length(contexts))
-            rows = [blocks.cross(compare, group, queries, self._cells(images)) for _, group in groups]
-            parts.append(blocks.in_order(rows, torch.cat([place for place, _ in groups]), 0).T)
+            compare, contexts, queries = self._prepare("image", texts, images, budget)
+            groups = list(groups_by_length(contexts))
+            rows = [compare_all(compare, group, queries, self._cells(images)) for _, group in groups]
+            parts.append(restored_order(rows, torch.cat([place for place, _ in groups]), 0).T)
         return torch.stack(parts).sum(0)
 
     def pair_similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Return the similarity of every image with the text at the same position, (n,)."""
-        images, parts, allowance = blocks.front(images), [], sparing.Allowance(self.memory)
+        images, parts, budget = right_padded(images), [], MemoryBudget(self.memory)
         for name, (contexts, queries) in {"text": (images, texts), "image": (texts, images)}.items():
             if name in self.gates:
-                parts.append(blocks.paired(*self._prepare(name, contexts, queries, allowance), self._cells(images)))
+                parts.append(compare_pairs(*self._prepare(name, contexts, queries, budget), self._cells(images)))
         return torch.stack(parts).sum(0)
 
     @staticmethod
@@ -102,8 +120,8 @@ class Imram(RegionsAndWords):
         return BLOCK_CELLS.get(codes.vectors.device.type, BLOCK_CELLS_GPU)
 
     def _prepare(
-        self, name: str, contexts: Codes, queries: Codes, allowance: sparing.Allowance
-    ) -> tuple[blocks.Compare, Codes, Codes]:
+        self, name: str, contexts: Codes, queries: Codes, budget: MemoryBudget
+    ) -> tuple[Compare, Codes, Codes]:
         """Return the comparison in this direction, and the codes with the products of each token appended to it."""
         assert contexts.tokens is not None and queries.tokens is not None
         linear, device = self.gates[name], contexts.tokens.device.type
@@ -118,7 +136,7 @@ class Imram(RegionsAndWords):
         score = partial(iterate, steps=self.steps, sharpness=self.sharpness)
 
         def compare(context_block: Codes, query_block: Codes) -> Tensor:
-            return sparing.spare(score, context_block, query_block, of_query, bias, allowance)
+            return checkpointed(score, context_block, query_block, of_query, bias, budget)
 
         return (
             compare,
@@ -155,19 +173,19 @@ def iterate(
     dim = weight.shape[1]
     tokens, mixed = torch.split(contexts.tokens, [dim, 2 * dim], -1)
     query, gates = torch.split(queries.tokens, [dim, 2 * dim], -1)
-    gram, length = attend.gram(tokens), (full(query).square().sum(-1) + attend.EPS).sqrt()
-    first_affinity = affinity = attend.affinity(tokens, query)
+    grams, length = gram(tokens), (at_least_float32(query).square().sum(-1) + EPS).sqrt()
+    first_affinity = affinity = affinities(tokens, query)
     total, products = torch.zeros((), device=tokens.device), []
     for step in range(steps):
-        alpha = attend.focus(affinity, sharpness, contexts.mask)
-        total = total + attend.cosine(first_affinity, alpha, gram, length).mean(-1)
+        alpha = attention_weights(affinity, sharpness, contexts.mask)
+        total = total + cosine(first_affinity, alpha, grams, length).mean(-1)
         if step == steps - 1:
             break
         if step > 0:
-            gates = sparing.linear(query, weight, bias, cache[step - 1] if cache else None)
+            gates = linear_with_value(query, weight, bias, cache[step - 1] if cache else None)
             products.append(gates)
         query = remember(_add(gates, alpha, mixed), query)
-        affinity = attend.affinity(tokens, query)
+        affinity = affinities(tokens, query)
     return total, products
 
 
@@ -188,7 +206,7 @@ def remember(gates: Tensor, query: Tensor) -> Tensor:
     Returns:
         (n, m, Q, dim), in the precision of `gates`.
     """
-    result: Tensor = _Remember.apply(full(gates), full(query))  # type: ignore[no-untyped-call]
+    result: Tensor = _Remember.apply(at_least_float32(gates), at_least_float32(query))  # type: ignore[no-untyped-call]
     return result.to(gates.dtype)
 
 
@@ -215,3 +233,105 @@ class _Remember(torch.autograd.Function):
         torch.sub(query, memory, out=of_gate).mul_(gate).mul_(remainder)
         torch.mul(memory, memory, out=of_z).neg_().add_(1).mul_(remainder)
         return of_gates, of_query.sum_to_size(query.shape)
+
+
+class MemoryBudget:
+    """The memory that a similarity may still use to keep tensors for its backward pass.
+
+    Args:
+        gigabytes: Memory at the start, at least 0.
+    """
+
+    def __init__(self, gigabytes: float) -> None:
+        self.remaining = int(gigabytes * 2**30)
+
+    def take(self, tensors: list[Tensor]) -> list[Tensor] | None:
+        """Return the tensors if they fit into the remaining memory, and subtract their size; else return None."""
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        if not tensors or size > self.remaining:
+            return None
+        self.remaining -= size
+        return tensors
+
+
+def checkpointed(
+    score: Score, contexts: Codes, queries: Codes, weight: Tensor, bias: Tensor, budget: MemoryBudget
+) -> Tensor:
+    """Compute score(contexts, queries, weight, bias) with a backward pass that computes the score again.
+
+    Autograd would keep the result of every step of the score. Here a block keeps only the large products, as long as
+    they fit into the budget. Its backward pass computes the rest again, or everything if no products were kept. If
+    the share of pairs whose score has a gradient is below `SPARSE`, it does so only for these pairs. With a loss on
+    hardest negatives these are at most three pairs per image on average, and a training step costs little more than its
+    forward pass. The gradients equal autograd's. Second derivatives are not supported.
+
+    Args:
+        score: Function of n contexts with tokens (n, C, ...), of m queries with tokens (1, m, Q, ...) or
+            (n, 1, Q, ...), of weight and bias, and of the products of an earlier call or None. It returns the scores
+            (n, m) and its products, (n, m, ...) each.
+        contexts: Codes of the contexts.
+        queries: Codes of the queries.
+        weight: Weight that is passed to the score.
+        bias: Bias that is passed to the score.
+        budget: Memory for the kept products.
+
+    Returns:
+        (n, m).
+    """
+    tensors = contexts.tokens, contexts.mask, queries.tokens, weight, bias
+    result: Tensor = _Checkpointed.apply(score, budget, *tensors)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Checkpointed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, score: Score, budget: MemoryBudget, *tensors: Tensor) -> Tensor:
+        contexts, mask, queries, weight, bias = tensors
+        with torch.autocast(contexts.device.type, enabled=False):
+            scores, products = score(Codes(contexts, contexts, mask), Codes(queries, queries), weight, bias, None)
+        ctx.score, ctx.products = score, budget.take(products)
+        ctx.save_for_backward(*tensors)
+        return scores
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        contexts, mask, queries, weight, bias = ctx.saved_tensors
+        products, ctx.products = ctx.products, None
+        no_gradients = (None,) * 7
+        rows, columns = gradient.nonzero(as_tuple=True)
+        if len(rows) == 0:
+            return no_gradients
+        with torch.enable_grad(), torch.autocast(contexts.device.type, enabled=False):
+            leaves = [x.detach().requires_grad_() for x in (contexts, queries, weight, bias)]
+            contexts, queries, weight, bias = leaves
+            if len(rows) < SPARSE * gradient.numel():
+                gradient = gradient[rows, columns, None]
+                contexts, mask = contexts[rows], None if mask is None else mask[rows]
+                queries = queries[rows if len(queries) > 1 else 0, columns].unsqueeze(1)
+                if products is not None:
+                    products = [product[rows, columns].unsqueeze(1) for product in products]
+            codes = Codes(contexts, contexts, mask), Codes(queries, queries)
+            scores, _ = ctx.score(*codes, weight, bias, products)
+        of_contexts, of_queries, *of_weights = torch.autograd.grad(scores, leaves, gradient, allow_unused=True)
+        return None, None, of_contexts, None, of_queries, *of_weights
+
+
+def linear_with_value(x: Tensor, weight: Tensor, bias: Tensor, value: Tensor | None) -> Tensor:
+    """Return x W^T + b, (..., in) to (..., out); with `value`, an earlier result, compute only its gradient."""
+    if value is None:
+        return torch.nn.functional.linear(x, weight, bias)
+    result: Tensor = _LinearWithValue.apply(x, weight, bias, value)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _LinearWithValue(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, value: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        flat = gradient.flatten(0, -2)
+        return gradient @ weight, flat.T @ x.flatten(0, -2), flat.sum(0), None

@@ -10,11 +10,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from pairsift.encode.features import Items
-from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, inverse_temperature, products, unit
-from pairsift.match.heads import HeadSizes, ResidualHead
+from pairsift.match.base import Codes, at_least_float32, products, unit
+from pairsift.match.heads import HeadSizes, ResidualHead, VectorMatcher
 from pairsift.options import Options
 
-SOFTENING = 5.0  # by which logits are divided before they are evidence
+SOFTENING = 5.0  # divisor of the logits before they are evidence
 TEMPERATURE = 0.07  # where the softmax temperature starts
 
 
@@ -29,7 +29,7 @@ class PauOptions(HeadSizes):
     )
 
 
-class Pau(Matcher):
+class Pau(VectorMatcher):
     """A matcher with residual heads, a learned temperature and prototypes that measure how vague an item is.
 
     Li et al., Prototype-based Aleatoric Uncertainty Quantification for Cross-modal Retrieval, NeurIPS 2023. An item f
@@ -54,9 +54,6 @@ class Pau(Matcher):
 
     name: ClassVar[str] = "pau"
     options: ClassVar[type[Options]] = PauOptions
-    image_kind: ClassVar[ImageKind] = "vector"
-    text_kind: ClassVar[TextKind] = "vector"
-    preset: ClassVar[str] = "two_tower"
 
     def __init__(self, image_dim: int, text_dim: int, options: PauOptions = PauOptions()) -> None:
         super().__init__()
@@ -71,11 +68,11 @@ class Pau(Matcher):
 
     def encode_images(self, items: Items) -> Codes:
         """Return unit vectors of images, (n, dim), with their vagueness by the prototypes of texts, (n,)."""
-        return self._codes(unit(full(self.image_head(items.values))), self.text_prototypes)
+        return self._codes(unit(at_least_float32(self.image_head(items.values))), self.text_prototypes)
 
     def encode_texts(self, items: Items) -> Codes:
         """Return unit vectors of texts, (n, dim), with their vagueness by the prototypes of images, (n,)."""
-        return self._codes(unit(full(self.text_head(items.values))), self.image_prototypes)
+        return self._codes(unit(at_least_float32(self.text_head(items.values))), self.image_prototypes)
 
     def _codes(self, vectors: Tensor, prototypes: Tensor) -> Codes:
         vagueness = 1 - 1 / (self._logits(vectors, prototypes).exp() + 1).mean(1)
@@ -84,7 +81,7 @@ class Pau(Matcher):
 
     def _logits(self, vectors: Tensor, prototypes: Tensor) -> Tensor:
         """Return the logits of unit vectors with prototypes, (n, K); the temperature has no gradient."""
-        return products(vectors, unit(full(prototypes))) * self.scale().detach() / SOFTENING
+        return products(vectors, unit(at_least_float32(prototypes))) * self.scale().detach() / SOFTENING
 
     def penalty(self, images: Codes, texts: Codes, exclude: Tensor, y: Tensor) -> Tensor | None:
         """Return the weighted errors of the vagueness of image and caption and the prototypes' squared logits, (B,)."""
@@ -99,11 +96,7 @@ class Pau(Matcher):
             target = (level - low) / (high - low).clamp(min=1e-6)
             total = total + regression * (codes.extra["vagueness"] - target).square()
         for prototypes in (self.image_prototypes, self.text_prototypes):
-            logits = self._logits(unit(full(prototypes)), prototypes)
+            logits = self._logits(unit(at_least_float32(prototypes)), prototypes)
             others = ~torch.eye(len(logits), dtype=torch.bool, device=logits.device)
             total = total + diversity * logits[others].square().mean()
         return total
-
-    def scale(self) -> Tensor:
-        """Return the learned inverse temperature, at most 100."""
-        return inverse_temperature(self.log_scale)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pairsift.encode.features import Items
-from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, inverse_temperature, products
-from pairsift.match.heads import GaussianHead, HeadSizes, divergence
+from pairsift.match.base import Codes, at_least_float32, inverse_temperature, products
+from pairsift.match.heads import GaussianHead, HeadSizes, VectorMatcher, divergence
 from pairsift.options import Options
 
 NEAREST = 1e-12  # added to squared distances, so that the gradient of their root is finite
@@ -22,7 +22,7 @@ SPREAD = 0.1  # sum of the variances of an item where training starts
 class PcmeOptions(HeadSizes):
     """The options of `Pcme`."""
 
-    slope: float = Field(default=5.0, gt=0, description="Where a starts, by which the distance is multiplied.")
+    slope: float = Field(default=5.0, gt=0, description="Where a starts, the factor of the distance.")
     shift: float = Field(
         default=5.0, gt=0, description="Where b starts; a match is as likely as not at distance b / a."
     )
@@ -30,7 +30,7 @@ class PcmeOptions(HeadSizes):
     kl: float = Field(default=1e-5, ge=0, description="Weight of the divergence from a standard normal.")
 
 
-class Pcme(Matcher):
+class Pcme(VectorMatcher):
     """A matcher with a Gaussian per item, whose match probability in training is a mean over samples.
 
     Chun et al., Probabilistic Embeddings for Cross-Modal Retrieval, CVPR 2021. Each item draws J samples z, and the
@@ -40,7 +40,7 @@ class Pcme(Matcher):
 
     with learned a and b above 0. The similarity in training is the logit of p over the scale, so that the ranking loss
     `bce` is the soft contrastive loss of the paper; the distances come from inner products. In evaluation the means
-    alone are compared, as in the paper: the similarity is their cosine less 1 - (b / a)^2 / 2, the cosine at which
+    alone are compared, as in the paper: the similarity is their cosine less 1 - (b / a)^2 / 2, the cosine where
     means without variance match as likely as not, and the scale is the slope of the logit there, 2 a^2 / b.
 
     The paper fine-tunes a ResNet and a GRU with attention pools; here heads on frozen vectors take their place.
@@ -53,9 +53,6 @@ class Pcme(Matcher):
 
     name: ClassVar[str] = "pcme"
     options: ClassVar[type[Options]] = PcmeOptions
-    image_kind: ClassVar[ImageKind] = "vector"
-    text_kind: ClassVar[TextKind] = "vector"
-    preset: ClassVar[str] = "two_tower"
     loss: ClassVar[str | None] = "bce"
 
     def __init__(self, image_dim: int, text_dim: int, options: PcmeOptions = PcmeOptions()) -> None:
@@ -92,14 +89,14 @@ class Pcme(Matcher):
         return Codes(mean, index=torch.cat([mean, behind], 1), extra=extra)
 
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
-        """Return the logits of the match probabilities over the scale if there are samples, else that of the means."""
+        """Return the logits of the match probabilities over the scale; without samples, the similarity of the means."""
         if "samples" not in images.extra:
             return super().similarity(images, texts)
         return self._logits(images.extra["samples"], texts.extra["samples"]) / self.scale()
 
     def _logits(self, images: Tensor, texts: Tensor) -> Tensor:
         """Return log p - log(1 - p) of all images with all texts, (n, m), from samples, (n, J, dim) and (m, J, dim)."""
-        left, right = full(images).flatten(0, 1), full(texts).flatten(0, 1)
+        left, right = at_least_float32(images).flatten(0, 1), at_least_float32(texts).flatten(0, 1)
         squares = left.square().sum(1)[:, None] + right.square().sum(1) - 2 * products(left, right)
         distance = (squares.clamp(min=0) + NEAREST).sqrt()
         logits = 2 * (self.log_shift.exp() - self.log_slope.exp() * distance)

@@ -10,15 +10,15 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from pairsift.encode.features import Items
-from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, inverse_temperature
-from pairsift.match.heads import GaussianHead, HeadSizes, divergence
+from pairsift.match.base import Codes
+from pairsift.match.heads import GaussianHead, HeadSizes, VectorMatcher, divergence
 from pairsift.options import Options
 
 
 class PcmeppOptions(HeadSizes):
     """The options of `Pcmepp`."""
 
-    slope: float = Field(default=5.0, gt=0, le=50, description="Where a starts, by which the distance is multiplied.")
+    slope: float = Field(default=5.0, gt=0, le=50, description="Where a starts, the factor of the distance.")
     shift: float = Field(default=5.0, description="Where b starts, the logit of a match at distance 0.")
     spread: float = Field(default=0.1, gt=0, description="Where the sum of the variances of an item starts.")
     vib: float = Field(
@@ -26,7 +26,7 @@ class PcmeppOptions(HeadSizes):
     )
 
 
-class Pcmepp(Matcher):
+class Pcmepp(VectorMatcher):
     """A matcher with a Gaussian of diagonal covariance per item and the expected squared distance of two of them.
 
     Chun, Improved Probabilistic Image-Text Representations, ICLR 2024 (PCME++). With means of unit length, the distance
@@ -52,9 +52,6 @@ class Pcmepp(Matcher):
 
     name: ClassVar[str] = "pcmepp"
     options: ClassVar[type[Options]] = PcmeppOptions
-    image_kind: ClassVar[ImageKind] = "vector"
-    text_kind: ClassVar[TextKind] = "vector"
-    preset: ClassVar[str] = "two_tower"
     loss: ClassVar[str | None] = "bce"
 
     def __init__(self, image_dim: int, text_dim: int, options: PcmeppOptions = PcmeppOptions()) -> None:
@@ -63,7 +60,7 @@ class Pcmepp(Matcher):
         self.vib = options.vib
         self.image_head = GaussianHead(image_dim, options, options.spread)
         self.text_head = GaussianHead(text_dim, options, options.spread)
-        self.log_scale = nn.Parameter(torch.tensor(math.log(2 * options.slope)))
+        self.log_scale = nn.Parameter(torch.tensor(math.log(2 * options.slope)))  # of 2 a
         self.shift = nn.Parameter(torch.tensor(options.shift))
 
     @property
@@ -91,7 +88,3 @@ class Pcmepp(Matcher):
     def penalty(self, images: Codes, texts: Codes, exclude: Tensor, y: Tensor) -> Tensor | None:
         """Return the weighted divergences of image and caption from a standard normal distribution, (B,)."""
         return self.vib * (images.extra["divergence"] + texts.extra["divergence"]) if self.vib else None
-
-    def scale(self) -> Tensor:
-        """Return 2 a, at most 100."""
-        return inverse_temperature(self.log_scale)

@@ -8,9 +8,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from pairsift.match import attend, blocks
 from pairsift.match.base import Codes
-from pairsift.match.states import GruSizes, Linear, RegionsAndWords, Words
+from pairsift.match.cross_attention import (
+    TokenProducts,
+    compare_all_by_products,
+    compare_pairs_by_products,
+    right_padded,
+)
+from pairsift.match.layers import Linear
+from pairsift.match.token_encoders import GruSizes, RegionsAndWords, Words
 from pairsift.options import Options
 
 
@@ -41,10 +47,10 @@ class Scan(RegionsAndWords):
     paper, the mean of the similarities of both directions. Here one network computes both; the paper trains two
     networks separately.
 
-    The relevances are computed exactly from the affinities and the Gram matrix of the context (`attend`), without
-    attended vectors. For a pair of an image and a word this needs one float per region instead of `dim` floats, and no
-    loop over captions. As in the published code, the rows of the affinity are normalised over the queries after a leaky
-    ReLU.
+    The relevances are computed exactly from the affinities and the Gram matrix of the context (`cross_attention`),
+    without attended vectors. For a pair of an image and a word this needs one float per region instead of `dim` floats,
+    and no loop over captions. As in the published code, the rows of the affinity are normalised over the queries after
+    a leaky ReLU.
 
     Args:
         image_dim: Length of a region's feature vector.
@@ -66,23 +72,23 @@ class Scan(RegionsAndWords):
 
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Return the similarity of every image with every text, (n_images, n_texts)."""
-        return blocks.cross_products(self._compare, blocks.front(images), texts)
+        return compare_all_by_products(self._compare, right_padded(images), texts)
 
     def pair_similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Return the similarity of every image with the text at the same position, (n,)."""
-        return blocks.paired_products(self._compare, blocks.front(images), texts)
+        return compare_pairs_by_products(self._compare, right_padded(images), texts)
 
-    def _compare(self, products: attend.Products) -> Tensor:
+    def _compare(self, products: TokenProducts) -> Tensor:
         """Return similarities from the products of n images with m texts, (n, m), or with one text each, (n, 1)."""
         total = torch.zeros((), device=products.affinity.device)
         if self.direction != "i2t":
             total = total + self._pool(products, "t2i")
         if self.direction != "t2i":
-            turned = self._pool(products.turned(), "i2t")
-            total = total + (turned.T if len(products.queries) == 1 else turned)
+            swapped = self._pool(products.swapped(), "i2t")
+            total = total + (swapped.T if len(products.queries) == 1 else swapped)
         return total / 2 if self.direction == "both" else total
 
-    def _pool(self, products: attend.Products, direction: str) -> Tensor:
+    def _pool(self, products: TokenProducts, direction: str) -> Tensor:
         """Pool the relevances of the tokens of the queries, (n, m)."""
         relevance, mask = products.relevance(self.sharpness[direction]), products.query_mask
         if self.pooling == "mean":

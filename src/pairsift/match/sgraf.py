@@ -11,17 +11,29 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from pairsift.encode.features import Items
-from pairsift.match import attend, blocks
-from pairsift.match.aligned import aligned
-from pairsift.match.attention import ImageAttention, RegionNorm, TextAttention
-from pairsift.match.base import Codes, full, unit
-from pairsift.match.reasoning import reason
-from pairsift.match.states import GruSizes, Linear, RegionsAndWords, RowNorm, Words, region_codes, word_codes
+from pairsift.errors import InputError
+from pairsift.match.base import Codes, at_least_float32, autocast_precision, unit
+from pairsift.match.cross_attention import (
+    Comparison,
+    affinities,
+    attended_norm,
+    attention_weights,
+    compare_all,
+    compare_pairs,
+    gram,
+)
+from pairsift.match.layers import Dropout, Linear, MeanPool, RowNorm
+from pairsift.match.sgraf_kernels import reasoning_step, similarity_vectors
+from pairsift.match.token_encoders import GruSizes, RegionsAndWords, Words, region_codes, word_codes
 from pairsift.options import Options
+
+RegionNorm = Literal["slot", "feature"]
 
 SHARPNESS = 9.0
 CELLS = 2**15  # pairs of an image and a word in a block
-CELLS_TRAINING = 2**17  # with gradients: each block adds to those of all tokens, and all blocks are kept anyway
+CELLS_TRAINING = (
+    2**17
+)  # with gradients: every block adds to the gradients of all tokens, and all blocks are kept anyway
 
 
 class SimilaritySizes(GruSizes):
@@ -46,6 +58,94 @@ class SgrOptions(SimilaritySizes):
     """The options of `Sgr` and `Sgraf`."""
 
     steps: int = Field(default=3, ge=1, description="SGR's steps of reasoning.")
+
+
+class TextAttention(nn.Module):
+    """A self-attention over words, with weights from each word and the mean of all words.
+
+        t = unit( sum_l a_l t_l ),    a = softmax_l( w . [ tanh(W_l t_l + b_l) * tanh(W_g mean(t) + b_g) ] + b )
+
+    Args:
+        dim: Length of a token.
+        dropout: Probability of dropping an entry after a tanh, [0, 1).
+    """
+
+    def __init__(self, dim: int, dropout: float) -> None:
+        super().__init__()
+        self.local, self.whole, self.common = Linear(dim, dim), Linear(dim, dim), Linear(dim, 1)
+        self.squash = nn.Sequential(nn.Tanh(), Dropout(dropout))
+        self.mean = MeanPool()
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Return the global vectors, of unit length.
+
+        Args:
+            tokens: (n, length, dim), 0 at padding.
+            mask: True at real tokens, at least one per item, (n, length).
+
+        Returns:
+            (n, dim).
+        """
+        local = self.squash(self.norm_local(self.local(tokens), mask))
+        mean = self.squash(self.norm_mean(self.whole(self.mean(tokens, mask))))
+        weights = self.common(local * mean[:, None]).squeeze(-1).masked_fill(~mask, -torch.inf).softmax(1)
+        return unit((weights[:, None].to(tokens.dtype) @ tokens).squeeze(1))
+
+    def norm_local(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Normalise the tokens before their tanh, (n, length, dim); for texts, return them unchanged."""
+        return x
+
+    def norm_mean(self, x: Tensor) -> Tensor:
+        """Normalise the mean of the tokens before its tanh, (n, dim); for texts, return it unchanged."""
+        return x
+
+
+class ImageAttention(TextAttention):
+    """A self-attention over regions, as `TextAttention` but with a batch norm before each tanh.
+
+    The batch norm of the paper uses the position of a region as the channel (`slot`). This needs the same number of
+    regions in every image, and it gives the order of the regions a meaning. `feature` normalises each entry over all
+    real regions instead.
+
+    Args:
+        dim: Length of a token.
+        dropout: Probability of dropping an entry after a tanh, [0, 1).
+        regions: Number of regions of every image; None where the number differs.
+        norm: Batch norm of the regions; None selects `slot` where `regions` is known, else `feature`.
+
+    Raises:
+        InputError: `norm` is `slot` without a fixed number of regions, or there is no such norm.
+    """
+
+    def __init__(self, dim: int, dropout: float, regions: int | None, norm: RegionNorm | None) -> None:
+        super().__init__(dim, dropout)
+        if norm not in (None, "slot", "feature"):
+            raise InputError(f"region_norm is {norm!r}; it must be slot or feature")
+        if norm == "slot" and not regions:
+            raise InputError("region_norm slot needs images with the same number of regions each; use feature")
+        self.slots = regions if regions and norm != "feature" else None
+        self.local_norm = nn.BatchNorm1d(self.slots) if self.slots else RowNorm(dim)
+        self.whole_norm = RowNorm(dim)
+
+    def norm_local(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Apply the batch norm of the regions, (n, length, dim); with `feature` padding becomes 0.
+
+        Raises:
+            InputError: The norm is `slot`, and the images do not have the expected number of regions.
+        """
+        if self.slots:
+            if x.shape[1] != self.slots or not bool(mask.all()):
+                raise InputError(f"these images do not have {self.slots} regions each; use region_norm feature")
+            slots: Tensor = self.local_norm(x)
+            return slots
+        out = torch.zeros_like(x)
+        out[mask] = self.local_norm(x[mask]).to(x.dtype)
+        return out
+
+    def norm_mean(self, x: Tensor) -> Tensor:
+        """Apply the batch norm of the mean, (n, dim)."""
+        mean: Tensor = self.whole_norm(x)
+        return mean
 
 
 class _SimilarityVectors(RegionsAndWords):
@@ -101,33 +201,32 @@ class _SimilarityVectors(RegionsAndWords):
 
     def logits(self, images: Codes, texts: Codes) -> Tensor:
         """Return the similarity before its sigmoid, (n_images, n_texts)."""
-        return self._pairwise(blocks.cross, images, texts, scores=True)
+        return self._pairwise(compare_all, images, texts, scores=True)
 
     def similarity_vectors(self, images: Codes, texts: Codes) -> Tensor:
-        """Return the vectors from which the head computes scores, (n_images, n_texts, similarity_dim)."""
-        return self._pairwise(blocks.cross, images, texts, scores=False)
+        """Return the vectors that the head turns into scores, (n_images, n_texts, similarity_dim)."""
+        return self._pairwise(compare_all, images, texts, scores=False)
 
     def pair_similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Return the similarity of every image with the text at the same position, (n,), in (0, 1)."""
-        return self._pairwise(blocks.paired, images, texts, scores=True).sigmoid()
+        return self._pairwise(compare_pairs, images, texts, scores=True).sigmoid()
 
-    def _pairwise(self, run: blocks.Comparison, images: Codes, texts: Codes, scores: bool) -> Tensor:
+    def _pairwise(self, run: Comparison, images: Codes, texts: Codes, scores: bool) -> Tensor:
         """Return the summaries of all pairs, or the scores that the head computes from them.
 
         In training mode all blocks are summarised together, because of the batch norm of SAF. In evaluation mode the
         blocks are summarised one after the other. Without gradients only the nodes of one block are in memory.
         """
-
-        images, texts = _cast(images), _cast(texts)
+        images, texts = _codes_in_autocast(images), _codes_in_autocast(texts)
         assert images.tokens is not None
-        images = replace(images, grams=attend.gram(images.tokens))
+        images = replace(images, grams=gram(images.tokens))
 
         with torch.autocast(images.vectors.device.type, enabled=False):
             products = self._products()
 
         def finish(nodes: list[Tensor]) -> list[Tensor]:
             with torch.autocast(nodes[0].device.type, enabled=False):
-                summaries = [full(vectors) for vectors in self._summaries(nodes, products)]
+                summaries = [at_least_float32(vectors) for vectors in self._summaries(nodes, products)]
                 return [self.head(vectors).squeeze(-1) for vectors in summaries] if scores else summaries
 
         cells = CELLS_TRAINING if torch.is_grad_enabled() else CELLS
@@ -147,12 +246,12 @@ class _SimilarityVectors(RegionsAndWords):
         image_vectors, text_vectors = images.vectors.unsqueeze(1), texts.vectors.unsqueeze(2)
         assert regions is not None and grams is not None and words is not None
         with torch.autocast(regions.device.type, enabled=False):
-            weights = attend.focus(attend.affinity(regions, words), SHARPNESS, images.mask)
-            weights = weights / attend.attended_norm(weights, grams).unsqueeze(1)
+            weights = attention_weights(affinities(regions, words), SHARPNESS, images.mask)
+            weights = weights / attended_norm(weights, grams).unsqueeze(1)
             weights = weights.permute(0, 2, 3, 1).contiguous().to(regions.dtype)
-            word_nodes = aligned(weights, regions, words, self.local.weight, self.local.bias)
+            word_nodes = similarity_vectors(weights, regions, words, self.local.weight, self.local.bias)
             ones = image_vectors.new_ones(len(image_vectors), text_vectors.shape[1], 1, 1)
-            global_node = aligned(ones, image_vectors, text_vectors, self.whole.weight, self.whole.bias)
+            global_node = similarity_vectors(ones, image_vectors, text_vectors, self.whole.weight, self.whole.bias)
             return torch.cat([global_node, word_nodes], 2)
 
     def _products(self) -> list[Tensor]:
@@ -221,7 +320,7 @@ class _Step(nn.Module):
 
     def forward(self, nodes: Tensor, edge: Tensor, outputs: int) -> Tensor:
         """Compute the first `outputs` new nodes from the product `edge`, (g, N, dim) to (g, outputs, dim)."""
-        return reason(nodes, edge, self.query.bias @ self.key.weight, self.out.weight.T, self.out.bias, outputs)
+        return reasoning_step(nodes, edge, self.query.bias @ self.key.weight, self.out.weight.T, self.out.bias, outputs)
 
 
 class Saf(_SimilarityVectors):
@@ -259,8 +358,8 @@ class Saf(_SimilarityVectors):
     def intra_similarity(self, codes: Codes) -> Tensor:
         """Return the similarity of every item with every item of the same kind, (n, n).
 
-        Rows are used as images, columns as texts. The running statistics of the gates are not updated: they remain
-        those of images with texts, which evaluation needs.
+        Rows are used as images, columns as texts. The running statistics of the gates are not updated, because
+        evaluation needs the statistics of images with texts.
         """
         momentum, self.gate_norm.momentum = self.gate_norm.momentum, 0.0
         try:
@@ -269,7 +368,7 @@ class Saf(_SimilarityVectors):
             self.gate_norm.momentum = momentum
 
     def _summaries(self, nodes: list[Tensor], products: list[Tensor]) -> list[Tensor]:
-        nodes = [full(block) for block in nodes]
+        nodes = [at_least_float32(block) for block in nodes]
         logits = torch.cat([self.gate(block).flatten() for block in nodes])
         gates = torch.split(self.gate_norm(logits[:, None])[:, 0].sigmoid(), [block[..., 0].numel() for block in nodes])
         return [self._filter(block, gate.view(block.shape[:3])) for block, gate in zip(nodes, gates, strict=True)]
@@ -343,10 +442,10 @@ class Sgraf(RegionsAndWords):
         return mean
 
 
-def _cast(codes: Codes) -> Codes:
+def _codes_in_autocast(codes: Codes) -> Codes:
     """Cast the codes to the precision of autocast where autocast is on, else to float32 at least."""
     assert codes.tokens is not None
-    return Codes(attend.cast(codes.vectors), attend.cast(codes.tokens), codes.mask)
+    return Codes(autocast_precision(codes.vectors), autocast_precision(codes.tokens), codes.mask)
 
 
 def _concatenate(first: Codes, second: Codes) -> Codes:

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
-from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, inverse_temperature, unit
-from pairsift.match.heads import HeadSizes, ResidualHead
+from pairsift.match.base import Codes, at_least_float32, unit
+from pairsift.match.heads import HeadSizes, ResidualHead, VectorMatcher
 from pairsift.options import Options
 
 
@@ -26,10 +26,10 @@ class TwoTowerOptions(HeadSizes):
     )
 
 
-class TwoTower(Matcher):
+class TwoTower(VectorMatcher):
     """A matcher with a residual MLP head per side on frozen vectors, cosine similarity and a learned temperature.
 
-    The heads are those of `pairsift.match.heads.ResidualHead`.
+    The heads are described at `pairsift.match.heads.ResidualHead`.
 
     Where the features of images and of texts share a space, the heads start as the identity: the similarity starts as
     the cosine of the features, and the common vectors have their length.
@@ -46,9 +46,6 @@ class TwoTower(Matcher):
 
     name: ClassVar[str] = "two_tower"
     options: ClassVar[type[Options]] = TwoTowerOptions
-    image_kind: ClassVar[ImageKind] = "vector"
-    text_kind: ClassVar[TextKind] = "vector"
-    preset: ClassVar[str] = "two_tower"
     method: ClassVar[str] = "sift"
 
     def __init__(
@@ -66,15 +63,11 @@ class TwoTower(Matcher):
 
     def encode_images(self, items: Items) -> Codes:
         """Return unit vectors of images, (n, dim)."""
-        return Codes(unit(full(self.image_head(items.values))))
+        return Codes(unit(at_least_float32(self.image_head(items.values))))
 
     def encode_texts(self, items: Items) -> Codes:
         """Return unit vectors of texts, (n, dim)."""
-        return Codes(unit(full(self.text_head(items.values))))
-
-    def scale(self) -> Tensor:
-        """Return the learned inverse temperature, at most 100."""
-        return inverse_temperature(self.log_scale)
+        return Codes(unit(at_least_float32(self.text_head(items.values))))
 
 
 def check_one_space(image_dim: int, text_dim: int) -> None:
@@ -85,6 +78,6 @@ def check_one_space(image_dim: int, text_dim: int) -> None:
     """
     if image_dim != text_dim:
         raise InputError(
-            f"the vectors of images have {image_dim} values and those of captions {text_dim}: they share no space; "
+            f"the vectors of images have {image_dim} values, the vectors of captions {text_dim}: they share no space; "
             "leave --aligned out"
         )

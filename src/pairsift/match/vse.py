@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pairsift.encode.features import Items
-from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, full, unit
-from pairsift.match.gpo import GeneralizedPool
-from pairsift.match.states import GruSizes, Linear, MeanPool, RowNorm, Words, mask_of
+from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, at_least_float32, unit
+from pairsift.match.layers import Linear, MeanPool, RowNorm
+from pairsift.match.token_encoders import GruSizes, Words, token_mask
 from pairsift.options import Options
+
+POSITION_WIDTH = 32  # entries of a position's encoding, and width of the GRU over the encodings
+POOL_TEMPERATURE = 0.1
 
 
 class VseOptions(GruSizes):
@@ -60,9 +66,9 @@ class Vse(Matcher):
         Returns:
             Vectors (n, dim), 0 for an image without regions, and the projected regions of unit length as tokens.
         """
-        mask = mask_of(items)
+        mask = token_mask(items)
         tokens = self.regions(items.values, mask)
-        return Codes(unit(full(self.image_pool(tokens, mask))), unit(tokens), mask)
+        return Codes(unit(at_least_float32(self.image_pool(tokens, mask))), unit(tokens), mask)
 
     def encode_texts(self, items: Items) -> Codes:
         """Return unit vectors of texts.
@@ -75,7 +81,7 @@ class Vse(Matcher):
             Vectors (n, dim), and the states of the words, of unit length, as tokens.
         """
         tokens, mask = self.words(items)
-        return Codes(unit(full(self.text_pool(tokens, mask))), unit(tokens), mask)
+        return Codes(unit(at_least_float32(self.text_pool(tokens, mask))), unit(tokens), mask)
 
 
 class _ResidualRegions(nn.Module):
@@ -97,3 +103,61 @@ class _ResidualRegions(nn.Module):
         tokens = projected.new_zeros((*mask.shape, projected.shape[-1]))
         tokens[mask] = projected
         return tokens
+
+
+class GeneralizedPool(nn.Module):
+    """The generalized pooling operator (Chen et al., Learning the Best Pooling Strategy for VSE, CVPR 2021).
+
+    Each channel is sorted separately over the tokens of an item, and its k-th highest value is weighted by theta_k:
+
+        v_c = sum_k theta_k max_k(x_1c, ..., x_Lc),    theta = softmax_k( score(GRU(p_1, ..., p_L))_k / 0.1 )
+
+    p_k is a sinusoidal encoding of the position k. theta depends only on L. Mean and maximum are special cases.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = nn.GRU(POSITION_WIDTH, POSITION_WIDTH, batch_first=True, bidirectional=True)
+        self.score = nn.Linear(POSITION_WIDTH, 1, bias=False)
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Pool the tokens of each item into one vector.
+
+        Args:
+            tokens: (n, length, d).
+            mask: True at real tokens, at any positions, (n, length).
+
+        Returns:
+            (n, d); 0 for an item without tokens.
+        """
+        count = mask.sum(1)
+        maxima = tokens.masked_fill(~mask[..., None], -torch.inf).transpose(1, 2).sort(-1, descending=True).values
+        padding = torch.arange(mask.shape[1], device=mask.device) >= count[:, None]
+        maxima = maxima.masked_fill(padding[:, None], 0.0)
+        distinct, index = torch.unique(count.clamp(min=1), return_inverse=True)
+        theta = self.weights(distinct, mask.shape[1])[index]
+        return (maxima @ theta[..., None].to(maxima.dtype)).squeeze(-1)
+
+    def weights(self, lengths: Tensor, width: int) -> Tensor:
+        """Return theta for items of these lengths.
+
+        Args:
+            lengths: Each from 1 to `width`, (m,).
+            width: Length of a row of the result.
+
+        Returns:
+            (m, width). A row sums to 1 over its length and is 0 beyond it.
+        """
+        encoded = positions(width).to(self.score.weight).expand(len(lengths), -1, -1)
+        packed = pack_padded_sequence(encoded, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        states, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=width)
+        score: Tensor = self.score((states[..., :POSITION_WIDTH] + states[..., POSITION_WIDTH:]) / 2)
+        padding = torch.arange(width, device=lengths.device) >= lengths[:, None]
+        return (score.squeeze(-1) / POOL_TEMPERATURE).masked_fill(padding, -torch.inf).softmax(1)
+
+
+def positions(length: int) -> Tensor:
+    """Return sinusoidal encodings of the positions 0, 1, ..., with sine and cosine in turn, (length, 32), float64."""
+    rate = torch.exp(torch.arange(0, POSITION_WIDTH, 2, dtype=torch.float64) * (-math.log(10000.0) / POSITION_WIDTH))
+    angle = torch.arange(length, dtype=torch.float64)[:, None] * rate
+    return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)

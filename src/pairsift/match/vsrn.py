@@ -7,13 +7,18 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pairsift.encode.features import Items
-from pairsift.match import recurrent
-from pairsift.match.base import PAPER_BATCH, Codes, ImageKind, Matcher, TextKind, full, unit
-from pairsift.match.captioner import Captioner
-from pairsift.match.states import Linear, RowNorm, Words, WordSizes, mask_of
+from pairsift.match.base import PAPER_BATCH, Codes, ImageKind, Matcher, TextKind, at_least_float32, unit
+from pairsift.match.gru import gru_states
+from pairsift.match.layers import Dropout, Linear, RowNorm
+from pairsift.match.token_encoders import Words, WordSizes, token_mask
 from pairsift.options import Options
+
+CAPTIONER_WIDTH = 512  # of both GRUs of the captioner
+CAPTIONER_DROPOUT = 0.2  # of the inputs of these GRUs
 
 
 class VsrnOptions(WordSizes):
@@ -92,7 +97,7 @@ class Vsrn(Matcher):
             Vectors (n, dim), 0 for an image without regions, and the regions after the graphs, normalised, as tokens.
             Real regions come first.
         """
-        mask = mask_of(items)
+        mask = token_mask(items)
         counts = mask.sum(1)
         real = torch.arange(max(1, int(counts.max())), device=mask.device) < counts[:, None]
         rows: Tensor = self.project(items.values[mask])
@@ -100,10 +105,10 @@ class Vsrn(Matcher):
             rows = self._normalised(rows, real)
         for graph in self.graphs:
             rows = graph(rows, real)
-        tokens = _spread(self._normalised(rows, real), real)
+        tokens = _scattered(self._normalised(rows, real), real)
         lengths, shown = counts.clamp(min=1), counts > 0
-        states = recurrent.states(self.reader, tokens, lengths)
-        last = full(states[torch.arange(len(tokens), device=mask.device), lengths - 1])
+        states = gru_states(self.reader, tokens, lengths)
+        last = at_least_float32(states[torch.arange(len(tokens), device=mask.device), lengths - 1])
         if self.state_norm is not None:
             last = last.index_put((shown,), self.state_norm(last[shown]).to(last.dtype))
         return Codes(unit(last.masked_fill(~shown[:, None], 0.0)), tokens, real)
@@ -112,7 +117,7 @@ class Vsrn(Matcher):
         """Normalise the real regions of all images, (m, dim) to (m, dim); `real` (n, regions) has m True entries."""
         if self.norm == "region":
             return unit(rows)
-        return unit(_spread(rows, real).transpose(1, 2)).transpose(1, 2)[real]
+        return unit(_scattered(rows, real).transpose(1, 2)).transpose(1, 2)[real]
 
     def encode_texts(self, items: Items) -> Codes:
         """Return unit vectors of texts.
@@ -130,8 +135,8 @@ class Vsrn(Matcher):
         extra = {}
         if self.training and self.captioner is not None:
             longest = mask.shape[1]
-            extra = {"ids": items.values[:, :longest].masked_fill(~mask_of(items)[:, :longest], 0)}
-        return Codes(unit(full(last)), unit(states), mask, extra=extra)
+            extra = {"ids": items.values[:, :longest].masked_fill(~token_mask(items)[:, :longest], 0)}
+        return Codes(unit(at_least_float32(last)), unit(states), mask, extra=extra)
 
     def penalty(self, images: Codes, texts: Codes, exclude: Tensor, y: Tensor) -> Tensor | None:
         """Return the weighted negative log-likelihood of each caption by the regions beside it, (B,)."""
@@ -159,14 +164,90 @@ class _Graph(nn.Module):
 
     def forward(self, rows: Tensor, real: Tensor) -> Tensor:
         """Update the real regions of all images, (m, dim) to (m, dim); `real` (n, regions) has m True entries."""
-        theta, phi, value = (_spread(layer(rows), real) for layer in (self.theta, self.phi, self.value))
+        theta, phi, value = (_scattered(layer(rows), real) for layer in (self.theta, self.phi, self.value))
         relation = theta @ phi.transpose(1, 2) / real.sum(1).clamp(min=1)[:, None, None]
         update: Tensor = self.norm(self.out((relation @ value)[real]))
         return rows + update
 
 
-def _spread(rows: Tensor, real: Tensor) -> Tensor:
+def _scattered(rows: Tensor, real: Tensor) -> Tensor:
     """Put rows (m, d) at the m True places of `real` (n, length), with 0 elsewhere, (n, length, d)."""
     out = rows.new_zeros((*real.shape, rows.shape[-1]))
     out[real] = rows
     return out
+
+
+class Captioner(nn.Module):
+    """An encoder-decoder of captions with attention (Li et al., VSRN, ICCV 2019, Eq. 10).
+
+        u_1, ..., u_R = GRU(W_v v_1, ..., W_v v_R),    h_0 = u_R
+        e_tr = w . tanh(W_u u_r + W_h h_(t-1) + b),    c_t = sum_r softmax_r(e_t)_r u_r
+        h_t = GRU([w_t; c_t], h_(t-1)),                p(w_(t+1) | w_1, ..., w_t, v) = softmax(W_o h_t + b_o)
+
+    It reads the words of the caption, not the words that it wrote. It has a word table of its own.
+
+    Args:
+        dim: Length of a region's code.
+        vocabulary_size: Number of token ids.
+        word_dim: Length of a word vector.
+        hidden: Width of both GRUs.
+        dropout: Probability of dropping an entry of an input of a GRU, [0, 1).
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        vocabulary_size: int,
+        word_dim: int,
+        hidden: int = CAPTIONER_WIDTH,
+        dropout: float = CAPTIONER_DROPOUT,
+    ) -> None:
+        super().__init__()
+        self.enter = nn.Linear(dim, hidden)
+        self.reader = nn.GRU(hidden, hidden, batch_first=True)
+        self.vectors = nn.Embedding(vocabulary_size, word_dim)
+        self.of_region, self.of_state = nn.Linear(hidden, hidden), nn.Linear(hidden, hidden, bias=False)
+        self.score = nn.Linear(hidden, 1, bias=False)
+        self.writer = nn.GRUCell(word_dim + hidden, hidden)
+        self.out = nn.Linear(hidden, vocabulary_size)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, regions: Tensor, real: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return the negative log-likelihood of each caption, the sum over its words from the second on, (n,), float32.
+
+        Args:
+            regions: Codes of the regions of n images; real ones come first, (n, R, dim).
+            real: True at real regions, (n, R).
+            ids: Token ids of the captions beside the images; real ones come first, (n, L).
+            mask: True at real tokens, (n, L).
+        """
+        with torch.autocast(regions.device.type, enabled=False):
+            return self._likelihood(at_least_float32(regions), real, ids, mask)
+
+    def _likelihood(self, regions: Tensor, real: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
+        read, state = self._read(regions, real)
+        keys, words = self.of_region(read), self.vectors(ids.masked_fill(~mask, 0))
+        padding = ~(real | (torch.arange(real.shape[1], device=real.device) == 0))  # the first one is read in any case
+        states = []
+        for step in range(ids.shape[1] - 1):
+            energy = self.score((keys + self.of_state(state)[:, None]).tanh()).squeeze(-1)
+            weights = energy.masked_fill(padding, -torch.inf).softmax(1)
+            context = (weights[:, None] @ read).squeeze(1)
+            state = self.writer(self.dropout(torch.cat([words[:, step], context], 1)), state)
+            states.append(state)
+        loss = regions.new_zeros(len(ids))
+        follows = mask[:, 1:]
+        if states and bool(follows.any()):
+            logits = self.out(torch.stack(states, 1)[follows])
+            each = functional.cross_entropy(logits, ids[:, 1:][follows], reduction="none")
+            loss = loss.index_add(0, follows.nonzero()[:, 0], each)
+        return loss
+
+    def _read(self, regions: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the states of the regions (n, R, hidden), 0 at padding, and the last state of each image."""
+        entered = self.dropout(self.enter(regions))
+        counts = real.sum(1).clamp(min=1).cpu()
+        packed = pack_padded_sequence(entered, counts, batch_first=True, enforce_sorted=False)
+        output, last = self.reader(packed)
+        read, _ = pad_packed_sequence(output, batch_first=True, total_length=regions.shape[1])
+        return read, last[0]

@@ -13,7 +13,7 @@ from torch import Tensor
 from pairsift.arrays import Array, Bools
 from pairsift.loss.evidential import evidence, evidential_loss
 from pairsift.loss.hinge import hinge
-from pairsift.match.base import Codes, Matcher, full
+from pairsift.match.base import Codes, Matcher, at_least_float32
 from pairsift.methods.base import Epochs, Method
 from pairsift.methods.parts.division import divide
 from pairsift.methods.parts.part import Part
@@ -61,7 +61,7 @@ class EvidenceDivision(Part):
             return matcher.similarity(images, texts) * self.scale
         if type(matcher).logits is Matcher.logits:  # a cosine times an inverse temperature
             return matcher.similarity(images, texts)
-        return full(matcher.logits(images, texts))
+        return at_least_float32(matcher.logits(images, texts))
 
     def observe(self, observation: Observation) -> dict[str, Tensor]:
         """Return (e_ii + e_ii) / (e_ii + e_ii + max_j (e_ij + e_ji)), (B,): above one half where the pair is first."""

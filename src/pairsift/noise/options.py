@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairsift.encode import text_encoder
+from pairsift.encode.registry import text_encoder
 from pairsift.errors import InputError
 from pairsift.noise.edits import plant_edit
 from pairsift.noise.kinds import plant_near, plant_vague

@@ -28,7 +28,7 @@ class Bank:
     gives the same result, and its cost is low compared with a similarity that needs tokens.
 
     Attributes:
-        vectors: Global vectors, or where the matcher factorises those of `Codes.indexed`, (n, d).
+        vectors: Global vectors, or `Codes.indexed` where the matcher factorises, (n, d).
         lengths: Number of tokens of each item before encoding, (n,).
         parts: Places of the items of each part; every item is in exactly one part.
         codes: Codes of each part; empty where they are encoded for every request.

@@ -89,7 +89,7 @@ def ranks_by_view(block: SimilarityRows, image_of: Ints, n_images: int, chunk: i
 
 @dataclass(frozen=True)
 class _Tally:
-    """The counts from which the ranks are computed.
+    """The counts that give the ranks.
 
     Attributes:
         image_of: Image of each caption, (n_texts,).

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from pairsift.detect import Judgement
-from pairsift.encode import unknown_language
+from pairsift.encode.languages import unknown_language
 from pairsift.pairs.pairs import ADDED, Pairs
 from pairsift.runs.prepare import Prepared
 from pairsift.runs.source_changes import MENDED

@@ -33,9 +33,9 @@ from pairsift.run_folder import (
     finished,
     holds_run,
 )
-from pairsift.runs.choice import JOINED
 from pairsift.runs.config import CHOICES, Config, flattened, read_config, typed
 from pairsift.runs.source_changes import FIRST
+from pairsift.runs.text_encoding import WITH_NGRAMS
 from pairsift.spreadsheet import is_filled_in
 from pairsift.suggest.table import SUGGESTIONS_FILE
 from pairsift.table import DIVISION_FILE, SUSPECTS_FILE
@@ -167,7 +167,7 @@ def _require_same(folder: Path, previous: Config, config: Config) -> None:
     for name in dict.fromkeys(
         ("source", *CHOICES, *before, *now)
     ):  # options that decide about other options come first
-        automatic = name == "text_encoder" and now.get(name) is None and before.get(name) == JOINED
+        automatic = name == "text_encoder" and now.get(name) is None and before.get(name) == WITH_NGRAMS
         if name not in MAY_DIFFER and now.get(name) != before.get(name) and not automatic:
             begun = typed(name, before.get(name))
             begun = begun if before.get(name) is None else f"with {begun}"

@@ -7,11 +7,11 @@ from pathlib import Path
 from pairsift.errors import InputError, require_source
 from pairsift.export.cleaned import TABLES, folder_of_names
 from pairsift.pairs.same_pairs import images_elsewhere
-from pairsift.runs.choice import ALONE
 from pairsift.runs.config import Config, from_tree
 from pairsift.runs.fit import Resume, fit_config
 from pairsift.runs.prepare import read_source
 from pairsift.runs.run import Run
+from pairsift.runs.text_encoding import WORDLLAMA
 
 SPLIT = "test"
 
@@ -72,6 +72,6 @@ def cleaned_config(run: Run, export: Path, out: str | Path | None = None) -> Con
         "noise_index": None,
         **columns,
     }
-    if run.config.encode.text_encoder is None and run.prepared.texts.name == ALONE and pairs.features is None:
-        changed["text_encoder"] = ALONE
+    if run.config.encode.text_encoder is None and run.prepared.texts.name == WORDLLAMA and pairs.features is None:
+        changed["text_encoder"] = WORDLLAMA
     return from_tree({**run.config.tree(), **changed})

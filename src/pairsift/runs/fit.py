@@ -26,7 +26,7 @@ from pairsift.options import Options
 from pairsift.pairs.changes import read_stored_pairs, write_stored_pairs
 from pairsift.pairs.options import DataOptions
 from pairsift.pairs.pairs import Pairs
-from pairsift.retrieve.codes import evaluate
+from pairsift.retrieve.gallery import evaluate
 from pairsift.run_folder import (
     CHECKPOINT,
     CONFIG,
@@ -39,14 +39,15 @@ from pairsift.run_folder import (
     VOCABULARY,
     weights,
 )
-from pairsift.runs.choice import ALONE, JOINED, ngrams_help
 from pairsift.runs.claim import Claim, claimed
 from pairsift.runs.config import Config, configure, read_config
+from pairsift.runs.features import ngrams_help
 from pairsift.runs.job import job_of
 from pairsift.runs.judge import Judge, of_training
 from pairsift.runs.prepare import Prepared, check, prepare
 from pairsift.runs.run import Run
 from pairsift.runs.skipped import skipped_line, unused_line, write_skipped
+from pairsift.runs.text_encoding import WITH_NGRAMS, WORDLLAMA
 from pairsift.table import write_division
 from pairsift.train.checkpoint import write_tensors
 from pairsift.train.loop import Trainer, mixed
@@ -205,10 +206,12 @@ def begin(folder: Path, config: Config, progress: bool, resume: Resume = False) 
             _leave_out(folder, prepared.pairs)
         return config, prepared
     if _may_add_ngrams(config, prepared) and ngrams_help(prepared, config.train.seed, config.detect):
-        config = config.with_text_encoder(JOINED)
+        config = config.with_text_encoder(WITH_NGRAMS)
         write_text(folder / CONFIG, config.text())
         if progress:
-            print(f"text encoder: {JOINED}, which separates held-out pairs better from random pairs", file=sys.stderr)
+            print(
+                f"text encoder: {WITH_NGRAMS}, which separates held-out pairs better from random pairs", file=sys.stderr
+            )
         prepared = prepare(config, folder, False)
     write_skipped(prepared.pairs, folder / SKIPPED)
     if prepared.vocabulary is not None:
@@ -236,7 +239,7 @@ def _leave_out(folder: Path, pairs: Pairs) -> None:
 def _may_add_ngrams(config: Config, prepared: Prepared) -> bool:
     """Return whether the captions may decide to add n-grams to the text encoder."""
     vectors = prepared.features.images.values, prepared.features.texts.values
-    return config.encode.text_encoder is None and prepared.texts.name == ALONE and all(v.ndim == 2 for v in vectors)
+    return config.encode.text_encoder is None and prepared.texts.name == WORDLLAMA and all(v.ndim == 2 for v in vectors)
 
 
 def facts_of(config: Config, prepared: Prepared) -> dict[str, Any]:

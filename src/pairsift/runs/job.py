@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from pairsift.detect.linear import canonical
-from pairsift.match import Matcher
+from pairsift.match.base import Matcher
 from pairsift.match.heads import normalised
 from pairsift.match.two_tower import TwoTower
 from pairsift.runs.config import Config
+from pairsift.runs.features import rows_of
 from pairsift.runs.prepare import Prepared, matcher_factory
-from pairsift.runs.vectors import rows_of
 from pairsift.steps import Prior
 from pairsift.train.batches import Likeness
 from pairsift.train.loop import Job

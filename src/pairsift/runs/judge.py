@@ -20,19 +20,19 @@ from pairsift.detect.folds import Folds, copy_of, join_equal_images, make_folds,
 from pairsift.detect.judgement import JudgedPairs, Judgement, Networks, judge_pairs
 from pairsift.detect.linear import principal
 from pairsift.detect.near_mismatches import judge_near_mismatches
-from pairsift.encode import Features, Items
+from pairsift.encode.features import Features, Items
 from pairsift.errors import InputError, writing
 from pairsift.files import write_parquet
 from pairsift.loss.ranking import InfoNCE
-from pairsift.match import Matcher
+from pairsift.match.base import Matcher
 from pairsift.match.two_tower import TwoTower
 from pairsift.methods.crossfit import Crossfit
 from pairsift.methods.plain import TrainEpochs
 from pairsift.pairs.pairs import UNUSED, Pairs
 from pairsift.run_folder import TRUST
 from pairsift.runs.config import Config
+from pairsift.runs.features import evidence_vectors, joined_vectors, rows_of
 from pairsift.runs.prepare import Prepared
-from pairsift.runs.vectors import evidence_vectors, join_vectors, rows_of
 from pairsift.steps import Prior
 from pairsift.train.batches import Likeness
 from pairsift.train.checkpoint import read_tensors, write_tensors
@@ -89,7 +89,7 @@ class Judge:
         captions = rows_of(self.vectors.captions, self.ids)
         self.judged = JudgedPairs(
             principal(images, self.options.linear)[image_rows],
-            principal(join_vectors(captions, self.vectors.ngrams), self.options.linear),
+            principal(joined_vectors(captions, self.vectors.ngrams), self.options.linear),
             [self.pairs.captions[pair] for pair in self.ids],
             join_equal_images(self.pairs.image_of[self.ids], images, image_rows, self.options.folds.min_common),
             self.group[image_rows],

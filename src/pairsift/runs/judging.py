@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.detect.judgement import Judgement
-from pairsift.encode import Thumbnails, encode_images
-from pairsift.match import Matcher
-from pairsift.retrieve.codes import Gallery
+from pairsift.encode.cache import encode_images
+from pairsift.encode.thumbnails import Thumbnails
+from pairsift.match.base import Matcher
+from pairsift.retrieve.gallery import Gallery
+from pairsift.runs.features import rows_of
 from pairsift.runs.prepare import Prepared
-from pairsift.runs.vectors import rows_of
 from pairsift.suggest.duplicates import repeated, same_pictures, vague_captions, word_numbers
 from pairsift.suggest.suggest import GalleryPairs, Suggestions, suggest
 from pairsift.suggest.table import suggestion_table

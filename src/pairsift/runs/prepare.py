@@ -14,28 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairsift.encode import (
-    EMBEDDINGS,
-    LEARNED,
-    Features,
-    NgramEncoder,
-    Numbering,
-    Stacked,
-    Table,
-    broken_vectors,
-    caption_vectors,
-    encode_captions,
-    encode_pairs,
-    image_encoder,
-    open_stacked,
-    text_encoder,
-    unknown_language,
-)
+from pairsift.encode.cache import encode_captions, encode_pairs
+from pairsift.encode.clip_preprocessor import ClipPreprocessor
 from pairsift.encode.encoder import TextEncoder
-from pairsift.encode.front import Front
-from pairsift.encode.registry import check_names
+from pairsift.encode.features import Features, Table
+from pairsift.encode.languages import unknown_language
+from pairsift.encode.ngrams import NgramEncoder
+from pairsift.encode.registry import EMBEDDINGS, ID_ENCODERS, IMAGE_ENCODER, check_names, image_encoder, text_encoder
+from pairsift.encode.source_features import SourceFeatures, broken_vectors, caption_vectors, open_source_features
+from pairsift.encode.vocabularies import Numbering
 from pairsift.errors import InputError, require_source
-from pairsift.match import MATCHERS, Matcher
+from pairsift.match import MATCHERS
+from pairsift.match.base import Matcher
 from pairsift.match.two_tower import check_one_space
 from pairsift.noise.options import check_noise_of, check_noise_options, with_noise
 from pairsift.pairs.changes import Changes, StoredPairs, content_marks, merge, since_begun, with_row_ids
@@ -45,13 +35,10 @@ from pairsift.pairs.splits import keep_captions
 from pairsift.pairs.verified import check_verified_options, read_verified
 from pairsift.run_folder import FRONT, NGRAMS, VOCABULARY
 from pairsift.runs.config import Config
-from pairsift.runs.fitted_texts import run_ngrams
 from pairsift.runs.source_changes import known_pairs
-from pairsift.runs.vocabulary import check_numbering, run_numbering
+from pairsift.runs.text_encoding import check_numbering, run_ngrams, run_numbering
 from pairsift.train.board import require_board
 from pairsift.train.loop import pick_device
-
-IMAGE_ENCODER = "efficientnet-lite0"
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +66,7 @@ class Prepared:
     vocabulary: Numbering | None
     hash: str
     split: NDArray[np.str_]
-    front: Front | None = None
+    front: ClipPreprocessor | None = None
     changes: Changes | None = None
     ngrams: NgramEncoder | None = None
     aligned: bool = False
@@ -129,7 +116,7 @@ def _check_encoders(config: Config) -> None:
                 )
     frozen = "wordllama, ngrams, minilm, hf:<folder>, or several joined by +"
     takes = "words, bpe or ids, which it learns" if matcher.text_kind == "ids" else frozen
-    if (text_name(config) in LEARNED) != (matcher.text_kind == "ids"):
+    if (text_name(config) in ID_ENCODERS) != (matcher.text_kind == "ids"):
         raise InputError(f"matcher {matcher.name} cannot read the text encoder {encode.text_encoder}; it takes {takes}")
     check_names(encode.image_encoder, encode.text_encoder)
     check_numbering(encode, text_name(config))
@@ -301,7 +288,7 @@ def _encoded(config: Config, folder: Path, pairs: Pairs, digest: str, opened: bo
         check_one_space(features.images.dim, features.texts.dim)
     usable = pairs.skip_images(failures)
     images = features.images.values
-    if isinstance(images, Stacked) and pairs.features is not None and len(pairs.features.shape) == 1:
+    if isinstance(images, SourceFeatures) and pairs.features is not None and len(pairs.features.shape) == 1:
         usable = usable.skip_pairs(broken_vectors(usable, images, caption_vectors(pairs, texts)))
     return Prepared(
         usable,
@@ -326,13 +313,13 @@ def encoder_names(config: Config, prepared: Prepared) -> dict[str, str]:
     return {"image_encoder": images, "text_encoder": prepared.texts.name}
 
 
-def _front(config: Config, folder: Path, opened: bool) -> Front | None:
+def _front(config: Config, folder: Path, opened: bool) -> ClipPreprocessor | None:
     """Return the preprocessing of a matcher of pixels and text, from its checkpoint or an opened run; else None."""
     if config.matcher.image_kind != "pixels":
         return None
     if opened:
-        return Front(str(folder / FRONT), pretrained=False)
-    return Front(str(getattr(config.matcher_options, "checkpoint", "")))
+        return ClipPreprocessor(str(folder / FRONT), pretrained=False)
+    return ClipPreprocessor(str(getattr(config.matcher_options, "checkpoint", "")))
 
 
 def _features(config: Config, pairs: Pairs, texts: TextEncoder, progress: bool) -> tuple[Features, dict[int, str]]:
@@ -351,12 +338,12 @@ def _features(config: Config, pairs: Pairs, texts: TextEncoder, progress: bool) 
         sizes = f"{len(pairs)} pair{'s' * (len(pairs) != 1)}, {pairs.n_images} image{'s' * (pairs.n_images != 1)}"
         print(f"{pairs.description}: {sizes}", file=sys.stderr)
     cache = config.cache
-    if isinstance(texts, Front):
+    if isinstance(texts, ClipPreprocessor):
         return texts.features(pairs, cache, progress)
     if images is not None:
         return encode_pairs(pairs, images, texts, cache, progress=progress)
     assert pairs.features is not None and kind != "pixels"
-    table = Table(open_stacked(pairs.features, kind))
+    table = Table(open_source_features(pairs.features, kind))
     if texts.name == EMBEDDINGS and (captions := caption_vectors(pairs, texts)) is not None:
         return Features(table, Table(captions)), {}
     return Features(table, encode_captions(pairs, texts, cache, progress)), {}

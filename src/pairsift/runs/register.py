@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from pairsift.encode.names import IMAGE_ENCODERS, TEXT_ENCODERS
+from pairsift.encode.registry import IMAGE_ENCODERS, TEXT_ENCODERS
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS
 from pairsift.match.base import Matcher

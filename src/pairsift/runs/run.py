@@ -19,11 +19,11 @@ from pairsift.arrays import Ints
 from pairsift.cores import limit_threads, peak_memory
 from pairsift.errors import InputError, writing
 from pairsift.files import only_writer, write_json, write_parquet
-from pairsift.match import Matcher
+from pairsift.match.base import Matcher
 from pairsift.pairs.pairs import SPLITS, Pairs
 from pairsift.pairs.readers import load
 from pairsift.report.report import write_report
-from pairsift.retrieve.codes import evaluate, ranks_of_views
+from pairsift.retrieve.gallery import evaluate, ranks_of_views
 from pairsift.retrieve.ranks import Ranks
 from pairsift.review import Decisions
 from pairsift.review.spot_check import SpotCheck, SpotResult
@@ -434,7 +434,7 @@ class Run:
         Raises:
             InputError: The image cannot be used, or the run was made of features instead of images.
         """
-        return self._whole_search().by_image(Path(image), k)
+        return self._search.by_image(Path(image), k)
 
     def images_like(self, pair: int, k: int = 10) -> list[Hit]:
         """Find the images that the matcher takes for similar to the image of a pair, best first, without this image.
@@ -450,18 +450,12 @@ class Run:
         Raises:
             InputError: The run has no such pair.
         """
-        return self._whole_search().by_pair(pair, k)
+        return self._search.by_pair(pair, k)
 
     @cached_property
     def _search(self) -> Search:
-        """The search over the run's images, by the index in its folder or by a new index of the source."""
+        """The search over the run's images and captions, by the index in its folder or by a new index of the source."""
         return Search.open(self.folder, self.config.source) or self.new_search()
-
-    def _whole_search(self) -> Search:
-        """Return the search over the run's images and captions; captions that the folder lacks are encoded."""
-        if self._search.index.captions is None:
-            self._search = self.new_search()
-        return self._search
 
     def new_search(self) -> Search:
         """Encode all images and captions of the source, write the index, and return the search over it."""

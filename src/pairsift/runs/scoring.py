@@ -18,17 +18,18 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from pairsift.arrays import Ints
-from pairsift.encode import EMBEDDINGS, Features
+from pairsift.encode.features import Features
+from pairsift.encode.registry import EMBEDDINGS
 from pairsift.errors import InputError, similar, writing
 from pairsift.files import replacing, write_parquet
-from pairsift.match import Matcher
+from pairsift.match.base import Matcher
 from pairsift.pairs.pairs import ADDED, SKIPPED, Pairs
 from pairsift.run_folder import TRUST
 from pairsift.runs.config import Config
+from pairsift.runs.features import evidence_features
 from pairsift.runs.judge import Judge
 from pairsift.runs.judging import judged_tables
 from pairsift.runs.prepare import Prepared, encode_again
-from pairsift.runs.vectors import evidence_features
 from pairsift.spreadsheet import harmless_table
 from pairsift.table import UNKNOWN, VAGUE
 
@@ -40,7 +41,7 @@ class Scorer:
     """A judge of new pairs by a finished run.
 
     A part of the new pairs is judged together with the run's pairs, as if these had been in the source and in no split:
-    by models that were not trained on them. Their rate of mismatches may differ from that of the training pairs.
+    by models that were not trained on them. Their rate of mismatches may differ from the rate of the training pairs.
 
     Args:
         config: The run's options.
@@ -51,7 +52,7 @@ class Scorer:
         progress: Whether to show progress.
 
     Raises:
-        InputError: The new pairs are not as those of the run.
+        InputError: The new pairs are of another kind than the run's.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Scorer:
         """Return the table of judged pairs for some of the new pairs, by id.
 
         It has the columns of `Run.pairs` but the groups of duplicates. `pair` is the position of the record in the new
-        source; `suggested_from_pair` is a pair of the run, or null where the suggested caption is that of a new pair.
+        source; `suggested_from_pair` is a pair of the run, or null where the suggested caption belongs to a new pair.
 
         Args:
             ids: Ids of the new pairs, ascending, (n,). Pairs and images that cannot be used are not in the table.
@@ -92,10 +93,10 @@ class Scorer:
         images = np.unique(self.encoded.pairs.image_of[ids])
         prepared = replace(
             self.run,
-            pairs=joined(self.run.pairs, _part(self.encoded.pairs, ids)),
-            features=_followed(self.run.features, self.encoded.features, images, ids),
+            pairs=joined_pairs(self.run.pairs, _part(self.encoded.pairs, ids)),
+            features=_joined_features(self.run.features, self.encoded.features, images, ids),
         )
-        evidence = _followed(*self._evidence, images, ids)
+        evidence = _joined_features(*self._evidence, images, ids)
         judge = Judge(prepared, self.folder, self.config, self.progress, evidence)
         judgement = judge.judge_again(write=False)
         if judgement.verdicts and judgement.counts_near is False and self.progress:
@@ -119,13 +120,13 @@ class Scorer:
         return table.drop_columns(["image_duplicates", "caption_duplicates"])
 
 
-def _followed(run: Features, new: Features, images: Ints, ids: Ints) -> Features:
-    """Return the features of a run followed by those of some images and captions of the new pairs."""
-    return Features(run.images.followed_by(new.images, images), run.texts.followed_by(new.texts, ids))
+def _joined_features(run: Features, new: Features, images: Ints, ids: Ints) -> Features:
+    """Return the features of a run, followed by the features of some images and captions of the new pairs."""
+    return Features(run.images.joined(new.images, images), run.texts.joined(new.texts, ids))
 
 
 def _require_alike(prepared: Prepared, new: Pairs, config: Config) -> None:
-    """Raise an error for new pairs that cannot be encoded as those of a run, or whose vectors have other lengths.
+    """Raise an error for new pairs of another kind than the run's, or with vectors of other lengths.
 
     Vectors of captions count only where the run does not encode captions itself.
 
@@ -154,11 +155,11 @@ def _contents(pairs: Pairs, captions: bool) -> str:
     return f"{words} and captions as {'token ids' if features.ids else 'text'}"
 
 
-def joined(pairs: Pairs, new: Pairs) -> Pairs:
+def joined_pairs(pairs: Pairs, new: Pairs) -> Pairs:
     """Return the pairs of a run followed by new pairs in the split `added`, without the run's planted truth.
 
     A new pair whose image is the file of a judged pair of the run has that image, so that its captions there are
-    siblings. Where the images are features, `features` tells the places of those of the run alone.
+    siblings. Where the images are features, `features` tells the places of the run's images alone.
     """
     usable = np.not_equal(new.split, SKIPPED)
     rows = np.arange(new.n_images) + pairs.n_images

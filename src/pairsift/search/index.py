@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +18,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pairsift.arrays import Ints
-from pairsift.encode import Features, Table
-from pairsift.errors import InputError, writing
-from pairsift.match import Matcher
+from pairsift.encode.features import Features, Table
+from pairsift.errors import InputError, WriteError, writing
+from pairsift.match.base import Matcher
 from pairsift.pairs.image_files import folder_of, within
 from pairsift.pairs.pairs import JUDGED, UNUSED, Pairs
 from pairsift.retrieve.bank import Bank
+from pairsift.retrieve.nearest import ApproximateIndex, mark_of
 from pairsift.train.checkpoint import read_tensors, with_prefix, write_tensors
 
 INDEX = Path("model") / "images.safetensors"
 CAPTIONS = Path("model") / "captions.safetensors"
+APPROXIMATE_FROM = 1_000_000  # items; below this number an exact search is fast
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class Captions:
     Attributes:
         pairs: Id of the pair of each caption, ascending, (m,).
         images: Place of each caption's image in the index, (m,).
-        first: Place of the caption that stands for each image of the index: that of its first judged pair, (n,).
+        first: Place of the caption that stands for each image of the index, the caption of its first judged pair, (n,).
         text: UTF-8 bytes of all captions, one after the other.
         ends: End of each caption in `text`, (m,).
         vectors: Each network's global vectors, float16, (m, d) each.
@@ -71,17 +76,15 @@ class Captions:
         """
         arrays = {"pairs": self.pairs, "images": self.images, "first": self.first, "text": self.text, "ends": self.ends}
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        write_tensors(folder / CAPTIONS, tensors | _numbered(self.vectors))
+        write_tensors(folder / CAPTIONS, tensors | _named_vectors(self.vectors))
 
     @staticmethod
-    def load(folder: Path) -> Captions | None:
-        """Read the captions of a run's folder; None where the file does not exist.
+    def load(folder: Path) -> Captions:
+        """Read the captions of a run's folder.
 
         Raises:
             InputError: The file is damaged.
         """
-        if not (folder / CAPTIONS).exists():
-            return None
         tensors, _ = read_tensors(folder / CAPTIONS)
         arrays = {name: tensors[name].numpy() for name in ("pairs", "images", "first", "text", "ends")}
         return Captions(**arrays, vectors=_vectors(tensors))
@@ -99,14 +102,14 @@ class Index:
         facts: `sizes`, the sizes of the data for the matcher's constructor; `text_encoder` and `image_encoder`, their
             names; `features`, the file of the images' features in the cache, or None; `images`, whether images are
             files; `folder`, whether the source is a folder.
-        captions: The captions of these images; None in the folder of a run that was made before captions were kept.
+        captions: The captions of these images.
     """
 
     files: list[str]
     rows: Ints
     vectors: list[Tensor]
     facts: Mapping[str, Any]
-    captions: Captions | None = None
+    captions: Captions
 
     def write(self, folder: Path) -> None:
         """Write the index into a run's folder.
@@ -117,12 +120,11 @@ class Index:
             WriteError: A file cannot be written.
         """
         names = np.frombuffer(json.dumps(self.files).encode(), np.uint8).copy()
-        tensors = _numbered(self.vectors) | {"files": torch.from_numpy(names), "rows": torch.from_numpy(self.rows)}
+        tensors = _named_vectors(self.vectors) | {"files": torch.from_numpy(names), "rows": torch.from_numpy(self.rows)}
         with writing(folder / CAPTIONS):
             (folder / CAPTIONS).unlink(missing_ok=True)
         write_tensors(folder / INDEX, tensors, dict(self.facts))
-        if self.captions is not None:
-            self.captions.write(folder)
+        self.captions.write(folder)
 
     @staticmethod
     def load(folder: Path) -> Index:
@@ -156,6 +158,40 @@ def make_index(matchers: Sequence[Matcher], pairs: Pairs, features: Features, fa
     return Index(files, rows, vectors, {**facts, **more}, _make_captions(matchers, pairs, features.texts, rows))
 
 
+def approximate_index(
+    folder: Path | None, items: str, vectors: Sequence[Tensor], queries: Sequence[Tensor]
+) -> ApproximateIndex | None:
+    """Return the approximate index of a run's images or captions; it is built and kept at the first call.
+
+    Args:
+        folder: The run's folder.
+        items: `images` or `captions`.
+        vectors: Each network's vectors of the items, (n, d) each.
+        queries: Each network's vectors of the other side, (m, d) each, on which recall is measured.
+
+    Returns:
+        The index; None where there are fewer than `APPROXIMATE_FROM` items or no folder, or faiss is not installed.
+
+    Raises:
+        InputError: The file of the index is damaged.
+    """
+    if folder is None or len(vectors[0]) < APPROXIMATE_FROM or find_spec("faiss") is None:
+        return None
+    path = folder / "model" / f"{items}_approximate.safetensors"
+    if path.exists():
+        import faiss
+
+        tensors, facts = read_tensors(path)
+        if facts.get("mark") == mark_of(vectors):
+            return ApproximateIndex(faiss.deserialize_index(tensors["index"].numpy()), facts)
+    print(f"building an index of {len(vectors[0]):,} {items}, once", file=sys.stderr)
+    built = ApproximateIndex.build(vectors, queries)
+    print(built.line, file=sys.stderr)
+    with suppress(WriteError):  # a read-only folder can be searched too
+        write_tensors(path, {"index": torch.from_numpy(built.serialized())}, built.facts)
+    return built
+
+
 def _make_captions(matchers: Sequence[Matcher], pairs: Pairs, texts: Table, rows: Ints) -> Captions:
     """Encode the captions of the images at these rows."""
     ids = pairs.ids(*JUDGED, UNUSED)
@@ -173,7 +209,7 @@ def _encoded(matchers: Sequence[Matcher], table: Table, rows: Ints, texts: bool)
     return [Bank.encode_table(matcher, table, rows, texts, 0).vectors.half().cpu() for matcher in matchers]
 
 
-def _numbered(vectors: Sequence[Tensor]) -> dict[str, Tensor]:
+def _named_vectors(vectors: Sequence[Tensor]) -> dict[str, Tensor]:
     return {f"network_{k}": rows for k, rows in enumerate(vectors)}
 
 

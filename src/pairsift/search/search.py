@@ -16,21 +16,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pairsift.arrays import Floats, Ints
-from pairsift.encode import NgramEncoder, Table, image_encoder, read_numbering, text_encoder, text_parts
+from pairsift.encode.clip_preprocessor import ClipPreprocessor
+from pairsift.encode.decode import BadImage, decode_image, open_image
 from pairsift.encode.encoder import ImageEncoder, TextEncoder
-from pairsift.encode.front import Front
-from pairsift.encode.outside import encode_image
+from pairsift.encode.features import Table
+from pairsift.encode.ngrams import NgramEncoder
+from pairsift.encode.registry import image_encoder, text_encoder, text_parts
+from pairsift.encode.vocabularies import read_numbering
 from pairsift.errors import InputError
-from pairsift.match import MATCHERS, Codes, Matcher
-from pairsift.match.base import unit
+from pairsift.match import MATCHERS
+from pairsift.match.base import Codes, Matcher, unit
 from pairsift.options import Options
 from pairsift.pairs.image_files import folder_of
-from pairsift.retrieve.approximate import Approximate, closest
 from pairsift.retrieve.bank import Bank
-from pairsift.retrieve.codes import KEPT_BYTES, Gallery, find_captions, find_images
+from pairsift.retrieve.gallery import KEPT_BYTES, Gallery, find_captions, find_images
+from pairsift.retrieve.nearest import ApproximateIndex, closest
 from pairsift.run_folder import CONFIG, FRONT, NGRAMS, VOCABULARY, weights
-from pairsift.search.approximation import approximation
-from pairsift.search.index import INDEX, Captions, Index
+from pairsift.search.index import CAPTIONS, INDEX, Captions, Index, approximate_index
 from pairsift.train.checkpoint import read_tensors, with_prefix
 
 FIRST = np.zeros(1, np.int64)
@@ -43,14 +45,14 @@ class Hit:
 
     Attributes:
         file: Path of the image; its name where the source has features instead of images.
-        pair: Id of the caption's pair; None where the run's folder holds no captions.
-        caption: The caption that was found, or the caption of the image's first pair; None as for `pair`.
+        pair: Id of the caption's pair.
+        caption: The caption, or for a search for images the caption of the image's first pair.
         score: The similarity, see `Run.search`.
     """
 
     file: str
-    pair: int | None
-    caption: str | None
+    pair: int
+    caption: str
     score: float
 
 
@@ -61,7 +63,7 @@ class Search:
         texts: The run's text encoder.
         matchers: The matcher of each of its networks.
         index: The run's images and captions.
-        source: Path of the source, from which the paths of images are shown; it need not exist.
+        source: Path of the source, the base of the paths of images; it need not exist.
         features: The images' features, where similarities need more than global vectors.
         folder: The run's folder, where approximate indexes are kept; without it, search is exact.
     """
@@ -89,16 +91,20 @@ class Search:
 
     @staticmethod
     def open(folder: Path, source: str | Path | None = None) -> Search | None:
-        """Open the search over a run's index; None where there is no index, or its features are no longer in the cache.
+        """Open the search over a run's index.
 
         Args:
             folder: The run's folder.
             source: New path of the source, if it has moved; it need not exist.
 
+        Returns:
+            The search; None where the folder lacks the index or its captions, or where features that similarities need
+            are no longer in the cache.
+
         Raises:
             InputError: A file is damaged.
         """
-        if not (folder / INDEX).exists():
+        if not (folder / INDEX).exists() or not (folder / CAPTIONS).exists():
             return None
         tree = yaml.load((folder / CONFIG).read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         place = tree["source"] if source is None else str(Path(source).expanduser().resolve())
@@ -139,7 +145,7 @@ class Search:
         Raises:
             InputError: The image cannot be used, the run has no encoder for images, or k is below 1.
         """
-        images = self._banks(encode_image(image, self._image_encoder), False)
+        images = self._banks(encode_query_image(image, self._image_encoder), False)
         gallery = Gallery(self.matchers, images, self._caption_banks)
         places, scores = find_captions(gallery, _positive(k), index=self.approximate_captions)
         return [self._hit(int(self.captions.images[place]), place, score) for place, score in _rows(places, scores)]
@@ -158,13 +164,7 @@ class Search:
 
     @property
     def captions(self) -> Captions:
-        """The captions of the index.
-
-        Raises:
-            InputError: The run's folder holds no captions.
-        """
-        if self.index.captions is None:
-            raise InputError("the run's folder holds no captions to search: judge the run again with `pairsift audit`")
+        """The captions of the index."""
         return self.index.captions
 
     @cached_property
@@ -183,21 +183,19 @@ class Search:
         return directions
 
     @cached_property
-    def approximate_images(self) -> Approximate | None:
-        """The approximate index of the images, where there are so many that it is needed; see `approximation`."""
-        captions = self.index.captions
-        queries = None if captions is None else captions.vectors
-        return approximation(self.folder, "images", self.index.vectors, queries)
+    def approximate_images(self) -> ApproximateIndex | None:
+        """The approximate index of the images; None where an exact search is fast, see `approximate_index`."""
+        return approximate_index(self.folder, "images", self.index.vectors, self.captions.vectors)
 
     @cached_property
-    def approximate_captions(self) -> Approximate | None:
+    def approximate_captions(self) -> ApproximateIndex | None:
         """The approximate index of the captions, as for the images."""
-        return approximation(self.folder, "captions", self.captions.vectors, self.index.vectors)
+        return approximate_index(self.folder, "captions", self.captions.vectors, self.index.vectors)
 
     @cached_property
-    def _image_encoder(self) -> ImageEncoder | Front:
+    def _image_encoder(self) -> ImageEncoder | ClipPreprocessor:
         """The run's encoder of image files."""
-        if isinstance(self.texts, Front):
+        if isinstance(self.texts, ClipPreprocessor):
             return self.texts
         if not self.index.facts["images"]:
             raise InputError(
@@ -223,19 +221,43 @@ class Search:
         return [Bank.encode_table(matcher, table, FIRST, texts, KEPT_BYTES) for matcher in self.matchers]
 
     def _image_hits(self, places: Ints, scores: Floats) -> list[Hit]:
-        captions = self.index.captions
-        first = [None] * len(places) if captions is None else captions.first[places].tolist()
+        first = self.captions.first[places].tolist()
         return [
             self._hit(image, place, score) for (image, score), place in zip(_rows(places, scores), first, strict=True)
         ]
 
-    def _hit(self, image: int, caption: int | None, score: float) -> Hit:
+    def _hit(self, image: int, caption: int, score: float) -> Hit:
         """Return a result from the places of its image and of its caption."""
         file = self.index.files[image]
         path = str(self.base / file) if self.index.facts["images"] else file
-        if caption is None:
-            return Hit(path, None, None, score)
         return Hit(path, int(self.captions.pairs[caption]), self.captions.caption(caption), score)
+
+
+def encode_query_image(image: Path | bytes, encoder: ImageEncoder | ClipPreprocessor) -> Table:
+    """Encode an image as `encode_pairs` encodes the images of pairs, without the cache.
+
+    Args:
+        image: A file, or the content of a file that somebody sent: see `decode_image`.
+        encoder: Encoder from `image_encoder(...)`, or the preprocessing of a matcher that reads pixels.
+
+    Returns:
+        A table of one row.
+
+    Raises:
+        InputError: The image cannot be used.
+    """
+    side = 2 * (max(encoder.size) if isinstance(encoder, ClipPreprocessor) else encoder.size)
+    try:
+        decoded = decode_image(image, side) if isinstance(image, bytes) else open_image(image, side)
+    except BadImage as error:
+        name = "" if isinstance(image, bytes) else f"{image}: "
+        raise InputError(f"{name}{error.reason}") from error
+    if isinstance(encoder, ClipPreprocessor):
+        return Table(encoder.crop(decoded)[None])
+    values = encoder.encode(encoder.prepare(decoded)[None]).float().numpy()
+    if not np.isfinite(values).all():
+        raise InputError(f"{encoder.name} gives values for the image that are not finite: give another image")
+    return Table(values)
 
 
 def query_side(
@@ -247,8 +269,9 @@ def query_side(
         InputError: The vocabulary is damaged, or a package is missing.
     """
     if matcher.image_kind == "pixels":
-        front = Front(str(folder / FRONT), pretrained=False)
-        return front, partial(matcher.make, options.replaced(checkpoint=front.place), pretrained=False)
+        preprocessor = ClipPreprocessor(str(folder / FRONT), pretrained=False)
+        checkpoint = options.replaced(checkpoint=preprocessor.place)
+        return preprocessor, partial(matcher.make, checkpoint, pretrained=False)
     file = folder / VOCABULARY
     numbering = read_numbering(file.read_text(encoding="utf-8")) if file.exists() else None
     name = facts["text_encoder"]

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from pairsift.arrays import Ints, Reals
-from pairsift.retrieve.codes import Gallery, Similarities
+from pairsift.retrieve.gallery import Gallery, Similarities
 
 CHUNK = 256  # largest number of images or captions in a block
 BLOCK = 1 << 25  # similarities in a block

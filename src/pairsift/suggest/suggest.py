@@ -8,7 +8,7 @@ import numpy as np
 
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.detect.options import SiblingOptions
-from pairsift.retrieve.codes import Gallery
+from pairsift.retrieve.gallery import Gallery
 from pairsift.suggest.candidates import References, best_captions, best_images, evidence_sums
 from pairsift.suggest.choice import Choice
 

@@ -26,7 +26,7 @@ from pairsift.loss.ranking import RankingLoss
 from pairsift.match.base import Matcher
 from pairsift.methods.base import Method
 from pairsift.pairs.pairs import Pairs
-from pairsift.retrieve.codes import evaluate
+from pairsift.retrieve.gallery import evaluate
 from pairsift.steps import Batch, Network, Phase, Prior, Request, Setting, Term
 from pairsift.train.batches import Gatherer, Likeness, cut, steps
 from pairsift.train.board import make_board

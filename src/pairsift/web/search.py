@@ -51,7 +51,7 @@ class LazySearch:
         """
         with self._lock:
             if self._search is None:
-                from pairsift.runs.open_search import open_search
+                from pairsift.runs.search import open_search
 
                 self._search = open_search(self._folder, self._source)
             hits = question(self._search)
@@ -119,7 +119,7 @@ async def _content(request: Request) -> bytes:
 
 def _rows(hits: list[Hit], queue: Queue) -> list[dict[str, Any]]:
     """Return results as the page shows them, with what the queue knows of their pairs."""
-    places = queue.rows([-1 if hit.pair is None else hit.pair for hit in hits])
+    places = queue.rows([hit.pair for hit in hits])
     judged = iter(queue.page(places[places >= 0]))
     rows = []
     for hit, place in zip(hits, places, strict=True):

@@ -18,7 +18,7 @@ from torch.func import functional_call
 from pairsift.arrays import Array, Ints
 from pairsift.errors import InputError
 from pairsift.loss.meta import meta_loss, sharpened
-from pairsift.match.base import Codes, full
+from pairsift.match.base import Codes, at_least_float32
 from pairsift.methods.parts.division import Division
 from pairsift.methods.parts.impact import encode
 from pairsift.methods.parts.mixture import fit_known_betas
@@ -322,7 +322,7 @@ class MetaDivision(Division):
         others, meta = texts.rows(following), meta_of(network)
         values = []
         for captions in (texts, others):
-            similarity = full(network.matcher.pair_similarity(images, captions))
+            similarity = at_least_float32(network.matcher.pair_similarity(images, captions))
             values.append(meta(similarity, partial_products_of_pairs(images, captions, meta.groups)).sigmoid())
         related = not_negatives(observation.batch).gather(1, following[:, None])[:, 0]
         return {"corrected": values[0], "mismatched": values[1].masked_fill(related, torch.nan)}
@@ -358,7 +358,7 @@ def meta_of(network: Network) -> MetaNetwork:
 
 def scale_of(network: Network) -> Tensor:
     """Return the inverse temperature, scalar, in float32 at least."""
-    return full(network.matcher.scale())
+    return at_least_float32(network.matcher.scale())
 
 
 def correspondence(logits: Tensor) -> Tensor:
@@ -380,7 +380,7 @@ def partial_products_of_pairs(images: Codes, texts: Codes, groups: int) -> Tenso
 
 def _stretches(codes: Codes, groups: int) -> Tensor:
     """Cut global vectors into `groups` stretches of one length, the last filled up with zeros, (n, groups, width)."""
-    vectors = full(codes.vectors)
+    vectors = at_least_float32(codes.vectors)
     width = -(-vectors.shape[1] // groups)
     return nn.functional.pad(vectors, (0, groups * width - vectors.shape[1])).view(-1, groups, width)
 

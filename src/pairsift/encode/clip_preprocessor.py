@@ -1,0 +1,174 @@
+"""The preprocessing of a CLIP model: its tokenizer and its image processor."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from pairsift.encode.cache import encode_pairs
+from pairsift.encode.encoder import Array, digest, readable
+from pairsift.encode.features import Features, Table
+from pairsift.encode.hub import SAMPLE, image_processor, model_place, quiet, tokenizer, transformers
+from pairsift.encode.lazy_rows import Bytes, ImagePixels
+from pairsift.errors import InputError
+from pairsift.pairs.pairs import Pairs
+
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+
+
+class ClipPreprocessor:
+    """The tokenizer and the image processor of a CLIP model.
+
+    For the cache, it is a text encoder of token ids.
+
+    Args:
+        checkpoint: A folder, or an id on the hub.
+        pretrained: Whether to use the weights of the checkpoint. The folder of a finished run stores its weights
+            elsewhere.
+
+    Attributes:
+        size: Shape of an image's pixels, (3, height, width).
+        factor: Factor of a byte, before `mean` is subtracted and the result is divided by `std`.
+        mean: Mean of each channel, (3,).
+        std: Standard deviation of each channel, (3,).
+
+    Raises:
+        InputError: transformers is missing, or there is no CLIP whose parts fit together.
+    """
+
+    kind: Literal["vector", "tokens", "ids"] = "ids"
+    dim = 1
+
+    def __init__(self, checkpoint: str, pretrained: bool = True) -> None:
+        self.name = f"--clip.checkpoint {checkpoint}"
+        self.place, self.pretrained = model_place(self.name, checkpoint), pretrained
+        self._library = transformers()
+        with quiet(self._library, self.name):
+            self.config: Any = self._library.AutoConfig.from_pretrained(self.place, trust_remote_code=False)
+        if self.config.model_type != "clip":
+            raise InputError(f"{self.name}: is a {self.config.model_type or 'model without a name'} and no CLIP")
+        folder = Path(self.place)
+        if pretrained and folder.is_dir() and not any(next(folder.glob(pattern), None) for pattern in WEIGHTS):
+            raise InputError(f"{self.name}: holds no weights; give a folder with model.safetensors")
+        with quiet(self._library, self.name):
+            self._tokenizer = tokenizer(self._library, self.place)
+            self._processor = image_processor(self._library, self.place)
+        self._tokenizing = threading.Lock()  # a call changes the state of a tokenizer
+        processing: dict[str, Any] = self._processor.to_dict()
+        self.factor = float(processing["rescale_factor"]) if processing.get("do_rescale") else 1.0
+        scales = bool(processing.get("do_normalize"))
+        self.mean: list[float] = list(processing["image_mean"]) if scales else [0.0] * 3
+        self.std: list[float] = list(processing["image_std"]) if scales else [1.0] * 3
+        self._check()
+
+    def _check(self) -> None:
+        """Raise InputError if the parts belong to different models."""
+        height, width = self.crop(Image.new("RGB", (64, 48))).shape[1:]
+        self.size = (3, int(height), int(width))
+        side = self.config.vision_config.image_size
+        if self.size[1:] != (side, side):
+            raise InputError(f"{self.name}: its processor makes {width} x {height} pixels, its model takes {side}")
+        text, ids = self.config.text_config, self._ids(["a"])[0]
+        end = max(ids) if text.eos_token_id == 2 else text.eos_token_id  # 2: old configurations; the model handles it
+        if max(ids) >= text.vocab_size or end not in ids or ids.index(end) != len(ids) - 1:
+            raise InputError(f"{self.name}: its tokenizer belongs to another model")
+
+    def key(self) -> str:
+        """Return a hexadecimal digest over the tokenizer."""
+        entries = [f"{word} {number}" for word, number in sorted(self._tokenizer.get_vocab().items())]
+        sample = self._ids([SAMPLE])
+        return digest(["front", type(self._tokenizer).__name__, str(self._limit), str(sample), *entries])
+
+    def encode(self, captions: list[str]) -> Array | list[Array]:
+        """Convert captions to token ids, cut at the model's length, -> n arrays (length,)."""
+        return [np.asarray(ids, np.int32) for ids in self._ids(readable(captions))]
+
+    @property
+    def _limit(self) -> int:
+        return int(min(self.config.text_config.max_position_embeddings, self._tokenizer.model_max_length))
+
+    def _ids(self, captions: list[str]) -> list[list[int]]:
+        if not captions:
+            return []
+        with self._tokenizing:
+            ids: list[list[int]] = self._tokenizer(captions, truncation=True, max_length=self._limit)["input_ids"]
+        return ids
+
+    def crop(self, image: Image.Image) -> Bytes:
+        """Resize and crop an RGB image as the checkpoint's processor does, (3, height, width)."""
+        pixels = self._processor(image, do_rescale=False, do_normalize=False, return_tensors="np")["pixel_values"][0]
+        return np.asarray(pixels, np.uint8)
+
+    def model(self) -> nn.Module:
+        """Return the model in float32, with the checkpoint's weights, or with random weights that are replaced later.
+
+        Raises:
+            InputError: The weights cannot be read, or some are missing.
+        """
+        model: nn.Module
+        if not self.pretrained:
+            model = self._library.CLIPModel(self.config)
+            return model
+        with quiet(self._library, self.name):
+            model, info = self._library.CLIPModel.from_pretrained(
+                self.place, weights_only=True, output_loading_info=True
+            )
+        if info["missing_keys"]:
+            lost = sorted(map(str, info["missing_keys"]))
+            raise InputError(f"{self.name}: its weights lack {len(lost)} tensors, among them {lost[0]}")
+        return model.float()
+
+    def save(self, folder: Path) -> None:
+        """Write everything except the weights, so that a run no longer needs the checkpoint."""
+        for part in (self.config, self._tokenizer, self._processor):
+            part.save_pretrained(folder)
+
+    def features(
+        self, pairs: Pairs, cache: Path | None = None, progress: bool = True
+    ) -> tuple[Features, dict[int, str]]:
+        """Return pixels that are decoded when they are gathered, and the ids of the captions.
+
+        Every image is decoded once beforehand to detect broken images. The cache stores the result.
+
+        Args:
+            pairs: The pairs.
+            cache: As in `encode_pairs`.
+            progress: Whether to show progress bars.
+
+        Returns:
+            The features, and the images that cannot be decoded, as a dict from row to reason.
+        """
+        checked, failures = encode_pairs(pairs, _DecodeCheck(self), self, cache, progress=progress)
+        pixels = ImagePixels(pairs.paths, self.crop, self.size, failures)
+        return Features(Table(pixels), checked.texts), failures
+
+
+class _DecodeCheck:
+    """An image encoder for the cache, which only detects the images that fail."""
+
+    name, dim, regions = "pixels", 1, 1
+    kind: Literal["vector", "regions"] = "vector"
+
+    def __init__(self, preprocessor: ClipPreprocessor) -> None:
+        self._crop, self.size = preprocessor.crop, max(preprocessor.size)
+        processing = {
+            name: value for name, value in preprocessor._processor.to_dict().items() if not name.endswith("_class")
+        }
+        self._key = digest(["readable", json.dumps(processing, sort_keys=True, default=str)])
+
+    def key(self) -> str:
+        return self._key
+
+    def prepare(self, image: Image.Image) -> Tensor:
+        self._crop(image)
+        return torch.zeros(1)
+
+    def encode(self, batch: Tensor) -> Tensor:
+        return batch

@@ -1,0 +1,230 @@
+"""Galleries: the codes of images and captions from several networks, and their similarities, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pairsift.arrays import Ints, Reals
+from pairsift.encode.features import Features
+from pairsift.match.base import Codes, Matcher, products, unit
+from pairsift.pairs.pairs import Pairs
+from pairsift.retrieve.bank import Bank, evaluating, sized
+from pairsift.retrieve.nearest import CANDIDATES, ApproximateIndex, closest
+from pairsift.retrieve.ranks import Ranks, folded, ranks_by_view, recall
+
+ROWS = 65_536  # captions that are joined with their images at once
+KEPT_BYTES = 3 * 2**28  # limit of the tokens that all networks together keep
+
+Similarities = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """The codes of some images and captions from several networks.
+
+    Unless stated otherwise a similarity is the mean over the networks. Similarities are computed in evaluation mode and
+    without gradients.
+
+    Attributes:
+        matchers: One matcher per network, all of the same kind.
+        images: Codes of the images from each network.
+        texts: Codes of the captions from each network.
+    """
+
+    matchers: Sequence[Matcher]
+    images: Sequence[Bank]
+    texts: Sequence[Bank]
+
+    @staticmethod
+    def encode(matchers: Sequence[Matcher], features: Features, image_rows: Ints, ids: Ints) -> Gallery:
+        """Encode these image rows and the captions of these pairs.
+
+        The tokens of images are not kept, because the blocks read each image only once.
+        """
+        keep = KEPT_BYTES // len(matchers)
+        images = [Bank.encode_table(matcher, features.images, image_rows, False, 0) for matcher in matchers]
+        texts = [Bank.encode_table(matcher, features.texts, ids, True, keep) for matcher in matchers]
+        return Gallery(matchers, images, texts)
+
+    @property
+    def factorises(self) -> bool:
+        """A bool: whether similarities are inner products of global vectors, which are cheap."""
+        return all(matcher.factorises for matcher in self.matchers)
+
+    @property
+    def shares_space(self) -> bool:
+        """A bool: whether the similarity is the cosine of image and caption, so that their vectors can be added."""
+        return self.factorises and all(matcher.index_dim == matcher.dim for matcher in self.matchers)
+
+    def with_captions(self, owner: Ints, weight: Reals) -> tuple[Gallery, Similarities]:
+        """Return the gallery with every image joined with its captions, x + sum_t w_t y_t at unit length.
+
+        Args:
+            owner: Index of the image of each caption, (n_texts,).
+            weight: Weight of each caption, at least 0, (n_texts,).
+
+        Returns:
+            The gallery, and the mean similarity of each caption with its image joined with the others, (n_texts,).
+        """
+        images, similarity = [], torch.zeros(len(owner))
+        for bank, texts in zip(self.images, self.texts, strict=True):
+            total, device = bank.vectors.float().clone(), bank.vectors.device
+            at, weights = (torch.from_numpy(side).to(device) for side in (owner, weight.astype(np.float32)))
+            parts = [slice(start, start + ROWS) for start in range(0, len(owner), ROWS)]
+            for part in parts:
+                total.index_add_(0, at[part], texts.vectors[part].float() * weights[part, None])
+            for part in parts:
+                captions = texts.vectors[part].float()
+                others = unit(total[at[part]] - captions * weights[part, None])
+                similarity[part] += (others * captions).sum(1).cpu() / len(self.images)
+            images.append(Bank.from_codes(Codes(unit(total))))
+        return Gallery(self.matchers, images, self.texts), np.asarray(similarity.numpy(), np.float32)
+
+    def only_captions(self, places: Ints) -> Gallery:
+        """Return a gallery of the same images and only these captions.
+
+        It keeps the codes of these captions, so use it for small numbers of captions.
+        """
+        return Gallery(self.matchers, self.images, [Bank.from_codes(texts.select(places)) for texts in self.texts])
+
+    def scale(self) -> float:
+        """Return the mean inverse temperature of the networks."""
+        return float(np.mean([matcher.scale().item() for matcher in self.matchers]))
+
+    def views(self, rows: Ints) -> Similarities:
+        """Return the similarity of these images with all captions per network, (n_networks, len(rows), n_texts)."""
+        similarities = np.empty((len(self.matchers), len(rows), len(self.texts[0])), np.float32)
+        for view, matcher, images, texts in zip(similarities, self.matchers, self.images, self.texts, strict=True):
+            image_codes = images.select(rows)
+            for places, codes in texts.walk():
+                with evaluating(matcher):
+                    view[:, places] = matcher.similarity(image_codes, codes).float().cpu().numpy()
+        return similarities
+
+    def block(self, rows: Ints) -> Similarities:
+        """Return the mean similarity of these images with all captions, (len(rows), n_texts)."""
+        return np.asarray(self.views(rows).mean(0), np.float32)
+
+    def ensemble_and_views(self, rows: Ints) -> Similarities:
+        """Return the results of `block` and `views` side by side, (1 + n_networks, len(rows), n_texts)."""
+        views = self.views(rows)
+        return np.concatenate([views.mean(0, keepdims=True), views])
+
+    def coarse(self, rows: Ints | slice, captions: Ints | slice = slice(None)) -> Similarities:
+        """Return the mean inner product of the global vectors of these images and captions, (len(rows), len(captions)).
+
+        It equals `block` where the matchers factorise.
+        """
+        sides = zip(self.images, self.texts, strict=True)
+        device = self.images[0].vectors.device
+        images_at, texts_at = (
+            index if isinstance(index, slice) else torch.from_numpy(index).to(device) for index in (rows, captions)
+        )
+        parts = [products(images.vectors[images_at], texts.vectors[texts_at]) for images, texts in sides]
+        return np.asarray((torch.stack(parts).sum(0) / len(parts)).cpu().numpy(), np.float32)
+
+    def pairs(self, rows: Ints, places: Ints) -> Similarities:
+        """Return the mean similarity of each of these images with the caption at the same position, (n,)."""
+        order = np.lexsort((places, rows))  # by image, then by caption
+        longest = np.maximum(self.images[0].lengths[rows], self.texts[0].lengths[places])[order]
+        similarities = np.zeros((len(self.matchers), len(rows)), np.float32)
+        for view, matcher, images, texts in zip(similarities, self.matchers, self.images, self.texts, strict=True):
+            for part in sized(longest):
+                if len(batch := order[part]):
+                    with evaluating(matcher):
+                        similarity = matcher.pair_similarity(images.select(rows[batch]), texts.select(places[batch]))
+                    view[batch] = similarity.float().cpu().numpy()
+        return np.asarray(similarities.mean(0), np.float32)
+
+
+def find_images(
+    gallery: Gallery, k: int, candidates: int = CANDIDATES, index: ApproximateIndex | None = None
+) -> tuple[Ints, Similarities]:
+    """Return the `k` images most similar to the only caption of a gallery, best first.
+
+    Images with equal scores are ordered by ascending index. Where the matchers do not factorise, the global vectors
+    select the best `candidates` images (at least `k`), and the similarity itself ranks these again. With an approximate
+    index of the images, the best are those among its candidates.
+
+    Returns:
+        Indices of the images and their mean similarities, each (min(k, n_images),).
+    """
+    return _most_similar(gallery, True, k, candidates, index)
+
+
+def find_captions(
+    gallery: Gallery, k: int, candidates: int = CANDIDATES, index: ApproximateIndex | None = None
+) -> tuple[Ints, Similarities]:
+    """Return the `k` captions most similar to the only image of a gallery, best first: see `find_images`.
+
+    Returns:
+        Indices of the captions and their mean similarities, each (min(k, n_captions),).
+    """
+    return _most_similar(gallery, False, k, candidates, index)
+
+
+def _most_similar(
+    gallery: Gallery, images: bool, k: int, candidates: int, index: ApproximateIndex | None
+) -> tuple[Ints, Similarities]:
+    """Return the images most similar to a gallery's only caption, or the captions most similar to its only image."""
+    queries, items = (gallery.texts, gallery.images) if images else (gallery.images, gallery.texts)
+    number = k if gallery.factorises else max(k, candidates)
+    places, scores = closest(_vectors(queries), _vectors(items), number, index)
+    if gallery.factorises:
+        return places, scores
+    places = np.sort(places)
+    part = gallery if images else gallery.only_captions(places)
+    similarity = part.block(places)[:, 0] if images else part.block(np.zeros(1, np.int64))[0]
+    return _best(places, similarity, k)
+
+
+def _vectors(banks: Sequence[Bank]) -> list[Tensor]:
+    return [bank.vectors for bank in banks]
+
+
+def _best(rows: Ints, scores: Similarities, k: int) -> tuple[Ints, Similarities]:
+    """Return the `k` of these items with the largest scores, best first, ties by the order of the items."""
+    best = np.argsort(-scores, kind="stable")[:k]
+    return rows[best], scores[best]
+
+
+def evaluate(
+    matchers: Sequence[Matcher], features: Features, pairs: Pairs, split: str, folds: int = 1
+) -> dict[str, dict[str, float]]:
+    """Return the recall on a split for the ensemble (`ensemble`) and for each network (`network_0`, ...), in percent.
+
+    Both directions and all these views use the same similarities. With more than one fold, the images are cut into that
+    many consecutive parts, each part is ranked separately, and the recall is the mean over the parts.
+    """
+    ids, rows = pairs.ids(split), pairs.images(split)
+    owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
+    recalls = []
+    for images, captions in folded(owner, len(rows), folds):
+        views = ranks_of_views(matchers, features, rows[images], ids[captions], owner[captions] - images[0])
+        recalls.append([recall(view) for view in views])
+    names = ["ensemble", *(f"network_{k}" for k in range(len(matchers)))]
+    return {
+        name: {key: float(np.mean([fold[view][key] for fold in recalls])) for key in recalls[0][view]}
+        for view, name in enumerate(names)
+    }
+
+
+def ranks_of_views(matchers: Sequence[Matcher], features: Features, rows: Ints, ids: Ints, owner: Ints) -> list[Ranks]:
+    """Return the ranks among these images and captions for the ensemble, followed by those for each network.
+
+    Args:
+        matchers: One matcher per network.
+        features: The features of all images and captions.
+        rows: Rows of the images, (n_images,).
+        ids: Ids of the pairs with the captions, (n_texts,).
+        owner: Position in `rows` of the image of each caption, (n_texts,).
+    """
+    gallery = Gallery.encode(matchers, features, rows, ids)
+    chunk = 256 if gallery.factorises else 128  # images per block; their tokens are in memory together
+    return ranks_by_view(gallery.ensemble_and_views, owner, len(rows), chunk)
