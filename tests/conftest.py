@@ -7,9 +7,9 @@ from hypothesis import settings
 if "PYTEST_XDIST_WORKER" in os.environ:  # every core has a process: threads would only wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Machines are noisy: a slow example is no failure. `--hypothesis-profile long` takes ten times as many examples.
+# Machines are noisy: a slow example is no failure. `--hypothesis-profile long` takes several times as many examples.
 settings.register_profile("pairsift", deadline=None)
-settings.register_profile("long", deadline=None, max_examples=1000, stateful_step_count=500)
+settings.register_profile("long", deadline=None, max_examples=1000, stateful_step_count=350)
 settings.load_profile("pairsift")
 
 

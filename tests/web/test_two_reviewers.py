@@ -13,7 +13,7 @@ from pairsift.review import Decisions
 
 NAMES = ("ana", "bo")
 UNKNOWN = "unknown"
-EXAMPLES = 4
+EXAMPLES = 7
 SENT = ("**/api/decisions", "**/api/undo", "**/api/redo")
 CHOICES = {"k": "keep", "d": "drop"}
 who = st.sampled_from(NAMES)
@@ -281,4 +281,4 @@ def test_what_was_shown_as_taken_is_in_the_export_and_nothing_else(browser, tmp_
         phases=[Phase.generate],
     )
     run_state_machine_as_test(TwoReviewers, settings=several)
-    assert TwoReviewers.done >= EXAMPLES * steps / 2  # some steps find nothing to do
+    assert TwoReviewers.done >= EXAMPLES * steps / 3  # many steps find nothing to do
