@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pairsift.pairs import load
+from pairsift.pairs.readers import load
 from rows import Row
 
 VERIFIED = 60

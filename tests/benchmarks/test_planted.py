@@ -11,7 +11,7 @@ import audit
 import flickr8k_parts
 from pairsift.arrays import unit_rows
 from pairsift.encode import text_encoder
-from pairsift.pairs import load
+from pairsift.pairs.readers import load
 
 
 @pytest.fixture(scope="module")
