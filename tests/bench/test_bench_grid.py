@@ -9,7 +9,6 @@ from pairsift.bench.grid import read_grid
 from pairsift.cli import main
 from pairsift.errors import InputError
 from pairsift.marker import write_marker
-from pairsift.methods import METHODS
 
 
 @pytest.fixture
@@ -94,7 +93,6 @@ def test_what_does_not_decide_about_numbers_makes_no_other_cell(grid):
 def test_a_changed_file_of_a_method_of_ones_own_makes_other_cells(grid, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "own_loss", raising=False)
-    monkeypatch.setattr(METHODS, "_loaded", dict(METHODS._loaded))  # other tests shall not know it
     text = "from pairsift.methods.plain import Plain\nclass OwnLoss(Plain):\n    name = 'own_loss'\n"
     (tmp_path / "own_loss.py").write_text(text)
     found = []
