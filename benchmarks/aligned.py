@@ -131,25 +131,25 @@ def measure(wanted: Row, source: Path, place: Path, options: list[str]) -> Row:
     none = ["plain.epochs.warmup=0", "plain.epochs.train=0"] if wanted["method"] == "zero-shot" else []
     config = from_tree(given | option_tree([*none, *options]))
     prepared = prepare(config, folder, progress=False)
-    believer = Judge(of_training(prepared), folder, config, False)
-    belief = believer.judge()
+    judge = Judge(of_training(prepared), folder, config, False)
+    judgement = judge.judge()
     began = time.monotonic()
-    trainer = Trainer(job_of(config, prepared, folder, believer.prior(belief), believer.likeness()))
+    trainer = Trainer(job_of(config, prepared, folder, judge.prior(judgement), judge.likeness()))
     trainer.run()
     test = evaluate([network.matcher for network in trainer.networks], prepared.features, prepared.pairs, "test")
     found = {
         "evidence": EVIDENCE,
         "rsum": test["ensemble"]["rsum"] if "ensemble" in test else next(iter(test.values()))["rsum"],
         "best_epoch": trainer.position.best_epoch,
-        "estimate": round(belief.rate, 4),
+        "estimate": round(judgement.rate, 4),
         "seconds": round(time.monotonic() - began, 1),
     }
     if wanted["noise"]:
-        train = believer.judged.in_train
-        right = ~prepared.pairs.mismatched()[believer.ids][train]
-        found["auroc"] = round(float(roc_auc_score(right, belief.probability[train])), 4)
-        if "cosine" in belief.detectors:
-            found["auroc_cosine"] = round(float(roc_auc_score(right, belief.detectors["cosine"][train])), 4)
+        train = judge.judged.in_train
+        right = ~prepared.pairs.mismatched()[judge.ids][train]
+        found["auroc"] = round(float(roc_auc_score(right, judgement.probability[train])), 4)
+        if "cosine" in judgement.detectors:
+            found["auroc_cosine"] = round(float(roc_auc_score(right, judgement.detectors["cosine"][train])), 4)
     facts = measured_on(config, prepared)
     return {
         **found,

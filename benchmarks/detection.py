@@ -123,19 +123,19 @@ def measure(wanted: Row, chosen: argparse.Namespace, old: Row | None = None) -> 
         prepared = prepare(config, folder, progress=False)
         if mixed:
             prepared = replace(prepared, pairs=permute(prepared.pairs, wanted["noise"] / 2, wanted["seed"]))
-        believer = Judge(of_training(prepared), folder, config, False)
-        belief = believer.judge()
+        judge = Judge(of_training(prepared), folder, config, False)
+        judgement = judge.judge()
         expecting = replace(config, data=config.data.replaced(mismatches="near"))
         near = Judge(of_training(prepared), place / "near", expecting, False)
         shutil.copytree(folder / "model", place / "near" / "model")  # the networks of the folds are the same
-        near_belief = near.judge()
-        known = believer.prior(belief), believer.likeness()
-        train = believer.judged.in_train
-        ids = believer.ids[train]
+        near_judgement = near.judge()
+        known = judge.prior(judgement), judge.likeness()
+        train = judge.judged.in_train
+        ids = judge.ids[train]
         wrong = prepared.pairs.mismatched()[ids] if wanted["noise"] else np.zeros(len(ids), np.bool_)
         measured = could_be_wrong(prepared.pairs)[ids]
         image = prepared.pairs.image_of[ids]
-        scores = {"ours": 1 - belief.probability[train], "ours_near": 1 - near_belief.probability[train]}
+        scores = {"ours": 1 - judgement.probability[train], "ours_near": 1 - near_judgement.probability[train]}
         if old is None:
             scores |= others(config, prepared, folder, known, ids)
             for method in chosen.methods:
@@ -147,7 +147,7 @@ def measure(wanted: Row, chosen: argparse.Namespace, old: Row | None = None) -> 
     found: Row = {}
     if 0 < wrong[measured].mean() < 1:
         found = {
-            name: quality(score[measured], wrong[measured], image[measured], belief.rate)
+            name: quality(score[measured], wrong[measured], image[measured], judgement.rate)
             for name, score in scores.items()
         }
     if old is not None:
@@ -162,8 +162,8 @@ def measure(wanted: Row, chosen: argparse.Namespace, old: Row | None = None) -> 
         "pairs": len(ids),
         "measured": round(float(measured.mean()), 4),
         "wrong": round(float(wrong.mean()), 4),
-        **said(belief, train, wrong),
-        "near": said(near_belief, train, wrong),
+        **said(judgement, train, wrong),
+        "near": said(near_judgement, train, wrong),
         "detectors": found,
         **{name: facts[name] for name in ("data_hash", "index_hash", "versions", "machine")},
     }
@@ -202,16 +202,16 @@ def could_be_wrong(pairs: Pairs) -> np.ndarray:
     return plant_edit(given, 1.0, 0).mismatched()
 
 
-def said(belief: Judgement, train: np.ndarray, wrong: np.ndarray) -> Row:
+def said(judgement: Judgement, train: np.ndarray, wrong: np.ndarray) -> Row:
     """What a judge says of the training pairs, and how wrong it is."""
-    probability = belief.probability[train]
+    probability = judgement.probability[train]
     return {
-        "estimate": round(belief.rate, 4),
-        "low": round(belief.low, 4),
-        "high": round(belief.high, 4),
+        "estimate": round(judgement.rate, 4),
+        "low": round(judgement.low, 4),
+        "high": round(judgement.high, 4),
         "error": round(calibration(probability, ~wrong), 4),
         "flagged": round(float((probability < 0.5).mean()), 4),
-        "verdicts": belief.verdicts,
+        "verdicts": judgement.verdicts,
     }
 
 

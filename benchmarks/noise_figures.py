@@ -104,10 +104,10 @@ def errors(cache: str | None) -> Figure:
             )
             (config.folder / "model").mkdir(parents=True)
             prepared = prepare(config, config.folder, progress=False)
-            believer = Judge(prepared, config.folder, config, False)
-            belief = believer.judge()
-            train = believer.judged.in_train
-            ids, probability, pairs = believer.ids[train], belief.probability[train], prepared.pairs
+            judge = Judge(prepared, config.folder, config, False)
+            judgement = judge.judge()
+            train = judge.judged.in_train
+            ids, probability, pairs = judge.ids[train], judgement.probability[train], prepared.pairs
             wrong = pairs.mismatched()[ids]
             for side, order in enumerate((np.argsort(-probability), np.argsort(probability))):
                 shown = first_of_images(order[wrong[order] == (side == 0)], pairs.image_of[ids])

@@ -8,18 +8,18 @@ from pairsift.runs.judge import Judge
 from pairsift.runs.prepare import Prepared
 
 
-def sides(prepared: Prepared, believer: Judge) -> tuple[np.ndarray, np.ndarray]:
+def sides(prepared: Prepared, judge: Judge) -> tuple[np.ndarray, np.ndarray]:
     """Centred features of each judged pair's image and caption."""
-    rows, ids = prepared.pairs.image_of[believer.ids], believer.ids
+    rows, ids = prepared.pairs.image_of[judge.ids], judge.ids
     images = prepared.features.images.batch(rows).values.numpy()
     captions = prepared.features.texts.batch(ids).values.numpy()
     return images - images.mean(0), captions - captions.mean(0)
 
 
-def cca_score(prepared: Prepared, believer: Judge) -> np.ndarray:
+def cca_score(prepared: Prepared, judge: Judge) -> np.ndarray:
     """Cosine of ridge-CCA (128 directions, ridge a tenth of the largest eigenvalue), five folds by image."""
-    x, y = sides(prepared, believer)
-    _, image = np.unique(prepared.pairs.image_of[believer.ids], return_inverse=True)
+    x, y = sides(prepared, judge)
+    _, image = np.unique(prepared.pairs.image_of[judge.ids], return_inverse=True)
     fold = np.random.default_rng(0).permutation(image.max() + 1)[image] % 5
     score = np.zeros(len(x))
     for one in range(5):
@@ -36,11 +36,11 @@ def root(covariance: np.ndarray) -> np.ndarray:
     return vectors / np.sqrt(np.maximum(values, 0) + 0.1 * values[-1]) @ vectors.T
 
 
-def knn_score(prepared: Prepared, believer: Judge) -> np.ndarray:
+def knn_score(prepared: Prepared, judge: Judge) -> np.ndarray:
     """Cosine of a caption with the mean caption of the ten nearest other images."""
-    x, y = sides(prepared, believer)
+    x, y = sides(prepared, judge)
     x, y = (side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-9) for side in (x, y))
-    image = prepared.pairs.image_of[believer.ids]
+    image = prepared.pairs.image_of[judge.ids]
     found = np.zeros(len(x))
     for start in range(0, len(x), 512):
         part = slice(start, start + 512)

@@ -212,25 +212,25 @@ def verdicts(config: Config, wrong: np.ndarray) -> Row:
     (folder / "model").mkdir(parents=True)
     prepared = prepare(config, folder, progress=False)
     began = time.monotonic()
-    believer = Judge(prepared, folder, config, False)
-    belief = believer.judge()
+    judge = Judge(prepared, folder, config, False)
+    judgement = judge.judge()
     took = round(time.monotonic() - began, 1)
     ends = {
-        "estimate": belief.rate,
-        "low": belief.low,
-        "high": belief.high,
-        "expected_auroc": belief.auroc,
-        "verdicts": belief.verdicts,
+        "estimate": judgement.rate,
+        "low": judgement.low,
+        "high": judgement.high,
+        "expected_auroc": judgement.auroc,
+        "verdicts": judgement.verdicts,
     }
-    truth = wrong[believer.ids]
-    beside = {"cca": cca_score(prepared, believer), "knn": knn_score(prepared, believer)} if truth.any() else {}
+    truth = wrong[judge.ids]
+    beside = {"cca": cca_score(prepared, judge), "knn": knn_score(prepared, judge)} if truth.any() else {}
     others = {f"auroc_{name}": round(float(roc_auc_score(truth, -score)), 4) for name, score in beside.items()}
-    seen = believer.judged.in_train
-    about = truth[seen] if belief.rate_outside_train is not None else truth
+    seen = judge.judged.in_train
+    about = truth[seen] if judgement.rate_outside_train is not None else truth
     ends["true_rate"] = round(float(about.mean()), 4)
     if truth[seen].any():
-        others["auroc_train"] = round(float(roc_auc_score(truth[seen], -belief.probability[seen])), 4)
-    return {**quality(belief.probability, truth, belief.verdicts), **others, **ends, "evidence_seconds": took}
+        others["auroc_train"] = round(float(roc_auc_score(truth[seen], -judgement.probability[seen])), 4)
+    return {**quality(judgement.probability, truth, judgement.verdicts), **others, **ends, "evidence_seconds": took}
 
 
 def recall(source: Path, options: Row, wrong: np.ndarray) -> Row:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pairsift.methods import METHODS
 from quick_fits import quick_fits
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))  # light_evidence.py
@@ -14,3 +15,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))  # light_evidence.py
 def _quick_fits(tmp_path_factory):
     with quick_fits(tmp_path_factory):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _known_methods(monkeypatch):
+    """Let methods of a test's own be known to that test alone."""
+    monkeypatch.setattr(METHODS, "_loaded", dict(METHODS._loaded))

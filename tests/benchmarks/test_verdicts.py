@@ -18,6 +18,8 @@ def rows(tmp_path_factory):
     return [verdicts.measure({**wanted, "noise": noise}, Path("nowhere"), cache) for noise in (0.0, 0.3)]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_clean_scenes_stay_clean_and_shuffled_ones_are_found(rows):
     clean, noisy = rows
     assert clean["verdicts"] and clean["flagged"] <= 0.03 and clean["estimate"] <= 0.03

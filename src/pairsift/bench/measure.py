@@ -71,12 +71,12 @@ class Start:
             folder.parent.mkdir(parents=True, exist_ok=True)
         with in_turn(folder.parent / ".encoding.lock"):
             config, prepared = begin(folder, config, progress=False)
-        believer = Judge(of_training(prepared), folder, config, False)
-        belief = believer.judge()
-        facts = measured_on(config, prepared) | {"estimated_rate": belief.rate}
-        facts["held_out_auroc"] = evidence_auroc(prepared.pairs, belief.probability, believer)
+        judge = Judge(of_training(prepared), folder, config, False)
+        judgement = judge.judge()
+        facts = measured_on(config, prepared) | {"estimated_rate": judgement.rate}
+        facts["held_out_auroc"] = evidence_auroc(prepared.pairs, judgement.probability, judge)
         facts["encoders"] = encoder_names(config, prepared)
-        start = Start(prepared, believer.prior(belief), believer.likeness(), facts)
+        start = Start(prepared, judge.prior(judgement), judge.likeness(), facts)
         start._write(folder)
         return start
 
@@ -170,15 +170,15 @@ def measured_on(config: Config, prepared: Prepared) -> Row:
     }
 
 
-def evidence_auroc(pairs: Pairs, probability: np.ndarray, believer: Judge) -> float | None:
+def evidence_auroc(pairs: Pairs, probability: np.ndarray, judge: Judge) -> float | None:
     """Return the AUROC of the held-out evidence over the training pairs.
 
     None where no pair is known to be mismatched.
     """
-    training = pairs.split[believer.ids] == "train"
+    training = pairs.split[judge.ids] == "train"
     if pairs.true_image_of is None:
         return None
-    wrong = pairs.mismatched()[believer.ids][training]
+    wrong = pairs.mismatched()[judge.ids][training]
     return float(roc_auc_score(~wrong, probability[training])) if wrong.any() else None
 
 
