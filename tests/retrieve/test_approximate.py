@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pairsift.retrieve.nearest import BEST, CANDIDATES, Approximate, closest, mark_of, nearest
+from pairsift.retrieve.nearest import BEST, CANDIDATES, ApproximateIndex, closest, mark_of, nearest
 
 pytest.importorskip("faiss", reason="needs faiss-cpu: pip install 'pairsift[index]'")
 
@@ -25,7 +25,7 @@ def sides():
 
 @pytest.fixture(scope="module")
 def index(sides):
-    return Approximate.build(*sides)
+    return ApproximateIndex.build(*sides)
 
 
 def test_the_recall_is_that_of_brute_force_on_queries_of_the_other_side(sides, index):
@@ -56,7 +56,7 @@ def test_scores_are_exact_and_too_many_results_are_searched_exactly(sides, index
 
 def test_an_index_of_few_items_searches_all_cells_and_finds_everything(sides):
     images, texts = ([part[:50] for part in side] for side in sides)
-    small = Approximate.build(images, texts)
+    small = ApproximateIndex.build(images, texts)
     assert small.facts["recall"] == 1 and small.facts["cells"] == 1 and small.facts["queries"] == 50
 
 
