@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from matchers import REGIONS, VOCABULARY, WIDTH, make
 from pairsift.encode.features import Features, Table
-from pairsift.encode.parallel import prefetched
+from pairsift.encode.parallel import map_ahead
 from pairsift.loss import RANKING_LOSSES
 from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
@@ -111,7 +111,7 @@ class Work:
         places = [at * self.batch % len(self.ids) for at in range(first + steps)]
         plan = [self.ids[place : place + self.batch] for place in places]
         began = time.perf_counter()
-        for batch in prefetched(lambda ids: self.gather(Request(ids)), plan):
+        for batch in map_ahead(lambda ids: self.gather(Request(ids)), plan):
             self.descend(batch)
             times.append(time.perf_counter() - began)
             began = time.perf_counter()

@@ -19,7 +19,7 @@ from pairsift.encode import cache as cache_module
 from pairsift.encode import cache_entry as store
 from pairsift.encode.cache import encode_pairs
 from pairsift.encode.decode import open_image
-from pairsift.encode.parallel import ordered
+from pairsift.encode.parallel import map_in_threads
 from pairsift.errors import InputError
 from pairsift.pairs.pairs import Noise
 
@@ -369,7 +369,7 @@ def test_threads_keep_order_bounds_and_torch_as_it_was():
         time.sleep(0.001 * (at % 3))
         return at
 
-    for wanted, got in enumerate(ordered(work, tasks())):
+    for wanted, got in enumerate(map_in_threads(work, tasks())):
         assert got == wanted
         assert len(taken) <= wanted + before + 2
     assert set(cores) == {1}
@@ -380,7 +380,7 @@ def test_threads_keep_order_bounds_and_torch_as_it_was():
     thread.join()
     assert seen == [before]
     with pytest.raises(ZeroDivisionError):
-        list(ordered(lambda at: 1 // at, [1, 0, 1]))
+        list(map_in_threads(lambda at: 1 // at, [1, 0, 1]))
 
 
 @pytest.mark.parametrize("writing", [False, True])

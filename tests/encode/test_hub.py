@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pairsift.encode.parallel import ordered
+from pairsift.encode.parallel import map_in_threads
 from pairsift.encode.registry import image_encoder, text_encoder
 from pairsift.errors import InputError
 
@@ -136,7 +136,7 @@ def test_keys_are_stable_and_follow_the_weights(bert, tmp_path):
 def test_threads_may_share_a_text_encoder(bert):
     encoder = text_encoder(f"hf:{bert}")
     wanted = encoder.encode(CAPTIONS)
-    for got in ordered(encoder.encode, [CAPTIONS] * 30):
+    for got in map_in_threads(encoder.encode, [CAPTIONS] * 30):
         np.testing.assert_array_equal(got, wanted)
     assert threading.active_count() < 20
 

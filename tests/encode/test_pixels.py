@@ -15,7 +15,7 @@ from pairsift.encode.clip_preprocessor import ClipPreprocessor
 from pairsift.encode.decode import open_image
 from pairsift.encode.features import Table
 from pairsift.encode.lazy_rows import ImagePixels
-from pairsift.encode.parallel import prefetched
+from pairsift.encode.parallel import map_ahead
 from pairsift.errors import InputError
 
 
@@ -63,7 +63,7 @@ def test_decoding_runs_in_several_threads_ahead_of_the_batch_in_use(tmp_path, mo
         return to_bytes(image)
 
     pixels = ImagePixels(pairs.paths, crop, (3, 10, 12))
-    batches = prefetched(pixels.__getitem__, [np.arange(3), np.arange(3, 6), np.arange(3)])
+    batches = map_ahead(pixels.__getitem__, [np.arange(3), np.arange(3, 6), np.arange(3)])
     assert next(batches).shape == (3, 3, 10, 12)
     limit = time.monotonic() + 20
     while len(names) < 9 and time.monotonic() < limit:  # nobody asks for the other batches meanwhile

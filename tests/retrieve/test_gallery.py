@@ -15,7 +15,7 @@ from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve import bank as bank_module
 from pairsift.retrieve import gallery as module
 from pairsift.retrieve import ranks, recall
-from pairsift.retrieve.bank import Bank, sized
+from pairsift.retrieve.bank import Bank, token_batches
 from pairsift.retrieve.gallery import Gallery, evaluate, find_images
 from token_helpers import make_features, make_matchers, naive
 
@@ -98,9 +98,9 @@ def test_banks_give_codes_in_the_order_asked_for(memory):
 def test_parts_are_padded_little_and_stay_within_bounds(monkeypatch):
     monkeypatch.setattr(bank_module, "ROWS", 4)
     monkeypatch.setattr(bank_module, "TOKENS", 10)
-    parts = sized(np.array([1, 1, 1, 1, 1, 2, 3, 5, 11, 1]))
+    parts = token_batches(np.array([1, 1, 1, 1, 1, 2, 3, 5, 11, 1]))
     assert [(part.start, part.stop) for part in parts] == [(0, 4), (4, 7), (7, 8), (8, 9), (9, 10)]
-    assert sized(np.zeros(0, int)) == [slice(0, 0)]
+    assert token_batches(np.zeros(0, int)) == [slice(0, 0)]
 
 
 def test_similarities_are_computed_in_evaluation_mode_and_the_mode_comes_back():

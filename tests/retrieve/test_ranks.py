@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairsift import retrieve
-from pairsift.retrieve import Ranks, folded, recall
+from pairsift.retrieve import Ranks, image_folds, recall
 from pairsift.retrieve.ranks import ranks_by_view
 
 KEYS = ["i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum"]
@@ -145,12 +145,12 @@ def test_views_are_ranked_each_by_itself(case, other, chunk):
 @pytest.mark.parametrize("folds", [1, 3, 5])
 def test_folds_are_consecutive_images_with_their_captions(folds):
     image_of = np.concatenate([np.arange(15), np.random.default_rng(1).integers(0, 15, 25)])
-    parts = folded(image_of, 15, folds)
+    parts = image_folds(image_of, 15, folds)
     assert np.concatenate([rows for rows, _ in parts]).tolist() == list(range(15))
     for rows, captions in parts:
         assert len(rows) == 15 // folds
         assert captions.tolist() == [t for t in range(40) if image_of[t] in rows]
-    assert [len(rows) for rows, _ in folded(image_of, 15, 4)] == [4, 4, 4, 3]
+    assert [len(rows) for rows, _ in image_folds(image_of, 15, 4)] == [4, 4, 4, 3]
 
 
 def test_what_does_not_fit_is_refused():
@@ -164,7 +164,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="no caption"):
         recall(of(np.ones((3, 0)), np.zeros(0, dtype=int)))
     with pytest.raises(ValueError, match="4 folds of 3 images"):
-        folded(np.zeros(4, dtype=int), 3, 4)
+        image_folds(np.zeros(4, dtype=int), 3, 4)
     scores[1, 2] = np.nan
     with pytest.raises(ValueError, match="1 scores are not a number, the first at image row 1 and caption row 2"):
         of(scores, np.array([0, 1, 2, 2]), 2)

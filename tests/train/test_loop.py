@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from train_helpers import dying, make_job, make_method, make_pairs
 
-from pairsift.encode.parallel import prefetched
+from pairsift.encode.parallel import map_ahead
 from pairsift.errors import InputError
 from pairsift.loss.ranking import InfoNCE
 from pairsift.match.two_tower import TwoTower, TwoTowerOptions
@@ -296,7 +296,7 @@ def test_batches_are_made_ahead_in_order_and_never_far_ahead():
 
     used = []
     with pytest.raises(ValueError, match="seven"):
-        for value in prefetched(make, range(9), depth=2):
+        for value in map_ahead(make, range(9), depth=2):
             used.append(value)
             assert len(made) <= len(used) + 2
     assert used == [0, 10, 20, 30, 40, 50, 60]

@@ -18,7 +18,7 @@ from pairsift.encode.cache_entry import MARK, Entry, KnownImages, Layout, Writer
 from pairsift.encode.decode import BadImage, open_image
 from pairsift.encode.encoder import ImageEncoder, TextEncoder, digest
 from pairsift.encode.features import Features, Table
-from pairsift.encode.parallel import ordered
+from pairsift.encode.parallel import map_in_threads
 from pairsift.encode.progress import progress
 from pairsift.errors import InputError, WriteError
 from pairsift.pairs.pairs import SKIPPED, Pairs
@@ -121,7 +121,7 @@ def encode_images(
             return _image_chunk(rows, pairs.paths, needed, reused, encoder, layout)
 
         batches = (np.arange(row, min(row + batch_size, layout.rows)) for row in range(start, layout.rows, batch_size))
-        return ordered(chunk, batches)
+        return map_in_threads(chunk, batches)
 
     def finished(failures: dict[int, str]) -> None:
         marks[list(failures)] = 0
@@ -156,7 +156,7 @@ def encode_captions(pairs: Pairs, encoder: TextEncoder, cache: Path | None = Non
 
     def chunks(start: int) -> Iterator[_Chunk]:
         batches = (slice(row, row + CAPTIONS_PER_CHUNK) for row in range(start, layout.rows, CAPTIONS_PER_CHUNK))
-        return ordered(lambda rows: _text_chunk(pairs.captions[rows], needed[rows], encoder, layout), batches)
+        return map_in_threads(lambda rows: _text_chunk(pairs.captions[rows], needed[rows], encoder, layout), batches)
 
     return _open_or_fill(entry, layout, needed, chunks, "captions" if progress else None)[0]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 import zlib
@@ -16,6 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from pairsift.arrays import Ints
 from pairsift.encode.features import Table
@@ -47,28 +47,8 @@ class Progress:
     lengths: tuple[int, int] = (0, 0)
     failures: dict[int, str] = field(default_factory=dict)
 
-    def to_json(self) -> str:
-        """Return the progress as JSON."""
-        return json.dumps({**vars(self), "layout": vars(self.layout), "format": 1})
 
-    @classmethod
-    def from_json(cls, text: str) -> Progress:
-        """Read what `to_json` returned.
-
-        Any other text raises ValueError, KeyError, TypeError, IndexError or AttributeError.
-        """
-        content: dict[str, Any] = json.loads(text)
-        if content.pop("format") != 1:
-            raise ValueError("another format")
-        layout = content.pop("layout")
-        return cls(
-            Layout(layout["rows"], tuple(layout["item"]), layout["dtype"], layout["ragged"]),
-            list(content["left_out"]),
-            int(content["done"]),
-            (int(content["values"][0]), int(content["values"][1])),
-            (int(content["lengths"][0]), int(content["lengths"][1])),
-            {int(row): str(reason) for row, reason in content["failures"].items()},
-        )
+_PROGRESS = TypeAdapter(Progress)
 
 
 class Entry:
@@ -174,7 +154,7 @@ class Writer:
         for file in (self._values, self._lengths):
             file.flush()
             os.fsync(file.fileno())
-        _write(self.entry.journal, self.progress.to_json().encode())
+        _write(self.entry.journal, _PROGRESS.dump_json(self.progress))
         self._noted = time.monotonic()
 
     def finish(self) -> None:
@@ -192,7 +172,7 @@ class Writer:
             offsets = np.concatenate([[0], np.cumsum(lengths)]).astype("<i8")
             _write(entry.offsets, _header(offsets.shape, offsets.dtype) + offsets.tobytes())
         os.replace(entry.partial, entry.values)
-        _write(entry.meta, progress.to_json().encode())
+        _write(entry.meta, _PROGRESS.dump_json(progress))
         for leftover in (entry.journal, entry.partial_lengths):
             leftover.unlink(missing_ok=True)
 
@@ -254,8 +234,8 @@ def mark_of(path: Path) -> bytes:
 
 def _read(path: Path) -> Progress | None:
     try:
-        return Progress.from_json(path.read_text("utf-8"))
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+        return _PROGRESS.validate_json(path.read_bytes())
+    except (OSError, ValueError):
         return None
 
 

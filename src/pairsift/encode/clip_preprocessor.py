@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from pairsift.encode.cache import encode_pairs
-from pairsift.encode.encoder import Array, digest, readable
+from pairsift.encode.encoder import Array, digest, without_surrogates
 from pairsift.encode.features import Features, Table
 from pairsift.encode.hub import SAMPLE, image_processor, model_place, quiet, tokenizer, transformers
 from pairsift.encode.lazy_rows import Bytes, ImagePixels
@@ -88,7 +88,7 @@ class ClipPreprocessor:
 
     def encode(self, captions: list[str]) -> Array | list[Array]:
         """Convert captions to token ids, cut at the model's length, -> n arrays (length,)."""
-        return [np.asarray(ids, np.int32) for ids in self._ids(readable(captions))]
+        return [np.asarray(ids, np.int32) for ids in self._ids(without_surrogates(captions))]
 
     @property
     def _limit(self) -> int:
@@ -161,7 +161,7 @@ class _DecodeCheck:
         processing = {
             name: value for name, value in preprocessor._processor.to_dict().items() if not name.endswith("_class")
         }
-        self._key = digest(["readable", json.dumps(processing, sort_keys=True, default=str)])
+        self._key = digest(["without_surrogates", json.dumps(processing, sort_keys=True, default=str)])
 
     def key(self) -> str:
         return self._key

@@ -116,7 +116,7 @@ def digest(parts: Iterable[str], weights: Mapping[str, Tensor] | None = None) ->
     return hasher.hexdigest()[:32]
 
 
-def readable(captions: list[str]) -> list[str]:
+def without_surrogates(captions: list[str]) -> list[str]:
     """Replace lone surrogates in captions by `?`, because tokenizers do not accept them."""
     return [caption.encode("utf-8", "replace").decode("utf-8") for caption in captions]
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pairsift.arrays import Ints
-from pairsift.encode.encoder import MAX_TOKENS, Array, default_device, digest, readable
+from pairsift.encode.encoder import MAX_TOKENS, Array, default_device, digest, without_surrogates
 from pairsift.errors import InputError
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -161,7 +161,7 @@ def quiet(library: ModuleType, name: str) -> Iterator[None]:
             talk.enable_progress_bar()
 
 
-def pooled(output: Any) -> Tensor:
+def projected_vectors(output: Any) -> Tensor:
     """Return the vectors in the output of `get_image_features` or `get_text_features`, float32 on the CPU.
 
     The type of the output differs between versions of transformers.
@@ -221,7 +221,7 @@ class HubImageEncoder:
 
     def _encode(self, pixels: Tensor) -> Tensor:
         if self.kind == "vector" and self._loaded.two_sided:
-            return pooled(self._model.get_image_features(pixel_values=pixels))
+            return projected_vectors(self._model.get_image_features(pixel_values=pixels))
         hidden: Any = self._tower(pixel_values=pixels).last_hidden_state
         if hidden.ndim == 4:  # (n, channels, height, width) of a convolutional network
             hidden, extra = hidden.flatten(2).transpose(1, 2), 0
@@ -281,7 +281,7 @@ class HubTextEncoder:
     @torch.inference_mode()
     def encode(self, captions: list[str]) -> Array | list[Array]:
         """Encode captions, -> (n, dim) float32, or a list of n arrays (length, dim), length at least 1."""
-        ids = self._ids(readable(captions))
+        ids = self._ids(without_surrogates(captions))
         vectors = np.zeros((len(ids), self.dim), np.float32)
         tokens: list[Array] = [np.zeros((1, self.dim), np.float32)] * len(ids)
         for rows in self._batches(ids):
@@ -325,7 +325,7 @@ class HubTextEncoder:
             inputs["attention_mask"] = real.to(self._device, torch.int64)
         with torch.inference_mode():
             if self.kind == "vector" and self._loaded.two_sided:
-                return real, pooled(self._model.get_text_features(**inputs))
+                return real, projected_vectors(self._model.get_text_features(**inputs))
             hidden: Tensor = self._tower(**inputs).last_hidden_state.float().cpu()
         if self.kind == "tokens":
             return real, hidden

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from pairsift.encode.encoder import Array, digest, readable
+from pairsift.encode.encoder import Array, digest, without_surrogates
 from pairsift.errors import InputError
 from pairsift.files import replacing
 
@@ -68,7 +68,7 @@ class NgramEncoder:
         if len(captions) > MAX_FITTED:
             rows = np.sort(np.random.default_rng(SEED).choice(len(captions), MAX_FITTED, replace=False))
             captions = [captions[row] for row in rows]
-        sample = readable(list(captions)) or [""]
+        sample = without_surrogates(list(captions)) or [""]
         weights = TfidfTransformer()
         table = weights.fit_transform(_damped(_counter(BUCKETS, LENGTHS).transform(sample)))
         size = min(MAX_DIM, len(set(sample)))
@@ -87,7 +87,7 @@ class NgramEncoder:
             return np.zeros((0, self.dim), np.float32)
         from sklearn.preprocessing import normalize
 
-        counts = _damped(self._counter.transform(readable(captions)))
+        counts = _damped(self._counter.transform(without_surrogates(captions)))
         return np.asarray(normalize(counts @ self._projection), np.float32)
 
     def save(self, path: Path) -> None:

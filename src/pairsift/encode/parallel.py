@@ -15,7 +15,7 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 
-def ordered(work: Callable[[_In], _Out], tasks: Iterable[_In], ahead: int = 2) -> Iterator[_Out]:
+def map_in_threads(work: Callable[[_In], _Out], tasks: Iterable[_In], ahead: int = 2) -> Iterator[_Out]:
     """Yield `work(task)` for each task in order, computed by as many threads as torch uses.
 
     Each thread computes on one core. This is faster than sharing every operation among all cores. It is far faster if
@@ -28,29 +28,28 @@ def ordered(work: Callable[[_In], _Out], tasks: Iterable[_In], ahead: int = 2) -
         ahead: See `tasks`.
     """
     count = torch.get_num_threads()
-    waiting: deque[Future[_Out]] = deque()
     with _pool(count) as pool:
-        for task in tasks:
-            waiting.append(pool.submit(work, task))
-            if len(waiting) >= count + ahead:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        yield from _results(pool, work, tasks, count + ahead - 1)
 
 
-def prefetched(make: Callable[[_In], _Out], tasks: Iterable[_In], depth: int = 2) -> Iterator[_Out]:
+def map_ahead(make: Callable[[_In], _Out], tasks: Iterable[_In], depth: int = 2) -> Iterator[_Out]:
     """Yield `make(task)` for each task in order.
 
     A thread computes up to `depth` results ahead of the result in use.
     """
-    waiting: deque[Future[_Out]] = deque()
     with ThreadPoolExecutor(1, "prefetch") as thread:
-        for task in tasks:
-            waiting.append(thread.submit(make, task))
-            if len(waiting) > depth:
-                yield waiting.popleft().result()
-        while waiting:
+        yield from _results(thread, make, tasks, depth)
+
+
+def _results(pool: ThreadPoolExecutor, work: Callable[[_In], _Out], tasks: Iterable[_In], most: int) -> Iterator[_Out]:
+    """Yield the results in the order of the tasks, with at most `most` tasks waiting while a result is in use."""
+    waiting: deque[Future[_Out]] = deque()
+    for task in tasks:
+        waiting.append(pool.submit(work, task))
+        if len(waiting) > most:
             yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 @contextmanager

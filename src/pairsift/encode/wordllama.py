@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from pairsift.encode.encoder import MAX_TOKENS, Array, digest, readable
+from pairsift.encode.encoder import MAX_TOKENS, Array, digest, without_surrogates
 from pairsift.errors import InputError
 
 
@@ -52,7 +52,7 @@ class WordLlamaEncoder:
 
     def encode(self, captions: list[str]) -> Array | list[Array]:
         """Encode captions, -> (n, 256) float32, or a list of n arrays (length, 256), length at least 1."""
-        encodings = self._tokenizer.encode_batch(readable(captions), add_special_tokens=False)
+        encodings = self._tokenizer.encode_batch(without_surrogates(captions), add_special_tokens=False)
         ids = [np.minimum(np.asarray(tokens.ids, np.int64), len(self._vectors) - 1) for tokens in encodings]
         if self.kind == "tokens":
             return [self._vectors[tokens[:MAX_TOKENS]] if len(tokens) else self._zeros(1) for tokens in ids]
@@ -65,7 +65,8 @@ class WordLlamaEncoder:
     def pieces(self, words: list[str]) -> list[int]:
         """Return the number of tokens that the tokenizer cuts each word into."""
         return [
-            len(encoding.ids) for encoding in self._tokenizer.encode_batch(readable(words), add_special_tokens=False)
+            len(encoding.ids)
+            for encoding in self._tokenizer.encode_batch(without_surrogates(words), add_special_tokens=False)
         ]
 
     def _zeros(self, rows: int) -> Array:

@@ -181,16 +181,20 @@ def _gradients(
         here = slice(starts[step], starts[step] + plan.sizes[step])
         r, z, n = torch.split(gates[here], dim, 1)
         of_r, of_z, of_new = torch.split(of_mapped[here], dim, 1)
+        # The gradient of a state comes from the result and from the next step.
         g = gradient[here].clone()
         g[: len(carry)] += carry
+        # h' = (1 - z) n + z h, back through the sigmoid of z and the tanh of n.
         of_candidate = torch.addcmul(g, g, z, value=-1)
         difference = -n if step == 0 else out[starts[step - 1] : starts[step - 1] + len(g)] - n
         torch.mul(of_candidate, difference, out=of_z).mul_(z)
         torch.addcmul(of_candidate, of_candidate, n.square(), value=-1, out=of_n[here])
+        # r * (W_hn h + b_hn), back through the sigmoid of r.
         torch.mul(of_n[here], r, out=of_new)
         torch.mul(of_new, news[here], out=of_r).mul_(1 - r)
         if step:
             carry = at_least_float32(product(of_mapped[here].to(x.dtype), back)).addcmul_(g, z)
+    # One product over all steps for each weight.
     first = plan.sizes[0]
     earlier = torch.cat(
         [out[:0], *(out[start : start + size] for start, size in zip(starts, plan.sizes[1:], strict=False))]

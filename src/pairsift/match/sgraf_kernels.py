@@ -70,12 +70,14 @@ class _SimilarityVectors(torch.autograd.Function):
         places = _places_with_gradient(gradient.flatten(0, 1))
         if places is None:
             return _vector_gradients(gradient, weights, context, words, weight, out, inverse)
+        # Gather the pairs that have a gradient, each as a batch of one text.
         row, column = places // weights.shape[1], places % weights.shape[1]
         word_index = (row if len(words) > 1 else torch.zeros_like(row)), column
         pairs = [tensor[row, column].unsqueeze(1) for tensor in (gradient, weights, out, inverse)]
         of_pairs = _vector_gradients(
             pairs[0], pairs[1], context[row], words[word_index].unsqueeze(1), weight, pairs[2], pairs[3]
         )
+        # Scatter the results back; the other pairs have gradients of 0.
         of_weights, of_context, of_words = (torch.zeros_like(tensor) for tensor in (weights, context, words))
         of_weights[row, column] = of_pairs[0].squeeze(1)
         of_context.index_add_(0, row, of_pairs[1])
@@ -96,12 +98,15 @@ def _vector_gradients(
     flat_weights, flat_words = of_weights.flatten(1, 2), of_words.flatten(1, 2)
     for block in _row_blocks(len(context), weights.shape[1], context.device):
         g, unit = gradient[block], out[block]
+        # Through the scaling to unit length.
         projection = (g * unit).sum(-1, keepdim=True)
         g = torch.addcmul(g, unit, projection, value=-1).mul_(inverse[block]).flatten(0, 1)
+        # Through W and the square. The factor 2 of the square follows at the end.
         difference = _attended_differences(weights[block], context[block], _words_of(words, block))
         of_difference = product(g, w.T).view_as(difference).mul_(difference)
         _add_product(of_weight, g.T, difference.square_().flatten(0, 1))
         of_bias.add_(g.sum(0))
+        # Through the attended vectors less the words.
         _batched_product(of_difference, context[block].transpose(1, 2), flat_weights[block])
         _batched_product(weights[block].transpose(1, 2), of_difference, of_context[block])
         _words_of(flat_words, block).sub_(of_difference.sum(0, keepdim=True) if shared else of_difference)
@@ -196,15 +201,18 @@ def _reasoning_gradients(
     of_shift, of_bias = torch.zeros_like(edge[0]), torch.zeros_like(edge[0])
     for block in _row_blocks(graphs, nodes.shape[1], nodes.device):
         x, e = nodes[block], edges[block]
+        # Through the ReLU and the outer map.
         g = (gradient[block] * (out[block] > 0)).view(-1, size)
         _add_product(of_weight, mixed[block].view(-1, size).T, g)
         of_bias.add_(g.sum(0))
         of_mixed = product(g, outer).view(-1, outputs, size)
+        # Through the softmax of the edges.
         of_edges = torch.bmm(of_mixed, x.transpose(1, 2))
         of_logits = ((of_edges - (of_edges * e).sum(-1, keepdim=True)) * e).to(x.dtype)
         of_queries = torch.bmm(of_logits, x).view(-1, size)
         _add_product(of_edge, x[:, :outputs].reshape(-1, size).T, of_queries)
         of_shift.add_(of_queries.sum(0))
+        # The nodes are mixed, compared as keys and compared as queries.
         torch.bmm(e.to(x.dtype).transpose(1, 2), of_mixed, out=of_nodes[block])
         of_nodes[block].baddbmm_(of_logits.transpose(1, 2), queries[block])
         of_nodes[block][:, :outputs].add_(product(of_queries, inner).view(-1, outputs, size))

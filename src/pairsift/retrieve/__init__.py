@@ -1,5 +1,5 @@
 """Ranks and recall."""
 
-from pairsift.retrieve.ranks import Ranks, folded, ranks, recall
+from pairsift.retrieve.ranks import Ranks, image_folds, ranks, recall
 
-__all__ = ["Ranks", "folded", "ranks", "recall"]
+__all__ = ["Ranks", "image_folds", "ranks", "recall"]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pairsift.arrays import Ints
 from pairsift.encode.features import Items, Table
-from pairsift.encode.parallel import prefetched
+from pairsift.encode.parallel import map_ahead
 from pairsift.match.base import Codes, Matcher
 
 ROWS, TOKENS = 1024, 2**12  # largest batch: number of items, and number of tokens with padding
@@ -64,7 +64,7 @@ class Bank:
             return table.batch(rows[places])
 
         def codes_of(items: Items) -> Codes:
-            with evaluating(matcher):
+            with evaluation_mode(matcher):
                 items = items.to(device)
                 return matcher.encode_texts(items) if texts else matcher.encode_images(items)
 
@@ -73,12 +73,12 @@ class Bank:
 
         lengths = table.lengths[rows]
         order = np.argsort(lengths, kind="stable")
-        parts = [order[part] for part in sized(lengths[order])]
+        parts = [order[part] for part in token_batches(lengths[order])]
         padded = [len(part) * int(lengths[part].max(initial=1)) for part in parts]
         vectors = next(matcher.parameters()).new_empty(len(rows), matcher.index_dim)
         kept: list[Codes] = []
         fits = not matcher.factorises
-        for part, tokens, items in zip(parts, padded, prefetched(gather, parts), strict=True):
+        for part, tokens, items in zip(parts, padded, map_ahead(gather, parts), strict=True):
             codes = codes_of(items)
             vectors[torch.from_numpy(part).to(device)] = codes.indexed.to(vectors.dtype)
             fits = fits and _size(codes) * sum(padded) <= keep * tokens  # estimated from each part, the first included
@@ -121,7 +121,7 @@ class Bank:
         return where
 
 
-def sized(lengths: Ints) -> list[slice]:
+def token_batches(lengths: Ints) -> list[slice]:
     """Cut consecutive items into batches of at most `ROWS` items and at most `TOKENS` tokens with padding.
 
     Each batch is padded to its longest item.
@@ -142,7 +142,7 @@ def sized(lengths: Ints) -> list[slice]:
 
 
 @contextmanager
-def evaluating(matcher: Matcher) -> Iterator[None]:
+def evaluation_mode(matcher: Matcher) -> Iterator[None]:
     """Set a matcher to evaluation mode without gradients, and restore its mode at the end."""
     training = matcher.training
     matcher.eval()

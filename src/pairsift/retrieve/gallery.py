@@ -14,9 +14,9 @@ from pairsift.arrays import Ints, Reals
 from pairsift.encode.features import Features
 from pairsift.match.base import Codes, Matcher, products, unit
 from pairsift.pairs.pairs import Pairs
-from pairsift.retrieve.bank import Bank, evaluating, sized
+from pairsift.retrieve.bank import Bank, evaluation_mode, token_batches
 from pairsift.retrieve.nearest import CANDIDATES, ApproximateIndex, closest
-from pairsift.retrieve.ranks import Ranks, folded, ranks_by_view, recall
+from pairsift.retrieve.ranks import Ranks, image_folds, ranks_by_view, recall
 
 ROWS = 65_536  # captions that are joined with their images at once
 KEPT_BYTES = 3 * 2**28  # limit of the tokens that all networks together keep
@@ -103,7 +103,7 @@ class Gallery:
         for view, matcher, images, texts in zip(similarities, self.matchers, self.images, self.texts, strict=True):
             image_codes = images.select(rows)
             for places, codes in texts.walk():
-                with evaluating(matcher):
+                with evaluation_mode(matcher):
                     view[:, places] = matcher.similarity(image_codes, codes).float().cpu().numpy()
         return similarities
 
@@ -135,9 +135,9 @@ class Gallery:
         longest = np.maximum(self.images[0].lengths[rows], self.texts[0].lengths[places])[order]
         similarities = np.zeros((len(self.matchers), len(rows)), np.float32)
         for view, matcher, images, texts in zip(similarities, self.matchers, self.images, self.texts, strict=True):
-            for part in sized(longest):
+            for part in token_batches(longest):
                 if len(batch := order[part]):
-                    with evaluating(matcher):
+                    with evaluation_mode(matcher):
                         similarity = matcher.pair_similarity(images.select(rows[batch]), texts.select(places[batch]))
                     view[batch] = similarity.float().cpu().numpy()
         return np.asarray(similarities.mean(0), np.float32)
@@ -205,7 +205,7 @@ def evaluate(
     ids, rows = pairs.ids(split), pairs.images(split)
     owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
     recalls = []
-    for images, captions in folded(owner, len(rows), folds):
+    for images, captions in image_folds(owner, len(rows), folds):
         views = ranks_of_views(matchers, features, rows[images], ids[captions], owner[captions] - images[0])
         recalls.append([recall(view) for view in views])
     names = ["ensemble", *(f"network_{k}" for k in range(len(matchers)))]

@@ -183,8 +183,9 @@ def _best(scores: FloatArray, k: int) -> Ints:
     k = min(k, scores.shape[1])
     if not len(scores):
         return np.empty((0, k), dtype=np.int64)
+    # Select the k largest of each row and the values that tie with the k-th, and sort only these.
     threshold = -np.partition(-scores, k - 1, axis=1)[:, k - 1]
-    rows, columns = np.nonzero(scores >= threshold[:, None])  # k entries of each row, and those that tie with the k-th
+    rows, columns = np.nonzero(scores >= threshold[:, None])
     order = np.lexsort((columns, -scores[rows, columns], rows))
     first = np.searchsorted(rows, np.arange(len(scores)))
     best: Ints = columns[order[first[:, None] + np.arange(k)]]

@@ -144,7 +144,7 @@ def recall(ranks: Ranks, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:
     return {**shares, "rsum": sum(shares.values())}
 
 
-def folded(image_of: Ints, n_images: int, folds: int = 5) -> list[tuple[Ints, Ints]]:
+def image_folds(image_of: Ints, n_images: int, folds: int = 5) -> list[tuple[Ints, Ints]]:
     """Cut the images into consecutive folds, each with its images and their captions.
 
     A fold is ranked separately. COCO-1K is the mean over five folds of 1,000 of the 5,000 test images. Where `n_images`
@@ -174,9 +174,11 @@ def _image_ranks(scores: FloatArray, correct: FloatArray, captions: Ints, row: I
 
     `captions` are the captions of these images, and `row` is the row of the image of each.
     """
+    # The best score of an image with one of its captions, and the captions that score as high.
     best = np.full(len(scores), -np.inf)
     np.maximum.at(best, row, correct[captions])
     ahead = (scores >= best[:, None]).sum(axis=1)
+    # Captions of the image itself are not ahead of the best of them.
     ahead -= np.bincount(row, correct[captions] >= best[row], minlength=len(scores)).astype(np.int64)
     return np.where(np.bincount(row, minlength=len(scores)) > 0, ahead, -1)
 

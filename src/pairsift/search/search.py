@@ -80,14 +80,10 @@ class Search:
         self.texts, self.matchers, self.index, self.folder = texts, matchers, index, folder
         missing = not Path(source).exists()
         self.base = Path(source) if missing and index.facts["folder"] else folder_of(source)
-        self.images = []
-        for matcher, vectors in zip(matchers, index.vectors, strict=True):
-            on_device = vectors.to(next(matcher.parameters()).device)
-            if features is None:
-                self.images.append(Bank.from_codes(Codes(on_device)))
-            else:
-                encode = partial(_encoded_images, matcher, features, index.rows)
-                self.images.append(Bank(on_device, np.zeros(len(vectors), np.int64), [], [], encode))
+        self.images = [
+            _bank(matcher, vectors, None if features is None else partial(_image_codes, matcher, features, index.rows))
+            for matcher, vectors in zip(matchers, index.vectors, strict=True)
+        ]
 
     @staticmethod
     def open(folder: Path, source: str | Path | None = None) -> Search | None:
@@ -206,15 +202,14 @@ class Search:
     @cached_property
     def _caption_banks(self) -> list[Bank]:
         """Each network's codes of the captions; tokens are encoded again when a similarity needs them."""
-        banks = []
-        for matcher, vectors in zip(self.matchers, self.captions.vectors, strict=True):
-            on_device = vectors.to(next(matcher.parameters()).device)
-            if matcher.factorises:
-                banks.append(Bank.from_codes(Codes(on_device)))
-            else:
-                encode = partial(_encoded_captions, matcher, self.texts, self.captions)
-                banks.append(Bank(on_device, np.zeros(len(vectors), np.int64), [], [], encode))
-        return banks
+        return [
+            _bank(
+                matcher,
+                vectors,
+                None if matcher.factorises else partial(_caption_codes, matcher, self.texts, self.captions),
+            )
+            for matcher, vectors in zip(self.matchers, self.captions.vectors, strict=True)
+        ]
 
     def _banks(self, table: Table, texts: bool) -> list[Bank]:
         """Return each network's codes of the query, the only row of a table."""
@@ -280,13 +275,21 @@ def query_side(
     return texts, partial(matcher.make, options, **facts["sizes"])
 
 
-def _encoded_images(matcher: Matcher, features: Table, rows: Ints, places: Ints) -> Codes:
+def _bank(matcher: Matcher, vectors: Tensor, encode: Callable[[Ints], Codes] | None) -> Bank:
+    """Return a bank of global vectors on the device of the matcher, and a function that encodes tokens on request."""
+    vectors = vectors.to(next(matcher.parameters()).device)
+    if encode is None:
+        return Bank.from_codes(Codes(vectors))
+    return Bank(vectors, np.zeros(len(vectors), np.int64), [], [], encode)
+
+
+def _image_codes(matcher: Matcher, features: Table, rows: Ints, places: Ints) -> Codes:
     """Encode the images at some places of an index."""
     with torch.no_grad():
         return matcher.encode_images(features.batch(rows[places]).to(next(matcher.parameters()).device))
 
 
-def _encoded_captions(matcher: Matcher, texts: TextEncoder, captions: Captions, places: Ints) -> Codes:
+def _caption_codes(matcher: Matcher, texts: TextEncoder, captions: Captions, places: Ints) -> Codes:
     """Encode the captions at some places of an index."""
     table = Table.from_items(texts.encode([captions.caption(place) for place in places.tolist()]))
     with torch.no_grad():

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from pairsift.arrays import Array, Bools, Ints
 from pairsift.encode.features import Features
-from pairsift.encode.parallel import prefetched
+from pairsift.encode.parallel import map_ahead
 from pairsift.encode.progress import progress
 from pairsift.errors import InputError
 from pairsift.files import write_text
@@ -208,7 +208,7 @@ class Trainer:
             network.eval()
             notes: dict[str, Array] = {}
             parts = cut(order, size)
-            for rows, batch in zip(parts, prefetched(lambda rows: self.gather(Request(ids[rows])), parts), strict=True):
+            for rows, batch in zip(parts, map_ahead(lambda rows: self.gather(Request(ids[rows])), parts), strict=True):
                 with mixed(self.device, self.job.options, network.matcher):
                     values = method.observe(network, k, batch)
                 for name, value in values.items():
@@ -234,7 +234,7 @@ class Trainer:
             return {name: self.gather(request) for name, request in method.requests(subsets, k).items()}
 
         with progress(n_pairs, title, "pairs", self.job.progress) as count:
-            for batches in prefetched(gather, plan[self.position.step :]):
+            for batches in map_ahead(gather, plan[self.position.step :]):
                 part = self.position.step / len(plan)
                 rate = learning_rate(options, epoch - first, part, last - first, warmup, n_steps)
                 for group in self.optimizers[k].param_groups:
