@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,10 +77,17 @@ def plain(text: str) -> str:
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
+def page_of(title: str, hits: Sequence[Hit]) -> str:
+    """Return the results as a page that needs no other file, best first, each with a small image if it has a file."""
+    from pairsift.report.html import render
+    from pairsift.report.images import thumbnail
+
+    rows = [{**asdict(hit), "picture": thumbnail(Path(hit.file))} for hit in hits]
+    return render("results.html", title=title, hits=rows)
+
+
 def _open_page(title: str, hits: list[Hit]) -> None:
     """Write the results as a page into a temporary file, and open it in a browser."""
-    from pairsift.cli.search_page import page_of
-
     number, name = tempfile.mkstemp(".html", "pairsift-search-")
     with writing(Path(name)), os.fdopen(number, "w", encoding="utf-8", errors="replace") as stream:
         stream.write(page_of(title, hits))

@@ -60,7 +60,7 @@ def create_app(folder: Path, hosts: set[str] | None, token: str | None = None, s
     metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
     app = FastAPI(title="pairsift", docs_url=None, redoc_url=None)
     app.middleware("http")(Guard(hosts, token))
-    app.mount("/static", StaticFiles(packages=[("pairsift.web", "static")]), "static")
+    app.mount("/static", StaticFiles(packages=[("pairsift.report", "static"), ("pairsift.web", "static")]), "static")
     pages = Pages(folder)
     thresholds = threshold_table(queue.probability, THRESHOLDS).to_pylist()
     _add_pages(app, folder, pages, queue, images, metrics, thresholds)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader
-
 from pairsift.marker import run_id
+from pairsift.report.html import templates
 from pairsift.run_folder import REPORT
 
 PAGES = {"/": "Review", "/search": "Search", "/overview": "Overview", "/spot-check": "Spot check", "/api": "API"}
@@ -21,7 +20,7 @@ class Pages:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._templates = Environment(loader=PackageLoader("pairsift.web", "templates"), autoescape=True)
+        self._templates = templates("pairsift.web")
         self.report = folder / REPORT
         self._shared = {
             "run": folder.name,
