@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pairsift.report.detection_intervals import detection_intervals
+from pairsift.runs.compare import detection_intervals
 from pairsift.retrieve.bootstrap import draw_images
 from pairsift.table import detection
 
