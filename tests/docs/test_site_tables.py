@@ -56,7 +56,7 @@ def test_marks_within_a_description_stay_text():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_names_are_those_that_fit_takes(method):
-    from pairsift.cli.flags import flags_of
+    from pairsift.cli.fit import flags_of
 
     kind = METHODS[method]
     assert [one.name for one in tables.options_of(kind, (method,))] == [

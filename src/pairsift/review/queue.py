@@ -37,10 +37,10 @@ class Filter:
     Attributes:
         low: Smallest match probability.
         high: Largest match probability.
-        verdicts: Verdicts, one of which the pair has; empty for any.
-        decisions: Decisions, one of which the pair has, among them `undecided`; empty for any.
-        reasons: Reasons of decisions, one of which the pair has; empty for any.
-        splits: Splits, one of which the pair is in; empty for any.
+        verdicts: The verdicts to choose from; empty for any.
+        decisions: The decisions to choose from, `undecided` among them; empty for any.
+        reasons: The reasons of decisions to choose from; empty for any.
+        splits: The splits to choose from; empty for any.
         text: Words that all occur in the given caption, in any order and as parts of words, whatever their case.
         columns: Values of other columns of the table, by name.
         duplicates: `image` for pairs whose image has copies, `caption` for pairs whose caption several images have.
@@ -106,7 +106,9 @@ class Queue:
         return rows[np.argsort(self._places(rows, wanted), kind="stable")]
 
     def rows_after(self, rows: Ints, pair: int, wanted: Filter) -> Ints:
-        """Return those of some rows that come after a pair in the order of a filter, which need not let the pair pass.
+        """Return the rows that come after a pair in the order of a filter.
+
+        The pair itself need not pass the filter.
 
         Raises:
             InputError: The run has no such pair, or there is no such order.
@@ -128,7 +130,7 @@ class Queue:
     def page(self, rows: Ints) -> list[dict[str, Any]]:
         """Return rows of the table as mappings by column, with what was decided and what would fit.
 
-        Beside our columns of the table and those of `Decisions.of_pairs`, there are `columns`, those of the source by
+        Beside our columns of the table and the columns of `Decisions.of_pairs`, there are `columns`, the source's by
         name, `captions`, a list of `from_pair`, `caption` and `probability`, and `images`, a list of `from_pair`,
         `image` and `probability`.
         """
@@ -240,7 +242,7 @@ class Queue:
         return mask
 
     def _with_word(self, mask: Bools, word: str) -> Bools:
-        """Return the mask of those pairs of a mask whose given caption contains a word in lower case."""
+        """Return the part of a mask whose given captions contain a word in lower case."""
         rows = np.flatnonzero(mask)
         if len(rows) > SMALL_SHARE * len(mask):
             return mask & self._match(word)

@@ -38,7 +38,7 @@ class ComparedRun:
         images: Number of images in the run's own split.
         captions: Number of captions in it.
         recall: `i2t_r1` to `rsum` of the ensemble on the shared pairs, in percent.
-        difference: The recall minus that of the first run, on the same resamples; empty for the first run.
+        difference: The recall minus the first run's, on the same resamples; empty for the first run.
         noise_rate: Share of mismatched training pairs: `estimated`, the ends `low` and `high` of its 90% interval,
             and `true` where noise was planted; empty where the run has none.
         suspects: Number of flagged pairs in all splits; None where the run gives no verdicts.
@@ -94,7 +94,7 @@ def compare(runs: Sequence[Run | str | Path], split: str = "test", samples: int 
     A pair is the same in two runs if an image of the same name has the same caption. All runs rank the shared images
     and captions alone, by their ensembles. Intervals are quantiles over resamples of the images, each drawn with all
     its captions; differences to the first run are taken within each resample. The seed is fixed. The intervals hold the
-    chance in the choice of images, not that of another training seed.
+    chance in the choice of images, not the chance of another training seed.
 
     Args:
         runs: At least two runs, or their folders.
@@ -138,7 +138,7 @@ def compare(runs: Sequence[Run | str | Path], split: str = "test", samples: int 
 def _recalls(
     runs: Sequence[Run], ids: Sequence[Ints], owner: Ints, samples: int
 ) -> tuple[list[dict[str, float]], dict[str, Any]]:
-    """Return the recall of each run, and that of all runs on the same resamples."""
+    """Return the recall of each run, and the recall of all runs on the same resamples."""
     ranks = [run.ranks(own, owner) for run, own in zip(runs, ids, strict=True)]
     return [recall(one) for one in ranks], resampled_recall(ranks, owner, samples)
 
@@ -229,7 +229,7 @@ def _spot_checked(run: Run) -> str | None:
     return (
         f"{run.folder} is recalibrated by a spot check of {found['answered']} pairs: by it {found['rate']:.1%} of all "
         f"judged pairs are mismatched (90% interval {found['low']:.1%} to {found['high']:.1%}). Its noise rate, of the "
-        "training pairs, is that of before."
+        "training pairs, is from before."
     )
 
 

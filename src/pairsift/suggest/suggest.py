@@ -40,7 +40,7 @@ class Suggestions:
 
 @dataclass(frozen=True)
 class GalleryPairs:
-    """What is known of the captions in a gallery, each of which is a pair with its image.
+    """What is known of the pairs in a gallery: each caption is a pair with its image.
 
     Attributes:
         owner: Index of the image of each caption in the gallery, (n_texts,).

@@ -47,7 +47,7 @@ class CurrentRun:
             return
         try:
             self._app = self._make()
-        except InputError:  # it is being trained anew: until it is finished, the pages are those of the last state
+        except InputError:  # a new training is under way: until its end, the pages stay as they are
             return
         self._version = version
 

@@ -87,7 +87,7 @@ def add_search(app: FastAPI, folder: Path, source: str | None, pages: Pages, que
 
     @app.get("/api/like/{pair}")
     def by_pair(pair: Id, k: Number = 24) -> dict[str, Any]:
-        """Find images like that of a pair, most similar first."""
+        """Find images like the image of a pair, most similar first."""
         return results(lambda search: search.by_pair(pair, k))
 
     @app.post("/api/search/image", openapi_extra=UPLOAD)
