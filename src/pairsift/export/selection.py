@@ -77,7 +77,7 @@ def choose_pairs(
 
 def _suggested(table: pa.Table, replace_above: float | None, undecided: Bools) -> dict[int, tuple[str, float]]:
     """Return the suggested caption and its probability of undecided flagged pairs, where it is at least a threshold."""
-    if replace_above is None or "suggestion_probability" not in table.column_names:
+    if replace_above is None:
         return {}
     flagged = table.filter(table["is_mismatch"])
     likely = flagged.filter(pa.compute.greater_equal(flagged["suggestion_probability"], replace_above))

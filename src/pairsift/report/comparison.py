@@ -36,7 +36,9 @@ def _scale(runs: Sequence[Tree], kind: str) -> dict[str, Any]:
     The scale of differences includes 0.
     """
     estimates = [(run["run"], run[kind]["rsum"]) for run in runs]
-    ends: list[float] = [one[end] for _, one in estimates for end in ("low", "high", "value")] + [0.0] * (kind == "difference")
+    ends: list[float] = [one[end] for _, one in estimates for end in ("low", "high", "value")] + [0.0] * (
+        kind == "difference"
+    )
     margin = 0.08 * (max(ends) - min(ends)) or 1.0
     start, width = min(ends) - margin, max(ends) - min(ends) + 2 * margin
 

@@ -44,6 +44,7 @@ DETECTORS = {
 THRESHOLDS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 GROUPS = 12  # groups of duplicates that are shown of each kind, the largest first
 MEMBERS = 4  # names that are shown of a group
+HEADLINE_REASONS = 3  # reasons for skipping that the top of the report shows
 REASONS, SKIPS = 20, 50  # reasons and records that the section of skipped records shows
 CHOICES = ("method", "matcher", "loss", "preset", "image_encoder", "text_encoder", "device", "precision")
 CITE_PAIRSIFT = (
@@ -326,7 +327,7 @@ def _groups(table: pa.Table, column: str, name: str) -> list[tuple[int, list[str
     return sorted(groups, key=lambda group: (-group[0], group[1]))
 
 
-def _skips(pairs: Pairs, first: int = 3) -> dict[str, Any] | None:
+def _skips(pairs: Pairs) -> dict[str, Any] | None:
     """Return the number of skipped records and images in words, and the most frequent reasons."""
     if not pairs.skipped:
         return None
@@ -335,8 +336,8 @@ def _skips(pairs: Pairs, first: int = 3) -> dict[str, Any] | None:
     subject = " and ".join(f"{n:,} {name}{'s' if n > 1 else ''}" for n, name in counts if n)
     n_pairs = int((pairs.split == SKIPPED).sum())
     kinds = _reasons(pairs)
-    reasons = [f"{n:,} × {cut(reason, 100)}" for reason, n in kinds[:first]]
-    n_others = sum(n for _, n in kinds[first:])
+    reasons = [f"{n:,} × {cut(reason, 100)}" for reason, n in kinds[:HEADLINE_REASONS]]
+    n_others = sum(n for _, n in kinds[HEADLINE_REASONS:])
     return {
         "subject": f"{subject} {'was' if len(pairs.skipped) == 1 else 'were'} skipped",
         "total": f" ({n_pairs:,} pairs in all)" if images and n_pairs else "",

@@ -150,7 +150,7 @@ def _audit(run: Run, samples: int) -> tuple[dict[str, float | None], int | None,
         return rate, None, None, {}
     table = run.pairs()
     flagged = int(np.count_nonzero(table["is_mismatch"].to_numpy()))
-    suspects = flagged if run.metrics.get("verdicts_given", True) else None
+    suspects = flagged if run.metrics["verdicts_given"] else None
     return rate, suspects, len(table), detection_intervals(table, samples)
 
 
@@ -235,7 +235,7 @@ def _spot_checked(run: Run) -> str | None:
 
 def _audit_is_missing(run: Run) -> bool:
     """Return whether a run has no table of pairs, or no verdicts."""
-    return not (run.folder / PAIRS_FILE).exists() or not run.metrics.get("verdicts_given", True)
+    return not (run.folder / PAIRS_FILE).exists() or not run.metrics["verdicts_given"]
 
 
 def _differing(options: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -49,7 +49,7 @@ def create_app(folder: Path, hosts: set[str] | None, token: str | None = None, s
     """
     require_finished(folder)
     table = read_pairs(folder)
-    queue = Queue(table, Decisions(folder, table["pair"].to_numpy()), SuggestionLists(folder))
+    queue = Queue(table, Decisions(folder, table["pair"].to_numpy()), SuggestionLists.read(folder))
     queue.page(queue.select(Filter())[:MAX_PAIRS])  # so that nobody waits for the first page
     images = Images(folder, folder_of(source or source_of(folder)))
     metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))

@@ -74,7 +74,7 @@ def add_pages(
         metrics: The run's metrics.
         thresholds: Rows of the table of thresholds.
     """
-    given = metrics.get("verdicts_given", True)
+    given = metrics["verdicts_given"]
     known = {name: sorted(set(queue.table[name].unique().to_pylist())) for name in ("verdict", "split")}
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
