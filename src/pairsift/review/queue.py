@@ -79,7 +79,7 @@ class Queue:
         self.ids: Ints = table["pair"].to_numpy()
         self.probability: Reals = table["match_probability"].to_numpy()
         self._rows = PairRows(self.ids)
-        self._codes = {name: _Codes(table[name]) for name in ("verdict", "split")}
+        self._categories = {name: _Categories(table[name]) for name in ("verdict", "split")}
         self._captions = pc.utf8_lower(table["given_caption"]).combine_chunks()
         self._match = lru_cache(CACHED_WORDS)(self._contains)
         self._choice = np.zeros(len(self.ids), np.int8)  # 0 for undecided, else 1 + the place in CHOICES
@@ -103,7 +103,7 @@ class Queue:
         """
         self._refresh()
         rows = np.flatnonzero(self._mask(wanted)).astype(np.int64)
-        return rows[np.argsort(self._places(rows, wanted), kind="stable")]
+        return rows[np.argsort(self._sort_keys(rows, wanted), kind="stable")]
 
     def rows_after(self, rows: Ints, pair: int, wanted: Filter) -> Ints:
         """Return the rows that come after a pair in the order of a filter.
@@ -113,10 +113,10 @@ class Queue:
         Raises:
             InputError: The run has no such pair, or there is no such order.
         """
-        return rows[self._places(rows, wanted) > self._places(np.array([self.row(pair)]), wanted)]
+        return rows[self._sort_keys(rows, wanted) > self._sort_keys(np.array([self.row(pair)]), wanted)]
 
-    def _places(self, rows: Ints, wanted: Filter) -> Ints | NDArray[np.uint64]:
-        """Return numbers that ascend in the order of a filter, one for each row, (n,)."""
+    def _sort_keys(self, rows: Ints, wanted: Filter) -> Ints | NDArray[np.uint64]:
+        """Return the sort key of each row in the order of a filter, (n,)."""
         if wanted.order == "best":
             return -rows
         if wanted.order == "source":
@@ -218,7 +218,7 @@ class Queue:
         mask: Bools = (self.probability >= wanted.low) & (self.probability <= wanted.high)
         for name, values in (("verdict", wanted.verdicts), ("split", wanted.splits)):
             if values:
-                mask &= self._codes[name].among(values)
+                mask &= self._categories[name].among(values)
         if wanted.decisions:
             names = (UNDECIDED, *CHOICES)
             for name in wanted.decisions:
@@ -251,12 +251,12 @@ class Queue:
         narrowed[rows[found]] = True
         return narrowed
 
-    def _column(self, name: str) -> _Codes:
-        if name not in self._codes:
+    def _column(self, name: str) -> _Categories:
+        if name not in self._categories:
             if name not in self.table.column_names:
                 raise InputError(f"the run has no column {name!r}; {similar(name, self.table.column_names)}")
-            self._codes[name] = _Codes(self.table[name])
-        return self._codes[name]
+            self._categories[name] = _Categories(self.table[name])
+        return self._categories[name]
 
     def _contains(self, word: str) -> Bools:
         """Return whether each given caption contains a word in lower case."""
@@ -287,8 +287,8 @@ class Queue:
         return self._reasons.index(reason or "")
 
 
-class _Codes:
-    """A column as numbers of its values.
+class _Categories:
+    """A column as the numbers of its different values.
 
     Args:
         column: The column; values that are not text are compared as text.
