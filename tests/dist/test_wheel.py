@@ -48,7 +48,7 @@ def said(installed, folder, *words):
 def test_all_files_of_the_package_are_in_the_wheel_and_nothing_else(wheel):
     files = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "pairsift").rglob("*") if path.is_file()}
     files = {name for name in files if "__pycache__" not in name}
-    assert {"pairsift/report/report.html", "pairsift/py.typed"} < files
+    assert {"pairsift/report/templates/report.html", "pairsift/report/static/style.css", "pairsift/py.typed"} < files
     within = set(zipfile.ZipFile(wheel).namelist())
     assert {name for name in within if not name.startswith("pairsift-")} == files
     assert any(name.endswith("licenses/LICENSE") for name in within)

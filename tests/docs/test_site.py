@@ -10,7 +10,7 @@ import links
 import published
 import tables
 from benchmark_rows import row
-from pairsift.cli.flags import flags_of
+from pairsift.cli.fit import flags_of
 from pairsift.loss import RANKING_LOSSES
 from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
@@ -50,6 +50,7 @@ def test_every_option_is_a_row_with_what_presets_change():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_names_are_those_that_fit_takes(method):
+
     kind = METHODS[method]
     shown = [one.name for one in tables.options_of(kind, (method,))]
     assert shown == [flag.opts[0] for flag in flags_of(kind, "", (method,))]

@@ -12,7 +12,8 @@ from report_helpers import HOSTILE, Page, log, make, metrics, recalls, write
 
 from pairsift.errors import WriteError
 from pairsift.pairs.pairs import Skip
-from pairsift.report.parts import LONGEST, interval, lookup, middle_cut, number, percent, text
+from pairsift.report.cards import LONGEST
+from pairsift.report.html import cut, interval, lookup, middle_cut, number, percent
 from pairsift.report.report import write_report
 from pairsift.table import pair_table
 
@@ -155,7 +156,7 @@ def test_a_long_caption_is_cut(tmp_path, folder):
     pairs = replace(pairs, captions=["wörd " * 10**4] * 20)
     table = pair_table(pairs, np.arange(20), np.zeros(20), np.ones(20, bool), ["x"] * 20, np.full(20, 3))
     assert len(write(tmp_path, pairs, table)) < 200_000
-    assert text("a" * 400, LONGEST) == "a" * (LONGEST - 1) + "…"
+    assert cut("a" * 400, LONGEST) == "a" * (LONGEST - 1) + "…"
 
 
 def test_a_failed_write_leaves_the_old_report(tmp_path, folder, monkeypatch):

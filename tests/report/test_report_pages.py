@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from report_helpers import HOSTILE, Page, judged, make, metrics, section, shown, write
 
-from pairsift.report import pages, report
+from pairsift.report import cards, report
 from pairsift.report.images import SIDE, SMALL_SIDE, thumbnail
 
 
@@ -40,7 +40,7 @@ def test_pages_hold_every_pair_once(tmp_path, folder):
 @pytest.mark.parametrize(("page", "largest"), [(1, 7), (20, 41), (41, 41), (60, 600)])
 def test_pages_hold_as_many_pairs_as_their_labels_say(tmp_path, folder, monkeypatch, page, largest):
     pairs, table = judged(make(folder)[0], np.arange(100) / 100)
-    monkeypatch.setattr(pages, "PAIRS", largest)
+    monkeypatch.setattr(cards, "PAIRS", largest)
     source = write(tmp_path, pairs, table, page=page)
     Page(source)
     suspects, n = section(source, "Suspects"), min(largest, 50)
@@ -54,7 +54,7 @@ def test_pages_hold_as_many_pairs_as_their_labels_say(tmp_path, folder, monkeypa
 
 def test_pairs_after_the_last_image_that_fits_are_text(tmp_path, folder, monkeypatch):
     pairs, table = judged(make(folder)[0], np.arange(100) / 100)
-    monkeypatch.setattr(pages, "IMAGE_BYTES", 15_000)
+    monkeypatch.setattr(cards, "IMAGE_BYTES", 15_000)
     suspects = section(write(tmp_path, pairs, table, page=20), "Suspects")
     pictured = ["<img" in card for card in suspects.split('<li class="card pair')[1:]]
     bare = [card.startswith(" bare") for card in suspects.split('<li class="card pair')[1:]]
@@ -92,7 +92,7 @@ def test_the_file_keeps_to_any_budget(tmp_path, monkeypatch, budget, verdicts):
 def test_hostile_captions_on_folded_pages_stay_text(tmp_path, folder, monkeypatch):
     pairs = make(folder)[0]
     pairs, table = judged(replace(pairs, captions=[HOSTILE] * 100), np.arange(100) / 100)
-    monkeypatch.setattr(pages, "IMAGE_BYTES", 5_000)
+    monkeypatch.setattr(cards, "IMAGE_BYTES", 5_000)
     page = Page(write(tmp_path, pairs, table, page=5))
     assert page.texts.count(HOSTILE) == 50 + 12 and "script" not in page.tags
 

@@ -10,7 +10,7 @@ import yaml
 from report_helpers import HOSTILE, Page, make, metrics, section, write
 
 from pairsift.methods import METHODS
-from pairsift.report.run_card import CITE_PAIRSIFT
+from pairsift.report.report import CITE_PAIRSIFT
 
 ROOT = Path(__file__).parents[2]
 

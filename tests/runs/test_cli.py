@@ -16,71 +16,106 @@ def refused(capsys, *words: str) -> str:
     return err
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["fix"], "no verb 'fix'"),
-        (["fit"], "give a source"),
-        (["fit", "nowhere.csv"], "nowhere.csv: give a file or a folder"),
-        (["fit", "SCENES", "--method", "foo"], "no method 'foo'; choose from crossfit, sift, plain, oracle, ncr"),
-        (["fit", "SCENES", "--matcher", "foo"], "no matcher 'foo'"),
-        (["fit", "SCENES", "--loss", "foo"], "no loss 'foo'"),
-        (["fit", "SCENES", "--preset", "foo"], "sift has no preset 'foo'; it has: paper"),
-        (["fit", "SCENES", "--nois", "0.4"], "--nois"),
-        (["fit", "SCENES", "--metod", "ncr"], "there is no option --metod: did you mean --method?"),
-        (["fit", "SCENES", "--zz=1"], "there is no option --zz: see `pairsift fit --help-all`"),
-        (
-            ["fit", "SCENES", "--method=pc2", "--pc2.klasses=1"],
-            "there is no option --pc2.klasses: did you mean --pc2.classifier.classes?",
-        ),
-        (["fit", "SCENES", "OTHER"], "give only one source; 'OTHER' is a second one"),
-        (
-            ["fit", "SCENES", "--method", "ncr", "--pc2.classifier.classes", "3"],
-            "--pc2.classifier.classes is an option of --method pc2",
-        ),
-        (["fit", "SCENES", "--hinge.margin", "3"], "--hinge.margin is an option of --loss hinge"),
-        (["fit", "SCENES", "--noise", "lots"], "--noise is 'lots'; it must be a number from 0 to 1"),
-        (["fit", "SCENES", "--min-count", "few"], "--min-count is 'few'; it must be a whole number, at least 1\n"),
-        (["fit", "SCENES", "--splitter", "foo"], "--splitter is 'foo'; choose from plain, treebank, jieba\n"),
-        (["fit", "SCENES", "--precision", "fp16"], "--precision is 'fp16'; choose from auto, fp32, bf16\n"),
-        (["fit", "SCENES", "--seed=-1"], "--seed is '-1'; it must be a whole number from 0 to 4294967295"),
-        (["fit", "SCENES", "--seed", "4294967296"], "--seed is '4294967296'"),
-        (["fit", "SCENES", "--noise", "1.5"], "1.5"),
-        (["fit", "SCENES", "--method", "pc2", "--pc2.captions.search", "web"], "--pc2.captions.search"),
-        (["fit", "SCENES", "--method", "oracle"], "needs to know the truth"),
-        (["fit", "SCENES", "--noise", "0.2", "--noise-index", "x.npy"], "exclude each other"),
-        (["fit", "SCENES", "--noise-index", "x.npy"], "x.npy"),
-        (["fit", "SCENES", "--reader", "foo"], "foo"),
-        (["fit", "SCENES", "--image-encoder", "foo"], "no image encoder"),
-        (["fit", "SCENES", "--text-encoder", "words"], "two_tower"),
-        (["fit", "SCENES", "--matcher", "vse", "--text-encoder", "wordllama"], "vse"),
-        (["fit", "SCENES", "--batch-size", "1"], "--batch-size is '1'; it must be a whole number, at least 2"),
-        (["fit", "SCENES", "--device", "cuda:77"], "cuda:77"),
-        (["fit", "SCENES", "--resume"], "no run to resume"),
-        (["fit", "SCENES", "--config", "nowhere.yaml"], "nowhere.yaml"),
-        (["fit", "SCENES", "--method", "pc2", "--pc2.classifier.classes", "1"], "classes"),
-        (["fit", "SCENES", "--infonce.base", "1e400"], "--infonce.base is '1e400'; it must be a number, at least 1"),
-        (["fit", "SCENES", "--method", "pcsr", "--pcsr.consistency.start", "half"], "choose from quantile or a number"),
-        (["fit", "SCENES", "--method", "pcsr", "--pcsr.consistency.start=-1"], "--pcsr.consistency.start is '-1'"),
-        (
-            ["fit", "SCENES", "--method", "pcsr", "--pcsr.noisy.train", "some"],
-            "--pcsr.noisy.train is 'some'; choose from all",
-        ),
-        (["evaluate", "nowhere"], "holds no run"),
-        (["search", "nowhere", "a dog"], "holds no run"),
-        (["audit"], "run"),
-        (["demo", "--images", "3"], "3"),
-        (["demo", "--noise", "1.5"], "'--noise': 1.5 is not in the range"),
-    ],
-)
-def test_one_line_and_code_2(capsys, scenes, place, words, says, quick):
+MESSAGES = [  # one for each message, in full or up to the names that grow with the package
+    (["fix"], "there is no verb 'fix'; did you mean fit?"),
+    (["fit"], "give a source: a file or a folder of image-caption pairs"),
+    (["fit", "nowhere.csv"], "there is nothing at nowhere.csv: give a file or a folder of image-caption pairs"),
+    (["fit", "SCENES", "--method", "foo"], "there is no method 'foo'; choose from crossfit, sift, plain, oracle, ncr"),
+    (["fit", "SCENES", "--preset", "foo"], "sift has no preset 'foo'; it has: paper, two_tower, clip"),
+    (["fit", "SCENES", "--metod", "ncr"], "there is no option --metod: did you mean --method?"),
+    (["fit", "SCENES", "--zz=1"], "there is no option --zz: see `pairsift fit --help-all`"),
+    (["fit", "SCENES", "OTHER"], "give only one source; 'OTHER' is a second one"),
+    (
+        ["fit", "SCENES", "--hinge.margin", "3"],
+        "--hinge.margin is an option of --loss hinge, which this run does not have",
+    ),
+    (["fit", "SCENES", "--seed=-1"], "--seed is '-1'; it must be a whole number from 0 to 4294967295"),
+    (["fit", "SCENES", "--precision", "fp16"], "--precision is 'fp16'; choose from auto, fp32, bf16"),
+    (
+        ["fit", "SCENES", "--method", "pcsr", "--pcsr.consistency.start", "half"],
+        "--pcsr.consistency.start is 'half'; choose from quantile or a number, at least 0",
+    ),
+    (
+        ["fit", "SCENES", "--method", "oracle"],
+        "oracle needs to know the truth: give --noise or --noise-index, or another method",
+    ),
+    (
+        ["fit", "SCENES", "--noise", "0.2", "--noise-index", "x.npy"],
+        "--noise and --noise-index exclude each other: give one of them",
+    ),
+    (
+        ["fit", "SCENES", "--text-encoder", "words"],
+        "matcher two_tower cannot read the text encoder words; it takes wordllama, ngrams",
+    ),
+    (
+        ["fit", "SCENES", "--matcher", "vse", "--text-encoder", "wordllama"],
+        "matcher vse cannot read the text encoder wordllama; it takes words, bpe or ids, which it learns",
+    ),
+    (["fit", "SCENES", "--device", "cuda:77"], "device 'cuda:77' is not available here; use auto or cpu"),
+    (["fit", "SCENES", "--config", "nowhere.yaml"], "there is no configuration file nowhere.yaml"),
+    (
+        ["evaluate", "nowhere"],
+        "nowhere holds no run: there is no pairsift.json; make a run with `pairsift fit`",
+    ),
+    (["audit"], "run is missing; see --help"),
+    (["demo", "--images", "3"], "3 scenes with seed 1: needs at least 10 images and a seed of 0 or above"),
+    (["demo", "--noise", "1.5"], "Invalid value for '--noise': 1.5 is not in the range 0<=x<=1."),
+]
+REFUSED = [  # the same messages about other options, which are named
+    ["fit", "SCENES", "--matcher", "foo"],
+    ["fit", "SCENES", "--loss", "foo"],
+    ["fit", "SCENES", "--reader", "foo"],
+    ["fit", "SCENES", "--image-encoder", "foo"],
+    ["fit", "SCENES", "--noise-index", "x.npy"],
+    ["fit", "SCENES", "--nois", "0.4"],
+    ["fit", "SCENES", "--noise", "lots"],
+    ["fit", "SCENES", "--noise", "1.5"],
+    ["fit", "SCENES", "--seed", "4294967296"],
+    ["fit", "SCENES", "--batch-size", "1"],
+    ["fit", "SCENES", "--infonce.base", "1e400"],
+    ["fit", "SCENES", "--method", "pc2", "--pc2.classifier.classes", "1"],
+    ["fit", "SCENES", "--method", "pc2", "--pc2.captions.search", "web"],
+    ["fit", "SCENES", "--method", "pcsr", "--pcsr.consistency.start", "-1"],
+    ["fit", "SCENES", "--method", "pcsr", "--pcsr.noisy.train", "some"],
+    ["search", "nowhere", "a dog"],
+]
+
+
+def words_of(words, scenes, place, quick):
+    """Return a command line on the scenes whose run would lie in a folder of the test."""
     words = [str(scenes) if word == "SCENES" else word for word in words]
-    if words[0] == "fit":
-        words += [f"--out={place / 'refused'}", f"--cache={quick['cache']}"]
-    if words[0] == "demo":
-        words += [f"--out={place / 'refused'}"]
-    assert says in refused(capsys, *words)
+    return [
+        *words,
+        *[f"--out={place / 'refused'}"] * (words[0] in ("fit", "demo")),
+        *[f"--cache={quick['cache']}"] * (words[0] == "fit"),
+    ]
+
+
+@pytest.mark.parametrize(("words", "message"), MESSAGES)
+def test_one_line_and_code_2(capsys, scenes, place, words, message, quick):
+    assert refused(capsys, *words_of(words, scenes, place, quick)).startswith(f"pairsift: {message}")
     assert not (place / "refused").exists()
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_cannot_be_used_is_named(capsys, scenes, place, words, quick):
+    line = refused(capsys, *words_of(words, scenes, place, quick))
+    assert words[-1] in line or words[-2] in line
+    assert not (place / "refused").exists()
+
+
+def test_the_nearest_option_of_a_part_is_named(capsys, scenes, place, quick):
+    words = ["fit", "SCENES", "--method=pc2", "--pc2.klasses=1"]
+    line = refused(capsys, *words_of(words, scenes, place, quick))
+    assert "did you mean --pc2.classifier.classes?" in line
+    words = ["fit", "SCENES", "--method", "ncr", "--pc2.classifier.classes", "3"]
+    line = refused(capsys, *words_of(words, scenes, place, quick))
+    assert "--pc2.classifier.classes is an option of --method pc2" in line
+
+
+def test_a_folder_without_a_run_cannot_be_resumed(capsys, scenes, place, quick):
+    line = refused(capsys, *words_of(["fit", "SCENES", "--resume"], scenes, place, quick))
+    assert line == f"pairsift: {place / 'refused'} holds no run to resume: leave --resume out\n"
 
 
 @pytest.mark.slow

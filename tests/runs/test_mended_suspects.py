@@ -68,7 +68,7 @@ def test_mending_the_worst_suspects_clears_no_other(run, moved, capsys):  # noqa
     edit(data, change)
     assert main(["audit", str(folder), "--source", str(data)]) == 0
     out = capsys.readouterr().out
-    assert "1 decision was on a caption that has changed since, and is cleared" in out
+    assert "cleared 1 decision on captions that have changed since" in out
     assert "3 suspects were mended or removed." in out
     opened = pairsift.open_run(folder, source=data, progress=False)
     table = {row["pair"]: row for row in opened.pairs().to_pylist()}

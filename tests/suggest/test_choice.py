@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from pairsift.suggest.choice import Choice
+from pairsift.suggest.suggest import Choice
 
 
 def lists(n=3000, k=20, present=0.6, slope=1.5, noise=0.1, share=0.3, seed=0):

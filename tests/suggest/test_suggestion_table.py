@@ -5,7 +5,6 @@ import pyarrow.parquet as pq
 
 from pairsift.suggest.suggest import Suggestions
 from pairsift.suggest.table import (
-    SCHEMA,
     SUGGESTIONS_FILE,
     SuggestionLists,
     fitting_captions,
@@ -26,7 +25,7 @@ def test_what_is_written_is_found_by_pair(tmp_path):
         np.array([True, False]),
     )
     pq.write_table(suggestion_table(suggestions, IDS, OWNER), tmp_path / SUGGESTIONS_FILE)
-    found = SuggestionLists(tmp_path).of_pairs([9, 5, 4])
+    found = SuggestionLists.read(tmp_path).of_pairs([9, 5, 4])
     assert found[5] == {
         "captions": [{"from_pair": 12, "probability": 0.75}, {"from_pair": 3, "probability": 0.125}],
         "images": [{"from_pair": 9, "probability": 0.25}, {"from_pair": 3, "probability": 0.0}],
@@ -35,13 +34,3 @@ def test_what_is_written_is_found_by_pair(tmp_path):
     assert found[9]["images"] == [{"from_pair": 5, "probability": 1.0}]
     assert found[4] == {"captions": [], "images": []}
     assert fitting_captions(tmp_path) == {5: (12, 0.75)}  # the first caption of pair 9 does not fit
-
-
-def test_a_run_without_the_file_has_none(tmp_path):
-    assert SuggestionLists(tmp_path).of_pairs([1]) == {1: {"captions": [], "images": []}}
-    assert fitting_captions(tmp_path) == {}
-
-
-def test_a_file_of_an_earlier_version_does_not_say_what_fits(tmp_path):
-    pq.write_table(SCHEMA.empty_table().drop_columns("fits"), tmp_path / SUGGESTIONS_FILE)
-    assert fitting_captions(tmp_path) == {}

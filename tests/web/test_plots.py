@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pairsift.web.plots import agreement
+from pairsift.web.pages import agreement
 
 
 def test_the_share_kept_of_the_decided_pairs_in_each_tenth():

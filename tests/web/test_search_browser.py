@@ -48,7 +48,7 @@ def test_a_text_finds_images_and_each_leads_to_more_and_to_its_review(page, addr
     page.wait_for_function("() => document.querySelector('#results img').naturalWidth > 0")
     pair = expected[1].pair
     page.click("#results li:nth-child(2) button")
-    results(page, f"images like that of pair {pair}")
+    results(page, f"images like the image of pair {pair}")
     assert captions(page) == [hit.caption for hit in run.images_like(pair, 24)] and f"like={pair}" in page.url
     assert page.is_visible("#query img")
     page.go_back()
@@ -123,7 +123,7 @@ def test_an_image_that_is_sent_finds_captions(page, searchable):
 
 def test_an_address_leads_to_a_search_and_captions_stay_text(page, address):
     page.goto(f"{address}search?like=3")
-    results(page, "images like that of pair 3")
+    results(page, "images like the image of pair 3")
     page.click("#more")
     page.wait_for_function(f"() => document.querySelectorAll('#results li').length == {N // 3 - 1}")
     assert MARKUP in captions(page)

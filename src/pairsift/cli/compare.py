@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pairsift.cli.shared import OVERWRITE, QUIET
 from pairsift.cli.summary import KEYS
 from pairsift.errors import InputError
 from pairsift.files import write_json
+from pairsift.run_folder import require_finished
 
 if TYPE_CHECKING:
     from pairsift.retrieve.bootstrap import Estimate
@@ -31,8 +33,8 @@ LONGEST = 36  # characters of a run's name; the end of the path tells runs apart
 )
 @click.option("--out", type=Path, metavar="FOLDER", help="Folder of that training; by default RUN-cleaned.")
 @click.option("--resume", is_flag=True, help="Continue that training where it was stopped.")
-@click.option("--overwrite", is_flag=True, help="Replace a run in its folder; one that holds decisions is set aside.")
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@OVERWRITE
+@QUIET
 def compare(
     runs: tuple[str, ...],
     split: str,
@@ -46,11 +48,9 @@ def compare(
     """Put finished runs side by side, and give the differences to the first.
 
     All runs are measured on the pairs that all of them have in the split: the same image name and the same caption.
-    Intervals are those of a bootstrap over the images. With --train-on, an export of the first run is trained on by
+    Intervals come from a bootstrap over the images. With --train-on, an export of the first run is trained on by
     the options of this run, and put beside it: before and after cleaning.
     """
-    from pairsift.run_folder import require_finished
-
     if export is None and (given := next((name for name, value in training.items() if value), None)):
         raise InputError(f"--{given} goes with --train-on EXPORT")
     if export is None and len(runs) < 2:

@@ -1,4 +1,4 @@
-"""The verb `decide`: decisions on pairs in bulk, from a table or by a threshold, and what undoes them."""
+"""The verb `decide`: decisions on pairs in bulk, from a table or by a threshold, with undo and redo."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pairsift.cli.shared import QUIET, RUN, in_words
 from pairsift.errors import InputError
+from pairsift.run_folder import require_finished
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("run")
+@RUN
 @click.option(
     "--from",
     "file",
@@ -31,9 +33,9 @@ if TYPE_CHECKING:
 @click.option("--redo", is_flag=True, help="Apply again what the reviewer undid last.")
 @click.option("--reason", help="Why: wrong image, wrong detail, too vague, duplicate caption, other.")
 @click.option("--reviewer", default="reviewer", show_default=True, help="Who decides; undo is separate for each name.")
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@QUIET
 def decide(
-    run: str,
+    run: Path,
     file: Path | None,
     drop_below: float | None,
     undo: bool,
@@ -52,13 +54,10 @@ def decide(
     if reason is not None and drop_below is None:
         raise InputError("--reason goes with --drop-below; a table of decisions has a column reason")
     from pairsift.review import Decisions
-    from pairsift.run_folder import require_finished
     from pairsift.table import read_pairs
 
-    folder = Path(run)
-    require_finished(folder)
-    table = read_pairs(folder)
-    decisions = Decisions(folder, table["pair"].to_numpy())
+    table = read_pairs(run)
+    decisions = Decisions(run, table["pair"].to_numpy())
     line = ""
     if file is not None and file.is_dir():
         line = _from_run(decisions, table, file)
@@ -69,7 +68,7 @@ def decide(
     elif undo or redo:
         pairs = decisions.undo(reviewer) if undo else decisions.redo(reviewer)
         verb = "undo" if undo else "redo"
-        line = f"{verb}: decision on {_count(len(pairs))}" if pairs else f"{reviewer} has nothing to {verb}"
+        line = f"{verb}: decision on {in_words(len(pairs))}" if pairs else f"{reviewer} has nothing to {verb}"
     if not quiet:
         print("\n".join(filter(None, (line, _summary(decisions, table.num_rows)))))
 
@@ -83,14 +82,13 @@ def _from_file(decisions: Decisions, table: pa.Table, file: Path, reviewer: str)
     before = decisions.of_pairs([row.pair for row in rows])
     changed = [row.pair for row in rows if before.get(row.pair, {}).get("decision", row.choice) != row.choice]
     decisions.decide(rows, reviewer, seen={row.pair: before.get(row.pair, {}).get("time") for row in rows})
-    line = f"{file}: decided on {_count(len(rows))}"
+    line = f"{file}: decided on {in_words(len(rows))}"
     return f"{line}; {len(changed):,} of them had another decision, which --undo brings back" if changed else line
 
 
 def _from_run(decisions: Decisions, table: pa.Table, folder: Path) -> str:
     """Take over the decisions of another run on pairs that are undecided here, under their reviewers' names."""
     from pairsift.review.decision_file import decisions_of_run
-    from pairsift.run_folder import require_finished
 
     require_finished(folder)
     of_reviewers, missing = decisions_of_run(folder, table)
@@ -101,7 +99,7 @@ def _from_run(decisions: Decisions, table: pa.Table, folder: Path) -> str:
     notes = [f"{found - taken:,} on pairs that are decided here"] if found > taken else []
     notes += [f"{missing:,} on pairs that this run does not have"] if missing else []
     left = f"; left out: {', '.join(notes)}" if notes else ""
-    return f"{folder}: took over {taken:,} of {found + missing:,} decision{'s' * (found + missing != 1)}{left}"
+    return f"{folder}: took over {taken:,} of {in_words(found + missing, 'decision')}{left}"
 
 
 def _drop_below(decisions: Decisions, table: pa.Table, threshold: float, reason: str | None, reviewer: str) -> str:
@@ -118,9 +116,9 @@ def _drop_below(decisions: Decisions, table: pa.Table, threshold: float, reason:
     kept = np.isin(pairs, decisions.pairs_of(decisions.decide(drops, reviewer, only_undecided=True)))
     pairs, probability = pairs[kept], probability[kept]
     if table["verdict"][0].as_py() == UNKNOWN:
-        return f"dropped {_count(len(pairs))} below {threshold:g}; the run gives no verdicts: check some of them"
+        return f"dropped {in_words(len(pairs))} below {threshold:g}; the run gives no verdicts: check some of them"
     good = f"about {probability.sum():,.0f}" if probability.sum() >= 1 else "fewer than 1"
-    return f"dropped {_count(len(pairs))} below {threshold:g}; {good} of them are expected to match"
+    return f"dropped {in_words(len(pairs))} below {threshold:g}; {good} of them are expected to match"
 
 
 def _summary(decisions: Decisions, total: int) -> str:
@@ -130,7 +128,3 @@ def _summary(decisions: Decisions, total: int) -> str:
     counts = {name: chosen.count(name) for name in CHOICES}
     decided = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing"
     return f"decided: {decided}; undecided: {total - len(chosen):,} of {total:,} pairs"
-
-
-def _count(n: int) -> str:
-    return f"{n:,} pair{'s' * (n != 1)}"

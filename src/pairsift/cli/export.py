@@ -8,11 +8,13 @@ from typing import Any
 
 import click
 
+from pairsift.cli.shared import QUIET, RUN, SOURCE, in_words
+
 
 @click.command()
-@click.argument("run")
+@RUN
 @click.option("--out", required=True, type=Path, metavar="PATH", help="File or folder to write; see below.")
-@click.option("--source", metavar="PATH", help="New path of the run's source, if it has moved.")
+@SOURCE
 @click.option(
     "--drop-below",
     type=click.FloatRange(0, 1),
@@ -31,8 +33,8 @@ import click
 @click.option(
     "--splits", is_flag=True, help="Write the run's splits too, so that a run on them has the same test images."
 )
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-def export(run: str, out: Path, source: str | None, quiet: bool, **rules: Any) -> None:
+@QUIET
+def export(run: Path, out: Path, source: str | None, quiet: bool, **rules: Any) -> None:
     """Write a run's pairs with the decisions applied.
 
     Dropped pairs are left out, replaced captions are replaced, and the columns of the source stay as they are, in their
@@ -56,7 +58,7 @@ def export(run: str, out: Path, source: str | None, quiet: bool, **rules: Any) -
         f"{counts['below']:,} below {rules['drop_below']:g}" * bool(counts["below"]),
         f"{counts['skipped']:,} that could not be used" * bool(counts["skipped"]),
     ]
-    line = f"{out}: {counts['kept']:,} pairs"
+    line = f"{out}: {in_words(counts['kept'])}"
     line += f"; {counts['rewritten']:,} with a new caption" * bool(counts["rewritten"])
     print(line + f"; left out: {', '.join(filter(None, left_out))}" * any(left_out))
     if expected := round(expected_mismatches(run, selection) or 0.0):

@@ -1,21 +1,24 @@
-"""The verb `fit`: its options depend on the method, the matcher and the loss that a command names."""
+"""The verb `fit`: its options come from the method, the matcher and the loss that a command line names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
+from click.shell_completion import CompletionItem
+from pydantic_core import PydanticUndefined
 
-from pairsift.cli.flags import Flag, flags_of, tree_of, with_values
+from pairsift.cli.shared import OVERWRITE_HELP, QUIET_HELP
 from pairsift.encode.options import EncodeOptions
-from pairsift.errors import InputError, similar
+from pairsift.errors import InputError, dashed, similar
 from pairsift.loss import RANKING_LOSSES
 from pairsift.match import MATCHER, MATCHERS
 from pairsift.methods import METHODS
+from pairsift.options import Options, alternatives, groups
 from pairsift.pairs.options import DataOptions
 from pairsift.runs.source_check import check_source
 from pairsift.train.options import TrainOptions
@@ -25,10 +28,98 @@ if TYPE_CHECKING:
     from pairsift.runs.fit import Resume
 
 FIRST = ("image_column", "caption_column", "image_folder", "noise", "text_encoder", "seed")  # shown by --help
+BOOLS = ("true", "false", "yes", "no", "on", "off", "1", "0", "null")  # values that a switch takes
+METAVARS = {int: "N", float: "X", bool: "true|false", str: "TEXT"}
 ABOUT = """Train on image-caption pairs, some of which may be mismatched, and find the mismatched pairs.
 
 SOURCE is a CSV, TSV, JSON, JSON-lines or Parquet file, or a folder.
 """
+
+
+class Flag(click.Option):
+    """An option on the command line; its value stays text, which the type of the option reads.
+
+    Args:
+        path: Names that lead to the option in a tree of options.
+        metavar: Placeholder of the value in help.
+        about: Description of the option, for help.
+        default: Default value, for help.
+        section: Heading in help.
+        values: Possible values, for completion; empty if there are too many to list.
+        switch: Whether the option may stand without a value, which means true.
+    """
+
+    def __init__(
+        self,
+        path: tuple[str, ...],
+        metavar: str,
+        about: str,
+        default: object = None,
+        section: str = "",
+        values: tuple[str, ...] = (),
+        switch: bool = False,
+    ) -> None:
+        self.path, self.values, self.section, self.switch = path, values, section, switch
+        shown = "" if default is None or default == "" else f" [default: {_shown(default)}]"
+        super().__init__([dashed(*path), "__".join(path)], metavar=metavar, help=about + shown, type=str, default=None)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the values that begin with the incomplete text."""
+        return [CompletionItem(value) for value in self.values if value.startswith(incomplete)]
+
+
+def flags_of(
+    kind: type[Options], section: str, prefix: tuple[str, ...] = (), defaults: Mapping[str, Any] | None = None
+) -> list[Flag]:
+    """Return a flag for every option of a kind of options, groups within it included.
+
+    Args:
+        kind: The kind of options.
+        section: Heading in help.
+        prefix: Names before the name of each option.
+        defaults: Values that a preset puts in place of the defaults.
+    """
+    flags: list[Flag] = []
+    inner, preset = groups(kind), defaults or {}
+    for name, field in kind.model_fields.items():
+        path = (*prefix, name)
+        if name in inner:
+            flags += flags_of(inner[name], section, path, preset.get(name))
+            continue
+        default = preset.get(name, None if field.default is PydanticUndefined else field.default)
+        parts = alternatives(field.annotation)
+        values = tuple(str(value) for part in parts if get_origin(part) is Literal for value in get_args(part))
+        others = [METAVARS.get(part, "VALUE") for part in parts if get_origin(part) is not Literal]  # type: ignore[call-overload]
+        metavar = "|".join([*values, *others])
+        flags.append(Flag(path, metavar, field.description or "", default, section, values, bool in parts))
+    return flags
+
+
+def fill_switches(words: Sequence[str], params: Sequence[click.Parameter]) -> list[str]:
+    """Return a command line with the value `true` for each switch that stands without one, as in `--aligned SOURCE`."""
+    switches = {name for param in params if isinstance(param, Flag) and param.switch for name in param.opts}
+    found: list[str] = []
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        found.append(f"{word}=true" if word in switches and following.lower() not in BOOLS else word)
+    return found
+
+
+def tree_of(flags: list[Flag], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are set, as a tree of options."""
+    tree: dict[str, Any] = {}
+    for flag in flags:
+        value = values.get(str(flag.name))
+        if value is None:
+            continue
+        place = tree
+        for name in flag.path[:-1]:
+            place = place.setdefault(name, {})
+        place[flag.path[-1]] = value
+    return tree
+
+
+def _shown(default: object) -> str:
+    return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def choice_flags() -> list[Flag]:
@@ -75,10 +166,8 @@ def switches() -> list[click.Parameter]:
             is_flag=True,
             help="Continue it where the source has changed, with the pairs that are as they were.",
         ),
-        click.Option(
-            ["--overwrite"], is_flag=True, help="Replace a run in the folder; one that holds decisions is set aside."
-        ),
-        click.Option(["--quiet"], is_flag=True, help="Print nothing but errors."),
+        click.Option(["--overwrite"], is_flag=True, help=OVERWRITE_HELP),
+        click.Option(["--quiet"], is_flag=True, help=QUIET_HELP),
         click.Option(
             ["--help-all"],
             is_flag=True,
@@ -109,7 +198,7 @@ class FitCommand(click.Command):
     ) -> click.Context:
         """Raise an error for an obviously wrong command line, then add the options of the chosen parts."""
         completing, helping = bool(extra.get("resilient_parsing")), "--help" in args or not args
-        args = args if completing else with_values(args, self.params)
+        args = args if completing else fill_switches(args, self.params)
         if not completing and not helping and "--help-all" not in args:
             self._check(args)
         if helping:
@@ -118,7 +207,7 @@ class FitCommand(click.Command):
         common = [param for param in self.params if getattr(param, "section", "") != "Training"]
         training = flags_of(TrainOptions, "Training", (), choices.preset.train)
         self.params = [*common, *training, *part_flags(choices)]
-        args = args if completing else with_values(args, self.params)
+        args = args if completing else fill_switches(args, self.params)
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.NoSuchOption as error:
@@ -142,7 +231,7 @@ class FitCommand(click.Command):
     def _check(self, words: Sequence[str]) -> None:
         """Raise an error for an unknown option without a dot, a second source, or a missing source or column."""
         names = [name for param in self.params for name in param.opts if name.startswith("--")]
-        options, sources = words_of(
+        options, sources = split_words(
             words, [name for param in self.params if getattr(param, "is_flag", False) for name in param.opts]
         )
         for name in options:
@@ -212,7 +301,7 @@ def choices_of(words: Sequence[str]) -> Choices:
     """
     from pairsift.runs.config import Choices, read_yaml
 
-    options, _ = words_of(words, ())
+    options, _ = split_words(words, ())
     file = options.get("--config")
     file_options: Mapping[str, Any] = read_yaml(Path(file)) if file else {}
     names = {name: options.get(f"--{name}", file_options.get(name)) for name in ("method", "matcher", "loss", "preset")}
@@ -231,7 +320,7 @@ def part_flags(choices: Choices) -> list[Flag]:
     ]
 
 
-def words_of(words: Sequence[str], switches: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def split_words(words: Sequence[str], switches: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Split a command line into options with their values, and the other words.
 
     Args:

@@ -6,28 +6,24 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairsift.cli.bench import bench
-from pairsift.cli.compare import compare
-from pairsift.cli.decide import decide
-from pairsift.cli.export import export
-from pairsift.cli.score import score
-from pairsift.cli.search import search
-from pairsift.cli.serve import serve
-from pairsift.cli.spot_check import spot_check
+from pairsift.cli.shared import OVERWRITE, QUIET, RUN, SOURCE, in_words
 from pairsift.errors import InputError, similar
 from pairsift.files import write_json
 
 if TYPE_CHECKING:
+    from pairsift.registry import Registry
     from pairsift.runs.fit import Resume
 
-SOURCE = click.option("--source", metavar="PATH", help="New path of the run's source, if it has moved.")
-QUIET = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-RUN = click.argument("run")
+VERBS = (  # the most needed first; a verb that is not in this file is in the file of its name
+    *("demo", "fit", "evaluate", "audit", "serve", "decide", "spot-check", "export", "score"),
+    *("compare", "bench", "search", "list", "import-checkpoint"),
+)
 COMPLETION = "_PAIRSIFT_COMPLETE"  # set by the shell that asks for completions
 EXAMPLES = """Examples:
 
@@ -39,12 +35,11 @@ EXAMPLES = """Examples:
 
 
 class Verbs(click.Group):
-    """The group of the verbs; `fit` is made only when it is called."""
+    """The group of the verbs, whose files are imported when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the verbs in the order in which people need them."""
-        everyday = ["demo", "fit", "evaluate", "audit", "serve", "decide", "spot-check", "export", "score"]
-        return [*everyday, "compare", "bench", "search", "list", "import-checkpoint"]
+        """Return the verbs, the most needed first."""
+        return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a verb."""
@@ -52,6 +47,9 @@ class Verbs(click.Group):
             from pairsift.cli.fit import FitCommand
 
             return FitCommand(_fit)
+        if cmd_name in VERBS and cmd_name not in self.commands:
+            name = cmd_name.replace("-", "_")
+            self.add_command(getattr(import_module(f"pairsift.cli.{name}"), name), cmd_name)
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(
@@ -62,9 +60,8 @@ class Verbs(click.Group):
         Raises:
             InputError: There is no such verb.
         """
-        verbs = self.list_commands(ctx)
-        if args and args[0] not in verbs and not ctx.resilient_parsing:
-            raise InputError(f"there is no verb {args[0]!r}; {similar(args[0], verbs)}")
+        if args and args[0] not in VERBS and not ctx.resilient_parsing:
+            raise InputError(f"there is no verb {args[0]!r}; {similar(args[0], VERBS)}")
         return super().resolve_command(ctx, args)
 
 
@@ -78,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a verb.
 
     Args:
-        arguments: The command line without the program's name; default: that of the process.
+        arguments: The command line without the program's name; by default the arguments of the process.
 
     Returns:
         0; 2 where the input or an option cannot be used, or a file cannot be read or written; 130 where the user
@@ -208,7 +205,7 @@ def demo(out: Path, images: int, noise: float, seed: int, quiet: bool) -> None:
     help="For NPC's: the CLIP that it was, in the layout of transformers.",
 )
 @click.option("--cache", help="Folder of the feature cache; by default in the user's cache folder.")
-@click.option("--overwrite", is_flag=True, help="Replace a run in the folder; one that holds decisions is set aside.")
+@OVERWRITE
 @QUIET
 def import_checkpoint(
     files: tuple[str, ...],
@@ -235,9 +232,7 @@ def import_checkpoint(
         words = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
         print(f"{file['file']}: {file['matcher']}" + (f" ({words}, as stated in the file)" if words else ""))
     networks, matcher = run.config.method.networks, run.config.matcher.name
-    print(
-        f"{networks} network{'s' * (networks > 1)} of {matcher} in {run.folder}; next: pairsift evaluate {run.folder}"
-    )
+    print(f"{in_words(networks, 'network')} of {matcher} in {run.folder}; next: pairsift evaluate {run.folder}")
 
 
 @verbs.command()
@@ -247,11 +242,8 @@ def import_checkpoint(
 @click.option("--folds", type=int, default=1, show_default=True, help="Rank within this many parts (5 for COCO-1K).")
 @click.option("--json", "file", type=Path, help="Also write the numbers to this file.")
 @QUIET
-def evaluate(run: str, source: str | None, split: str, folds: int, file: Path | None, quiet: bool) -> None:
+def evaluate(run: Path, source: str | None, split: str, folds: int, file: Path | None, quiet: bool) -> None:
     """Print a run's recall."""
-    from pairsift.run_folder import require_finished
-
-    require_finished(Path(run))
     from pairsift.cli.summary import recall_table
     from pairsift.runs.run import Run
 
@@ -266,11 +258,8 @@ def evaluate(run: str, source: str | None, split: str, folds: int, file: Path | 
 @SOURCE
 @click.option("--worst", type=int, default=10, show_default=True, help="Number of pairs to print.")
 @QUIET
-def audit(run: str, source: str | None, worst: int, quiet: bool) -> None:
+def audit(run: Path, source: str | None, worst: int, quiet: bool) -> None:
     """Judge a run's pairs again, and write its table and its report."""
-    from pairsift.run_folder import require_finished
-
-    require_finished(Path(run))
     from pairsift.cli.summary import print_summary
     from pairsift.runs.run import Run
 
@@ -279,8 +268,7 @@ def audit(run: str, source: str | None, worst: int, quiet: bool) -> None:
     if quiet:
         return
     if lapsed := opened.metrics.get("lapsed_decisions"):
-        said = "decision was on a caption that has" if lapsed == 1 else "decisions were on captions that have"
-        print(f"{lapsed:,} {said} changed since, and {'is' if lapsed == 1 else 'are'} cleared")
+        print(f"cleared {in_words(lapsed, 'decision')} on captions that have changed since")
     for row in table.slice(0, worst).to_pylist():
         print(f"{row['match_probability']:.3f}  {row['image']}\n       given: {row['given_caption']}")
         if row["suggested_caption"] is not None:
@@ -292,27 +280,17 @@ def audit(run: str, source: str | None, worst: int, quiet: bool) -> None:
 @click.argument("what", required=False)
 def list_(what: str | None) -> None:
     """List the available methods, matchers, losses, encoders or readers."""
-    catalogue = _catalogue()
-    lists = {name: entries for name, entries in catalogue.items() if name.endswith(what or "")}
-    if not lists:
-        raise InputError(f"there is no list of {what!r}; {similar(what or '', list(catalogue))}")
-    for name, entries in lists.items():
+    registries = _registries()
+    chosen = {name: registry for name, registry in registries.items() if name.endswith(what or "")}
+    if not chosen:
+        raise InputError(f"there is no list of {what!r}; {similar(what or '', list(registries))}")
+    for name, registry in chosen.items():
         print(name)
-        for entry, about in entries.items():
-            print(f"  {entry:24}{about}")
+        for entry, summary in registry.summaries().items():
+            print(f"  {entry:24}{summary}")
 
 
-verbs.add_command(bench)
-verbs.add_command(compare)
-verbs.add_command(decide)
-verbs.add_command(export)
-verbs.add_command(search)
-verbs.add_command(serve)
-verbs.add_command(score)
-verbs.add_command(spot_check)
-
-
-def _catalogue() -> dict[str, dict[str, str]]:
+def _registries() -> dict[str, Registry[Any]]:
     from pairsift.encode.registry import IMAGE_ENCODERS, TEXT_ENCODERS
     from pairsift.loss import RANKING_LOSSES
     from pairsift.match import MATCHERS
@@ -320,10 +298,10 @@ def _catalogue() -> dict[str, dict[str, str]]:
     from pairsift.pairs import READERS
 
     return {
-        "methods": METHODS.summaries(),
-        "matchers": MATCHERS.summaries(),
-        "losses": RANKING_LOSSES.summaries(),
-        "image encoders": IMAGE_ENCODERS.summaries(),
-        "text encoders": TEXT_ENCODERS.summaries(),
-        "readers": READERS.summaries(),
+        "methods": METHODS,
+        "matchers": MATCHERS,
+        "losses": RANKING_LOSSES,
+        "image encoders": IMAGE_ENCODERS,
+        "text encoders": TEXT_ENCODERS,
+        "readers": READERS,
     }

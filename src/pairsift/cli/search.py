@@ -6,12 +6,14 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from pairsift.cli.shared import RUN, SOURCE
 from pairsift.errors import InputError, writing
 
 if TYPE_CHECKING:
@@ -19,16 +21,16 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("run")
+@RUN
 @click.argument("text", required=False)
 @click.option("--image", metavar="FILE", type=Path, help="Find the captions that describe an image file.")
-@click.option("--like", metavar="PAIR", type=int, help="Find images like that of a pair, by the pair's id.")
-@click.option("--source", metavar="PATH", help="New path of the run's source, if it has moved.")
+@click.option("--like", metavar="PAIR", type=int, help="Find images like the image of a pair, by the pair's id.")
+@SOURCE
 @click.option("-k", type=int, default=10, show_default=True, help="Number of results.")
 @click.option("--json", "lines", is_flag=True, help="Print a JSON object for each result: file, pair, caption, score.")
 @click.option("--open", "show", is_flag=True, help="Show the results with small images on a page in a browser.")
 def search(
-    run: str,
+    run: Path,
     text: str | None,
     image: Path | None,
     like: int | None,
@@ -37,23 +39,19 @@ def search(
     lines: bool,
     show: bool,
 ) -> None:
-    """Find a run's images by a text, captions by an image, or images like that of a pair."""
+    """Find a run's images by a text, captions by an image, or images like the image of a pair."""
     if sum(query is not None for query in (text, image, like)) != 1:
         raise InputError("search by one thing: give a text, or --image FILE, or --like PAIR")
-    from pairsift.run_folder import require_finished
-
-    folder = Path(run)
-    require_finished(folder)
     from pairsift.runs.search import open_search
 
-    index = open_search(folder, source)
+    index = open_search(run, source)
     if text is not None:
         title, hits = text, index.by_text(text, k)
     elif image is not None:
         title, hits = f"captions for {image.name}", index.by_image(image, k)
     else:
         assert like is not None
-        title, hits = f"images like that of pair {like}", index.by_pair(like, k)
+        title, hits = f"images like the image of pair {like}", index.by_pair(like, k)
     for hit in hits:
         print(json.dumps(asdict(hit)) if lines else _line(hit, image is not None))
     approximate = index.approximate_images if image is None else index.approximate_captions
@@ -76,10 +74,17 @@ def plain(text: str) -> str:
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
+def page_of(title: str, hits: Sequence[Hit]) -> str:
+    """Return the results as a page that needs no other file, best first, each with a small image if it has a file."""
+    from pairsift.report.html import render
+    from pairsift.report.images import thumbnail
+
+    rows = [{**asdict(hit), "picture": thumbnail(Path(hit.file))} for hit in hits]
+    return render("results.html", title=title, hits=rows)
+
+
 def _open_page(title: str, hits: list[Hit]) -> None:
     """Write the results as a page into a temporary file, and open it in a browser."""
-    from pairsift.cli.search_page import page_of
-
     number, name = tempfile.mkstemp(".html", "pairsift-search-")
     with writing(Path(name)), os.fdopen(number, "w", encoding="utf-8", errors="replace") as stream:
         stream.write(page_of(title, hits))

@@ -8,22 +8,20 @@ from pathlib import Path
 
 import click
 
+from pairsift.cli.shared import RUN, SOURCE
 from pairsift.errors import InputError
 
 EVERYWHERE = ("0.0.0.0", "::")  # all addresses of this computer
 
 
 @click.command()
-@click.argument("run")
-@click.option("--source", metavar="PATH", help="New path of the run's source, if it has moved.")
+@RUN
+@SOURCE
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; any other needs a token.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="Port; 0 for a free one.")
 @click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
-def serve(run: str, source: str | None, host: str, port: int, show: bool) -> None:
+def serve(run: Path, source: str | None, host: str, port: int, show: bool) -> None:
     """Review a run's pairs in a browser: keep, drop, or give a new caption."""
-    from pairsift.run_folder import require_finished
-
-    require_finished(Path(run))
     try:
         import uvicorn
 
@@ -44,7 +42,7 @@ def serve(run: str, source: str | None, host: str, port: int, show: bool) -> Non
     token = None if _is_local(host) else secrets.token_urlsafe(24)
     name = socket.gethostname() if host in EVERYWHERE else f"[{host}]" if ":" in host else host
     hosts = {f"{name}:{port}", f"localhost:{port}"} if token is None else None
-    app = CurrentRun(Path(run), lambda: create_app(Path(run), hosts, token, source))
+    app = CurrentRun(run, lambda: create_app(run, hosts, token, source))
     address = f"http://{name}:{port}/" + (f"?token={token}" if token else "")
     print(f"reviewing {run} at {address} (stop with Ctrl+C)", flush=True)
     if show:

@@ -7,47 +7,46 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pairsift.cli.shared import RUN
+
 if TYPE_CHECKING:
     from pairsift.review.spot_check import SpotResult
 
 
 @click.command("spot-check")
-@click.argument("run")
+@RUN
 @click.option("--pairs", type=int, metavar="N", help="Draw a new spot check of 20 to 100 pairs.")
 @click.option("--apply", is_flag=True, help="Recalibrate the run's match probabilities by the answers.")
 @click.option("--source", metavar="PATH", help="New path of the run's source, if it has moved; for --apply.")
-def spot_check(run: str, pairs: int | None, apply: bool, source: str | None) -> None:
+def spot_check(run: Path, pairs: int | None, apply: bool, source: str | None) -> None:
     """Check the match probabilities of a run by a few pairs that you judge.
 
     The first call draws 50 pairs. Keep, drop or replace each of them, in the browser or in a table; then call again.
     """
     from pairsift.review.spot_check import SpotCheck
-    from pairsift.run_folder import require_finished
     from pairsift.runs.spot_check import is_recalibrated, spot_result
     from pairsift.runs.spot_check import spot_check as draw
 
-    folder = Path(run)
-    require_finished(folder)
     if apply:
         from pairsift.runs.run import Run
 
-        result = Run(folder, source=source).recalibrate()
-        files = f"{folder}/pairs.parquet, suspects.csv, metrics.json and report.html"
+        result = Run(run, source=source).recalibrate()
+        files = f"{run}/pairs.parquet, suspects.csv, metrics.json and report.html"
         print(f"{summary(result, applied=True)}\nrecalibrated: {files}")
         return
-    if pairs is not None or SpotCheck.read(folder) is None:
+    if pairs is not None or SpotCheck.read(run) is None:
         from pairsift.review.spot_check import write_sheet
         from pairsift.table import read_pairs
 
-        check = draw(folder, pairs)
-        sheet = write_sheet(check, read_pairs(folder), folder)
+        check = draw(run, pairs)
+        sheet = write_sheet(check, read_pairs(run), run)
         print(
             f"drew {len(check.pairs)} pairs. Decide on each of them in the browser: pairsift serve {run}\n"
             f"or write keep, drop or replace into the column decision of {sheet}, then: "
             f"pairsift decide {run} --from {sheet}"
         )
         return
-    print(summary(spot_result(folder), is_recalibrated(folder)))
+    print(summary(spot_result(run), is_recalibrated(run)))
 
 
 def summary(result: SpotResult, applied: bool) -> str:

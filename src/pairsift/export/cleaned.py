@@ -33,15 +33,15 @@ FORMATS = (*TABLES, ".json", ".txt", ENDING, "a folder", "a folder whose name en
 def with_run_splits(origin: Origin, pairs: Pairs) -> Origin:
     """Return the rows of the source with the split that each image has in the run."""
     split_of = splits_of_images(pairs)
-    return replace(origin, splits=_of_records(pairs, [split_of[row] for row in pairs.image_of.tolist()], UNUSED))
+    return replace(origin, splits=_by_record(pairs, [split_of[row] for row in pairs.image_of.tolist()], UNUSED))
 
 
 def with_image_names(origin: Origin, pairs: Pairs) -> Origin:
     """Return the rows of the source with names in the place of images that lie in the source itself."""
-    return replace(origin, images=_of_records(pairs, [pairs.names[row] for row in pairs.image_of.tolist()], ""))
+    return replace(origin, images=_by_record(pairs, [pairs.names[row] for row in pairs.image_of.tolist()], ""))
 
 
-def _of_records(pairs: Pairs, values: list[str], missing: str) -> list[str]:
+def _by_record(pairs: Pairs, values: list[str], missing: str) -> list[str]:
     """Return a value of each pair by the records of the source as it is now."""
     if pairs.source_rows is None:
         return values

@@ -77,7 +77,7 @@ def field_names(columns: list[str]) -> list[str]:
     """Return a name of a field for each column of the source.
 
     FiftyOne takes a dot for a step into a field, and refuses `$` and names that begin with `_`. `_given` is appended to
-    names that a sample has already and to those of our columns.
+    names that a sample has already and to names of our columns.
     """
     names, taken = [], {*TAKEN.split(), *JUDGEMENT_COLUMNS}
     for column in columns:

@@ -21,7 +21,7 @@ class Selection:
         keep: Whether to export each pair, (n_pairs,).
         captions: New captions by pair.
         weight: Weight of each pair in a training on the exported data, [0, 1], (n_pairs,).
-        counts: Number of pairs by what became of them: `kept`, `judged` (those of them that the run has judged),
+        counts: Number of pairs by what became of them: `kept`, `judged` (kept, and judged by the run),
             `dropped`, `rewritten`, `below` (the threshold) and `skipped` (the run could not use them).
         table: The table of judged pairs that the selection was made from.
     """
@@ -49,8 +49,8 @@ def choose_pairs(
             None for none.
 
     Returns:
-        The selection. The weight of a decided or unjudged pair is 1, that of a pair with a suggested caption the
-        probability of the suggestion, and that of other pairs the match probability.
+        The selection. The weight is 1 for a decided or unjudged pair, the probability of the suggestion for a pair with
+        a suggested caption, and the match probability for other pairs.
     """
     probability = np.ones(len(pairs))
     probability[table["pair"].to_numpy()] = table["match_probability"].to_numpy()
@@ -77,7 +77,7 @@ def choose_pairs(
 
 def _suggested(table: pa.Table, replace_above: float | None, undecided: Bools) -> dict[int, tuple[str, float]]:
     """Return the suggested caption and its probability of undecided flagged pairs, where it is at least a threshold."""
-    if replace_above is None or "suggestion_probability" not in table.column_names:
+    if replace_above is None:
         return {}
     flagged = table.filter(table["is_mismatch"])
     likely = flagged.filter(pa.compute.greater_equal(flagged["suggestion_probability"], replace_above))

@@ -1,27 +1,81 @@
-"""The report's cards: a pair with its image, captions and verdict."""
+"""The report's pairs: each with its image, captions and verdict, on pages of suspects or of a ranking."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
 
 from pairsift.arrays import Ints
-from pairsift.report import parts
-from pairsift.report.findings import Findings
-from pairsift.report.images import SIDE, address, thumbnail
-from pairsift.report.parts import LONGEST, Tree, percent, text
+from pairsift.report.findings import THRESHOLD, Findings, Section
+from pairsift.report.html import Tree, middle_cut, render
+from pairsift.report.images import SIDE, SMALL_SIDE, address, thumbnail
 
-TAIL = 12  # number of last characters of an image's name, which are shown even if the name does not fit
+LONGEST = 320  # characters of a caption that a card shows
 THREADS = 4  # number of threads that make thumbnails
+SHORT_LIST = 12  # number of cards of the least certain pairs, and of the lowest probabilities if no pair is flagged
+PAIRS = 600  # largest number of pairs on the pages
+IMAGE_BYTES = 3_500_000  # largest size of the images on the pages; the pairs after these are shown as text
+PAGE_BYTES = 400  # what a page takes beside its cards, at most
 
 
-def card_list(cards: Sequence[str]) -> str:
-    """Write cards as a list."""
-    return f'<ul class="pairs">{"".join(cards)}</ul>' if cards else ""
+def pair_sections(findings: Findings, page: int, room: int) -> list[Section]:
+    """Return the suspects and the least certain pairs, or the lowest probabilities where no pair is flagged.
+
+    Where no verdicts are given, return all pairs as a ranking.
+
+    Args:
+        findings: The run's table, pairs and metrics.
+        page: Number of cards on a page.
+        room: Number of bytes that the cards may take.
+    """
+    flagged, truth_known = np.flatnonzero(findings.flag), findings.truth is not None
+    if not findings.verdicts_given:
+        paged = _pages(findings, np.arange(len(findings.table)), page, room)
+        return [{"kind": "ranking", "title": "Ranking", "truth_known": truth_known, **paged}]
+    if not len(flagged):
+        lowest = cards(findings, np.arange(min(SHORT_LIST, len(findings.table))))
+        title = "Lowest match probabilities, not flagged"
+        return [{"kind": "lowest", "title": title, "truth_known": truth_known, "cards": lowest}] if lowest else []
+    uncertain = np.argsort(np.abs(findings.probability - THRESHOLD), kind="stable")[:SHORT_LIST]
+    least = cards(findings, uncertain)
+    paged = _pages(findings, flagged, page, room - sum(len(card.encode()) for card in least))
+    return [
+        {"kind": "suspects", "title": "Suspects", "truth_known": truth_known, **paged},
+        {"kind": "least_certain", "title": "Least certain", "threshold": THRESHOLD, "cards": least},
+    ]
 
 
-def cards(findings: Findings, rows: Ints, pictures: Sequence[str | None] | None = None) -> list[str]:
-    """Write a card for each of these rows of the table.
+def _pages(findings: Findings, rows: Ints, page: int, room: int) -> dict[str, Any]:
+    """Return rows of the table on pages, the number of rows, and the number of rows that fit.
+
+    The pages after the first are folded, and have smaller thumbnails.
+    """
+    n_pairs, rows = len(rows), rows[:PAIRS]
+    pictures = thumbnails(findings, rows[:page]) + thumbnails(findings, rows[page:], SMALL_SIDE)
+    n_pictures = _fitting((len(picture or "") for picture in pictures), IMAGE_BYTES)
+    found = cards(findings, rows, pictures[:n_pictures])
+    sizes = (len(card.encode()) + (place % page == 0) * PAGE_BYTES for place, card in enumerate(found))
+    n_shown = _fitting(sizes, room)
+    pages = []
+    for start in range(0, n_shown, page):
+        end = min(start + page, n_shown)
+        bounds = dict.fromkeys(f"{value:.3f}" for value in findings.probability[rows[[start, end - 1]]])
+        pages.append({"first": start + 1, "last": end, "bounds": list(bounds), "cards": found[start:end]})
+    return {"pages": pages, "n_pairs": n_pairs, "n_shown": n_shown}
+
+
+def _fitting(sizes: Iterable[int], room: int) -> int:
+    """Return how many of these, from the first on, fit into the room."""
+    return sum(size <= room for size in accumulate(sizes))
+
+
+def cards(findings: Findings, rows: Ints, pictures: Sequence[str | None] | None = None) -> list[Markup]:
+    """Return a card for each of these rows of the table.
 
     Args:
         findings: The run's table and pairs.
@@ -30,11 +84,11 @@ def cards(findings: Findings, rows: Ints, pictures: Sequence[str | None] | None 
             default all cards have thumbnails.
     """
     pictures = thumbnails(findings, rows) if pictures is None else pictures
-    records = findings.table.take(rows).to_pylist()
-    return [
-        _card(findings, row, _thumb(findings, row, pictures[place]) if place < len(pictures) else "")
-        for place, row in enumerate(records)
-    ]
+    shown = []
+    for place, row in enumerate(findings.table.take(rows).to_pylist()):
+        image = {"has_place": place < len(pictures), "picture": pictures[place] if place < len(pictures) else None}
+        shown.append(Markup(render("card.html", **_card(findings, row), **image, longest=LONGEST)))
+    return shown
 
 
 def thumbnails(findings: Findings, rows: Ints, side: int = SIDE) -> list[str | None]:
@@ -50,66 +104,39 @@ def thumbnails(findings: Findings, rows: Ints, side: int = SIDE) -> list[str | N
     return [pictures.get(image) for image in images]
 
 
-def _link(findings: Findings, row: Tree) -> tuple[str, str]:
-    """Return the attribute `href` of a link to the image file, empty without a file, and the full path."""
-    image = int(findings.pairs.image_of[row["pair"]])
-    if findings.pairs.features is not None or image < 0:
-        return "", text(row["image"] or "")
-    path = findings.pairs.paths[image].absolute()
-    return f' href="{text(address(path, findings.folder))}"', text(path)
+def _card(findings: Findings, row: Tree) -> dict[str, Any]:
+    """Return what the card of a pair of the table says."""
+    pairs, image = findings.pairs, int(findings.pairs.image_of[row["pair"]])
+    has_file = pairs.features is None and image >= 0
+    path = pairs.paths[image].absolute() if has_file else None
+    is_right = None
+    if row["suggested_caption"] is not None and pairs.true_image_of is not None:
+        is_right = bool(pairs.true_image_of[row["suggested_from_pair"]] == image)
+    return {
+        **{name: row[name] for name in ("pair", "match_probability", "given_caption")},
+        **{name: row[name] for name in ("suggested_caption", "suggested_from_pair")},
+        "suggestion_probability": row.get("suggestion_probability"),
+        "suggestion_is_right": is_right,
+        "link": None if path is None else address(path, findings.folder),
+        "path": (row["image"] or "") if path is None else str(path),
+        "name": middle_cut(row["image"] or "no image", 160),
+        "no_picture": "image cannot be read" if pairs.features is None else f"features only: {row['image']}",
+        "flagged": findings.verdicts_given and row["is_mismatch"],
+        **_judged(findings, row),
+    }
 
 
-def _thumb(findings: Findings, row: Tree, picture: str | None) -> str:
-    """Write the image of a card; `picture` is a data URI, or None where the image cannot be shown."""
-    content = f'<img src="{picture}" alt="image of pair {row["pair"]}">' if picture else _no_picture(findings, row)
-    return f'<a class="thumb"{_link(findings, row)[0]}>{content}</a>'
-
-
-def _card(findings: Findings, row: Tree, thumb: str) -> str:
-    """Write the card of a pair of the table; `thumb` is the element of its image, or empty."""
-    link, full = _link(findings, row)
-    flagged = " flagged" if findings.verdicts_given and row["is_mismatch"] else ""
-    name = parts.middle_cut(row["image"] or "no image", 160)
-    return (
-        f'<li class="card pair{"" if thumb else " bare"}">{thumb}<div>'
-        f'<p class="top"><span class="probability{flagged}">{row["match_probability"]:.3f}</span>'
-        f"{_judged(findings, row)}</p>"
-        f'<p class="given" dir="auto">{text(row["given_caption"], LONGEST)}</p>{_better(findings, row)}'
-        f'<p class="name"><a class="path" title="{full}"{link}><span>{text(name[:-TAIL])}</span>'
-        f"<span>{text(name[-TAIL:])}</span></a><b>pair {row['pair']}</b></p></div></li>"
-    )
-
-
-def _no_picture(findings: Findings, row: Tree) -> str:
-    message = "image cannot be read" if findings.pairs.features is None else f"features only: {row['image']}"
-    return f"<span>{text(parts.middle_cut(message, 80))}</span>"
-
-
-def _better(findings: Findings, row: Tree) -> str:
-    """Write the suggested caption; where the truth is known, a mark says whether it belongs to the image."""
-    if row["suggested_caption"] is None:
-        return ""
-    true_image_of, mark = findings.pairs.true_image_of, ""
-    if true_image_of is not None:
-        image = findings.pairs.image_of[row["pair"]]
-        correct = bool(true_image_of[row["suggested_from_pair"]] == image)
-        mark = f'<span class="{"right" if correct else "wrong"}">{"✓" if correct else "✗"}</span> '
-    probability = row.get("suggestion_probability")
-    chance = "" if probability is None else f", {percent(probability, 0)} likely"
-    return (
-        f'<p class="better" dir="auto">{text(row["suggested_caption"], LONGEST)}</p>'
-        f'<p class="from">{mark}suggested from pair {row["suggested_from_pair"]}{chance}</p>'
-    )
-
-
-def _judged(findings: Findings, row: Tree) -> str:
-    """Write the verdict; where the truth is known, a mark says whether the verdict is correct."""
+def _judged(findings: Findings, row: Tree) -> dict[str, str]:
+    """Return the verdict; where the truth is known, a mark says whether the verdict is correct."""
     planted, flagged, verdict = row.get("truly_mismatched"), row["is_mismatch"], row["verdict"]
     if not findings.verdicts_given:
-        return '<span class="mark">planted</span>' if planted else ""
-    mark = ""
-    if planted or (flagged and planted is not None):
-        words = ("planted, found" if flagged else "planted, missed") if planted else "flagged, not planted"
-        mark = f'<span class="mark {"right" if planted and flagged else "wrong"}">{words}</span>'
+        return {"verdict": "", "mark": "planted" if planted else "", "mark_class": ""}
+    if not planted and not (flagged and planted is not None):
+        return {"verdict": verdict, "mark": "", "mark_class": ""}
+    mark = ("planted, found" if flagged else "planted, missed") if planted else "flagged, not planted"
     plain = verdict in ("clean", "mismatched")  # the mark already says so
-    return f"{'' if mark and plain else f'<span>{text(verdict)}</span>'}{mark}"
+    return {
+        "verdict": "" if plain else verdict,
+        "mark": mark,
+        "mark_class": " right" if planted and flagged else " wrong",
+    }

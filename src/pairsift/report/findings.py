@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 
 from pairsift.arrays import Reals
 from pairsift.pairs.pairs import Pairs
-from pairsift.report.parts import Tree, lookup
+from pairsift.report.html import Tree, lookup
+
+Section = dict[str, Any]  # what a section of the report shows, with its `title` and `kind`: its macro in sections.html
+THRESHOLD = 0.5  # a pair with a lower match probability is flagged
 
 
 @dataclass(frozen=True)

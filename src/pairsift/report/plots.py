@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import io
 import math
 import re
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
 from pairsift.report.reliability import Reliability
@@ -25,7 +25,7 @@ BINS = 40
 SIZE = 9  # font size of all text, in units of a plot that is 403 wide
 
 
-def histogram(probability: FloatArray, bad: NDArray[np.bool_] | None, threshold: float | None) -> str:
+def histogram(probability: FloatArray, bad: NDArray[np.bool_] | None, threshold: float | None) -> Markup:
     """Draw the distribution of match probabilities, (n,).
 
     Args:
@@ -53,7 +53,7 @@ def histogram(probability: FloatArray, bad: NDArray[np.bool_] | None, threshold:
 
 def curves(
     name: str, ylabel: str, epochs: list[int], lines: dict[str, list[float]], phases: list[str], best: int | None
-) -> str:
+) -> Markup:
     """Draw values per epoch as lines, and phases as bands.
 
     Args:
@@ -92,7 +92,7 @@ def curves(
     return _svg(figure, name, f"{ylabel} for each epoch")
 
 
-def reliability(found: Reliability) -> str:
+def reliability(found: Reliability) -> Markup:
     """Draw the share of matching pairs in each bin over the mean match probability, with intervals."""
     figure, axes = _canvas()
     axes.plot([0, 1], [0, 1], color=_PAINT["muted"], linewidth=1, linestyle=(0, (4, 3)), zorder=1)
@@ -105,13 +105,9 @@ def reliability(found: Reliability) -> str:
     return _svg(figure, "reliability", f"Share of matching pairs over match probability in {len(found.mean)} bins")
 
 
-def legend(names: list[str], tones: list[str] | None = None) -> str:
-    """Write coloured squares with names, in HTML."""
-    parts = (
-        f'<span><i style="--tone: var(--{tone})"></i>{html.escape(name)}</span>'
-        for name, tone in zip(names, tones or _cycle(len(names)), strict=True)
-    )
-    return f'<figcaption class="legend">{"".join(parts)}</figcaption>'
+def legend(names: list[str]) -> list[tuple[str, str]]:
+    """Return the names of lines or bars, each with its tone."""
+    return list(zip(names, _cycle(len(names)), strict=True))
 
 
 def _cycle(n: int) -> list[str]:
@@ -163,7 +159,7 @@ def _canvas() -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _svg(figure: Figure, name: str, label: str) -> str:
+def _svg(figure: Figure, name: str, label: str) -> Markup:
     """Return the figure as an `svg` element, the same bytes for the same data, with unique ids and the page's style."""
     import matplotlib
     from matplotlib.text import Text
@@ -182,4 +178,4 @@ def _svg(figure: Figure, name: str, label: str) -> str:
     for tone, paint in _PAINT.items():
         content = content.replace(paint, f"var(--{tone})")
     box = view.group() if view else ""
-    return f'<svg {box} role="img" aria-label="{html.escape(label)}">{content.strip()}</svg>'
+    return Markup(f'<svg {box} role="img" aria-label="{escape(label)}">{content.strip()}</svg>')

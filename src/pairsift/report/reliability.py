@@ -8,7 +8,7 @@ import numpy as np
 
 from pairsift.arrays import Bools, Ints, Reals
 
-BINS = 10
+BINS = 10  # of match probability; a bin holds its lower end, and the last one holds 1 too
 Z = 1.959964  # quantile of the normal distribution for intervals that hold the true share 95 times in 100
 
 
@@ -36,20 +36,19 @@ class Reliability:
         return float(np.average(np.abs(self.share - self.mean), weights=self.pairs))
 
 
-def reliability(probability: Reals, matching: Bools, bins: int = BINS) -> Reliability:
-    """Compare match probabilities with the truth in bins of equal width.
+def reliability(probability: Reals, matching: Bools) -> Reliability:
+    """Compare match probabilities with the truth in ten bins of equal width.
 
     Args:
         probability: Match probability of each pair, [0, 1], (n,), n > 0.
         matching: Whether each pair truly matches, (n,).
-        bins: Number of bins. A bin holds its lower end; the last one holds 1 too.
     """
-    inner_edges = np.arange(1, bins) / bins
+    inner_edges = np.arange(1, BINS) / BINS
     number = np.searchsorted(inner_edges, probability, side="right")
-    pairs = np.bincount(number, minlength=bins)
+    pairs = np.bincount(number, minlength=BINS)
     filled = pairs > 0
-    matches = np.bincount(number[matching], minlength=bins)[filled].astype(np.float64)
-    sums, pairs = np.bincount(number, probability, bins)[filled], pairs[filled].astype(np.int64)
+    matches = np.bincount(number[matching], minlength=BINS)[filled].astype(np.float64)
+    sums, pairs = np.bincount(number, probability, BINS)[filled], pairs[filled].astype(np.int64)
     return Reliability(sums / pairs, matches / pairs, *wilson(matches, pairs), pairs)
 
 

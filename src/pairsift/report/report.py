@@ -2,31 +2,55 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute
 
 from pairsift.files import write_text
-from pairsift.pairs.pairs import JUDGED, Pairs
-from pairsift.report import charts, parts
-from pairsift.report.calibration import thresholds
-from pairsift.report.duplicates import duplicates
-from pairsift.report.findings import Findings
-from pairsift.report.pages import pair_sections
-from pairsift.report.parts import Tree, lookup, number, percent, text
-from pairsift.report.run_card import run_card
-from pairsift.table import PAIRS_FILE, SUSPECTS_FILE, count_verdicts
+from pairsift.pairs.pairs import JUDGED, SKIPPED, Pairs
+from pairsift.report import plots
+from pairsift.report.cards import pair_sections
+from pairsift.report.findings import THRESHOLD, Findings, Section
+from pairsift.report.html import DASH, Tree, cut, interval, lookup, number, percent, render
+from pairsift.report.reliability import reliability
+from pairsift.review.decisions import note_on_rates, threshold_table
+from pairsift.table import VAGUE, count_verdicts
 
 MAX_BYTES = 5_000_000  # largest size of the file
-MARGIN = 1000  # bytes for the links to the sections of pairs
+MARGIN = 3000  # bytes for the headings, notes and links of the sections of pairs
 PLANTED = {  # what noise did to captions, by its kind
     "near": "exchanged with captions of other images that read much alike",
     "edit": "made wrong in one word",
     "vague": "replaced by captions that fit many images",
 }
+DETECTORS = {
+    "linear": "Ridge canonical correlation",
+    "cosine": "Cosine of the given vectors",
+    "near_images": "Captions of similar images",
+    "near_captions": "Images of similar captions",
+    "networks": "Networks",
+    "memory": "Networks that learned the pairs",
+    "linear_siblings": "Correlation and other captions",
+    "cosine_siblings": "Cosine and other captions",
+    "networks_siblings": "Networks and other captions",
+}
+THRESHOLDS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+GROUPS = 12  # groups of duplicates that are shown of each kind, the largest first
+MEMBERS = 4  # names that are shown of a group
+HEADLINE_REASONS = 3  # reasons for skipping that the top of the report shows
+REASONS, SKIPS = 20, 50  # reasons and records that the section of skipped records shows
+CHOICES = ("method", "matcher", "loss", "preset", "image_encoder", "text_encoder", "device", "precision")
+CITE_PAIRSIFT = (
+    "The pairsift authors, “pairsift: image-text retrieval under noisy correspondence, and the pairs that are "
+    "mismatched”, software{version}, Apache-2.0."
+)
 
 
 def write_report(
@@ -46,8 +70,8 @@ def write_report(
 
     Args:
         path: Path of the file, in an existing folder.
-        pairs: All pairs. Thumbnails are made from the image files; an image of which only features exist is shown by
-            its name.
+        pairs: All pairs. Thumbnails are made from the image files. Where the source has features instead of images,
+            names are shown.
         table: The table from `pair_table`.
         metrics: `warnings` (each with a `text` that the report shows first), `test` and `dev` (each maps `ensemble`,
             `network_0`, ... to the keys of `recall`), `detection`, `detectors`, `noise_rate` (`estimated` with `low`
@@ -56,54 +80,30 @@ def write_report(
         log: The run's events; events with `"event": "epoch"` are plotted.
         config: The run's configuration.
         page: Number of suspects on a page. The pages after the first are folded. Suspects beyond `PAIRS` of
-            `report_pages`, and those that would make the file larger than `MAX_BYTES`, are only counted.
+            `pairsift.report.cards`, and those that would make the file larger than `MAX_BYTES`, are only counted.
         citation: BibTeX entry of the paper of the method; empty where there is none.
     """
     findings = Findings(pairs, table, metrics, log, path.absolute().parent)
-    top = [
-        parts.warnings([warning["text"] for warning in lookup(metrics, "warnings") or ()]),
-        parts.skipped_line(pairs),
-        _headline(findings),
-    ]
-    before = [
-        charts.retrieval(findings),
-        charts.probabilities(findings),
-        thresholds(findings),
-        charts.training(findings),
-    ]
-    after = [duplicates(findings), parts.skipped(pairs), run_card(findings, config, citation)]
-    size = len(_page(pairs, config, top, [*before, *after]).encode())
-    pages = pair_sections(findings, page, MAX_BYTES - MARGIN - size)
-    write_text(path, _page(pairs, config, top, [*before, pages, *after]))
-
-
-def _page(pairs: Pairs, config: Tree, top: list[str], sections: list[str]) -> str:
-    """Write the page with links to its sections; a section without content is an empty string."""
-    plain, heading, lead = _title(pairs, config)
-    footer = f"All judged pairs are in {PAIRS_FILE}, the flagged ones in {SUSPECTS_FILE}."
-    titles = {"page_title": f"{plain} · pairsift", "eyebrow": "pairsift report", "heading": heading}
-    body = parts.linked("\n".join(filter(None, sections)))
-    return parts.page({**titles, "lead": lead, "footer": footer}, [*top, body])
-
-
-def _title(pairs: Pairs, config: Tree) -> tuple[str, str, str]:
-    """Write the page's title, the heading, and the lines below it: the method, the source, the planted noise."""
     source = Path(pairs.source)
-    name = "/".join([*source.parts[-2:-1], source.name]) or "pairs"
-    lines = [
-        f"Method: {text(method)}." if (method := _method(config)) else "",
-        f"Read: {text(pairs.description, 400)}" if pairs.description else "",
-    ]
-    if pairs.noise is not None:
-        noise, whose = pairs.noise, "captions of each split" if pairs.noise.splits == "all" else "training captions"
-        lines.append(
-            f"Planted noise: {percent(noise.ratio, 0)} of the {whose} were "
-            f"{PLANTED.get(noise.kind, 'moved to other images')}, by "
-            f"{text(noise.granularity)} (seed {noise.seed}), so the truth is known."
-        )
-    lead = "".join(f'<p class="lead">{line}</p>' for line in lines if line)
-    heading = f'<span title="{text(pairs.source)}">{text(parts.middle_cut(name, 80))}</span>'
-    return text(parts.middle_cut(name, 80)), heading, lead
+    facts = {
+        "source": pairs.source,
+        "name": "/".join([*source.parts[-2:-1], source.name]) or "pairs",
+        "method": _method(config),
+        "description": pairs.description,
+        "noise": pairs.noise,
+        "planted": None if pairs.noise is None else PLANTED.get(pairs.noise.kind, "moved to other images"),
+        "warnings": [warning["text"] for warning in lookup(metrics, "warnings") or ()],
+        "skips": _skips(pairs),
+        "tiles": _tiles(findings),
+    }
+    before = [_retrieval(findings), _probabilities(findings), _thresholds(findings), _training(findings)]
+    after = [_duplicates(findings), _skipped(pairs), _run_card(findings, config, citation)]
+
+    def content(cards: list[Section]) -> str:
+        return render("report.html", **facts, sections=[part for part in (*before, *cards, *after) if part is not None])
+
+    room = MAX_BYTES - MARGIN - len(content([]).encode())
+    write_text(path, content(pair_sections(findings, page, room)))
 
 
 def _method(config: Tree) -> str:
@@ -114,30 +114,28 @@ def _method(config: Tree) -> str:
     return str(method or "").rsplit(".", 1)[-1]
 
 
-def _headline(findings: Findings) -> str:
-    """Write the tiles with the headline numbers of the run."""
+def _tiles(findings: Findings) -> list[tuple[str, str, str, str]]:
+    """Return the headline numbers: of each a name, a value, a small text beside it, and a line below."""
     table, metrics = findings.table, findings.metrics
     counts = Counter(table["split"].to_pylist())
     splits = " · ".join(f"{counts[name]:,} {name}" for name in (*JUDGED, "unused") if counts[name])
-    items = [("Pairs judged", number(len(table), 0), "", splits), _flagged(findings)]
+    tiles = [("Pairs judged", number(len(table), 0), "", splits), _flagged(findings)]
     noise = lookup(metrics, "noise_rate")
     if lookup(noise, "estimated") is not None:
         true = lookup(noise, "true")
         truth = f" · true: {percent(true)}" if true is not None else ""
         share = percent(noise["estimated"])
-        items.append(("Estimated noise rate", share, parts.interval(noise), f"of the training pairs{truth}"))
-    for split in ("test", "dev"):
-        rsum = lookup(metrics, split, "ensemble", "rsum")
-        if rsum is not None:
-            best = charts.best_epoch(findings)
-            details = "sum of six R@K · ensemble" + (f", epoch {best}" if best is not None else "")
-            items.append((f"{split.capitalize()} rSum", number(rsum), "of 600", details))
-            break
+        tiles.append(("Estimated noise rate", share, interval(noise), f"of the training pairs{truth}"))
+    rsums = ((split, lookup(metrics, split, "ensemble", "rsum")) for split in ("test", "dev"))
+    for split, rsum in [(split, rsum) for split, rsum in rsums if rsum is not None][:1]:
+        best = _best_epoch(findings)
+        details = "sum of six R@K · ensemble" + (f", epoch {best}" if best is not None else "")
+        tiles.append((f"{split.capitalize()} rSum", number(rsum), "of 600", details))
     auroc = lookup(metrics, "detection", "auroc")
     if auroc is not None:
         precision = number(lookup(metrics, "detection", "average_precision"), 3)
-        items.append(("Detection AUROC", number(auroc, 3), "", f"average precision {precision}"))
-    return parts.tiles(items)
+        tiles.append(("Detection AUROC", number(auroc, 3), "", f"average precision {precision}"))
+    return tiles
 
 
 def _flagged(findings: Findings) -> tuple[str, str, str, str]:
@@ -145,6 +143,287 @@ def _flagged(findings: Findings) -> tuple[str, str, str, str]:
     if not findings.verdicts_given:
         return "Verdicts", "none", "", "not enough evidence: the pairs are only ranked"
     flag = findings.flag
-    share = percent(float(flag.mean())) if len(flag) else parts.DASH
+    share = percent(float(flag.mean())) if len(flag) else DASH
     counts = "".join(f" · {n:,} {name}" for name, n in count_verdicts(findings.table).items())
     return "Flagged as mismatched", number(int(flag.sum()), 0), "", f"{share} of the judged pairs{counts}"
+
+
+def _retrieval(findings: Findings) -> Section | None:
+    """Return the recall of each network, and the number of flagged pairs of dev and test, which count as correct."""
+    splits = []
+    for split, title in (("test", "test"), ("test_matching", "test, truly matching pairs alone"), ("dev", "dev")):
+        recalls = lookup(findings.metrics, split)
+        if isinstance(recalls, Mapping) and recalls:
+            views = sorted(recalls, key=lambda view: (view != "ensemble", view))
+            splits.append({"title": title, "recalls": [(str(view), recalls[view]) for view in views]})
+    if not splits:
+        return None
+    rows = findings.in_splits("dev", "test")
+    flagged = int(findings.flag[rows].sum()) if findings.truth is None else 0  # only training pairs have planted noise
+    return {
+        "kind": "retrieval",
+        "title": "Retrieval",
+        "splits": splits,
+        "flagged": flagged,
+        "held_out": int(rows.sum()),
+    }
+
+
+def _probabilities(findings: Findings) -> Section | None:
+    """Return the distribution of match probabilities, the noise rate, the verdicts, and the detection of the noise."""
+    if not len(findings.probability):
+        return None
+    given, metrics = findings.verdicts_given, findings.metrics
+    names = ["clean", "planted mismatch"] if findings.truth is not None else ["pairs"]
+    verdicts = _verdict_counts(findings) if given else []
+    measures = ("precision", "recall", "average_precision") if given else ("auroc", "average_precision")
+    values = {name: lookup(metrics, "detection", name) for name in measures}
+    titles = {name: "AUROC" if name == "auroc" else name.replace("_", " ").capitalize() for name in measures}
+    detectors = lookup(metrics, "detectors") or {}
+    key = "auroc" if any("auroc" in scores for scores in detectors.values()) else "separation"
+    return {
+        "kind": "probabilities",
+        "title": "Match probabilities",
+        "verdicts_given": given,
+        "threshold": THRESHOLD,
+        "plot": plots.histogram(findings.probability, findings.truth, THRESHOLD if given else None),
+        "legend": plots.legend(names),
+        "rates": _rates(findings),
+        "verdicts": verdicts,
+        "verdict_legend": [(f"{one['name']} {one['pairs']:,}", one["tone"]) for one in verdicts],
+        "scores": [(titles[name], number(value, 3)) for name, value in values.items() if value is not None],
+        "detectors": [(DETECTORS.get(name, name), number(lookup(found, key), 3)) for name, found in detectors.items()],
+        "detector_key": key,
+    }
+
+
+def _rates(findings: Findings) -> list[tuple[str, float, str, str]]:
+    """Return the estimated, the true and the flagged share of mismatched training pairs.
+
+    Each has a name, a share, the tone of its bar, and a text beside the number.
+    """
+    noise, train = lookup(findings.metrics, "noise_rate"), findings.in_splits("train")
+    flagged = findings.flag[train].mean() if train.any() else findings.flag.mean()
+    rates = [
+        ("estimated", lookup(noise, "estimated"), "s3", interval(noise)),
+        ("true", lookup(noise, "true"), "s4", ""),
+    ]
+    if findings.verdicts_given:
+        rates.append(("flagged", float(flagged), "bad", ""))
+    return [(name, float(value), tone, beside) for name, value, tone, beside in rates if number(value) != DASH]
+
+
+def _verdict_counts(findings: Findings) -> list[dict[str, Any]]:
+    """Return the number of pairs with each verdict and its tone, `clean` first, then the most frequent."""
+    counts = Counter(findings.table["verdict"].to_pylist()).most_common()
+    counts.sort(key=lambda item: item[0] != "clean")
+    tone_of = {"clean": "clean", "mismatched": "bad"}
+    other_tones = cycle(("s5", "s6", "s3", "s4"))
+    return [{"name": name, "pairs": n, "tone": tone_of.get(name) or next(other_tones)} for name, n in counts]
+
+
+def _thresholds(findings: Findings) -> Section | None:
+    """Return the pairs below each threshold, how many of these are expected to match, and the calibration."""
+    probability, truth, train = findings.probability, findings.truth, findings.in_splits("train")
+    if not len(probability):
+        return None
+    rows = threshold_table(probability, THRESHOLDS).to_pylist()
+    for row in rows:
+        row["share"] = row["pairs"] / len(probability)
+        row["strong"] = findings.verdicts_given and row["threshold"] == THRESHOLD
+        row["good"] = None if truth is None else int((~truth & (probability < row["threshold"])).sum())
+    calibration = None
+    if truth is not None and train.any():
+        found = reliability(probability[train], ~truth[train])
+        calibration = {"plot": plots.reliability(found), "error": found.error, "pairs": int(found.pairs.sum())}
+    checked = lookup(findings.metrics, "spot_check")
+    return {
+        "kind": "thresholds",
+        "title": "How many to drop",
+        "verdicts_given": findings.verdicts_given,
+        "rates": note_on_rates(probability, findings.metrics),
+        "truth_known": truth is not None,
+        "rows": rows,
+        "calibration": calibration,
+        "spot_check": checked if lookup(checked, "answered") is not None else None,
+    }
+
+
+def _training(findings: Findings) -> Section | None:
+    """Return plots of dev rSum and mean loss terms; of an epoch that is logged twice, the last line counts."""
+    log = findings.log
+    lines = {int(line["epoch"]) + 1: line for line in log if line.get("event") == "epoch" and "epoch" in line}
+    epochs = sorted(lines)
+    phases = [str(lines[epoch].get("phase") or "") for epoch in epochs]
+    rsum = [_float(lookup(lines[epoch], "dev", "rsum")) for epoch in epochs]
+    terms: dict[str, list[float]] = {}
+    for row, epoch in enumerate(epochs):
+        for name, value in _mean_terms(lookup(lines[epoch], "loss")).items():
+            terms.setdefault(name, [math.nan] * len(epochs))[row] = value
+    measured = any(map(math.isfinite, rsum))
+    if not measured and not terms:
+        return None
+    best = _best_epoch(findings)
+    recall = plots.curves("dev", "dev rSum", epochs, {"dev rSum": rsum}, phases, best) if measured else None
+    return {
+        "kind": "training",
+        "title": "Training",
+        "linear": lookup(findings.metrics, "best", "model") == "linear",
+        "recall_plot": recall,
+        "loss_plot": plots.curves("loss", "mean loss", epochs, terms, phases, None) if terms else None,
+        "loss_legend": plots.legend([name.replace("_", " ") for name in terms]),
+    }
+
+
+def _best_epoch(findings: Findings) -> int | None:
+    """Return the epoch whose networks were saved, counted from 1, or None where it is not known."""
+    epoch = lookup(findings.metrics, "best", "epoch")
+    return epoch + 1 if isinstance(epoch, int) and epoch >= 0 else None
+
+
+def _mean_terms(loss: Any) -> dict[str, float]:
+    """Average each term over the networks."""
+    values_of: dict[str, list[float]] = {}
+    for terms in loss.values() if isinstance(loss, Mapping) else ():
+        for name, value in terms.items() if isinstance(terms, Mapping) else ():
+            values_of.setdefault(str(name), []).append(_float(value))
+    return {name: sum(values) / len(values) for name, values in values_of.items()}
+
+
+def _float(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else math.nan
+
+
+def _duplicates(findings: Findings) -> Section | None:
+    """Return the largest groups of copies of images, of equal captions and of vague captions."""
+    table = findings.table
+    vague = table.filter(pa.compute.equal(table["verdict"], VAGUE))
+    captions, vague_captions = (_groups(rows, "caption_duplicates", "given_caption") for rows in (table, vague))
+    found = (
+        ("Copies of images", "images", _groups(table, "image_duplicates", "image")),
+        ("Captions of several images", "pairs", [(size, names[:1]) for size, names in captions]),
+        ("Vague captions", "pairs", [(size, names[:1]) for size, names in vague_captions]),
+    )
+    kinds = [
+        {"title": title, "unit": unit, "n_groups": len(groups), "groups": groups[:GROUPS]}
+        for title, unit, groups in found
+        if groups
+    ]
+    return {"kind": "duplicates", "title": "Duplicates", "kinds": kinds, "members": MEMBERS} if kinds else None
+
+
+def _groups(table: pa.Table, column: str, name: str) -> list[tuple[int, list[str]]]:
+    """Return the size of each group and the different names in it, the largest group first.
+
+    The size counts different images for copies, and pairs for captions.
+    """
+    if column not in table.column_names:
+        return []
+    members: dict[int, list[str]] = {}
+    rows = table.filter(pa.compute.is_valid(table[column])).select([column, name])
+    for group, value in zip(rows[column].to_pylist(), rows[name].to_pylist(), strict=True):
+        members.setdefault(group, []).append(value)
+    groups = [(len(set(names)) if name == "image" else len(names), sorted(set(names))) for names in members.values()]
+    return sorted(groups, key=lambda group: (-group[0], group[1]))
+
+
+def _skips(pairs: Pairs) -> dict[str, Any] | None:
+    """Return the number of skipped records and images in words, and the most frequent reasons."""
+    if not pairs.skipped:
+        return None
+    images = sum(skip.pair < 0 for skip in pairs.skipped)
+    counts = ((len(pairs.skipped) - images, "record"), (images, "image"))
+    subject = " and ".join(f"{n:,} {name}{'s' if n > 1 else ''}" for n, name in counts if n)
+    n_pairs = int((pairs.split == SKIPPED).sum())
+    kinds = _reasons(pairs)
+    reasons = [f"{n:,} × {cut(reason, 100)}" for reason, n in kinds[:HEADLINE_REASONS]]
+    n_others = sum(n for _, n in kinds[HEADLINE_REASONS:])
+    return {
+        "subject": f"{subject} {'was' if len(pairs.skipped) == 1 else 'were'} skipped",
+        "total": f" ({n_pairs:,} pairs in all)" if images and n_pairs else "",
+        "reasons": [*reasons, *([f"{n_others:,} × other reasons"] if n_others else [])],
+    }
+
+
+def _reasons(pairs: Pairs) -> list[tuple[str, int]]:
+    """Count the skipped records and images by reason, the most frequent first.
+
+    Reasons that differ only in paths, quoted words or numbers count as the same.
+    """
+    wordings: dict[str, list[str]] = {}
+    for skip in pairs.skipped:
+        kind = re.sub(r" \(.*\)$|(?: at| in| from|:)? \S*[/\\]\S.*$", "", skip.reason)
+        kind = re.sub(r"'[^']+'|\"[^\"]+\"|\b\d+\b", "…", kind)
+        wordings.setdefault(kind, []).append(skip.reason)
+    counts = {kind if len(set(reasons)) > 1 else reasons[0]: len(reasons) for kind, reasons in wordings.items()}
+    return Counter(counts).most_common()
+
+
+def _skipped(pairs: Pairs) -> Section | None:
+    """Return the number of skipped records and images for each reason, and the first of them."""
+    if not pairs.skipped:
+        return None
+    return {
+        "kind": "skipped",
+        "title": "Skipped",
+        "reasons": _reasons(pairs)[:REASONS],
+        "skips": pairs.skipped[:SKIPS],
+        "n_skips": len(pairs.skipped),
+    }
+
+
+def _run_card(findings: Findings, config: Tree, citation: str) -> Section:
+    """Return the run's options, data, versions, times and citations."""
+    metrics = findings.metrics
+    cards = (
+        [("Options", _options(metrics, config))],
+        [("Data", _data(findings))],
+        [("Versions", _items(lookup(metrics, "versions"))), ("Time", _seconds(lookup(metrics, "seconds")))],
+    )
+    present = [[(title, rows) for title, rows in blocks if rows] for blocks in cards]
+    version = lookup(metrics, "versions", "pairsift")
+    best = "Best epoch, here counted from 0 as in metrics.json"
+    details = [("Configuration", dict(config)), (best, lookup(metrics, "best"))]
+    return {
+        "kind": "run_card",
+        "title": "Run card",
+        "cards": [blocks for blocks in present if blocks],
+        "cite": CITE_PAIRSIFT.format(version=f" version {version}" if version else ""),
+        "citation": citation.strip(),
+        "details": [(title, value) for title, value in details if value],
+    }
+
+
+def _options(metrics: Tree, config: Tree) -> list[tuple[str, object]]:
+    """Return the choices that matter first; a nested choice is shown by its name."""
+    rows: list[tuple[str, object]] = []
+    for name in CHOICES:
+        value = lookup(metrics, "encoders", name) or lookup(config, name)
+        if value := lookup(value, "name") or lookup(value, "class_path") or value:
+            rows.append((name.replace("_", " "), value))
+    seed = lookup(metrics, "seed")
+    seed = lookup(config, "seed") if seed is None else seed
+    return rows if seed is None else [*rows, ("seed", seed)]
+
+
+def _data(findings: Findings) -> list[tuple[str, object]]:
+    """Return the source, its hash, the numbers of pairs, and what is known about planted noise."""
+    pairs, noise = findings.pairs, findings.pairs.noise
+    rows: list[tuple[str, object]] = [("source", pairs.source)]
+    rows += [("data hash", lookup(findings.metrics, "data", "hash") or pairs.hash())]
+    rows += [(f"{name} pairs", number(n, 0)) for name, n in _items(lookup(findings.metrics, "pairs"))]
+    if noise is not None:
+        planted = f"{percent(noise.rate)} of the training pairs ({noise.kind}), seed {noise.seed}"
+        rows += [("planted noise", planted), ("noise index hash", noise.index_hash)]
+    return rows
+
+
+def _seconds(seconds: Any) -> list[tuple[str, object]]:
+    """Return the duration of each step and of all together."""
+    rows = [(name, value) for name, value in _items(seconds) if number(value) != DASH]
+    rows += [("all", sum(value for _, value in rows))] if len(rows) > 1 else []
+    return [(name, f"{number(value / 60)} min" if value >= 120 else f"{number(value)} s") for name, value in rows]
+
+
+def _items(values: Any) -> list[tuple[str, Any]]:
+    return [(str(name), value) for name, value in values.items()] if isinstance(values, Mapping) else []

@@ -62,7 +62,7 @@ class Decision:
         pair: Id of the pair.
         choice: `keep`, `drop`, `replace`, or `clear`, which takes an earlier decision away.
         caption: The new caption, for `replace` alone.
-        from_pair: Id of the pair that the new caption is taken from; None where it was typed.
+        from_pair: Id of the pair that has the new caption; None where a person wrote it.
         reason: One of `REASONS`, or None.
     """
 
@@ -281,7 +281,7 @@ def threshold_table(probability: Reals, thresholds: Sequence[float]) -> pa.Table
 def note_on_rates(probability: Reals, metrics: Mapping[str, Any]) -> str:
     """Return sentences on the sum of a threshold table's counts beside the estimated rate, and which of them to trust.
 
-    They differ: the rate is that of the training pairs, and fits all evidence at once; the probability of each pair
+    They differ: the rate is about the training pairs, and fits all evidence at once; the probability of each pair
     also depends on where the pair lies, and a spot check may have recalibrated it. Both count captions that belong to
     any other images; the last sentences say how much harder captions are to tell that read alike, or have a wrong word.
 
@@ -304,8 +304,8 @@ def note_on_rates(probability: Reals, metrics: Mapping[str, Any]) -> str:
     if (metrics.get("spot_check") or {}).get("answered") is not None:
         return line + "is from before the spot check that recalibrated the probabilities: trust these."
     line += (
-        "is estimated separately: for the training pairs alone where their rate clearly differs from that of the other "
-        "pairs, else for all. For numbers of pairs, trust the "
+        "is estimated separately: for the training pairs alone where their rate clearly differs from the rate "
+        "of the other pairs, else for all. For numbers of pairs, trust the "
         "probabilities; for how far both may be wrong, the interval."
     )
     auroc = metrics.get("expected_auroc") or {}

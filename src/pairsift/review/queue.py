@@ -37,10 +37,10 @@ class Filter:
     Attributes:
         low: Smallest match probability.
         high: Largest match probability.
-        verdicts: Verdicts, one of which the pair has; empty for any.
-        decisions: Decisions, one of which the pair has, among them `undecided`; empty for any.
-        reasons: Reasons of decisions, one of which the pair has; empty for any.
-        splits: Splits, one of which the pair is in; empty for any.
+        verdicts: The verdicts to choose from; empty for any.
+        decisions: The decisions to choose from, `undecided` among them; empty for any.
+        reasons: The reasons of decisions to choose from; empty for any.
+        splits: The splits to choose from; empty for any.
         text: Words that all occur in the given caption, in any order and as parts of words, whatever their case.
         columns: Values of other columns of the table, by name.
         duplicates: `image` for pairs whose image has copies, `caption` for pairs whose caption several images have.
@@ -79,7 +79,7 @@ class Queue:
         self.ids: Ints = table["pair"].to_numpy()
         self.probability: Reals = table["match_probability"].to_numpy()
         self._rows = PairRows(self.ids)
-        self._codes = {name: _Codes(table[name]) for name in ("verdict", "split")}
+        self._categories = {name: _Categories(table[name]) for name in ("verdict", "split")}
         self._captions = pc.utf8_lower(table["given_caption"]).combine_chunks()
         self._match = lru_cache(CACHED_WORDS)(self._contains)
         self._choice = np.zeros(len(self.ids), np.int8)  # 0 for undecided, else 1 + the place in CHOICES
@@ -103,18 +103,20 @@ class Queue:
         """
         self._refresh()
         rows = np.flatnonzero(self._mask(wanted)).astype(np.int64)
-        return rows[np.argsort(self._places(rows, wanted), kind="stable")]
+        return rows[np.argsort(self._sort_keys(rows, wanted), kind="stable")]
 
     def rows_after(self, rows: Ints, pair: int, wanted: Filter) -> Ints:
-        """Return those of some rows that come after a pair in the order of a filter, which need not let the pair pass.
+        """Return the rows that come after a pair in the order of a filter.
+
+        The pair itself need not pass the filter.
 
         Raises:
             InputError: The run has no such pair, or there is no such order.
         """
-        return rows[self._places(rows, wanted) > self._places(np.array([self.row(pair)]), wanted)]
+        return rows[self._sort_keys(rows, wanted) > self._sort_keys(np.array([self.row(pair)]), wanted)]
 
-    def _places(self, rows: Ints, wanted: Filter) -> Ints | NDArray[np.uint64]:
-        """Return numbers that ascend in the order of a filter, one for each row, (n,)."""
+    def _sort_keys(self, rows: Ints, wanted: Filter) -> Ints | NDArray[np.uint64]:
+        """Return the sort key of each row in the order of a filter, (n,)."""
         if wanted.order == "best":
             return -rows
         if wanted.order == "source":
@@ -128,7 +130,7 @@ class Queue:
     def page(self, rows: Ints) -> list[dict[str, Any]]:
         """Return rows of the table as mappings by column, with what was decided and what would fit.
 
-        Beside our columns of the table and those of `Decisions.of_pairs`, there are `columns`, those of the source by
+        Beside our columns of the table and the columns of `Decisions.of_pairs`, there are `columns`, the source's by
         name, `captions`, a list of `from_pair`, `caption` and `probability`, and `images`, a list of `from_pair`,
         `image` and `probability`.
         """
@@ -216,7 +218,7 @@ class Queue:
         mask: Bools = (self.probability >= wanted.low) & (self.probability <= wanted.high)
         for name, values in (("verdict", wanted.verdicts), ("split", wanted.splits)):
             if values:
-                mask &= self._codes[name].among(values)
+                mask &= self._categories[name].among(values)
         if wanted.decisions:
             names = (UNDECIDED, *CHOICES)
             for name in wanted.decisions:
@@ -240,7 +242,7 @@ class Queue:
         return mask
 
     def _with_word(self, mask: Bools, word: str) -> Bools:
-        """Return the mask of those pairs of a mask whose given caption contains a word in lower case."""
+        """Return the part of a mask whose given captions contain a word in lower case."""
         rows = np.flatnonzero(mask)
         if len(rows) > SMALL_SHARE * len(mask):
             return mask & self._match(word)
@@ -249,12 +251,12 @@ class Queue:
         narrowed[rows[found]] = True
         return narrowed
 
-    def _column(self, name: str) -> _Codes:
-        if name not in self._codes:
+    def _column(self, name: str) -> _Categories:
+        if name not in self._categories:
             if name not in self.table.column_names:
                 raise InputError(f"the run has no column {name!r}; {similar(name, self.table.column_names)}")
-            self._codes[name] = _Codes(self.table[name])
-        return self._codes[name]
+            self._categories[name] = _Categories(self.table[name])
+        return self._categories[name]
 
     def _contains(self, word: str) -> Bools:
         """Return whether each given caption contains a word in lower case."""
@@ -285,8 +287,8 @@ class Queue:
         return self._reasons.index(reason or "")
 
 
-class _Codes:
-    """A column as numbers of its values.
+class _Categories:
+    """A column as the numbers of its different values.
 
     Args:
         column: The column; values that are not text are compared as text.

@@ -36,7 +36,7 @@ class SpotCheck:
     """Pairs that a person judges.
 
     Attributes:
-        pairs: Ids of the pairs, in the order in which they are shown.
+        pairs: Ids of the pairs, in the order of the queue.
         seed: Seed of the draw.
     """
 

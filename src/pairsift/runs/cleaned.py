@@ -26,12 +26,12 @@ def fit_cleaned(
     Args:
         run: The run that the export was made of.
         export: The exported pairs: a table, COCO captions, tar files or a folder of images.
-        out: The new run's folder; by default that of the run with `-cleaned` behind its name.
+        out: The new run's folder; by default the run's with `-cleaned` behind its name.
         resume: Whether to continue an unfinished run in the folder; see `fit`.
         overwrite: Whether to replace a run in the folder.
 
     Raises:
-        InputError: The export cannot be read, or its splits are others than those of the run.
+        InputError: The export cannot be read, or its splits differ from the run's.
     """
     config = cleaned_config(run, Path(export).expanduser(), out)
     pairs = read_source(config)

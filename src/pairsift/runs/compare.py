@@ -8,21 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute
 
-from pairsift.arrays import Ints
+from pairsift.arrays import Bools, Ints, Reals
 from pairsift.errors import InputError, require_source
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.same_pairs import images_elsewhere, shared_pairs
-from pairsift.report.detection_intervals import detection_intervals
-from pairsift.retrieve.bootstrap import LEVEL, SEED, Estimate, resampled_recall
+from pairsift.retrieve.bootstrap import LEVEL, SEED, Estimate, draw_images, resampled_recall
 from pairsift.retrieve.ranks import recall
 from pairsift.run_folder import PAIRS_FILE
 from pairsift.runs.config import flattened
 from pairsift.runs.run import Run, open_run
+from pairsift.table import detection
 
 SAMPLES = 1000
 CLEANED = 10  # suspects of the first run that another lacks, from which it is said to be cleaned
 FEW_IMAGES = 30  # in simulations, 95% intervals held the truth in 91% of the cases with 12 images, in 80% with 5
+MEASURES = ("auroc", "precision", "recall")  # of the detection of mismatched pairs
 OF_THE_MACHINE = ("out", "device", "threads", "checkpoint_minutes", "cache", "tensorboard")
 
 
@@ -35,7 +38,7 @@ class ComparedRun:
         images: Number of images in the run's own split.
         captions: Number of captions in it.
         recall: `i2t_r1` to `rsum` of the ensemble on the shared pairs, in percent.
-        difference: The recall minus that of the first run, on the same resamples; empty for the first run.
+        difference: The recall minus the first run's, on the same resamples; empty for the first run.
         noise_rate: Share of mismatched training pairs: `estimated`, the ends `low` and `high` of its 90% interval,
             and `true` where noise was planted; empty where the run has none.
         suspects: Number of flagged pairs in all splits; None where the run gives no verdicts.
@@ -91,7 +94,7 @@ def compare(runs: Sequence[Run | str | Path], split: str = "test", samples: int 
     A pair is the same in two runs if an image of the same name has the same caption. All runs rank the shared images
     and captions alone, by their ensembles. Intervals are quantiles over resamples of the images, each drawn with all
     its captions; differences to the first run are taken within each resample. The seed is fixed. The intervals hold the
-    chance in the choice of images, not that of another training seed.
+    chance in the choice of images, not the chance of another training seed.
 
     Args:
         runs: At least two runs, or their folders.
@@ -135,7 +138,7 @@ def compare(runs: Sequence[Run | str | Path], split: str = "test", samples: int 
 def _recalls(
     runs: Sequence[Run], ids: Sequence[Ints], owner: Ints, samples: int
 ) -> tuple[list[dict[str, float]], dict[str, Any]]:
-    """Return the recall of each run, and that of all runs on the same resamples."""
+    """Return the recall of each run, and the recall of all runs on the same resamples."""
     ranks = [run.ranks(own, owner) for run, own in zip(runs, ids, strict=True)]
     return [recall(one) for one in ranks], resampled_recall(ranks, owner, samples)
 
@@ -147,7 +150,7 @@ def _audit(run: Run, samples: int) -> tuple[dict[str, float | None], int | None,
         return rate, None, None, {}
     table = run.pairs()
     flagged = int(np.count_nonzero(table["is_mismatch"].to_numpy()))
-    suspects = flagged if run.metrics.get("verdicts_given", True) else None
+    suspects = flagged if run.metrics["verdicts_given"] else None
     return rate, suspects, len(table), detection_intervals(table, samples)
 
 
@@ -222,13 +225,13 @@ def _spot_checked(run: Run) -> str | None:
     return (
         f"{run.folder} is recalibrated by a spot check of {found['answered']} pairs: by it {found['rate']:.1%} of all "
         f"judged pairs are mismatched (90% interval {found['low']:.1%} to {found['high']:.1%}). Its noise rate, of the "
-        "training pairs, is that of before."
+        "training pairs, is from before."
     )
 
 
 def _audit_is_missing(run: Run) -> bool:
     """Return whether a run has no table of pairs, or no verdicts."""
-    return not (run.folder / PAIRS_FILE).exists() or not run.metrics.get("verdicts_given", True)
+    return not (run.folder / PAIRS_FILE).exists() or not run.metrics["verdicts_given"]
 
 
 def _differing(options: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -240,3 +243,69 @@ def _differing(options: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
         and all(name in values for values in options)
         and any(values[name] != first for values in options)
     }
+
+
+def detection_intervals(table: pa.Table, samples: int, seed: int = SEED) -> dict[str, Estimate]:
+    """Return the detection of mismatched training pairs with intervals, where the truth is known.
+
+    The images of the training pairs are drawn with replacement, each with all its pairs.
+
+    Args:
+        table: The judged pairs.
+        samples: Number of resamples.
+        seed: Seed of the resamples.
+
+    Returns:
+        Of `auroc`, `precision` and `recall`, as `detection` measures them, those that are defined.
+    """
+    values = detection(table)
+    defined = {name: float(value) for name in MEASURES if (value := values[name]) is not None}
+    if not defined:
+        return {}
+    train = table.filter(pa.compute.equal(table["split"], "train"))
+    truth, flag = (train[name].to_numpy().astype(np.bool_) for name in ("truly_mismatched", "is_mismatch"))
+    image = np.unique(train["image"].to_pylist(), return_inverse=True)[1].astype(np.int64)
+    auroc = _Auroc.make(train["match_probability"].to_numpy(), truth, image)
+    counts = np.stack([np.bincount(image, mask) for mask in (truth & flag, flag, truth)], 1)
+    resampled: dict[str, list[float]] = {name: [] for name in defined}
+    for drawn in draw_images(len(counts), samples, seed):
+        found, flagged, mismatched = (drawn @ counts).tolist()
+        shares = {"precision": (found, flagged), "recall": (found, mismatched), "auroc": auroc.of(drawn)}
+        for name, kept in resampled.items():
+            part, whole = shares[name]
+            kept += [part / whole] if whole else []  # a resample without such pairs does not count
+    return {name: Estimate.make(value, np.array(resampled[name] or [value])) for name, value in defined.items()}
+
+
+@dataclass(frozen=True)
+class _Auroc:
+    """The AUROC of resamples, from one sorting of the pairs.
+
+    Attributes:
+        image_of_good: Image of each matching pair, ascending by match probability, (n_good,).
+        image_of_bad: Image of each mismatched pair, (n_bad,).
+        below: Number of matching pairs with a smaller probability than each mismatched pair, (n_bad,).
+        up_to: Number of matching pairs with at most its probability, (n_bad,).
+    """
+
+    image_of_good: Ints
+    image_of_bad: Ints
+    below: Ints
+    up_to: Ints
+
+    @staticmethod
+    def make(probability: Reals, truth: Bools, image: Ints) -> _Auroc:
+        order = np.argsort(probability[~truth])
+        good, bad = probability[~truth][order], probability[truth]
+        below, up_to = (np.searchsorted(good, bad, side).astype(np.int64) for side in ("left", "right"))
+        return _Auroc(image[~truth][order], image[truth], below, up_to)
+
+    def of(self, drawn: Ints) -> tuple[float, float]:
+        """Return the number of matching pairs above mismatched ones, ties as one half, and the number of all such twos.
+
+        `drawn` is the number of times that each image is drawn, (n_images,).
+        """
+        good, bad = np.concatenate([[0], np.cumsum(drawn[self.image_of_good])]), drawn[self.image_of_bad]
+        n_good = int(good[-1])
+        twice_not_above = good[self.below] + good[self.up_to]
+        return n_good * int(bad.sum()) - float(bad @ twice_not_above) / 2, n_good * int(bad.sum())

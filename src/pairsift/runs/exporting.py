@@ -80,7 +80,7 @@ def export_run(
 def gives_verdicts(folder: str | Path) -> bool:
     """Return whether a run says which pairs are mismatched, and not only how they rank."""
     metrics = json.loads((Path(folder) / METRICS).read_text(encoding="utf-8"))
-    return bool(metrics.get("verdicts_given", True))
+    return bool(metrics["verdicts_given"])
 
 
 def expected_mismatches(folder: str | Path, selection: Selection) -> float | None:

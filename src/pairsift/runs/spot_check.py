@@ -77,8 +77,8 @@ def recalibrated_tables(folder: Path) -> tuple[SpotResult, pa.Table, dict[str, A
         raise InputError(f"{result.answered} answers are too few for a recalibration: it needs {MIN_ANSWERS}")
     probability = result.recalibrated(table["match_probability"].to_numpy())
     verdict = np.array(table["verdict"].to_pylist(), object)
-    flagged = (probability < 0.5) & (verdict != VAGUE) & bool(metrics.get("verdicts_given", True))
-    if metrics.get("verdicts_given", True):
+    flagged = (probability < 0.5) & (verdict != VAGUE) & bool(metrics["verdicts_given"])
+    if metrics["verdicts_given"]:
         verdict[flagged & (verdict == "clean")] = "mismatched"
         verdict[~flagged & (verdict != VAGUE)] = "clean"
     columns: dict[str, Any] = {"match_probability": probability, "is_mismatch": flagged, "verdict": verdict}

@@ -78,8 +78,8 @@ def evidence_sums(gallery: Gallery, owner: Ints, seed: int, references: Referenc
         owner: Index of the image of each caption in the gallery, (n_texts,).
         seed: Seed of the sample.
         references: Size of the sample.
-        own: Similarity of every caption with its image, (n_texts,), where the gallery factorises; by default, that of
-            their codes.
+        own: Similarity of every caption with its image, (n_texts,), where the gallery factorises; by default,
+            from their codes.
     """
     if gallery.factorises:
         return _all_sums(gallery, owner, own)

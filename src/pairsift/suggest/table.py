@@ -58,15 +58,12 @@ def suggestion_table(suggestions: Suggestions, ids: Ints, owner: Ints) -> pa.Tab
 
 
 def fitting_captions(folder: Path) -> dict[int, tuple[int, float]]:
-    """Return, for each pair whose image has a caption that fits, the pair that this one is from and its probability.
+    """Return the first caption that fits each pair's image, as the id of its pair and its probability, by pair.
 
     Args:
-        folder: The run's folder. Runs that were judged by an earlier version do not say which captions fit.
+        folder: The run's folder.
     """
-    path = folder / SUGGESTIONS_FILE
-    if not path.exists() or "fits" not in pq.read_schema(path).names:
-        return {}
-    table = pq.read_table(path, filters=pa.compute.field("fits"))
+    table = pq.read_table(folder / SUGGESTIONS_FILE, filters=pa.compute.field("fits"))
     columns = (table[name].to_pylist() for name in ("pair", "from_pair", "probability"))
     return {pair: (source, probability) for pair, source, probability in zip(*columns, strict=True)}
 
@@ -75,15 +72,18 @@ class SuggestionLists:
     """The suggestions of a run, by pair.
 
     Args:
-        folder: The run's folder. Runs that were judged by an earlier version have no suggestions.
+        table: The suggestions, see `suggestion_table`.
     """
 
-    def __init__(self, folder: Path) -> None:
-        path = folder / SUGGESTIONS_FILE
-        table = pq.read_table(path) if path.exists() else SCHEMA.empty_table()
+    def __init__(self, table: pa.Table) -> None:
         self._pair: Ints = table["pair"].to_numpy()
         self._is_image, self._source = table["is_image"].to_numpy(), table["from_pair"].to_numpy()
         self._probability = table["probability"].to_numpy()
+
+    @staticmethod
+    def read(folder: Path) -> SuggestionLists:
+        """Read the suggestions of a run's folder."""
+        return SuggestionLists(pq.read_table(folder / SUGGESTIONS_FILE))
 
     def of_pairs(self, pairs: Sequence[int]) -> dict[int, dict[str, list[dict[str, Any]]]]:
         """Return the suggestions of these pairs.

@@ -1,4 +1,4 @@
-"""The application: pages and JSON over a run's queue and its decisions."""
+"""The application: the endpoints of a run's queue and its decisions, and its pages."""
 
 from __future__ import annotations
 
@@ -11,33 +11,28 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
+from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 
 from pairsift.errors import InputError, WriteError
 from pairsift.pairs.image_files import folder_of
 from pairsift.review import Decision, Decisions, threshold_table
-from pairsift.review.decisions import CHOICES, DECISION_COLUMNS, REASONS, OtherRun, note_on_rates
+from pairsift.review.decisions import DECISION_COLUMNS, OtherRun
 from pairsift.review.journal import DecidedMeanwhile
-from pairsift.review.queue import ORDERS, UNDECIDED, Filter, Queue
-from pairsift.review.spot_check import MIN_ANSWERS
+from pairsift.review.queue import UNDECIDED, Filter, Queue
 from pairsift.run_folder import METRICS, require_finished, source_of
-from pairsift.runs.spot_check import current_result, is_recalibrated, spot_check
+from pairsift.runs.spot_check import current_result, spot_check
 from pairsift.suggest.table import SuggestionLists
 from pairsift.table import read_pairs
 from pairsift.web.bodies import MAX_PAIRS, DecisionList, FilterDecision, Id, Page, Requester, SpotCheckSize
 from pairsift.web.downloads import add_downloads
 from pairsift.web.guard import Guard
 from pairsift.web.images import Images, Size
-from pairsift.web.pages import Pages
-from pairsift.web.plots import agreement, dev_recall
+from pairsift.web.pages import Pages, add_pages
 from pairsift.web.reference import add_reference
 from pairsift.web.search import add_search
 
-BINS = 40  # of the histogram of match probabilities
 THRESHOLDS = [round(k / 20, 2) for k in range(1, 20)]
-# The report is one file with its styles and images in it, and without scripts.
-REPORT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
 
 
 def create_app(folder: Path, hosts: set[str] | None, token: str | None = None, source: str | None = None) -> FastAPI:
@@ -54,17 +49,17 @@ def create_app(folder: Path, hosts: set[str] | None, token: str | None = None, s
     """
     require_finished(folder)
     table = read_pairs(folder)
-    queue = Queue(table, Decisions(folder, table["pair"].to_numpy()), SuggestionLists(folder))
+    queue = Queue(table, Decisions(folder, table["pair"].to_numpy()), SuggestionLists.read(folder))
     queue.page(queue.select(Filter())[:MAX_PAIRS])  # so that nobody waits for the first page
     images = Images(folder, folder_of(source or source_of(folder)))
     metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
     app = FastAPI(title="pairsift", docs_url=None, redoc_url=None)
     app.middleware("http")(Guard(hosts, token))
-    app.mount("/static", StaticFiles(packages=[("pairsift.web", "static")]), "static")
+    app.mount("/static", StaticFiles(packages=[("pairsift.report", "static"), ("pairsift.web", "static")]), "static")
     pages = Pages(folder)
     thresholds = threshold_table(queue.probability, THRESHOLDS).to_pylist()
-    _add_pages(app, folder, pages, queue, images, metrics, thresholds)
-    _add_questions(app, folder, queue, images, metrics, thresholds)
+    add_pages(app, folder, pages, queue, images, metrics, thresholds)
+    _add_queries(app, folder, queue, images, metrics, thresholds)
     _add_decisions(app, folder, queue)
     _add_spot_check(app, folder, queue)
     add_search(app, folder, source, pages, queue, images)
@@ -72,23 +67,23 @@ def create_app(folder: Path, hosts: set[str] | None, token: str | None = None, s
     add_reference(app, pages)
 
     @app.exception_handler(RequestValidationError)
-    async def explain(request: Request, error: RequestValidationError) -> Response:
-        """Say what is wrong without repeating the request, which may hold anything."""
+    async def refuse_invalid(request: Request, error: RequestValidationError) -> Response:
+        """Return what is wrong, without the request itself, which may hold anything."""
         detail = [{name: problem[name] for name in ("type", "loc", "msg")} for problem in error.errors()]
         return JSONResponse({"detail": detail}, 422)
 
     @app.exception_handler(DecidedMeanwhile)
-    async def show_changed(request: Request, error: DecidedMeanwhile) -> Response:
-        """Say which pairs have another decision by now, with the first of them as they are."""
+    async def refuse_changed(request: Request, error: DecidedMeanwhile) -> Response:
+        """Return which pairs have another decision by now, and the first of these pairs."""
         return JSONResponse({"detail": str(error), "pairs": queue.page(queue.rows(error.pairs[:MAX_PAIRS]))}, 409)
 
     @app.exception_handler(OtherRun)
-    async def tell_gone(request: Request, error: OtherRun) -> Response:
+    async def refuse_other_run(request: Request, error: OtherRun) -> Response:
         return JSONResponse({"detail": str(error)}, 410)
 
     @app.exception_handler(WriteError)
-    async def tell_later(request: Request, error: WriteError) -> Response:
-        """Say that the same request may be repeated once there is space, or the journal is free."""
+    async def refuse_for_now(request: Request, error: WriteError) -> Response:
+        """Return a status for a request that can be repeated once there is space, or the journal is free."""
         return JSONResponse({"detail": str(error)}, 503)
 
     @app.exception_handler(InputError)
@@ -98,58 +93,7 @@ def create_app(folder: Path, hosts: set[str] | None, token: str | None = None, s
     return app
 
 
-def _add_pages(
-    app: FastAPI,
-    folder: Path,
-    pages: Pages,
-    queue: Queue,
-    images: Images,
-    metrics: dict[str, Any],
-    thresholds: list[dict[str, Any]],
-) -> None:
-    given = metrics.get("verdicts_given", True)
-    known = {name: sorted(set(queue.table[name].unique().to_pylist())) for name in ("verdict", "split")}
-
-    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
-    def review() -> str:
-        choices = {"orders": ORDERS, "reasons": REASONS, "choices": (UNDECIDED, *CHOICES)}
-        lists = {"verdicts": known["verdict"], "splits": known["split"], "columns": queue.source_columns()}
-        return pages.render("Review", given=given, images=images.exist, **choices, **lists)
-
-    dev, linear = dev_recall(folder), (metrics.get("best") or {}).get("model") == "linear"
-
-    @app.get("/overview", response_class=HTMLResponse, include_in_schema=False)
-    def overview() -> str:
-        histogram = queue.histogram(BINS)
-        decided = {"counts": queue.counts(), "histogram": histogram, "agreement": agreement(histogram)}
-        rate = metrics.get("noise_rate") if given else None
-        check = current_result(folder, queue.table, queue.decisions)
-        beside = note_on_rates(queue.probability, metrics) if given else ""
-        return pages.render(
-            "Overview",
-            given=given,
-            rate=rate,
-            check=check,
-            beside=beside,
-            thresholds=thresholds,
-            dev=dev,
-            linear=metrics["best"] if linear else None,
-            **decided,
-        )
-
-    @app.get("/spot-check", response_class=HTMLResponse, include_in_schema=False)
-    def spot_check_page() -> str:
-        result = current_result(folder, queue.table, queue.decisions)
-        return pages.render("Spot check", result=result, applied=is_recalibrated(folder), least=MIN_ANSWERS)
-
-    @app.get("/report", response_class=FileResponse, include_in_schema=False)
-    def whole_report() -> Response:
-        if not pages.report.exists():
-            return Response("this run has no report", 404, media_type="text/plain")
-        return FileResponse(pages.report, media_type="text/html", headers={"Content-Security-Policy": REPORT_POLICY})
-
-
-def _add_questions(
+def _add_queries(
     app: FastAPI,
     folder: Path,
     queue: Queue,
@@ -159,7 +103,7 @@ def _add_questions(
 ) -> None:
     @app.get("/api/pairs")
     def pairs(page: Annotated[Page, Query()]) -> dict[str, Any]:
-        """Return a page of the pairs that pass a filter, how many they are, and how many of them by decision."""
+        """Return a page of the pairs that pass a filter, with their number in all and by decision."""
         wanted = page.filter(folder, queue.decisions)
         rows = queue.select(wanted)
         rest = rows if page.after is None else queue.rows_after(rows, page.after, wanted)
@@ -205,7 +149,7 @@ def _add_decisions(app: FastAPI, folder: Path, queue: Queue) -> None:
     def decide(body: DecisionList) -> dict[str, Any]:
         """Record decisions as one entry, and return its number and time."""
         require_run(body)
-        decisions = [one.decision() for one in body.decisions]
+        decisions = [row.decision() for row in body.decisions]
         if queue.decisions.entry_of(body.key) is None:
             queue.require_captions(body.given())
         event = queue.decisions.decide(decisions, body.reviewer, body.key, body.seen())
@@ -231,8 +175,8 @@ def _add_decisions(app: FastAPI, folder: Path, queue: Queue) -> None:
         event = queue.decisions.decide(decisions, body.reviewer, body.key, seen, not changes) if ids else None
         return {"event": event, "decided": len(queue.decisions.pairs_of(event)), "counts": queue.counts()}
 
-    def answer(pairs: list[int]) -> dict[str, Any]:
-        """Return the number of the pairs of an entry, and the first of them as they are now."""
+    def affected(pairs: list[int]) -> dict[str, Any]:
+        """Return the number of pairs of an entry, and the first pairs as they are now."""
         rows = queue.rows(pairs[:MAX_PAIRS])
         shown = queue.page(rows[rows >= 0])  # a pair may have left the table since it was decided on
         return {"total": len(pairs), "pairs": shown, "counts": queue.counts()}
@@ -244,13 +188,13 @@ def _add_decisions(app: FastAPI, folder: Path, queue: Queue) -> None:
         Return how many pairs it has, 0 if there is none, and the first 200 as they are now.
         """
         require_run(body)
-        return answer(queue.decisions.undo(body.reviewer, body.key))
+        return affected(queue.decisions.undo(body.reviewer, body.key))
 
     @app.post("/api/redo")
     def redo(body: Requester) -> dict[str, Any]:
         """Apply again what the reviewer undid last, and return the same as undo."""
         require_run(body)
-        return answer(queue.decisions.redo(body.reviewer, body.key))
+        return affected(queue.decisions.redo(body.reviewer, body.key))
 
 
 def _add_spot_check(app: FastAPI, folder: Path, queue: Queue) -> None:

@@ -1,4 +1,4 @@
-"""What requests to the application may hold, with bounds."""
+"""The bodies and parameters of requests, with their bounds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Body(BaseModel):
 
 
 class Requester(Body):
-    """Who asks, a text that makes the repetition of a request harmless, and the run that it is about.
+    """The reviewer, a key that makes the repetition of a request harmless, and the run.
 
     `run` is the id in `pairsift.json`. Where it is given and another run is served by now, nothing is recorded, and the
     status is 410.
@@ -78,12 +78,12 @@ class DecisionList(Requester):
     decisions: Annotated[list[PairDecision], Field(min_length=1, max_length=1000)]
 
     def seen(self) -> dict[int, str | None]:
-        """Return the times of the decisions that were shown, for the pairs for which they are given."""
-        return {one.pair: one.seen for one in self.decisions if "seen" in one.model_fields_set}
+        """Return the time of the decision that was shown with each pair, where it is given."""
+        return {row.pair: row.seen for row in self.decisions if "seen" in row.model_fields_set}
 
     def given(self) -> dict[int, str]:
-        """Return the captions that were shown, for the pairs for which they are given."""
-        return {one.pair: one.given for one in self.decisions if one.given is not None}
+        """Return the caption that was shown with each pair, where it is given."""
+        return {row.pair: row.given for row in self.decisions if row.given is not None}
 
 
 class Selector(Body):

@@ -1,4 +1,4 @@
-"""The application of a run as its files are now, also after another command has changed them."""
+"""The application of a run, made again when another command has changed the run's files."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ class CurrentRun:
     def __init__(self, folder: Path, make: Callable[[], ASGIApp]) -> None:
         self._files = (folder / PAIRS_FILE, folder / METRICS)
         self._make = make
-        self._state = self._files_state()
+        self._version = self._versions()
         self._app = make()
         self._lock = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        if scope["type"] == "http" and self._files_state() != self._state:
+        """Respond to a request."""
+        if scope["type"] == "http" and self._versions() != self._version:
             async with self._lock:
                 await run_in_threadpool(self._renew)
         await self._app(scope, receive, send)
 
     def _renew(self) -> None:
-        state = self._files_state()
-        if state == self._state:  # another request was first
+        version = self._versions()
+        if version == self._version:  # another request was first
             return
         try:
             self._app = self._make()
-        except InputError:  # it is being trained anew: until it is finished, the pages are those of the last state
+        except InputError:  # a new training is under way: until its end, the pages stay as they are
             return
-        self._state = state
+        self._version = version
 
-    def _files_state(self) -> list[tuple[int, int, int] | None]:
-        """Return what tells one version of a file from another, None for a file that is missing."""
+    def _versions(self) -> list[tuple[int, int, int] | None]:
+        """Return the time, size and inode of each file, None for a missing file."""
         found = [path.stat() if path.exists() else None for path in self._files]
         return [None if stat is None else (stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in found]

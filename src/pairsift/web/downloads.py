@@ -1,4 +1,4 @@
-"""The export as a download, written by a process of its own: it reads the whole source, which the review does not."""
+"""The export as a download, written by a process of its own since it reads the whole source."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MaybeShare = Annotated[
 
 
 def add_downloads(app: FastAPI, folder: Path, source: str | None) -> None:
-    """Add the download of the cleaned pairs to the application of a run.
+    """Serve the download of the cleaned pairs.
 
     Args:
         app: The application.
         folder: The run's folder.
         source: New path of the run's source, if it has moved.
     """
-    one_at_a_time = threading.Lock()
+    lock = threading.Lock()
 
     @app.get("/export", response_class=FileResponse, include_in_schema=False)
     def download(
@@ -46,12 +46,12 @@ def add_downloads(app: FastAPI, folder: Path, source: str | None) -> None:
         rules += [] if replace_above is None else [f"--replace-above={replace_above}"]
         rules += [] if source is None else [f"--source={source}"]
         command = [sys.executable, "-m", "pairsift.cli", "export", str(folder.absolute()), f"--out={out}", "--quiet"]
-        with one_at_a_time:
+        with lock:
             done = subprocess.run([*command, *rules], capture_output=True, text=True, errors="replace", check=False)
         if done.returncode:
             shutil.rmtree(place, ignore_errors=True)
-            said = done.stderr.strip().splitlines() or ["the export failed"]
-            line = said[-1].removeprefix("pairsift: ").replace(f"{place}/", "")
+            lines = done.stderr.strip().splitlines() or ["the export failed"]
+            line = lines[-1].removeprefix("pairsift: ").replace(f"{place}/", "")
             return Response(line, 422, media_type="text/plain")
         remove = BackgroundTask(shutil.rmtree, place, ignore_errors=True)
         return FileResponse(out, filename=f"{folder.name}-{out.name}", background=remove)

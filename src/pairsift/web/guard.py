@@ -1,4 +1,4 @@
-"""What a request must have before it is answered: a known host, the page's own origin, and perhaps a token."""
+"""The protection of the server: requests need a known host, the page's own origin, and perhaps a token."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-Answer = Callable[[Request], Awaitable[Response]]
+CallNext = Callable[[Request], Awaitable[Response]]
 
 
 class Guard:
-    """A middleware that lets in the requests of its own pages, and links to them.
+    """A middleware that refuses requests from the pages of other sites.
 
     A page of another site can make a browser send requests to this computer. Such a request names the other site as its
-    origin, or, after DNS rebinding, as its host. A link that a person follows is answered: the other site cannot read
+    origin, or, after DNS rebinding, as its host. A link that a person follows is let in: the other site cannot read
     the page.
 
     Args:
@@ -40,15 +40,15 @@ class Guard:
     def __init__(self, hosts: set[str] | None, token: str | None) -> None:
         self._hosts, self._token = hosts, token
 
-    async def __call__(self, request: Request, answer: Answer) -> Response:
-        """Answer a request, or refuse it with a reason."""
-        response = self._refusal(request) or await answer(request)
+    async def __call__(self, request: Request, call_next: CallNext) -> Response:
+        """Respond to a request, or refuse it with a reason."""
+        response = self._refusal(request) or await call_next(request)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
         return response
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return the answer to a request that is not let in; None for all others."""
+        """Return the response to a request that is refused; None for all others."""
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         if self._hosts is not None and host not in self._hosts:
             return PlainTextResponse("this host is not served here", 421)
@@ -59,7 +59,7 @@ class Guard:
         return None if self._token is None else self._without_token(request)
 
     def _without_token(self, request: Request) -> Response | None:
-        """Return the answer to a request without the token, or the page itself after the token came in its address."""
+        """Return the response to a request without the token; after `?token=`, a redirection to the page."""
         given = request.query_params.get("token")
         if given is not None and request.method == "GET" and self._is_token(given):
             response = RedirectResponse(str(request.url.remove_query_params("token")), 303)

@@ -69,10 +69,10 @@ class Images:
         """Return a text that changes when a pair's image file does; empty where there is no file."""
         path = self.path(pair)
         try:
-            facts = None if path is None else path.stat()
+            status = None if path is None else path.stat()
         except OSError:
             return ""
-        return "" if facts is None else f"{facts.st_mtime_ns:x}-{facts.st_size:x}"
+        return "" if status is None else f"{status.st_mtime_ns:x}-{status.st_size:x}"
 
 
 def _encode(path: Path, size: Size, version: str) -> bytes:

@@ -1,15 +1,28 @@
-"""The pages of the application: templates, and what all of them show."""
+"""The pages of the application, made from templates."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader
+from fastapi import FastAPI, Response
+from fastapi.responses import FileResponse, HTMLResponse
 
 from pairsift.marker import run_id
-from pairsift.run_folder import REPORT
+from pairsift.report.html import templates
+from pairsift.review.decisions import CHOICES, REASONS, note_on_rates
+from pairsift.review.queue import ORDERS, UNDECIDED, Queue
+from pairsift.review.spot_check import MIN_ANSWERS
+from pairsift.run_folder import LOG, REPORT
+from pairsift.runs.spot_check import current_result, is_recalibrated
+from pairsift.web.images import Images
 
+BINS = 40  # of the histogram of match probabilities
+AGREEMENT_BINS = 10
+# The report is one file with its styles and images in it, and without scripts.
+REPORT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
 PAGES = {"/": "Review", "/search": "Search", "/overview": "Overview", "/spot-check": "Spot check", "/api": "API"}
 
 
@@ -21,7 +34,7 @@ class Pages:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._templates = Environment(loader=PackageLoader("pairsift.web", "templates"), autoescape=True)
+        self._templates = templates("pairsift.web")
         self.report = folder / REPORT
         self._shared = {
             "run": folder.name,
@@ -39,3 +52,94 @@ class Pages:
         """
         template = self._templates.get_template(f"{page.lower().replace(' ', '_')}.html")
         return template.render(page=page, **self._shared, **facts)
+
+
+def add_pages(
+    app: FastAPI,
+    folder: Path,
+    pages: Pages,
+    queue: Queue,
+    images: Images,
+    metrics: dict[str, Any],
+    thresholds: list[dict[str, Any]],
+) -> None:
+    """Serve the pages for review, overview and spot check, and the report.
+
+    Args:
+        app: The application.
+        folder: The run's folder.
+        pages: The pages of the run.
+        queue: The run's judged pairs.
+        images: The run's images.
+        metrics: The run's metrics.
+        thresholds: Rows of the table of thresholds.
+    """
+    given = metrics["verdicts_given"]
+    known = {name: sorted(set(queue.table[name].unique().to_pylist())) for name in ("verdict", "split")}
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    def review() -> str:
+        choices = {"orders": ORDERS, "reasons": REASONS, "choices": (UNDECIDED, *CHOICES)}
+        lists = {"verdicts": known["verdict"], "splits": known["split"], "columns": queue.source_columns()}
+        return pages.render("Review", given=given, images=images.exist, **choices, **lists)
+
+    dev, linear = dev_recall(folder), (metrics.get("best") or {}).get("model") == "linear"
+
+    @app.get("/overview", response_class=HTMLResponse, include_in_schema=False)
+    def overview() -> str:
+        histogram = queue.histogram(BINS)
+        decided = {"counts": queue.counts(), "histogram": histogram, "agreement": agreement(histogram)}
+        rate = metrics.get("noise_rate") if given else None
+        check = current_result(folder, queue.table, queue.decisions)
+        beside = note_on_rates(queue.probability, metrics) if given else ""
+        return pages.render(
+            "Overview",
+            given=given,
+            rate=rate,
+            check=check,
+            beside=beside,
+            thresholds=thresholds,
+            dev=dev,
+            linear=metrics["best"] if linear else None,
+            **decided,
+        )
+
+    @app.get("/spot-check", response_class=HTMLResponse, include_in_schema=False)
+    def spot_check_page() -> str:
+        result = current_result(folder, queue.table, queue.decisions)
+        return pages.render("Spot check", result=result, applied=is_recalibrated(folder), least=MIN_ANSWERS)
+
+    @app.get("/report", response_class=FileResponse, include_in_schema=False)
+    def whole_report() -> Response:
+        if not pages.report.exists():
+            return Response("this run has no report", 404, media_type="text/plain")
+        return FileResponse(pages.report, media_type="text/html", headers={"Content-Security-Policy": REPORT_POLICY})
+
+
+def agreement(histogram: Mapping[str, Sequence[int]]) -> list[dict[str, float]]:
+    """Return how many of the decided pairs were kept, by match probability.
+
+    Args:
+        histogram: Number of pairs with each decision, `undecided` among them, in bins of equal width from 0 to 1; the
+            number of bins is a multiple of 10.
+
+    Returns:
+        For each tenth with decided pairs its `middle`, the number of `decided` pairs, and the `share` that was kept.
+    """
+    width = len(histogram["undecided"]) // AGREEMENT_BINS
+    found = []
+    for place in range(AGREEMENT_BINS):
+        counts = {name: sum(bins[place * width : (place + 1) * width]) for name, bins in histogram.items()}
+        decided = sum(counts.values()) - counts["undecided"]
+        if decided:
+            middle = (place + 0.5) / AGREEMENT_BINS
+            found.append({"middle": middle, "decided": decided, "share": counts.get("keep", 0) / decided})
+    return found
+
+
+def dev_recall(folder: Path) -> list[float]:
+    """Return the rSum on dev after each epoch, [0, 600]; an empty list where the run has no log of it."""
+    path = folder / LOG
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    epochs = {line["epoch"]: line for line in map(json.loads, lines) if "epoch" in line and "dev" in line}
+    return [float(epochs[epoch]["dev"]["rsum"]) for epoch in sorted(epochs)]

@@ -1,4 +1,4 @@
-"""The page that describes the questions that scripts can ask, made by the server without scripts."""
+"""The API documentation: a page made from the OpenAPI description of the application."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Tree = Mapping[str, Any]
 
 
 def add_reference(app: FastAPI, pages: Pages) -> None:
-    """Add the page `/api` to the application of a run.
+    """Serve the API documentation at `/api`.
 
     Args:
-        app: The application, with all its questions.
+        app: The application, with all its endpoints.
         pages: The pages of the run.
     """
 
     @app.get("/api", response_class=HTMLResponse, include_in_schema=False)
     def page() -> str:
-        return pages.render("API", questions=list(questions_of(app.openapi())))
+        return pages.render("API", endpoints=list(endpoints_of(app.openapi())))
 
 
-def questions_of(description: Tree) -> Iterator[dict[str, Any]]:
-    """Yield each question of an OpenAPI description: its method, path, text and what it takes.
+def endpoints_of(description: Tree) -> Iterator[dict[str, Any]]:
+    """Yield the endpoints of an OpenAPI description, each with its method, path, text and fields.
 
     Args:
         description: The content of `/openapi.json`.
@@ -36,10 +36,12 @@ def questions_of(description: Tree) -> Iterator[dict[str, Any]]:
     for path, methods in description["paths"].items():
         for method, about in methods.items():
             text = about.get("description") or about.get("summary", "")
-            takes = [_field(field["name"], field["schema"], field.get("required", False), field["in"])
-                     for field in about.get("parameters", [])]  # fmt: skip
-            takes += _body(about.get("requestBody", {}).get("content", {}), schemas)
-            yield {"method": method.upper(), "path": path, "text": text, "takes": takes}
+            fields = [
+                _field(one["name"], one["schema"], one.get("required", False), one["in"])
+                for one in about.get("parameters", [])
+            ]
+            fields += _body(about.get("requestBody", {}).get("content", {}), schemas)
+            yield {"method": method.upper(), "path": path, "text": text, "fields": fields}
 
 
 def _body(content: Tree, schemas: Tree) -> Iterator[dict[str, Any]]:

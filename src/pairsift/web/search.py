@@ -1,4 +1,4 @@
-"""The search page: images by a text or by a pair, and captions by an image that is sent."""
+"""The search page: images by a text or by a pair, and captions by an uploaded image."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Number = Annotated[int, Query(ge=1, le=200, description="Number of results.")]
 
 
 class LazySearch:
-    """The search of a run, which is opened at the first question; one question is answered at a time.
+    """The search of a run, opened at the first query; one query runs at a time.
 
     Args:
         folder: The run's folder.
@@ -39,28 +39,28 @@ class LazySearch:
         self._search: Search | None = None
         self._lock = threading.Lock()
 
-    def ask(self, question: Callable[[Search], list[Hit]], captions: bool) -> tuple[list[Hit], str]:
-        """Return the answer to a question, and a sentence about its recall; an empty one where the search is exact.
+    def run(self, query: Callable[[Search], list[Hit]], captions: bool) -> tuple[list[Hit], str]:
+        """Return the results of a query, and a sentence about its recall; an empty one where the search is exact.
 
         Args:
-            question: The question.
-            captions: Whether it is about captions, not about images.
+            query: The query.
+            captions: Whether it finds captions, not images.
 
         Raises:
-            InputError: The question has no answer, or the run's folder lacks something and the source is gone.
+            InputError: The query cannot be used, or the run's folder lacks something and the source is gone.
         """
         with self._lock:
             if self._search is None:
                 from pairsift.runs.search import open_search
 
                 self._search = open_search(self._folder, self._source)
-            hits = question(self._search)
+            hits = query(self._search)
             index = self._search.approximate_captions if captions else self._search.approximate_images
             return hits, "" if index is None else index.line
 
 
 def add_search(app: FastAPI, folder: Path, source: str | None, pages: Pages, queue: Queue, images: Images) -> None:
-    """Add the search page and its questions to the application of a run.
+    """Serve the search page and its endpoints.
 
     Args:
         app: The application.
@@ -72,8 +72,8 @@ def add_search(app: FastAPI, folder: Path, source: str | None, pages: Pages, que
     """
     search = LazySearch(folder, source)
 
-    def results(question: Callable[[Search], list[Hit]], captions: bool = False) -> dict[str, Any]:
-        hits, recall = search.ask(question, captions)
+    def results(query: Callable[[Search], list[Hit]], captions: bool = False) -> dict[str, Any]:
+        hits, recall = search.run(query, captions)
         return {"results": _rows(hits, queue), "recall": recall}
 
     @app.get("/search", response_class=HTMLResponse, include_in_schema=False)
@@ -87,7 +87,7 @@ def add_search(app: FastAPI, folder: Path, source: str | None, pages: Pages, que
 
     @app.get("/api/like/{pair}")
     def by_pair(pair: Id, k: Number = 24) -> dict[str, Any]:
-        """Find images like that of a pair, most similar first."""
+        """Find images like the image of a pair, most similar first."""
         return results(lambda search: search.by_pair(pair, k))
 
     @app.post("/api/search/image", openapi_extra=UPLOAD)
@@ -118,7 +118,7 @@ async def _content(request: Request) -> bytes:
 
 
 def _rows(hits: list[Hit], queue: Queue) -> list[dict[str, Any]]:
-    """Return results as the page shows them, with what the queue knows of their pairs."""
+    """Return results with the match probabilities and decisions of their pairs."""
     places = queue.rows([hit.pair for hit in hits])
     judged = iter(queue.page(places[places >= 0]))
     rows = []

@@ -1,6 +1,6 @@
 "use strict";
 // Ask the server: without a body by GET, with a file or an object by POST, perhaps with a limit in milliseconds. An
-// error has the server's own words, and its status.
+// error has the server's message and its status.
 
 async function ask(path, body, patience = null) {
   const isFile = body instanceof Blob;

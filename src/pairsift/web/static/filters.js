@@ -44,7 +44,7 @@ function addColumn(name) {
 }
 
 function setColumn(text) {
-  // A group of duplicates is chosen by a link; its column is not among those of the source.
+  // A link chooses a group of duplicates. Its column is not a column of the source.
   const place = text.indexOf("=");
   if (place < 0) return;
   const name = text.slice(0, place).replace(/%3D|%25/gi, (code) => (code === "%25" ? "%" : "="));

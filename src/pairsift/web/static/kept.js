@@ -1,5 +1,5 @@
 "use strict";
-// What a person typed or answered and the server does not have yet: kept in the browser, under the id of the run.
+// Captions and decisions that the server does not have yet, kept in the browser under the id of the run.
 
 const RUN = document.querySelector("main").dataset.run;
 const WAIT = 3000; // milliseconds until answers are sent again
@@ -36,7 +36,7 @@ const store = {
   },
 };
 
-// Captions that are typed and not saved, by pair.
+// Captions that are not saved yet, by pair.
 const drafts = {
   of: (pair) => Object.fromEntries(store.all("draft"))[pair],
   keep(pair, text, original) {
@@ -47,8 +47,8 @@ const drafts = {
   pairs: () => store.all("draft").map(([pair]) => Number(pair)).sort((a, b) => a - b),
 };
 
-// Decisions that the server may not have yet, in the order in which they were made. They are kept before they are
-// sent. Each has a key, by which the server records it once however often it is sent.
+// Decisions that the server may not have yet, the oldest first. They are kept before they are sent. Each has a key:
+// the server records a key once, however often it is sent.
 const outbox = store.all("unsent").map(([, entry]) => entry).sort((a, b) => a.number - b.number);
 let sending = false;
 let trouble = null; // why the last one did not reach the server

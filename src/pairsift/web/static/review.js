@@ -564,7 +564,7 @@ filters.addEventListener("change", (event) => {
     try {
       await reload();
     } catch (error) {
-      state.items = []; // they are those of another filter
+      state.items = []; // these belong to another filter
       state.selected.clear();
       throw error;
     }

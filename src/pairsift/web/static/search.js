@@ -1,5 +1,5 @@
 "use strict";
-// The search page: images for a text or like that of a pair, captions for an image file.
+// The search page: images for a text or like a pair's image, captions for an image file.
 
 const STEPS = [24, 48, 96, 200];
 const find = (id) => document.getElementById(id);
@@ -13,7 +13,7 @@ function show(error) {
 
 const kinds = {
   text: { path: (query, k) => `/api/search?${new URLSearchParams({ text: query.text, k })}`, title: (query) => `images for “${query.text}”` },
-  like: { path: (query, k) => `/api/like/${query.like}?k=${k}`, title: (query) => `images like that of pair ${query.like}` },
+  like: { path: (query, k) => `/api/like/${query.like}?k=${k}`, title: (query) => `images like the image of pair ${query.like}` },
   file: { path: (query, k) => `/api/search/image?k=${k}`, title: (query) => `captions for ${query.file.name}` },
 };
 
@@ -146,7 +146,7 @@ function open() {
 }
 addEventListener("popstate", open);
 
-// What was typed or chosen before this script was loaded is kept.
+// Text and files that were entered before this script was loaded are kept.
 const draft = location.search ? "" : find("text").value;
 open();
 if (draft) find("text").value = draft;

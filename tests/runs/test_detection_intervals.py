@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pairsift.report.detection_intervals import detection_intervals
 from pairsift.retrieve.bootstrap import draw_images
+from pairsift.runs.compare import detection_intervals
 from pairsift.table import detection
 
 N, SAMPLES = 60, 50
