@@ -113,9 +113,7 @@ def test_where_too_few_pairs_fit_near_captions_are_not_counted():
 def test_where_too_few_swaps_fit_no_network_learns_them_and_near_captions_are_not_counted():
     judged, matched = planted(500, noise=0.3)
     by_chance, asked = np.random.default_rng(3).normal(size=(len(judged), 8)).astype(np.float32), []
-    judgement = judge_near_mismatches(
-        judged, by_chance, 0, memory_of(matched, asked=asked)
-    )  # swaps look like any captions
+    judgement = judged_near(judged, by_chance, memory_of(matched, asked=asked))  # swaps look like any captions
     alone = judged_beside_any(judged)
     assert not asked and judgement.counts_near is False and judgement.near_auroc is None
     assert judgement.verdicts and (judgement.probability == alone.probability).all()
