@@ -13,9 +13,9 @@ from pairsift.errors import InputError
 from pairsift.export.cleaned import export
 from pairsift.export.fiftyone import export_fiftyone, field_names
 from pairsift.export.selection import choose_pairs
-from pairsift.pairs.origin import read_origin
 from pairsift.pairs.precomputed import Precomputed
 from pairsift.pairs.records import Columns
+from pairsift.pairs.source_rows import read_origin
 from pairsift.review.decisions import Decision, Decisions
 from pairsift.table import pair_table
 

@@ -19,8 +19,8 @@ from pairsift.export.cleaned import export, folder_of_names
 from pairsift.export.selection import choose_pairs
 from pairsift.noise.planted import plant_noise
 from pairsift.pairs.changes import merge, read_stored_pairs, write_stored_pairs
-from pairsift.pairs.origin import origin_of_pairs, read_origin
 from pairsift.pairs.records import Columns
+from pairsift.pairs.source_rows import origin_of_pairs, read_origin
 from pairsift.review.decisions import Decision, Decisions
 from shard_sources import files_of, picture, sample, write_shards, write_tar
 

@@ -9,8 +9,8 @@ from export_helpers import CAPTIONS, ROWS, N, cleaned, rows_of, with_pictures, w
 
 import pairsift
 from pairsift.export.cleaned import export
-from pairsift.pairs.origin import read_origin
 from pairsift.pairs.records import Columns
+from pairsift.pairs.source_rows import read_origin
 
 
 @pytest.fixture

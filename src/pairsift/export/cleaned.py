@@ -20,9 +20,9 @@ from pairsift.export.selection import Selection, selection_of_records
 from pairsift.export.shards import ChosenRecords, samples_of_rows, samples_of_shards, write_shards
 from pairsift.export.tables import write_table
 from pairsift.files import replacing, write_text
-from pairsift.pairs.origin import Origin
 from pairsift.pairs.pairs import JUDGED, UNUSED, Pairs
 from pairsift.pairs.readers.rows import unique
+from pairsift.pairs.source_rows import Origin
 from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")

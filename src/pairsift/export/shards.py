@@ -16,11 +16,11 @@ from pairsift.arrays import Bools, Reals
 from pairsift.errors import InputError, writing
 from pairsift.files import replacing
 from pairsift.pairs.embedded import MODIFIED, image_suffix
-from pairsift.pairs.origin import Cells, Origin
 from pairsift.pairs.readers.folders import IMAGE_SUFFIXES
 from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column, unique
 from pairsift.pairs.readers.shards import Sample, fields_of
 from pairsift.pairs.readers.tars import Contents
+from pairsift.pairs.source_rows import Cells, Origin
 from pairsift.pairs.splits import SPLIT_WORDS
 from pairsift.pairs.text import as_text
 

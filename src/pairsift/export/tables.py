@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pairsift.errors import writing
 from pairsift.export.selection import Selection
 from pairsift.files import replacing
-from pairsift.pairs.origin import Cells, Origin
+from pairsift.pairs.source_rows import Cells, Origin
 from pairsift.pairs.text import as_text
 from pairsift.spreadsheet import harmless
 

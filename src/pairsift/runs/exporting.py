@@ -11,9 +11,9 @@ import pyarrow as pa
 from pairsift.errors import InputError
 from pairsift.export.cleaned import export, folder_of_names
 from pairsift.export.selection import Selection, choose_pairs
-from pairsift.pairs.origin import origin_of_pairs, read_origin
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.records import Columns
+from pairsift.pairs.source_rows import origin_of_pairs, read_origin
 from pairsift.review import Decisions
 from pairsift.run_folder import CONFIG, METRICS, require_finished
 from pairsift.runs.config import read_config
