@@ -11,7 +11,6 @@ import audit
 import flickr8k_parts
 from pairsift.arrays import unit_rows
 from pairsift.encode.registry import text_encoder
-from pairsift.encode import text_encoder
 from pairsift.pairs.readers import load
 
 

@@ -13,8 +13,8 @@ from sklearn.metrics import roc_auc_score
 import pairsift
 from embedding_sources import aligned, captions_of, write_parts, write_single
 from pairsift.cli import main
-from pairsift.runs.features import evidence_vectors
 from pairsift.encode.ngrams import MAX_DIM
+from pairsift.runs.features import evidence_vectors
 from pairsift.runs.prepare import prepare
 
 pytestmark = pytest.mark.slow
