@@ -43,7 +43,7 @@ from pairsift.loss.ranking import Hinge
 from pairsift.match import Codes, Sgr
 from pairsift.match.states import Linear, Words, mask_of
 from pairsift.methods.ncr import NCR
-from pairsift.steps import Network, Phase, Request, Setting
+from pairsift.steps import Network, Observation, Phase, Request, Setting, Step
 from pairsift.train.batches import Gatherer
 from similarity import lengths, sgr_loop
 
@@ -205,8 +205,7 @@ class Work:
         images = rng.normal(size=(len(ids), REGIONS, WIDTH)).astype(np.float32)
         words = [rng.integers(4, VOCABULARY, one) for one in lengths(len(ids)).numpy()]
         self.gather = Gatherer(Features(Table(images), Table.from_items(words)), ids, torch.device("cpu"))
-        self.method = NCR()
-        self.method.begin(Setting(ids, ids, len(ids), None, Hinge(reduction="sum"), 0))
+        self.method = NCR().begin(Setting(ids, ids, len(ids), None, Hinge(reduction="sum"), 0))
         self.subsets = {"clean": ids[:BATCH], "noisy": ids[BATCH:]}
         self.phases = {phase.name: phase for phase in self.method.phases()}
 
@@ -225,7 +224,7 @@ class Work:
         with torch.no_grad():
             batch = self.gather(Request(self.subsets["clean"]))
             with self.mixed():
-                notes = self.method.observe(self.networks[0], 0, batch)
+                notes = self.method.observe(Observation.make(self.networks[0], 0, batch))
             for values in notes.values():
                 values.float().numpy()
 
@@ -233,7 +232,7 @@ class Work:
         """A step."""
         batches = {name: self.gather(Request(ids)) for name, ids in subsets.items()}
         with self.mixed():
-            terms = self.method.step(self.networks, 0, batches, phase)
+            terms = self.method.step(Step(self.networks, 0, batches, phase))
         self.optimizer.zero_grad(set_to_none=True)
         torch.stack([term.reduced() * term.weight for term in terms]).sum().backward()  # type: ignore[no-untyped-call]
         self.watch.switch("bookkeeping")

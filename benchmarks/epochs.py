@@ -29,7 +29,7 @@ from pairsift.runs.prepare import Prepared, matcher_factory, prepare
 from pairsift.train.loop import Job, Trainer
 
 # Those whose steps are those of plain training, and those that need verified pairs (--options verified=FILE).
-PLAIN, TAUGHT = ("plain", "oracle", "crossfit", "osa"), ("mscn",)
+PLAIN, TAUGHT = ("plain", "oracle", "crossfit", "osa"), ("mscn", "pc2_mscn")
 
 
 def main() -> None:

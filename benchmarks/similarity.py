@@ -35,7 +35,7 @@ from naive_loops_scan import imram_similarity, scan_similarity
 from naive_loops_sgraf import sgr_loop
 
 from pairsift.encode.features import Features, Items, Table
-from pairsift.loss.hinge import hinge
+from pairsift.loss.ranking import hinge
 from pairsift.match import Codes, Imram, Matcher, Scan, Sgr
 from pairsift.retrieve.codes import Gallery
 from pairsift.retrieve.ranks import ranks, recall

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from pairsift.encode.features import Items
-from pairsift.loss.hinge import hinge
+from pairsift.loss.ranking import hinge
 from pairsift.match import Sgr
 from pairsift.match.sgraf import SgrOptions
 from pairsift.retrieve.ranks import ranks, recall

@@ -30,7 +30,7 @@ EPOCHS = {
 
 
 def begun(method, matched=TRUE == IMAGE_OF):
-    method.begin(Setting(np.arange(6), IMAGE_OF, 3, matched, InfoNCE(), 0, method.networks))
+    method = method.begin(Setting(np.arange(6), IMAGE_OF, 3, matched, InfoNCE(), 0, method.networks))
     return method
 
 
@@ -43,12 +43,12 @@ def naive_auroc(trust, matched):
 def test_the_auroc_is_of_the_methods_own_trust():
     matched, rng = TRUE == IMAGE_OF, np.random.default_rng(0)
     divided, labelled = begun(NCR()), begun(GSC())
-    divided.state["clean_probability"][:] = rng.random((2, 6))
-    mean = divided.state["clean_probability"].mean(0)
+    divided.division.state["clean_probability"][:] = rng.random((2, 6))
+    mean = divided.division.state["clean_probability"].mean(0)
     assert trust_auroc(divided) == pytest.approx(naive_auroc(mean, matched))
     for name in ("cross_modal", "intra_modal"):
-        labelled.state[name][:] = rng.random((2, 6))
-    least = np.minimum(labelled.state["cross_modal"], labelled.state["intra_modal"]).mean(0)
+        labelled.indicators.state[name][:] = rng.random((2, 6))
+    least = np.minimum(labelled.indicators.state["cross_modal"], labelled.indicators.state["intra_modal"]).mean(0)
     assert trust_auroc(labelled) == pytest.approx(naive_auroc(least, matched))
     assert trust_auroc(begun(Plain())) is None
     assert trust_auroc(begun(NCR(), np.ones(6, bool))) is None
@@ -56,9 +56,9 @@ def test_the_auroc_is_of_the_methods_own_trust():
 
 def test_own_captions_are_counted_by_the_image_that_they_truly_belong_to():
     method = begun(PC2(captions={"search": "epoch"}))
-    method.state["clean_probability"][:] = [1, 0, 1, 1, 0, 1]  # pairs 1 and 4 are noisy for both networks
-    method.state["pseudo_caption"][0, [1, 4]] = [0, 5]  # captions of the images 0 and 2: both their own
-    method.state["pseudo_caption"][1, [1, 4]] = [2, 5]
+    method.division.state["clean_probability"][:] = [1, 0, 1, 1, 0, 1]  # pairs 1 and 4 are noisy for both networks
+    method.captions.state["pseudo_caption"][0, [1, 4]] = [0, 5]  # captions of the images 0 and 2: both their own
+    method.captions.state["pseudo_caption"][1, [1, 4]] = [2, 5]
     names = [f"{i}.jpg" for i in range(3)]
     split = np.full(6, "train")
     pairs = Pairs("made", names, [Path(n) for n in names], list("abcdef"), IMAGE_OF, split, true_image_of=TRUE)
@@ -69,7 +69,7 @@ def test_own_captions_are_counted_by_the_image_that_they_truly_belong_to():
 def test_a_row_is_what_a_whole_fit_gives(tmp_path, monkeypatch):
     monkeypatch.setattr(side_by_side, "VERIFIED", 5)
     write_scenes(tmp_path / "scenes", 60, 1)
-    common = {"matcher": "two_tower", "loss": "infonce", "noise": 0.4, "seed": 1, "images": None}
+    common = {"matcher": "two_tower", "division.loss": "infonce", "noise": 0.4, "seed": 1, "images": None}
     wanted = [common | {"method": method} for method in EPOCHS]
 
     def typed(row):
@@ -79,7 +79,7 @@ def test_a_row_is_what_a_whole_fit_gives(tmp_path, monkeypatch):
     rows = list(side_by_side.measured(tmp_path / "scenes", cache, wanted, typed, "wordllama"))
     assert [row["method"] for row in rows] == list(EPOCHS) and len({row["rsum"] for row in rows}) == 3
     options = {"source": str(tmp_path / "scenes"), "out": str(tmp_path / "run"), "cache": str(cache), "noise": 0.4}
-    options |= {"text_encoder": "wordllama", "noise_seed": 1, "seed": 1, "loss": "infonce"}
+    options |= {"text_encoder": "wordllama", "noise_seed": 1, "seed": 1, "division.loss": "infonce"}
     run = fit_config(from_tree({**options, "method": "pc2", "pc2": {"epochs": EPOCHS["pc2"]}}), progress=False)
     assert run.metrics["test"]["ensemble"] == rows[1]["recall"]
     best = {"epoch": rows[1]["best_epoch"], "dev_rsum": rows[1]["dev_rsum"], "model": "networks"}

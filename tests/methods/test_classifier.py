@@ -5,13 +5,18 @@ import torch
 from method_helpers import SETTING, Tiny, batch_of, make_networks
 
 from pairsift.errors import InputError
-from pairsift.loss.classes import batch_entropy, pseudo_label_loss
 from pairsift.loss.ranking import Hinge
 from pairsift.match import TwoTower, Vse
 from pairsift.match.base import Codes, unit
 from pairsift.methods import PC2
-from pairsift.methods.parts.classifier import FlatClassifier, GlobalClassifier, stretch
-from pairsift.steps import Phase
+from pairsift.methods.parts.pseudo_captions import (
+    FlatClassifier,
+    GlobalClassifier,
+    batch_entropy,
+    pseudo_label_loss,
+    resample,
+)
+from pairsift.steps import Phase, Step
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 36])
@@ -19,7 +24,7 @@ def test_stretching_interpolates_an_items_own_tokens(rows):
     torch.manual_seed(0)
     lengths = [1, 2, 5, 7]
     tokens, mask = torch.randn(4, 7, 3), torch.arange(7) < torch.tensor(lengths)[:, None]
-    out = stretch(tokens, mask, rows)
+    out = resample(tokens, mask, rows)
     for i, length in enumerate(lengths):
         for r in range(rows):
             place = r * (length - 1) / max(1, rows - 1)
@@ -31,7 +36,7 @@ def test_stretching_interpolates_an_items_own_tokens(rows):
 
 def test_as_many_tokens_as_rows_stay_as_they_are_and_padding_does_not_matter():
     tokens = torch.randn(3, 36, 4)
-    assert torch.allclose(stretch(tokens, None, 36), tokens, atol=1e-6)
+    assert torch.allclose(resample(tokens, None, 36), tokens, atol=1e-6)
     padded = torch.cat([tokens, torch.full((3, 9, 4), 7.0)], 1)
     mask = torch.arange(45).expand(3, 45) < 36
     classifier = FlatClassifier(4, 5)
@@ -45,8 +50,8 @@ def test_the_flat_form_runs_where_there_are_tokens_and_is_refused_elsewhere():
     with pytest.raises(InputError, match="two_tower"):
         method.check(TwoTower, False)
     networks = make_networks(method, Tiny)
-    method.begin(SETTING(Hinge()))
-    terms = method.step(networks, 0, {"clean": batch_of([0, 3, 6]), "noisy": batch_of([2, 4])}, Phase("all", 1))
+    method = method.begin(SETTING(Hinge()))
+    terms = method.step(Step(networks, 0, {"clean": batch_of([0, 3, 6]), "noisy": batch_of([2, 4])}, Phase("all", 1)))
     assert all(torch.isfinite(term.values).all() for term in terms)
     sum(term.reduced() for term in terms).backward()
     assert networks[0].head.layers[0].weight.grad.abs().sum() > 0

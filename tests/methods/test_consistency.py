@@ -9,22 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairsift.methods.parts.consistency import (
-    consistency,
-    first_threshold,
-    moved_threshold,
-    tally,
-    target_utilisation,
-    utilisation,
-)
+from pairsift.methods.pcsr import consistency, first_threshold, moved_threshold, tally, target_utilisation, utilisation
 
 PASSES = np.random.default_rng(0).integers(0, 4, (7, 9))  # classes of 9 items in 7 passes
 
 
-def counted(passes: np.ndarray, decay: float = 1.0, kind: type = np.float16) -> np.ndarray:
+def counted(passes: np.ndarray, kind: type = np.float16) -> np.ndarray:
     counts = np.zeros((passes.shape[1], 4), kind)
     for labels in passes:
-        counts = tally(counts, labels, decay)
+        counts = tally(counts, labels)
     return counts
 
 
@@ -44,17 +37,6 @@ def test_the_score_of_ties_of_one_class_and_of_nothing() -> None:
     counts = np.array([[3, 3, 0], [5, 0, 0], [0, 0, 0], [4, 1, 1]], np.float16)
     assert consistency(counts, share=False).tolist() == [0, 5, 0, 3]
     assert consistency(counts).tolist() == [0, 1, 0, 0.5]
-
-
-def test_decay_forgets_earlier_passes() -> None:
-    expected = np.zeros((9, 4))
-    for labels in PASSES:
-        expected *= 0.5
-        for item, label in enumerate(labels):
-            expected[item, label] += 1
-    assert np.allclose(counted(PASSES, 0.5), expected, rtol=2e-3)
-    assert counted(PASSES, 0.0).sum(1).tolist() == [1] * 9
-    assert (consistency(counted(PASSES, 0.0)) == 1).all()
 
 
 def test_tally_leaves_its_input_alone_and_counts_of_a_long_run_stay_whole() -> None:

@@ -9,10 +9,9 @@ from method_helpers import SETTING, batch_of, excluded, make_networks, naive_hin
 
 from pairsift.errors import InputError
 from pairsift.loss.ranking import Hinge, InfoNCE
-from pairsift.loss.transport import log_partial_plan, rematching, symmetric_cross_entropy
 from pairsift.methods import L2RM
-from pairsift.methods.l2rm import SimilarityCost
-from pairsift.steps import not_negatives
+from pairsift.methods.l2rm import SimilarityCost, log_partial_plan, rematching, symmetric_cross_entropy
+from pairsift.steps import Step, not_negatives
 
 CLEAN, NOISY = [0, 3, 6, 7, 8], [2, 4, 5, 9]
 
@@ -20,9 +19,9 @@ CLEAN, NOISY = [0, 3, 6, 7, 8], [2, 4, 5, 9]
 def stepped(ranking, matched=None, **options):
     method = L2RM(**options)
     network = make_networks(method)[0]
-    method.begin(SETTING(ranking, matched, networks=1))
+    method = method.begin(SETTING(ranking, matched, networks=1))
     batches = {"clean": batch_of(CLEAN), "noisy": batch_of(NOISY)}
-    terms = method.step([network], 0, batches, method.phases()[-1])
+    terms = method.step(Step([network], 0, batches, method.phases()[-1]))
     return method, network, {term.name: term for term in terms}
 
 
@@ -87,7 +86,7 @@ def test_clean_pairs_train_with_the_full_margin_and_all_pairs_with_both_cross_en
     batch = batch_of(CLEAN)
     s = similarities(network, batch)
     assert terms["clean"].values.tolist() == pytest.approx(naive_hinge(s, [0.2] * 5, excluded(batch), True), abs=1e-6)
-    (term,) = method.step([network], 0, {"all": batch}, method.phases()[0])
+    (term,) = method.step(Step([network], 0, {"all": batch}, method.phases()[0]))
     expected = symmetric_cross_entropy(torch.from_numpy(s) / 0.05, not_negatives(batch))
     assert term.values.tolist() == pytest.approx(expected.tolist(), rel=1e-4, abs=1e-6)
 

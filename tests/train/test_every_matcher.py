@@ -14,7 +14,8 @@ from pairsift.loss.ranking import Hinge, RankingLoss
 from pairsift.match import MATCHERS, Matcher, Vsrn
 from pairsift.match.vsrn import VsrnOptions
 from pairsift.methods import METHODS
-from pairsift.methods.parts.impact import encode, pairings, view, views_at
+from pairsift.methods.npc import pairings, view, views_at
+from pairsift.methods.parts.dropout import encode
 from pairsift.noise import plant_noise
 from pairsift.pairs import Pairs
 from pairsift.steps import Network, Request

@@ -48,8 +48,8 @@ from pairsift.runs.early import require_source
 from pairsift.runs.fitted_texts import run_ngrams
 from pairsift.runs.known import known_pairs
 from pairsift.runs.vocabulary import check_numbering, run_numbering
-from pairsift.train.board import require_board
 from pairsift.train.loop import pick_device
+from pairsift.train.record import require_board
 
 IMAGE_ENCODER = "efficientnet-lite0"
 
