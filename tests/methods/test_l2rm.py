@@ -69,14 +69,13 @@ def test_a_learned_cost_tells_matches_from_others():
 @pytest.mark.parametrize("temperature", [0.0, 0.05])
 @pytest.mark.parametrize("forbid", [True, False])
 def test_noisy_pairs_approach_a_plan_by_the_cost(forbid, temperature):
-    options = {"forbid_given": forbid, "temperature": temperature, "mass": 0.3, "epsilon": 0.1, "weight": 2.0}
+    options = {"forbid_given": forbid, "temperature": temperature, "mass": 0.3, "epsilon": 0.1}
     _, network, terms = stepped(InfoNCE(), rematching=options)
     s = torch.from_numpy(similarities(network, batch_of(NOISY)))
     scale = 1 / temperature if temperature else float(network.matcher.scale())
     cost = torch.tensor([[math.log1p(math.exp(10 * (0.5 - v))) / 10 for v in row] for row in s.tolist()]).double()
     plan = log_partial_plan(cost, 0.3, 0.1, torch.from_numpy(excluded(batch_of(NOISY))) if forbid else None, 50)
     assert terms["noisy"].values.tolist() == pytest.approx(rematching(s * scale, plan).tolist(), rel=1e-3)
-    assert terms["noisy"].weight == 2.0
     terms["noisy"].reduced().backward()
     assert all(parameter.grad is None for parameter in network.head.parameters())  # the plan has no gradient
 

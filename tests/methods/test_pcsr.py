@@ -25,7 +25,6 @@ from method_helpers import (
 
 from pairsift.errors import InputError
 from pairsift.loss.ranking import Hinge
-from pairsift.match import TwoTower
 from pairsift.methods import PC2, PCSR
 from pairsift.methods.base import Sorting
 from pairsift.steps import Batch, Observation, Phase, Step
@@ -204,30 +203,28 @@ def naive_division(passes, tau, done, options):
     for image in range(5):
         seen = [labels[image] for labels in passes]
         ordered = sorted((seen.count(k) for k in range(5)), reverse=True)
-        scores.append((ordered[0] - ordered[1]) / (len(seen) if options["score"] == "share" else 1))
+        scores.append((ordered[0] - ordered[1]) / len(seen))
     noisy = [scores[ROWS[i]] for i in range(4, 10)]
     target = options["least_use"] + (options["most_use"] - options["least_use"]) * done
     if tau is None:
-        tau = sorted(noisy)[math.floor((1 - target) * 5)] if options["start"] == "quantile" else options["start"]
+        tau = sorted(noisy)[math.floor((1 - target) * 5)]
     use = sum(np.float32(score) >= np.float32(tau) for score in noisy) / 6
     tau = (1 - options["rate"]) * tau + options["rate"] * (tau - options["sensitivity"] * (target - use))
-    return scores, min(max(tau, 0.0), 1.0 if options["score"] == "share" else math.inf)
+    return scores, min(max(tau, 0.0), 1.0)
 
 
 @pytest.mark.parametrize(
     "given",
     [
         {},
-        {"score": "count"},
-        {"start": 0.9},
         {"sensitivity": 2.0, "rate": 1.0},
         {"counted_from": 1},
         {"least_use": 0.0},
     ],
 )
 def test_the_division_is_equations_3_to_6(given):
-    options = {"least_use": 0.4, "most_use": 0.9, "sensitivity": 0.2, "rate": 0.7, "start": "quantile"}
-    options |= {"score": "share", "counted_from": 2} | given
+    options = {"least_use": 0.4, "most_use": 0.9, "sensitivity": 0.2, "rate": 0.7}
+    options |= {"counted_from": 2} | given
     method, _ = begun(epochs={"warmup": 3, "clean": 2, "refine": 2, "all": 2}, consistency=options)
     tau = None
     for number, labels in enumerate(HISTORY, 1):
@@ -338,7 +335,6 @@ def test_a_pass_notes_an_images_predictions_and_embeddings_only_where_they_are_s
         ({"noisy": {"gamma": 0.0}}, "noisy.gamma is 0.0; it must be a number from 0.001 to 1"),
         ({"networks": 3}, "networks is 3; it must be a whole number from 1 to 2"),
         ({"consistency": {"most_use": 1.2}}, "consistency.most_use is 1.2; it must be a number from 0 to 1"),
-        ({"consistency": {"start": -0.5}}, "consistency.start is -0.5; choose from quantile or a number, at least 0"),
         ({"consistency": {"counted_from": 0}}, "consistency.counted_from is 0; it must be a whole number, at least 1"),
         ({"epochs": {"refine": -1}}, "epochs.refine is -1; it must be a whole number, at least 0"),
         ({"consistency": {"rate": 2.0}}, "consistency.rate is 2.0; it must be a number from 0 to 1"),
@@ -348,8 +344,3 @@ def test_bad_options_give_one_line(options, says):
     with pytest.raises(InputError) as error:
         PCSR(**options)
     assert str(error.value) == says
-
-
-def test_the_flat_classifier_is_refused_where_there_are_no_tokens():
-    with pytest.raises(InputError, match=r"pcsr\.classifier\.reads flat needs tokens, two_tower has none"):
-        PCSR(classifier={"reads": "flat"}).check(TwoTower, False)

@@ -38,9 +38,10 @@ def test_tau_moves_by_the_noisy_pairs_of_its_own_network_at_the_threshold_given(
         epochs={"warmup": 0, "clean": 0, "refine": 2, "all": 2},
         classifier={"classes": 3},
         division={"threshold": threshold},
-        consistency={"start": 0.4, "counted_from": 1},
+        consistency={"counted_from": 1},
     )
     method = begun(method)
+    method.consistency.state["tau"][:] = 0.4
     method.consistency.state["counts"][:, :5] = [[6, 0, 0], [4, 2, 0], [5, 1, 0], [3, 3, 0], [3, 3, 0]]
     orders = np.arange(10), np.array([4, 8, 1, 9, 0, 6, 2, 7, 5, 3])
     method.update([notes(HEAPS[order], np.eye(3)[[2] * 5]) for order in orders], 0)

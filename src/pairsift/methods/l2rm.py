@@ -21,6 +21,7 @@ from pairsift.options import Options
 from pairsift.steps import Network, Phase, Step, Term
 
 LOG_ZERO = math.log(1e-7)  # what stands for log 0
+COST_WEIGHT = 0.01  # of the loss that fits the cost; small, so that gradients are not clipped for it
 
 
 class L2RMEpochs(Epochs):
@@ -45,12 +46,6 @@ class Rematching(Options):
         default=0.05,
         ge=0,
         description="Temperature of the softmax of noisy pairs and of the warm-up; 0: the matcher's.",
-    )
-    weight: float = Field(default=1.0, ge=0, description="Weight of the noisy pairs' loss.")
-    cost_weight: float = Field(
-        default=0.01,
-        ge=0,
-        description="Weight of the loss that fits the cost; small, so that gradients are not clipped for it.",
     )
 
 
@@ -151,10 +146,10 @@ class L2RM(Method):
                 y = torch.ones_like(similarity.diagonal())
                 terms.append(self.setting.ranking_term(name, network, pairing, y, step.phase.warm, similarity, scale))
                 values = cost_of(network).loss(similarity.detach(), exclude)
-                terms.append(Term("cost", values, self.rematching.cost_weight))
+                terms.append(Term("cost", values, COST_WEIGHT))
             else:
                 values = rematching(logits, self.plan(network, similarity, exclude))
-                terms.append(Term(name, values, self.rematching.weight, ranking.reduction))
+                terms.append(Term(name, values, reduction=ranking.reduction))
         return terms
 
     @torch.no_grad()

@@ -137,10 +137,6 @@ class NegativeImpact(Part):
     weigh: bool = Field(
         default=True, description="Whether pairs are weighted by their negative impact (Eq. 8); 1 otherwise."
     )
-    momentum: bool = Field(
-        default=False,
-        description="Whether theta' has the optimizer's momentum, a tenth of it from this batch.",
-    )
 
     def initial_state(self, setting: Setting) -> dict[str, Array]:
         """Return full weights."""
@@ -182,7 +178,7 @@ class NegativeImpact(Part):
             first.reduced(), list(parameters.values()), retain_graph=True, allow_unused=True
         )
         nonzero = {name: g for name, g in zip(parameters, gradients, strict=True) if g is not None}
-        return self.setting.after_step(k, nonzero, self.momentum)
+        return self.setting.after_step(k, nonzero, False)  # the optimizer's momentum is of other batches
 
     @torch.no_grad()
     def _losses(self, views: Sequence[View]) -> Directions:

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from pairsift.arrays import Array, Floats, Ints
-from pairsift.match.base import Codes, Matcher
+from pairsift.match.base import Codes
 from pairsift.methods.base import DividedEpochs, Method, Notes, Part
 from pairsift.methods.parts.division import Division, fit_mixture
 from pairsift.methods.parts.pseudo_captions import CaptionSearch, CleanBatch, PseudoClassifier
@@ -105,10 +105,6 @@ class PC2(Method):
     def phases(self) -> tuple[Phase, ...]:
         """Return warm-up, clean pairs, all pairs."""
         return self.epochs.phases()
-
-    def check(self, matcher: type[Matcher], starts_trained: bool) -> None:
-        """Refuse a matcher without what the pseudo-classifier reads."""
-        self.classifier.check(self.name, matcher)
 
     def head(self, dim: int) -> nn.Module:
         """Return the pseudo-classifier C, one for both modalities."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import inf
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -14,7 +13,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from pairsift.arrays import Array, Bools, Floats, Ints
-from pairsift.match.base import Matcher
 from pairsift.methods.base import Epochs, Method, Notes, Part
 from pairsift.methods.parts.division import Division
 from pairsift.methods.parts.pseudo_captions import CaptionSearch, CleanBatch, PseudoClassifier, batch_entropy
@@ -65,12 +63,6 @@ class Consistency(Part):
     most_use: float = Field(default=0.9, ge=0, le=1, description="The same in the last epoch, lambda_max.")
     sensitivity: float = Field(default=0.2, ge=0, description="How strongly tau follows the target, k.")
     rate: float = Field(default=0.7, ge=0, le=1, description="Update rate of tau, beta.")
-    start: Annotated[float, Field(ge=0)] | Literal["quantile"] = Field(
-        default="quantile", description="First tau: the quantile that meets the target, or a number."
-    )
-    score: Literal["share", "count"] = Field(
-        default="share", description="PCS is a share of the counted passes, or the count itself, as printed."
-    )
     counted_from: int = Field(
         default=2,
         ge=1,
@@ -103,7 +95,7 @@ class Consistency(Part):
             labels = predicted.argmax(1)[first_rows].astype(np.int64)
             counts = tally(self.state["counts"][k, rows], labels)
             self.state["counts"][k, rows] = counts
-            self.state["consistency"][k, rows] = consistency(counts, self.score == "share")
+            self.state["consistency"][k, rows] = consistency(counts)
 
     def move(self, k: int, noisy: Ints, progress: float) -> None:
         """Move tau of network k, by the noisy pairs of its own division (Eq. 4 to 6).
@@ -116,9 +108,9 @@ class Consistency(Part):
         score = self.state["consistency"][k, self.setting.image_of[noisy]]
         target, tau = target_utilisation(self.least_use, self.most_use, progress), float(self.state["tau"][k])
         if np.isnan(tau):
-            tau = first_threshold(score, target) if self.start == "quantile" else float(self.start)
-        gap, highest = target - utilisation(score, tau), 1.0 if self.score == "share" else inf
-        self.state["tau"][k] = moved_threshold(tau, gap, self.sensitivity, self.rate, highest)
+            tau = first_threshold(score, target)
+        gap = target - utilisation(score, tau)
+        self.state["tau"][k] = moved_threshold(tau, gap, self.sensitivity, self.rate)
 
     @property
     def has_thresholds(self) -> bool:
@@ -223,10 +215,6 @@ class PCSR(Method):
             Phase("refine", self.epochs.refine, ("clean", *refinable), observe=True, competes=False),
             Phase("all", self.epochs.all, ("clean", *refinable, *ambiguous), observe=True),
         )
-
-    def check(self, matcher: type[Matcher], starts_trained: bool) -> None:
-        """Refuse a matcher without what the pseudo-classifier reads."""
-        self.classifier.check(self.name, matcher)
 
     def head(self, dim: int) -> nn.Module:
         """Return the pseudo-classifier, one for both modalities."""
@@ -348,16 +336,17 @@ def tally(counts: NDArray[Any], labels: NDArray[np.integer]) -> NDArray[Any]:
     return result
 
 
-def consistency(counts: NDArray[Any], share: bool = True) -> Floats:
-    """Return PCS = n_max - n_second, the lead of the most frequent class over the next (PCSR Eq. 3), (n,), at least 0.
+def consistency(counts: NDArray[Any]) -> Floats:
+    """Return PCS = n_max - n_second, the lead of the most frequent class over the next (PCSR Eq. 3), (n,), in [0, 1].
+
+    It is divided by the number of counted passes; an item never counted has 0.
 
     Args:
         counts: How often each item was put into each class, (n, K), K at least 2.
-        share: Divide by the number of counted passes, which gives [0, 1]; an item never counted has 0.
     """
     top = np.partition(counts, counts.shape[1] - 2, axis=1)[:, -2:].astype(np.float32)
     lead = top[:, 1] - top[:, 0]
-    return lead / np.maximum(counts.sum(1, dtype=np.float32), 1e-6) if share else lead
+    return np.asarray(lead / np.maximum(counts.sum(1, dtype=np.float32), 1e-6), np.float32)
 
 
 def utilisation(score: Floats, threshold: float) -> float:
@@ -388,8 +377,8 @@ def first_threshold(score: Floats, target: float) -> float:
     return float(np.quantile(score, 1 - target, method="lower")) if len(score) else 0.5
 
 
-def moved_threshold(threshold: float, gap: float, sensitivity: float, rate: float, highest: float = inf) -> float:
-    """Return tau after one update (PCSR Eq. 5 and 6), kept in [0, highest].
+def moved_threshold(threshold: float, gap: float, sensitivity: float, rate: float) -> float:
+    """Return tau after one update (PCSR Eq. 5 and 6), kept in [0, 1].
 
         tau_target = tau - k (lambda_target - lambda),    tau_t = (1 - beta) tau + beta tau_target
 
@@ -398,10 +387,9 @@ def moved_threshold(threshold: float, gap: float, sensitivity: float, rate: floa
         gap: lambda_target - lambda.
         sensitivity: k, at least 0.
         rate: beta, [0, 1].
-        highest: Largest threshold.
     """
     target = threshold - sensitivity * gap
-    return min(max((1 - rate) * threshold + rate * target, 0.0), highest)
+    return min(max((1 - rate) * threshold + rate * target, 0.0), 1.0)
 
 
 def generalised_cross_entropy(image_logits: Tensor, text_logits: Tensor, gamma: float = 0.7) -> Tensor:

@@ -80,7 +80,7 @@ class SiftEpochs(TrainEpochs):
 
 
 class Teaching(Options):
-    """The loss with which networks learn from their teachers."""
+    """The loss of networks that learn from teachers."""
 
     weight: float = Field(default=2.0, ge=0, description="Weight of the teaching beside the ranking loss, lambda.")
     sharpness: float = Field(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -13,8 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from pairsift.arrays import Array, Floats, Ints, unit_rows
-from pairsift.errors import InputError
-from pairsift.match.base import Codes, Matcher, products, unit
+from pairsift.match.base import Codes, products, unit
 from pairsift.methods.base import Notes, Part
 from pairsift.methods.parts.division import Division
 from pairsift.steps import Batch, Network, Observation, Pairing, Setting, Term, gather_rows, related
@@ -31,24 +29,10 @@ class PseudoClassifier(Part):
     per_image: ClassVar[tuple[str, ...]] = ("predictions",)
 
     classes: int = Field(default=128, ge=2, description="Number of classes, K.")
-    reads: Literal["global", "flat"] = Field(
-        default="global",
-        description="What it reads: global vectors, or all tokens in a row (flat, as the published code of PC2).",
-    )
-
-    def check(self, method: str, matcher: type[Matcher]) -> None:
-        """Refuse a matcher that lacks what the classifier reads.
-
-        Raises:
-            InputError: It has no tokens.
-        """
-        if self.reads == "flat" and not matcher.has_tokens:
-            option = f"{method}.classifier.reads"
-            raise InputError(f"{option} flat needs tokens, {matcher.name} has none; use {option} global")
 
     def head(self, dim: int) -> nn.Module:
-        """Return the network's trainable part: codes, with vectors and tokens of length `dim`, to class logits."""
-        return CLASSIFIERS[self.reads](dim, self.classes)
+        """Return the network's trainable part, from codes of length `dim` to class logits."""
+        return ClassifierHead(dim, self.classes)
 
     def initial_state(self, setting: Setting) -> dict[str, Array]:
         """Return predictions that are 0."""
@@ -250,7 +234,7 @@ def batch_entropy(logits: Tensor) -> Tensor:
     return (log_p.exp() * log_mean).sum(1)
 
 
-class GlobalClassifier(nn.Module):
+class ClassifierHead(nn.Module):
     """A classifier of global vectors, scaled to a mean square of 1: linear, ReLU, linear.
 
     A unit vector of many dimensions has entries so small that the biases of a layer as PyTorch initialises it outweigh
@@ -264,66 +248,13 @@ class GlobalClassifier(nn.Module):
 
     def __init__(self, dim: int, classes: int) -> None:
         super().__init__()
-        self.layers = _layers(dim, classes)
+        layers = nn.Linear(dim, HIDDEN), nn.Linear(HIDDEN, classes)
+        for layer in layers:
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            nn.init.zeros_(layer.bias)
+        self.layers = nn.Sequential(layers[0], nn.ReLU(), layers[1])
 
     def forward(self, codes: Codes) -> Tensor:
         """Return logits, (n, K)."""
-        logits: Tensor = self.layers(_unit_mean_square(codes.vectors))
+        logits: Tensor = self.layers(nn.functional.rms_norm(codes.vectors, codes.vectors.shape[-1:]))
         return logits
-
-
-class FlatClassifier(nn.Module):
-    """A classifier of all tokens side by side, the published code's form; for codes with tokens.
-
-    An item's own tokens are brought to `rows` of them by linear interpolation (36 regions stay as they are), so that
-    unlike in the published code a caption's logits do not depend on the longest caption of its batch.
-
-    Args:
-        dim: Length of a token.
-        classes: Number of classes K.
-        rows: Tokens per item after interpolation.
-    """
-
-    def __init__(self, dim: int, classes: int, rows: int = 36) -> None:
-        super().__init__()
-        self.rows = rows
-        self.layers = _layers(rows * dim, classes)
-
-    def forward(self, codes: Codes) -> Tensor:
-        """Return logits, (n, K)."""
-        assert codes.tokens is not None
-        logits: Tensor = self.layers(_unit_mean_square(resample(codes.tokens, codes.mask, self.rows)).flatten(1))
-        return logits
-
-
-def resample(tokens: Tensor, mask: Tensor | None, rows: int) -> Tensor:
-    """Interpolate each item's real tokens, (n, length, d), linearly to `rows` of them, (n, rows, d).
-
-    Row r of an item with l tokens lies at position r (l - 1) / (rows - 1). The real tokens come first.
-    """
-    n, length, dim = tokens.shape
-    lengths = torch.full((n,), length, device=tokens.device) if mask is None else mask.sum(1).clamp(min=1)
-    place = torch.arange(rows, device=tokens.device) * (lengths[:, None] - 1) / max(1, rows - 1)
-    below = place.floor().long()
-    above = torch.minimum(below + 1, lengths[:, None] - 1)
-    lower, upper = (tokens.gather(1, index[..., None].expand(n, rows, dim)) for index in (below, above))
-    return lower + (place - below)[..., None].to(tokens.dtype) * (upper - lower)
-
-
-def _unit_mean_square(vectors: Tensor) -> Tensor:
-    """Scale vectors to a mean square of 1: unit vectors of length d by the root of d."""
-    return nn.functional.rms_norm(vectors, vectors.shape[-1:])
-
-
-def _layers(width: int, classes: int) -> nn.Sequential:
-    layers = nn.Linear(width, HIDDEN), nn.Linear(HIDDEN, classes)
-    for layer in layers:
-        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-        nn.init.zeros_(layer.bias)
-    return nn.Sequential(layers[0], nn.ReLU(), layers[1])
-
-
-CLASSIFIERS: dict[str, Callable[[int, int], nn.Module]] = {
-    "global": GlobalClassifier,
-    "flat": FlatClassifier,
-}
