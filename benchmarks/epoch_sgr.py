@@ -40,7 +40,7 @@ from pairsift.match.base import Codes
 from pairsift.match.sgraf import Sgr
 from pairsift.match.token_encoders import Linear, Words, token_mask
 from pairsift.methods.ncr import NCR
-from pairsift.steps import Network, Phase, Request, Setting
+from pairsift.steps import Network, Observation, Phase, Request, Setting, Step
 from pairsift.train.batches import Gatherer
 from rows import Row, markdown, parser, versions, write_between, write_rows
 from similarity import lengths, sgr_loop
@@ -201,8 +201,7 @@ class Work:
         images = rng.normal(size=(len(ids), REGIONS, WIDTH)).astype(np.float32)
         words = [rng.integers(4, VOCABULARY, one) for one in lengths(len(ids)).numpy()]
         self.gather = Gatherer(Features(Table(images), Table.from_items(words)), ids, torch.device("cpu"))
-        self.method = NCR()
-        self.method.begin(Setting(ids, ids, len(ids), None, Hinge(reduction="sum"), 0))
+        self.method = NCR().begin(Setting(ids, ids, len(ids), None, Hinge(reduction="sum"), 0))
         self.subsets = {"clean": ids[:BATCH], "noisy": ids[BATCH:]}
         self.phases = {phase.name: phase for phase in self.method.phases()}
 
@@ -221,7 +220,7 @@ class Work:
         with torch.no_grad():
             batch = self.gather(Request(self.subsets["clean"]))
             with self.mixed():
-                notes = self.method.observe(self.networks[0], 0, batch)
+                notes = self.method.observe(Observation.make(self.networks[0], 0, batch))
             for values in notes.values():
                 values.float().numpy()
 
@@ -229,7 +228,7 @@ class Work:
         """A step."""
         batches = {name: self.gather(Request(ids)) for name, ids in subsets.items()}
         with self.mixed():
-            terms = self.method.step(self.networks, 0, batches, phase)
+            terms = self.method.step(Step(self.networks, 0, batches, phase))
         self.optimizer.zero_grad(set_to_none=True)
         torch.stack([term.reduced() * term.weight for term in terms]).sum().backward()  # type: ignore[no-untyped-call]
         self.watch.switch("bookkeeping")

@@ -27,7 +27,7 @@ from pairsift.train.loop import Job, Trainer
 from rows import Row, markdown, option_tree, page, parser, read_rows, versions, write_rows
 
 # Methods whose steps are plain training's, and methods that need verified pairs (--options verified=FILE).
-PLAIN, TAUGHT = ("plain", "oracle", "crossfit", "osa"), ("mscn",)
+PLAIN, TAUGHT = ("plain", "oracle", "crossfit", "osa"), ("mscn", "pc2_mscn")
 
 
 def main() -> None:

@@ -34,7 +34,7 @@ from pairsift.encode.parallel import map_ahead
 from pairsift.loss import RANKING_LOSSES
 from pairsift.match import MATCHERS
 from pairsift.methods import METHODS
-from pairsift.steps import Batch, Network, Phase, Request, Setting
+from pairsift.steps import Batch, Network, Phase, Request, Setting, Step
 from pairsift.train.batches import Gatherer
 from rows import Row, markdown, parser, versions, write_between, write_rows
 from similarity import lengths
@@ -99,9 +99,8 @@ class Work:
         self.device = next(network.parameters()).device
         self.optimizer = torch.optim.AdamW(network.parameters(), 2e-4, fused=True)
         self.gather = Gatherer(features, ids, self.device)
-        self.method = METHODS["plain"]()
         loss = RANKING_LOSSES[network.matcher.loss or "infonce"]()
-        self.method.begin(Setting(ids, ids, len(ids), None, loss, 0))
+        self.method = METHODS["plain"]().begin(Setting(ids, ids, len(ids), None, loss, 0))
 
     def seconds(self, first: int, steps: int) -> float:
         """The median of some steps after the first ones."""
@@ -131,7 +130,7 @@ class Work:
     def loss(self, batch: Batch) -> Tensor:
         """The loss of a batch."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
-            terms = self.method.step([self.network], 0, {"all": batch}, Phase("train", 1))
+            terms = self.method.step(Step([self.network], 0, {"all": batch}, Phase("train", 1)))
         return torch.stack([term.reduced() * term.weight for term in terms]).sum()
 
 

@@ -32,7 +32,7 @@ from naive_loops_scan import imram_similarity, scan_similarity
 from naive_loops_sgraf import sgr_loop
 
 from pairsift.encode.features import Features, Items, Table
-from pairsift.loss.hinge import hinge
+from pairsift.loss.ranking import hinge
 from pairsift.match.base import Codes, Matcher
 from pairsift.match.imram import Imram
 from pairsift.match.scan import Scan

@@ -55,8 +55,8 @@ else:
 class Options(_Base):
     """A group of options. It cannot be changed, takes keywords alone, and refuses names that it does not have.
 
-    A field is an option; one whose type is another `Options` is a group within the group. What was given is told from
-    what was left at its default, so that `filled` can put a preset's values in the place of the latter.
+    A field is an option; a field of a type of `Options` is a group within the group. The values that were given are
+    remembered, so that `filled` can put a preset's values in the place of the others.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
@@ -71,7 +71,7 @@ class Options(_Base):
         return hash((type(self), *(getattr(self, name) for name in type(self).model_fields)))
 
     def filled(self, defaults: Mapping[str, Any]) -> Self:
-        """Return a copy in which other defaults stand wherever no value was given.
+        """Return a copy with other defaults wherever no value was given.
 
         Args:
             defaults: Values by field name; a mapping for a group.
@@ -97,7 +97,7 @@ def groups(kind: type[Options]) -> dict[str, type[Options]]:
 
 
 def accepts(field: FieldInfo) -> str:
-    """Return what a field takes, in words, such as `a number from 0 to 1` or `choose from mean, sum`."""
+    """Return the values of a field in words, such as `a number from 0 to 1` or `choose from mean, sum`."""
     words = [_accepts(_bare(part), [*field.metadata, *_bounds(part)]) for part in _parts(field.annotation)]
     choices = [word for word in words if word.startswith("choose")]
     return " or ".join([*choices, *(word for word in words if word not in choices)])

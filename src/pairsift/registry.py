@@ -73,7 +73,9 @@ class Registry(Mapping[str, T], Generic[T]):
         self._loaded[name] = thing
 
     def find(self, name: str) -> T:
-        """Return what has this name, or lies at `module:attribute`, in a module that Python finds or that lies here.
+        """Return the object of a name, or at `module:attribute`.
+
+        The module is one that Python finds, or one in the working folder.
 
         Raises:
             InputError: There is no such name, module or attribute, or it is something else.
@@ -92,7 +94,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return self[name]
 
     def spec(self, thing: Any) -> str:
-        """Return the name by which `find` finds this class again, in another process too."""
+        """Return the name of this class for `find`, in another process too."""
         name = getattr(thing, "name", "")
         entry = self._entries.get(name)
         place = f"{thing.__module__}:{thing.__qualname__}"

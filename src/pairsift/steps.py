@@ -1,8 +1,8 @@
-"""The parts of a training step, and the setting of a run that methods and their parts receive."""
+"""What a training step is made of, and the setting of a run that methods and their parts receive."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -12,19 +12,18 @@ from torch import Tensor, nn
 
 from pairsift.arrays import Array, Bools, Floats, Ints
 from pairsift.encode.features import Items
+from pairsift.loss.infonce import match_probability
 from pairsift.loss.ranking import RankingLoss, Reduction
-from pairsift.loss.structure import match_probability
 from pairsift.match.base import PAPER_BATCH, Codes, Matcher, at_least_float32
 
 AfterStep = Callable[[int, Mapping[str, Tensor], bool], dict[str, Tensor]]
-
 
 LEAST_NOISE = 0.01  # estimated share of mismatched training pairs below which every pair is believed
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of epochs that train on the same subsets.
+    """Some epochs that train on the same subsets.
 
     Attributes:
         name: For the log.
@@ -35,8 +34,8 @@ class Phase:
         competes: Whether the checkpoints of these epochs compete for the best on dev; false for a phase that only
             prepares the last one, such as a warm-up.
         restarts: Whether the phase begins with new networks, optimizers and learning rates.
-        teachers: With `restarts`: whether the networks of before stay as teachers of the new ones; if not, they and
-            all earlier teachers are dropped.
+        teachers: With `restarts`: whether the networks before the restart become teachers of the new ones; if not, they
+            and all earlier teachers are dropped.
     """
 
     name: str
@@ -51,7 +50,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Request:
-    """A request of a step for pairs, with their own captions or others.
+    """A request for the pairs of a step, with their own captions or others.
 
     Attributes:
         ids: The pairs, (B,).
@@ -66,12 +65,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Batch:
-    """Some pairs, on their way through a network.
+    """Some pairs and their features.
 
     Attributes:
         ids: Pair ids, (B,).
         image_rows: Row of each pair's image, or of the first of its near-duplicates, (B,).
-        caption_images: The same of the image that each caption is given with, (B,); `image_rows` unless rematched.
+        caption_images: As `image_rows`, for the image that each caption is given with, (B,); differs where rematched.
         images: Features of the images.
         texts: Features of the captions.
         given_texts: Features of the pairs' own captions, where they were requested; else None.
@@ -95,7 +94,7 @@ class Term:
     """One named part of a step's loss, not yet reduced.
 
     Attributes:
-        name: Name in the log, unlike those of the step's other terms.
+        name: Name in the log; terms of a step have different names.
         values: One value per pair, (B,).
         weight: Factor of the term in the sum.
         reduction: How the loop reduces `values`.
@@ -111,8 +110,8 @@ class Term:
         total = self.values.float().sum()
         return total if self.reduction == "sum" else total / max(1, len(self.values))
 
-    def kept(self, mask: Tensor) -> Term:
-        """Return the term with the value 0 at the pairs that a mask (B,) leaves out; they still count in a mean."""
+    def masked(self, mask: Tensor) -> Term:
+        """Return the term with the value 0 at the pairs outside a mask, (B,). They still count in a mean."""
         return replace(self, values=self.values * mask)
 
 
@@ -132,9 +131,16 @@ class Network(nn.Module):
         """Return codes of the batch's images and of its captions."""
         return self.matcher.encode_images(batch.images), self.matcher.encode_texts(batch.texts)
 
+    def pairing(self, batch: Batch) -> Pairing:
+        """Return the encoded batch, each image beside its caption."""
+        return Pairing(*self.encode(batch), not_negatives(batch))
+
     @torch.no_grad()
     def judge(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return what `forward` does, in evaluation mode without gradient; the network's mode stays as it is."""
+        """Return similarities and inverse temperature as `forward` does, in evaluation mode and without gradient.
+
+        The network's mode stays as it is.
+        """
         training = self.training
         self.eval()
         similarity, scale = self(batch)
@@ -180,10 +186,10 @@ class Observation:
         return self.network.matcher.similarity(self.images, self.texts)
 
     def blocks(self, size: int) -> list[tuple[Codes, Codes, Tensor]]:
-        """Return images, texts and `not_negatives` of stretches of about `size` pairs, in order.
+        """Return images, texts and `not_negatives` of blocks of about `size` pairs, in order.
 
-        What depends on the negatives of a pair is estimated within a stretch, since the pass brings more pairs at once
-        than a step where that is cheap.
+        A pass may bring more pairs at once than a step. What depends on the negatives of a pair is estimated within a
+        block.
         """
         exclude, blocks = not_negatives(self.batch), []
         for part in np.array_split(np.arange(len(self.batch)), max(1, round(len(self.batch) / size))):
@@ -192,7 +198,12 @@ class Observation:
         return blocks
 
     def match_probability(self, scale: Tensor, block: int) -> Tensor:
-        """Return the softmax probability of each pair among about `block` pairs, the mean of both directions, (B,)."""
+        """Return the softmax probability of each pair in its block, the mean of both directions, (B,).
+
+        Args:
+            scale: Inverse temperature, scalar.
+            block: About how many pairs share a softmax.
+        """
         similarity = self.network.matcher.similarity
         return torch.cat(
             [
@@ -202,7 +213,7 @@ class Observation:
         )
 
     def loss(self, ranking: RankingLoss) -> Tensor:
-        """Return the loss by which a ranking loss divides pairs, (B,)."""
+        """Return the ranking loss that divides clean from noisy pairs, (B,)."""
         return ranking.observe(self.similarity, self.network.matcher.scale(), not_negatives(self.batch))
 
 
@@ -243,8 +254,8 @@ class Setting:
         after_step: A function that returns the parameters of network k, by name, after one more step with these
             gradients, with or without the optimizer's momentum. It changes nothing.
         verified: Training pairs that are known to match, ascending; empty where none are declared.
-        teachers: The networks of before the last restart that keeps them, in evaluation mode and without gradients;
-            empty before there was one; the linear model instead where that is better on dev. The loop fills the list.
+        teachers: The networks before the last restart that keeps them, in evaluation mode and without gradients; the
+            linear model instead where that is better on dev; empty before a restart. The loop fills the list.
     """
 
     ids: Ints
@@ -259,6 +270,21 @@ class Setting:
     after_step: AfterStep | None = None
     verified: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     teachers: list[Network] = field(default_factory=list)
+
+    def per_pair(self, fill: float, dtype: type = np.float32) -> Array:
+        """Return a new array of one value per network and pair, (networks, n_pairs)."""
+        return np.full((self.networks, len(self.image_of)), fill, dtype)
+
+    def ranking_loss(self, step: Step, y: Tensor | None = None) -> Term:
+        """Return the run's ranking loss on the driving pairs of a step, each with its own caption.
+
+        Args:
+            step: The step.
+            y: Correspondence of each pair, [0, 1], (B,); None to believe every pair.
+        """
+        y = torch.ones(len(step.batch), device=step.batch.image_rows.device) if y is None else y
+        pairing = step.network.pairing(step.batch)
+        return self.ranking_term("correspondence", step.network, pairing, y, step.phase.warm)
 
     def ranking_term(
         self,
@@ -279,7 +305,7 @@ class Setting:
             y: Correspondence of each pair, [0, 1], (B,).
             warm: Whether the loss is in its warm-up form.
             similarity: The similarities of the pairing, where they are known, (B, B).
-            scale: Inverse temperature, scalar; None for that of the matcher.
+            scale: Inverse temperature, scalar; None for the matcher's own.
         """
         matcher, loss = network.matcher, self.ranking
         similarity = matcher.similarity(pairing.images, pairing.texts) if similarity is None else similarity
@@ -304,13 +330,40 @@ class Setting:
 
 
 @dataclass(frozen=True)
+class Step:
+    """One training step of a network.
+
+    Attributes:
+        networks: All networks of the run.
+        k: Number of the network that steps.
+        batches: The pairs by the name of their subset; the first drives the phase.
+        phase: The phase of the step.
+    """
+
+    networks: Sequence[Network]
+    k: int
+    batches: Mapping[str, Batch]
+    phase: Phase
+
+    @property
+    def network(self) -> Network:
+        """The network that steps."""
+        return self.networks[self.k]
+
+    @property
+    def batch(self) -> Batch:
+        """The pairs of the driving subset."""
+        return next(iter(self.batches.values()))
+
+
+@dataclass(frozen=True)
 class Pairing:
-    """Images and captions side by side, row i with row i, and which of them are not negatives of each other.
+    """Codes of images and captions side by side, row i with row i.
 
     Attributes:
         images: (B, ...).
         texts: (B, ...).
-        exclude: (B, B).
+        exclude: True where an image and a caption are not negatives of each other, (B, B).
     """
 
     images: Codes
@@ -319,15 +372,18 @@ class Pairing:
 
 
 def not_negatives(batch: Batch) -> Tensor:
-    """Return where image i and caption j of a batch are not each other's negatives, (B, B): where they are related."""
+    """Return where image i and caption j of a batch are not each other's negatives, (B, B); see `related`."""
     return related(batch.image_rows, batch.caption_images, batch.caption_texts)
 
 
 def related(image_rows: Tensor, caption_images: Tensor, texts: Tensor | None = None) -> Tensor:
     """Return where image i and caption j must not push each other apart, (B, B).
 
-    That is where the caption is given with that very image, or is paired here with the same image, or is a sibling (or
-    the same) of the caption that the image is paired with here, or reads like that one.
+    Image i and caption j are related where
+
+    - the caption is given with the image,
+    - the image is paired here with a caption that is given with the same image as caption j, or reads like it, or
+    - both are paired here with the same image.
 
     Args:
         image_rows: Row of the image in each pair, (B,).
@@ -341,6 +397,6 @@ def related(image_rows: Tensor, caption_images: Tensor, texts: Tensor | None = N
     return excluded
 
 
-def correspond(values: Array, ids: Ints, like: Tensor) -> Tensor:
+def gather_rows(values: Array, ids: Ints, like: Tensor) -> Tensor:
     """Return rows of a per-pair array as a float tensor on the device of `like`, (len(ids), ...)."""
     return torch.from_numpy(np.asarray(values[ids], np.float32)).to(like.device)

@@ -7,7 +7,10 @@ import pytest
 
 from pairsift.bench.measure import own_caption, trust_auroc
 from pairsift.loss.ranking import InfoNCE
-from pairsift.methods import GSC, NCR, PC2, Plain
+from pairsift.methods.gsc import GSC
+from pairsift.methods.ncr import NCR
+from pairsift.methods.pc2 import PC2
+from pairsift.methods.plain import Plain
 from pairsift.pairs.pairs import Pairs
 from pairsift.steps import Setting
 

@@ -101,7 +101,7 @@ def test_a_grid_that_was_stopped_goes_on_in_the_middle_of_a_cell(few, whole, tmp
 
     def finished(trainer, epoch, *rest):
         finish(trainer, epoch, *rest)
-        trained.append((trainer.job.method.name, epoch))
+        trained.append((trainer.method.name, epoch))
         if stop_after == trained[-1]:
             raise KeyboardInterrupt
 

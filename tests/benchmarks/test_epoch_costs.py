@@ -22,12 +22,12 @@ def test_every_phase_of_the_preset_has_one_epoch(name):
 def test_pcsr_has_refinable_pairs_when_its_second_stage_begins():
     method = epochs.short({"source": ".", "method": "pcsr", "noise": 0.4}).method
     ids, rng = np.arange(60), np.random.default_rng(0)
-    method.begin(Setting(ids, ids, 60, None, InfoNCE(), 0))
+    method = method.begin(Setting(ids, ids, 60, None, InfoNCE(), 0))
     names = [phase.name for phase in method.phases()]
     predictions = rng.dirichlet(np.full(method.classifier.classes, 0.1), 60).astype(np.float32)
     for epoch in range(1, names.index("refine") + 1):
         loss = np.where(ids < 30, 0.1, 0.9) + 0.05 * rng.random(60)
-        method.update([{"loss": loss, "predictions": predictions}] * 2, epoch)
+        method.update([{"division.loss": loss, "classifier.predictions": predictions}] * 2, epoch)
     assert len(method.subset("noisy", 0)) == 30
     assert 0 < len(method.subset("refinable", 0)) <= 30
 

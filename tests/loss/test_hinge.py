@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pairsift.loss.hinge import Negatives, hinge
+from pairsift.loss.ranking import Negatives, hinge
 
 MODES: list[Negatives] = ["mean", "hardest", 1, 2, 3, 50]
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pairsift.loss.pairwise import pairwise, pairwise_directions
-from pairsift.loss.ranking import BCE
+from pairsift.loss.ranking import BCE, pairwise, pairwise_directions
 
 N = 5
 

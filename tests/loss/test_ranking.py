@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
 import torch
+from test_infonce import case
 from torch import Tensor
 
 from pairsift.errors import InputError
 from pairsift.loss import RANKING_LOSSES
-from pairsift.loss.hinge import hinge
 from pairsift.loss.infonce import infonce
-from pairsift.loss.margin import strength
-from pairsift.loss.ranking import Hinge, InfoNCE
+from pairsift.loss.ranking import Hinge, InfoNCE, hinge, strength
 
 N = 5
 ONE = torch.ones((), dtype=torch.float64)
@@ -106,3 +106,22 @@ def test_options_that_make_no_sense_are_refused(make: Callable[[], object], said
     with pytest.raises(InputError) as caught:
         make()
     assert str(caught.value) == said
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_directions_are_what_loops_give_and_make_up_the_observed_loss(seed: int) -> None:
+    similarity, exclude, _ = case(seed, 6)
+    s, out, scale = similarity.tolist(), exclude.tolist(), torch.tensor(2.5, dtype=torch.float64)
+    right, left = InfoNCE().directions(similarity, scale, exclude)
+    captions, images = Hinge(margin=0.3).directions(similarity, scale, exclude)
+    for i in range(6):
+        rows = [2.5 * s[i][j] for j in range(6) if j == i or not out[i][j]]
+        columns = [2.5 * s[k][i] for k in range(6) if k == i or not out[k][i]]
+        for found, logits in ((right, rows), (left, columns)):
+            assert float(found[i]) == pytest.approx(math.log(sum(map(math.exp, logits))) - 2.5 * s[i][i], abs=1e-10)
+        over_captions = [max(0.0, 0.3 + s[i][j] - s[i][i]) for j in range(6) if j != i and not out[i][j]]
+        over_images = [max(0.0, 0.3 + s[k][i] - s[i][i]) for k in range(6) if k != i and not out[k][i]]
+        for found, costs in ((captions, over_captions), (images, over_images)):
+            assert float(found[i]) == pytest.approx(sum(costs) / max(1, len(costs)), abs=1e-10)
+    torch.testing.assert_close(InfoNCE().observe(similarity, scale, exclude), (right + left) / 2)
+    torch.testing.assert_close(Hinge(margin=0.3).observe(similarity, scale, exclude), captions + images)

@@ -9,7 +9,8 @@ from method_helpers import SETTING, batch_of, curve, excluded, make_networks, na
 
 from pairsift.errors import InputError
 from pairsift.loss.ranking import Hinge, InfoNCE
-from pairsift.methods import BiCro
+from pairsift.methods.bicro import BiCro
+from pairsift.steps import Step
 
 CLEAN, NOISY = [0, 3, 6, 7, 8], [2, 4, 5, 9]
 
@@ -17,11 +18,11 @@ CLEAN, NOISY = [0, 3, 6, 7, 8], [2, 4, 5, 9]
 def stepped(ranking, labels, **options):
     method = BiCro(**options)
     networks = make_networks(method)
-    method.begin(SETTING(ranking))
-    method.state["soft_label"] = labels
+    method = method.begin(SETTING(ranking))
+    method.anchors.state["soft_label"] = labels
     last = method.phases()[-1]
     batches = {"clean": batch_of(CLEAN), "noisy": batch_of(NOISY)}
-    return networks, {term.name: term for term in method.step(networks, 0, batches, last)}
+    return networks, {term.name: term for term in method.step(Step(networks, 0, batches, last))}
 
 
 def drawn_labels() -> np.ndarray:
@@ -80,8 +81,8 @@ def test_the_warm_up_trains_on_the_least_losses_of_a_batch(ranking, share, kept)
     whole, part = (BiCro(warmup_share=one) for one in (1.0, share))
     networks, values = make_networks(whole), []
     for method in (whole, part):
-        method.begin(SETTING(ranking))
-        (term,) = method.step(networks, 0, {"all": batch_of(ids)}, method.phases()[0])
+        method = method.begin(SETTING(ranking))
+        (term,) = method.step(Step(networks, 0, {"all": batch_of(ids)}, method.phases()[0]))
         values.append(term.values)
     if isinstance(ranking, Hinge):
         batch = batch_of(ids)

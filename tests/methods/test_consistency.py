@@ -9,22 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairsift.methods.parts.consistency import (
-    consistency,
-    first_threshold,
-    moved_threshold,
-    tally,
-    target_utilisation,
-    utilisation,
-)
+from pairsift.methods.pcsr import consistency, first_threshold, moved_threshold, tally, target_utilisation, utilisation
 
 PASSES = np.random.default_rng(0).integers(0, 4, (7, 9))  # classes of 9 items in 7 passes
 
 
-def counted(passes: np.ndarray, decay: float = 1.0, kind: type = np.float16) -> np.ndarray:
+def counted(passes: np.ndarray, kind: type = np.float16) -> np.ndarray:
     counts = np.zeros((passes.shape[1], 4), kind)
     for labels in passes:
-        counts = tally(counts, labels, decay)
+        counts = tally(counts, labels)
     return counts
 
 
@@ -36,25 +29,13 @@ def test_counts_and_score_match_plain_loops() -> None:
         ordered = sorted((seen[k] for k in range(4)), reverse=True)
         leads.append(ordered[0] - ordered[1])  # Eq. 3
     assert counts.dtype == np.float16
-    assert consistency(counts, share=False).tolist() == leads
+    assert (7 * consistency(counts)).tolist() == pytest.approx(leads)
     assert consistency(counts).tolist() == pytest.approx([lead / 7 for lead in leads])
 
 
 def test_the_score_of_ties_of_one_class_and_of_nothing() -> None:
     counts = np.array([[3, 3, 0], [5, 0, 0], [0, 0, 0], [4, 1, 1]], np.float16)
-    assert consistency(counts, share=False).tolist() == [0, 5, 0, 3]
     assert consistency(counts).tolist() == [0, 1, 0, 0.5]
-
-
-def test_decay_forgets_earlier_passes() -> None:
-    expected = np.zeros((9, 4))
-    for labels in PASSES:
-        expected *= 0.5
-        for item, label in enumerate(labels):
-            expected[item, label] += 1
-    assert np.allclose(counted(PASSES, 0.5), expected, rtol=2e-3)
-    assert counted(PASSES, 0.0).sum(1).tolist() == [1] * 9
-    assert (consistency(counted(PASSES, 0.0)) == 1).all()
 
 
 def test_tally_leaves_its_input_alone_and_counts_of_a_long_run_stay_whole() -> None:
@@ -80,14 +61,14 @@ def test_target_threshold_and_utilisation_are_equations_4_to_6() -> None:
 
 @given(tau=st.floats(0, 1), gap=st.floats(-1, 1), k=st.floats(0, 5), beta=st.floats(0, 1))
 def test_the_threshold_stays_within_its_bounds(tau: float, gap: float, k: float, beta: float) -> None:
-    assert 0 <= moved_threshold(tau, gap, k, beta, 1.0) <= 1
+    assert 0 <= moved_threshold(tau, gap, k, beta) <= 1
 
 
 def test_the_threshold_settles_where_utilisation_meets_its_target() -> None:
     score = np.random.default_rng(1).random(5000).astype(np.float32)
     tau = 0.95
     for _ in range(200):
-        tau = moved_threshold(tau, 0.7 - utilisation(score, tau), 0.2, 0.7, 1.0)
+        tau = moved_threshold(tau, 0.7 - utilisation(score, tau), 0.2, 0.7)
     assert utilisation(score, tau) == pytest.approx(0.7, abs=0.01)
 
 

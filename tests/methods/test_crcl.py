@@ -8,8 +8,9 @@ import torch
 from method_helpers import SETTING, batch_of, excluded, make_networks, similarities
 
 from pairsift.loss.ranking import InfoNCE
-from pairsift.methods import CRCL
+from pairsift.methods.crcl import CRCL
 from pairsift.runs.config import from_tree
+from pairsift.steps import Observation, Step
 from pairsift.train.schedule import learning_rate
 
 IDS = [0, 1, 3, 5, 6, 9]  # 0 and 1 show the same image
@@ -17,9 +18,9 @@ IDS = [0, 1, 3, 5, 6, 9]  # 0 and 1 show the same image
 
 def begun(**options):
     method = CRCL(**options)
-    method.begin(SETTING(InfoNCE(), networks=method.networks))
+    method = method.begin(SETTING(InfoNCE(), networks=method.networks))
     rng = np.random.default_rng(0)
-    method.state["correspondence"][:] = rng.random((method.networks, 12))
+    method.correspondence.state["correspondence"][:] = rng.random((method.networks, 12))
     return method, make_networks(method)
 
 
@@ -38,12 +39,12 @@ def probabilities(s, mask, i):
 def test_a_step_is_the_active_complementary_loss_by_the_peers_correspondences(k, tau):
     method, networks = begun(tau=tau, weights={"active": 0.5, "complementary": 3.0})
     batch = batch_of(IDS)
-    terms = method.step(networks, k, {"all": batch}, method.phases()[0])
+    terms = method.step(Step(networks, k, {"all": batch}, method.phases()[0]))
     assert [(term.name, term.weight) for term in terms] == [("active", 0.5), ("complementary", 3.0)]
     active, negative = (term.values.tolist() for term in terms)
     s = similarities(networks[k], batch) / (tau or 0.07)
     for i, pair in enumerate(IDS):
-        y = float(method.state["correspondence"][1 - k, pair])
+        y = float(method.correspondence.state["correspondence"][1 - k, pair])
         p = probabilities(s, excluded(batch), i)
         assert active[i] == pytest.approx(-y * sum(math.log(side[0]) for side in p), rel=1e-4)
         tangents = [[math.tan(value) for value in side] for side in p]
@@ -53,7 +54,7 @@ def test_a_step_is_the_active_complementary_loss_by_the_peers_correspondences(k,
 
 def test_correspondences_are_constants_and_both_encoders_learn():
     method, networks = begun()
-    for term in method.step(networks, 0, {"all": batch_of(IDS)}, method.phases()[0]):
+    for term in method.step(Step(networks, 0, {"all": batch_of(IDS)}, method.phases()[0])):
         grads = torch.autograd.grad(term.values.sum(), list(networks[0].parameters()), retain_graph=True)
         assert all(grad.abs().sum() > 0 for grad in grads)
 
@@ -62,7 +63,7 @@ def test_a_pass_notes_the_mean_probability_of_each_pair_within_a_block():
     method, networks = begun(tau=0.2, correspondence={"block": 5})
     ids = list(range(10))
     with torch.no_grad():
-        found = method.observe(networks[1].eval(), 1, batch_of(ids))["probability"].tolist()
+        found = method.observe(Observation.make(networks[1].eval(), 1, batch_of(ids)))["probability"].tolist()
     expected = []
     for part in (ids[:5], ids[5:]):
         batch = batch_of(part)
@@ -73,8 +74,8 @@ def test_a_pass_notes_the_mean_probability_of_each_pair_within_a_block():
 
 def test_correspondences_start_at_1_then_are_the_first_probabilities_then_their_averages():
     method = CRCL(epochs={"first": 4, "second": 3, "third": 0, "last": 3}, correspondence={"least": 0.25})
-    method.begin(SETTING(InfoNCE()))
-    assert (method.state["correspondence"] == 1).all()
+    method = method.begin(SETTING(InfoNCE()))
+    assert (method.correspondence.state["correspondence"] == 1).all()
     assert method.facts() == {"noise_rate": 0.0}
     rng, expected = np.random.default_rng(1), np.ones((2, 10))
     for epoch in (2, 3, 6):  # the passes of these pieces, the first after two frozen epochs
@@ -85,8 +86,10 @@ def test_correspondences_start_at_1_then_are_the_first_probabilities_then_their_
                 p = float(notes[k]["probability"][i])
                 y = p if epoch == 2 else 0.8 * expected[k, i] + 0.2 * p
                 expected[k, i] = 0.0 if y < 0.25 else y
-        assert method.state["correspondence"][:, :10] == pytest.approx(expected, abs=1e-6)
-    assert (expected == 0).any() and (method.state["correspondence"][:, 10:] == 1).all()  # dev and test stay
+        assert method.correspondence.state["correspondence"][:, :10] == pytest.approx(expected, abs=1e-6)
+    assert (expected == 0).any() and (
+        method.correspondence.state["correspondence"][:, 10:] == 1
+    ).all()  # dev and test stay
 
 
 def test_a_piece_begins_with_new_networks_and_frozen_correspondences_and_the_last_competes():

@@ -7,10 +7,9 @@ import pytest
 import torch
 from method_helpers import SETTING, batch_of, curve, excluded, make_networks, naive_hinge, similarities
 
-from pairsift.loss.mining import mining
 from pairsift.loss.ranking import Hinge, InfoNCE
-from pairsift.methods import CREAM
-from pairsift.steps import Prior, not_negatives
+from pairsift.methods.cream import CREAM, mining
+from pairsift.steps import Prior, Step, not_negatives
 
 W = np.array([[0.9, 0.8, 0.1, 0.2, 0.7, 0.6, 0.3, 0.4, 0.95, 0.05], [0.8, 0.3, 0.2, 0.9, 0.6, 0.1, 0.4, 0.7, 0.9, 0.3]])
 CLEAN, HARD, NOISY = [0, 4, 8], [1, 3, 5, 7], [2, 6, 9]
@@ -19,8 +18,8 @@ SETS = {"clean": CLEAN, "hard": HARD, "noisy": NOISY}
 
 def begun(ranking, w=W, **more):
     method = CREAM()
-    method.begin(SETTING(ranking, **more))
-    method.state["clean_probability"][:, :10] = w
+    method = method.begin(SETTING(ranking, **more))
+    method.division.state["clean_probability"][:, :10] = w
     return method
 
 
@@ -28,7 +27,7 @@ def stepped(ranking):
     method = begun(ranking)
     networks = [network.train() for network in make_networks(method)]
     batches = {name: batch_of(ids) for name, ids in SETS.items()}
-    return networks, {term.name: term for term in method.step(networks, 0, batches, method.phases()[3])}
+    return networks, {term.name: term for term in method.step(Step(networks, 0, batches, method.phases()[3]))}
 
 
 def predicted(network, batch) -> list[float]:
@@ -63,8 +62,8 @@ def test_pairs_are_clean_to_all_noisy_to_all_or_hard():
 
 def test_a_network_alone_has_no_hard_pairs_and_some_pair_is_always_clean():
     alone = CREAM(networks=1)
-    alone.begin(SETTING(InfoNCE(), networks=1))
-    alone.state["clean_probability"][0, :10] = W[0]
+    alone = alone.begin(SETTING(InfoNCE(), networks=1))
+    alone.division.state["clean_probability"][0, :10] = W[0]
     assert len(alone.subset("hard", 0)) == 0 and alone.subset("clean", 0).tolist() == [0, 1, 4, 5, 8]
     crossed = np.stack([np.linspace(0, 1, 10), np.linspace(0.9, 0, 10)])
     method = begun(InfoNCE(), np.where(crossed > 0.5, crossed, 0.1))
@@ -109,12 +108,12 @@ def test_mining_begins_with_the_hard_pairs_and_can_be_left_out():
     warm, clean, hard, last = method.phases()
     for phase, mined in ((warm, 0), (clean, 0), (hard, 2), (last, 3)):
         batches = {name: batch_of(SETS.get(name, range(10))) for name in phase.subsets}
-        terms = method.step(networks, 0, batches, phase)
+        terms = method.step(Step(networks, 0, batches, phase))
         assert sum(term.name.endswith("mining") for term in terms) == mined and len(terms) == len(batches) + mined
     without = CREAM(mining=0)
-    without.begin(SETTING(InfoNCE()))
+    without = without.begin(SETTING(InfoNCE()))
     batches = {name: batch_of(ids) for name, ids in SETS.items()}
-    assert [term.name for term in without.step(networks, 0, batches, last)] == list(SETS)
+    assert [term.name for term in without.step(Step(networks, 0, batches, last))] == list(SETS)
 
 
 def test_labels_carry_no_gradient():

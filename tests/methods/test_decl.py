@@ -7,11 +7,10 @@ import pytest
 import torch
 from method_helpers import SETTING, Tiny, batch_of, excluded, make_networks, similarities
 
-from pairsift.loss.evidential import evidence, evidential_loss
 from pairsift.loss.ranking import Hinge, InfoNCE
-from pairsift.methods import DECL
+from pairsift.methods.decl import DECL, evidence, evidential_loss
 from pairsift.runs.config import from_tree
-from pairsift.steps import Prior
+from pairsift.steps import Observation, Prior, Step
 
 IDS = [0, 1, 3, 5, 6, 9]  # 0 and 1 show the same image
 
@@ -25,7 +24,7 @@ class Raw(Tiny):
 
 def begun(ranking=None, kind=Raw, **options):
     method = DECL(**options)
-    method.begin(SETTING(ranking or InfoNCE(), networks=method.networks))
+    method = method.begin(SETTING(ranking or InfoNCE(), networks=method.networks))
     return method, make_networks(method, kind)
 
 
@@ -47,7 +46,7 @@ def test_a_step_is_the_hinge_of_believed_pairs_and_the_evidence_of_all_by_the_pe
     method.state["believed"][:] = np.arange(24).reshape(2, 12) % 3 > 0
     batch = batch_of(IDS)
     method.state["steps"][k] = 3
-    first, second = method.step(networks, k, {"all": batch}, method.phases()[1])
+    first, second = method.step(Step(networks, k, {"all": batch}, method.phases()[1]))
     assert [(first.name, first.weight), (second.name, second.weight)] == [("hinge", 0.7), ("evidence", 1 / 128)]
     assert first.reduction == second.reduction == "mean"
     y = method.state["believed"][1 - k, IDS]
@@ -63,7 +62,7 @@ def test_a_step_is_the_hinge_of_believed_pairs_and_the_evidence_of_all_by_the_pe
 
 def test_the_sum_of_128_hinges_stands_beside_the_mean_of_the_evidential_loss():
     method, networks = begun(Hinge(reduction="sum"))
-    terms = method.step(networks, 0, {"all": batch_of(IDS)}, method.phases()[1])
+    terms = method.step(Step(networks, 0, {"all": batch_of(IDS)}, method.phases()[1]))
     hinges, evidences = (term.values.sum().item() for term in terms)
     total = sum(term.weight * term.reduced().item() for term in terms)
     assert total == pytest.approx(0.8 * hinges + evidences / 128, rel=1e-5)
@@ -83,7 +82,9 @@ def test_a_pair_is_believed_where_no_other_of_its_block_has_more_evidence(block)
     method, networks = begun(division={"block": block})
     ids = np.random.default_rng(1).permutation(10).tolist()
     with torch.no_grad():
-        notes = [method.observe(network.eval(), k, batch_of(ids)) for k, network in enumerate(networks)]
+        notes = [
+            method.observe(Observation.make(network.eval(), k, batch_of(ids))) for k, network in enumerate(networks)
+        ]
     order = np.argsort(ids)
     method.update([{name: value.numpy()[order] for name, value in note.items()} for note in notes], 5)
     for k, network in enumerate(networks):
@@ -102,8 +103,8 @@ def test_a_pair_is_believed_where_no_other_of_its_block_has_more_evidence(block)
 
 def test_held_out_evidence_bounds_how_many_pairs_lose_theirs():
     method = DECL()
-    method.begin(SETTING(InfoNCE(), prior=Prior(np.full(12, 0.5, np.float32), 0.2, 0.3)))
-    method.update([{"share": np.linspace(0.01, 0.4, 10, dtype=np.float32)}] * 2, 0)
+    method = method.begin(SETTING(InfoNCE(), prior=Prior(np.full(12, 0.5, np.float32), 0.2, 0.3)))
+    method.update([{"division.share": np.linspace(0.01, 0.4, 10, dtype=np.float32)}] * 2, 0)
     assert (method.state["believed"][:, :10] == ([0] * 3 + [1] * 7)).all()
 
 
@@ -111,14 +112,14 @@ def test_held_out_evidence_bounds_how_many_pairs_lose_theirs():
 def test_a_cosine_is_taken_as_it_is_or_scaled_as_given(kind, scale):
     method, networks = begun(kind=kind, division={"scale": scale})
     batch = batch_of(IDS)
-    term = method.step(networks, 0, {"all": batch}, method.phases()[0])[0]
+    term = method.step(Step(networks, 0, {"all": batch}, method.phases()[0]))[0]
     t = np.tanh(similarities(networks[0], batch) * (scale or 1))
     assert term.values.tolist() == pytest.approx(naive_hinges(t, 0.2, 6, excluded(batch)), abs=1e-5)
 
 
 def test_both_losses_reach_both_encoders():
     method, networks = begun()
-    for term in method.step(networks, 0, {"all": batch_of(IDS)}, method.phases()[0]):
+    for term in method.step(Step(networks, 0, {"all": batch_of(IDS)}, method.phases()[0])):
         grads = torch.autograd.grad(term.values.sum(), list(networks[0].parameters()), retain_graph=True)
         assert all(grad.abs().sum() > 0 and grad.isfinite().all() for grad in grads)
 

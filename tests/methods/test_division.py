@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairsift.arrays import Floats
+from pairsift.methods.base import peer
 from pairsift.methods.parts.division import divide
-from pairsift.methods.parts.part import peer
-from pairsift.methods.parts.stability import oscillation
+from pairsift.methods.pc2 import oscillation
 
 
 def floats(*values: float) -> Floats:

@@ -9,10 +9,10 @@ from method_helpers import IMAGE_OF, SETTING, Tiny, batch_of, make_networks
 
 from pairsift.errors import InputError
 from pairsift.loss.ranking import Hinge, InfoNCE
-from pairsift.methods import GSC
-from pairsift.methods.parts.mixture import fit_mixture
+from pairsift.methods.gsc import GSC
+from pairsift.methods.parts.division import fit_mixture
 from pairsift.runs.config import flattened, from_tree
-from pairsift.steps import Phase
+from pairsift.steps import Observation, Phase, Step
 from pairsift.train.schedule import learning_rate
 
 PAPERS = InfoNCE(base=1.0)
@@ -35,11 +35,11 @@ class Exact(Tiny):
 
 def begun(ranking=PAPERS, seed=None, **options):
     method = GSC(**options)
-    method.begin(SETTING(ranking, networks=method.networks))
+    method = method.begin(SETTING(ranking, networks=method.networks))
     if seed is not None:
         rng = np.random.default_rng(seed)
-        for name, array in method.state.items():
-            method.state[name] = rng.random(array.shape).astype(np.float32)
+        for name, array in method.indicators.state.items():
+            method.indicators.state[name] = rng.random(array.shape).astype(np.float32)
     return method, make_networks(method, Exact)
 
 
@@ -74,7 +74,7 @@ def equation_7(inner, outer, y, batch, tau):
 
 
 def label(method, owner, i, names=("cross_modal", "intra_modal")):
-    return min(float(method.state[name][owner, i]) for name in names)
+    return min(float(method.indicators.state[name][owner, i]) for name in names)
 
 
 @pytest.mark.parametrize("k", [0, 1])
@@ -82,7 +82,7 @@ def label(method, owner, i, names=("cross_modal", "intra_modal")):
 def test_a_step_is_equations_5_6_7_and_9_by_the_peers_labels(k, weigh):
     method, networks = begun(seed=0, intra_modal={"gamma": 0.03, "tau2": 0.5, "weigh": weigh}, indicators={"tau1": 0.2})
     batch = batch_of([0, 1, 3, 5, 6, 9])  # 0 and 1 show the same image
-    terms = method.step(networks, k, {"all": batch}, TRAIN)
+    terms = method.step(Step(networks, k, {"all": batch}, TRAIN))
     assert [(t.name, t.weight, t.reduction) for t in terms] == [
         ("cross_modal", 1, "mean"),
         ("intra_modal", 0.03, "mean"),
@@ -99,7 +99,7 @@ def test_a_step_is_equations_5_6_7_and_9_by_the_peers_labels(k, weigh):
 
 def test_both_losses_reach_both_encoders_and_labels_are_constants():
     method, networks = begun(seed=1)
-    for term in method.step(networks, 0, {"all": batch_of([0, 2, 4, 6])}, TRAIN):
+    for term in method.step(Step(networks, 0, {"all": batch_of([0, 2, 4, 6])}, TRAIN)):
         grads = torch.autograd.grad(term.values.sum(), list(networks[0].parameters()), retain_graph=True)
         assert all(grad.abs().sum() > 0 for grad in grads)
 
@@ -108,7 +108,7 @@ def test_intra_modal_similarity_is_the_matchers_own_where_it_has_a_module(monkey
     method, networks = begun(seed=8)
     monkeypatch.setattr(Tiny, "intra_similarity", lambda _, codes: (3 * codes.vectors @ codes.vectors.T - 1).sigmoid())
     batch = batch_of([0, 2, 4, 6])
-    _, intra = method.step(networks, 0, {"all": batch}, TRAIN)
+    _, intra = method.step(Step(networks, 0, {"all": batch}, TRAIN))
     _, images, texts = (1 / (1 + np.exp(1 - 3 * side)) for side in structures(networks[0], batch))
     y = [label(method, 1, i) for i in batch.ids]
     expected = [v * w for v, w in zip(equation_7(images, texts, y, batch, 1.0), y, strict=True)]
@@ -118,7 +118,7 @@ def test_intra_modal_similarity_is_the_matchers_own_where_it_has_a_module(monkey
 def test_gamma_0_leaves_the_intra_modal_loss_out_and_its_similarities_uncomputed(monkeypatch):
     method, networks = begun(intra_modal={"gamma": 0.0})
     monkeypatch.setattr(Tiny, "intra_similarity", lambda *_: pytest.fail("not needed"))
-    assert [t.name for t in method.step(networks, 0, {"all": batch_of([0, 2, 4])}, TRAIN)] == ["cross_modal"]
+    assert [t.name for t in method.step(Step(networks, 0, {"all": batch_of([0, 2, 4])}, TRAIN))] == ["cross_modal"]
 
 
 def test_the_matchers_own_temperature_stands_in_for_tau1():
@@ -127,9 +127,9 @@ def test_the_matchers_own_temperature_stands_in_for_tau1():
     own, _ = begun(seed=2, indicators={"tau1": 0.0})
     for network in networks:
         network.matcher.scale = lambda: torch.tensor(25.0)
-    one, two = (m.step(networks, 0, {"all": batch}, TRAIN)[0].values for m in (given, own))
+    one, two = (m.step(Step(networks, 0, {"all": batch}, TRAIN))[0].values for m in (given, own))
     torch.testing.assert_close(one, two)
-    seen, again = (m.observe(networks[0], 0, batch)["probability"] for m in (given, own))
+    seen, again = (m.observe(Observation.make(networks[0], 0, batch))["indicators.probability"] for m in (given, own))
     torch.testing.assert_close(seen, again)
 
 
@@ -139,7 +139,7 @@ def test_a_hinge_takes_the_labels_as_margins_and_warms_up_before_the_first_estim
     y = [label(method, 1, i) for i in batch.ids]
     s, _, _ = structures(networks[0], batch)
     for phase, reduce in ((TRAIN, max), (Phase("first", 1), lambda costs: sum(costs) / len(costs))):
-        cross, intra = method.step(networks, 0, {"all": batch}, phase)
+        cross, intra = method.step(Step(networks, 0, {"all": batch}, phase))
         margin = [0.2 * (10**v - 1) / 9 for v in y]
         expected = []
         for i in range(4):
@@ -164,8 +164,8 @@ def test_a_pass_notes_equation_3_within_blocks_and_8_over_all_at_hand_by_the_lab
     method, nets = begun(seed=4, networks=networks, indicators={"block": 4, "tau1": 0.3})
     batch = batch_of([8, 0, 1, 3, 5, 6, 9, 2])
     for own in range(networks):
-        notes = method.observe(nets[own], own, batch)
-        assert notes["probability"].shape == notes["agreement"].shape == (8,)
+        notes = method.observe(Observation.make(nets[own], own, batch))
+        assert notes["indicators.probability"].shape == notes["indicators.agreement"].shape == (8,)
         for start in (0, 4):
             part = batch_of(batch.ids[start : start + 4])
             s, _, _ = structures(nets[own], part)
@@ -173,20 +173,25 @@ def test_a_pass_notes_equation_3_within_blocks_and_8_over_all_at_hand_by_the_lab
                 some, own_similarity = negatives(part, i), math.exp(s[i, i] / 0.3)
                 rows = own_similarity / sum(math.exp(s[i, j] / 0.3) for j in some)
                 columns = own_similarity / sum(math.exp(s[j, i] / 0.3) for j in some)
-                assert notes["probability"][start + i].item() == pytest.approx((rows + columns) / 2, abs=1e-6)
+                assert notes["indicators.probability"][start + i].item() == pytest.approx(
+                    (rows + columns) / 2, abs=1e-6
+                )
         _, images, texts = structures(nets[own], batch)
         y = [label(method, (own + 1) % networks, n) for n in batch.ids]
         for i in range(8):
             a, b = ([y[j] * side[i, j] for j in range(8)] for side in (images, texts))
             cosine = sum(p * q for p, q in zip(a, b, strict=True)) / math.hypot(*a) / math.hypot(*b)
-            assert notes["agreement"][i].item() == pytest.approx(cosine, abs=1e-6)
+            assert notes["indicators.agreement"][i].item() == pytest.approx(cosine, abs=1e-6)
 
 
 def test_fewer_pairs_than_a_block_are_one_block():
     few, networks = begun(seed=5, indicators={"block": 4})
     one, _ = begun(seed=5, indicators={"block": 128})
     ids = [0, 2, 5, 8, 9]
-    seen, whole = (method.observe(networks[0], 0, batch_of(ids))["probability"] for method in (few, one))
+    seen, whole = (
+        method.observe(Observation.make(networks[0], 0, batch_of(ids)))["indicators.probability"]
+        for method in (few, one)
+    )
     torch.testing.assert_close(seen, whole)
 
 
@@ -197,20 +202,20 @@ def observed(seed):
     agreement = np.where(high, 0.8, 0.2) + 0.05 * rng.normal(size=high.shape)
     probability = rng.random((2, 10))
     return [
-        {"probability": p.astype(np.float32), "agreement": a.astype(np.float32)}
+        {"indicators.probability": p.astype(np.float32), "indicators.agreement": a.astype(np.float32)}
         for p, a in zip(probability, agreement, strict=True)
     ]
 
 
 def test_estimates_become_labels_by_equations_4_10_and_5_of_the_peer():
     method, _ = begun(indicators={"beta1": 0.6, "beta2": 0.9})
-    assert all((array == 1).all() and array.shape == (2, 12) for array in method.state.values())
+    assert all((array == 1).all() and array.shape == (2, 12) for array in method.indicators.state.values())
     averages = np.ones((2, 2, 12))
     for epoch in (1, 2, 3):
         seen = observed(epoch)
         method.update(seen, epoch)
         for k in range(2):
-            agreement = seen[k]["agreement"].astype(float)
+            agreement = seen[k]["indicators.agreement"].astype(float)
             model = fit_mixture(agreement, 0)
             low, high = (
                 w * np.exp(-(((agreement - m) / d) ** 2) / 2) / d
@@ -220,10 +225,10 @@ def test_estimates_become_labels_by_equations_4_10_and_5_of_the_peer():
             clean = 1 - model.low(agreement)
             assert clean[inside] == pytest.approx((high / (low + high))[inside], abs=1e-9)  # Eq. 4
             assert clean[agreement > 0.6].min() > 0.9 and clean[agreement < 0.4].max() < 0.1
-            averages[0, k, :10] = 0.6 * seen[k]["probability"] + 0.4 * averages[0, k, :10]
+            averages[0, k, :10] = 0.6 * seen[k]["indicators.probability"] + 0.4 * averages[0, k, :10]
             averages[1, k, :10] = 0.9 * clean + 0.1 * averages[1, k, :10]
-    assert method.state["cross_modal"] == pytest.approx(averages[0], abs=1e-5)
-    assert method.state["intra_modal"] == pytest.approx(averages[1], abs=1e-3)
+    assert method.indicators.state["cross_modal"] == pytest.approx(averages[0], abs=1e-5)
+    assert method.indicators.state["intra_modal"] == pytest.approx(averages[1], abs=1e-3)
     ids, cpu = np.array([3, 0, 7]), torch.device("cpu")
     for k in range(2):
         expected = averages[:, 1 - k][:, ids].min(0)
@@ -236,7 +241,7 @@ def test_without_averages_the_label_is_the_last_estimate():
     method.update(observed(1), 5)
     seen = observed(2)
     method.update(seen, 6)
-    assert (method.state["cross_modal"][0, :10] == seen[0]["probability"]).all()
+    assert (method.indicators.state["cross_modal"][0, :10] == seen[0]["indicators.probability"]).all()
     assert [(p.epochs, p.observe) for p in method.phases()] == [(5, False), (59, True)]
 
 
@@ -244,8 +249,8 @@ def test_without_averages_the_label_is_the_last_estimate():
 def test_an_indicator_alone_is_the_label(which):
     method, networks = begun(seed=6, indicators={"use": which})
     batch = batch_of([0, 3, 5, 6])
-    y = [float(method.state[which][1, i]) for i in batch.ids]
-    (cross, _) = method.step(networks, 0, {"all": batch}, TRAIN)
+    y = [float(method.indicators.state[which][1, i]) for i in batch.ids]
+    (cross, _) = method.step(Step(networks, 0, {"all": batch}, TRAIN))
     s, _, _ = structures(networks[0], batch)
     assert cross.values.tolist() == pytest.approx(equation_6(s, y, batch, 0.07), abs=1e-6)
 
@@ -254,18 +259,21 @@ def test_a_network_alone_believes_itself():
     method, networks = begun(seed=7, networks=1)
     batch = batch_of([0, 3, 5, 6])
     y = [label(method, 0, i) for i in batch.ids]
-    (cross, _) = method.step(networks[:1], 0, {"all": batch}, TRAIN)
+    (cross, _) = method.step(Step(networks[:1], 0, {"all": batch}, TRAIN))
     s, _, _ = structures(networks[0], batch)
     assert cross.values.tolist() == pytest.approx(equation_6(s, y, batch, 0.07), abs=1e-6)
 
 
 def test_agreement_in_one_heap_doubts_nobody():
     method, _ = begun()
-    flat = {"probability": np.full(10, 0.5, np.float32), "agreement": np.full(10, 0.7, np.float32)}
+    flat = {
+        "indicators.probability": np.full(10, 0.5, np.float32),
+        "indicators.agreement": np.full(10, 0.7, np.float32),
+    }
     method.update([flat, flat], 1)
-    assert (method.state["intra_modal"] == 1).all()
-    assert method.state["cross_modal"][0, :10] == pytest.approx(0.65)
-    assert (method.state["cross_modal"][:, 10:] == 1).all()  # dev and test pairs are not touched
+    assert (method.indicators.state["intra_modal"] == 1).all()
+    assert method.indicators.state["cross_modal"][0, :10] == pytest.approx(0.65)
+    assert (method.indicators.state["cross_modal"][:, 10:] == 1).all()  # dev and test pairs are not touched
     assert len(IMAGE_OF) == 12
 
 

@@ -5,7 +5,12 @@ import pytest
 from method_helpers import SETTING
 
 from pairsift.loss.ranking import Hinge
-from pairsift.methods import L2RM, NCR, NPC, PC2, PCSR, BiCro
+from pairsift.methods.bicro import BiCro
+from pairsift.methods.l2rm import L2RM
+from pairsift.methods.ncr import NCR
+from pairsift.methods.npc import NPC
+from pairsift.methods.pc2 import PC2
+from pairsift.methods.pcsr import PCSR
 from pairsift.steps import Prior
 
 IDS = np.arange(10)
@@ -15,8 +20,8 @@ W = np.array([0.1, 0.9, 0.3, 0.2, 0.8, 0.05, 0.4, 0.7, 0.45, 0.15])
 def begun(kind, most):
     prior = None if most is None else Prior(np.ones(12, np.float32), 0.2, most)
     method = kind(networks=2)
-    method.begin(SETTING(Hinge(), prior=prior))
-    method.state["clean_probability"][:, IDS] = W, W[::-1]
+    method = method.begin(SETTING(Hinge(), prior=prior))
+    (method.bank if kind is NPC else method.division).state["clean_probability"][:, IDS] = W, W[::-1]
     return method
 
 
@@ -34,7 +39,7 @@ def test_at_most_so_many_of_the_least_probable_pairs_are_noisy(kind, most):
 
 def test_at_zero_everyone_is_believed():
     method = begun(NCR, 0.0)
-    method.state["clean_probability"][:] = 0
+    method.division.state["clean_probability"][:] = 0
     assert [method.subset("clean", k).tolist() for k in range(2)] == [IDS.tolist()] * 2
     assert [len(method.subset("noisy", k)) for k in range(2)] == [0, 0]
 

@@ -9,10 +9,8 @@ from method_helpers import SETTING, batch_of, excluded, make_networks, naive_hin
 
 from pairsift.errors import InputError
 from pairsift.loss.ranking import Hinge, InfoNCE
-from pairsift.loss.transport import log_partial_plan, rematching, symmetric_cross_entropy
-from pairsift.methods import L2RM
-from pairsift.methods.l2rm import SimilarityCost
-from pairsift.steps import not_negatives
+from pairsift.methods.l2rm import L2RM, SimilarityCost, log_partial_plan, rematching, symmetric_cross_entropy
+from pairsift.steps import Step, not_negatives
 
 CLEAN, NOISY = [0, 3, 6, 7, 8], [2, 4, 5, 9]
 
@@ -20,9 +18,9 @@ CLEAN, NOISY = [0, 3, 6, 7, 8], [2, 4, 5, 9]
 def stepped(ranking, matched=None, **options):
     method = L2RM(**options)
     network = make_networks(method)[0]
-    method.begin(SETTING(ranking, matched, networks=1))
+    method = method.begin(SETTING(ranking, matched, networks=1))
     batches = {"clean": batch_of(CLEAN), "noisy": batch_of(NOISY)}
-    terms = method.step([network], 0, batches, method.phases()[-1])
+    terms = method.step(Step([network], 0, batches, method.phases()[-1]))
     return method, network, {term.name: term for term in terms}
 
 
@@ -70,14 +68,13 @@ def test_a_learned_cost_tells_matches_from_others():
 @pytest.mark.parametrize("temperature", [0.0, 0.05])
 @pytest.mark.parametrize("forbid", [True, False])
 def test_noisy_pairs_approach_a_plan_by_the_cost(forbid, temperature):
-    options = {"forbid_given": forbid, "temperature": temperature, "mass": 0.3, "epsilon": 0.1, "weight": 2.0}
+    options = {"forbid_given": forbid, "temperature": temperature, "mass": 0.3, "epsilon": 0.1}
     _, network, terms = stepped(InfoNCE(), rematching=options)
     s = torch.from_numpy(similarities(network, batch_of(NOISY)))
     scale = 1 / temperature if temperature else float(network.matcher.scale())
     cost = torch.tensor([[math.log1p(math.exp(10 * (0.5 - v))) / 10 for v in row] for row in s.tolist()]).double()
     plan = log_partial_plan(cost, 0.3, 0.1, torch.from_numpy(excluded(batch_of(NOISY))) if forbid else None, 50)
     assert terms["noisy"].values.tolist() == pytest.approx(rematching(s * scale, plan).tolist(), rel=1e-3)
-    assert terms["noisy"].weight == 2.0
     terms["noisy"].reduced().backward()
     assert all(parameter.grad is None for parameter in network.head.parameters())  # the plan has no gradient
 
@@ -87,7 +84,7 @@ def test_clean_pairs_train_with_the_full_margin_and_all_pairs_with_both_cross_en
     batch = batch_of(CLEAN)
     s = similarities(network, batch)
     assert terms["clean"].values.tolist() == pytest.approx(naive_hinge(s, [0.2] * 5, excluded(batch), True), abs=1e-6)
-    (term,) = method.step([network], 0, {"all": batch}, method.phases()[0])
+    (term,) = method.step(Step([network], 0, {"all": batch}, method.phases()[0]))
     expected = symmetric_cross_entropy(torch.from_numpy(s) / 0.05, not_negatives(batch))
     assert term.values.tolist() == pytest.approx(expected.tolist(), rel=1e-4, abs=1e-6)
 

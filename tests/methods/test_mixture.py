@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pairsift.methods.parts.mixture import Betas, Gaussians, fit_betas, fit_mixture
+from pairsift.methods.parts.division import Betas, Gaussians, fit_betas, fit_mixture
 
 
 def planted(n: int = 4000, share: float = 0.7, seed: int = 0) -> NDArray[np.float64]:

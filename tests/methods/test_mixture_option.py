@@ -5,9 +5,9 @@ import pytest
 
 from pairsift.errors import InputError
 from pairsift.loss.ranking import InfoNCE
-from pairsift.methods import NCR, NPC
-from pairsift.methods.parts.division import BetaDivision, Division
-from pairsift.methods.parts.mixture import fit_mixture
+from pairsift.methods.ncr import NCR
+from pairsift.methods.npc import NPC
+from pairsift.methods.parts.division import BetaDivision, Division, fit_mixture
 from pairsift.steps import Setting
 
 IDS = np.arange(5, 405)
@@ -21,11 +21,11 @@ def losses(k: int) -> np.ndarray:
 @pytest.mark.parametrize("kind", ["gaussian", "beta"])
 def test_clean_probabilities_are_posteriors_of_the_mixture_that_was_chosen(kind: str) -> None:
     method = NCR(division={"mixture": kind})
-    method.begin(Setting(IDS, np.arange(405), 405, None, InfoNCE(), 3))
-    method.update([{"loss": losses(k)} for k in range(2)], 0)
+    method = method.begin(Setting(IDS, np.arange(405), 405, None, InfoNCE(), 3))
+    method.update([{"division.loss": losses(k)} for k in range(2)], 0)
     for k in range(2):
         expected = fit_mixture(losses(k), 3, kind).low(losses(k))
-        np.testing.assert_array_equal(method.state["clean_probability"][k, IDS], expected.astype(np.float32))
+        np.testing.assert_array_equal(method.division.state["clean_probability"][k, IDS], expected.astype(np.float32))
         other = fit_mixture(losses(k), 3, "beta" if kind == "gaussian" else "gaussian").low(losses(k))
         assert np.abs(expected - other).max() > 0.01
 

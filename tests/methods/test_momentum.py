@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from pairsift.methods.parts.momentum import least, moving_average
+from pairsift.methods.gsc import least
+from pairsift.methods.parts.momentum import moving_average
 
 
 def test_the_average_is_equation_10_over_epochs():

@@ -24,21 +24,21 @@ from scipy.stats import beta
 from torch.func import functional_call
 
 from pairsift.errors import InputError
-from pairsift.loss.meta import meta_loss
 from pairsift.loss.ranking import Hinge, InfoNCE
 from pairsift.match.base import Codes
-from pairsift.methods import MSCN
+from pairsift.methods.mscn import MSCN
+from pairsift.methods.parts.division import EDGE, fit_known_betas
 from pairsift.methods.parts.meta import (
     MetaCorrection,
     MetaNetwork,
+    meta_loss,
     meta_of,
     partial_products,
     partial_products_of_pairs,
 )
-from pairsift.methods.parts.mixture import EDGE, fit_known_betas
 from pairsift.runs.config import from_tree
 from pairsift.runs.prepare import check
-from pairsift.steps import not_negatives
+from pairsift.steps import Observation, Step, not_negatives
 
 CLEAN = [0, 2, 3, 5, 7, 8]
 
@@ -51,7 +51,7 @@ def begun(ranking, double=False, **options):
         torch.nn.init.normal_(meta_of(network).out.weight)
         torch.nn.init.normal_(meta_of(network).mix.bias)
         network.to(torch.float64 if double else torch.float32)
-    method.begin(SETTING(ranking))
+    method = method.begin(SETTING(ranking))
     return method, networks
 
 
@@ -68,7 +68,7 @@ def phases(method):
 def test_the_ranking_loss_is_that_of_corrected_similarities_with_sharpened_correspondences(ranking):
     method, networks = begun(ranking)
     batch = batch_of(CLEAN)
-    terms = method.step(networks, 0, {"clean": batch, "verified": batch_of(TAUGHT)}, phases(method)["meta"])
+    terms = method.step(Step(networks, 0, {"clean": batch, "verified": batch_of(TAUGHT)}, phases(method)["meta"]))
     assert [(term.name, term.reduction) for term in terms] == [("corrected", ranking.reduction), ("meta", "mean")]
     images, texts = networks[0].encode(batch)
     v = np.array(naive_v(networks[0], images.vectors, texts.vectors))
@@ -90,7 +90,7 @@ def test_the_ranking_loss_is_that_of_corrected_similarities_with_sharpened_corre
 def test_in_the_warm_up_both_networks_learn_from_all_pairs_in_full():
     method, networks = begun(LINEAR)
     batch = batch_of(CLEAN)
-    (term,) = method.step(networks, 0, {"all": batch}, phases(method)["warm-up"])
+    (term,) = method.step(Step(networks, 0, {"all": batch}, phases(method)["warm-up"]))
     images, texts = networks[0].encode(batch)
     v = np.array(naive_v(networks[0], images.vectors, texts.vectors))
     assert term.values.tolist() == pytest.approx(naive_hinge(v, [0.2] * 6, excluded(batch), False), abs=1e-5)
@@ -103,7 +103,7 @@ def test_the_network_moves_by_the_gradient_of_the_ranking_loss(ranking):
     method, networks = begun(ranking, double=True)
     batch, matcher = doubled(batch_of(CLEAN)), networks[0].matcher
     batches = {"clean": batch, "verified": doubled(batch_of(TAUGHT))}
-    terms = method.step(networks, 0, batches, phases(method)["meta"])
+    terms = method.step(Step(networks, 0, batches, phases(method)["meta"]))
     found = torch.autograd.grad(sum(term.reduced() for term in terms), list(matcher.parameters()))
     images, texts = networks[0].encode(batch)
     v = meta_of(networks[0])(images.vectors @ texts.vectors.T, partial_products(images, texts, 3)).sigmoid()
@@ -147,7 +147,7 @@ def test_the_meta_gradient_is_that_through_the_virtual_step(monkeypatch, ranking
     monkeypatch.setattr("pairsift.methods.parts.meta.STEP_LENGTH", 1e-5)  # what a float64 allows
     method, networks = begun(ranking, double=True, meta={"groups": 3, "hidden": 5, "rate": rate})
     batch, verified, network = doubled(batch_of(CLEAN)), doubled(batch_of(TAUGHT)), networks[0]
-    terms = method.step(networks, 0, {"clean": batch, "verified": verified}, phases(method)["meta"])
+    terms = method.step(Step(networks, 0, {"clean": batch, "verified": verified}, phases(method)["meta"]))
     meta = dict(meta_of(network).named_parameters())
     found = torch.autograd.grad(terms[1].reduced(), [*meta.values(), *network.matcher.parameters()], allow_unused=True)
     assert all(g is None for g in found[len(meta) :])  # verified pairs teach the meta network alone
@@ -180,7 +180,7 @@ def test_the_meta_gradient_is_that_through_the_virtual_step(monkeypatch, ranking
 def test_the_difference_as_it_is_taken_has_the_direction_of_the_derivative(ranking):
     method, networks = begun(ranking, meta={"groups": 3, "hidden": 5, "rate": 0.05})
     batch, verified, network = batch_of(CLEAN), batch_of(TAUGHT), networks[0]
-    terms = method.step(networks, 0, {"clean": batch, "verified": verified}, phases(method)["meta"])
+    terms = method.step(Step(networks, 0, {"clean": batch, "verified": verified}, phases(method)["meta"]))
     meta = list(meta_of(network).parameters())
     v = torch.tensor(np.diag(naive_v(network, *(codes.vectors for codes in network.encode(batch)))).astype(np.float32))
     y = v**2 / (v**2 + (1 - v) ** 2)
@@ -211,12 +211,14 @@ class Dropping(Tiny):
 def test_looking_ahead_changes_no_statistics_and_costs_no_randomness():
     method = MSCN(meta={"groups": 3, "hidden": 5, "rate": 0.01})
     networks = make_networks(method, Dropping)
-    method.begin(SETTING(LINEAR))
+    method = method.begin(SETTING(LINEAR))
     state = torch.get_rng_state()
     torch.randint(2**31, ())
     after = torch.get_rng_state()
     torch.set_rng_state(state)
-    terms = method.step(networks, 0, {"clean": batch_of(CLEAN), "verified": batch_of(TAUGHT)}, phases(method)["meta"])
+    terms = method.step(
+        Step(networks, 0, {"clean": batch_of(CLEAN), "verified": batch_of(TAUGHT)}, phases(method)["meta"])
+    )
     assert torch.equal(torch.get_rng_state(), after)
     assert networks[0].matcher.norm.num_batches_tracked == 1  # of the real step
     assert all(torch.isfinite(term.values).all() for term in terms)
@@ -255,12 +257,12 @@ def test_a_pass_notes_v_of_each_pair_and_of_an_image_with_the_next_caption():
     ids = [0, 1, 4, 6, 9]  # 0 and 1 show one image
     network = networks[1].eval()
     with torch.no_grad():
-        notes = method.observe(network, 1, batch_of(ids))
+        notes = method.observe(Observation.make(network, 1, batch_of(ids)))
     images, texts = network.encode(batch_of(ids))
     v = naive_v(network, images.vectors, texts.vectors)
-    assert notes["corrected"].tolist() == pytest.approx([v[i][i] for i in range(5)], abs=1e-5)
+    assert notes["division.corrected"].tolist() == pytest.approx([v[i][i] for i in range(5)], abs=1e-5)
     following = [v[i][(i + 1) % 5] for i in range(5)]
-    assert math.isnan(notes["mismatched"][0]) and notes["mismatched"][1:].tolist() == pytest.approx(
+    assert math.isnan(notes["division.mismatched"][0]) and notes["division.mismatched"][1:].tolist() == pytest.approx(
         following[1:], abs=1e-5
     )
 
@@ -309,12 +311,12 @@ def test_each_network_leaves_out_what_its_peer_takes_for_mismatched():
         v[wrong] = rng.uniform(0.05, 0.15, 3)
         mismatched = rng.uniform(0.05, 0.15, 10).astype(np.float32)
         mismatched[4] = math.nan
-        notes.append({"corrected": v, "mismatched": mismatched})
+        notes.append({"division.corrected": v, "division.mismatched": mismatched})
     method.update(notes, 0)
     assert method.subset("clean", 1).tolist() == [3, 5, 7] and method.subset("clean", 0).tolist() == [0, 2, 8]
     assert method.subset("verified", 0).tolist() == VERIFIED.tolist()
     assert method.subset("all", 0).tolist() == [0, 2, 3, 5, 7, 8]
-    assert method.state["loss"][1, 3] == 1 - notes[1]["corrected"][3]
+    assert method.division.state["loss"][1, 3] == 1 - notes[1]["division.corrected"][3]
 
 
 def test_it_is_refused_without_verified_pairs(tmp_path):

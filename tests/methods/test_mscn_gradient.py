@@ -8,12 +8,11 @@ from torch.func import functional_call
 
 from clip_helpers import SIDE, save_clip
 from pairsift.encode.features import Items
-from pairsift.loss.meta import meta_loss
 from pairsift.loss.ranking import Hinge, InfoNCE
 from pairsift.match.clip import Clip, ClipOptions
-from pairsift.methods import MSCN
-from pairsift.methods.parts.meta import correspondence, meta_of, partial_products
-from pairsift.steps import Batch, Network, Setting, not_negatives
+from pairsift.methods.mscn import MSCN, correspondence
+from pairsift.methods.parts.meta import meta_loss, meta_of, partial_products
+from pairsift.steps import Batch, Network, Setting, Step, not_negatives
 
 RATE = 0.01
 N = 64  # pairs of the step; as many are verified
@@ -25,7 +24,7 @@ def begun(matcher, ranking, pairs, **meta):
     network = Network(matcher, method.head(matcher.dim)).train()
     torch.nn.init.normal_(meta_of(network).out.weight, std=0.1)
     ids = np.arange(2 * pairs)
-    method.begin(Setting(ids, ids, len(ids), None, ranking, 0, verified=ids[pairs:]))
+    method = method.begin(Setting(ids, ids, len(ids), None, ranking, 0, verified=ids[pairs:]))
     return method, network
 
 
@@ -36,7 +35,7 @@ def batch_of(rows, images, texts):
 def meta_term(method, network, clean, verified):
     torch.manual_seed(5)
     phase = {phase.name: phase for phase in method.phases()}["meta"]
-    terms = method.step([network, network], 0, {"clean": clean, "verified": verified}, phase)
+    terms = method.step(Step([network, network], 0, {"clean": clean, "verified": verified}, phase))
     return torch.autograd.grad(terms[1].reduced(), list(meta_of(network).parameters()))
 
 

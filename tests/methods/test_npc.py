@@ -12,12 +12,11 @@ from pairsift.encode.features import Items
 from pairsift.errors import InputError
 from pairsift.loss.ranking import Hinge, InfoNCE
 from pairsift.match.two_tower import TwoTower, TwoTowerOptions
-from pairsift.methods import NPC
-from pairsift.methods.parts.impact import NegativeImpact, View, encode, view, views_at
+from pairsift.methods.npc import NPC, NegativeImpact, View, view, views_at
+from pairsift.methods.parts.dropout import encode
 from pairsift.runs.config import flattened
-from pairsift.steps import Batch, Network, Pairing, Phase, Setting, Term, not_negatives
-from pairsift.train.lookahead import after_step
-from pairsift.train.loop import decayed
+from pairsift.steps import Batch, Network, Pairing, Phase, Setting, Step, Term, not_negatives
+from pairsift.train.loop import after_step, parameter_groups
 
 TRAIN = Phase("train", 1)
 IDS, NEAR_IMAGE, NEAR_TEXT = [0, 3, 5, 6, 4], [1, 3, 7, 7, 8], [0, 8, 7, 2, 4]  # 4 and 5 show one image
@@ -33,9 +32,9 @@ def double(ids: list[int]) -> Batch:
 def stepped(method: NPC, network: Network, gather=double) -> list[Term]:
     """The terms of a step on the pairs IDS with these bank pairs."""
     for side, ids in SIDES.items():
-        method.state[side][0, IDS] = ids
+        method.bank.state[side][0, IDS] = ids
     requests = method.requests({"all": np.array(IDS)}, 0)
-    return method.step([network], 0, {name: gather(request.ids) for name, request in requests.items()}, TRAIN)
+    return method.step(Step([network], 0, {name: gather(request.ids) for name, request in requests.items()}, TRAIN))
 
 
 def wanted(method: NPC, ids, network: int = 0) -> dict[str, list[int]]:
@@ -45,9 +44,11 @@ def wanted(method: NPC, ids, network: int = 0) -> dict[str, list[int]]:
     return {name: request.ids.tolist() for name, request in requests.items()}
 
 
-def begun(method: NPC, network: Network, rate: float, clip: float = 0.0, ranking=None) -> torch.optim.Optimizer:
+def begun(
+    method: NPC, network: Network, rate: float, clip: float = 0.0, ranking=None
+) -> tuple[NPC, torch.optim.Optimizer]:
     """Begin the method, told of the network's optimizer, which has a past."""
-    optimizer = torch.optim.AdamW(decayed(network, 0.1), 0.05)
+    optimizer = torch.optim.AdamW(parameter_groups(network, 0.1), 0.05)
     for _ in range(2):
         optimizer.zero_grad()
         for parameter in network.parameters():
@@ -61,8 +62,7 @@ def begun(method: NPC, network: Network, rate: float, clip: float = 0.0, ranking
         assert k == 0
         return after_step(network, optimizer, clip, gradients, momentum)
 
-    method.begin(SETTING(ranking or InfoNCE(), networks=1, after_step=after))
-    return optimizer
+    return method.begin(SETTING(ranking or InfoNCE(), networks=1, after_step=after)), optimizer
 
 
 def blocks(network: Network, ids: list[int]) -> tuple[list[list[float]], float, list[list[bool]]]:
@@ -95,21 +95,20 @@ def mean_hinges(network: Network, ids: list[int]) -> tuple[list[float], list[flo
     return forth, back
 
 
-@pytest.mark.parametrize("momentum", [False, True])
 @pytest.mark.parametrize("clip", [0.0, 0.3])
 @pytest.mark.parametrize(
     ("ranking", "losses", "share"),
     [(InfoNCE(), entropies, 0.5), (Hinge(negatives="mean", reduction="sum"), mean_hinges, 1)],
 )
-def test_a_step_is_equations_6_to_11(ranking, losses, share, clip, momentum):
+def test_a_step_is_equations_6_to_11(ranking, losses, share, clip):
     torch.manual_seed(0)
-    method = NPC(bank={"weight": 0.7}, impact={"momentum": momentum})
+    method = NPC(bank={"weight": 0.7})
     network = make_networks(method)[0].double()
-    optimizer = begun(method, network, 0.02, clip, ranking)
+    method, optimizer = begun(method, network, 0.02, clip, ranking)
     twin = copy.deepcopy(network)  # A', a real copy with a real optimizer
-    theirs = torch.optim.AdamW(decayed(twin, 0.1), 0.02)
+    theirs = torch.optim.AdamW(parameter_groups(twin, 0.1), 0.02)
     theirs.load_state_dict(copy.deepcopy(optimizer.state_dict()))  # which would share the moments
-    for group in theirs.param_groups if not momentum else []:
+    for group in theirs.param_groups:
         group["betas"] = (0.0, group["betas"][1])
 
     before = [losses(twin, ids) for ids in (NEAR_IMAGE, NEAR_TEXT)]
@@ -135,8 +134,8 @@ def test_a_step_is_equations_6_to_11(ranking, losses, share, clip, momentum):
     terms = {term.name: term for term in stepped(method, network)}
     assert terms["weight"].values.tolist() == pytest.approx(weights, rel=1e-6)
     others = [i for i in range(len(IMAGE_OF)) if i not in IDS]
-    assert method.state["weight"][0, IDS].tolist() == pytest.approx(weights, rel=1e-6)
-    assert others and (method.state["weight"][0, others] == 1).all()
+    assert method.impact.state["weight"][0, IDS].tolist() == pytest.approx(weights, rel=1e-6)
+    assert others and (method.impact.state["weight"][0, others] == 1).all()
     expected = [w * share * (a + b) for w, a, b in zip(weights, *losses(network, IDS), strict=True)]
     assert terms["correspondence"].values.tolist() == pytest.approx(expected, rel=1e-6)  # Eq. 9
     for side, values in zip(("by_image", "by_text"), before, strict=True):
@@ -149,7 +148,7 @@ def test_gradients_are_those_of_the_weighted_loss_and_of_the_bank():
     torch.manual_seed(1)
     method = NPC()
     network = make_networks(method)[0].double()
-    begun(method, network, rate=0.05)
+    method, _ = begun(method, network, rate=0.05)
     terms = {term.name: term for term in stepped(method, network)}
     w = terms["weight"].values
     assert not w.requires_grad
@@ -168,24 +167,24 @@ def test_gradients_are_those_of_the_weighted_loss_and_of_the_bank():
 def test_each_part_can_be_left_out(weigh, bank_weight):
     method = NPC(impact={"weigh": weigh}, bank={"weight": bank_weight})
     network = make_networks(method)[0]
-    begun(method, network, rate=0.05)
+    method, _ = begun(method, network, rate=0.05)
     gathered = []
     names = [term.name for term in stepped(method, network, lambda ids: gathered.append(list(ids)) or batch_of(ids))]
     bank = ["by_image", "by_text"] if bank_weight else []
     assert names == ["correspondence", *bank, *(["weight"] if weigh else [])]
-    assert ("weight" in method.state) == weigh
+    assert ("weight" in method.impact.state) == weigh
     assert gathered == [IDS, *([[1, 2, 7, 8]] if weigh or bank_weight else [])]
 
 
 def test_pairs_of_the_batch_are_not_gathered_again():
     method = NPC()
     network = make_networks(method)[0]
-    begun(method, network, rate=0.05)
-    method.state["by_image"][0, IDS] = method.state["by_text"][0, IDS] = IDS
+    method, _ = begun(method, network, rate=0.05)
+    method.bank.state["by_image"][0, IDS] = method.bank.state["by_text"][0, IDS] = IDS
     assert wanted(method, IDS) == {"all": IDS}
-    terms = method.step([network], 0, {"all": batch_of(IDS)}, TRAIN)
+    terms = method.step(Step([network], 0, {"all": batch_of(IDS)}, TRAIN))
     torch.testing.assert_close(terms[1].values, terms[2].values)  # its own bank on both sides
-    method.state["by_image"][0, 3] = 8
+    method.bank.state["by_image"][0, 3] = 8
     assert wanted(method, IDS) == {"all": IDS, "bank": [8, 0]}  # one alone has no batch statistics
 
 
@@ -203,7 +202,7 @@ class Rough(TwoTower):
 def rough(rate):
     torch.manual_seed(3)
     network, method = Network(Rough(), None).train(), NPC()
-    begun(method, network, rate)
+    method, _ = begun(method, network, rate)
     return network, method
 
 
@@ -269,13 +268,19 @@ def observed(seed: int, noisy: int = 30) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     loss = np.where(rng.permutation(N) < noisy, 6.0, 1.0) + 0.4 * rng.normal(size=N)
     images, texts = rng.normal(size=(IMAGES, 7)), rng.normal(size=(N, 7)) * rng.uniform(0.2, 5, (N, 1))
-    return {"loss": loss.astype(np.float32), "by_image": images[OWNER].astype(np.float32), "by_text": texts}
+    return {
+        "bank.loss": loss.astype(np.float32),
+        "bank.by_image": images[OWNER].astype(np.float32),
+        "bank.by_text": texts,
+    }
 
 
 def banked(seen: list[dict[str, np.ndarray]], **options) -> NPC:
     method = NPC(networks=len(seen), bank=options)
     ids = np.arange(N) + 5  # ids are not rows
-    method.begin(Setting(ids, np.concatenate([np.zeros(5, int), OWNER]), IMAGES, None, InfoNCE(), 0, len(seen)))
+    method = method.begin(
+        Setting(ids, np.concatenate([np.zeros(5, int), OWNER]), IMAGES, None, InfoNCE(), 0, len(seen))
+    )
     assert set(wanted(method, ids[:4])) == {"all"}
     method.update(seen, 0)
     return method
@@ -285,41 +290,38 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
     return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 
 
-@pytest.mark.parametrize("self_match", [True, False])
-def test_the_bank_holds_the_nearest_pairs_of_the_strict_division(self_match):
+def test_the_bank_holds_the_nearest_pairs_of_the_strict_division():
     notes = observed(0)
-    method = banked([notes], self_match=self_match)
-    p = method.state["clean_probability"][0, 5:]
+    method = banked([notes])
+    p = method.bank.state["clean_probability"][0, 5:]
     clean = [j for j in range(N) if p[j] >= 0.99]  # Eq. 5
-    assert 20 <= len(clean) <= 32 and all(notes["loss"][j] < 3.5 for j in clean)
+    assert 20 <= len(clean) <= 32 and all(notes["bank.loss"][j] < 3.5 for j in clean)
     for i in range(N):
         for side in ("by_image", "by_text"):
-            vectors, entry = notes[side], int(method.state[side][0, i + 5]) - 5
-            allowed = [j for j in clean if self_match or j != i]
-            best = max(cosine(vectors[i], vectors[j]) for j in allowed)
-            assert entry in allowed
+            vectors, entry = notes[f"bank.{side}"], int(method.bank.state[side][0, i + 5]) - 5
+            best = max(cosine(vectors[i], vectors[j]) for j in clean)
+            assert entry in clean
             assert cosine(vectors[i], vectors[entry]) == pytest.approx(best, abs=1e-6)
-            if side == "by_image" and self_match:
+            if side == "by_image":
                 siblings = [j for j in clean if OWNER[j] == OWNER[entry]]
-                assert entry == min(siblings, key=lambda j: notes["loss"][j])
-    if self_match:
-        assert all(method.state["by_text"][0, j + 5] == j + 5 for j in clean)
-    assert (method.state["by_image"][0, :5] == -1).all()  # not for training
+                assert entry == min(siblings, key=lambda j: notes["bank.loss"][j])
+    assert all(method.bank.state["by_text"][0, j + 5] == j + 5 for j in clean)
+    assert (method.bank.state["by_image"][0, :5] == -1).all()  # not for training
 
 
 def test_where_nothing_reaches_the_threshold_the_cleanest_share_does():
     rng = np.random.default_rng(1)
-    notes = observed(0) | {"loss": rng.normal(size=N).astype(np.float32)}  # one group: nothing is certain
+    notes = observed(0) | {"bank.loss": rng.normal(size=N).astype(np.float32)}  # one group: nothing is certain
     method = banked([notes], threshold=1.0, least=0.1)
     facts = method.facts()
     assert facts["reach_threshold"] < 0.1 and facts["bank_share"] == pytest.approx(0.1)
-    cleanest = set(np.argsort(notes["loss"])[:6] + 5)
-    assert set(method.state["by_text"][0, 5:].tolist()) == cleanest
-    assert set(method.state["by_image"][0, 5:].tolist()) <= cleanest
+    cleanest = set(np.argsort(notes["bank.loss"])[:6] + 5)
+    assert set(method.bank.state["by_text"][0, 5:].tolist()) == cleanest
+    assert set(method.bank.state["by_image"][0, 5:].tolist()) <= cleanest
     strict = banked([observed(0)]).facts()
     assert strict["bank_share"] == strict["reach_threshold"] > 0.3
     without = NPC()
-    without.begin(SETTING(InfoNCE(), networks=1))
+    without = without.begin(SETTING(InfoNCE(), networks=1))
     assert set(without.facts()) == {"noise_rate"}
 
 
@@ -328,11 +330,11 @@ def test_two_networks_use_each_others_bank_and_one_its_own():
     ids = np.array([5, 17, 40])
     for network in (0, 1):
         found = wanted(method, ids, network)["bank"]
-        bank = {pair for side in SIDES for pair in method.state[side][1 - network, ids].tolist()}
+        bank = {pair for side in SIDES for pair in method.bank.state[side][1 - network, ids].tolist()}
         assert set(found) - set(ids.tolist()) == bank - set(ids.tolist())
-    assert not np.array_equal(method.state["by_text"][0], method.state["by_text"][1])
+    assert not np.array_equal(method.bank.state["by_text"][0], method.bank.state["by_text"][1])
     single = banked([observed(0)])
-    bank = {pair for side in SIDES for pair in single.state[side][0, ids].tolist()}
+    bank = {pair for side in SIDES for pair in single.bank.state[side][0, ids].tolist()}
     assert set(wanted(single, ids)["bank"]) == bank - set(ids.tolist())
 
 

@@ -9,10 +9,10 @@ from pairsift.errors import InputError
 from pairsift.loss.ranking import InfoNCE
 from pairsift.match import MATCHERS
 from pairsift.match.clip import Clip
-from pairsift.methods import OSA
-from pairsift.methods.osa import weight_of
+from pairsift.methods.osa import OSA, weight_of
 from pairsift.runs.config import from_tree
 from pairsift.runs.prepare import check
+from pairsift.steps import Observation, Step
 
 PAPERS = InfoNCE(base=1.0)
 
@@ -25,7 +25,7 @@ class Trained(Tiny):
 
 def begun(**options):
     method = OSA(**options)
-    method.begin(SETTING(PAPERS, networks=method.networks))
+    method = method.begin(SETTING(PAPERS, networks=method.networks))
     return method, make_networks(method, Trained)
 
 
@@ -34,7 +34,7 @@ def test_a_weight_is_the_polynomial_of_what_a_pair_has_above_unrelated_ones(fall
     method, networks = begun(falls=falls)
     ids = np.random.default_rng(0).permutation(10)
     with torch.no_grad():
-        notes = method.observe(networks[0].eval(), 0, batch_of(ids))
+        notes = method.observe(Observation.make(networks[0].eval(), 0, batch_of(ids)))
     order = np.argsort(ids)
     method.update([{name: value.numpy()[order] for name, value in notes.items()}], 0)
     batch = batch_of(np.arange(10))
@@ -62,7 +62,7 @@ def test_a_step_is_the_ranking_loss_of_each_pair_times_its_weight():
     method, networks = begun()
     method.state["weight"][0] = np.linspace(0, 1, 12)
     batch = batch_of([0, 3, 6, 9])
-    (term,) = method.step(networks, 0, {"all": batch}, method.phases()[0])
+    (term,) = method.step(Step(networks, 0, {"all": batch}, method.phases()[0]))
     similarity, scale = networks[0](batch)
     loss = PAPERS(similarity, scale, torch.ones(4), torch.from_numpy(excluded(batch)))
     torch.testing.assert_close(term.values, loss * torch.from_numpy(method.state["weight"][0, batch.ids]))

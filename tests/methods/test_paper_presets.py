@@ -22,7 +22,7 @@ PCSR = {
     "division": {"threshold": 0.5},
     "captions": {"search": "batch"},
     "consistency": {"least_use": 0.4, "most_use": 0.9, "sensitivity": 0.2, "rate": 0.7},
-    "noisy": {"train": "all", "loss": "own", "ambiguous_text": "rematched", "gamma": 0.7},
+    "noisy": {"train": "all", "loss": "own", "gamma": 0.7},
     "weights": {"ranking": 1, "pseudo": 1, "robust": 1, "entropy": 10},
     "networks": 2,
 }

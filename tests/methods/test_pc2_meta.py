@@ -22,27 +22,29 @@ from method_helpers import (
 
 from pairsift.errors import InputError
 from pairsift.loss.ranking import Hinge
-from pairsift.methods import PC2
 from pairsift.methods.parts.meta import MetaCorrection, meta_of
+from pairsift.methods.pc2 import PC2
+from pairsift.methods.pc2_mscn import PC2MSCN
 from pairsift.runs.config import from_tree
 from pairsift.runs.prepare import check
+from pairsift.steps import Step
 
 
 def test_pc2_takes_corrected_similarities_for_its_margins_of_clean_and_of_noisy_pairs():
     options = {"classifier": {"classes": 5}, "captions": {"search": "batch"}}
-    method = PC2(**options, meta={"use": True, "groups": 3, "hidden": 5})
+    method = PC2MSCN(**options, meta={"groups": 3, "hidden": 5})
     networks = make_networks(method, sharp=SHARP)
     for network in networks:
         torch.nn.init.normal_(meta_of(network).out.weight)
     ranking = Hinge(negatives="mean")
-    method.begin(SETTING(ranking))
-    method.state["clean_probability"][1] = np.linspace(0.1, 1, 12)
+    method = method.begin(SETTING(ranking))
+    method.division.state["clean_probability"][1] = np.linspace(0.1, 1, 12)
     clean, noisy = batch_of([0, 3, 5, 7]), batch_of([2, 8])
     batches = {"clean": clean, "noisy": noisy, "verified": batch_of(TAUGHT)}
     assert method.phases()[2].subsets == ("clean", "noisy", "verified") and method.phases()[0].subsets == ("all",)
-    terms = {term.name: term for term in method.step(networks, 0, batches, method.phases()[2])}
+    terms = {term.name: term for term in method.step(Step(networks, 0, batches, method.phases()[2]))}
     assert set(terms) == {"clean", "pseudo", "entropy", "noisy", "meta"}
-    y = method.correspondence(0, clean)
+    y = method.correspondence(Step(networks, 0, {"clean": clean}, method.phases()[1]))
     images, texts = networks[0].encode(clean)
     v = np.array(naive_v(networks[0], images.vectors, texts.vectors))
     margins = [0.2 * curve(value) for value in y.tolist()]
@@ -85,15 +87,15 @@ def test_pc2_moves_by_the_gradients_of_all_its_terms(monkeypatch, kind, reductio
     for terms_of in (gradients_known, with_graph):
         monkeypatch.setattr(MetaCorrection, "terms", terms_of)
         options = {"classifier": {"classes": 5}, "captions": {"search": "batch"}}
-        method = PC2(**options, meta={"use": True, "groups": 3, "hidden": 5})
+        method = PC2MSCN(**options, meta={"groups": 3, "hidden": 5})
         torch.manual_seed(3)
         networks = make_networks(method, kind, sharp=SHARP)
         torch.nn.init.normal_(meta_of(networks[0]).out.weight)
-        method.begin(SETTING(Hinge(negatives="mean", reduction=reduction)))
-        method.state["clean_probability"][1] = np.linspace(0.1, 1, 12)
+        method = method.begin(SETTING(Hinge(negatives="mean", reduction=reduction)))
+        method.division.state["clean_probability"][1] = np.linspace(0.1, 1, 12)
         batches = {"clean": batch_of([0, 3, 5, 7]), "noisy": batch_of([2, 8]), "verified": batch_of([1, 4, 6, 9])}
         torch.manual_seed(4)
-        terms = method.step(networks, 0, batches, method.phases()[2])
+        terms = method.step(Step(networks, 0, batches, method.phases()[2]))
         sum(term.reduced() * term.weight for term in terms).backward()
         found.append([parameter.grad for parameter in networks[0].parameters()])
     for got, whole in zip(*found, strict=True):
@@ -101,9 +103,9 @@ def test_pc2_moves_by_the_gradients_of_all_its_terms(monkeypatch, kind, reductio
 
 
 def test_a_verified_pair_is_never_noisy_for_pc2():
-    method = PC2(meta={"use": True})
-    method.begin(SETTING(LINEAR))
-    method.state["clean_probability"][1] = np.where(
+    method = PC2MSCN()
+    method = method.begin(SETTING(LINEAR))
+    method.division.state["clean_probability"][1] = np.where(
         np.arange(12) == 4, 0.1, 0.9
     )  # the peer doubts a verified pair alone
     assert 4 in VERIFIED and method.subset("noisy", 0).tolist() == []
@@ -111,9 +113,9 @@ def test_a_verified_pair_is_never_noisy_for_pc2():
 
 
 def test_pc2_needs_verified_pairs_with_a_meta_network_alone(tmp_path):
-    with pytest.raises(InputError, match=r"^pc2 learns from pairs that are known to match"):
-        check(from_tree({"source": str(tmp_path), "method": "pc2", "pc2": {"meta": {"use": True}}}))
+    with pytest.raises(InputError, match=r"^pc2_mscn learns from pairs that are known to match"):
+        check(from_tree({"source": str(tmp_path), "method": "pc2_mscn"}))
     check(from_tree({"source": str(tmp_path), "method": "pc2"}))
     method = PC2()
-    method.begin(SETTING(LINEAR, verified=np.zeros(0, np.int64)))
+    method = method.begin(SETTING(LINEAR, verified=np.zeros(0, np.int64)))
     assert method.subset("all", 0).tolist() == list(range(10)) and not hasattr(method.head(4), "meta")

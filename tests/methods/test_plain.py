@@ -19,10 +19,11 @@ from method_helpers import (
 )
 
 from pairsift.loss.ranking import Hinge, InfoNCE
-from pairsift.methods import METHODS, Crossfit, Oracle, Plain
-from pairsift.methods.crossfit import held_out_correspondence
-from pairsift.methods.plain import epochs_for
-from pairsift.steps import Prior, Request, Setting, not_negatives
+from pairsift.methods import METHODS
+from pairsift.methods.crossfit import Crossfit, held_out_correspondence
+from pairsift.methods.oracle import Oracle
+from pairsift.methods.plain import Plain, epochs_for
+from pairsift.steps import Prior, Request, Setting, Step, not_negatives
 from pairsift.train.batches import Gatherer, Likeness
 
 PROBABILITY = np.linspace(0.05, 0.95, 12).astype(np.float32)
@@ -53,10 +54,10 @@ def test_epochs_left_open_are_settled_less_the_warm_up(kind):
     for warmup, expected in ((0, 41), (3, 38), (60, 1)):
         method = kind(epochs={"warmup": warmup, "train": None})
         assert [phase.epochs for phase in method.phases()] == [warmup, 7]  # nobody has counted the pairs yet
-        method.begin(large())
+        method = method.begin(large())
         assert [phase.epochs for phase in method.phases()] == [warmup, expected]
     fixed = kind(epochs={"warmup": 2, "train": 9})
-    fixed.begin(large())
+    fixed = fixed.begin(large())
     assert [phase.epochs for phase in fixed.phases()] == [2, 9]
     assert [phase.warm for phase in fixed.phases()] == [True, False]
 
@@ -65,7 +66,7 @@ def test_epochs_left_open_are_settled_less_the_warm_up(kind):
 def test_the_phases_of_other_methods_do_not_depend_on_the_setting(name):
     method = METHODS[name]()
     before = method.phases()
-    method.begin(replace(large(method.networks), verified=np.array([0, 1])))
+    method = method.begin(replace(large(method.networks), verified=np.array([0, 1])))
     assert method.phases() == before
 
 
@@ -80,21 +81,21 @@ def test_the_phases_of_other_methods_do_not_depend_on_the_setting(name):
 )
 def test_a_pair_counts_as_far_as_it_is_believed_from_one_percent_on(prior, expected):
     method, batch = Crossfit(), batch_of([7, 0, 3, 9])
-    method.begin(setting(prior))
+    method = method.begin(setting(prior))
     assert held_out_correspondence(method.setting, batch).tolist() == pytest.approx(expected.tolist())
     plain = Plain()
-    plain.begin(setting(prior))
+    plain = plain.begin(setting(prior))
     networks = make_networks(plain)
-    (term,) = plain.step(networks, 0, {"all": batch}, plain.phases()[1])
+    (term,) = plain.step(Step(networks, 0, {"all": batch}, plain.phases()[1]))
     s, mask = similarities(networks[0], batch), excluded(batch)
     assert term.values.tolist() == pytest.approx(naive_hinge(s, [0.2] * 4, mask, True), abs=1e-6)
 
 
 def test_the_hinges_margin_follows_the_probability():
     method, batch = Crossfit(), batch_of([0, 2, 4, 6, 8])
-    method.begin(setting(Prior(PROBABILITY, 0.3, 1.0), Hinge(negatives="mean")))
+    method = method.begin(setting(Prior(PROBABILITY, 0.3, 1.0), Hinge(negatives="mean")))
     networks = make_networks(method)
-    (term,) = method.step(networks, 0, {"all": batch}, method.phases()[1])
+    (term,) = method.step(Step(networks, 0, {"all": batch}, method.phases()[1]))
     s, out, mask = similarities(networks[0], batch), [], excluded(batch)
     for i in range(5):
         margin = 0.2 * curve(float(PROBABILITY[batch.ids[i]]))
@@ -110,8 +111,8 @@ def test_infonce_of_base_one_weighs_pairs_by_their_probability():
     prior = Prior(PROBABILITY, 0.3, 1.0)
     terms = []
     for one in (method, plain):
-        one.begin(setting(prior, InfoNCE(base=1.0)))
-        terms.append(one.step(make_networks(one), 0, {"all": batch}, one.phases()[1])[0].values)
+        one = one.begin(setting(prior, InfoNCE(base=1.0)))
+        terms.append(one.step(Step(make_networks(one), 0, {"all": batch}, one.phases()[1]))[0].values)
     weight = PROBABILITY[batch.ids]
     share = (terms[0] / terms[1]).detach().numpy()
     assert share / share[0] == pytest.approx(weight / weight[0], rel=1e-4)
@@ -152,10 +153,10 @@ def test_without_likeness_only_siblings_are_no_negatives():
 def test_equal_captions_do_not_push_each_other_apart():
     batch, _, _ = alike_batch([0, 5, 8])
     method = Plain()
-    method.begin(SETTING(InfoNCE()))
+    method = method.begin(SETTING(InfoNCE()))
     network = make_networks(method, Tiny)[0]
     s = torch.from_numpy(similarities(network, batch)) * network.matcher.scale().item()
-    (term,) = method.step([network], 0, {"all": batch}, method.phases()[1])
+    (term,) = method.step(Step([network], 0, {"all": batch}, method.phases()[1]))
     expected = []
     for i, others in enumerate([[0, 2], [1, 2], [0, 1, 2]]):
         row = torch.logsumexp(s[i, others], 0) - s[i, i]

@@ -5,9 +5,13 @@ import pytest
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS
 from pairsift.match.two_tower import TwoTowerOptions
-from pairsift.methods import METHODS, NCR, PC2, PCSR, Plain
-from pairsift.methods.parts.captions import CaptionSearch
+from pairsift.methods import METHODS
+from pairsift.methods.ncr import NCR
 from pairsift.methods.parts.division import Division
+from pairsift.methods.parts.pseudo_captions import CaptionSearch
+from pairsift.methods.pc2 import PC2
+from pairsift.methods.pcsr import PCSR
+from pairsift.methods.plain import Plain
 from pairsift.runs.config import configure, flattened, from_tree
 from pairsift.runs.prepare import check
 from pairsift.train.options import TrainOptions

@@ -10,9 +10,10 @@ from method_helpers import SETTING, batch_of, excluded, make_networks, similarit
 from pairsift.errors import InputError
 from pairsift.loss.ranking import Hinge, InfoNCE
 from pairsift.match.two_tower import TwoTower
-from pairsift.methods import RCL, RINCE
+from pairsift.methods.rcl import RCL
+from pairsift.methods.rince import RINCE
 from pairsift.runs.config import from_tree
-from pairsift.steps import Batch
+from pairsift.steps import Batch, Step
 
 RANKING = InfoNCE()
 IDS = [0, 1, 3, 5, 6, 9]  # 0 and 1 show the same image
@@ -25,10 +26,10 @@ def directions(s, mask, i):
 
 
 def term_of(method, batch, ranking=RANKING, warm=False):
-    method.begin(SETTING(ranking, networks=method.networks))
+    method = method.begin(SETTING(ranking, networks=method.networks))
     networks = make_networks(method)
     phase = replace(method.phases()[1], warm=warm)
-    (term,) = method.step(networks, 0, {"all": batch}, phase)
+    (term,) = method.step(Step(networks, 0, {"all": batch}, phase))
     return networks[0], term
 
 
@@ -49,10 +50,10 @@ def test_a_temperature_is_that_of_similarities_up_to_1():
     for small, large in ((RCL(tau=0.3), RCL(tau=0.05)), (RINCE(tau=0.6), RINCE(tau=0.1))):
         found = []
         for method, largest in ((small, 1.0), (large, 6.0)):
-            method.begin(SETTING(RANKING, networks=method.networks))
+            method = method.begin(SETTING(RANKING, networks=method.networks))
             networks = make_networks(method)
             networks[0].matcher.largest = largest
-            (term,) = method.step(networks, 0, {"all": batch}, replace(method.phases()[1], warm=False))
+            (term,) = method.step(Step(networks, 0, {"all": batch}, replace(method.phases()[1], warm=False)))
             found.append(term.values.tolist())
         assert found[0] == pytest.approx(found[1], rel=1e-5)
 
@@ -74,10 +75,10 @@ def test_rince_is_the_papers_loss_in_both_directions():
 @pytest.mark.parametrize(("density", "drifts"), [(0.0, 0.0), (0.1, -1.0), (0.4, 1.0)])
 def test_equal_similarities_drift_together_by_the_density_and_the_size_of_a_batch(density, drifts):
     ids, method = [0, 2, 4, 6, 8], RINCE(q=0.5, tau=0.5, density=density)
-    method.begin(SETTING(InfoNCE()))
+    method = method.begin(SETTING(InfoNCE()))
     network, s = make_networks(method)[0], torch.full((5, 5), 0.3, requires_grad=True)
     network.matcher.similarity = lambda images, texts: s
-    (term,) = method.step([network], 0, {"all": batch_of(ids)}, method.phases()[1])
+    (term,) = method.step(Step([network], 0, {"all": batch_of(ids)}, method.phases()[1]))
     term.reduced().backward()
     assert float(s.grad.sum()) * drifts > 0 if drifts else abs(float(s.grad.sum())) < 1e-6
 
@@ -110,9 +111,9 @@ def test_near_duplicates_and_equal_captions_push_nothing_apart(method):
 def test_the_temperature_of_rince_learns_nothing():
     batch = batch_of(IDS)
     method = RINCE()
-    method.begin(SETTING(InfoNCE(), networks=2))
+    method = method.begin(SETTING(InfoNCE(), networks=2))
     network = make_networks(method, lambda: TwoTower(8, 6))[0]
-    (term,) = method.step([network], 0, {"all": batch}, method.phases()[1])
+    (term,) = method.step(Step([network], 0, {"all": batch}, method.phases()[1]))
     term.reduced().backward()
     assert network.matcher.log_scale.grad is None
     assert network.matcher.image_head.project[2].weight.grad.abs().sum() > 0

@@ -6,10 +6,10 @@ import torch
 from method_helpers import SETTING, Tiny, batch_of, make_networks
 
 from pairsift.loss.ranking import InfoNCE
-from pairsift.methods import Crossfit, Sift
-from pairsift.methods.sift import SiftEpochs
+from pairsift.methods.crossfit import Crossfit
+from pairsift.methods.sift import Sift, SiftEpochs
 from pairsift.options import OptionError
-from pairsift.steps import Prior, Setting
+from pairsift.steps import Prior, Setting, Step
 
 PROBABILITY = np.linspace(0, 1, 12).astype(np.float32)
 IDS = [0, 3, 6, 9]
@@ -21,10 +21,10 @@ def log_softmax(values, axis):
 
 def terms_of(method, teachers, rate=0.3):
     setting = SETTING(InfoNCE(base=1.0), prior=Prior(PROBABILITY, rate, 1.0))
-    method.begin(setting)
+    method = method.begin(setting)
     setting.teachers[:] = teachers
     networks = make_networks(method, Tiny)
-    return networks, method.step(networks, 0, {"all": batch_of(IDS)}, method.phases()[-1])
+    return networks, method.step(Step(networks, 0, {"all": batch_of(IDS)}, method.phases()[-1]))
 
 
 def similarities(network):
@@ -35,8 +35,8 @@ def similarities(network):
 
 def test_without_teachers_it_is_crossfit():
     crossfit = Crossfit()
-    crossfit.begin(SETTING(InfoNCE(base=1.0), prior=Prior(PROBABILITY, 0.3, 1.0)))
-    (expected,) = crossfit.step(make_networks(crossfit, Tiny), 0, {"all": batch_of(IDS)}, crossfit.phases()[1])
+    crossfit = crossfit.begin(SETTING(InfoNCE(base=1.0), prior=Prior(PROBABILITY, 0.3, 1.0)))
+    (expected,) = crossfit.step(Step(make_networks(crossfit, Tiny), 0, {"all": batch_of(IDS)}, crossfit.phases()[1]))
     _, (term,) = terms_of(Sift(), [])
     assert torch.equal(term.values, expected.values) and term.weight == expected.weight == 1
 
@@ -75,7 +75,7 @@ def test_teachers_learn_nothing_and_mismatched_pairs_teach():
 def test_its_phases_are_open_in_length_and_the_last_one_restarts(pairs, size, train, taught):
     ids = np.arange(pairs)
     method = Sift(epochs={"warmup": 0, "train": None, "taught": None})
-    method.begin(Setting(ids, ids, pairs, None, InfoNCE(), 0, batch_size=size))
+    method = method.begin(Setting(ids, ids, pairs, None, InfoNCE(), 0, batch_size=size))
     names = [(phase.name, phase.epochs, phase.restarts) for phase in method.phases()]
     assert names == [("warm-up", 0, False), ("train", train, False), ("taught", taught, True)]
     scaled = SiftEpochs(warmup=0, train=None, taught=None).scaled(8)
@@ -88,7 +88,7 @@ def test_its_phases_are_open_in_length_and_the_last_one_restarts(pairs, size, tr
 def test_few_pairs_are_not_taught_unless_it_is_asked_for(taught, expected):
     ids = np.arange(2_999)
     method = Sift(epochs={"warmup": 0, "train": None, "taught": taught})
-    method.begin(Setting(ids, ids, len(ids), None, InfoNCE(), 0, batch_size=128))
+    method = method.begin(Setting(ids, ids, len(ids), None, InfoNCE(), 0, batch_size=128))
     assert [phase.epochs for phase in method.phases()] == expected
     open_epochs = SiftEpochs(warmup=0, train=None, taught=taught).scaled(10)
     assert [phase.epochs for phase in open_epochs.phases(method.setting)] == (

@@ -5,28 +5,35 @@ import pytest
 from method_helpers import SETTING, cosine, softmax
 
 from pairsift.loss.ranking import Hinge
-from pairsift.methods import NCR, NPC, PC2, PCSR, BiCro
+from pairsift.methods.bicro import BiCro
+from pairsift.methods.ncr import NCR
+from pairsift.methods.npc import NPC
+from pairsift.methods.pc2 import PC2
+from pairsift.methods.pcsr import PCSR
 
 IDS, ROWS = SETTING(Hinge()).ids, SETTING(Hinge()).image_of
 HEAPS = np.array([0.04, 0.42, 0.6, 0.83, 1.0, 1.28, 1.33, 1.61, 1.73, 2.15])  # as losses they leave doubts
 
 
 def begun(method):
-    method.begin(SETTING(Hinge(), networks=method.networks))
+    method = method.begin(SETTING(Hinge(), networks=method.networks))
     return method
 
 
 @pytest.mark.parametrize("kind", [NCR, PC2, PCSR, BiCro])
 def test_pairs_are_clean_above_the_threshold_given(kind):
     method = begun(kind(division={"threshold": 0.8}))
-    method.state["clean_probability"][:, IDS] = [np.linspace(0.05, 0.95, 10), np.linspace(1, 0.1, 10)]
+    method.division.state["clean_probability"][:, IDS] = [np.linspace(0.05, 0.95, 10), np.linspace(1, 0.1, 10)]
     assert method.subset("clean", 1).tolist() == [8, 9] and method.subset("noisy", 1).tolist() == list(range(8))
     assert method.subset("clean", 0).tolist() == [0, 1] and method.subset("noisy", 0).tolist() == list(range(2, 10))
 
 
 def notes(loss, predictions):
     """What a pass over the training pairs notes, with the predictions of the images."""
-    return {"loss": np.asarray(loss, np.float32), "predictions": predictions[ROWS[IDS]].astype(np.float32)}
+    return {
+        "division.loss": np.asarray(loss, np.float32),
+        "classifier.predictions": predictions[ROWS[IDS]].astype(np.float32),
+    }
 
 
 @pytest.mark.parametrize("threshold", [0.2, 0.5, 0.8])
@@ -35,49 +42,47 @@ def test_tau_moves_by_the_noisy_pairs_of_its_own_network_at_the_threshold_given(
         epochs={"warmup": 0, "clean": 0, "refine": 2, "all": 2},
         classifier={"classes": 3},
         division={"threshold": threshold},
-        consistency={"start": 0.4, "counted_from": 1},
+        consistency={"counted_from": 1},
     )
-    begun(method)
-    method.state["counts"][:, :5] = [[6, 0, 0], [4, 2, 0], [5, 1, 0], [3, 3, 0], [3, 3, 0]]
+    method = begun(method)
+    method.consistency.state["tau"][:] = 0.4
+    method.consistency.state["counts"][:, :5] = [[6, 0, 0], [4, 2, 0], [5, 1, 0], [3, 3, 0], [3, 3, 0]]
     orders = np.arange(10), np.array([4, 8, 1, 9, 0, 6, 2, 7, 5, 3])
     method.update([notes(HEAPS[order], np.eye(3)[[2] * 5]) for order in orders], 0)
     scores = [5 / 7, 2 / 7, 4 / 7, 0.0, 0.0]
-    w, different = method.state["clean_probability"], set()
+    w, different = method.division.state["clean_probability"], set()
     for k in range(2):
         moved = []
         for owner, at in ((k, threshold), (1 - k, threshold), (k, 0.5)):
             noisy = [i for i in IDS if w[owner, i] <= at]
             use = sum(scores[ROWS[i]] >= 0.4 for i in noisy) / len(noisy)
             moved.append(0.4 - 0.7 * 0.2 * (0.4 + 0.5 / 4 - use))
-        assert method.state["tau"][k] == pytest.approx(moved[0], abs=1e-6)
+        assert method.consistency.state["tau"][k] == pytest.approx(moved[0], abs=1e-6)
         different |= {n for n in (1, 2) if moved[n] != pytest.approx(moved[0], abs=1e-3)}
     assert different == ({1} if threshold == 0.5 else {1, 2})  # from the peer's pairs, and from those at 0.5
 
 
 def test_verdicts_hold_for_clean_what_the_threshold_given_does():
     method = begun(PCSR(division={"threshold": 0.8}))
-    method.state["clean_probability"][:, IDS] = np.linspace(0.05, 0.95, 10)
-    method.state["tau"][:] = 0.0
+    method.division.state["clean_probability"][:, IDS] = np.linspace(0.05, 0.95, 10)
+    method.consistency.state["tau"][:] = 0.0
     assert method.verdicts() == ["refinable"] * 8 + ["clean"] * 2
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.5, 1.0])
-def test_earlier_passes_count_less_by_the_decay(decay):
+def test_all_passes_count_alike():
     lengths = {"warmup": 0, "clean": 9, "refine": 0, "all": 0}
-    counted = {"counted_from": 1, "count_decay": decay}
-    method = begun(PCSR(epochs=lengths, classifier={"classes": 4}, consistency=counted))
+    method = begun(PCSR(epochs=lengths, classifier={"classes": 4}, consistency={"counted_from": 1}))
     rng, counts = np.random.default_rng(4), np.zeros((2, 5, 4))
     for number in range(4):
         labels = rng.integers(0, 4, (2, 5))
         method.update([notes(HEAPS, np.eye(4)[own]) for own in labels], number)
         for k in range(2):
             for image in range(5):
-                counts[k, image] *= decay
                 counts[k, image, labels[k, image]] += 1
-    assert method.state["counts"][:, :5].tolist() == counts.tolist()
+    assert method.consistency.state["counts"][:, :5].tolist() == counts.tolist()
     top = np.sort(counts, 2)
     expected = (top[..., 3] - top[..., 2]) / counts.sum(2)
-    assert method.state["consistency"][:, :5] == pytest.approx(expected, abs=1e-6)
+    assert method.consistency.state["consistency"][:, :5] == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", [PC2, PCSR])
@@ -98,12 +103,16 @@ def test_captions_are_sought_for_the_noisy_pairs_among_the_clean_ones_that_a_net
 def test_the_bank_takes_pairs_from_its_own_threshold_on():
     rng = np.random.default_rng(6)
     seen = [
-        {"loss": HEAPS.astype(np.float32), "by_image": rng.normal(size=(10, 4)), "by_text": rng.normal(size=(10, 4))}
+        {
+            "bank.loss": HEAPS.astype(np.float32),
+            "bank.by_image": rng.normal(size=(10, 4)),
+            "bank.by_text": rng.normal(size=(10, 4)),
+        }
     ]
     for threshold in (0.2, 0.8):
         method = begun(NPC(bank={"threshold": threshold, "least": 0.0}))
         method.update(seen, 0)
-        w = method.state["clean_probability"][0, IDS]
+        w = method.bank.state["clean_probability"][0, IDS]
         clean = [i for i in IDS if w[i] >= threshold]
-        assert len(clean) > 2 and set(method.state["by_text"][0, clean]) == set(clean)
-        assert set(method.state["by_text"][0, IDS]) == set(clean)
+        assert len(clean) > 2 and set(method.bank.state["by_text"][0, clean]) == set(clean)
+        assert set(method.bank.state["by_text"][0, IDS]) == set(clean)

@@ -5,9 +5,9 @@ from flat_options import configured
 
 from pairsift.cli import main
 from pairsift.errors import InputError
-from pairsift.methods import METHODS, PC2
+from pairsift.methods import METHODS
 from pairsift.methods.npc import NPCEpochs
-from pairsift.methods.pc2 import PC2Epochs
+from pairsift.methods.pc2 import PC2, PC2Epochs
 from pairsift.methods.plain import TrainEpochs
 from pairsift.runs.config import read_config
 from pairsift.runs.fit import fit

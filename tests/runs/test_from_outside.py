@@ -15,9 +15,9 @@ from pairsift.errors import InputError
 from pairsift.loss.ranking import InfoNCE
 from pairsift.match import MATCHERS
 from pairsift.match.two_tower import TwoTower, TwoTowerOptions
-from pairsift.methods import METHODS, PC2
-from pairsift.methods.parts.captions import CaptionSearch
-from pairsift.methods.pc2 import PC2Epochs
+from pairsift.methods import METHODS
+from pairsift.methods.parts.pseudo_captions import CaptionSearch
+from pairsift.methods.pc2 import PC2, PC2Epochs
 from pairsift.pairs import READERS
 from pairsift.steps import Setting
 
@@ -56,7 +56,7 @@ def test_the_guides_method_runs_as_it_stands(module, scenes, quick, place, capsy
 def test_the_guides_method_trains_on_pairs_of_small_loss(module):
     kind = METHODS.find(f"{module}:SmallLoss")
     method = kind(keep=0.5)
-    method.begin(Setting(np.arange(10), np.arange(12) // 2, 6, None, InfoNCE(), 0))
+    method = method.begin(Setting(np.arange(10), np.arange(12) // 2, 6, None, InfoNCE(), 0))
     loss = np.random.default_rng(0).random((2, 10)).astype(np.float32)
     method.update([{"loss": row} for row in loss], 2)
     for k in range(2):

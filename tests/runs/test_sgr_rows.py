@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from published_layout import REGIONS, WIDTH
 
 import pairsift
 from pairsift.cli import main
-from pairsift.methods import Oracle, Plain
+from pairsift.methods.oracle import Oracle
+from pairsift.methods.plain import Plain
 from pairsift.runs.config import configure
+from published_layout import REGIONS, WIDTH
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ import pytest
 from train_helpers import make_job
 
 from pairsift.errors import InputError
-from pairsift.methods import Crossfit
+from pairsift.methods.crossfit import Crossfit
 from pairsift.train.loop import Trainer
 from pairsift.train.options import TrainOptions
 
@@ -16,14 +16,14 @@ from pairsift.train.options import TrainOptions
     [(30_000, 512), (5000, 512), (4999, 256), (2000, 256), (800, 128), (200, 64), (199, 49), (9, 2), (4, 2), (0, 2)],
 )
 def test_fewer_pairs_have_smaller_batches(pairs, size):
-    assert TrainOptions().settled(pairs).batch_size == size
-    assert TrainOptions(batch_size=7).settled(pairs).batch_size == 7
+    assert TrainOptions().with_batch_size(pairs).batch_size == size
+    assert TrainOptions(batch_size=7).with_batch_size(pairs).batch_size == 7
 
 
 def test_a_default_batch_is_no_larger_than_the_limit():
     limited = TrainOptions(batch_limit=128)
-    assert [limited.settled(pairs).batch_size for pairs in (30_000, 2000, 800, 200)] == [128, 128, 128, 64]
-    assert TrainOptions(batch_limit=128, batch_size=300).settled(800).batch_size == 300
+    assert [limited.with_batch_size(pairs).batch_size for pairs in (30_000, 2000, 800, 200)] == [128, 128, 128, 64]
+    assert TrainOptions(batch_limit=128, batch_size=300).with_batch_size(800).batch_size == 300
 
 
 def test_a_batch_of_one_pair_is_refused():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from train_helpers import make_job, put
+from train_helpers import make_job
 
 from pairsift.methods.crossfit import held_out_correspondence
 from pairsift.steps import Prior, Request, not_negatives
@@ -49,25 +49,24 @@ def test_crossfit_departs_from_plain_where_pairs_are_doubted(tmp_path):
     assert len(weights) >= 4 and set(weights) <= set(differing(expected, found))
     ids = [i for i in range(80) if trainer.job.pairs.split[i] == "train"]
     batch = trainer.gather(Request(np.array(ids)))
-    found = held_out_correspondence(trainer.job.method.setting, batch)
+    found = held_out_correspondence(trainer.method.setting, batch)
     assert found.tolist() == trainer.job.prior.probability[ids].tolist()
 
 
 @pytest.mark.parametrize("method", ["ncr", "pc2", "pcsr", "npc"])
 def test_a_guard_of_zero_trains_on_clean_pairs_alone(tmp_path, method):
-    job = make_job(tmp_path, method, n_images=40)
+    names = []
+
+    def stepped(method, step, given):
+        names.extend((name, len(batch)) for name, batch in given.batches.items())
+        return step(given)
+
+    job = make_job(tmp_path, method, n_images=40, hooks={"step": stepped})
     trainer = Trainer(replace(job, prior=Prior(np.ones(80, np.float32), 0.0, 0.0)))
-    step, names = job.method.step, []
-
-    def stepped(networks, k, batches, phase):
-        names.extend((name, len(batch)) for name, batch in batches.items())
-        return step(networks, k, batches, phase)
-
-    put(job.method, step=stepped)
     trainer.run()
     assert names and {name for name, _ in names} <= {"all", "clean", "bank"}
-    if "division" in type(job.method).model_fields:  # npc divides no pairs
-        assert all(len(job.method.subset("noisy", k)) == 0 for k in range(job.method.networks))
+    if method != "npc":  # which divides no pairs
+        assert all(len(trainer.method.subset("noisy", k)) == 0 for k in range(job.method.networks))
     assert read_tensors(tmp_path / CHECKPOINT)[1]["position"]["epoch"] == len(trainer.phases)
 
 
@@ -78,9 +77,9 @@ def test_a_guard_of_zero_trains_on_clean_pairs_alone(tmp_path, method):
 )  # fmt: skip
 def test_a_batch_size_left_open_is_settled_by_the_number_of_pairs(pairs, size):
     options = TrainOptions(lr=0.5, seed=3)
-    assert options.settled(pairs) == options.replaced(batch_size=size)
+    assert options.with_batch_size(pairs) == options.replaced(batch_size=size)
     fixed = TrainOptions(batch_size=33)
-    assert fixed.settled(pairs) is fixed
+    assert fixed.with_batch_size(pairs) is fixed
 
 
 def test_a_run_settles_batches_and_epochs_before_it_counts_them(tmp_path):

@@ -87,7 +87,7 @@ def test_a_network_foresees_the_step_that_the_loop_takes(tmp_path, max_norm):
     before = parameters[PART].detach().clone()
     loss = sum(term.weight * term.reduced() for term in terms)
     (gradient,) = torch.autograd.grad(loss, [parameters[PART]], retain_graph=True)
-    foreseen = trainer.job.method.setting.after_step(1, {PART: gradient}, True)
+    foreseen = trainer.method.setting.after_step(1, {PART: gradient}, True)
     trainer._descend(1, terms)
     assert foreseen.keys() == parameters.keys()
     for name, parameter in parameters.items():

@@ -15,7 +15,8 @@ from pairsift.match import MATCHERS
 from pairsift.match.base import Matcher
 from pairsift.match.vsrn import Vsrn, VsrnOptions
 from pairsift.methods import METHODS
-from pairsift.methods.parts.impact import encode, pairings, view, views_at
+from pairsift.methods.npc import pairings, view, views_at
+from pairsift.methods.parts.dropout import encode
 from pairsift.noise.planted import plant_noise
 from pairsift.pairs.pairs import Pairs
 from pairsift.steps import Network, Request

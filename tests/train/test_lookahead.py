@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from pairsift.steps import Network
-from pairsift.train.lookahead import after_step
-from pairsift.train.loop import decayed
+from pairsift.train.loop import after_step, parameter_groups
 
 
 class Mixed(nn.Module):
@@ -47,7 +46,7 @@ def take(network: nn.Module, optimizer: torch.optim.Optimizer, gradients: dict[s
 def test_it_is_what_a_deep_copy_becomes_by_a_real_adamw_step(steps: int, clip: float) -> None:
     torch.manual_seed(0)
     network = Network(Mixed(), None)
-    optimizer = torch.optim.AdamW(decayed(network, 0.2), 0.01, fused=True)
+    optimizer = torch.optim.AdamW(parameter_groups(network, 0.2), 0.01, fused=True)
     for _ in range(steps):
         take(network, optimizer, gradients_of(network), clip)
     for group in optimizer.param_groups:
@@ -55,7 +54,7 @@ def test_it_is_what_a_deep_copy_becomes_by_a_real_adamw_step(steps: int, clip: f
     gradients = gradients_of(network)
 
     twin = copy.deepcopy(network)
-    theirs = torch.optim.AdamW(decayed(twin, 0.2), 0.003)  # not fused: the plain formula
+    theirs = torch.optim.AdamW(parameter_groups(twin, 0.2), 0.003)  # not fused: the plain formula
     theirs.load_state_dict(copy.deepcopy(optimizer.state_dict()))  # which would share the moments
     for group in theirs.param_groups:
         group["fused"] = False
@@ -82,7 +81,7 @@ def test_without_momentum_the_direction_is_the_gradients(steps: int, clip: float
     torch.manual_seed(1)
     network = Network(Mixed(), None).double()
     rate, decay, (_, beta) = 0.003, 0.2, (0.9, 0.999)
-    optimizer = torch.optim.AdamW(decayed(network, decay), rate)
+    optimizer = torch.optim.AdamW(parameter_groups(network, decay), rate)
     for _ in range(steps):
         take(network, optimizer, gradients_of(network, torch.float64), clip)
     gradients = gradients_of(network, torch.float64)

@@ -7,27 +7,26 @@ import random
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from train_helpers import dying, make_job, make_method, make_pairs
+from train_helpers import dying, make_job, make_method, make_pairs, watched
 
 from pairsift.encode.parallel import map_ahead
 from pairsift.errors import InputError
 from pairsift.loss.ranking import InfoNCE
 from pairsift.match.two_tower import TwoTower, TwoTowerOptions
-from pairsift.methods import METHODS
 from pairsift.retrieve.gallery import Gallery, evaluate
 from pairsift.steps import Phase, Request, Setting
 from pairsift.train.batches import Gatherer, cut, steps
 from pairsift.train.checkpoint import read_tensors, write_tensors
-from pairsift.train.loop import CHECKPOINT, Trainer, decayed, pick_device
+from pairsift.train.loop import CHECKPOINT, Trainer, parameter_groups, pick_device
 from pairsift.train.options import TrainOptions
-from pairsift.train.phases import competing
-from pairsift.train.schedule import learning_rate
+from pairsift.train.schedule import competing, learning_rate
 
 
 def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
@@ -124,14 +123,11 @@ def steps_of(folder: Path) -> list[dict[str, int]]:
 def test_each_phase_trains_its_subsets(tmp_path):
     seen = []
 
-    class Watched(METHODS["pc2"]):
-        def step(self, networks, k, batches, phase):
-            seen.append((phase.name, k, tuple(batches)))
-            return super().step(networks, k, batches, phase)
+    def stepped(method, step, given):
+        seen.append((given.phase.name, given.k, tuple(given.batches)))
+        return step(given)
 
-    job = make_job(tmp_path)
-    object.__setattr__(job, "method", Watched(epochs={"warmup": 1, "clean": 1, "all": 2}))
-    Trainer(job).run()
+    Trainer(make_job(tmp_path, hooks={"step": stepped}, epochs={"warmup": 1, "clean": 1, "all": 2})).run()
     assert {s for s in seen if s[0] == "warm-up"} == {("warm-up", 0, ("all",)), ("warm-up", 1, ("all",))}
     assert {s for s in seen if s[0] == "clean"} == {("clean", 0, ("clean",)), ("clean", 1, ("clean",))}
     assert {s for s in seen if s[0] == "all"} == {("all", 0, ("clean", "noisy")), ("all", 1, ("clean", "noisy"))}
@@ -141,23 +137,23 @@ def test_each_phase_trains_its_subsets(tmp_path):
 def test_bank_pairs_come_along_once_there_is_a_bank(tmp_path, refresh):
     seen, banks = [], []
 
-    class Watched(METHODS["npc"]):
-        def update(self, notes, epoch):
-            super().update(notes, epoch)
-            banks.append((epoch, {side: self.state[side].copy() for side in ("by_image", "by_text")}))
+    def updated(method, update, notes, epoch):
+        update(notes, epoch)
+        banks.append((epoch, {side: method.bank.state[side].copy() for side in ("by_image", "by_text")}))
 
-        def step(self, networks, k, batches, phase):
-            ids, bank = batches["all"].ids, banks[-1][1] if banks else {}
-            if bank:
-                wanted = {i for entries in bank.values() for i in entries[1 - k, ids].tolist()}
-                assert set(batches["bank"].ids.tolist()) == wanted - set(ids.tolist())
-                assert batches["bank"].caption_images.tolist() == self.setting.image_of[batches["bank"].ids].tolist()
-            terms = super().step(networks, k, batches, phase)
-            seen.append((phase.name, k, tuple(batches), tuple(term.name for term in terms)))
-            return terms
+    def stepped(method, step, given):
+        ids, bank = given.batch.ids, banks[-1][1] if banks else {}
+        if bank:
+            wanted = {i for entries in bank.values() for i in entries[1 - given.k, ids].tolist()}
+            extra = given.batches["bank"]
+            assert set(extra.ids.tolist()) == wanted - set(ids.tolist())
+            assert extra.caption_images.tolist() == method.setting.image_of[extra.ids].tolist()
+        terms = step(given)
+        seen.append((given.phase.name, given.k, tuple(given.batches), tuple(term.name for term in terms)))
+        return terms
 
-    job = make_job(tmp_path)
-    object.__setattr__(job, "method", Watched(epochs={"warmup": 1, "train": 3}, bank={"refresh": refresh}, networks=2))
+    hooks = {"update": updated, "step": stepped}
+    job = make_job(tmp_path, "npc", hooks=hooks, epochs={"warmup": 1, "train": 3}, bank={"refresh": refresh})
     trainer = Trainer(job)
     trainer.run()
     sides = ("by_image", "by_text")
@@ -176,19 +172,16 @@ def test_bank_pairs_come_along_once_there_is_a_bank(tmp_path, refresh):
 def test_pairs_are_observed_in_small_blocks_where_a_similarity_costs_much(tmp_path, factorises, most):
     sizes = []
 
-    class Watched(METHODS["ncr"]):
-        def observe(self, network, k, batch):
-            sizes.append(len(batch))
-            return super().observe(network, k, batch)
+    def observed(method, observe, seen):
+        sizes.append(len(seen.batch))
+        return observe(seen)
 
     class Costly(TwoTower):
         pass
 
     Costly.factorises = factorises
-    job = make_job(tmp_path)
-    object.__setattr__(job, "method", Watched(epochs={"warmup": 0, "clean": 1, "all": 0}))
-    object.__setattr__(job, "matcher", lambda: Costly(20, 16, TwoTowerOptions(dim=16, hidden=16)))
-    Trainer(job).run()
+    job = make_job(tmp_path, "ncr", hooks={"observe": observed}, epochs={"warmup": 0, "clean": 1, "all": 0})
+    Trainer(replace(job, matcher=lambda: Costly(20, 16, TwoTowerOptions(dim=16, hidden=16)))).run()
     assert sum(sizes) == 2 * 384 and max(sizes) <= most and (factorises or min(sizes) >= 32)
 
 
@@ -224,8 +217,8 @@ def test_an_oracle_takes_as_many_steps_as_plain_where_asked(tmp_path, more):
     phases = {"warmup": 2, "train": 6}
     plain = Trainer(make_job(tmp_path / "plain", method="plain", epochs=phases))
     oracle = Trainer(make_job(tmp_path / "oracle", method="oracle", epochs=phases, as_many_steps=more))
-    pairs = len(plain.job.method.setting.ids) * len(plain.phases)
-    trained = len(oracle.job.method.subset("all", 0)) * len(oracle.phases)
+    pairs = len(plain.method.setting.ids) * len(plain.phases)
+    trained = len(oracle.method.subset("all", 0)) * len(oracle.phases)
     assert trained == pytest.approx(pairs if more else pairs * 0.6, rel=0.08)
 
 
@@ -250,9 +243,9 @@ def test_the_ensemble_is_the_mean_of_the_networks_similarities(tmp_path):
 def test_steps_cover_the_driver_once_and_cycle_the_rest():
     pairs, _ = make_pairs()
     method = make_method("ncr", epochs={"warmup": 0, "clean": 0, "all": 1})
-    method.begin(Setting(pairs.ids("train"), pairs.image_of, pairs.n_images, None, InfoNCE(), 0))
+    method = method.begin(Setting(pairs.ids("train"), pairs.image_of, pairs.n_images, None, InfoNCE(), 0))
     ids = pairs.ids("train")
-    method.state["clean_probability"][:, ids[:40]] = 0.0
+    method.division.state["clean_probability"][:, ids[:40]] = 0.0
     plan = steps(method, method.phases()[2], 0, 32, (0, 4, 0))
     clean = np.concatenate([step["clean"] for step in plan])
     assert sorted(clean.tolist()) == ids[40:].tolist()
@@ -267,12 +260,10 @@ def test_steps_cover_the_driver_once_and_cycle_the_rest():
 
 def test_a_phase_whose_first_set_is_empty_is_refused():
     pairs, _ = make_pairs()
-    method = make_method("ncr", epochs={"warmup": 0, "clean": 0, "all": 1})
-    method.begin(Setting(pairs.ids("train"), pairs.image_of, pairs.n_images, None, InfoNCE(), 0))
-    empty = Phase("none", 1, ("empty",))
-    object.__setattr__(method, "subset", lambda name, network: np.zeros(0, np.int64))
+    method = watched(make_method("ncr"), subset=lambda method, subset, name, network: np.zeros(0, np.int64))
+    method = method.begin(Setting(pairs.ids("train"), pairs.image_of, pairs.n_images, None, InfoNCE(), 0))
     with pytest.raises(InputError, match=r"network 0 of ncr has no pair in the set 'empty' .* phase 'none'"):
-        steps(method, empty, 0, 32, (0, 4, 0))
+        steps(method, Phase("none", 1, ("empty",)), 0, 32, (0, 4, 0))
 
 
 @pytest.mark.parametrize(
@@ -408,4 +399,4 @@ def test_matrices_decay_and_a_head_learns_at_its_own_rate(tmp_path, monkeypatch)
     trainer.run()
     groups = trainer.optimizers[0].param_groups
     assert [group["lr"] for group in groups] == pytest.approx([groups[0]["lr"] * group["speed"] for group in groups])
-    assert len(decayed(network, 0.1)) == 4
+    assert len(parameter_groups(network, 0.1)) == 4

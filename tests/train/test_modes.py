@@ -4,37 +4,34 @@ from dataclasses import replace
 
 import pytest
 import torch
-from train_helpers import make_job, put
+from train_helpers import make_job
 
 from pairsift.match import MATCHERS
-from pairsift.train.loop import Trainer, mixed
+from pairsift.train.loop import Trainer, autocast_context
 from pairsift.train.options import TrainOptions
 
 
 def watched(folder, monkeypatch, precision: str = "fp32") -> dict[str, list]:
     """What held in each of a run's passes, steps and evaluations: autocast, its type, gradients, training mode."""
-    job = make_job(folder, "ncr", n_images=40)
-    trainer, held = Trainer(replace(job, options=job.options.replaced(precision=precision))), {}
-    observe, step, encode = job.method.observe, job.method.step, type(trainer.networks[0].matcher).encode_images
-    busy = []
+    held, busy = {}, []
 
     def note(name, network):
         kind = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
         modes = {module.training for module in network.modules()}
         held.setdefault(name, []).append((kind, torch.is_grad_enabled(), modes))
 
-    def observed(network, k, batch):
+    def observed(method, observe, seen):
         busy.append("observe")
-        note("observe", network)
-        found = observe(network, k, batch)
+        note("observe", seen.network)
+        found = observe(seen)
         busy.pop()
         return found
 
-    def stepped(networks, k, batches, phase):
+    def stepped(method, step, given):
         busy.append("step")
-        note("step", networks[k])
-        found = step(networks, k, batches, phase)
-        note("step", networks[k])
+        note("step", given.network)
+        found = step(given)
+        note("step", given.network)
         busy.pop()
         return found
 
@@ -43,7 +40,9 @@ def watched(folder, monkeypatch, precision: str = "fp32") -> dict[str, list]:
             note("evaluate", matcher)
         return encode(matcher, items)
 
-    put(job.method, observe=observed, step=stepped)
+    job = make_job(folder, "ncr", n_images=40, hooks={"observe": observed, "step": stepped})
+    trainer = Trainer(replace(job, options=job.options.replaced(precision=precision)))
+    encode = type(trainer.networks[0].matcher).encode_images
     monkeypatch.setattr(type(trainer.networks[0].matcher), "encode_images", encoded)
     trainer.run()
     assert set(held) == {"observe", "step", "evaluate"}
@@ -81,6 +80,6 @@ def test_auto_is_mixed_precision_where_a_gpu_trains_a_matcher_that_gains_by_it(
 ):
     monkeypatch.setattr(torch, "autocast", lambda kind, dtype, enabled: (kind, dtype, enabled))
     options = TrainOptions(precision=precision)
-    held = {name: mixed(torch.device(device), options, matcher) for name, matcher in MATCHERS.items()}
+    held = {name: autocast_context(torch.device(device), options, matcher) for name, matcher in MATCHERS.items()}
     assert held == {name: (device, torch.bfloat16, name in training) for name in MATCHERS}
-    assert mixed(torch.device(device), options) == (device, torch.bfloat16, recall)
+    assert autocast_context(torch.device(device), options) == (device, torch.bfloat16, recall)

@@ -14,8 +14,8 @@ OPTIONS = {"epochs": {"warmup": 2, "train": 5}, "meta": {"groups": 8, "hidden": 
 
 def test_it_tells_matching_from_mismatched_pairs_of_which_few_are_verified(tmp_path):
     trainer = Trainer(make_job(tmp_path, "mscn", noise=0.6, n_images=300, **OPTIONS))
-    verified = trainer.job.method.setting.verified
-    assert 10 < len(verified) < 0.06 * len(trainer.job.method.setting.ids)
+    verified = trainer.method.setting.verified
+    assert 10 < len(verified) < 0.06 * len(trainer.method.setting.ids)
     trainer.run()
     assert trainer.log[-1]["discrimination"] > 0.85
     assert abs(trainer.log[-1]["noise_rate"] - 0.6) < 0.1

@@ -10,41 +10,38 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from train_helpers import make_job, put
+from train_helpers import make_job
 
-from pairsift.methods import PCSR
+from pairsift.methods.pcsr import PCSR
 from pairsift.train.batches import steps
 from pairsift.train.loop import CHECKPOINT, Trainer
 
 
-def watched(folder: Path, **options) -> tuple[Trainer, list]:
+def watched(folder: Path, update=lambda method, do, *given: do(*given), **options) -> tuple[Trainer, list]:
     """A trainer, and a list that gets (phase, network, ids by subset, batches) of every step."""
-    trainer, seen = Trainer(make_job(folder, "pcsr", **options)), []
-    method = trainer.job.method
-    step = method.step
+    seen = []
 
-    def watch(networks, k, batches, phase):
-        seen.append((phase.name, k, {name: batch.ids for name, batch in batches.items()}, batches))
-        return step(networks, k, batches, phase)
+    def stepped(method, step, given):
+        ids = {name: batch.ids for name, batch in given.batches.items()}
+        seen.append((given.phase.name, given.k, ids, given.batches))
+        return step(given)
 
-    put(method, step=watch)
-    return trainer, seen
+    return Trainer(make_job(folder, "pcsr", hooks={"step": stepped, "update": update}, **options)), seen
 
 
 def test_stages_train_their_subsets_by_the_peers_division(tmp_path):
-    trainer, seen = watched(tmp_path)
-    method, update, parts = trainer.job.method, trainer.job.method.update, []
+    parts = []
 
-    def updated(notes, epoch):
+    def updated(method, update, notes, epoch):
         update(notes, epoch)
-        ids, w, tau = method.setting.ids, method.state["clean_probability"], method.state["tau"]
-        score = method.state["consistency"][:, method.setting.image_of]
+        ids, w, tau = method.setting.ids, method.division.state["clean_probability"], method.consistency.state["tau"]
+        score = method.consistency.state["consistency"][:, method.setting.image_of]
         noisy = [set(ids[w[k][ids] <= 0.5].tolist()) for k in range(2)]
         steady = [{i for i in noisy[k] if score[k, i] >= tau[k]} for k in range(2)]
-        captions = method.state["pseudo_caption"].copy()
+        captions = method.captions.state["pseudo_caption"].copy()
         parts.append([(set(ids.tolist()) - noisy[k], steady[k], noisy[k] - steady[k], captions[k]) for k in range(2)])
 
-    put(method, update=updated)
+    trainer, seen = watched(tmp_path, updated)
     trainer.run()
     subsets = {"warm-up": ["all"], "clean": ["clean"], "refine": ["clean", "refinable"]}
     subsets["all"] = ["clean", "refinable", "ambiguous"]
@@ -84,15 +81,15 @@ def test_a_run_killed_in_a_stage_ends_with_the_same_weights_and_division(tmp_pat
     end, again = (load_file(tmp_path / name / CHECKPOINT) for name in "ab")
     assert {"state/counts", "state/consistency", "state/tau", "state/pseudo_caption"} < end.keys() == again.keys()
     assert all(torch.equal(end[name], again[name]) for name in end)
-    assert straight.job.method.verdicts() == resumed.job.method.verdicts()
+    assert straight.method.verdicts() == resumed.method.verdicts()
 
 
 @pytest.mark.parametrize(("score", "left"), [(1.0, "refinable"), (0.0, "ambiguous")])
 def test_a_class_without_pairs_is_left_out_of_the_steps(tmp_path, score, left):
     trainer, _ = watched(tmp_path)
-    method = trainer.job.method
-    method.state["clean_probability"][:, method.setting.ids[::2]] = 0.1
-    method.state["consistency"][:], method.state["tau"][:] = score, 0.5
+    method = trainer.method
+    method.division.state["clean_probability"][:, method.setting.ids[::2]] = 0.1
+    method.consistency.state["consistency"][:], method.consistency.state["tau"][:] = score, 0.5
     plan = steps(method, method.phases()[-1], 0, 32, (0,))
     assert {tuple(step) for step in plan} == {("clean", left)}
     assert all(len(step[left]) for step in plan)
@@ -109,15 +106,15 @@ def test_a_class_without_pairs_is_left_out_of_the_steps(tmp_path, score, left):
 def test_switches_run_to_the_end(tmp_path, options):
     trainer, _ = watched(tmp_path, **options)
     trainer.run()
-    words = trainer.job.method.verdicts()
-    assert len(words) == len(trainer.job.method.setting.ids) and "clean" in words
+    words = trainer.method.verdicts()
+    assert len(words) == len(trainer.method.setting.ids) and "clean" in words
     assert np.isfinite([line["dev"]["rsum"] for line in trainer.log]).all()
 
 
 def test_verdicts_tell_planted_mismatches(tmp_path):
     trainer, _ = watched(tmp_path)
     trainer.run()
-    pairs, method = trainer.job.pairs, trainer.job.method
+    pairs, method = trainer.job.pairs, trainer.method
     assert isinstance(method, PCSR)
     wrong = pairs.mismatched()[pairs.ids("train")]
     words = np.array(method.verdicts())

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from train_helpers import make_job, over, put
+from train_helpers import make_job, over
 
 from pairsift.loss.ranking import InfoNCE
-from pairsift.loss.structure import structure_agreement
 from pairsift.methods import METHODS
-from pairsift.steps import Request, Setting, not_negatives
+from pairsift.methods.gsc import structure_agreement
+from pairsift.steps import Observation, Request, Setting, not_negatives
 from pairsift.train.loop import Trainer
 
 CLASSES = {"classifier": {"classes": 4}}
@@ -29,7 +29,7 @@ LOW = [IDS < 24, IDS >= 16]  # where each network's losses are small
 
 def begun(name: str, **options):
     method = METHODS[name](**over({"networks": 2, **OPTIONS[name]}, options))
-    method.begin(Setting(IDS, IMAGE_OF, 20, None, InfoNCE(), 0, method.networks))
+    method = method.begin(Setting(IDS, IMAGE_OF, 20, None, InfoNCE(), 0, method.networks))
     return method
 
 
@@ -37,40 +37,42 @@ def notes_of(k: int, epoch: int) -> dict[str, np.ndarray]:
     """What network k might note of the pairs, for every method; the networks agree in nothing."""
     rng = np.random.default_rng((k, epoch))
     predictions = rng.dirichlet(np.full(4, 0.3), 20)[IMAGE_OF[IDS]].astype(np.float32)
+    loss = np.where(LOW[k], 0.1, 0.9) + 0.05 * rng.random(len(IDS))
+    images, texts = rng.normal(size=(20, 5))[IMAGE_OF[IDS]], rng.normal(size=(len(IDS), 5))
     return {
-        "loss": np.where(LOW[k], 0.1, 0.9) + 0.05 * rng.random(len(IDS)),
-        "predictions": predictions,
-        "by_image": rng.normal(size=(20, 5))[IMAGE_OF[IDS]],
-        "by_text": rng.normal(size=(len(IDS), 5)),
-        "probability": rng.random(len(IDS)),
-        "agreement": rng.random(len(IDS)),
+        **{f"{part}.loss": loss for part in ("division", "bank")},
+        "classifier.predictions": predictions,
+        **{f"{part}.by_image": images for part in ("anchors", "bank")},
+        **{f"{part}.by_text": texts for part in ("anchors", "bank")},
+        "indicators.probability": rng.random(len(IDS)),
+        "indicators.agreement": rng.random(len(IDS)),
     }
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_each_network_is_observed_with_its_own_weights(tmp_path, name):
-    job = make_job(tmp_path, name, n_images=60)
-    trainer, passes = Trainer(job), []
-    observe = job.method.observe
-    marks = [0.5, 1.5]
+    passes, marks = [], [0.5, 1.5]
+
+    def marked(method, observe, seen):
+        number = torch.full((len(seen.batch),), seen.k)
+        return {**observe(seen), "number": number, "mark": seen.network.matcher.log_scale.expand(len(seen.batch))}
+
+    hooks = {"observe": marked, "update": lambda method, update, notes, epoch: passes.append((notes, epoch))}
+    job = make_job(tmp_path, name, n_images=60, hooks=hooks)
+    trainer = Trainer(job)
     for network, mark in zip(trainer.networks, marks, strict=True):
         network.matcher.log_scale.data.fill_(mark)
-
-    def marked(network, k, batch):
-        number, mark = torch.full((len(batch),), k), network.matcher.log_scale.expand(len(batch))
-        return {**observe(network, k, batch), "number": number, "mark": mark}
-
-    put(job.method, observe=marked, update=lambda seen, epoch: passes.append((seen, epoch)))
     trainer._observe(1)
     ((seen, epoch),) = passes
     assert epoch == 1 and len(seen) == 2
-    every = trainer.gather(Request(job.method.setting.ids))
+    every = trainer.gather(Request(trainer.method.setting.ids))
     for k, (notes, network, mark) in enumerate(zip(seen, trainer.networks, marks, strict=True)):
         assert (notes["mark"] == mark).all() and (notes["number"] == k).all()
         with torch.no_grad():
             own = job.ranking.observe(*network.eval()(every), not_negatives(every))
-        if "loss" in notes:  # all training pairs fit into one block
-            assert notes["loss"] == pytest.approx(own.numpy(), rel=1e-4)
+        for noted in ("division.loss", "bank.loss"):
+            if noted in notes:  # all training pairs fit into one block
+                assert notes[noted] == pytest.approx(own.numpy(), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", ["ncr", "pc2", "pcsr", "bicro", "l2rm"])
@@ -78,7 +80,7 @@ def test_small_losses_of_one_network_are_clean_pairs_of_the_other(name):
     method = begun(name)
     method.update([notes_of(0, 0), notes_of(1, 0)], 0)
     for k in range(2):
-        w = method.state["clean_probability"][k]
+        w = method.division.state["clean_probability"][k]
         assert w[IDS[LOW[k]]].min() > 0.9 and w[IDS[~LOW[k]]].max() < 0.1
         assert method.subset("clean", k).tolist() == IDS[LOW[1 - k]].tolist()
         assert method.subset("noisy", k).tolist() == IDS[~LOW[1 - k]].tolist()
@@ -88,7 +90,7 @@ def test_small_losses_of_one_network_make_the_bank_of_the_other():
     method = begun("npc")
     method.update([notes_of(0, 0), notes_of(1, 0)], 0)
     for k in range(2):
-        w = method.state["clean_probability"][k]
+        w = method.bank.state["clean_probability"][k]
         assert w[IDS[LOW[k]]].min() > 0.9 and w[IDS[~LOW[k]]].max() < 0.1
         for side in ("by_image", "by_text"):
             assert set(method.bank.pairs(side, IDS, k)) <= set(IDS[LOW[1 - k]])
@@ -102,11 +104,13 @@ def test_a_networks_state_is_that_of_a_lone_network_with_its_observations(name):
         both.update(seen, epoch)
         for k, lone in enumerate(alone):
             lone.update([seen[k]], epoch)
-    assert both.state.keys() == alone[0].state.keys()
-    for entry, arrays in both.state.items():
+    assert both.arrays().keys() == alone[0].arrays().keys()
+    for entry, arrays in both.arrays().items():
         for k, lone in enumerate(alone):
-            np.testing.assert_array_equal(arrays[k], lone.state[entry][0])
-        assert entry == "weight" or not np.array_equal(*arrays), entry  # weights come from steps, not from a pass
+            np.testing.assert_array_equal(arrays[k], lone.arrays()[entry][0])
+        assert entry == "impact.weight" or not np.array_equal(*arrays), (
+            entry
+        )  # weights come from steps, not from a pass
 
 
 def requested(method, k: int, noisy: np.ndarray) -> np.ndarray:
@@ -122,7 +126,7 @@ def requested(method, k: int, noisy: np.ndarray) -> np.ndarray:
 def test_a_networks_own_predictions_find_captions_among_its_peers_clean_pairs(name):
     method = begun(name, captions={"search": "epoch"})
     classes = [np.arange(20) % 4, np.arange(20) // 5]
-    seen = [{**notes_of(k, 0), "predictions": np.eye(4)[classes[k][IMAGE_OF[IDS]]]} for k in range(2)]
+    seen = [{**notes_of(k, 0), "classifier.predictions": np.eye(4)[classes[k][IMAGE_OF[IDS]]]} for k in range(2)]
     method.update(seen, 0)
     for k in range(2):
         noisy = IDS[~LOW[1 - k]]
@@ -135,14 +139,16 @@ def test_a_networks_own_predictions_find_captions_among_its_peers_clean_pairs(na
 
 def test_an_estimate_of_gsc_takes_the_agreement_by_the_labels_that_its_network_trains_by(tmp_path):
     trainer = Trainer(make_job(tmp_path, "gsc", n_images=60))
-    method, rng = trainer.job.method, np.random.default_rng(0)
+    method, rng = trainer.method, np.random.default_rng(0)
     for name in ("cross_modal", "intra_modal"):
-        method.state[name][:] = rng.random(method.state[name].shape)
-    labels = torch.from_numpy(np.minimum(method.state["cross_modal"], method.state["intra_modal"]))
+        method.indicators.state[name][:] = rng.random(method.indicators.state[name].shape)
+    labels = torch.from_numpy(
+        np.minimum(method.indicators.state["cross_modal"], method.indicators.state["intra_modal"])
+    )
     batch = trainer.gather(Request(method.setting.ids))
     for k, network in enumerate(trainer.networks):
         with torch.no_grad():
-            found = method.observe(network.eval(), k, batch)["agreement"]
+            found = method.observe(Observation.make(network.eval(), k, batch))["indicators.agreement"]
             within = [network.matcher.intra_similarity(codes) for codes in network.encode(batch)]
         by = [structure_agreement(*within, labels[other, batch.ids]) for other in (1 - k, k)]
         torch.testing.assert_close(found, by[0])
@@ -151,9 +157,9 @@ def test_an_estimate_of_gsc_takes_the_agreement_by_the_labels_that_its_network_t
 
 def test_an_estimate_of_gsc_is_that_of_the_network_that_noted_it():
     method = begun("gsc", indicators={"beta2": 1.0})
-    method.update([{**notes_of(k, 0), "agreement": np.where(LOW[k], 0.9, 0.1)} for k in range(2)], 0)
+    method.update([{**notes_of(k, 0), "indicators.agreement": np.where(LOW[k], 0.9, 0.1)} for k in range(2)], 0)
     for k in range(2):
-        assert (method.state["intra_modal"][k, IDS] > 0.5).tolist() == LOW[k].tolist()
+        assert (method.indicators.state["intra_modal"][k, IDS] > 0.5).tolist() == LOW[k].tolist()
 
 
 @pytest.mark.parametrize(
@@ -166,21 +172,19 @@ def test_an_estimate_of_gsc_is_that_of_the_network_that_noted_it():
     ],
 )
 def test_pairs_train_as_the_peer_divides_them_and_every_clean_one_once_an_epoch(tmp_path, name, threshold, options):
-    job = make_job(tmp_path, name, n_images=160, **options)
-    method, believed, trained = job.method, {}, {}
-    update, step = method.update, method.step
+    believed, trained = {}, {}
+
+    def updated(method, update, notes, epoch):
+        update(notes, epoch)
+        believed[epoch] = method.division.state["clean_probability"].copy()
+
+    def stepped(method, step, given):
+        for subset, batch in given.batches.items():
+            trained.setdefault((trainer.position.epoch, given.k, subset), []).extend(batch.ids.tolist())
+        return step(given)
+
+    job = make_job(tmp_path, name, n_images=160, hooks={"update": updated, "step": stepped}, **options)
     trainer = Trainer(job)
-
-    def updated(seen, epoch):
-        update(seen, epoch)
-        believed[epoch] = method.state["clean_probability"].copy()
-
-    def stepped(networks, k, batches, phase):
-        for subset, batch in batches.items():
-            trained.setdefault((trainer.position.epoch, k, subset), []).extend(batch.ids.tolist())
-        return step(networks, k, batches, phase)
-
-    put(method, update=updated, step=stepped)
     trainer.run()
     ids = job.pairs.ids("train")
     expected = {(0, k, "all"): ids.tolist() for k in range(2)}

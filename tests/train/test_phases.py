@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional
-from train_helpers import make_job, put
+from train_helpers import make_job
 
 from pairsift.loss.ranking import Hinge
 from pairsift.match.two_tower import TwoTower, TwoTowerOptions
@@ -66,10 +66,9 @@ def test_phases_have_their_epochs_subsets_warmth_passes_and_place_in_the_contest
     ],
 )
 def test_a_pass_precedes_every_epoch_of_a_phase_that_has_one_and_no_other(tmp_path, name, options, names, passes):
-    job = make_job(tmp_path, name, n_images=40, **options)
-    update, epochs = job.method.update, []
-    put(job.method, update=lambda seen, epoch: epochs.append(epoch) or update(seen, epoch))
-    trainer = Trainer(job)
+    epochs = []
+    hooks = {"update": lambda method, update, notes, epoch: epochs.append(epoch) or update(notes, epoch)}
+    trainer = Trainer(make_job(tmp_path, name, n_images=40, hooks=hooks, **options))
     trainer.run()
     assert [line["phase"] for line in trainer.log] == names
     assert epochs == passes
@@ -90,25 +89,24 @@ def warmed_up(folder, name: str, **options):
     """A trainer after an epoch of warm-up, and what its steps made of their pairs, with the phase and without it."""
     lengths = METHODS[name].model_fields["epochs"].annotation.model_fields
     later = dict.fromkeys(set(lengths) - {"warmup"}, 1 if name == "plain" else 0)
-    job = make_job(folder, name, n_images=40, epochs=later, **options)
-    sizes = TwoTowerOptions(dim=16, hidden=16, dropout=0.0)
-    trainer = Trainer(replace(job, ranking=Hinge(negatives="hardest"), matcher=lambda: TwoTower(20, 16, sizes)))
-    step, steps = job.method.step, []
+    steps = []
 
-    def stepped(networks, k, batches, phase):
-        if phase.name == "train":  # plain training has an epoch of it at least
-            return step(networks, k, batches, phase)
-        (batch,) = batches.values()
-        colder = step(networks, k, batches, replace(phase, warm=False, observe=True))
-        terms = step(networks, k, batches, phase)
-        images, texts = networks[k].encode(batch)
-        logits = [] if networks[k].head is None else [networks[k].logits(codes).detach() for codes in (images, texts)]
-        similarity = networks[k].matcher.similarity(images, texts).detach().numpy().astype(float)
-        rows = batch.image_rows.numpy()
+    def stepped(method, step, given):
+        if given.phase.name == "train":  # plain training has an epoch of it at least
+            return step(given)
+        colder = step(replace(given, phase=replace(given.phase, warm=False, observe=True)))
+        terms = step(given)
+        network = given.network
+        images, texts = network.encode(given.batch)
+        logits = [] if network.head is None else [network.logits(codes).detach() for codes in (images, texts)]
+        similarity = network.matcher.similarity(images, texts).detach().numpy().astype(float)
+        rows = given.batch.image_rows.numpy()
         steps.append((terms, colder, similarity, rows[:, None] == rows[None, :], logits))
         return terms
 
-    put(job.method, step=stepped)
+    job = make_job(folder, name, n_images=40, hooks={"step": stepped}, epochs=later, **options)
+    sizes = TwoTowerOptions(dim=16, hidden=16, dropout=0.0)
+    trainer = Trainer(replace(job, ranking=Hinge(negatives="hardest"), matcher=lambda: TwoTower(20, 16, sizes)))
     head = None if trainer.networks[0].head is None else [p.clone() for p in trainer.networks[0].head.parameters()]
     trainer.run()
     assert len(steps) == 4

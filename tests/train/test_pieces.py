@@ -3,22 +3,21 @@
 import numpy as np
 import torch
 from safetensors.torch import load_file
-from train_helpers import make_job, put
+from train_helpers import make_job
 
 from pairsift.train.loop import CHECKPOINT, Trainer
 
 
 def test_networks_restart_without_teachers_and_correspondences_stay(tmp_path):
-    job = make_job(tmp_path, "crcl", n_images=100)
-    method, trainer, seen = job.method, Trainer(job), []
-    step = method.step
+    seen = []
 
-    def stepped(networks, k, batches, phase):
-        weights = networks[k].matcher.image_head.project[2].weight.detach().clone()
-        seen.append((trainer.position.epoch, k, weights, method.state["correspondence"].copy()))
-        return step(networks, k, batches, phase)
+    def stepped(method, step, given):
+        weights = given.network.matcher.image_head.project[2].weight.detach().clone()
+        known = method.correspondence.state["correspondence"].copy()
+        seen.append((trainer.position.epoch, given.k, weights, known))
+        return step(given)
 
-    put(method, step=stepped)
+    trainer = Trainer(make_job(tmp_path, "crcl", n_images=100, hooks={"step": stepped}))
     trainer.run()
     assert [line["phase"] for line in trainer.log] == ["first frozen", "first", "last frozen", "last"]
     assert trainer.teachers == [] and trainer.position.best_epoch == 3
@@ -34,7 +33,7 @@ def test_correspondences_tell_mismatched_pairs(tmp_path):
     job = make_job(tmp_path, "crcl", noise=0.4, tau=0.1, **options)
     trainer = Trainer(job)
     trainer.run()
-    y = job.method.state["correspondence"][:, job.method.setting.ids].mean(0)
+    y = trainer.method.correspondence.state["correspondence"][:, trainer.method.setting.ids].mean(0)
     wrong = ~trainer.matched
     assert 0.3 < wrong.mean() < 0.5
     order = np.argsort(y)

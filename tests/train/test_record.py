@@ -7,7 +7,12 @@ import pyarrow.parquet
 import pytest
 
 from pairsift.loss.ranking import InfoNCE
-from pairsift.methods import GSC, NCR, NPC, PC2, PCSR, Plain
+from pairsift.methods.gsc import GSC
+from pairsift.methods.ncr import NCR
+from pairsift.methods.npc import NPC
+from pairsift.methods.pc2 import PC2
+from pairsift.methods.pcsr import PCSR
+from pairsift.methods.plain import Plain
 from pairsift.steps import Setting
 from pairsift.train.record import BINS, epoch_summary, write_state
 
@@ -17,7 +22,7 @@ MATCHED = np.array([True, False, True, True, False])
 
 
 def begun(method, matched=None):
-    method.begin(Setting(IDS, IMAGE_OF, 4, matched, InfoNCE(), 0, method.networks))
+    method = method.begin(Setting(IDS, IMAGE_OF, 4, matched, InfoNCE(), 0, method.networks))
     return method
 
 
@@ -43,7 +48,7 @@ def test_without_truth_or_values_there_is_less():
 
 def test_arrays_per_image_are_read_through_their_pairs():
     method = begun(PCSR(classifier={"classes": 3}))
-    method.state["consistency"][:] = [[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8]]
+    method.consistency.state["consistency"][:] = [[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8]]
     found = method.values_of_pairs()
     assert set(found) == {"clean_probability", "loss", "consistency"}
     assert found["consistency"][1].tolist() == pytest.approx([0.5, 0.6, 0.7, 0.7, 0.8])
@@ -52,7 +57,7 @@ def test_arrays_per_image_are_read_through_their_pairs():
 
 def test_the_file_holds_every_array_of_every_network(tmp_path):
     method = begun(NCR())
-    method.update([{"loss": np.arange(5.0) + k} for k in range(2)], 0)
+    method.update([{"division.loss": np.arange(5.0) + k} for k in range(2)], 0)
     write_state(tmp_path / "state.parquet", IDS, method.values_of_pairs(), MATCHED)
     table = pyarrow.parquet.read_table(tmp_path / "state.parquet")
     names = ["pair", "truly_matching", "clean_probability_0", "clean_probability_1", "loss_0", "loss_1"]
@@ -67,22 +72,22 @@ def test_the_purity_of_a_bank_is_the_share_of_its_pairs_that_match():
     truth[[1, 4]] = True
     method = begun(NPC(), truth)
     assert "bank_purity" not in method.facts()
-    method.state["by_image"][0, IDS], method.state["by_text"][0, IDS] = [1, 1, 4, 4, 2], [5, 1, 4, 7, 1]
+    method.bank.state["by_image"][0, IDS], method.bank.state["by_text"][0, IDS] = [1, 1, 4, 4, 2], [5, 1, 4, 7, 1]
     assert method.facts()["bank_purity"] == pytest.approx(7 / 10)
     known = begun(NPC())
-    known.state["by_image"][:], known.state["by_text"][:] = 1, 1
+    known.bank.state["by_image"][:], known.bank.state["by_text"][:] = 1, 1
     assert "bank_purity" not in known.facts()
 
 
 def test_the_classes_in_use_are_counted_over_training_images():
     method = begun(PC2(classifier={"classes": 4}))
     assert "classes_in_use" not in method.facts()
-    method.state["predictions"][0] = np.eye(4)[[0, 1, 1, 3]]
-    method.state["predictions"][1] = np.eye(4)[[2, 2, 2, 2]]
+    method.classifier.state["predictions"][0] = np.eye(4)[[0, 1, 1, 3]]
+    method.classifier.state["predictions"][1] = np.eye(4)[[2, 2, 2, 2]]
     assert method.facts()["classes_in_use"] == (3 + 1) / 2
     few = PC2(classifier={"classes": 4})
-    few.begin(Setting(IDS[:2], IMAGE_OF, 4, None, InfoNCE(), 0, 2))  # pairs of the images 0 and 1 alone
-    few.state["predictions"][:] = np.eye(4)
+    few = few.begin(Setting(IDS[:2], IMAGE_OF, 4, None, InfoNCE(), 0, 2))  # pairs of the images 0 and 1 alone
+    few.classifier.state["predictions"][:] = np.eye(4)
     assert few.facts()["classes_in_use"] == 2
 
 
@@ -98,8 +103,9 @@ def test_discrimination_is_the_share_of_pairs_on_the_right_side(method, right):
     truth = np.zeros(8, np.bool_)
     truth[IDS[MATCHED]] = True
     assert "discrimination" not in begun(method).facts()
-    begun(method, truth)
-    method.state["clean_probability"][:, IDS] = [[0.9, 0.7, 0.4, 0.9, 0.2], [0.7, 0.6, 0.9, 0.9, 0.1]]
+    method = begun(method, truth)
+    part = method.bank if method.name == "npc" else method.division
+    part.state["clean_probability"][:, IDS] = [[0.9, 0.7, 0.4, 0.9, 0.2], [0.7, 0.6, 0.9, 0.9, 0.1]]
     assert method.facts()["discrimination"] == pytest.approx(sum(right) / 10)
 
 
@@ -109,6 +115,6 @@ def test_discrimination_of_labels_is_by_those_that_the_method_takes(use, right):
     truth[IDS[MATCHED]] = True
     assert "discrimination" not in begun(GSC()).facts()
     method = begun(GSC(indicators={"use": use}), truth)
-    method.state["cross_modal"][:, IDS] = [[0.9, 0.7, 0.8, 0.9, 0.2], [0.9, 0.4, 0.4, 0.9, 0.6]]
-    method.state["intra_modal"][:, IDS] = [[0.6, 0.4, 0.3, 0.9, 0.4], [0.9, 0.2, 0.8, 0.4, 0.2]]
+    method.indicators.state["cross_modal"][:, IDS] = [[0.9, 0.7, 0.8, 0.9, 0.2], [0.9, 0.4, 0.4, 0.9, 0.6]]
+    method.indicators.state["intra_modal"][:, IDS] = [[0.6, 0.4, 0.3, 0.9, 0.4], [0.9, 0.2, 0.8, 0.4, 0.2]]
     assert method.facts()["discrimination"] == pytest.approx(sum(right) / 10)

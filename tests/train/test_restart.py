@@ -13,7 +13,7 @@ from pairsift.errors import InputError
 from pairsift.steps import Phase, Prior
 from pairsift.train.checkpoint import read_tensors
 from pairsift.train.loop import CHECKPOINT, Trainer
-from pairsift.train.phases import stretch
+from pairsift.train.schedule import network_epochs
 
 EPOCHS = {"epochs": {"warmup": 0, "train": 2, "taught": 3}}
 
@@ -97,5 +97,5 @@ def test_a_checkpoint_of_other_phases_is_refused(tmp_path):
 def test_the_networks_of_an_epoch_have_a_stretch_of_epochs():
     first, other, third = Phase("a", 2), Phase("b", 1, restarts=True), Phase("b", 1, restarts=True)
     phases = [first, first, other, other, third]
-    assert [stretch(phases, epoch) for epoch in range(5)] == [(0, 2), (0, 2), (2, 4), (2, 4), (4, 5)]
-    assert [stretch([other, first], epoch) for epoch in range(2)] == [(0, 2), (0, 2)]
+    assert [network_epochs(phases, epoch) for epoch in range(5)] == [(0, 2), (0, 2), (2, 4), (2, 4), (4, 5)]
+    assert [network_epochs([other, first], epoch) for epoch in range(2)] == [(0, 2), (0, 2)]

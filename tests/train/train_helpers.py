@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,21 +70,34 @@ def make_method(name: str, **options: Any) -> Method:
     return METHODS[name](**over({"networks": 2, **USUAL.get(name, THROUGHOUT)}, options))
 
 
-def put(method: Method, **functions: Callable[..., Any]) -> None:
-    """Put functions in the place of a method's own."""
-    vars(method).update(functions)
+def watched(method: Method, **hooks: Callable[..., Any]) -> Method:
+    """The same options, of a subclass whose functions call hooks with the method, its own function and arguments."""
+    kind = type(method)
+
+    def calling(name: str, hook: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda self, *given: hook(self, partial(getattr(kind, name), self), *given)
+
+    made = type(kind.__name__, (kind,), {name: calling(name, hook) for name, hook in hooks.items()})
+    return made(**{name: getattr(method, name) for name in method.model_fields_set})
 
 
 def make_job(
-    folder: Path, method: str = "pc2", noise: float = 0.4, minutes: float = 10.0, n_images: int = 240, **options: Any
+    folder: Path,
+    method: str = "pc2",
+    noise: float = 0.4,
+    minutes: float = 10.0,
+    n_images: int = 240,
+    hooks: Mapping[str, Callable[..., Any]] | None = None,
+    **options: Any,
 ) -> Job:
+    """A job of a method by name; `hooks` are those of `watched`."""
     pairs, features = make_pairs(n_images, noise=noise)
     (folder / "model").mkdir(parents=True, exist_ok=True)
     return Job(
         pairs,
         features,
         lambda: TwoTower(20, 16, SIZES),
-        make_method(method, **options),
+        watched(make_method(method, **options), **(hooks or {})),
         InfoNCE(),
         TrainOptions(batch_size=32, lr=3e-3, seed=5, device="cpu", checkpoint_minutes=minutes, threads=1),
         folder,

@@ -28,7 +28,7 @@ from pairsift.runs.judge import Judge, of_training
 from pairsift.runs.prepare import Prepared, encoder_names, prepare
 from pairsift.steps import Prior
 from pairsift.train.batches import Likeness
-from pairsift.train.loop import Trainer, mixed
+from pairsift.train.loop import Trainer, autocast_context
 
 Row = dict[str, Any]
 PROTOCOL = "best on dev of the last phase, one test"
@@ -137,7 +137,7 @@ def train(config: Config, start: Start, folder: Path) -> Row:
     began = time.monotonic()
     trainer = Trainer(job_of(config, start.prepared, folder, start.prior, start.likeness))
     trainer.run(resume=True)
-    with mixed(trainer.device, config.train):
+    with autocast_context(trainer.device, config.train):
         matchers = [network.matcher for network in trainer.networks]
         test = evaluate(matchers, start.prepared.features, start.prepared.pairs, "test")
     singles = [view for name, view in test.items() if name != "ensemble"]
@@ -148,9 +148,9 @@ def train(config: Config, start: Start, folder: Path) -> Row:
         "dev_rsum": trainer.position.best_rsum,
         "recall": test["ensemble"],
         "recall_single": {name: mean(view[name] for view in singles) for name in test["ensemble"]},
-        "trust_auroc": trust_auroc(config.method),
-        "own_caption": own_caption(config.method, start.prepared.pairs),
-        "facts": config.method.facts(),
+        "trust_auroc": trust_auroc(trainer.method),
+        "own_caption": own_caption(trainer.method, start.prepared.pairs),
+        "facts": trainer.method.facts(),
         "epochs": len(trainer.log),
         "best_epoch": trainer.position.best_epoch,
         "seconds": round(time.monotonic() - began, 1),
@@ -206,11 +206,12 @@ def own_caption(method: Method, pairs: Pairs) -> float | None:
 
     The mean over the networks; None for a method without pseudo-captions and where the truth is not known.
     """
-    if "pseudo_caption" not in method.state or pairs.true_image_of is None:
+    found = method.arrays().get("captions.pseudo_caption")
+    if found is None or pairs.true_image_of is None:
         return None
     shares = []
     for k in range(method.setting.networks):
         noisy = method.subset("noisy", k)
-        captions = method.state["pseudo_caption"][k, noisy]
+        captions = found[k, noisy]
         shares.append(float((pairs.true_image_of[captions] == pairs.image_of[noisy]).mean()) if len(noisy) else np.nan)
     return float(np.nanmean(shares)) if np.isfinite(shares).any() else None

@@ -1,4 +1,4 @@
-"""Losses that learn from what pairs are not: every negative's probability shall be small (RCL, CRCL)."""
+"""Losses that make the probability of every negative small (RCL, CRCL)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def complementary(logits: Tensor, exclude: Tensor, form: Form = "log", q: float 
 
         log: -log(1 - p_ij)    tan: tan p_ij    exp: exp(p_ij - 1)    mae: p_ij    gce: (1 - (1 - p_ij)^q) / q
 
-    A positive has no term; its probability rises because that of the negatives falls.
+    A positive has no term; its probability rises because its negatives' fall.
 
     Args:
         logits: S / tau, (B, B), images in rows; pairs on the diagonal.

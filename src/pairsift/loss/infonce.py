@@ -48,3 +48,17 @@ def infonce_directions(logits: Tensor, exclude: Tensor) -> tuple[Tensor, Tensor]
 def but_diagonal(exclude: Tensor) -> Tensor:
     """Return `exclude` with False on the diagonal, (B, B)."""
     return exclude & ~torch.eye(len(exclude), dtype=torch.bool, device=exclude.device)
+
+
+def match_probability(logits: Tensor, exclude: Tensor) -> Tensor:
+    """Return the softmax probability of each pair of a block, averaged over both directions (GSC Eq. 3).
+
+    Args:
+        logits: S / tau_1, (B, B), images in rows; pairs on the diagonal.
+        exclude: True where row i and column j are not negatives of each other, (B, B); the diagonal is always kept.
+
+    Returns:
+        (B,), in [0, 1]; 1 for a pair without negatives.
+    """
+    rows, columns = log_softmaxes(logits, exclude)
+    return (rows.diagonal().exp() + columns.diagonal().exp()) / 2

@@ -1,21 +1,114 @@
-"""The base of all methods: phases, subsets, the loss of a step, and the parts that a method is composed of."""
+"""The base of methods and of the parts that they are made of: options, and in a run a setting and state."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
+import numpy as np
 from pydantic import Field, PrivateAttr
 from torch import Tensor, nn
 
-from pairsift.arrays import Array, Ints
+from pairsift.arrays import Array, Bools, Ints
 from pairsift.errors import InputError
 from pairsift.match.base import Matcher
-from pairsift.methods.parts.part import Part
 from pairsift.methods.presets import Preset
 from pairsift.options import Options
-from pairsift.steps import Batch, Network, Observation, Phase, Request, Setting, Term
+from pairsift.steps import Batch, Observation, Phase, Request, Setting, Step, Term, gather_rows
+
+T = TypeVar("T")
+Notes = Sequence[Mapping[str, Array]]  # by network, named values of all training pairs, (n, ...)
+
+
+class Component(Options):
+    """A method or a part of one: options, which never change, and in a run also a setting and state.
+
+    `begin` returns a copy that has the latter two and leaves the options as they are. So an object of options can be
+    given to several runs, compared and hashed.
+
+    The state is named arrays of shape (networks, n_pairs, ...), or (networks, n_images, ...) where `per_image` says so.
+    The loop saves them with every checkpoint.
+
+    Attributes:
+        per_image: Names of its arrays that have a row per image.
+    """
+
+    per_image: ClassVar[tuple[str, ...]] = ()
+
+    _setting: Setting | None = PrivateAttr(default=None)
+    _state: dict[str, Array] = PrivateAttr(default_factory=dict)
+
+    def initial_state(self, setting: Setting) -> dict[str, Array]:
+        """Return the named arrays that training starts from."""
+        return {}
+
+    def begin(self, setting: Setting) -> Self:
+        """Return a copy with these options that has the setting of a run and the state that training starts from."""
+        begun = self.model_copy()
+        begun._setting, begun._state = setting, self.initial_state(setting)
+        return begun
+
+    @property
+    def setting(self) -> Setting:
+        """The setting of the run."""
+        assert self._setting is not None, "options have no setting: begin them first"
+        return self._setting
+
+    @property
+    def setting_if_any(self) -> Setting | None:
+        """The setting of the run; None before it begins."""
+        return self._setting
+
+    @property
+    def state(self) -> dict[str, Array]:
+        """The named arrays, by name; empty before the run begins."""
+        return self._state
+
+    def of_peer(self, name: str, network: int) -> Array:
+        """Return an array of the state as this network trains by it, its peer's, (n_pairs, ...) or (n_images, ...)."""
+        array: Array = self.state[name][peer(network, self.setting.networks)]
+        return array
+
+    def of_batch(self, name: str, network: int, batch: Batch) -> Tensor:
+        """Return the values of a batch's pairs as this network trains by them, its peer's, (B, ...), on the device."""
+        return gather_rows(self.of_peer(name, network), batch.ids, batch.image_rows)
+
+    def facts(self) -> dict[str, float]:
+        """Return numbers that describe the present state, for the log."""
+        return {}
+
+    def values_of_pairs(self) -> dict[str, Array]:
+        """Return the arrays that hold one number for every training pair or for its image, (networks, n)."""
+        setting, values = self.setting, {}
+        for name, array in self.state.items():
+            if name in self.per_image and array.shape[1:] == (setting.n_images,):
+                values[name] = array[:, setting.image_of[setting.ids]]
+            elif name not in self.per_image and array.shape[1:] == (len(setting.image_of),):
+                values[name] = array[:, setting.ids]
+        return values
+
+
+class Part(Component):
+    """A component of methods that estimates how well pairs match. Its fields are its options.
+
+    It knows of no other part: what it needs of one, the method passes to it.
+    """
+
+    def observe(self, seen: Observation) -> dict[str, Tensor]:
+        """Return named values of each pair of a batch, (B, ...), from the pass before an epoch.
+
+        `update` gets them, under these names, for all training pairs.
+        """
+        return {}
+
+    def update(self, notes: Notes) -> None:
+        """Turn notes into state.
+
+        Args:
+            notes: By network, what the part noted of the training pairs, (n, ...) in the order of `setting.ids`.
+        """
+        return None
 
 
 class Epochs(Options):
@@ -63,17 +156,17 @@ class DividedEpochs(Epochs):
         )
 
 
-class Method(Options, ABC):
-    """A method of training on pairs of which some are mismatched. A subclass can be read beside its paper.
+class Method(Component, ABC):
+    """A method of training on pairs where some are mismatched. A subclass can be read beside its paper.
 
-    Its fields are its options: parts, groups of options, and single ones. Its state is named arrays of shape
-    (networks, n_pairs, ...), one row per pair (or per image where a part says so), which belong to its parts and which
-    the loop saves with every checkpoint.
+    Its fields are its options: parts, groups of options, and single ones. The loop trains with what `begin` returns.
+    State and notes of a part belong to that part alone, so that the order of the fields does not matter.
 
     Attributes:
-        name: What the command line calls it.
+        name: The method's name on the command line.
         citation: The BibTeX entry of the paper; empty where there is none.
         needs_truth: Whether it can only run where the true correspondences are known.
+        needs_verified: Whether it can only run where some training pairs are verified.
         competes_with_linear: Whether a linear model, fitted to the training pairs as far as they are believed, competes
             with the networks on dev, where there are few pairs (`pairsift.runs.job`).
         presets: Defaults by the name of a preset, for the method, the loop and the losses.
@@ -82,42 +175,26 @@ class Method(Options, ABC):
     name: ClassVar[str]
     citation: ClassVar[str] = ""
     needs_truth: ClassVar[bool] = False
+    needs_verified: ClassVar[bool] = False
     competes_with_linear: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Preset]] = {}
 
     networks: int = Field(default=2, ge=1, le=2, description="2, or 1 for a network that believes itself.")
 
-    _state: dict[str, Array] = PrivateAttr(default_factory=dict)
-    _setting: Setting = PrivateAttr()
-
     def model_post_init(self, context: Any, /) -> None:
-        """Take copies of the parts, which keep state: no other method shares them."""
-        for name, part in self._parts().items():
-            self.__dict__[name] = part.model_copy()
+        """Refuse parts of a run in progress.
 
-    def _parts(self) -> dict[str, Part]:
-        parts = {name: getattr(self, name) for name in type(self).model_fields}
-        return {name: part for name, part in parts.items() if isinstance(part, Part)}
-
-    @property
-    def needs_verified(self) -> bool:
-        """Whether the method can only run where some training pairs are verified."""
-        return False
+        Raises:
+            InputError: A part has begun.
+        """
+        if any(part.setting_if_any is not None for part in self.parts.values()):
+            raise InputError(f"{self.name}: a part that has begun is no option: give the options that it began with")
 
     @property
-    def setting(self) -> Setting:
-        """The setting of the run."""
-        return self._setting
-
-    @property
-    def setting_if_any(self) -> Setting | None:
-        """The setting of the run, or None before the method began."""
-        return getattr(self, "_setting", None)
-
-    @property
-    def state(self) -> dict[str, Array]:
-        """The named arrays."""
-        return self._state
+    def parts(self) -> dict[str, Part]:
+        """The parts by the names of their fields."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return {name: field for name, field in fields.items() if isinstance(field, Part)}
 
     @abstractmethod
     def phases(self) -> tuple[Phase, ...]:
@@ -140,56 +217,60 @@ class Method(Options, ABC):
         """Return the method's own trainable part, such as one from codes of length `dim` to class logits."""
         return None
 
-    def begin(self, setting: Setting) -> None:
-        """Take the setting and make the state that training starts from."""
-        self._setting = setting
-        self._state = {}
-        for part in self._parts().values():
-            part.begin(setting, self._state)
+    def begin(self, setting: Setting) -> Self:
+        """Return a copy whose parts have begun too.
 
-    def resume(self, state: Mapping[str, Array]) -> None:
-        """Put saved arrays into the state."""
-        self._state.update(state)
-
-    def observe(self, network: Network, k: int, batch: Batch) -> dict[str, Tensor]:
-        """Return what the parts note of each pair of a batch, each (B, ...), in evaluation mode without gradient.
-
-        Args:
-            network: The network that encodes the batch.
-            k: Its number.
-            batch: The pairs.
+        Raises:
+            InputError: Two arrays of its parts or of its own have one name.
         """
-        observation = Observation.make(network, k, batch)
-        notes: dict[str, Tensor] = {}
-        for part in self._parts().values():
-            notes |= part.observe(observation)
-        return notes
+        begun = super().begin(setting)
+        vars(begun).update({name: part.begin(setting) for name, part in self.parts.items()})
+        self._merged("arrays", [part.state for part in begun.parts.values()], begun.state)
+        return begun
 
-    def update(self, notes: Sequence[Mapping[str, Array]], epoch: int) -> None:
-        """Turn what the pass of each network noted, (n, ...) in the order of `setting.ids`, into state.
+    def arrays(self) -> dict[str, Array]:
+        """Return the whole state: the method's arrays by name, and a part's as `field.name`."""
+        parts = {f"{field}.{name}": a for field, part in self.parts.items() for name, a in part.state.items()}
+        return {**self.state, **parts}
+
+    def resume(self, arrays: Mapping[str, Array]) -> None:
+        """Put saved arrays into the state, named as `arrays` names them."""
+        parts = self.parts
+        for name, array in arrays.items():
+            field, _, own = name.rpartition(".")
+            (parts[field].state if field else self.state)[own] = array
+
+    def observe(self, seen: Observation) -> dict[str, Tensor]:
+        """Return the notes of the parts on each pair of a batch, each (B, ...), as `field.name`."""
+        return {f"{field}.{name}": v for field, part in self.parts.items() for name, v in part.observe(seen).items()}
+
+    def update(self, notes: Notes, epoch: int) -> None:
+        """Turn notes into state: every part gets its own.
 
         Args:
-            notes: By network.
+            notes: By network, what `observe` returned of all training pairs, (n, ...) in the order of `setting.ids`.
             epoch: Number of the epoch that begins, from 0.
         """
-        for part in self._parts().values():
-            part.update(notes, epoch)
+        for field, part in self.parts.items():
+            part.update([_with_prefix(noted, f"{field}.") for noted in notes])
 
     def values_of_pairs(self) -> dict[str, Array]:
-        """Return the arrays of the state that hold one number for every training pair or its image, (networks, n)."""
-        setting = self.setting
-        per_image = {name for part in self._parts().values() for name in part.per_image}
-        values = {}
-        for name, array in self.state.items():
-            if name in per_image and array.shape[1:] == (setting.n_images,):
-                values[name] = array[:, setting.image_of[setting.ids]]
-            elif name not in per_image and array.shape[1:] == (len(setting.image_of),):
-                values[name] = array[:, setting.ids]
-        return values
+        """Return the arrays of the method and its parts that hold one number for every training pair, (networks, n)."""
+        parts = [part.values_of_pairs() for part in self.parts.values()]
+        return self._merged("arrays", parts, super().values_of_pairs())
 
     def facts(self) -> dict[str, float]:
         """Return numbers that describe the present state, for the log."""
-        return {name: value for part in self._parts().values() for name, value in part.facts().items()}
+        return self._merged("facts", [part.facts() for part in self.parts.values()], {})
+
+    def _merged(self, what: str, parts: Sequence[Mapping[str, T]], own: Mapping[str, T]) -> dict[str, T]:
+        """Return the entries of the parts and of the method in one mapping; equal names are an error."""
+        groups = [*parts, own]
+        names = [name for group in groups for name in group]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InputError(f"{self.name}: two {what} of its parts or of its own have the name {', '.join(twice)}")
+        return {name: value for group in groups for name, value in group.items()}
 
     def subset(self, name: str, network: int) -> Ints:
         """Return ids of the pairs in this network's subset of this name, (n,).
@@ -201,7 +282,7 @@ class Method(Options, ABC):
         return self.setting.ids
 
     def requests(self, ids: Mapping[str, Ints], network: int) -> dict[str, Request]:
-        """Return what a step of this network reads: by default the pairs of its subsets, each with its own caption.
+        """Return the pairs that a step of this network reads: by default its subsets, each pair with its own caption.
 
         Args:
             ids: Ids of the step's pairs by subset.
@@ -210,8 +291,8 @@ class Method(Options, ABC):
         return {name: Request(rows) for name, rows in ids.items()}
 
     @abstractmethod
-    def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
-        """Return the loss of one step of network k on the batches that were requested, as terms."""
+    def step(self, step: Step) -> list[Term]:
+        """Return the loss of one step of a network on the batches that were requested, as terms."""
 
 
 @runtime_checkable
@@ -224,3 +305,27 @@ class Sorting(Protocol):
         `clean` is the word for pairs that the method believes; any other names a kind of mismatch.
         """
         ...
+
+
+def peer(network: int, networks: int) -> int:
+    """Return the network whose trust this one trains by: the other of two (co-teaching), itself where it is alone."""
+    return (network + 1) % networks
+
+
+def _with_prefix(noted: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+    """Return what begins with a prefix, under its name without the prefix."""
+    return {name.removeprefix(prefix): values for name, values in noted.items() if name.startswith(prefix)}
+
+
+def trust_facts(setting: Setting, trust: Array, clean: Bools) -> dict[str, float]:
+    """Return the estimated share of mismatched pairs, and with the truth the share of pairs on the right side.
+
+    Args:
+        setting: The setting of the run.
+        trust: How far each network believes each training pair, [0, 1], (networks, n).
+        clean: Whether it takes the pair for clean, (networks, n) or (n,).
+    """
+    facts = {"noise_rate": float(1 - trust.mean())}
+    if setting.matched is not None:
+        facts["discrimination"] = float(np.mean(clean == setting.matched[setting.ids]))
+    return facts

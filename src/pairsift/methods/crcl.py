@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -12,12 +12,11 @@ from torch import Tensor
 from pairsift.arrays import Array
 from pairsift.loss.complementary import active_complementary
 from pairsift.match.base import scale_at
-from pairsift.methods.base import Epochs, Method
+from pairsift.methods.base import Epochs, Method, Notes, Part, trust_facts
 from pairsift.methods.parts.momentum import moving_average
-from pairsift.methods.parts.part import Part
 from pairsift.methods.presets import CLIP, TWO_TOWER, Preset
 from pairsift.options import Options
-from pairsift.steps import Batch, Network, Observation, Phase, Setting, Term, correspond, not_negatives
+from pairsift.steps import Observation, Phase, Setting, Step, Term, not_negatives
 
 PIECES = ("first", "second", "third", "last")
 PAPER = Preset(
@@ -42,10 +41,10 @@ class CRCLEpochs(Epochs):
     last: int = Field(default=32, ge=0, description="Epochs of the networks that are kept.")
 
     def phases(self, frozen: int) -> tuple[Phase, ...]:
-        """Return for each piece a phase that only uses correspondences, and one whose epochs begin by refining them.
+        """Return two phases for each piece: the first uses correspondences as they are, the second refines them.
 
         Args:
-            frozen: Epochs of the former; at most half of a piece, but one where the piece has no more.
+            frozen: Epochs of the first phase; at most half of a piece, but one where the piece has no more.
         """
         phases: list[Phase] = []
         for name in PIECES:
@@ -71,10 +70,9 @@ class Correspondence(Part):
         "(128, the paper's batch); no more than come at once, batch_size for matchers that compare tokens.",
     )
 
-    def begin(self, setting: Setting, state: dict[str, Array]) -> None:
-        """Believe every pair."""
-        super().begin(setting, state)
-        state["correspondence"] = self.array_of_pairs(1)
+    def initial_state(self, setting: Setting) -> dict[str, Array]:
+        """Return correspondences that believe every pair."""
+        return {"correspondence": setting.per_pair(1)}
 
     def refine(self, network: int, probability: Array, first: bool) -> None:
         """Move the average of a network by new match probabilities of the training pairs, (n,).
@@ -90,11 +88,8 @@ class Correspondence(Part):
 
     def facts(self) -> dict[str, float]:
         """Return the mean doubt, and with the truth the share of pairs on the right side of one half."""
-        y, matches = self.state["correspondence"][:, self.setting.ids], self.setting.matched
-        facts = {"noise_rate": float(1 - y.mean())}
-        if matches is not None:
-            facts["discrimination"] = float(((y > 0.5) == matches[self.setting.ids]).mean())
-        return facts
+        y = self.state["correspondence"][:, self.setting.ids]
+        return trust_facts(self.setting, y, y > 0.5)
 
 
 class Weights(Options):
@@ -112,8 +107,8 @@ class CRCL(Method):
     gives the pair. Networks learn wrong pairs in time, so training is cut into pieces: each begins with new networks
     and optimizers and keeps nothing but the correspondences, which stay as they are in its first epochs.
 
-    The published code refines by what a training step sees of augmented pairs; here a pass in evaluation mode precedes
-    each refining epoch. Of two networks, each trains by its peer's correspondences; the paper has one. Only the last
+    The published code refines by training steps on augmented pairs; here a pass in evaluation mode precedes each
+    refining epoch. Of two networks, each trains by its peer's correspondences; the paper has one. Only the last
     piece is evaluated for the checkpoint, by the refining epochs.
     """
 
@@ -129,41 +124,38 @@ class CRCL(Method):
 """
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": PAPER,
-        "paper_coco": PAPER.having(epochs={"first": 4, "second": 4, "third": 4, "last": 22}, train={"decay_epoch": 10}),
-        "two_tower": TWO_TOWER.having(epochs={"first": 4, "second": 4, "third": 0, "last": 8}, frozen=1),
-        "clip": CLIP.having(epochs={"first": 2, "second": 0, "third": 0, "last": 4}, frozen=1, tau=0.0, networks=1),
+        "paper_coco": PAPER.plus(epochs={"first": 4, "second": 4, "third": 4, "last": 22}, train={"decay_epoch": 10}),
+        "two_tower": TWO_TOWER.plus(epochs={"first": 4, "second": 4, "third": 0, "last": 8}, frozen=1),
+        "clip": CLIP.plus(epochs={"first": 2, "second": 0, "third": 0, "last": 4}, frozen=1, tau=0.0, networks=1),
     }
 
     epochs: CRCLEpochs = CRCLEpochs()
     correspondence: Correspondence = Correspondence()
     weights: Weights = Weights()
     tau: float = Field(default=0.05, ge=0, description="Temperature of the softmax; 0 for the matcher's own.")
-    frozen: int = Field(
-        default=2, ge=1, description="First epochs of a piece in which correspondences stay as they are."
-    )
+    frozen: int = Field(default=2, ge=1, description="First epochs of a piece, when correspondences stay as they are.")
 
     def phases(self) -> tuple[Phase, ...]:
         """Return the pieces, each in two phases, on all pairs."""
         return self.epochs.phases(self.frozen)
 
-    def observe(self, network: Network, k: int, batch: Batch) -> dict[str, Tensor]:
+    def observe(self, seen: Observation) -> dict[str, Tensor]:
         """Return the mean of both directions' softmax probabilities of each pair, (B,)."""
-        scale = scale_at(network.matcher, self.tau)
-        observation = Observation.make(network, k, batch)
-        return {"probability": observation.match_probability(scale, self.correspondence.block)}
+        scale = scale_at(seen.network.matcher, self.tau)
+        return {"probability": seen.match_probability(scale, self.correspondence.block)}
 
-    def update(self, notes: Sequence[Mapping[str, Array]], epoch: int) -> None:
-        """Refine the correspondences; those of the first pass of all are the probabilities themselves."""
+    def update(self, notes: Notes, epoch: int) -> None:
+        """Refine the correspondences; after the first pass of all they are the probabilities themselves."""
         observed = [phase.observe for phase in self.phases() for _ in range(phase.epochs)]
         for k, noted in enumerate(notes):
             self.correspondence.refine(k, noted["probability"], first=epoch == observed.index(True))
 
-    def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
+    def step(self, step: Step) -> list[Term]:
         """Return the active and the complementary loss of all pairs by their correspondences."""
-        network, batch, reduction = networks[k], batches["all"], self.setting.ranking.reduction
-        similarity, _ = network(batch)
-        y = correspond(self.correspondence.of_peer("correspondence", k), batch.ids, similarity)
-        logits = similarity * scale_at(network.matcher, self.tau)
+        matcher, batch, reduction = step.network.matcher, step.batch, self.setting.ranking.reduction
+        similarity, _ = step.network(batch)
+        y = self.correspondence.of_batch("correspondence", step.k, batch)
+        logits = similarity * scale_at(matcher, self.tau)
         active, negative = active_complementary(logits, not_negatives(batch), y)
         return [
             Term("active", active, self.weights.active, reduction),

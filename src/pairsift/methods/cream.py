@@ -10,12 +10,11 @@ from pydantic import Field
 from torch import Tensor
 
 from pairsift.arrays import Ints
-from pairsift.loss.mining import mining
-from pairsift.loss.structure import match_probability
+from pairsift.loss.infonce import log_softmaxes, match_probability
 from pairsift.methods.base import Epochs, Method
 from pairsift.methods.parts.division import CoDivision, rectified
 from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
-from pairsift.steps import Batch, Network, Pairing, Phase, Term, correspond, not_negatives
+from pairsift.steps import Batch, Network, Phase, Step, Term, gather_rows, not_negatives
 
 
 class CREAMEpochs(Epochs):
@@ -39,8 +38,8 @@ class CREAM(Method):
     Where the published code differs from this: an other caption counts there only where its share alone exceeds the
     mean of all labels, which with 127 of them hardly any does, and what falls away is not given to the rest; here a
     caption counts from that part of the best one's similarity on, and the shares sum to 1. Similarities below 0, which
-    its sigmoid does not have, have no share. The mean of the clean probabilities stands for that of the labels. As
-    there, mining begins with the hard pairs; it does not change where more than 85% of the pairs are clean. The
+    its sigmoid does not have, have no share. The mean of the clean probabilities stands for the mean label. As there,
+     mining begins with the hard pairs; it does not change where more than 85% of the pairs are clean. The
     networks go on from the last epoch of the warm-up, not from its best, and a step has the sum of the sets' losses
     instead of a step for each.
     """
@@ -57,8 +56,8 @@ class CREAM(Method):
 """
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(train={**PAPER.train, "decay_epoch": 10, "decay_every": 10}, losses={"infonce": {"base": 1.0}}),
-        "two_tower": TWO_TOWER_LINEAR.having(epochs={"warmup": 2, "clean": 2, "hard": 1, "all": 3}),
-        "clip": CLIP_LINEAR.having(epochs={"warmup": 1, "clean": 1, "hard": 1, "all": 2}),
+        "two_tower": TWO_TOWER_LINEAR.plus(epochs={"warmup": 2, "clean": 2, "hard": 1, "all": 3}),
+        "clip": CLIP_LINEAR.plus(epochs={"warmup": 1, "clean": 1, "hard": 1, "all": 2}),
     }
 
     epochs: CREAMEpochs = CREAMEpochs()
@@ -78,33 +77,33 @@ class CREAM(Method):
 
     def subset(self, name: str, network: int) -> Ints:
         """Return `clean`, `hard` and `noisy` pairs by both networks, or `all`."""
-        return super().subset(name, network) if name == "all" else self.division.subset(name, network)
+        return self.division.subset(name, network)
 
     def label(self, name: str, networks: Sequence[Network], k: int, batch: Batch) -> Tensor:
-        """Return the labels with which network k trains on pairs of a set, (B,), in [0, 1]."""
+        """Return the labels of network k for pairs of a set, (B,), in [0, 1]."""
         if name == "all":
             return torch.ones(len(batch), device=batch.image_rows.device)
         if name == "noisy":
             return torch.stack([predict(network, batch) for network in networks]).mean(0)
         w = self.division.of_peer("clean_probability", k)
         w = w if name == "clean" else self.division.state["clean_probability"].mean(0)
-        return rectified(correspond(w, batch.ids, batch.image_rows), predict(networks[k], batch))
+        return rectified(gather_rows(w, batch.ids, batch.image_rows), predict(networks[k], batch))
 
-    def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
+    def step(self, step: Step) -> list[Term]:
         """Return for each set the ranking loss by its labels and, once hard pairs train, the mining beside it."""
-        terms, network = [], networks[k]
-        for name, batch in batches.items():
-            y = self.label(name, networks, k, batch)
-            pairing = Pairing(*network.encode(batch), not_negatives(batch))
+        terms, network = [], step.network
+        for name, batch in step.batches.items():
+            y = self.label(name, step.networks, step.k, batch)
+            pairing = network.pairing(batch)
             similarity, scale = network.matcher.similarity(pairing.images, pairing.texts), network.matcher.scale()
-            terms.append(self.setting.ranking_term(name, network, pairing, y, phase.warm, similarity, scale))
-            if self.mining and "hard" in phase.subsets:
+            terms.append(self.setting.ranking_term(name, network, pairing, y, step.phase.warm, similarity, scale))
+            if self.mining and "hard" in step.phase.subsets:
                 values = mining(similarity * scale, similarity, y, self.share_threshold(), pairing.exclude)
                 terms.append(Term(f"{name} mining", values, self.mining, self.setting.ranking.reduction))
         return terms
 
     def share_threshold(self) -> float:
-        """Return the part of the largest similarity from which on a caption or an image has a share, [0, 1]."""
+        """Return the smallest part of the largest similarity that gives a caption or an image a share, [0, 1]."""
         return float(self.division.state["clean_probability"][:, self.setting.ids].mean())
 
 
@@ -112,3 +111,48 @@ def predict(network: Network, batch: Batch) -> Tensor:
     """Return c, the mean of the two softmax probabilities of each pair in its batch, in evaluation mode, (B,)."""
     similarity, scale = network.judge(batch)
     return match_probability(similarity * scale, not_negatives(batch))
+
+
+def mining(logits: Tensor, similarity: Tensor, y: Tensor, least: float, exclude: Tensor) -> Tensor:
+    """Return the cross-entropy of the batch's negatives with what a pair's label leaves to them (CREAM).
+
+    With the shares R of the captions for each image, and R' of the images for each caption (`shares`):
+
+        -(1 - y_i) / 2  [ sum_j R_ij log softmax_j(S_ij / tau)  +  sum_k R'_ki log softmax_k(S_ki / tau) ]
+
+    Beside y_i times the InfoNCE loss, this is the InfoNCE loss with the targets y_i on the diagonal and (1 - y_i) R_ij
+    off it.
+
+    Args:
+        logits: S / tau, (B, B), images in rows; pairs on the diagonal.
+        similarity: S, (B, B); the shares are made of it without gradient.
+        y: Labels in [0, 1], (B,).
+        least: Smallest similarity that has a share, as a part of the row's largest, [0, 1].
+        exclude: True where row i and column j are not negatives of each other, (B, B).
+
+    Returns:
+        (B,), at least 0.
+    """
+    rows, columns = log_softmaxes(logits, exclude)
+    to_captions, to_images = shares(similarity, least, exclude), shares(similarity.T, least, exclude.T).T
+    captions = (to_captions * rows.masked_fill(to_captions <= 0, 0.0)).sum(1)  # 0 log 0 = 0, also in the gradient
+    images = (to_images * columns.masked_fill(to_images <= 0, 0.0)).sum(0)
+    return -(1 - y) * (captions + images) / 2
+
+
+@torch.no_grad()
+def shares(similarity: Tensor, least: float, exclude: Tensor) -> Tensor:
+    """Return how a row's remaining probability is spread over its negatives, in proportion to similarity, (B, B).
+
+    Similarities below 0, and those below `least` times the largest one of the row, have no share. The others sum to 1;
+    a row without a positive similarity has no shares.
+
+    Args:
+        similarity: (B, B), pairs on the diagonal.
+        least: In [0, 1].
+        exclude: True where row i and column j are not negatives of each other, (B, B); the diagonal is always excluded.
+    """
+    diagonal = torch.eye(len(similarity), dtype=torch.bool, device=similarity.device)
+    alike = similarity.masked_fill(exclude | diagonal, 0.0).clamp(min=0)
+    alike = alike * (alike >= least * alike.amax(1, keepdim=True))
+    return alike / alike.sum(1, keepdim=True).clamp(min=1e-12)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -12,13 +12,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pairsift.arrays import Ints
-from pairsift.loss.transport import log_partial_plan, rematching, symmetric_cross_entropy
+from pairsift.loss.infonce import infonce, match_probability
 from pairsift.match.base import scale_at
 from pairsift.methods.base import Epochs, Method
 from pairsift.methods.parts.division import BetaDivision
 from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
 from pairsift.options import Options
-from pairsift.steps import Batch, Network, Pairing, Phase, Term, not_negatives
+from pairsift.steps import Network, Phase, Step, Term
+
+LOG_ZERO = math.log(1e-7)  # what stands for log 0
+COST_WEIGHT = 0.01  # of the loss that fits the cost; small, so that gradients are not clipped for it
 
 
 class L2RMEpochs(Epochs):
@@ -43,12 +46,6 @@ class Rematching(Options):
         default=0.05,
         ge=0,
         description="Temperature of the softmax of noisy pairs and of the warm-up; 0: the matcher's.",
-    )
-    weight: float = Field(default=1.0, ge=0, description="Weight of the noisy pairs' loss.")
-    cost_weight: float = Field(
-        default=0.01,
-        ge=0,
-        description="Weight of the loss that fits the cost; small, so that gradients are not clipped for it.",
     )
 
 
@@ -91,7 +88,7 @@ class L2RM(Method):
 
     In the paper a cost is ReLU(W s + b) of a row of similarities, with W across the columns of the batch. So it depends
     on the order of the pairs in the batch, and needs batches of one size; and only the small learning rate keeps it
-    from the optimum of its loss, in which everything costs nothing. Here the cost is the same falling function of every
+    from the optimum of its loss, where everything costs nothing. Here the cost is the same falling function of every
     similarity, with two numbers, which a logistic regression of clean pairs against the other captions of their batch
     fits. The published code forbids the diagonal of the plan where it knows that the noise is planted; here that is an
     option, and on by default, because pairs of the noisy set are believed to be mismatched. Plans are found on the
@@ -108,11 +105,11 @@ class L2RM(Method):
 }
 """
     presets: ClassVar[Mapping[str, Preset]] = {
-        "paper": PAPER.having(train={"decay_epoch": 15}, rematching={"epsilon": 0.01, "steps": 300}),
-        "paper_coco": PAPER.having(train={"decay_epoch": 10}, epochs={"warmup": 10, "train": 20}),
-        "paper_cc152k": PAPER.having(train={"decay_epoch": 20}, epochs={"warmup": 10, "train": 40}),
-        "two_tower": TWO_TOWER.having(epochs={"warmup": 2, "train": 6}, rematching={"temperature": 0.0}),
-        "clip": CLIP.having(epochs={"warmup": 1, "train": 4}, rematching={"temperature": 0.0}),
+        "paper": PAPER.plus(train={"decay_epoch": 15}, rematching={"epsilon": 0.01, "steps": 300}),
+        "paper_coco": PAPER.plus(train={"decay_epoch": 10}, epochs={"warmup": 10, "train": 20}),
+        "paper_cc152k": PAPER.plus(train={"decay_epoch": 20}, epochs={"warmup": 10, "train": 40}),
+        "two_tower": TWO_TOWER.plus(epochs={"warmup": 2, "train": 6}, rematching={"temperature": 0.0}),
+        "clip": CLIP.plus(epochs={"warmup": 1, "train": 4}, rematching={"temperature": 0.0}),
     }
 
     epochs: L2RMEpochs = L2RMEpochs()
@@ -133,26 +130,26 @@ class L2RM(Method):
 
     def subset(self, name: str, network: int) -> Ints:
         """Return `clean` and `noisy` pairs by the peer's division (a lone network's own), or `all`."""
-        return self.division.subset(name, network) if name in ("clean", "noisy") else super().subset(name, network)
+        return self.division.subset(name, network)
 
-    def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
-        """Return the warm-up's loss of all pairs, or those of clean pairs, of the cost, and of noisy pairs."""
-        terms, network, ranking = [], networks[k], self.setting.ranking
-        for name, batch in batches.items():
-            exclude = not_negatives(batch)
-            pairing = Pairing(*network.encode(batch), exclude)
+    def step(self, step: Step) -> list[Term]:
+        """Return the warm-up's loss of all pairs; or the losses of clean pairs, of the cost, and of noisy pairs."""
+        terms, network, ranking = [], step.network, self.setting.ranking
+        for name, batch in step.batches.items():
+            pairing = network.pairing(batch)
+            exclude = pairing.exclude
             similarity, scale = network.matcher.similarity(pairing.images, pairing.texts), network.matcher.scale()
             logits = similarity * scale_at(network.matcher, self.rematching.temperature)
             if name == "all":
                 terms.append(Term(name, symmetric_cross_entropy(logits, exclude), reduction=ranking.reduction))
             elif name == "clean":
                 y = torch.ones_like(similarity.diagonal())
-                terms.append(self.setting.ranking_term(name, network, pairing, y, phase.warm, similarity, scale))
+                terms.append(self.setting.ranking_term(name, network, pairing, y, step.phase.warm, similarity, scale))
                 values = cost_of(network).loss(similarity.detach(), exclude)
-                terms.append(Term("cost", values, self.rematching.cost_weight))
+                terms.append(Term("cost", values, COST_WEIGHT))
             else:
                 values = rematching(logits, self.plan(network, similarity, exclude))
-                terms.append(Term(name, values, self.rematching.weight, ranking.reduction))
+                terms.append(Term(name, values, reduction=ranking.reduction))
         return terms
 
     @torch.no_grad()
@@ -160,7 +157,7 @@ class L2RM(Method):
         """Return the logarithm of the plan between the images and the captions of noisy pairs, (B, B).
 
         Args:
-            network: The network whose cost it has.
+            network: The network whose cost the plan has.
             similarity: Of the images with the captions, (B, B).
             exclude: True where image i is given with caption j, or with one that reads alike, (B, B).
         """
@@ -173,3 +170,83 @@ def cost_of(network: Network) -> SimilarityCost:
     """Return the cost that a network learns."""
     assert isinstance(network.head, SimilarityCost)
     return network.head
+
+
+@torch.no_grad()
+def log_partial_plan(
+    cost: Tensor, mass: float, epsilon: float, forbidden: Tensor | None = None, steps: int = 100
+) -> Tensor:
+    """Return the logarithm of the plan that moves a part of the mass at the least cost, by Sinkhorn's steps.
+
+    Every row holds 1 / n and every column 1 / m, and only `mass` of the whole 1 is moved. With h(x) = x (log x - 1),
+    and s and t the masses that rows and columns keep, the plan solves
+
+        min over P >= 0 of  <P, C> + epsilon ( sum h(P) + sum h(s) + sum h(t) )
+                     with  P 1 + s = 1 / n,  P^T 1 + t = 1 / m,  s, t >= 0,  sum P = mass
+
+    The steps solve a plan with one more row and column of cost 0 for what is kept. Their meeting point is forbidden.
+    The last step makes the columns exact, and the rows as near as the number of steps allows.
+
+    Args:
+        cost: C, finite, (..., n, m).
+        mass: Share of the mass that is moved, (0, 1).
+        epsilon: Weight of the entropy, above 0, in the unit of the cost.
+        forbidden: Where nothing may be moved, (..., n, m) or what broadcasts to it; None for nowhere.
+        steps: Number of steps, at least 1.
+
+    Returns:
+        log P, (..., n, m), in float32 at least, without gradient; -inf where nothing is moved.
+    """
+    *_, n, m = cost.shape
+    kernel = functional.pad(-cost.to(torch.promote_types(cost.dtype, torch.float32)) / epsilon, (0, 1, 0, 1))
+    if forbidden is not None:
+        kernel[..., :n, :m] = kernel[..., :n, :m].masked_fill(forbidden, -torch.inf)
+    kernel[..., n, m] = -torch.inf
+    rows = kernel.new_tensor([1 / n] * n + [1 - mass]).log()
+    columns = kernel.new_tensor([1 / m] * m + [1 - mass]).log()
+    left, right = torch.zeros_like(kernel[..., 0]), torch.zeros_like(kernel[..., 0, :])
+    for _ in range(steps):
+        left = rows - (kernel + right[..., None, :]).logsumexp(-1)
+        right = columns - (kernel + left[..., None]).logsumexp(-2)
+    return (kernel + left[..., None] + right[..., None, :])[..., :n, :m]
+
+
+def rematching(logits: Tensor, log_plan: Tensor) -> Tensor:
+    """Return the symmetric divergence of each pair's softmax probabilities from a plan, the mean of both directions.
+
+    With Q the plan whose rows (columns) are scaled to sum to 1, and P the softmax over them:
+
+        sum_j (Q_ij - P_ij) (log Q_ij - log P_ij)  =  KL(Q || P) + KL(P || Q)
+
+    Args:
+        logits: S / tau, (B, B), images in rows.
+        log_plan: Logarithm of the plan, (B, B); log 0 counts as log 1e-7 in the divergence. A row or column where
+            nothing is moved has the divergence 0.
+
+    Returns:
+        (B,), at least 0.
+    """
+    values = torch.zeros_like(logits[0])
+    for dim in (1, 0):
+        moved = ~log_plan.isneginf().all(dim, keepdim=True)
+        target = log_plan.masked_fill(~moved, 0.0).softmax(dim)  # of the logarithms: a plan may be below 1e-38
+        log_p = logits.log_softmax(dim)
+        log_q = target.clamp(min=math.exp(LOG_ZERO)).log()
+        values = values + ((target - log_p.exp()) * (log_q - log_p) * moved).sum(dim)
+    return values / 2
+
+
+def symmetric_cross_entropy(logits: Tensor, exclude: Tensor) -> Tensor:
+    """Return half of the cross-entropy of each pair in its batch, and half of the reverse one, of both directions.
+
+    The reverse cross-entropy of the prediction p with the label as the prediction is -log(0) (1 - p_ii), log 0 being
+    log 1e-7.
+
+    Args:
+        logits: S / tau, (B, B), images in rows; pairs on the diagonal.
+        exclude: True where row i and column j are not negatives of each other, (B, B); the diagonal is always kept.
+
+    Returns:
+        (B,), at least 0.
+    """
+    return (infonce(logits, exclude) - LOG_ZERO * (1 - match_probability(logits, exclude))) / 2

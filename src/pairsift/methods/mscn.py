@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from pairsift.arrays import Ints
-from pairsift.methods.base import Epochs, Method
-from pairsift.methods.parts.meta import MetaCorrection, MetaDivision, correspondence
+from pairsift.match.base import at_least_float32
+from pairsift.methods.base import Epochs, Method, Notes
+from pairsift.methods.parts.division import Division, fit_known_betas
+from pairsift.methods.parts.meta import MetaCorrection, meta_of, partial_products_of_pairs
 from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
-from pairsift.steps import Batch, Network, Pairing, Phase, Term, not_negatives
+from pairsift.steps import Observation, Pairing, Phase, Step, Term, not_negatives
 
 
 class MSCNEpochs(Epochs):
     """The phases of MSCN."""
 
-    warmup: int = Field(default=5, ge=0, description="Epochs on all pairs, in which both networks learn together.")
+    warmup: int = Field(default=5, ge=0, description="Epochs on all pairs, while both networks learn together.")
     train: int = Field(default=50, ge=0, description="Epochs on clean pairs, each with a step of the meta network.")
 
     def phases(self) -> tuple[Phase, ...]:
@@ -30,13 +33,47 @@ class MSCNEpochs(Epochs):
         )
 
 
+class MetaDivision(Division):
+    """The purification of MSCN: a mixture of two betas over corrected similarities, which begins with known pairs.
+
+    One beta begins with the V of verified pairs, the other with the V of images with captions of other pairs. Then EM
+    refits both to the V of all training pairs. A network's clean probability is the posterior of the beta with the
+    larger mean, and its peer trains by it.
+
+    State: `clean_probability`, as for `CleanProbability`; `loss`, 1 - V of every pair in the last pass.
+    """
+
+    mixture: Literal["beta"] = Field(default="beta", description="Components of the mixture; there is no other.")
+
+    def observe(self, seen: Observation) -> dict[str, Tensor]:
+        """Return V of each pair, and of its image with the next pair's caption (NaN where they may fit), (B,) each."""
+        images, meta = seen.images, meta_of(seen.network)
+        following = torch.arange(len(images), device=images.vectors.device).roll(-1)
+        values = []
+        for captions in (seen.texts, seen.texts.rows(following)):
+            similarity = at_least_float32(seen.network.matcher.pair_similarity(images, captions))
+            values.append(meta(similarity, partial_products_of_pairs(images, captions, meta.groups)).sigmoid())
+        may_fit = not_negatives(seen.batch).gather(1, following[:, None])[:, 0]
+        return {"corrected": values[0], "mismatched": values[1].masked_fill(may_fit, torch.nan)}
+
+    def update(self, notes: Notes) -> None:
+        """Fit w, the posterior of the component with the larger corrected similarity."""
+        ids = self.setting.ids
+        verified = np.isin(ids, self.setting.verified)
+        for k, noted in enumerate(notes):
+            distance, mismatched = 1 - noted["corrected"], 1 - noted["mismatched"]
+            mixture = fit_known_betas(distance, distance[verified], mismatched[np.isfinite(mismatched)])
+            self.state["clean_probability"][k, ids] = mixture.low(distance)
+            self.state["loss"][k, ids] = distance
+
+
 class MSCN(Method):
     """The method MSCN: a meta network corrects similarities so that a step on them serves pairs known to match.
 
     The corrected similarity V takes the place of S in the ranking loss; y, which sets the margin (hinge) or the weight
     (InfoNCE) of a pair, is V_ii^2 / (V_ii^2 + (1 - V_ii)^2), without gradient. In the warm-up the meta network learns
     from the ranking loss like the matcher; after it only by the virtual step (`MetaCorrection`). Before every epoch
-    the pairs whose V looks like that of mismatched ones are left out (`MetaDivision`), each network by its peer.
+    the pairs whose V looks mismatched are left out (`MetaDivision`), each network by its peer.
 
     It needs verified training pairs (`--verified` or `--verified-column`), which teach the meta network alone. The
     paper takes 2,900 on Flickr30K, drawn from dev; here none are taken from dev, on which checkpoints are chosen.
@@ -45,12 +82,13 @@ class MSCN(Method):
     of their last layer and its output is the similarity at test time too; here it reads the similarity and partial
     products of the global vectors, so that every matcher can be corrected, and retrieval ranks by the matcher's own
     similarity, so that search keeps its index. It takes margins along the wrong axis in one direction. It updates the
-    meta network before the matcher and at a lower rate, here both move in one step, at the matcher's rate or, with
-    CLIP, at that of a method's trainable part; its negatives of verified pairs
-    are drawn from the training pairs, here they are the other verified pairs of the step.
+    meta network before the matcher and at a lower rate; here both move in one step, at the matcher's rate or, with
+    CLIP, at the rate of a method's trainable part. Its negatives of verified pairs are drawn from the training pairs;
+    here they are the other verified pairs of the step.
     """
 
     name: ClassVar[str] = "mscn"
+    needs_verified: ClassVar[bool] = True
     citation: ClassVar[str] = """
 @inproceedings{han2023mscn,
   author = {Han, Haochen and Miao, Kaiyao and Zheng, Qinghua and Luo, Minnan},
@@ -64,18 +102,13 @@ class MSCN(Method):
         "paper": Preset(
             train={**PAPER.train, "batch_size": 64}, loss="hinge", losses={"hinge": {"reduction": "sum", "base": 1.0}}
         ),
-        "two_tower": TWO_TOWER_LINEAR.having(epochs={"warmup": 2, "train": 6}),
-        "clip": CLIP_LINEAR.having(epochs={"warmup": 1, "train": 4}, meta={"rate": CLIP_LINEAR.train["lr"]}),
+        "two_tower": TWO_TOWER_LINEAR.plus(epochs={"warmup": 2, "train": 6}),
+        "clip": CLIP_LINEAR.plus(epochs={"warmup": 1, "train": 4}, meta={"rate": CLIP_LINEAR.train["lr"]}),
     }
 
     epochs: MSCNEpochs = MSCNEpochs()
     meta: MetaCorrection = MetaCorrection()
     division: MetaDivision = MetaDivision()
-
-    @property
-    def needs_verified(self) -> bool:
-        """Whether the method can only run where some training pairs are verified."""
-        return True
 
     def phases(self) -> tuple[Phase, ...]:
         """Return warm-up, and training on clean and verified pairs."""
@@ -89,17 +122,26 @@ class MSCN(Method):
         """Return `verified` pairs; or the others that are `clean` by the peer's division, or all of them."""
         if name == "verified":
             return self.setting.verified
-        ids = self.division.subset(name, network) if name == "clean" else super().subset(name, network)
-        return self.meta.unverified(ids)
+        return self.meta.unverified(self.division.subset(name, network))
 
-    def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
+    def step(self, step: Step) -> list[Term]:
         """Return the ranking loss on corrected similarities, and after the warm-up the meta loss."""
-        network, batch = networks[k], batches["all" if phase.warm else "clean"]
+        network, batch, warm = step.network, step.batch, step.phase.warm
         seed, images, texts = self.meta.encode(network, batch)
         pairing = Pairing(images, texts, not_negatives(batch))
-        logits = self.meta.correct(network, pairing, learns=phase.warm)
-        y = torch.ones_like(logits.diagonal()) if phase.warm else correspondence(logits)
-        term = self.setting.ranking_term("corrected", network, pairing, y, phase.warm, logits.sigmoid())
-        if phase.warm:
+        logits = self.meta.correct(network, pairing, learns=warm)
+        y = torch.ones_like(logits.diagonal()) if warm else correspondence(logits)
+        term = self.setting.ranking_term("corrected", network, pairing, y, warm, logits.sigmoid())
+        if warm:
             return [term]
-        return self.meta.terms(network, term, y, (batch, batches["verified"]), seed)
+        return self.meta.terms(network, term, y, (batch, step.batches["verified"]), seed)
+
+
+def correspondence(logits: Tensor) -> Tensor:
+    """Return y of each pair by its corrected similarity, the sharpened V_ii, without gradient, (B,), in [0, 1]."""
+    return sharpened(logits.detach().diagonal().sigmoid())
+
+
+def sharpened(p: Tensor) -> Tensor:
+    """Return p^2 / (p^2 + (1 - p)^2), which moves probabilities towards 0 and 1 (MSCN's soft margin), (B,)."""
+    return p.square() / (p.square() + (1 - p).square())

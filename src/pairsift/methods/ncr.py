@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -10,11 +10,11 @@ from pydantic import Field
 from torch import Tensor
 
 from pairsift.arrays import Ints
-from pairsift.loss.hinge import hinge
+from pairsift.loss.ranking import hinge
 from pairsift.methods.base import DividedEpochs, Method
 from pairsift.methods.parts.division import Division, rectified
 from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
-from pairsift.steps import Batch, Network, Pairing, Phase, Term, correspond, not_negatives
+from pairsift.steps import Batch, Network, Phase, Step, Term, not_negatives
 
 
 class NCR(Method):
@@ -39,10 +39,10 @@ class NCR(Method):
 """
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": PAPER,
-        "paper_coco": PAPER.having(epochs={"warmup": 10, "clean": 10, "all": 10}, train={"decay_epoch": 10}),
-        "paper_cc152k": PAPER.having(epochs={"warmup": 10}),
-        "two_tower": TWO_TOWER.having(epochs={"warmup": 2, "clean": 3, "all": 3}),
-        "clip": CLIP.having(epochs={"warmup": 1, "clean": 2, "all": 2}),
+        "paper_coco": PAPER.plus(epochs={"warmup": 10, "clean": 10, "all": 10}, train={"decay_epoch": 10}),
+        "paper_cc152k": PAPER.plus(epochs={"warmup": 10}),
+        "two_tower": TWO_TOWER.plus(epochs={"warmup": 2, "clean": 3, "all": 3}),
+        "clip": CLIP.plus(epochs={"warmup": 1, "clean": 2, "all": 2}),
     }
 
     epochs: DividedEpochs = DividedEpochs()
@@ -55,26 +55,26 @@ class NCR(Method):
 
     def subset(self, name: str, network: int) -> Ints:
         """Return `clean` and `noisy` pairs by the peer's division, or `all`."""
-        return self.division.subset(name, network) if name in ("clean", "noisy") else super().subset(name, network)
+        return self.division.subset(name, network)
 
-    def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
+    def step(self, step: Step) -> list[Term]:
         """Return terms of clean (or all) pairs with y = w + (1 - w) P_k, noisy pairs with y = (P_1 + P_2) / 2."""
-        network, terms = networks[k], []
-        for subset, batch in batches.items():
-            w = correspond(self.division.of_peer("clean_probability", k), batch.ids, batch.image_rows)
+        terms = []
+        for subset, batch in step.batches.items():
+            w = self.division.of_batch("clean_probability", step.k, batch)
             if subset == "all":
                 y = torch.ones_like(w)
             elif subset == "clean":
-                y = rectified(w, self.predict(network, batch))
+                y = rectified(w, self.predict(step.network, batch))
             else:
-                y = torch.stack([self.predict(member, batch) for member in networks]).mean(0)
-            pairing = Pairing(*network.encode(batch), not_negatives(batch))
-            terms.append(self.setting.ranking_term(subset, network, pairing, y, phase.warm))
+                y = torch.stack([self.predict(network, batch) for network in step.networks]).mean(0)
+            pairing = step.network.pairing(batch)
+            terms.append(self.setting.ranking_term(subset, step.network, pairing, y, step.phase.warm))
         return terms
 
     @torch.no_grad()
     def predict(self, network: Network, batch: Batch) -> Tensor:
-        """Return P(I, T), the distance of each pair from the batch's negatives as a probability, (B,), in [0, 1].
+        """Return P(I, T), how far each pair is from the batch's negatives as a probability, (B,), in [0, 1].
 
         P = clip(a - (mean hinge over captions + mean hinge over images) / 2, 0, a), divided by the mean of the
         batch's highest tenth and clipped to 1, in evaluation mode.

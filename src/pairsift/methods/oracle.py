@@ -1,21 +1,20 @@
-"""The yardstick that knows the truth."""
+"""oracle: training on the pairs that truly match, to measure against."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
 from pydantic import Field
 
 from pairsift.arrays import Ints
-from pairsift.methods.base import Method
-from pairsift.methods.plain import TrainEpochs, as_given
+from pairsift.methods.plain import AllPairs
 from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
-from pairsift.steps import Batch, Network, Phase, Term
+from pairsift.steps import Phase, Step, Term
 
 
-class Oracle(Method):
+class Oracle(AllPairs):
     """The training on the pairs that truly match, as after a perfect detector; the truth must be known.
 
     With as many epochs as `plain` it takes fewer steps, since an epoch has fewer pairs. With `as_many_steps` its phases
@@ -26,12 +25,9 @@ class Oracle(Method):
     needs_truth: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": PAPER,
-        "two_tower": TWO_TOWER.having(epochs={"warmup": 1, "train": None}),
-        "clip": CLIP.having(epochs={"warmup": 0, "train": 5}),
+        "two_tower": TWO_TOWER.plus(epochs={"warmup": 1, "train": None}),
+        "clip": CLIP.plus(epochs={"warmup": 0, "train": 5}),
     }
-
-    epochs: TrainEpochs = TrainEpochs()
-    networks: int = Field(default=2, ge=1, le=8, description="How many networks train, independently of each other.")
 
     as_many_steps: bool = Field(
         default=False, description="Whether phases are lengthened until it takes as many steps as plain."
@@ -39,7 +35,7 @@ class Oracle(Method):
 
     def phases(self) -> tuple[Phase, ...]:
         """Return warm-up and training, on the true pairs."""
-        phases, setting = self.epochs.phases(self.setting_if_any), self.setting_if_any
+        phases, setting = super().phases(), self.setting_if_any
         if not self.as_many_steps or setting is None:
             return phases
         factor = len(setting.ids) / max(1, len(self.subset("all", 0)))
@@ -51,6 +47,6 @@ class Oracle(Method):
         assert matches is not None, "the oracle needs the truth"
         return ids[matches[ids]]
 
-    def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
+    def step(self, step: Step) -> list[Term]:
         """Return the ranking loss on the pairs as given."""
-        return [as_given(self.setting, networks[k], batches["all"], phase)]
+        return [self.setting.ranking_loss(step)]

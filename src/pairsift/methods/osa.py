@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -12,13 +12,12 @@ from torch import Tensor
 from pairsift.arrays import Array, Floats
 from pairsift.errors import InputError
 from pairsift.match.base import Matcher
-from pairsift.methods.base import Epochs, Method
-from pairsift.methods.plain import believing
+from pairsift.methods.base import Epochs, Method, Notes
 from pairsift.methods.presets import CLIP_LINEAR, TWO_TOWER_LINEAR, Preset
-from pairsift.steps import Batch, Network, Observation, Phase, Setting, Term, correspond, not_negatives
+from pairsift.steps import Observation, Phase, Setting, Step, Term, gather_rows, not_negatives
 
 PEAK = 0.5**0.5  # where x^2 - x^4 is largest
-PAPER = CLIP_LINEAR.having({"lr": 1e-5})
+PAPER = CLIP_LINEAR.plus({"lr": 1e-5})
 
 
 class OSAEpochs(Epochs):
@@ -35,9 +34,9 @@ class OSAEpochs(Epochs):
 class OSA(Method):
     """The method OSA: a pair weighs by how far a pretrained model finds it more alike than unrelated pairs.
 
-    The estimator is the matcher itself, as it is before it learns anything here: one pass in evaluation mode gives the
-    similarity of every pair, less the mean similarity of the images and captions of a batch that are not each other's.
-    Where it is negative, the weight is 0; else x is its share of the largest one among the training pairs, and
+    The estimator is the matcher itself before it learns anything here. One pass in evaluation mode gives the excess of
+    every pair: its similarity less the mean similarity of unrelated images and captions in a batch. Where the excess is
+    negative, the weight is 0; else x is its share of the largest excess among the training pairs, and
 
         w = 4 (x^2 - x^4)
 
@@ -84,19 +83,18 @@ class OSA(Method):
         """Return the epoch that makes the weights, and the rest."""
         return self.epochs.phases()
 
-    def begin(self, setting: Setting) -> None:
-        """Let every pair count."""
-        super().begin(setting)
-        self.state["weight"] = np.ones((setting.networks, len(setting.image_of)), np.float32)
+    def initial_state(self, setting: Setting) -> dict[str, Array]:
+        """Return the weight of every pair, (networks, n_pairs); 1 at first."""
+        return {"weight": setting.per_pair(1)}
 
-    def observe(self, network: Network, k: int, batch: Batch) -> dict[str, Tensor]:
+    def observe(self, seen: Observation) -> dict[str, Tensor]:
         """Return the similarity of each pair, and the mean one of its image with captions of others, (B,) each."""
-        similarity = Observation.make(network, k, batch).similarity
-        unrelated = ~not_negatives(batch)
+        similarity = seen.similarity
+        unrelated = ~not_negatives(seen.batch)
         means = (similarity * unrelated).sum(1) / unrelated.sum(1).clamp(min=1)
         return {"similarity": similarity.diagonal(), "unrelated": means}
 
-    def update(self, notes: Sequence[Mapping[str, Array]], epoch: int) -> None:
+    def update(self, notes: Notes, epoch: int) -> None:
         """Weigh all training pairs.
 
         Raises:
@@ -113,7 +111,7 @@ class OSA(Method):
             self.state["weight"][k, self.setting.ids] = weight_of(excess, self.falls)
 
     def facts(self) -> dict[str, float]:
-        """Return the mean weight, and with the truth also those of matching and of mismatched pairs."""
+        """Return the mean weight, and with the truth also the means over matching and over mismatched pairs."""
         weight, matches = self.state["weight"][:, self.setting.ids], self.setting.matched
         facts = {"mean_weight": float(weight.mean())}
         if matches is not None:
@@ -122,18 +120,17 @@ class OSA(Method):
                     facts[f"mean_weight_{name}"] = float(weight[:, group].mean())
         return facts
 
-    def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
+    def step(self, step: Step) -> list[Term]:
         """Return the ranking loss on the pairs as given, by their weights."""
-        batch = batches["all"]
-        weight = correspond(self.state["weight"][k], batch.ids, batch.image_rows)
-        return [believing(self.setting, networks[k], batch, weight, phase)]
+        weight = gather_rows(self.state["weight"][step.k], step.batch.ids, step.batch.image_rows)
+        return [self.setting.ranking_loss(step, weight)]
 
 
 def weight_of(excess: Floats, falls: bool = False) -> Floats:
     """Return 4 (x^2 - x^4) of each pair, with x the share of its excess in the largest one, (n,), in [0, 1].
 
     Args:
-        excess: Similarity above that of unrelated pairs, (n,); at least one is above 0, and others count as 0.
+        excess: Similarity above the mean of unrelated pairs, (n,), at least one above 0. Negative ones count as 0.
         falls: Whether the weight falls beyond x = 0.71, where it is 1, to 0 for the largest.
     """
     x = np.maximum(excess, 0) / excess.max()

@@ -1,18 +1,16 @@
-"""No protection at all: every pair is believed."""
+"""plain: every pair is believed. Also the base of methods that train on all pairs throughout."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar, Self
 
 import numpy as np
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from pairsift.methods.base import Epochs, Method
 from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
-from pairsift.steps import Batch, Network, Pairing, Phase, Setting, Term, not_negatives
+from pairsift.steps import Phase, Setting, Step, Term
 
 STEPS = 400  # of a run whose number of epochs is left open
 DEFAULT_EPOCHS = 7  # epochs after the warm-up where the number of pairs is not known yet
@@ -59,51 +57,8 @@ def epochs_for(pairs: int, batch_size: int) -> int:
     return int(np.clip(np.ceil(STEPS * batch_size / max(1, pairs)), 8, 60))
 
 
-def believing(setting: Setting, network: Network, batch: Batch, y: Tensor, phase: Phase) -> Term:
-    """Return the ranking loss on pairs as given, with their correspondence y in [0, 1], (B,)."""
-    pairing = Pairing(*network.encode(batch), not_negatives(batch))
-    return setting.ranking_term("correspondence", network, pairing, y, phase.warm)
-
-
-def as_given(setting: Setting, network: Network, batch: Batch, phase: Phase) -> Term:
-    """Return the ranking loss on pairs as given, all believed."""
-    return believing(setting, network, batch, torch.ones(len(batch), device=batch.image_rows.device), phase)
-
-
-class LossEpochs(TrainEpochs):
-    """The phases of methods that are a robust loss on all pairs."""
-
-    warmup: int = Field(default=0, ge=0, description="Epochs with the run's ranking loss before the robust one.")
-
-
-def robust(
-    name: str, setting: Setting, network: Network, batch: Batch, phase: Phase, loss: Callable[[Tensor], Tensor]
-) -> list[Term]:
-    """Return a robust loss on pairs as given as a term; in the warm-up the ranking loss.
-
-    Args:
-        name: Name of the term.
-        setting: The setting of the run.
-        network: The network that steps.
-        batch: The pairs.
-        phase: The phase of the step.
-        loss: The loss of each pair, (B,), by the similarities of the batch, (B, B).
-    """
-    if phase.warm:
-        return [as_given(setting, network, batch, phase)]
-    similarity, _ = network(batch)
-    return [Term(name, loss(similarity), reduction=setting.ranking.reduction)]
-
-
-class Plain(Method):
-    """The training without protection: the ranking loss with y = 1 for every pair."""
-
-    name: ClassVar[str] = "plain"
-    presets: ClassVar[Mapping[str, Preset]] = {
-        "paper": PAPER,
-        "two_tower": TWO_TOWER.having(epochs={"warmup": 1, "train": None}),
-        "clip": CLIP.having(epochs={"warmup": 0, "train": 5}, networks=1),  # the baseline of NPC
-    }
+class AllPairs(Method):
+    """The base of methods whose networks train independently of each other, on all pairs throughout."""
 
     epochs: TrainEpochs = TrainEpochs()
     networks: int = Field(default=2, ge=1, le=8, description="How many networks train, independently of each other.")
@@ -112,6 +67,23 @@ class Plain(Method):
         """Return warm-up and training, on all pairs."""
         return self.epochs.phases(self.setting_if_any)
 
-    def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
+
+class LossEpochs(TrainEpochs):
+    """The phases of methods that are a robust loss on all pairs."""
+
+    warmup: int = Field(default=0, ge=0, description="Epochs with the run's ranking loss before the robust one.")
+
+
+class Plain(AllPairs):
+    """The training without protection: the ranking loss with y = 1 for every pair."""
+
+    name: ClassVar[str] = "plain"
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": PAPER,
+        "two_tower": TWO_TOWER.plus(epochs={"warmup": 1, "train": None}),
+        "clip": CLIP.plus(epochs={"warmup": 0, "train": 5}, networks=1),  # the baseline of NPC
+    }
+
+    def step(self, step: Step) -> list[Term]:
         """Return the ranking loss on the pairs as given."""
-        return [as_given(self.setting, networks[k], batches["all"], phase)]
+        return [self.setting.ranking_loss(step)]

@@ -15,7 +15,7 @@ class Preset:
         method: Options of the method; groups are mappings.
         train: Options of the loop.
         loss: Name of the ranking loss.
-        losses: Options of the ranking losses, by their names; those of a loss that was not chosen do not matter.
+        losses: Options of the ranking losses, by their names; only the chosen loss reads its own.
     """
 
     method: Mapping[str, Any] = field(default_factory=dict)
@@ -23,7 +23,7 @@ class Preset:
     loss: str = "infonce"
     losses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def having(self, train: Mapping[str, Any] | None = None, **method: Any) -> Preset:
+    def plus(self, train: Mapping[str, Any] | None = None, **method: Any) -> Preset:
         """Return the preset with more options of the method, and of the loop."""
         return Preset({**self.method, **method}, {**self.train, **(train or {})}, self.loss, self.losses)
 

@@ -1,23 +1,21 @@
-"""sift: new networks learn from the soft correspondences that the networks before them see in every batch."""
+"""sift: new networks learn from the soft correspondences that earlier networks see in every batch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar, Self
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from pairsift.loss.teaching import balanced, teaching
-from pairsift.methods.base import Method
 from pairsift.methods.crossfit import held_out_correspondence
-from pairsift.methods.plain import DEFAULT_EPOCHS, TrainEpochs, usual_epochs
+from pairsift.methods.plain import AllPairs, TrainEpochs, usual_epochs
 from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
 from pairsift.options import Options
-from pairsift.steps import Batch, Network, Pairing, Phase, Setting, Term, not_negatives
+from pairsift.steps import Batch, Phase, Setting, Step, Term
 
-# Number of training pairs from which on taught networks were as accurate as those of `crossfit` or more; seen on
+# From this number of training pairs on, taught networks were at least as accurate as `crossfit`; seen on
 # photographs with one and five captions an image, drawn scenes with five, emoji and drawings with one.
 TAUGHT_FROM = 3_000
 
@@ -53,40 +51,36 @@ class SiftEpochs(TrainEpochs):
         return {name: length for name, length in super().lengths().items() if name != "total"}
 
     def phases(self, setting: Setting | None) -> tuple[Phase, ...]:
-        """Return warm-up, training, and a last phase in which new networks are taught; it is empty for few pairs."""
-        closed = self._closed(setting)
+        """Return warm-up, training, and a last phase that teaches new networks; it is empty for few pairs."""
+        epochs = self._filled(setting)
         if self.total is not None:
-            if self.total < sum(map(bool, closed.lengths().values())):
-                closed = closed.replaced(taught=0)
-            return closed.replaced(total=None).scaled(self.total).phases(setting)
-        return *super(SiftEpochs, closed).phases(setting), Phase("taught", closed.taught or 0, restarts=True)
+            phases = sum(length is not None and length > 0 for length in epochs.lengths().values())
+            epochs = (epochs if self.total >= phases else epochs.replaced(taught=0)).scaled(self.total)
+        return *super(SiftEpochs, epochs).phases(setting), Phase("taught", epochs.taught or 0, restarts=True)
 
-    def _closed(self, setting: Setting | None) -> Self:
-        """Return the phases with lengths in the place of those that are left open."""
+    def _filled(self, setting: Setting | None) -> Self:
+        """Return the phases with usual lengths in the place of open ones, and without a total."""
         usual, taught, train = usual_epochs(setting), self.taught, self.train
         if taught is None:
-            taught = usual + usual // 2 if setting is None or len(setting.ids) >= TAUGHT_FROM else 0
+            few = setting is not None and len(setting.ids) < TAUGHT_FROM
+            taught = 0 if few else usual + usual // 2
         if train is None:
             train = max(1, (usual // 2 if taught else usual) - self.warmup)
-        return self.replaced(train=train, taught=taught)
+        return type(self)(warmup=self.warmup, train=train, taught=taught)
 
     def scaled(self, total: int) -> Self:
         """Return the phases scaled as `Epochs` says; with `taught` left open, once the number of pairs is known.
 
-        Too few epochs for all phases then all belong to the ones before.
+        Too few epochs for all phases then all belong to the phases before.
         """
-        if self.total is not None:
-            return self.replaced(total=None).scaled(total)
         if self.taught is None:
             self.replaced(taught=0).scaled(total)  # refuses too few epochs at once
             return self.replaced(total=total)
-        if self.train is None and self.taught:
-            return self.replaced(train=DEFAULT_EPOCHS // 2).scaled(total)
-        return super().scaled(total)
+        return super(SiftEpochs, self._filled(None)).scaled(total)
 
 
 class Teaching(Options):
-    """The options of what the taught networks learn from their teachers."""
+    """The loss of networks that learn from teachers."""
 
     weight: float = Field(default=2.0, ge=0, description="Weight of the teaching beside the ranking loss, lambda.")
     sharpness: float = Field(
@@ -94,20 +88,20 @@ class Teaching(Options):
     )
     balance: bool = Field(
         default=True,
-        description="Whether images and captions that attract all others in a batch lose what they have more.",
+        description="Whether images and captions that attract all others in a batch lose the excess.",
     )
 
 
-class Sift(Method):
-    """The method sift of this project, in which networks learn from mismatched pairs too.
+class Sift(AllPairs):
+    """The method sift of this project: networks learn from mismatched pairs too.
 
-    First, networks train as `crossfit` does. Then these are the teachers of new networks: in every batch of pairs, of
-    which some are mismatched, they see how well each image fits each caption, and the new networks learn that
+    First, networks train as `crossfit` does. Then they teach new networks: in every batch of pairs, some of them
+    mismatched, they see how well each image fits each caption, and the new networks learn that:
 
         L = 1/B sum_i y_i l_i  +  lambda 1/B sum_i CE(softmax(beta Q), softmax(S)),
 
     with y the match probability by held-out evidence, l the ranking loss, S the scaled similarities of the new network,
-    and Q the mean of the teachers', balanced over the batch (`pairsift.loss.teaching.balanced`). So the image and the
+    and Q the mean of the teachers', balanced over the batch (`balanced`). So the image and the
     caption of a mismatched pair teach how they relate to the others of the batch. Teachers do not learn.
 
     With the preset `two_tower`, the first round is half as long as `crossfit`, and the second three times as long as
@@ -120,28 +114,24 @@ class Sift(Method):
     competes_with_linear: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": PAPER,
-        "two_tower": TWO_TOWER_LINEAR.having(epochs={"warmup": 0, "train": None, "taught": None}),
-        "clip": CLIP_LINEAR.having(epochs={"warmup": 0, "train": 5, "taught": 5}),
+        "two_tower": TWO_TOWER_LINEAR.plus(epochs={"warmup": 0, "train": None, "taught": None}),
+        "clip": CLIP_LINEAR.plus(epochs={"warmup": 0, "train": 5, "taught": 5}),
     }
 
     epochs: SiftEpochs = SiftEpochs()
     teaching: Teaching = Teaching()
     networks: int = Field(default=2, ge=1, le=8, description="How many networks train; together they are the teachers.")
 
-    def phases(self) -> tuple[Phase, ...]:
-        """Return warm-up, training on all pairs, and teaching."""
-        return self.epochs.phases(self.setting_if_any)
-
-    def step(self, networks: Sequence[Network], k: int, batches: Mapping[str, Batch], phase: Phase) -> list[Term]:
-        """Return the ranking loss weighed by held-out evidence, and once there are teachers, what they teach."""
-        network, batch, ranking = networks[k], batches["all"], self.setting.ranking
-        pairing = Pairing(*network.encode(batch), not_negatives(batch))
+    def step(self, step: Step) -> list[Term]:
+        """Return the ranking loss weighed by held-out evidence, and once there are teachers, their loss."""
+        network, batch = step.network, step.batch
+        pairing = network.pairing(batch)
         similarity, scale = network.matcher.similarity(pairing.images, pairing.texts), network.matcher.scale()
         y = held_out_correspondence(self.setting, batch)
-        terms = [self.setting.ranking_term("correspondence", network, pairing, y, phase.warm, similarity, scale)]
+        terms = [self.setting.ranking_term("correspondence", network, pairing, y, step.phase.warm, similarity, scale)]
         if self.setting.teachers:
             values = teaching(similarity * scale, self.targets(batch))
-            terms.append(Term("teaching", values, self.teaching.weight, ranking.reduction))
+            terms.append(Term("teaching", values, self.teaching.weight, self.setting.ranking.reduction))
         return terms
 
     @torch.no_grad()
@@ -152,3 +142,37 @@ class Sift(Method):
         )
         mean = logits.float().mean(0)
         return self.teaching.sharpness * (balanced(mean) if self.teaching.balance else mean)
+
+
+def balanced(logits: Tensor) -> Tensor:
+    """Return logits without the general attraction of each image and of each caption of the block.
+
+        S_ij - log sum_k exp(S_ik) - log sum_k exp(S_kj)
+
+    This is the pointwise mutual information of image i and caption j up to a constant. Images that are close to many
+    captions, and captions that are close to many images, lose that excess.
+
+    Args:
+        logits: S, scaled similarities, (B, C), images in rows.
+
+    Returns:
+        (B, C).
+    """
+    return logits - logits.logsumexp(1, keepdim=True) - logits.logsumexp(0, keepdim=True)
+
+
+def teaching(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the cross-entropy of each pair's similarities with a teacher's, the mean of both directions.
+
+        -1/2 sum_j softmax_j(Q_ij) log softmax_j(S_ij)  -  1/2 sum_k softmax_k(Q_ki) log softmax_k(S_ki)
+
+    Args:
+        logits: S, scaled similarities of the network in training, (B, B), images in rows, pairs on the diagonal.
+        targets: Q, the same of the teacher, (B, B), without gradient.
+
+    Returns:
+        (B,), at least 0.
+    """
+    captions = (targets.softmax(1) * logits.log_softmax(1)).sum(1)
+    images = (targets.softmax(0) * logits.log_softmax(0)).sum(0)
+    return -(captions + images) / 2

@@ -50,7 +50,7 @@ from pairsift.runs.skipped import skipped_line, unused_line, write_skipped
 from pairsift.runs.text_encoding import WITH_NGRAMS, WORDLLAMA
 from pairsift.table import write_division
 from pairsift.train.checkpoint import write_tensors
-from pairsift.train.loop import Trainer, mixed
+from pairsift.train.loop import Trainer, autocast_context
 from pairsift.train.options import TrainOptions
 from pairsift.train.record import write_state
 
@@ -135,7 +135,7 @@ def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
     trainer.run(resume=True)
     _write_trained(trainer, folder)
     matchers = [network.matcher for network in trainer.networks]
-    with mixed(trainer.device, options):
+    with autocast_context(trainer.device, options):
         recall = {name: evaluate(matchers, prepared.features, prepared.pairs, name) for name in ("test", "dev")}
         if (matching := _matching_test(prepared.pairs)) is not None:
             recall["test_matching"] = evaluate(matchers, prepared.features, matching, "test")
@@ -165,7 +165,7 @@ def _write_trained(trainer: Trainer, folder: Path) -> None:
     """Write the networks, the method's values for each training pair, and the classes that it sorts the pairs into."""
     for k, network in enumerate(trainer.networks):
         write_tensors(weights(folder, k), network.state_dict())
-    method = trainer.job.method
+    method = trainer.method
     if values := method.values_of_pairs():
         write_state(folder / METHOD_STATE, method.setting.ids, values, trainer.matched)
     if isinstance(method, Sorting) and (verdicts := method.verdicts()) is not None:

@@ -37,8 +37,8 @@ from pairsift.run_folder import FRONT, NGRAMS, VOCABULARY
 from pairsift.runs.config import Config
 from pairsift.runs.source_changes import known_pairs
 from pairsift.runs.text_encoding import check_numbering, run_ngrams, run_numbering
-from pairsift.train.board import require_board
 from pairsift.train.loop import pick_device
+from pairsift.train.record import require_board
 
 log = logging.getLogger(__name__)
 

@@ -56,7 +56,7 @@ from pairsift.search.search import Hit, Search
 from pairsift.suggest.table import SUGGESTIONS_FILE
 from pairsift.table import count_verdicts, detection, detector_scores, read_pairs, suspects, write_tables
 from pairsift.train.checkpoint import read_tensors, with_prefix
-from pairsift.train.loop import mixed, pick_device
+from pairsift.train.loop import autocast_context, pick_device
 
 JUDGED = ("spot_check", "verdicts", "changes", MENDED, LAPSED)  # metrics of a judgement that the next one may not have
 
@@ -146,7 +146,7 @@ class Run:
         return pick_device(self.config.train.device)
 
     def _mixed(self) -> torch.autocast:
-        return mixed(self._device(), self.config.train)
+        return autocast_context(self._device(), self.config.train)
 
     def evaluate(self, split: str = "test", folds: int = 1) -> dict[str, dict[str, float]]:
         """Return the recall on a split in percent, for `ensemble` and for each network.

@@ -1,4 +1,4 @@
-"""The one loop. It knows no method by name."""
+"""The training loop. It knows no method by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from pairsift.arrays import Array, Bools, Ints
@@ -27,15 +27,12 @@ from pairsift.match.base import Matcher
 from pairsift.methods.base import Method
 from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.gallery import evaluate
-from pairsift.steps import Batch, Network, Phase, Prior, Request, Setting, Term
+from pairsift.steps import Batch, Network, Observation, Phase, Prior, Request, Setting, Step, Term
 from pairsift.train.batches import Gatherer, Likeness, cut, steps
-from pairsift.train.board import make_board
 from pairsift.train.checkpoint import pack, read_tensors, unpack, with_prefix, write_tensors
-from pairsift.train.lookahead import after_step
 from pairsift.train.options import TrainOptions
-from pairsift.train.phases import competing, stretch
-from pairsift.train.record import epoch_summary
-from pairsift.train.schedule import learning_rate
+from pairsift.train.record import epoch_summary, make_board
+from pairsift.train.schedule import competing, learning_rate, network_epochs
 
 CHECKPOINT = "checkpoint.safetensors"
 OBSERVED_TOGETHER = 1024  # pairs whose negatives come from each other in the pass that divides, where that is cheap
@@ -73,20 +70,23 @@ class Position:
     best_epoch: int = -1
     best_rsum: float = -1.0
     seconds: float = 0.0
-    restarted: int = -1  # the last epoch in which a phase put new networks in the place of the old ones
+    restarted: int = -1  # the last epoch that began with new networks
     sums: list[dict[str, float]] = field(default_factory=list)
 
 
 class Trainer:
-    """The trainer of a job's networks; after `run`, `networks` hold the weights with the best dev rSum.
+    """The trainer of a job's networks.
 
-    Without pairs in dev, they hold those of the last epoch.
+    After `run`, `networks` hold the weights with the best dev rSum, or the last epoch's without pairs in dev.
+
+    Attributes:
+        method: The job's method once it has begun, with its state.
     """
 
     def __init__(self, job: Job) -> None:
         pairs = len(job.pairs.ids("train"))
         self.has_dev = bool(len(job.pairs.ids("dev")))
-        self.job = job = replace(job, options=job.options.settled(pairs))
+        self.job = job = replace(job, options=job.options.with_batch_size(pairs))
         self.device = pick_device(job.options.device)
         self.board = make_board(job.folder) if job.options.tensorboard else None
         self.networks = [self._network(k) for k in range(job.method.networks)]
@@ -97,14 +97,14 @@ class Trainer:
         self.position = Position()
         self.log: list[dict[str, object]] = []
         self._saved = time.monotonic()
-        job.method.begin(self._setting())
-        self.phases = [phase for phase in job.method.phases() for _ in range(phase.epochs)]
+        self.method = job.method.begin(self._setting())
+        self.phases = [phase for phase in self.method.phases() for _ in range(phase.epochs)]
         self.competing = competing(self.phases)
 
     @property
     def matched(self) -> Bools | None:
         """Whether each training pair truly matches, (n,); None where it is unknown."""
-        setting = self.job.method.setting
+        setting = self.method.setting
         return None if setting.matched is None else setting.matched[setting.ids]
 
     @property
@@ -116,7 +116,7 @@ class Trainer:
         """Return the setting of the method."""
         job = self.job
         size = job.options.batch_size
-        assert size is not None, "the options are settled"
+        assert size is not None, "the options have a batch size"
         return Setting(
             job.pairs.ids("train"),
             job.pairs.image_of,
@@ -152,7 +152,9 @@ class Trainer:
 
     def _optimizer(self, network: Network) -> torch.optim.AdamW:
         """Return a new optimizer of a network."""
-        return torch.optim.AdamW(decayed(network, self.job.options.weight_decay), self.job.options.lr, fused=True)
+        return torch.optim.AdamW(
+            parameter_groups(network, self.job.options.weight_decay), self.job.options.lr, fused=True
+        )
 
     def _restart(self, epoch: int, teachers: bool) -> None:
         """Put new networks in the place of the present ones, which become their teachers or are dropped.
@@ -183,7 +185,7 @@ class Trainer:
             at_start = self.position.network == 0 and self.position.step == 0
             if at_start:
                 self.position.sums = [{} for _ in self.networks]
-                if phase.restarts and epoch == stretch(self.phases, epoch)[0] != self.position.restarted:
+                if phase.restarts and epoch == network_epochs(self.phases, epoch)[0] != self.position.restarted:
                     self._restart(epoch, phase.teachers)
                 if phase.observe:
                     self._observe(epoch)
@@ -198,7 +200,7 @@ class Trainer:
     @torch.no_grad()
     def _observe(self, epoch: int) -> None:
         """Pass all training pairs through every network, and let the method renew its trust by the notes."""
-        method = self.job.method
+        method = self.method
         ids = method.setting.ids
         order = np.random.default_rng((self.job.options.seed, 3, epoch)).permutation(len(ids))
         factorises = all(network.matcher.factorises for network in self.networks)
@@ -209,8 +211,8 @@ class Trainer:
             notes: dict[str, Array] = {}
             parts = cut(order, size)
             for rows, batch in zip(parts, map_ahead(lambda rows: self.gather(Request(ids[rows])), parts), strict=True):
-                with mixed(self.device, self.job.options, network.matcher):
-                    values = method.observe(network, k, batch)
+                with autocast_context(self.device, self.job.options, network.matcher):
+                    values = method.observe(Observation.make(network, k, batch))
                 for name, value in values.items():
                     array = value.float().cpu().numpy()
                     notes.setdefault(name, np.zeros((len(ids), *array.shape[1:]), np.float32))[rows] = array
@@ -219,11 +221,11 @@ class Trainer:
 
     def _train(self, epoch: int, k: int, phase: Phase) -> int:
         """Train one network for the rest of an epoch, and return the number of pairs that it saw."""
-        options, method, network = self.job.options, self.job.method, self.networks[k]
+        options, method, network = self.job.options, self.method, self.networks[k]
         if self.position.step == 0:
             torch.manual_seed(seed_of(options.seed, 2, epoch, k))
         plan = steps(method, phase, k, method.setting.batch_size, (options.seed, 4, epoch))
-        first, last = stretch(self.phases, epoch)
+        first, last = network_epochs(self.phases, epoch)
         warmup = sum(phase.warm for phase in self.phases[first:last])
         n_steps = len(cut(method.setting.ids, method.setting.batch_size))
         title = f"epoch {epoch + 1}/{len(self.phases)} {phase.name}, network {k}"
@@ -239,8 +241,8 @@ class Trainer:
                 rate = learning_rate(options, epoch - first, part, last - first, warmup, n_steps)
                 for group in self.optimizers[k].param_groups:
                     group["lr"] = rate * group["speed"]
-                with mixed(self.device, options, network.matcher):
-                    terms = method.step(self.networks, k, batches, phase)
+                with autocast_context(self.device, options, network.matcher):
+                    terms = method.step(Step(self.networks, k, batches, phase))
                 self._descend(k, terms)
                 count(sum(map(len, plan[self.position.step].values())))
                 self.position.step += 1
@@ -259,7 +261,7 @@ class Trainer:
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         if self.job.options.max_norm:
-            torch.nn.utils.clip_grad_norm_(network.parameters(), self.job.options.max_norm)
+            nn.utils.clip_grad_norm_(network.parameters(), self.job.options.max_norm)
         optimizer.step()
         sums = self.position.sums[k]
         for name, value in parts.items():
@@ -288,8 +290,8 @@ class Trainer:
             "phase": phase.name,
             "loss": losses,
             "dev": dev,
-            **self.job.method.facts(),
-            "state": epoch_summary(self.job.method.values_of_pairs(), self.matched),
+            **self.method.facts(),
+            "state": epoch_summary(self.method.values_of_pairs(), self.matched),
             "seconds": round(seconds, 3),
             "pairs_per_second": round(n_pairs / max(seconds, 1e-9)),
         }
@@ -307,7 +309,7 @@ class Trainer:
         """Return the recall of an ensemble on dev; without pairs in dev, an rSum of 0."""
         if not self.has_dev:
             return {"rsum": 0.0}
-        with mixed(self.device, self.job.options):
+        with autocast_context(self.device, self.job.options):
             matchers = [network.matcher for network in networks]
             return evaluate(matchers, self.job.features, self.job.pairs, "dev")["ensemble"]
 
@@ -323,9 +325,9 @@ class Trainer:
         write_tensors(self.job.folder / "model" / "best.safetensors", weights)
 
     def save(self) -> None:
-        """Write a checkpoint from which training continues at the next step."""
+        """Write a checkpoint; training continues from it at the next step."""
         self.job.require_held()
-        tensors = pack(self.networks, self.optimizers, self.job.method.state)
+        tensors = pack(self.networks, self.optimizers, self.method.arrays())
         for k, network in enumerate(self.teachers):
             tensors |= {f"teacher/{k}/{name}": value for name, value in network.state_dict().items()}
         tensors["rng"] = torch.get_rng_state()
@@ -333,7 +335,7 @@ class Trainer:
             tensors["rng_cuda"] = torch.cuda.get_rng_state(self.device)
         phases = [phase.name for phase in self.phases]
         facts: dict[str, object] = {"position": asdict(self.position), "log": self.log, "phases": phases}
-        facts["pairs"] = hash_of(self.job.method.setting.ids)
+        facts["pairs"] = hash_of(self.method.setting.ids)
         write_tensors(self.job.folder / CHECKPOINT, tensors, facts)
         self._write_log()
         self._saved = time.monotonic()
@@ -348,19 +350,59 @@ class Trainer:
             raise InputError(
                 f"{self.job.folder / CHECKPOINT}: has other phases than this run: fit again to another --out"
             )
-        self.job.method.resume(unpack(tensors, self.networks, self.optimizers))
+        self.method.resume(unpack(tensors, self.networks, self.optimizers))
         teachers = {int(name.split("/")[1]) for name in tensors if name.startswith("teacher/")}
         self.teachers[:] = [self._network(k).eval().requires_grad_(False) for k in sorted(teachers)]
         for k, network in enumerate(self.teachers):
             network.load_state_dict(with_prefix(tensors, f"teacher/{k}/"))
         self.position = Position(**facts["position"])  # type: ignore[arg-type]
-        if facts.get("pairs") != hash_of(self.job.method.setting.ids):
+        if facts.get("pairs") != hash_of(self.method.setting.ids):
             self.position.network = self.position.step = 0
         self.log = list(facts["log"])  # type: ignore[call-overload]
         self._write_log()  # a kill may have come between the checkpoint and its log
         torch.set_rng_state(tensors["rng"])
         if self.device.type == "cuda" and "rng_cuda" in tensors:
             torch.cuda.set_rng_state(tensors["rng_cuda"], self.device)
+
+
+def after_step(
+    network: nn.Module, optimizer: torch.optim.AdamW, max_norm: float, gradients: Mapping[str, Tensor], momentum: bool
+) -> dict[str, Tensor]:
+    """Return the parameters after one more step of the loop: clipping, then AdamW with its moments and rate.
+
+    A second optimizer takes the step on copies, so that it is the same step to the last bit.
+
+    Args:
+        network: The network with the parameters.
+        optimizer: The optimizer of all its parameters.
+        max_norm: Largest norm of the gradients; 0 for no clipping.
+        gradients: Gradients by parameter name; a parameter without a gradient stays unchanged.
+        momentum: Whether the step has the direction of a real step, nine tenths of it from earlier gradients; if not,
+            it has the direction of these gradients, and each entry is still scaled by its second moment.
+
+    Returns:
+        All parameters by name, without a graph. Network, optimizer and gradients are unchanged.
+    """
+    names: dict[Tensor, str] = {parameter: name for name, parameter in network.named_parameters()}
+    copies = {name: parameter.detach().clone() for parameter, name in names.items()}
+    for name, gradient in gradients.items():
+        copies[name].grad = gradient.detach().clone()
+    groups = [
+        {**group, "params": [copies[names[parameter]] for parameter in group["params"]]}
+        for group in optimizer.param_groups
+    ]
+    double = torch.optim.AdamW(groups)
+    if max_norm:
+        nn.utils.clip_grad_norm_(copies.values(), max_norm)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            copy = copies[names[parameter]]
+            moments = {key: value.clone() for key, value in optimizer.state.get(parameter, {}).items()}
+            double.state[copy] = moments
+            if moments and not momentum and copy.grad is not None:  # as if every earlier gradient were this gradient
+                moments["exp_avg"].copy_(copy.grad * (1 - group["betas"][0] ** float(moments["step"])))
+    double.step()
+    return {name: copy.detach() for name, copy in copies.items()}
 
 
 def hash_of(ids: Ints) -> str:
@@ -373,8 +415,11 @@ def seed_of(*parts: int) -> int:
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint32)[0])
 
 
-def decayed(network: Network, weight_decay: float) -> list[dict[str, object]]:
-    """Return parameter groups: matrices decay, biases, norms and temperatures do not; a head has a separate rate."""
+def parameter_groups(network: Network, weight_decay: float) -> list[dict[str, object]]:
+    """Return the optimizer's parameter groups of a network.
+
+    Matrices decay; biases, norms and temperatures do not. The head of a method has its own rate.
+    """
     groups: list[dict[str, object]] = []
     for part, speed in ((network.matcher, 1.0), (network.head, network.matcher.head_speed)):
         parameters = [] if part is None else list(part.parameters())
@@ -385,14 +430,14 @@ def decayed(network: Network, weight_decay: float) -> list[dict[str, object]]:
     return groups
 
 
-def mixed(device: torch.device, options: TrainOptions, trained: Matcher | None = None) -> torch.autocast:
+def autocast_context(device: torch.device, options: TrainOptions, trained: Matcher | None = None) -> torch.autocast:
     """Return the autocast context: bf16 where the options ask for it.
 
     With `auto`, bf16 where a GPU trains a matcher that gains by it.
 
     Args:
-        device: Where the networks are.
-        options: Those of the training.
+        device: The device of the networks.
+        options: The options of the training.
         trained: The matcher in training; None in recall, search and scoring.
     """
     gains = options.precision == "auto" and device.type == "cuda" and trained is not None and trained.gains_by_bf16

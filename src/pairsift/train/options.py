@@ -17,10 +17,9 @@ class TrainOptions(Options):
     batch_size: int | None = Field(
         default=None,
         ge=2,
-        description="Number of pairs of the driving subset in a step; by default 512, or fewer where there are fewer "
-        "than 5,000 training pairs.",
+        description="Number of pairs in a step; by default 512, or fewer below 5,000 training pairs.",
     )
-    batch_limit: int = Field(default=512, ge=2, description="Largest batch size where none is set.")
+    batch_limit: int = Field(default=512, ge=2, description="Largest default of batch_size.")
     lr: float = Field(default=1e-3, gt=0, description="Peak learning rate.")
     weight_decay: float = Field(default=0.05, ge=0, description="Decoupled weight decay of AdamW (0: Adam).")
     schedule: Literal["one_cycle", "step", "constant"] = Field(
@@ -35,7 +34,7 @@ class TrainOptions(Options):
     decay_epoch: int = Field(
         default=30,
         ge=0,
-        description="With step: the epoch from which the rate is decayed, not counting warm-up epochs.",
+        description="With step: the first epoch of the decayed rate, not counting warm-up epochs.",
     )
     decay_factor: float = Field(default=0.1, gt=0, le=1, description="With step: factor of the rate in a decay.")
     decay_every: int = Field(
@@ -65,8 +64,8 @@ class TrainOptions(Options):
         default=False, description="Also write the log for TensorBoard, into the run's folder (needs pairsift[log])."
     )
 
-    def settled(self, pairs: int) -> TrainOptions:
-        """Return these options; a batch size that is not set gets the default for this number of training pairs."""
+    def with_batch_size(self, pairs: int) -> TrainOptions:
+        """Return these options with a batch size: the default for this number of training pairs, where none is set."""
         if self.batch_size is not None:
             return self
         size = next((size for least, size in BATCHES if pairs >= least), max(2, pairs // 4))

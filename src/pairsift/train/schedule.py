@@ -1,10 +1,36 @@
-"""The learning rate over a run."""
+"""The schedule of a run: epochs that compete for the checkpoint, epochs of the same networks, and the learning rate."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from collections.abc import Sequence
 
+from pairsift.steps import Phase
 from pairsift.train.options import TrainOptions
+
+
+def competing(phases: Sequence[Phase]) -> list[bool]:
+    """Return whether the checkpoint of each epoch competes for the best; where no phase says so, the last phase's do.
+
+    Args:
+        phases: The phase of each epoch.
+    """
+    competes = [phase.competes for phase in phases]
+    return competes if any(competes) else [phase == phases[-1] for phase in phases]
+
+
+def network_epochs(phases: Sequence[Phase], epoch: int) -> tuple[int, int]:
+    """Return the first epoch of the networks that train in an epoch, and the epoch after their last.
+
+    Args:
+        phases: The phase of each epoch.
+        epoch: The epoch, from 0.
+    """
+    starts = [e for e, phase in enumerate(phases) if phase.restarts and (e == 0 or phases[e - 1] is not phase)]
+    edges = sorted({0, *starts, len(phases)})
+    place = bisect_right(edges, epoch)
+    return edges[place - 1], edges[place]
 
 
 def learning_rate(options: TrainOptions, epoch: int, part: float, epochs: int, warmup: int, steps: int = 1) -> float:
@@ -16,7 +42,7 @@ def learning_rate(options: TrainOptions, epoch: int, part: float, epochs: int, w
         part: Share of the epoch that is done, [0, 1).
         epochs: Epochs of the whole run.
         warmup: Warm-up epochs of the method, which the decay epoch does not count.
-        steps: Steps of an epoch on all training pairs, in which the warm-up steps are counted.
+        steps: Steps of an epoch on all training pairs, the unit of the warm-up steps.
 
     Returns:
         The rate, above 0 and at most `options.lr`.

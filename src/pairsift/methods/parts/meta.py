@@ -7,27 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Literal, TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.functional import softplus
 
-from pairsift.arrays import Array, Ints
+from pairsift.arrays import Ints
 from pairsift.errors import InputError
-from pairsift.loss.meta import meta_loss, sharpened
 from pairsift.match.base import Codes, at_least_float32
-from pairsift.methods.parts.division import Division
-from pairsift.methods.parts.impact import encode
-from pairsift.methods.parts.mixture import fit_known_betas
-from pairsift.methods.parts.part import Part
-from pairsift.steps import Batch, Network, Observation, Pairing, Phase, Setting, Term, not_negatives
+from pairsift.methods.base import Part
+from pairsift.methods.parts.dropout import encode
+from pairsift.steps import Batch, Network, Pairing, Setting, Term, not_negatives
 
 START_SLOPE = 4.0  # slope of the logit over the similarity at the start: the slope of V is then 1 at its middle
 HIDDEN_IN_CACHE = 2**20  # values of the hidden layer that a CPU computes at once, so that they stay in its cache
-STEP_LENGTH = 1e-3  # length of the step in parameters to either side by which a directional derivative is taken
+STEP_LENGTH = 1e-3  # length of the step in parameters to either side, for a directional derivative
 Result = TypeVar("Result")
 MIN_IMAGES = 2  # of verified pairs, so that one is the negative of another
 
@@ -37,8 +35,9 @@ class MetaNetwork(nn.Module):
 
         logit = a S + b + w^T ReLU(W v + c),    V = sigmoid(logit)
 
-    v are the inner products over `groups` stretches of the global vectors, times their number, so that their mean is
-    the inner product of the vectors. a is above 0, and w starts at 0, so that V starts as a rising function of S.
+    The global vectors are cut into `groups` stretches. v are the inner products over each, times `groups`, so that
+    their mean is the inner product of the vectors. a is above 0, and w starts at 0, so that V starts as a rising
+    function of S.
 
     Args:
         groups: Length of v.
@@ -74,7 +73,7 @@ class MetaHead(nn.Module):
         self.meta, self.other = meta, other
 
     def forward(self, codes: Codes) -> Tensor:
-        """Return what the other part does."""
+        """Return the other part's output."""
         assert self.other is not None, "this method has a meta network alone"
         logits: Tensor = self.other(codes)
         return logits
@@ -103,11 +102,12 @@ class MetaCorrection(Part):
 
         M( theta - alpha grad_theta L(theta, Theta), Theta )
 
-    and theta along that of L(theta, Theta). Both move in one optimizer step. The derivative through the virtual step is
+    and theta along the gradient of L(theta, Theta). Both move in one optimizer step. The derivative through the virtual
+    step is
 
         -alpha d/dTheta <grad_theta L(theta, Theta), u>,    u = grad_theta' M,
 
-    which is -alpha d/dTheta <grad_x L(x, Theta), x'>, with x what the meta network reads (`MetaInputs`) and x' its
+    which is -alpha d/dTheta <grad_x L(x, Theta), x'>, with the meta network's inputs x (`MetaInputs`) and x' their
     derivative as theta moves along u. x' is taken as a central difference, so that no matcher has to be differentiated
     twice, with the same dropout masks and in float32; the rest is exact. Batch norms keep no statistics of it. L is the
     sum over the batch, as in the published code, whatever the loop reduces by.
@@ -119,28 +119,30 @@ class MetaCorrection(Part):
         default=2e-4, ge=0, description="Rate of the virtual step, alpha, on the sum of a batch; 0 for M at theta."
     )
 
-    def begin(self, setting: Setting, state: dict[str, Array]) -> None:
-        """Check that there are verified pairs of several images.
+    def begin(self, setting: Setting) -> Self:
+        """Return a copy that has begun.
 
         Raises:
-            InputError: There are not.
+            InputError: There are no verified pairs of several images.
         """
-        super().begin(setting, state)
         images = len(np.unique(setting.image_of[setting.verified]))
         if images < MIN_IMAGES:
             raise InputError(
                 f"the meta network learns from verified training pairs of at least {MIN_IMAGES} images, and there "
                 f"are {len(setting.verified)} of {images}: verify more, with --verified or --verified-column"
             )
+        return super().begin(setting)
 
     def head(self, other: nn.Module | None = None) -> MetaHead:
         """Return a meta network, beside another trainable part."""
         return MetaHead(MetaNetwork(self.groups, self.hidden), other)
 
     def unverified(self, ids: Ints, may_be_empty: bool = False) -> Ints:
-        """Return the pairs of these that are not verified, ascending.
+        """Return the pairs among these that are not verified, ascending.
 
-        Where every one is verified, all of them, unless the set `may_be_empty`.
+        Args:
+            ids: The pairs.
+            may_be_empty: What to return where every pair is verified: no pairs, or all of them.
         """
         others = np.setdiff1d(ids, self.setting.verified)
         return others if len(others) or may_be_empty else ids
@@ -157,17 +159,17 @@ class MetaCorrection(Part):
         return logits
 
     def encode(self, network: Network, batch: Batch) -> tuple[int, Codes, Codes]:
-        """Return a seed, and codes of a batch with the dropout masks that it decides."""
+        """Return a new seed, and codes of a batch's images and captions with dropout masks by this seed."""
         seed = int(torch.randint(2**31, ()))
         ((images, texts),) = encode(network, [batch], seed)
         return seed, images, texts
 
     def correct(self, network: Network, pairing: Pairing, learns: bool) -> Tensor:
-        """Return the logits of a match of all images and captions of a pairing, (B, B): see `logits`."""
+        """Return the logits of a match of all images and captions of a pairing, (B, B); see `logits`."""
         return self.logits(network, self.inputs_of(network, pairing.images, pairing.texts), learns)
 
     def inputs_of(self, network: Network, images: Codes, texts: Codes) -> MetaInputs:
-        """Return what a meta network reads of all images and captions."""
+        """Return the meta network's inputs for all images and captions."""
         return MetaInputs(
             network.matcher.similarity(images, texts), partial_products(images, texts, self.groups), scale_of(network)
         )
@@ -183,15 +185,15 @@ class MetaCorrection(Part):
     ) -> list[Term]:
         """Return the ranking loss and the meta loss of verified pairs, as terms whose gradients are computed already.
 
-        The gradient of the ranking loss is that of the virtual step, so that no second backward pass is needed. The
-        meta loss has the gradient of the class's text, and none on theta.
+        The ranking loss has the gradient of the virtual step, so that no second backward pass is needed. The meta loss
+        has the gradient that the class describes, and none on theta.
 
         Args:
             network: The network in training.
             ranking: The run's ranking loss of the step's batch, with its graph.
             y: Correspondence of each pair in that loss, without gradient, (B,).
             batches: The step's batch, and verified pairs.
-            seed: Seed of the dropout masks with which the batch was encoded.
+            seed: Seed of the dropout masks of the encoded batch.
             shares_graph: Whether other terms of the step have parts of the ranking loss's graph.
         """
         batch, verified = batches
@@ -226,7 +228,7 @@ class MetaCorrection(Part):
     def _derivative_along(
         self, network: Network, theta: Mapping[str, Tensor], u: Mapping[str, Tensor], batch: Batch, seed: int
     ) -> tuple[MetaInputs, MetaInputs]:
-        """Return what the meta network reads of a batch, and its derivative as theta moves along u, by differences."""
+        """Return the meta network's inputs for a batch, and their derivative as theta moves along u, by differences."""
         length = torch.stack([g.norm() for g in u.values()]).norm()
         sides: list[MetaInputs] = []
         for side in (STEP_LENGTH, -STEP_LENGTH):
@@ -240,7 +242,7 @@ class MetaCorrection(Part):
     def _mixed_derivative(
         self, network: Network, inputs: MetaInputs, change: MetaInputs, y: Tensor, exclude: Tensor
     ) -> tuple[Tensor | None, ...]:
-        """Return d/dTheta <grad L, change> of what the meta network reads, a tensor for each of its parameters."""
+        """Return d/dTheta <grad L, change> over the meta network's inputs, a tensor for each of its parameters."""
         meta = list(meta_of(network).parameters())
         read = [getattr(inputs, field.name).detach().requires_grad_() for field in fields(inputs)]
         with torch.autocast(exclude.device.type, enabled=False):
@@ -259,83 +261,16 @@ class MetaCorrection(Part):
         seed: int,
         use: Callable[[MetaInputs], Result],
     ) -> Result:
-        """Return what a function makes of a batch as the network would see it with other parameters, in float32.
+        """Call a function with a batch as the network would see it with other parameters, in float32.
 
         The network has these parameters until the function returns: a matcher that computes its forward pass again for
         its gradients, as CLIP does, then computes it with the same ones.
         """
-        spare = {f"network.{name}": buffer.clone() for name, buffer in network.named_buffers()}
+        buffers = {f"network.{name}": buffer.clone() for name, buffer in network.named_buffers()}
         with torch.autocast(batch.image_rows.device.type, enabled=False):
-            result: Result = functional_call(_NetworkInputs(self, network), {**spare, **parameters}, (batch, seed, use))
+            values = {**buffers, **parameters}
+            result: Result = functional_call(_NetworkInputs(self, network), values, (batch, seed, use))
         return result
-
-
-class OptionalMetaCorrection(MetaCorrection):
-    """The correction for methods that can do without it."""
-
-    use: bool = Field(
-        default=False, description="Whether a meta network corrects the similarities (MSCN); needs verified pairs."
-    )
-
-    def begin(self, setting: Setting, state: dict[str, Array]) -> None:
-        """Check the verified pairs where they are used."""
-        if self.use:
-            super().begin(setting, state)
-        else:
-            Part.begin(self, setting, state)
-
-    def encode(self, network: Network, batch: Batch) -> tuple[int, Codes, Codes]:
-        """Return codes of a batch, with the seed of their dropout masks where the correction needs it, else 0."""
-        return super().encode(network, batch) if self.use else (0, *network.encode(batch))
-
-    def with_verified(self, phases: Sequence[Phase]) -> tuple[Phase, ...]:
-        """Return the phases, with verified pairs along after the warm-up where they are used."""
-        if not self.use:
-            return tuple(phases)
-        return tuple(p if p.warm else replace(p, subsets=(*p.subsets, "verified")) for p in phases)
-
-    def ranking_term(self, name: str, network: Network, pairing: Pairing, y: Tensor, warm: bool = False) -> Term:
-        """Return `Setting.ranking_term`, of corrected similarities where the correction is used.
-
-        The meta network learns from it in a warm-up alone.
-        """
-        similarity = self.correct(network, pairing, learns=warm).sigmoid() if self.use else None
-        return self.setting.ranking_term(name, network, pairing, y, warm, similarity)
-
-
-class MetaDivision(Division):
-    """The purification of MSCN: a mixture of two betas over corrected similarities, which begins with known pairs.
-
-    One beta begins as that of the verified pairs' V, the other as that of images with captions of other pairs; then EM
-    refits both to the V of all training pairs. A network's clean probability is the posterior of the one with the
-    larger mean, and its peer trains by it.
-
-    State: `clean_probability`, as for `CleanProbability`; `loss`, 1 - V of every pair in the last pass.
-    """
-
-    mixture: Literal["beta"] = Field(default="beta", description="Components of the mixture; there is no other.")
-
-    def observe(self, observation: Observation) -> dict[str, Tensor]:
-        """Return V of each pair, and of its image with the next pair's caption (NaN where they may fit), (B,) each."""
-        network, images, texts = observation.network, observation.images, observation.texts
-        following = torch.arange(len(images), device=images.vectors.device).roll(-1)
-        others, meta = texts.rows(following), meta_of(network)
-        values = []
-        for captions in (texts, others):
-            similarity = at_least_float32(network.matcher.pair_similarity(images, captions))
-            values.append(meta(similarity, partial_products_of_pairs(images, captions, meta.groups)).sigmoid())
-        related = not_negatives(observation.batch).gather(1, following[:, None])[:, 0]
-        return {"corrected": values[0], "mismatched": values[1].masked_fill(related, torch.nan)}
-
-    def update(self, notes: Sequence[Mapping[str, Array]], epoch: int) -> None:
-        """Fit w, the posterior of the component with the larger corrected similarity."""
-        ids = self.setting.ids
-        known = np.isin(ids, self.setting.verified)
-        for k, noted in enumerate(notes):
-            distance, mismatched = 1 - noted["corrected"], 1 - noted["mismatched"]
-            mixture = fit_known_betas(distance, distance[known], mismatched[np.isfinite(mismatched)])
-            self.state["clean_probability"][k, ids] = mixture.low(distance)
-            self.state["loss"][k, ids] = distance
 
 
 class _NetworkInputs(nn.Module):
@@ -359,11 +294,6 @@ def meta_of(network: Network) -> MetaNetwork:
 def scale_of(network: Network) -> Tensor:
     """Return the inverse temperature, scalar, in float32 at least."""
     return at_least_float32(network.matcher.scale())
-
-
-def correspondence(logits: Tensor) -> Tensor:
-    """Return y of each pair by its corrected similarity, the sharpened V_ii, without gradient, (B,), in [0, 1]."""
-    return sharpened(logits.detach().diagonal().sigmoid())
 
 
 def partial_products(images: Codes, texts: Codes, groups: int) -> Tensor:
@@ -393,3 +323,20 @@ def _with_gradient(values: Tensor, gradients: Sequence[tuple[Tensor, Tensor]]) -
 
 def _or_zero(gradient: Tensor | None, like: Tensor) -> Tensor:
     return torch.zeros_like(like) if gradient is None else gradient
+
+
+def meta_loss(logits: Tensor, exclude: Tensor) -> Tensor:
+    """Return the binary cross-entropy of each pair of a block and of its negatives, half and half.
+
+        -1/2 log V_ii  -  1/2 mean_j log(1 - V_ij),    V = sigmoid(logits)
+
+    Args:
+        logits: Logits of a match of every image with every caption, (B, B); pairs that match on the diagonal.
+        exclude: True where row i and column j are not negatives of each other, (B, B); the diagonal is always excluded.
+
+    Returns:
+        (B,), at least 0; a pair without negatives has the first part alone.
+    """
+    negative = ~(exclude | torch.eye(len(logits), dtype=torch.bool, device=logits.device))
+    apart = softplus(logits).masked_fill(~negative, 0.0).sum(1) / negative.sum(1).clamp(min=1)
+    return (softplus(-logits.diagonal()) + apart) / 2

@@ -1,4 +1,4 @@
-"""Slowly changing trust: averages over epochs, and the smallest of several indicators."""
+"""The moving average of trust over epochs (GSC and CRCL)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,3 @@ def moving_average(now: Floats, before: Floats, momentum: float) -> Floats:
         momentum: Share of the new estimates, [0, 1]; with 1, earlier estimates have no influence.
     """
     return np.asarray(momentum * now + (1 - momentum) * before, np.float32)
-
-
-def least(*indicators: Floats) -> Floats:
-    """Return the smallest indicator of each pair, (n,), which expresses the strongest doubt (GSC Eq. 5)."""
-    return np.asarray(np.minimum.reduce(indicators), np.float32)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pairsift.loss.teaching import balanced, teaching
+from pairsift.methods.sift import balanced, teaching
 
 
 def block(seed: int, n: int, m: int | None = None) -> Tensor:

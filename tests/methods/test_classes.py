@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pairsift.loss.classes import batch_entropy, generalised_cross_entropy, pseudo_label_loss
+from pairsift.methods.parts.pseudo_captions import batch_entropy, pseudo_label_loss
+from pairsift.methods.pcsr import generalised_cross_entropy
 
 
 def logits(seed: int, n: int = 5, k: int = 4) -> Tensor:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pairsift.loss.structure import match_probability, structure_agreement, structure_loss
+from pairsift.loss.infonce import match_probability
+from pairsift.methods.gsc import structure_agreement, structure_loss
 
 
 def case(seed: int, n: int, excluded: float = 0.3) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pairsift.train.board import make_board, numbers
+from pairsift.train.record import make_board, numbers
 
 LINE = {"event": "epoch", "epoch": 3, "dev": {"rsum": 250.5}, "loss": {"network_0": {"clean": 1.5}}, "done": True}
 

@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from pairsift.loss.meta import meta_loss, sharpened
+from pairsift.methods.mscn import sharpened
+from pairsift.methods.parts.meta import meta_loss
 
 
 @pytest.mark.parametrize("excluded", [0.0, 0.4, 1.0])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import Dirichlet, kl_divergence
 
-from pairsift.loss.evidential import divergence_from_uniform, evidence, evidential_loss
+from pairsift.methods.decl import divergence_from_uniform, evidence, evidential_loss
 
 
 def case(seed: int, n: int, excluded: float = 0.3) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
-from pairsift.loss.transport import log_partial_plan, rematching, symmetric_cross_entropy
+from pairsift.methods.l2rm import log_partial_plan, rematching, symmetric_cross_entropy
 
 N, M = 7, 9
 

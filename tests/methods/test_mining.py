@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pairsift.loss.infonce import infonce
-from pairsift.loss.mining import mining, shares
+from pairsift.methods.cream import mining, shares
 
 N, SCALE = 6, 5.0
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pairsift.loss.infonce import infonce
-from pairsift.loss.rince import rince
+from pairsift.methods.rince import rince
 
 
 def case(seed: int, n: int, excluded: float = 0.3) -> tuple[Tensor, Tensor]:
