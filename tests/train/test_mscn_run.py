@@ -51,5 +51,5 @@ def test_a_run_cut_short_within_an_epoch_ends_with_the_same_weights_and_trust(tm
     resumed.run(resume=True)
     assert len(rest) == 3
     end, again = (load_file(tmp_path / folder / CHECKPOINT) for folder in ("straight", "short"))
-    assert any("head.meta" in name for name in end) and "state/clean_probability" in end
+    assert any("head.meta" in name for name in end) and "state/division.clean_probability" in end
     assert [name for name in end if not torch.equal(end[name], again[name])] == []
