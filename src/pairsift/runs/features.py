@@ -29,13 +29,13 @@ FOLDS = 5
 
 
 @dataclass(frozen=True)
-class EvidenceFloats:
+class EvidenceVectors:
     """The vectors that held-out evidence is computed from.
 
     Attributes:
         images: One row per image of the pairs, (n_images, d).
         captions: One row per pair, (n_pairs, e).
-        ngrams: Floats of the captions' character n-grams, one row per judged pair, (n, g).
+        ngrams: Vectors of the captions' character n-grams, one row per judged pair, (n, g).
     """
 
     images: Table
@@ -45,7 +45,7 @@ class EvidenceFloats:
 
 def evidence_vectors(
     prepared: Prepared, ids: Ints, cache: Path | None, progress: bool, features: Features | None = None
-) -> EvidenceFloats:
+) -> EvidenceVectors:
     """Return vectors of a run's images and captions.
 
     Regions and tokens are averaged. Captions that the source gives as token ids have the vectors of their n-grams.
@@ -63,7 +63,7 @@ def evidence_vectors(
         gram_vectors = np.zeros((len(pairs), grams.shape[1]), np.float32)
         gram_vectors[ids] = grams
         words = Table(gram_vectors)
-    return EvidenceFloats(_averaged(features.images, pairs.images()), _averaged(words, ids), grams)
+    return EvidenceVectors(_averaged(features.images, pairs.images()), _averaged(words, ids), grams)
 
 
 def evidence_features(prepared: Prepared, cache: Path | None, progress: bool) -> Features:
