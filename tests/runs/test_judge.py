@@ -17,7 +17,8 @@ import pairsift
 from pairsift.encode.features import Items, Table
 from pairsift.errors import InputError
 from pairsift.match.two_tower import TwoTower, TwoTowerOptions
-from pairsift.runs import judge as module
+from pairsift.runs import fold_networks as module
+from pairsift.runs.fold_networks import FoldNetworks
 from pairsift.runs.judge import Judge, of_training
 from pairsift.train.loop import Trainer
 
@@ -100,7 +101,7 @@ def test_codes_of_a_fold_are_those_of_its_own_network():
     told = SimpleNamespace(vectors=SimpleNamespace(images=images, captions=captions), judged=judged)
     told.ids = np.array([0, 2, 3, 5])
     for fold, matcher in enumerate(matchers):
-        left, right = Judge._encoder(told, matchers, told.ids, judged.image_of)(fold, np.array([1, 3]))
+        left, right = FoldNetworks._encoder(told, matchers, told.ids, judged.image_of)(fold, np.array([1, 3]))
         with torch.no_grad():
             expected = matcher.encode_images(Items(torch.from_numpy(images.values[[0, 5]]))).vectors
             assert torch.allclose(left, expected)
@@ -147,7 +148,7 @@ def test_networks_on_folds_that_are_there_are_not_trained_again(place, scenes, o
 
 
 def test_there_are_fewer_networks_where_one_image_would_fill_a_fold(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(Judge, "_trained", lambda self, *args: self._matcher())
+    monkeypatch.setattr(FoldNetworks, "_trained", lambda self, *args: self._matcher())
     (tmp_path / "model").mkdir()
     pairs = run.prepared.pairs
     image_of, ids = pairs.image_of.copy(), pairs.ids()
