@@ -23,7 +23,7 @@ from pairsift.review import Decision
 from pairsift.run_folder import PAIRS_FILE
 from pairsift.runs.cleaned import cleaned_config
 from pairsift.runs.compare import _cleaning, _spot_checked
-from pairsift.runs.prepare import read_source
+from pairsift.runs.prepare import read_pairs
 from pairsift.runs.run import Run
 
 pytestmark = pytest.mark.slow
@@ -145,7 +145,7 @@ def test_the_export_of_planted_noise_is_trained_on_as_it_is(run, place):
     for out in (export, coco):
         config = cleaned_config(other, out, place / "x")
         assert (config.data.noise, config.data.image_column, config.data.caption_column) == (0, None, None)
-        pairs = read_source(config)
+        pairs = read_pairs(config).pairs
         assert sorted(pairs.captions) == sorted(run.prepared.pairs.captions)
 
 

@@ -7,7 +7,7 @@ import pytest
 from pairsift.errors import InputError
 from pairsift.pairs.changes import write_stored_pairs
 from pairsift.runs.config import from_tree
-from pairsift.runs.prepare import read_again, read_source
+from pairsift.runs.prepare import read_finished, read_pairs
 from pairsift.runs.source_changes import keep_ids
 from pairsift.web.images import Images
 
@@ -33,18 +33,19 @@ def source(tmp_path):
 
 def test_pairs_keep_their_ids_by_the_column(source, tmp_path):
     config, rows, write = source
-    pairs, folder = read_source(config), tmp_path / "run"
+    pairs, folder = read_pairs(config).pairs, tmp_path / "run"
     write_stored_pairs(pairs, pairs.split, folder / "source.parquet")
     facts = {"noise": None, "data": {"hash": pairs.hash()}}
-    same, _, changes = read_again(config, folder, facts)
-    assert changes is None and same.source_rows is None and (same.split == pairs.split).all()
-    keep_ids(folder, same)
+    same = read_finished(config, folder, facts)
+    assert same.changes is None and same.pairs.source_rows is None and (same.pairs.split == pairs.split).all()
+    keep_ids(folder, same.pairs)
     assert not (folder / "known.parquet").exists()
     rows[0]["caption"], rows[1]["caption"], rows[2]["image"] = "edited", "edited too", "4.jpg"
     write([{"image": "1.jpg", "caption": "new", "sku": "x"}, *rows[::-1]])
     for _ in range(2):  # by the record of the fit, and by the record of an audit
-        again, _, changes = read_again(config, folder, facts)
-        assert str(changes) == "2 captions changed, 1 row new, 0 gone, 1 image changed"
+        read = read_finished(config, folder, facts)
+        again = read.pairs
+        assert str(read.changes) == "2 captions changed, 1 row new, 0 gone, 1 image changed"
         assert again.captions == [*(row["caption"] for row in rows), "new"] and again.split[12] == "added"
         assert (again.split[:12] == pairs.split).all()
         keep_ids(folder, again)
@@ -57,4 +58,4 @@ def test_a_value_that_is_missing_is_refused_before_anything_is_encoded(source):
     rows[3]["sku"] = ""
     write(rows)
     with pytest.raises(InputError, match=r"mine.csv: column sku is empty for '1.jpg'"):
-        read_source(config)
+        read_pairs(config)

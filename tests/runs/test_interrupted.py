@@ -16,7 +16,7 @@ from pairsift.train.loop import Trainer
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # whole fits, on slow cores
 
 MOMENTS = {
-    "reading": "pairsift.runs.prepare.read_source",
+    "reading": "pairsift.runs.prepare.read_pairs",
     "encoding": "pairsift.encode.cache._image_chunk",
     "listing": "pairsift.runs.fit.write_skipped",
     "keeping": "pairsift.runs.fit.write_stored_pairs",

@@ -11,7 +11,7 @@ import pairsift
 from pairsift.cli import main
 from pairsift.encode.ngrams import NgramEncoder
 from pairsift.errors import InputError
-from pairsift.runs.prepare import _encoded, prepare, read_source
+from pairsift.runs.prepare import encode, prepare, read_pairs
 
 pytestmark = pytest.mark.slow
 
@@ -72,8 +72,8 @@ def test_a_new_run_warns_of_captions_that_wordllama_does_not_know(place, scenes,
         assert all("russian.csv: all captions" in line and "(Cyrillic)" in line for line in told)
     caplog.clear()
     wordllama = configured({"source": str(place / "russian.csv"), "cache": quick["cache"]})
-    read = read_source(wordllama)
-    _encoded(wordllama, place / "none", read, read.hash(), opened=True, progress=False)
+    read = read_pairs(wordllama)
+    encode(wordllama, place / "none", read, finished=True, progress=False)
     assert not caplog.records
 
 

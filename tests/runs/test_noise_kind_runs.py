@@ -17,7 +17,7 @@ from pairsift.cli import main
 from pairsift.errors import InputError
 from pairsift.noise.planted import plant_noise
 from pairsift.retrieve.gallery import evaluate
-from pairsift.runs.prepare import check, encode_again, prepare, read_source
+from pairsift.runs.prepare import SourcePairs, check, encode, prepare, read_pairs
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +55,8 @@ def test_texts_are_those_of_the_planted_captions(kind_run):
     if kind_run.metrics["noise"]["kind"] == "vague":
         counts = Counter(np.array(prepared.pairs.captions)[prepared.pairs.mismatched()].tolist())
         assert len(counts) <= 10
-    again = encode_again(kind_run.config, kind_run.folder, prepared.pairs, progress=False)
+    read = SourcePairs(prepared.pairs, prepared.hash)
+    again = encode(kind_run.config, kind_run.folder, read, finished=True, progress=False)
     assert np.array_equal(again.features.texts.values, prepared.features.texts.values)
 
 
@@ -117,7 +118,7 @@ def test_a_run_of_before_opens_and_has_random_noise(run, tmp_path):
     (folder / "metrics.json").write_text(json.dumps(metrics))
     opened = pairsift.open_run(folder, progress=False)
     assert opened.config.data.noise_kind == "random" and opened.prepared.pairs.noise.kind == "random"
-    expected = plant_noise(read_source(opened.config), 0.4, 1)
+    expected = plant_noise(read_pairs(opened.config).pairs, 0.4, 1)
     assert opened.prepared.pairs.image_of.tolist() == expected.image_of.tolist()
 
 

@@ -22,7 +22,7 @@ from pairsift.cores import usable_cores
 from pairsift.errors import InputError, writing
 from pairsift.files import only_writer, write_json
 from pairsift.marker import read_marker, require_own, write_marker
-from pairsift.runs.prepare import read_source
+from pairsift.runs.prepare import read_pairs
 from pairsift.train.loop import pick_device
 
 ROWS = "rows.json"
@@ -226,7 +226,7 @@ class Bench:
                 read = {name: value for name, value in data.items() if not name.startswith(("noise", "verified"))}
                 key = json.dumps([cell.config.source, read], default=str)
                 if key not in hashes:
-                    hashes[key] = read_source(cell.config).hash()
+                    hashes[key] = read_pairs(cell.config).hash
                 require_unchanged(cell.config, hashes[key], self.rows[cell.id], self.folder)
 
     def _share(self, number: int, queue: CellQueue, done: Callable[[Cell], None]) -> None:

@@ -9,7 +9,7 @@ from pairsift.export.cleaned import TABLES, folder_of_names
 from pairsift.pairs.same_pairs import images_elsewhere
 from pairsift.runs.config import Config, from_tree
 from pairsift.runs.fit import Resume, fit_config
-from pairsift.runs.prepare import read_source
+from pairsift.runs.prepare import read_pairs
 from pairsift.runs.run import Run
 from pairsift.runs.text_encoding import WORDLLAMA
 
@@ -34,7 +34,7 @@ def fit_cleaned(
         InputError: The export cannot be read, or its splits differ from the run's.
     """
     config = cleaned_config(run, Path(export).expanduser(), out)
-    pairs = read_source(config)
+    pairs = read_pairs(config).pairs
     moved = images_elsewhere(run.prepared.pairs, pairs, SPLIT)
     if moved:
         raise InputError(

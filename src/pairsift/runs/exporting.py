@@ -17,7 +17,7 @@ from pairsift.pairs.source_rows import origin_of_pairs, read_origin
 from pairsift.review import Decisions
 from pairsift.run_folder import CONFIG, METRICS, require_finished
 from pairsift.runs.config import read_config
-from pairsift.runs.prepare import read_again
+from pairsift.runs.prepare import read_finished
 from pairsift.table import read_pairs, storable
 
 
@@ -60,7 +60,7 @@ def export_run(
     if source is not None:
         config = config.with_source(source)
     table = read_pairs(place)
-    pairs, _, _ = read_again(config, place, json.loads((place / METRICS).read_text(encoding="utf-8")))
+    pairs = read_finished(config, place, json.loads((place / METRICS).read_text(encoding="utf-8"))).pairs
     _require_judged(table, pairs, place)
     selection = choose_pairs(
         pairs, table, Decisions(place, table["pair"].to_numpy()).table(), drop_below, replace_above

@@ -151,10 +151,25 @@ def text_name(config: Config, pairs: Pairs | None = None) -> str:
     return "ids"
 
 
+@dataclass(frozen=True)
+class SourcePairs:
+    """The pairs of a run as its source has them now, without features.
+
+    Attributes:
+        pairs: The pairs, with the ids of the run.
+        hash: Hash of the source.
+        changes: Differences between the source and the pairs that the run was made from; None where there are none.
+    """
+
+    pairs: Pairs
+    hash: str
+    changes: Changes | None = None
+
+
 def prepare(
     config: Config, folder: Path, progress: bool = True, begun: StoredPairs | None = None, only_unchanged: bool = False
 ) -> Prepared:
-    """Read and encode the pairs, skip those that failed, and plant noise.
+    """Read and encode the pairs of a new run, skip those that failed, and plant noise.
 
     Args:
         config: The run's options.
@@ -167,44 +182,19 @@ def prepare(
     Raises:
         InputError: The source or an option cannot be used, or the source has changed since the run was begun.
     """
-    read, changes = read_source(config), None
-    digest = read.hash()
-    if begun is not None and (digest != begun.hash or content_marks(read) != begun.marks):
-        digest = begun.hash
-        try:
-            read, changes = since_begun(begun, read)
-        except InputError:
-            raise InputError(
-                f"{config.source} is not what {folder} was begun with: put that back, or fit again to another --out"
-            ) from None
-        if changes and not only_unchanged:
-            raise InputError(
-                f"{config.source} has changed since {folder} was begun ({changes}): put it back, fit again to another "
-                f"--out, or go on with the {len(read.ids()):,} pairs that are as they were by --resume-unchanged"
-            )
-    verified = read_verified(read, config.data)
-    if changes is None:
-        check_noise_of(read, config.data)
-    prepared = replace(_encoded(config, folder, read, digest, False, progress), changes=changes)
-    pairs = prepared.pairs
-    for split, minimum in (("train", 4), ("dev", 1), ("test", 1)):
-        if len(pairs.ids(split)) < minimum:
-            raise InputError(
-                f"{config.source} has {len(pairs.ids(split))} usable {split} pairs, but {minimum} are needed: "
-                f"{pairs.description}; {len(pairs.skipped)} records were skipped{_first_skip(pairs)}"
-            )
-    if changes is None:
+    read = read_pairs(config) if begun is None else read_begun(config, folder, begun, only_unchanged)
+    verified = read_verified(read.pairs, config.data)
+    if read.changes is None:
+        check_noise_of(read.pairs, config.data)
+    prepared = encode(config, folder, read, progress=progress)
+    require_usable(prepared.pairs)
+    if read.changes is None:
         prepared = _planted(config, prepared, progress)
     return replace(prepared, pairs=replace(prepared.pairs, verified=verified))
 
 
-def _first_skip(pairs: Pairs) -> str:
-    """Return the first skipped record and why, for a message; empty if none is skipped."""
-    return f", the first is {pairs.skipped[0].where}: {pairs.skipped[0].reason}" if pairs.skipped else ""
-
-
 def reopen(config: Config, folder: Path, facts: Mapping[str, Any], progress: bool = True) -> Prepared:
-    """Read the source of a finished run again, and encode what the cache lacks.
+    """Read and encode the pairs of a finished run, which the cache has for the most part.
 
     Args:
         config: The run's options, with the present path of the source.
@@ -215,11 +205,12 @@ def reopen(config: Config, folder: Path, facts: Mapping[str, Any], progress: boo
     Raises:
         InputError: The source is gone or is another source, or the folder lacks the record of the run's pairs.
     """
-    pairs, digest, changes = read_again(config, folder, facts)
+    read = read_finished(config, folder, facts)
+    changes = read.changes
     if changes is not None and progress:
         print(f"{config.source} has changed since {folder} was made: {changes}", file=sys.stderr)
-    prepared = replace(_encoded(config, folder, pairs, digest, True, progress), changes=changes)
-    if changes is not None and changes.captions and caption_vectors(pairs, prepared.texts) is not None:
+    prepared = encode(config, folder, read, finished=True, progress=progress)
+    if changes is not None and changes.captions and caption_vectors(read.pairs, prepared.texts) is not None:
         raise InputError(
             f"{config.source} has changed since {folder} was made ({changes}), and this run cannot encode captions: "
             "write the vectors of the changed ones into the source and fit again"
@@ -227,60 +218,98 @@ def reopen(config: Config, folder: Path, facts: Mapping[str, Any], progress: boo
     return prepared
 
 
-def encode_again(config: Config, folder: Path, pairs: Pairs, progress: bool = True) -> Prepared:
-    """Encode pairs as those of a finished run are encoded.
+def read_pairs(config: Config) -> SourcePairs:
+    """Read the pairs of a run's source, without noise."""
+    data = config.data
+    columns: dict[str, Any] = {"image_column": data.image_column, "caption_column": data.caption_column}
+    places: dict[str, Any] = {"image_folder": data.image_folder, "cache": config.encode.cache}
+    pairs = with_row_ids(load(config.source, data.reader, data.split_seed, **columns, **places), data.id_column)
+    if data.captions_per_image is not None:
+        pairs = keep_captions(pairs, data.captions_per_image, data.split_seed)
+    return SourcePairs(pairs, pairs.hash())
+
+
+def read_begun(config: Config, folder: Path, begun: StoredPairs, only_unchanged: bool) -> SourcePairs:
+    """Read the pairs of an unfinished run, which must be as they were.
 
     Args:
         config: The run's options.
         folder: The run's folder.
-        pairs: The pairs; what the cache has is not encoded again.
-        progress: Whether to show progress.
+        begun: The pairs that the run was begun with.
+        only_unchanged: Whether the run goes on without the pairs that have changed since.
+
+    Raises:
+        InputError: The source is another one, or has changed and `only_unchanged` is not set.
     """
-    return _encoded(config, folder, pairs, pairs.hash(), True, progress)
+    read = read_pairs(config)
+    if read.hash == begun.hash and content_marks(read.pairs) == begun.marks:
+        return read
+    try:
+        pairs, changes = since_begun(begun, read.pairs)
+    except InputError:
+        raise InputError(
+            f"{config.source} is not what {folder} was begun with: put that back, or fit again to another --out"
+        ) from None
+    if changes and not only_unchanged:
+        raise InputError(
+            f"{config.source} has changed since {folder} was begun ({changes}): put it back, fit again to another "
+            f"--out, or go on with the {len(pairs.ids()):,} pairs that are as they were by --resume-unchanged"
+        )
+    return SourcePairs(pairs, begun.hash, changes)
 
 
-def read_again(config: Config, folder: Path, facts: Mapping[str, Any]) -> tuple[Pairs, str, Changes | None]:
-    """Read the pairs of a finished run again, without features.
+def read_finished(config: Config, folder: Path, facts: Mapping[str, Any]) -> SourcePairs:
+    """Read the pairs of a finished run, with its planted noise.
 
     Args:
         config: The run's options, with the present path of the source.
         folder: The run's folder.
         facts: The run's metrics.
 
-    Returns:
-        The pairs with the ids of the run, the hash of the source, and its changes, if there are any.
-
     Raises:
         InputError: The source is gone or is another source, or the folder lacks the record of the run's pairs.
     """
     require_source(config.source, "give its new place with --source", folder)
-    read = read_source(config)
+    read = read_pairs(config)
     noise = None if facts["noise"] is None else Noise(**facts["noise"])
-    pairs, changes = merge(replace(known_pairs(folder), noise=noise), read)
-    digest = read.hash()
-    return pairs, digest, None if digest == facts["data"]["hash"] and not changes else changes
+    pairs, changes = merge(replace(known_pairs(folder), noise=noise), read.pairs)
+    same = read.hash == facts["data"]["hash"] and not changes
+    return SourcePairs(pairs, read.hash, None if same else changes)
 
 
-def read_source(config: Config) -> Pairs:
-    """Read the pairs of a run's source, without noise."""
-    data = config.data
-    columns: dict[str, Any] = {"image_column": data.image_column, "caption_column": data.caption_column}
-    places: dict[str, Any] = {"image_folder": data.image_folder, "cache": config.encode.cache}
-    pairs = with_row_ids(load(config.source, data.reader, data.split_seed, **columns, **places), data.id_column)
-    if data.captions_per_image is None:
-        return pairs
-    return keep_captions(pairs, data.captions_per_image, data.split_seed)
+def require_usable(pairs: Pairs) -> None:
+    """Raise an error if a split has too few pairs to train, to choose or to test by.
+
+    Raises:
+        InputError: There are fewer than four training pairs, or no pair for dev or test.
+    """
+    for split, minimum in (("train", 4), ("dev", 1), ("test", 1)):
+        if len(pairs.ids(split)) < minimum:
+            first = f", the first is {pairs.skipped[0].where}: {pairs.skipped[0].reason}" if pairs.skipped else ""
+            raise InputError(
+                f"{pairs.source} has {len(pairs.ids(split))} usable {split} pairs, but {minimum} are needed: "
+                f"{pairs.description}; {len(pairs.skipped)} records were skipped{first}"
+            )
 
 
-def _encoded(config: Config, folder: Path, pairs: Pairs, digest: str, opened: bool, progress: bool) -> Prepared:
-    """Encode pairs and leave out the images that cannot be read."""
+def encode(config: Config, folder: Path, read: SourcePairs, *, finished: bool = False, progress: bool) -> Prepared:
+    """Encode pairs as a run encodes them, and leave out those without usable features.
+
+    Args:
+        config: The run's options.
+        folder: The run's folder, where what was fitted to the captions lies.
+        read: The pairs; what the cache has is not encoded again.
+        finished: Whether the run is finished, so that all that it fitted must be in the folder.
+        progress: Whether to show progress.
+    """
+    pairs = read.pairs
     name = text_name(config, pairs)
     vocabulary = run_numbering(pairs, name, config.encode, folder / VOCABULARY)
     tokens = config.matcher.text_kind == "tokens"
-    front = _front(config, folder, opened)
-    ngrams = run_ngrams(pairs, name, folder / NGRAMS, opened)
+    front = _front(config, folder, finished)
+    ngrams = run_ngrams(pairs, name, folder / NGRAMS, finished)
     texts = front or text_encoder(name, tokens=tokens, vocabulary=vocabulary, ngrams=ngrams)
-    language = None if opened else unknown_language(pairs.captions, texts)
+    language = None if finished else unknown_language(pairs.captions, texts)
     if language is not None:
         log.warning("%s: %s", config.source, language.message)
     features, failures = _features(config, pairs, texts, progress)
@@ -295,11 +324,12 @@ def _encoded(config: Config, folder: Path, pairs: Pairs, digest: str, opened: bo
         features,
         texts,
         vocabulary,
-        digest,
+        read.hash,
         pairs.split,
         front,
-        ngrams=ngrams,
-        aligned=config.starts_aligned,
+        read.changes,
+        ngrams,
+        config.starts_aligned,
     )
 
 
@@ -313,11 +343,11 @@ def encoder_names(config: Config, prepared: Prepared) -> dict[str, str]:
     return {"image_encoder": images, "text_encoder": prepared.texts.name}
 
 
-def _front(config: Config, folder: Path, opened: bool) -> ClipPreprocessor | None:
-    """Return the preprocessing of a matcher of pixels and text, from its checkpoint or an opened run; else None."""
+def _front(config: Config, folder: Path, finished: bool) -> ClipPreprocessor | None:
+    """Return the preprocessing of a matcher of pixels and text, from its checkpoint or a finished run; else None."""
     if config.matcher.image_kind != "pixels":
         return None
-    if opened:
+    if finished:
         return ClipPreprocessor(str(folder / FRONT), pretrained=False)
     return ClipPreprocessor(str(getattr(config.matcher_options, "checkpoint", "")))
 

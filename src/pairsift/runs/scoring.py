@@ -29,7 +29,7 @@ from pairsift.runs.config import Config
 from pairsift.runs.features import evidence_features
 from pairsift.runs.judge import Judge
 from pairsift.runs.judging import judged_tables
-from pairsift.runs.prepare import Prepared, encode_again
+from pairsift.runs.prepare import Prepared, SourcePairs, encode
 from pairsift.spreadsheet import harmless_table
 from pairsift.table import UNKNOWN, VAGUE
 
@@ -71,7 +71,8 @@ class Scorer:
     @cached_property
     def encoded(self) -> Prepared:
         """The new pairs with their features, which are one entry of the feature cache."""
-        return encode_again(self.config, self.folder, self.new, self.progress)
+        new = SourcePairs(self.new, self.new.hash())
+        return encode(self.config, self.folder, new, finished=True, progress=self.progress)
 
     @cached_property
     def _evidence(self) -> tuple[Features, Features]:
