@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # every core has a process: threads would only wait for each other
@@ -14,5 +15,8 @@ settings.load_profile("pairsift")
 
 
 def pytest_collection_modifyitems(items):
-    """Begin with what is slow, so that the workers have something short to end with."""
+    """Begin with what is slow, so that workers end with something short; busy machines may take their time."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(900))
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)

@@ -165,10 +165,8 @@ def test_parts_give_the_same_pairs_and_vectors(run, planted, tmp_path):
 def test_a_text_encoder_may_take_the_place_of_the_vectors(run, tmp_path):
     config = configured({"source": run.config.source, **options(tmp_path, text_encoder="ngrams")})
     prepared = prepare(config, tmp_path, progress=False)
-    assert prepared.features.texts.dim == ngrams.MAX_DIM and prepared.texts.encode(["a harbour"]).shape == (
-        1,
-        ngrams.MAX_DIM,
-    )
+    assert prepared.features.texts.dim == ngrams.MAX_DIM
+    assert prepared.texts.encode(["a harbour"]).shape == (1, ngrams.MAX_DIM)
     assert prepared.pairs.n_skipped == 2  # the captions' vectors are not read
     evidence = evidence_vectors(prepared, prepared.pairs.ids(), None, False)
     assert evidence.captions is prepared.features.texts

@@ -128,7 +128,8 @@ def compare(runs: Sequence[Run | str | Path], split: str = "test", samples: int 
         rate, suspects, judged, found = _audit(run, samples)
         sizes = len(pairs.images(split)), len(pairs.ids(split))
         compared.append(ComparedRun(str(run.folder), *sizes, measured, difference, rate, suspects, judged, found))
-    notes = _notes(compared, collections, split, len(images), len(ids[0]))
+    whole = [run.prepared.pairs for run in opened]  # also the other splits, where an image may have gone
+    notes = _notes(compared, whole, split, len(images), len(ids[0]))
     notes += [note for run in opened[1:] if (note := _cleaning(opened[0], run)) is not None]
     notes += [note for run in opened if (note := _spot_checked(run)) is not None]
     differing = _differing([flattened(run.config.tree()) for run in opened])
