@@ -1,4 +1,4 @@
-"""The marker by which a folder that pairsift made is known, and told from the folders of others."""
+"""The marker of folders that pairsift made. Folders of others have none."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def bench(grid: Path, out: Path | None, source: Path | None, jobs: int | None, q
 
     def write() -> list[Path]:
         tables = sheets(read, rows.rows)
-        return write_tables(folder, tables) if tables else []  # those of another grid stay
+        return write_tables(folder, tables) if tables else []  # tables of another grid stay
 
     def done(cell: Cell) -> None:
         nonlocal finished

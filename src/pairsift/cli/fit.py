@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FIRST = ("image_column", "caption_column", "image_folder", "noise", "text_encoder", "seed")  # shown by --help
 BOOLS = ("true", "false", "yes", "no", "on", "off", "1", "0", "null")  # values that a switch takes
 METAVARS = {int: "N", float: "X", bool: "true|false", str: "TEXT"}
-ABOUT = """Train on image-caption pairs, some of which may be mismatched, and find the mismatched pairs.
+ABOUT = """Train on image-caption pairs, and find the mismatched ones among them.
 
 SOURCE is a CSV, TSV, JSON, JSON-lines or Parquet file, or a folder.
 """

@@ -157,7 +157,7 @@ def coco(pairs: Pairs, selection: Selection, extra: Mapping[str, list[object]] |
     """Return the selected pairs as COCO captions; the id of an annotation is the id of its pair.
 
     `_given` is appended to columns of the source with the name of a field of COCO, so that none is lost. Images have
-    their width and height in pixels, as stored, which other tools ask for, and a name by which these find them.
+    their width and height in pixels, as stored, and a name. Other tools ask for both and find images by the name.
     """
     kept = np.flatnonzero(selection.keep).tolist()
     images = dict.fromkeys(int(pairs.image_of[pair]) for pair in kept)

@@ -210,7 +210,7 @@ def write_shards(out: Path, samples: Iterable[NewSample]) -> None:
 
 
 class _Tars:
-    """The tar files of an export, of which one in each folder is open."""
+    """The tar files of an export, one of them open in each folder."""
 
     def __init__(self, out: Path) -> None:
         self._out = out
@@ -242,7 +242,7 @@ class _Tars:
 
 
 class _Keys:
-    """The keys of samples, each of which is taken once."""
+    """The keys of samples. Each is taken once."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()

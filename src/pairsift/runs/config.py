@@ -133,7 +133,7 @@ class Choices:
     def make(
         method: str | type[Method] | None, matcher: str | type[Matcher], loss: str | None, preset: str | None
     ) -> Choices:
-        """Find the classes and the preset with these names; the method is that of the matcher if there is no name.
+        """Find the classes and the preset with these names; without a name, the method is the matcher's own.
 
         Raises:
             InputError: A name is unknown.
@@ -181,8 +181,8 @@ def configure(  # noqa: PLR0913
 ) -> Config:
     """Resolve names and objects into the options of a run.
 
-    Values that are set on an object are kept; the other values follow the preset. The arguments are those of
-    `pairsift.fit`.
+    Values that are set on an object are kept; the other values follow the preset. `pairsift.fit` has the
+    same arguments.
 
     Raises:
         InputError: A name is unknown, or a value cannot be used.
@@ -281,7 +281,7 @@ def _in_groups(value: Any) -> Any:
 
 
 def kind_of(part: str) -> str | None:
-    """Return whether a name is that of a method, a matcher or a loss; None if it is none of these."""
+    """Return the kind of part that has this name: `method`, `matcher` or `loss`; None without any."""
     for kind, registry in (("method", METHODS), ("matcher", MATCHERS), ("loss", RANKING_LOSSES)):
         if part in registry:
             return kind

@@ -81,10 +81,10 @@ def fit(  # noqa: PLR0913
 
     Args:
         source: A CSV, TSV, JSON, JSON-lines or Parquet file, or a folder.
-        method: A method's name, class or object, which decides how doubtful pairs are trained on; by default that of
-            the matcher: `sift` for `two_tower`, else `crossfit`.
+        method: A method's name, class or object, which decides how doubtful pairs are trained on; by default
+            `sift` for `two_tower`, else `crossfit`.
         matcher: A matcher's name, class or options.
-        loss: The ranking loss; by default that of the matcher, if it brings one, or of the preset.
+        loss: The ranking loss; by default the matcher's own or the preset's.
         data: Options of the source and of planted noise.
         encode: Options of the frozen encoders.
         train: Options of the training loop.
@@ -182,7 +182,7 @@ def begin(folder: Path, config: Config, progress: bool, resume: Resume = False) 
         folder: The run's folder.
         config: The run's options.
         progress: Whether to show progress.
-        resume: Whether a run in the folder goes on, and by which pairs: see `fit`.
+        resume: Whether a run in the folder goes on: see `fit`.
 
     Returns:
         The options with the text encoder, and the pairs with their features.

@@ -123,7 +123,9 @@ def _check_encoders(config: Config) -> None:
 
 
 def text_name(config: Config, pairs: Pairs | None = None) -> str:
-    """Return the name of the text encoder: that of the options, else the default of the matcher and of the pairs.
+    """Return the name of the text encoder.
+
+    The options name it, else the matcher and the pairs have a default.
 
     A matcher that reads raw text takes the place of a text encoder. The pairs count only after they are read.
 

@@ -284,8 +284,8 @@ class Run:
     ) -> int:
         """Judge pairs that the run was not made of, and write their table.
 
-        The columns are those of `pairs` without the groups of duplicates. The probabilities mean the same as those of
-        pairs that the run was not trained on, with which the new pairs share a rate of mismatches. 20,000 pairs are
+        The columns are those of `pairs` without the groups of duplicates. A probability means the same as for a
+        pair that the run was not trained on. All these pairs share one rate of mismatches. 20,000 pairs are
         judged at once, together with the run's own; with other new pairs beside it, a pair gets another probability.
         Finished parts are kept: a call that was killed can be repeated. A run that was made of features scores features
         of the same shape. Pairs that cannot be used are listed beside the table, in a file that ends in `.skipped.csv`.
@@ -302,7 +302,7 @@ class Run:
             The number of pairs in the table.
 
         Raises:
-            InputError: The source cannot be read, its pairs are not as those of the run (features for a run on images,
+            InputError: The source cannot be read, its pairs are not like the run's (features for a run on images,
                 vectors of another length), the table exists already, or another call is writing it.
         """
         path = Path(out)
@@ -417,7 +417,7 @@ class Run:
             Path and score of each image (its name where the source has features instead of images). The score is the
             matcher's similarity, averaged over the networks: the cosine of the global vectors, in [-1, 1], for most
             matchers that factorise. Where one does not, the scale of the score depends on the matcher, and the images
-            are the best of the 200 (at least `k`) whose global vectors are closest to that of the text.
+            are the best of the 200 (at least `k`) whose global vectors are closest to the text's.
         """
         return [(hit.file, hit.score) for hit in self._search.by_text(query, k)]
 
