@@ -13,7 +13,7 @@ from pairsift.train.loop import CHECKPOINT, Trainer
 
 BATCH, EPOCH = ({"captions": {"search": search}} for search in ("batch", "epoch"))
 
-META = {**BATCH, "meta": {"use": True, "groups": 4, "hidden": 8}}
+META = {**BATCH, "meta": {"groups": 4, "hidden": 8}}
 
 
 class CutShortError(Exception):
@@ -36,7 +36,7 @@ class Mortal(Trainer):
         self._saved = float("-inf") if len(self.taken) + 1 == self.dies_at else self._saved
 
 
-@pytest.mark.parametrize(("name", "options"), [("ncr", {}), ("pc2", BATCH), ("pc2", EPOCH), ("pc2", META)])
+@pytest.mark.parametrize(("name", "options"), [("ncr", {}), ("pc2", BATCH), ("pc2", EPOCH), ("pc2_mscn", META)])
 def test_a_run_cut_short_inside_a_phase_ends_with_the_same_weights_and_trust(tmp_path, name, options):
     straight = Mortal(tmp_path / "straight", name, options)
     straight.run()
@@ -56,5 +56,5 @@ def test_a_run_cut_short_inside_a_phase_ends_with_the_same_weights_and_trust(tmp
         resumed.run(resume=True)
         assert resumed.taken == straight.taken[within[-2] :]
         again = load_file(folder / CHECKPOINT)
-        assert end.keys() == again.keys() and "state/clean_probability" in end
+        assert end.keys() == again.keys() and "state/division.clean_probability" in end
         assert [key for key in end if not torch.equal(end[key], again[key])] == []

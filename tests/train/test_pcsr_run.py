@@ -79,7 +79,10 @@ def test_a_run_killed_in_a_stage_ends_with_the_same_weights_and_division(tmp_pat
     resumed = Trainer(make_job(tmp_path / "b", "pcsr"))
     resumed.run(resume=True)
     end, again = (load_file(tmp_path / name / CHECKPOINT) for name in "ab")
-    assert {"state/counts", "state/consistency", "state/tau", "state/pseudo_caption"} < end.keys() == again.keys()
+    kept = {f"state/consistency.{name}" for name in ("counts", "consistency", "tau")} | {
+        "state/captions.pseudo_caption"
+    }
+    assert kept < end.keys() == again.keys()
     assert all(torch.equal(end[name], again[name]) for name in end)
     assert straight.method.verdicts() == resumed.method.verdicts()
 
@@ -98,7 +101,7 @@ def test_a_class_without_pairs_is_left_out_of_the_steps(tmp_path, score, left):
 @pytest.mark.parametrize(
     "options",
     [
-        {"consistency": {"start": 1.0, "sensitivity": 0.0}},
+        {"consistency": {"least_use": 0.0, "sensitivity": 0.0}},
         {"networks": 1, "captions": {"search": "batch"}},
         {"noisy": {"train": "none"}},
     ],

@@ -33,6 +33,7 @@ CREAM: Options = {"epochs": {"warmup": 1, "clean": 1, "hard": 1, "all": 1}}
 USUAL = {
     "ncr": DIVIDED,
     "pc2": DIVIDED,
+    "pc2_mscn": DIVIDED,
     "pcsr": PCSR,
     "crcl": PIECES,
     "bicro": DIVIDED,
