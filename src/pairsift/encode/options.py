@@ -8,6 +8,8 @@ from pydantic import Field
 
 from pairsift.options import Options
 
+EMBEDDINGS = "embeddings"  # the text encoder for vectors that came with the source
+
 
 class EncodeOptions(Options):
     """Which frozen encoders make the features."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from pairsift.encode.options import EMBEDDINGS
 from pairsift.errors import InputError
 from pairsift.registry import Entry, Registry
 
@@ -52,7 +53,6 @@ TEXT_ENCODERS: Registry[Callable[[], TextEncoder]] = Registry(
     },
 )
 ID_ENCODERS = ("words", "bpe", "ids")  # text encoders that give ids; a matcher learns the vectors
-EMBEDDINGS = "embeddings"  # the text encoder for vectors that came with the source
 _JOINT = re.compile(
     r"\+(?=(?:wordllama|ngrams|minilm|words|bpe|ids|embeddings)(?:$|[+:])|hf:)"
 )  # skips a `+` in a folder's name

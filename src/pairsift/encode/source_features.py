@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pairsift.arrays import Ints
 from pairsift.encode.encoder import Array, TextEncoder, digest
 from pairsift.encode.lazy_rows import LazyRows
-from pairsift.encode.registry import EMBEDDINGS
+from pairsift.encode.options import EMBEDDINGS
 from pairsift.errors import InputError
 from pairsift.pairs.pairs import SKIPPED, Pairs, Skip
 from pairsift.pairs.precomputed import FeatureFiles, Floats, open_rows

@@ -20,7 +20,8 @@ from pairsift.encode.encoder import TextEncoder
 from pairsift.encode.features import Features, Table
 from pairsift.encode.languages import unknown_language
 from pairsift.encode.ngrams import NgramEncoder
-from pairsift.encode.registry import EMBEDDINGS, ID_ENCODERS, IMAGE_ENCODER, check_names, image_encoder, text_encoder
+from pairsift.encode.options import EMBEDDINGS
+from pairsift.encode.registry import ID_ENCODERS, IMAGE_ENCODER, check_names, image_encoder, text_encoder
 from pairsift.encode.source_features import SourceFeatures, broken_vectors, caption_vectors, open_source_features
 from pairsift.encode.vocabularies import Numbering
 from pairsift.errors import InputError, require_source

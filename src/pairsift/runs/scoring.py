@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from pairsift.arrays import Ints
 from pairsift.encode.features import Features
-from pairsift.encode.registry import EMBEDDINGS
+from pairsift.encode.options import EMBEDDINGS
 from pairsift.errors import InputError, similar, writing
 from pairsift.files import replacing, write_parquet
 from pairsift.match.base import Matcher
