@@ -201,8 +201,8 @@ BAD = {
     "list": ([1], "holds list; a published checkpoint"),
     "half": ({"model_A": NET.states()}, "holds model_A; a published checkpoint"),
     "one": ({"model": NET.states()[:1]}, "neither a network's state nor a list of the states of its encoders"),
-    "two": ({"model": NET.states()[:2]}, "not those of SGRAF, SCAN, VSRN, VSE-infinity, IMRAM or NPC"),
-    "none": ({"model": [*NET.states()[:2], {}]}, "not those of SGRAF, SCAN"),
+    "two": ({"model": NET.states()[:2]}, "fit none of SGRAF, SCAN, VSRN, VSE-infinity, IMRAM or NPC"),
+    "none": ({"model": [*NET.states()[:2], {}]}, "fit none of SGRAF, SCAN"),
 }
 
 

@@ -107,7 +107,7 @@ def layout_of(parameters: Parameters, options: Values) -> Layout:
             "its parameters may be of SCAN, but it states no option cross_attn: what the similarity is, no "
             "parameter tells"
         )
-    raise InputError(f"its parameters are not of {KNOWN}")
+    raise InputError(f"its parameters fit none of {KNOWN}")
 
 
 def refuse_unsupported(parameters: Parameters, options: Values) -> None:
