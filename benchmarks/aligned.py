@@ -137,7 +137,7 @@ def measure(wanted: Row, source: Path, place: Path, options: list[str]) -> Row:
     trainer = Trainer(job_of(config, prepared, folder, judge.prior(judgement), judge.likeness()))
     trainer.run()
     test = evaluate([network.matcher for network in trainer.networks], prepared.features, prepared.pairs, "test")
-    found = {
+    values = {
         "evidence": EVIDENCE,
         "rsum": test["ensemble"]["rsum"] if "ensemble" in test else next(iter(test.values()))["rsum"],
         "best_epoch": trainer.position.best_epoch,
@@ -147,12 +147,12 @@ def measure(wanted: Row, source: Path, place: Path, options: list[str]) -> Row:
     if wanted["noise"]:
         train = judge.judged.in_train
         right = ~prepared.pairs.mismatched()[judge.ids][train]
-        found["auroc"] = round(float(roc_auc_score(right, judgement.probability[train])), 4)
+        values["auroc"] = round(float(roc_auc_score(right, judgement.probability[train])), 4)
         if "cosine" in judgement.detectors:
-            found["auroc_cosine"] = round(float(roc_auc_score(right, judgement.detectors["cosine"][train])), 4)
+            values["auroc_cosine"] = round(float(roc_auc_score(right, judgement.detectors["cosine"][train])), 4)
     facts = measured_on(config, prepared)
     return {
-        **found,
+        **values,
         "options": options,
         **{name: facts[name] for name in ("data_hash", "index_hash", "versions", "machine")},
     }

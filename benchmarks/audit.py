@@ -170,14 +170,14 @@ def exchanged_near(true: list[Record], twos: int, rng: np.random.Generator) -> n
     """Rows that exchange captions in twos, one among the nearest of the other, (2, at most twos)."""
     vectors = unit_rows(np.asarray(text_encoder("wordllama").encode([record[1] for record in true])))
     image, free = same_number([record[0] for record in true]), np.ones(len(true), np.bool_)
-    found: list[tuple[int, int]] = []
+    swaps: list[tuple[int, int]] = []
     for row in rng.permutation(len(true)).tolist():
         cosine = np.where(image == image[row], -np.inf, vectors @ vectors[row])
         near = np.argsort(-cosine, kind="stable")[: max(1, round(NEAREST * len(true)))]
-        if free[row] and free[near].any() and len(found) < twos:
-            found.append((row, int(rng.choice(near[free[near]]))))
-            free[list(found[-1])] = False
-    return np.array(found, np.int64).reshape(-1, 2).T
+        if free[row] and free[near].any() and len(swaps) < twos:
+            swaps.append((row, int(rng.choice(near[free[near]]))))
+            free[list(swaps[-1])] = False
+    return np.array(swaps, np.int64).reshape(-1, 2).T
 
 
 def same_number(names: list[str]) -> np.ndarray:
@@ -228,19 +228,19 @@ def hits(
     lists = pair[first & counted]
     hit_1 = dict(zip(lists.tolist(), right[first & counted].tolist(), strict=True))
     hit_5 = set(pair[counted & right].tolist())
-    possible = [one for one in hit_1 if available[one]]
-    found = {
+    possible = [query for query in hit_1 if available[query]]
+    shares = {
         "lists": len(lists),
         "possible": len(possible),
-        "hit_1": statistics.mean(hit_1[one] for one in possible) if possible else None,
-        "hit_5": statistics.mean(one in hit_5 for one in possible) if possible else None,
+        "hit_1": statistics.mean(hit_1[query] for query in possible) if possible else None,
+        "hit_5": statistics.mean(query in hit_5 for query in possible) if possible else None,
         "stated": float(stated[first & counted].mean()),
         "right": float(right[first & counted].mean()),
         "sure": int((stated[first & counted] >= 0.5).sum()),
         "sure_right": int(right[first & counted & (stated >= 0.5)].sum()),
         "error": calibration(stated[counted], right[counted]),
     }
-    return {name: round(value, 4) if isinstance(value, float) else value for name, value in found.items()}
+    return {name: round(value, 4) if isinstance(value, float) else value for name, value in shares.items()}
 
 
 def vague_counts(judged: pa.Table, vague: np.ndarray) -> Row:
@@ -257,7 +257,7 @@ def copy_counts(judged: pa.Table, original: np.ndarray, image: np.ndarray) -> Ro
     """Copies in a group with their original, and the images in groups of different images."""
     group = dict(zip(judged["pair"].to_pylist(), judged["image_duplicates"].to_pylist(), strict=True))
     start = len(image) - len(original)
-    found = sum(
+    hits = sum(
         group.get(start + place) is not None and group.get(start + place) == group.get(int(row))
         for place, row in enumerate(original)
     )
@@ -266,7 +266,7 @@ def copy_counts(judged: pa.Table, original: np.ndarray, image: np.ndarray) -> Ro
         if number is not None:
             members.setdefault(number, set()).add(int(image[pair]))
     others = sum(len(images) for images in members.values() if len(images) > 1)
-    return {"planted": len(original), "found": int(found), "others": others}
+    return {"planted": len(original), "found": int(hits), "others": others}
 
 
 def checks(judged: pa.Table, wrong: np.ndarray, vague: np.ndarray) -> Row | None:

@@ -67,15 +67,15 @@ def measure(kind: str, collection: str, noise: float, seed: int, data: Path, cac
         prepared = prepare(config, place / "run", progress=False)
         judge = Judge(prepared, place / "run", config, False)
         truth = wrong[judge.ids]
-        found = []
+        rows = []
         for constant, values in GRID.items():
             group, _, option = constant.partition(".")
             usual = getattr(getattr(DetectOptions(), group), option)
             for value in values:
                 cost = costs(judge.judged, truth, seed, DetectOptions().changed({group: {option: value}}))
-                found.append({"constant": constant, "value": value, "usual": usual, "kind": kind, **cost})
-                found[-1] |= {"collection": collection, "noise": noise, "seed": seed}
-        return found
+                rows.append({"constant": constant, "value": value, "usual": usual, "kind": kind, **cost})
+                rows[-1] |= {"collection": collection, "noise": noise, "seed": seed}
+        return rows
 
 
 def costs(judged: JudgedPairs, wrong: np.ndarray, seed: int, options: DetectOptions) -> Row:

@@ -35,9 +35,9 @@ def main() -> None:
         with (place / "captions.csv").open("w", encoding="utf-8", newline="") as stream:
             writer = csv.writer(stream)
             writer.writerow(("image", "caption"))
-            found = [(Path("..") / image.relative_to(chosen.out), caption) for image, caption in rows]
-            writer.writerows(found)
-        print(f"{name}: {len(found):,} pairs in {place}")
+            pairs = [(Path("..") / image.relative_to(chosen.out), caption) for image, caption in rows]
+            writer.writerows(pairs)
+        print(f"{name}: {len(pairs):,} pairs in {place}")
 
 
 def stamps(folder: Path) -> Iterator[tuple[Path, str]]:

@@ -86,7 +86,7 @@ def main() -> None:
         old = find_row(rows, wanted)
         if old is None or (chosen.again and old.get("evidence") != EVIDENCE):
             row = measure(wanted, chosen, old)
-            rows = [*(one for one in rows if one is not old), row]
+            rows = [*(other for other in rows if other is not old), row]
             print(json.dumps({name: value for name, value in rows[-1].items() if name != "versions"}), flush=True)
             write_rows(chosen.json, rows)
     chosen.json.with_suffix(".md").write_text(page(__doc__, tables(rows)))
@@ -144,9 +144,9 @@ def measure(wanted: Row, chosen: argparse.Namespace, old: Row | None = None) -> 
         facts = measured_on(config, prepared)
         if mixed:  # the hash knows the near captions alone
             facts["index_hash"] = None
-    found: Row = {}
+    detectors: Row = {}
     if 0 < wrong[measured].mean() < 1:
-        found = {
+        detectors = {
             name: quality(score[measured], wrong[measured], image[measured], judgement.rate)
             for name, score in scores.items()
         }
@@ -154,7 +154,7 @@ def measure(wanted: Row, chosen: argparse.Namespace, old: Row | None = None) -> 
         assert old.get("options", []) == chosen.options, "the other detectors have other options"
         assert (old["data_hash"], old["wrong"]) == (facts["data_hash"], round(float(wrong.mean()), 4)), "other pairs"
         kept = {name: {**values, "precision": None} for name, values in old["detectors"].items()}
-        found = {**kept, **found}
+        detectors = {**kept, **detectors}
     return {
         **wanted,
         "evidence": EVIDENCE,
@@ -162,9 +162,9 @@ def measure(wanted: Row, chosen: argparse.Namespace, old: Row | None = None) -> 
         "pairs": len(ids),
         "measured": round(float(measured.mean()), 4),
         "wrong": round(float(wrong.mean()), 4),
-        **said(judgement, train, wrong),
-        "near": said(near_judgement, train, wrong),
-        "detectors": found,
+        **verdict_facts(judgement, train, wrong),
+        "near": verdict_facts(near_judgement, train, wrong),
+        "detectors": detectors,
         **{name: facts[name] for name in ("data_hash", "index_hash", "versions", "machine")},
     }
 
@@ -202,7 +202,7 @@ def could_be_wrong(pairs: Pairs) -> np.ndarray:
     return plant_edit(given, 1.0, 0).mismatched()
 
 
-def said(judgement: Judgement, train: np.ndarray, wrong: np.ndarray) -> Row:
+def verdict_facts(judgement: Judgement, train: np.ndarray, wrong: np.ndarray) -> Row:
     """What a judge says of the training pairs, and how wrong it is."""
     probability = judgement.probability[train]
     return {
@@ -242,12 +242,12 @@ def codes(trainer: Trainer, prepared: Prepared, ids: np.ndarray) -> tuple[np.nda
     """Unit vectors of the pairs' images and captions under the network."""
     matcher = trainer.networks[0].matcher.eval()
     encode = matcher.encode_images, matcher.encode_texts
-    found = []
+    sides = []
     with torch.no_grad():
         for side, (table, rows) in enumerate(_sides(prepared, prepared.pairs.image_of[ids], ids)):
             parts = [table.batch(rows[start : start + BLOCK]) for start in range(0, len(rows), BLOCK)]
-            found.append(torch.cat([encode[side](part).vectors for part in parts]).float().numpy())
-    return found[0], found[1]
+            sides.append(torch.cat([encode[side](part).vectors for part in parts]).float().numpy())
+    return sides[0], sides[1]
 
 
 def by_network(x: np.ndarray, y: np.ndarray, scale: float, image: np.ndarray) -> dict[str, np.ndarray]:
@@ -279,11 +279,11 @@ def neighbours(x: np.ndarray, image: np.ndarray) -> Iterator[tuple[np.ndarray, n
 def lemon(x: np.ndarray, y: np.ndarray, image: np.ndarray) -> np.ndarray:
     """Mean over the nearest pairs by x: how far their y is, where they are near and fit themselves."""
     own = 1 - (x * y).sum(1)
-    found = np.zeros(len(x))
+    scores = np.zeros(len(x))
     for rows, nearest, near in neighbours(x, image):
         far = 1 - (y[rows][:, None] * y[nearest]).sum(-1)
-        found[rows] = (far * np.exp(-0.1 * (1 - np.maximum(near, -1))) * np.exp(-5 * own[nearest])).mean(1)
-    return found
+        scores[rows] = (far * np.exp(-0.1 * (1 - np.maximum(near, -1))) * np.exp(-5 * own[nearest])).mean(1)
+    return scores
 
 
 def knn(images: np.ndarray, texts: np.ndarray, image: np.ndarray, seed: int) -> np.ndarray:
@@ -292,10 +292,10 @@ def knn(images: np.ndarray, texts: np.ndarray, image: np.ndarray, seed: int) -> 
     x, y = (side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-9) for side in (x, y))
     clusters = min(CLUSTERS, max(2, len(y) // 20))
     _, cluster = kmeans2(y.astype(np.float64), clusters, minit="++", seed=seed)
-    found = np.zeros(len(x))
+    scores = np.zeros(len(x))
     for rows, nearest, _ in neighbours(x, image):
-        found[rows] = (cluster[nearest] != cluster[rows][:, None]).mean(1)
-    return found
+        scores[rows] = (cluster[nearest] != cluster[rows][:, None]).mean(1)
+    return scores
 
 
 def cca(images: np.ndarray, texts: np.ndarray) -> np.ndarray:
@@ -335,8 +335,8 @@ def tables(rows: list[Row]) -> str:
     for (collection, kind, noise), group in sorted(groups.items(), key=lambda item: str(item[0])):
         noisy = f"{noise:.0%} {kind}" if noise else "0%"
         if noise:
-            found = [[row["detectors"].get(name, {}).get("auroc") for row in group] for name in names]
-            lines.append([collection, noisy, *(mean(values, ".3f") for values in found), str(len(group))])
+            values_of = [[row["detectors"].get(name, {}).get("auroc") for row in group] for name in names]
+            lines.append([collection, noisy, *(mean(values, ".3f") for values in values_of), str(len(group))])
         cells = [mean((row[name] for row in group), ".1%") for name in ("wrong", "estimate")]
         own = [row["detectors"].get("ours", {}) for row in group]
         cells += [mean((numbers.get(name) for numbers in own), ".2f") for name in ("ap", "precision")]
@@ -345,8 +345,18 @@ def tables(rows: list[Row]) -> str:
         forms = {"estimate": ".1%", "error": ".3f", "flagged": ".1%"}
         cells += [mean((numbers.get(name) for numbers in near), form) for name, form in forms.items()]
         ours.append([collection, noisy, *cells, str(len(group))])
-    said = ("estimate", "calibration error", "flagged")
-    heads = ["collection", "noise", "wrong", "estimate", "AP", "precision", *said[1:], f"near: {said[0]}", *said[1:]]
+    measures = ("estimate", "calibration error", "flagged")
+    heads = [
+        "collection",
+        "noise",
+        "wrong",
+        "estimate",
+        "AP",
+        "precision",
+        *measures[1:],
+        f"near: {measures[0]}",
+        *measures[1:],
+    ]
     parts = markdown(["collection", "noise", *names, "seeds"], lines), markdown([*heads, "seeds"], ours)
     return f"AUROC:\n\n{parts[0]}\n\nWhat `ours` says:\n\n{parts[1]}"
 
@@ -373,9 +383,9 @@ def aurocs(rows: list[Row]) -> str:
         if not group:
             return ""
         names = ("ours", "ours_near", *OTHERS)
-        found = {name: sum(row["detectors"][name]["auroc"] for row in group) / len(group) for name in names}
-        other = max(OTHERS, key=lambda name: found[name])
-        texts = [format(found[name], ".3f").removeprefix("0") for name in ("ours", other, "ours_near")]
+        means = {name: sum(row["detectors"][name]["auroc"] for row in group) / len(group) for name in names}
+        other = max(OTHERS, key=lambda name: means[name])
+        texts = [format(means[name], ".3f").removeprefix("0") for name in ("ours", other, "ours_near")]
         return f"{texts[0]}, {texts[1]} (`{other}`), {texts[2]}"
 
     return by_share(rows, KINDS, cell)

@@ -62,18 +62,18 @@ def main() -> None:
     work = {name: Work(name) for name in chosen.sides}
     measured: dict[str, dict[str, list[Seconds]]] = {name: {} for name in work}
     limits: dict[str, list[float]] = {}
-    for one in work.values():
-        one.run("division")  # to warm up
+    for side in work.values():
+        side.run("division")  # to warm up
     for repeat in range(chosen.repeats):
         for precision, speed in limit().items():
             limits.setdefault(precision, []).append(speed)
         for kind in KINDS:
-            for name, one in work.items():
-                seconds = one.run(kind)
+            for name, side in work.items():
+                seconds = side.run(kind)
                 measured[name].setdefault(kind, []).append(seconds)
                 print(repeat, kind, name, {key: round(value, 2) for key, value in seconds.items()}, flush=True)
     rows = [row(name, measured[name]) for name in work]
-    speeds = {precision: round(statistics.median(found)) for precision, found in limits.items()}
+    speeds = {precision: round(statistics.median(values)) for precision, values in limits.items()}
     print(table(rows, speeds))
     facts = {"limits": speeds, "protocol": " ".join((__doc__ or "").split()), "versions": versions("torch", "numpy")}
     processor = {"processor": platform.machine(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
@@ -199,7 +199,7 @@ class Work:
         self.optimizer = torch.optim.AdamW(self.networks[0].parameters(), 2e-4, weight_decay=0.0, fused=True)
         ids = np.arange(2 * BATCH)
         images = rng.normal(size=(len(ids), REGIONS, WIDTH)).astype(np.float32)
-        words = [rng.integers(4, VOCABULARY, one) for one in lengths(len(ids)).numpy()]
+        words = [rng.integers(4, VOCABULARY, length) for length in lengths(len(ids)).numpy()]
         self.gather = Gatherer(Features(Table(images), Table.from_items(words)), ids, torch.device("cpu"))
         self.method = NCR().begin(Setting(ids, ids, len(ids), None, Hinge(reduction="sum"), 0))
         self.subsets = {"clean": ids[:BATCH], "noisy": ids[BATCH:]}
@@ -207,8 +207,8 @@ class Work:
 
     def run(self, kind: str) -> Seconds:
         """Seconds by part of a step of a kind."""
-        for one in self.networks:
-            one.train(kind != "division")
+        for member in self.networks:
+            member.train(kind != "division")
         self.watch.__init__()  # type: ignore[misc]
         torch.manual_seed(1)
         KINDS[kind](self)
@@ -257,7 +257,7 @@ EPOCHS: dict[str, dict[str, float]] = {
 
 def limit(size: int = 2048) -> dict[str, float]:
     """GFLOP a second of a large product on one thread, the faster of MKL's and oneDNN's, by precision."""
-    found = {}
+    speeds = {}
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         left, right = torch.randn(2, size, size).to(dtype)
         ways: list[Callable[[], Tensor]] = [lambda a=left, b=right: a @ b]  # type: ignore[misc]
@@ -268,14 +268,14 @@ def limit(size: int = 2048) -> dict[str, float]:
             began = time.thread_time()
             way()
             times.append(time.thread_time() - began)
-        found[name] = 2 * size**3 / min(times) / 1e9
-    return found
+        speeds[name] = 2 * size**3 / min(times) / 1e9
+    return speeds
 
 
 def row(name: str, measured: dict[str, list[Seconds]]) -> Row:
     """The medians of a side, and the hours of a network's epochs by part."""
     steps = {
-        kind: {part: statistics.median(one[part] for one in times) for part in PARTS}
+        kind: {part: statistics.median(seconds[part] for seconds in times) for part in PARTS}
         for kind, times in measured.items()
     }
     epochs = {
@@ -287,14 +287,14 @@ def row(name: str, measured: dict[str, list[Seconds]]) -> Row:
 
 def table(rows: list[Row], limits: dict[str, float]) -> str:
     """A row for each phase and side, and the limits below."""
-    base = {one["side"]: one for one in rows}.get("loop")
+    base = {row["side"]: row for row in rows}.get("loop")
     lines = []
     for phase in EPOCHS:
-        for one in rows:
-            parts = one["epochs"][phase]
+        for row in rows:
+            parts = row["epochs"][phase]
             total = sum(parts.values())
             ratio = f"{sum(base['epochs'][phase].values()) / total:.2f}x" if base else ""
-            lines.append([phase, one["side"], ratio, *(f"{parts[part]:.2f}" for part in PARTS), f"{total:.2f}"])
+            lines.append([phase, row["side"], ratio, *(f"{parts[part]:.2f}" for part in PARTS), f"{total:.2f}"])
     head = ["epoch", "", "against the loop", *(f"{part}, h" for part in PARTS), "all, h"]
     speeds = " and ".join(f"{speed:.0f} GFLOP/s in {precision}" for precision, speed in limits.items())
     return f"{markdown(head, lines)}\n\nIn the same run a product of 2048 x 2048 matrices reached {speeds}."

@@ -185,7 +185,7 @@ def courses(run: FinishedRun) -> dict[str, Course]:
     Raises:
         Lacking: The method keeps none, or never looked at its pairs.
     """
-    found = {}
+    by_array = {}
     for name in dict.fromkeys(name for line in run.epochs for name in line.get("state", {})):
         with_it = [line for line in run.epochs if name in line.get("state", {})]
         with_it = list(dropwhile(lambda line: not estimated(line["state"][name]), with_it))  # noqa: B023
@@ -199,10 +199,10 @@ def courses(run: FinishedRun) -> dict[str, Course]:
         }
         places = np.unique(np.linspace(0, len(with_it) - 1, HISTOGRAMS).round().astype(int))
         histograms = [histogram(with_it[place], name, groups) for place in places]
-        found[name] = Course([line["epoch"] + 1 for line in with_it], means, histograms)
-    if not found:
+        by_array[name] = Course([line["epoch"] + 1 for line in with_it], means, histograms)
+    if not by_array:
         raise Lacking("its log holds no values of pairs (plain and crossfit keep none, nor does a warm-up)")
-    return found
+    return by_array
 
 
 def histogram(line: Mapping[str, Any], name: str, groups: Sequence[str]) -> Histogram:
@@ -243,8 +243,8 @@ def bins(networks: Sequence[Groups]) -> Values:
 
 def threshold(run: FinishedRun) -> float | None:
     """PCSR's last tau, or None before there is one."""
-    found = [line["tau"] for line in run.epochs if line.get("tau") is not None]
-    return float(found[-1]) if found else None
+    taus = [line["tau"] for line in run.epochs if line.get("tau") is not None]
+    return float(taus[-1]) if taus else None
 
 
 def discrimination(run: FinishedRun) -> tuple[list[int], Values]:
@@ -294,20 +294,20 @@ def draw_all(runs: Sequence[FinishedRun], out: Path) -> list[str]:
         "bank": draw_bank,
         "weights": draw_weights,
     }
-    said = []
+    messages = []
     for run in runs:
         for kind, draw in figures.items():
             try:
-                said.append(save(draw(run), out / f"{run.name}_{kind}.png"))
+                messages.append(save(draw(run), out / f"{run.name}_{kind}.png"))
             except Lacking as why:
-                said.append(f"{run.name}: no figure of its {kind}: {why}")
+                messages.append(f"{run.name}: no figure of its {kind}: {why}")
     known = []
     for run in runs:
         try:
             known.append((run, *discrimination(run)))
         except Lacking as why:
-            said.append(f"{run.name}: not in the figure of discrimination: {why}")
-    return [*said, save(draw_discrimination(known), out / "discrimination.png")] if known else said
+            messages.append(f"{run.name}: not in the figure of discrimination: {why}")
+    return [*messages, save(draw_discrimination(known), out / "discrimination.png")] if known else messages
 
 
 def save(figure: Figure, path: Path) -> str:
@@ -322,11 +322,11 @@ def canvas(title: str, rows: int, columns: int, width: float = 3.0, height: floa
     figure = Figure(figsize=(width * columns + 0.4, height * rows + 0.7), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     figure.suptitle(title, fontsize=11)
-    for one in axes.flat:
-        one.spines[["top", "right"]].set_visible(False)
-        one.tick_params(labelsize=8)
-        one.set_axisbelow(True)
-        one.grid(axis="y", color="#e5e5e5", linewidth=0.8)
+    for panel in axes.flat:
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.tick_params(labelsize=8)
+        panel.set_axisbelow(True)
+        panel.grid(axis="y", color="#e5e5e5", linewidth=0.8)
     return figure, axes
 
 
@@ -363,21 +363,21 @@ def overlaid(axes: Axes, edges: Values, shares: Groups) -> None:
 
 def draw_histograms(run: FinishedRun) -> Figure:
     """A row for each array: its means, then its distribution in some epochs."""
-    found = courses(run)
-    figure, axes = canvas(f"{run.title}: what the method thinks of its pairs", len(found), HISTOGRAMS + 1, width=2.7)
-    for row, (name, course) in zip(axes, found.items(), strict=True):
+    by_array = courses(run)
+    figure, axes = canvas(f"{run.title}: what the method thinks of its pairs", len(by_array), HISTOGRAMS + 1, width=2.7)
+    for row, (name, course) in zip(axes, by_array.items(), strict=True):
         lines(row[0], course.epochs, course.means)
         shown = NAMES.get(name, name.replace("_", " "))
         label(row[0], f"mean {shown}", "epoch", "")
-        low, high = (end(one.edges[at] for one in course.histograms) for end, at in ((min, 0), (max, -1)))
+        low, high = (end(each.edges[at] for each in course.histograms) for end, at in ((min, 0), (max, -1)))
         if name != "loss" and low >= 0 and high <= 1:
             low, high = 0, 1
-        for one, each in zip(row[1:], course.histograms, strict=False):
-            overlaid(one, each.edges, each.shares)
-            one.set_xlim(low, high)
-            label(one, f"epoch {each.epoch}", shown, "")
-        for one in row[1 + len(course.histograms) :]:
-            one.set_visible(False)
+        for panel, each in zip(row[1:], course.histograms, strict=False):
+            overlaid(panel, each.edges, each.shares)
+            panel.set_xlim(low, high)
+            label(panel, f"epoch {each.epoch}", shown, "")
+        for panel in row[1 + len(course.histograms) :]:
+            panel.set_visible(False)
         row[1].set_ylabel("share of the group", fontsize=8)
     figure.legend(
         *axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=9, frameon=False
@@ -390,33 +390,33 @@ def draw_consistency(run: FinishedRun) -> Figure:
     networks, tau = final(run, "consistency"), threshold(run)
     edges = bins(networks)
     figure, axes = canvas(f"{run.title}: pseudo-label consistency score", 1, len(networks), width=4.0, height=2.8)
-    for k, (one, values) in enumerate(zip(axes[0], networks, strict=True)):
-        bars(one, edges, spread(values, edges))
+    for k, (panel, values) in enumerate(zip(axes[0], networks, strict=True)):
+        bars(panel, edges, spread(values, edges))
         if tau is not None:
-            one.axvline(tau, color="#4d4d4d", linestyle="--", linewidth=1.2, label="threshold, mean of the networks")
-        label(one, f"network {k}", "consistency score of the image (PCS)", "share of the group" if k == 0 else "")
+            panel.axvline(tau, color="#4d4d4d", linestyle="--", linewidth=1.2, label="threshold, mean of the networks")
+        label(panel, f"network {k}", "consistency score of the image (PCS)", "share of the group" if k == 0 else "")
     axes[0, 0].legend(fontsize=8, frameon=False)
     return figure
 
 
 def draw_bank(run: FinishedRun) -> Figure:
     """The pairs above each threshold, and the bank's purity and share over the epochs."""
-    found = bank(run)
+    state = bank(run)
     figure, axes = canvas(f"{run.title}: memory bank", 1, 2, width=4.2, height=2.9)
     left, right = axes[0]
     places, below = np.arange(len(THRESHOLDS)), np.zeros(len(THRESHOLDS))
-    for group, reach in found.reach.items():
+    for group, reach in state.reach.items():
         left.bar(places, reach, bottom=below, width=0.7, color=COLOURS[group], label=group)
         below = below + reach
-    for place, wrong, all_of_it in zip(places, found.reach["mismatched"], below, strict=True):
-        said = f"{wrong / all_of_it:.1%}" if all_of_it else "none"
-        left.annotate(said, (place, all_of_it), (0, 2), textcoords="offset points", ha="center", fontsize=7)
+    for place, wrong, all_of_it in zip(places, state.reach["mismatched"], below, strict=True):
+        share = f"{wrong / all_of_it:.1%}" if all_of_it else "none"
+        left.annotate(share, (place, all_of_it), (0, 2), textcoords="offset points", ha="center", fontsize=7)
     left.set_xticks(places, [f"{tau:g}" for tau in THRESHOLDS])
     left.set_ylim(0, max(1.3 * float(below.max()), 0.01))
     left.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     label(left, "pairs that reach a threshold; above: mismatched of them", "threshold", "share of all pairs")
     left.legend(fontsize=8, frameon=False, ncols=2, loc="upper right")
-    lines(right, found.epochs, {"purity": found.purity, "share of the pairs in it": found.share})
+    lines(right, state.epochs, {"purity": state.purity, "share of the pairs in it": state.share})
     right.set_ylim(0, 1.05)
     right.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     label(right, "bank in each epoch", "epoch", "")
@@ -429,9 +429,9 @@ def draw_weights(run: FinishedRun) -> Figure:
     networks = final(run, "weight")
     edges = bins(networks)
     figure, axes = canvas(f"{run.title}: weights of the last epoch", 1, len(networks), width=4.6, height=2.8)
-    for k, (one, values) in enumerate(zip(axes[0], networks, strict=True)):
-        bars(one, edges, spread(values, edges))
-        label(one, f"network {k}", "weight w of the pair", "share of the group" if k == 0 else "")
+    for k, (panel, values) in enumerate(zip(axes[0], networks, strict=True)):
+        bars(panel, edges, spread(values, edges))
+        label(panel, f"network {k}", "weight w of the pair", "share of the group" if k == 0 else "")
     axes[0, 0].legend(fontsize=8, frameon=False)
     return figure
 
@@ -439,16 +439,16 @@ def draw_weights(run: FinishedRun) -> Figure:
 def draw_discrimination(known: Sequence[tuple[FinishedRun, list[int], Values]]) -> Figure:
     """A line for each run."""
     figure, axes = canvas("Training pairs that the method puts on the right side", 1, 1, width=6.4, height=3.4)
-    one = axes[0, 0]
+    panel = axes[0, 0]
     titles = Counter(run.title for run, _, _ in known)
     for row, (run, epochs, values) in enumerate(known):
         name = run.title if titles[run.title] == 1 else f"{run.title} ({run.name})"
         style = ("-", "--", ":")[row // len(LINES) % 3]
-        one.plot(epochs, values, f"o{style}", color=LINES[row % len(LINES)], label=name, markersize=4, linewidth=1.6)
-    one.xaxis.set_major_locator(MaxNLocator(integer=True))
-    one.yaxis.set_major_formatter(PercentFormatter(1))
-    label(one, "", "epoch", "discrimination accuracy")
-    one.legend(fontsize=8, frameon=False)
+        panel.plot(epochs, values, f"o{style}", color=LINES[row % len(LINES)], label=name, markersize=4, linewidth=1.6)
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    panel.yaxis.set_major_formatter(PercentFormatter(1))
+    label(panel, "", "epoch", "discrimination accuracy")
+    panel.legend(fontsize=8, frameon=False)
     return figure
 
 

@@ -63,13 +63,13 @@ def row(name: str, steps: int) -> Row:
     network = Network(make(name), None)
     batch = 512 if network.matcher.text_kind == "vector" else 128
     features, ids = pairs_of(network, 4 * batch)
-    found: Row = {"matcher": name, "batch": batch}
+    values: Row = {"matcher": name, "batch": batch}
     for side, (device, half) in SIDES.items():
         work = Work(copy.deepcopy(network).to(device), features, ids, batch, half)
-        found[side] = round(work.seconds(*((3, steps) if device == "cuda" else (1, 3))), 5)
+        values[side] = round(work.seconds(*((3, steps) if device == "cuda" else (1, 3))), 5)
         if device == "cuda":
-            found[f"gb_{side}"] = round(torch.cuda.max_memory_allocated() / 1e9, 2)
-    return found | differences(network, features, ids[:batch])
+            values[f"gb_{side}"] = round(torch.cuda.max_memory_allocated() / 1e9, 2)
+    return values | differences(network, features, ids[:batch])
 
 
 def pairs_of(network: Network, count: int) -> tuple[Features, np.ndarray[Any, np.dtype[np.int64]]]:
@@ -167,9 +167,9 @@ def scores_and_gradient(network: Network, features: Features, ids: Any, seed: in
 def table(rows: list[Row]) -> str:
     """The rows as Markdown."""
     lines = []
-    for one in rows:
-        times = [f"{one['cpu']:.3f}", f"{one['fp32']:.4f}", f"{one['bf16']:.4f}", f"{one['cpu'] / one['bf16']:.0f}"]
-        lines.append([f"`{one['matcher']}`", *times, f"{one['gb_bf16']:.1f}"])
+    for row in rows:
+        times = [f"{row['cpu']:.3f}", f"{row['fp32']:.4f}", f"{row['bf16']:.4f}", f"{row['cpu'] / row['bf16']:.0f}"]
+        lines.append([f"`{row['matcher']}`", *times, f"{row['gb_bf16']:.1f}"])
     head = ["matcher", "CPU, s a step", "GPU, fp32", "GPU, bf16", "times faster, bf16", "memory, GB"]
     return markdown(head, lines)
 

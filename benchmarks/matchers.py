@@ -101,7 +101,7 @@ def flops(function: Any) -> int:
 
 def table(rows: list[Row]) -> str:
     """The rows as Markdown."""
-    return markdown(["matcher", *HEAD], [[f"`{one['matcher']}`", *cells(one)] for one in rows])
+    return markdown(["matcher", *HEAD], [[f"`{row['matcher']}`", *cells(row)] for row in rows])
 
 
 HEAD = ("similarity", "global vector", "parameters, M", "encoders, GFLOP for 128 pairs", "MFLOP a pair")

@@ -128,11 +128,11 @@ def column(row: Row) -> str:
 
 def recovery(rows: list[Row], group: list[Row]) -> float | None:
     """Return (rSum - plain) / (oracle - plain), each summed over the seeds of the group that have all three."""
-    found = [
+    values = [
         (row, beside(rows, row, "plain"), next((o for name in ORACLES if (o := beside(rows, row, name))), None))
         for row in group
     ]
-    whole = [(row, plain, oracle) for row, plain, oracle in found if plain and oracle]
+    whole = [(row, plain, oracle) for row, plain, oracle in values if plain and oracle]
     gap = sum(oracle[column(row)] - plain[column(row)] for row, plain, oracle in whole)
     return float(sum(row["rsum"] - plain[column(row)] for row, plain, _ in whole) / gap) if gap else None
 
@@ -198,8 +198,8 @@ def ablations_table(rows: list[Row]) -> str:
                     values = [{**row["facts"], **row} for row in group]
                     single = mean((row["rsum_single"] for row in group), ".1f")
                     forms = {"trust_auroc": ".4f", "own_caption": ".0%", "classes_in_use": ".0f"}
-                    found = [mean((row.get(name) for row in values), form) for name, form in forms.items()]
-                    cells.append([label, f"{noise:.0%}", spread(group), single, *found])
+                    means = [mean((row.get(name) for row in values), form) for name, form in forms.items()]
+                    cells.append([label, f"{noise:.0%}", spread(group), single, *means])
         head = ["row", "noise", "rSum (spread)", "single", "AUROC", "own caption", "classes"]
         lines += [f"## {study}", "", markdown(head, cells), ""]
     return "\n".join(lines)
@@ -246,8 +246,8 @@ def by_columns(columns: dict[str, list[Row]], rows: list[Row]) -> str:
         for own in columns.values():
             group = select(own, {"method": method})
             cell = mean((row["rsum"] for row in group), ".1f")
-            if method not in YARDSTICKS and (found := recovery(rows, group)) is not None:
-                cell += f" ({found:.2f})"
+            if method not in YARDSTICKS and (share := recovery(rows, group)) is not None:
+                cell += f" ({share:.2f})"
             if auroc := mean((row["auroc"] for row in group if row["noise"]), ".3f"):
                 cell += f", {auroc}"
             cells.append(cell)

@@ -64,12 +64,13 @@ def detectors(rows: list[Row]) -> Figure:
         for place, kind in enumerate(PLANTED):
             group = select(measured, {"collection": collection, "kind": kind})
             for k, (name, colour) in enumerate(COLOURS.items()):
-                found = [row["detectors"][name] for row in group if name in row["detectors"]]
-                if not found:
+                detectors = [row["detectors"][name] for row in group if name in row["detectors"]]
+                if not detectors:
                     continue
-                auroc, x = float(np.mean([one["auroc"] for one in found])), place + (k - (len(COLOURS) - 1) / 2) * 0.12
+                auroc = float(np.mean([detector["auroc"] for detector in detectors]))
+                x = place + (k - (len(COLOURS) - 1) / 2) * 0.12
                 axes.bar(x, auroc - 0.5, 0.11, 0.5, color=colour)
-                ends = [float(np.mean([one[end] for one in found])) for end in ("low", "high")]
+                ends = [float(np.mean([detector[end] for detector in detectors])) for end in ("low", "high")]
                 axes.plot([x, x], ends, color="black", linewidth=0.8)
         axes.set_xticks(range(len(PLANTED)), PLANTED)
         axes.set_ylim(0.25, 1.0)

@@ -20,10 +20,10 @@ PACKAGES = ("pairsift", "torch", "numpy", "scikit-learn", "scipy")
 
 def parser(description: str | None, json_file: str | None = None) -> argparse.ArgumentParser:
     """Return a parser with the option `--json`, by default a file in benchmarks/results or none."""
-    found = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = None if json_file is None else Path("benchmarks/results") / json_file
-    found.add_argument("--json", type=Path, default=default, metavar="FILE", help="file of the rows")
-    return found
+    options.add_argument("--json", type=Path, default=default, metavar="FILE", help="file of the rows")
+    return options
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -77,8 +77,8 @@ def write_between(path: Path | None, mark: str, content: str, end: str = END) ->
     """Write content anew between two marks in a page. A page without the first mark stays as it is."""
     if path is None:
         return
-    head, found, rest = path.read_text(encoding="utf-8").partition(mark)
-    if found:
+    head, separator, rest = path.read_text(encoding="utf-8").partition(mark)
+    if separator:
         path.write_text(f"{head}{mark}\n{content}\n{end}{rest.partition(end)[2]}", encoding="utf-8")
 
 
@@ -91,15 +91,15 @@ def write_tables(pages: Iterable[Path], tables: Mapping[str, Callable[[list[Row]
 
 def option_tree(options: Iterable[str]) -> Row:
     """Return options such as `pc2.captions.search=batch` as the tree that `from_tree` takes."""
-    found: Row = {}
+    tree: Row = {}
     for option in options:
         name, _, value = option.partition("=")
-        place = found
+        place = tree
         *outer, last = name.replace("-", "_").split(".")
         for part in outer:
             place = place.setdefault(part, {})
         place[last] = value
-    return found
+    return tree
 
 
 def versions(*packages: str) -> dict[str, str]:

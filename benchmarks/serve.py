@@ -156,12 +156,12 @@ def measured(address: str) -> list[Row]:
 
 def timed(what: str, ask: Callable[[], object], times: int = 7) -> Row:
     """Ask once and then again, and return both in milliseconds, the latter as a median."""
-    found = []
+    milliseconds = []
     for _ in range(times):
         began = time.monotonic()
         ask()
-        found.append(1000 * (time.monotonic() - began))
-    return {"what": what, "first": found[0], "again": statistics.median(found[1:])}
+        milliseconds.append(1000 * (time.monotonic() - began))
+    return {"what": what, "first": milliseconds[0], "again": statistics.median(milliseconds[1:])}
 
 
 def peak(process: int) -> float:
@@ -176,8 +176,8 @@ def table(rows: list[Row], facts: Row) -> str:
     for row in rows:
         again = "" if row["again"] is None else f"{row['again']:,.0f}"
         lines.append([row["what"], f"{row['first']:,.0f}", again])
-    said = f"{facts['pairs']:,} pairs, {facts['memory_mb']:,.0f} MB, {facts['machine']}"
-    return f"{said}\n\n{markdown(['', 'first, ms', 'again, ms'], lines)}"
+    summary = f"{facts['pairs']:,} pairs, {facts['memory_mb']:,.0f} MB, {facts['machine']}"
+    return f"{summary}\n\n{markdown(['', 'first, ms', 'again, ms'], lines)}"
 
 
 if __name__ == "__main__":

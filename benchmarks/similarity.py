@@ -107,10 +107,10 @@ def line(row: Row) -> str:
 
 def machine(device: str) -> Row:
     """What the numbers were measured with."""
-    found = platform.machine() if device == "cpu" else torch.cuda.get_device_name()
+    processor = platform.machine() if device == "cpu" else torch.cuda.get_device_name()
     return {
         "versions": versions("pairsift", "torch", "numpy"),
-        "machine": {"processor": found, "cores": os.cpu_count(), "threads": torch.get_num_threads()},
+        "machine": {"processor": processor, "cores": os.cpu_count(), "threads": torch.get_num_threads()},
         "lengths": LENGTHS,
     }
 
@@ -131,9 +131,9 @@ def codes(matcher: Matcher, images: int, texts: int, device: torch.device) -> tu
     with torch.no_grad():
         both = matcher.encode_images(left), matcher.encode_texts(right)
     return tuple(
-        Codes(one.vectors.clone().requires_grad_(), one.tokens.clone().requires_grad_(), one.mask)
-        for one in both
-        if one.tokens is not None
+        Codes(side.vectors.clone().requires_grad_(), side.tokens.clone().requires_grad_(), side.mask)
+        for side in both
+        if side.tokens is not None
     )  # type: ignore[return-value]
 
 
@@ -217,13 +217,17 @@ def recall_in_half(count: int = 1000, steps: int = 250) -> dict[str, Any]:
         optimizer.step()
     matcher.eval()
     left, right = concept_pairs(count, looks)
-    found = []
+    recalls = []
     for half in (False, True):
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=half):
             scores = matcher.similarity(matcher.encode_images(left), matcher.encode_texts(right)).float().numpy()
-        found.append(recall(ranks(lambda rows, scores=scores: scores[rows], np.arange(count), count)))
-    worst = max(abs(found[0][name] - found[1][name]) for name in found[0] if name != "rsum")
-    return {"recall_pairs": count, "recall_rsum": round(found[0]["rsum"], 2), "recall_largest_change": round(worst, 3)}
+        recalls.append(recall(ranks(lambda rows, scores=scores: scores[rows], np.arange(count), count)))
+    worst = max(abs(recalls[0][name] - recalls[1][name]) for name in recalls[0] if name != "rsum")
+    return {
+        "recall_pairs": count,
+        "recall_rsum": round(recalls[0]["rsum"], 2),
+        "recall_largest_change": round(worst, 3),
+    }
 
 
 def concept_pairs(count: int, looks: torch.Tensor) -> tuple[Items, Items]:
@@ -254,7 +258,7 @@ def evaluation(device: torch.device, repeats: int, part: int = 64) -> Row:
     """
     matcher = sgr().to(device).eval()
     size = lengths(5000).numpy()
-    words = [np.random.default_rng(0).integers(4, VOCABULARY, one) for one in size]
+    words = [np.random.default_rng(0).integers(4, VOCABULARY, length) for length in size]
     features = Features(
         Table(np.random.default_rng(0).normal(size=(1000, REGIONS, WIDTH)).astype(np.float16)), Table.from_items(words)
     )

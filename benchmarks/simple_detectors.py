@@ -22,8 +22,8 @@ def cca_score(prepared: Prepared, judge: Judge) -> np.ndarray:
     _, image = np.unique(prepared.pairs.image_of[judge.ids], return_inverse=True)
     fold = np.random.default_rng(0).permutation(image.max() + 1)[image] % 5
     score = np.zeros(len(x))
-    for one in range(5):
-        learn = fold != one
+    for held_out in range(5):
+        learn = fold != held_out
         a, b = (root(side[learn].T @ side[learn]) for side in (x, y))
         u, _, v = np.linalg.svd(a @ (x[learn].T @ y[learn]) @ b, full_matrices=False)
         left, right = x[~learn] @ a @ u[:, :128], y[~learn] @ b @ v[:128].T
@@ -41,14 +41,14 @@ def knn_score(prepared: Prepared, judge: Judge) -> np.ndarray:
     x, y = sides(prepared, judge)
     x, y = (side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-9) for side in (x, y))
     image = prepared.pairs.image_of[judge.ids]
-    found = np.zeros(len(x))
+    scores = np.zeros(len(x))
     for start in range(0, len(x), 512):
         part = slice(start, start + 512)
         near = x[part] @ x.T
         near[image[part][:, None] == image[None, :]] = -np.inf
         nearest = np.argpartition(-near, min(10, len(x) - 1), axis=1)[:, :10]
-        found[part] = cosine(y[nearest].mean(1), y[part])
-    return found
+        scores[part] = cosine(y[nearest].mean(1), y[part])
+    return scores
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:

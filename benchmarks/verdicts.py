@@ -85,7 +85,7 @@ def main() -> None:
         stale = chosen.again and wanted["method"] == "crossfit" and "networks_rsum" not in (old or {})
         if old is None or stale:
             row = measure(wanted, chosen.data, chosen.cache)
-            rows = [*(one for one in rows if one is not old), row]
+            rows = [*(other for other in rows if other is not old), row]
             print(json.dumps({name: row.get(name) for name in (*KEY, *SHOWN)}), flush=True)
             write_rows(chosen.json, rows)
     chosen.json.with_suffix(".md").write_text(page(__doc__, tables(rows)))
@@ -115,8 +115,8 @@ def records(collection: str, data: Path, seed: int, place: Path) -> list[Record]
         rows = [row for row in table(data / name) if row["caption_de"]]
         return [(str(data / name / row["image"]), row[f"caption_{rng.choice(LANGUAGES)}"], "") for row in rows]
     if name == "emoji" or collection in DRAWINGS:
-        found = [(str(data / name / row["image"]), row["caption"], "") for row in table(data / name)]
-        return [found[row] for row in rng.permutation(len(found))[: int(size)]] if size else found
+        pairs = [(str(data / name / row["image"]), row["caption"], "") for row in table(data / name)]
+        return [pairs[row] for row in rng.permutation(len(pairs))[: int(size)]] if size else pairs
     folder = data / "flickr8k"
     lists = {split: (folder / "splits" / f"{split}.txt").read_text().split() for split in ("train", "dev", "test")}
     split_of = {image: split for split, images in lists.items() for image in images}
@@ -155,12 +155,12 @@ def shuffled(true: list[Record], noise: float, seed: int, where: str) -> tuple[l
     pool = [row for row, (_, _, split) in enumerate(true) if where != "train" or split == "train"]
     picked = rng.permutation(pool)[: round(noise * len(pool))]
     taken = rng.permutation(picked)
-    found = list(true)
+    given = list(true)
     for row, other in zip(picked, taken, strict=True):
-        found[row] = (true[row][0], true[other][1], true[row][2])
+        given[row] = (true[row][0], true[other][1], true[row][2])
     wrong = np.zeros(len(true), np.bool_)
     wrong[picked] = [true[row][0] != true[other][0] for row, other in zip(picked, taken, strict=True)]
-    return found, wrong
+    return given, wrong
 
 
 def with_placeholder(
@@ -170,8 +170,10 @@ def with_placeholder(
     hit = np.random.default_rng((seed, 23)).random(len(given)) < (PLACEHOLDERS if where in WHERE[2:] else 0)
     Image.new("RGB", (64, 64), "lightgrey").save(place / "blank.png")
     new = {WHERE[2]: {0: "blank.png"}, WHERE[3]: {1: "No description available"}}.get(where, {})
-    found = [tuple(new.get(k, old) for k, old in enumerate(one)) if hit[i] else one for i, one in enumerate(given)]
-    return found, wrong | hit
+    replaced = [
+        tuple(new.get(k, old) for k, old in enumerate(record)) if hit[i] else record for i, record in enumerate(given)
+    ]
+    return replaced, wrong | hit
 
 
 def measure(wanted: Row, data: Path, cache: str | None) -> Row:
@@ -268,13 +270,13 @@ def rsum(run: Run, wrong: np.ndarray) -> float:
 def quality(probability: np.ndarray, wrong: np.ndarray, given: bool) -> Row:
     """How good probabilities of a match are; pairs are flagged where verdicts are given."""
     flagged = (probability < 0.5) & given
-    found: Row = {"flagged": float(flagged.mean()), "calibration": calibration(probability, ~wrong)}
+    values: Row = {"flagged": float(flagged.mean()), "calibration": calibration(probability, ~wrong)}
     if wrong.any():
-        found["auroc"] = float(roc_auc_score(wrong, -probability))
-        found["recall"] = float(flagged[wrong].mean())
+        values["auroc"] = float(roc_auc_score(wrong, -probability))
+        values["recall"] = float(flagged[wrong].mean())
     if flagged.any():
-        found["precision"] = float(wrong[flagged].mean())
-    return {name: round(value, 4) for name, value in found.items()}
+        values["precision"] = float(wrong[flagged].mean())
+    return {name: round(value, 4) for name, value in values.items()}
 
 
 def calibration(probability: np.ndarray, right: np.ndarray, bins: int = 15) -> float:
@@ -331,12 +333,12 @@ def true_rate(row: Row) -> float:
 
 def summary(rows: list[Row]) -> str:
     """Collections by noise in all splits: the flags at 0%, elsewhere estimate, largest error and AUROC."""
-    found: dict[str, dict[float, list[Row]]] = {}
+    cells_of: dict[str, dict[float, list[Row]]] = {}
     for key, group in groups(select(rows, {"kind": "verdicts", "where": "all"})):
-        found.setdefault(key["collection"], {})[key["noise"]] = group
-    noises = sorted({noise for cells in found.values() for noise in cells})
+        cells_of.setdefault(key["collection"], {})[key["noise"]] = group
+    noises = sorted({noise for cells in cells_of.values() for noise in cells})
     lines = []
-    for collection, cells in found.items():
+    for collection, cells in cells_of.items():
         line = [f"`{collection}`", f"{next(iter(cells.values()))[0]['pairs']:,}"]
         for noise in noises:
             group = cells.get(noise, [])
@@ -353,12 +355,12 @@ def summary(rows: list[Row]) -> str:
     return markdown(["collection", "pairs", *heads], lines)
 
 
-def by_noise(found: dict[str, dict[str, Any]], cell: Callable[[Any], str]) -> str:
+def by_noise(values_of: dict[str, dict[str, Any]], cell: Callable[[Any], str]) -> str:
     """Collections by noise, without those that have nothing to show."""
-    noises = sorted({noise for cells in found.values() for noise in cells}, key=lambda noise: (len(noise), noise))
+    noises = sorted({noise for cells in values_of.values() for noise in cells}, key=lambda noise: (len(noise), noise))
     lines = []
-    for collection in sorted(found, key=lambda name: ORDER.get(name, 99)):
-        cells = [cell(found[collection][noise]) if noise in found[collection] else "" for noise in noises]
+    for collection in sorted(values_of, key=lambda name: ORDER.get(name, 99)):
+        cells = [cell(values_of[collection][noise]) if noise in values_of[collection] else "" for noise in noises]
         if any(cells):
             lines.append([f"`{collection}`", *cells])
     return markdown(["collection", *noises], lines)
@@ -383,12 +385,12 @@ def recall_summary(rows: list[Row]) -> str:
 
 def taught_summary(rows: list[Row]) -> str:
     """Collections by the number of training pairs: recall of `crossfit` and `sift`, and what the second gains."""
-    found: dict[tuple[Any, ...], dict[str, Row]] = {}
+    runs: dict[tuple[Any, ...], dict[str, Row]] = {}
     for row in select(rows, {"evidence": EVIDENCE}):
         key = (row["training_pairs"], row["collection"], row["noise"], row["where"], row["seed"])
-        found.setdefault(key, {})[row["method"]] = row
+        runs.setdefault(key, {})[row["method"]] = row
     lines = []
-    for (pairs, collection, noise, where, seed), both in sorted(found.items()):
+    for (pairs, collection, noise, where, seed), both in sorted(runs.items()):
         if {"crossfit", "sift"} <= both.keys():
             before, after = both["crossfit"]["rsum"], both["sift"]["rsum"]
             cells = [f"`{collection}`", f"{pairs:,}", f"{noise:.0%}" + PLACES[where], str(seed)]
@@ -398,12 +400,12 @@ def taught_summary(rows: list[Row]) -> str:
 
 def linear_summary(rows: list[Row]) -> str:
     """Collections by noise: what the linear model that competes with the networks adds to the rSum of `crossfit`."""
-    found: dict[str, dict[str, list[float]]] = {}
+    gains_of: dict[str, dict[str, list[float]]] = {}
     for row in sorted(rows, key=lambda row: row["seed"]):
         if row["kind"] == "recall" and row["method"] == "crossfit" and row.get("networks_rsum") is not None:
             noise = f"{row['noise']:.0%}" + PLACES[row["where"]]
-            found.setdefault(row["collection"], {}).setdefault(noise, []).append(row["rsum"] - row["networks_rsum"])
-    return by_noise(found, lambda gains: ", ".join(f"{gain:+.1f}" for gain in gains))
+            gains_of.setdefault(row["collection"], {}).setdefault(noise, []).append(row["rsum"] - row["networks_rsum"])
+    return by_noise(gains_of, lambda gains: ", ".join(f"{gain:+.1f}" for gain in gains))
 
 
 # The tables of a page, by the mark that each of them begins with.

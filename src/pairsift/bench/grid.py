@@ -294,18 +294,18 @@ def _is_part(name: str) -> bool:
 def _list_hashes(data: DataOptions) -> Tree:
     """Return hashes of the files that list verified pairs and planted noise, by the names of their options."""
     files = {name: getattr(data, name) for name in ("verified", "noise_index")}
-    found = {name: Path(file) for name, file in files.items() if file and Path(file).is_file()}
-    return {f"{name} file": hashlib.sha256(file.read_bytes()).hexdigest() for name, file in found.items()}
+    paths = {name: Path(file) for name, file in files.items() if file and Path(file).is_file()}
+    return {f"{name} file": hashlib.sha256(file.read_bytes()).hexdigest() for name, file in paths.items()}
 
 
 def _code_hashes(classes: Mapping[str, type]) -> Tree:
     """Return hashes of the files of classes from outside pairsift, by their names `module:attribute`."""
-    found = {}
+    hashes = {}
     for name, kind in classes.items():
         with suppress(TypeError, OSError):  # a class that was typed in has no file
             if ":" in name and (file := inspect.getsourcefile(kind)):
-                found[name] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    return found
+                hashes[name] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return hashes
 
 
 def _hash(tree: Tree) -> str:

@@ -194,8 +194,8 @@ def trust_auroc(method: Method) -> float | None:
         names = {"cross_modal": ["cross_modal"], "intra_modal": ["intra_modal"]}
         used = method.model_dump()["indicators"]["use"]
         trust = np.min([values[name] for name in names.get(used, list(names))], axis=0)
-    elif found := [values[name] for name in ("clean_probability", "correspondence") if name in values]:
-        trust = found[0]
+    elif known := [values[name] for name in ("clean_probability", "correspondence") if name in values]:
+        trust = known[0]
     else:
         return None
     return float(roc_auc_score(matched[ids], trust.mean(0)))
@@ -206,12 +206,12 @@ def own_caption(method: Method, pairs: Pairs) -> float | None:
 
     The mean over the networks; None for a method without pseudo-captions and where the truth is not known.
     """
-    found = method.arrays().get("captions.pseudo_caption")
-    if found is None or pairs.true_image_of is None:
+    pseudo_captions = method.arrays().get("captions.pseudo_caption")
+    if pseudo_captions is None or pairs.true_image_of is None:
         return None
     shares = []
     for k in range(method.setting.networks):
         noisy = method.subset("noisy", k)
-        captions = found[k, noisy]
+        captions = pseudo_captions[k, noisy]
         shares.append(float((pairs.true_image_of[captions] == pairs.image_of[noisy]).mean()) if len(noisy) else np.nan)
     return float(np.nanmean(shares)) if np.isfinite(shares).any() else None

@@ -115,7 +115,7 @@ def sheets(grid: Grid, rows: Mapping[str, Mapping[str, Any]]) -> list[Sheet]:
         grid: The grid.
         rows: Rows by the id of the cell.
     """
-    found = []
+    tables = []
     for matcher in dict.fromkeys(cell.matcher for cell in grid.cells):
         kinds = dict.fromkeys(cell.kind for cell in grid.cells if cell.noise) or {None: None}
         for kind in kinds:
@@ -125,8 +125,8 @@ def sheets(grid: Grid, rows: Mapping[str, Mapping[str, Any]]) -> list[Sheet]:
                 if (lines := list(_lines(grid, rows, (matcher, noise, kind if noise else None))))
             ]
             if blocks:
-                found.append(Sheet(matcher, kind, blocks))
-    return found
+                tables.append(Sheet(matcher, kind, blocks))
+    return tables
 
 
 def _lines(grid: Grid, rows: Mapping[str, Mapping[str, Any]], place: tuple[str, float, str | None]) -> Iterator[Line]:
@@ -141,14 +141,14 @@ def _lines(grid: Grid, rows: Mapping[str, Mapping[str, Any]], place: tuple[str, 
             means = {key: Mean.of([row[name][key] for row in group]) for key in KEYS}
             lines.append(Line(method, view, networks, means, _auroc(group)))
     for line in lines:
-        rivals = [one for one in lines if one.view == line.view and one.method in grid.without_truth]
+        rivals = [other for other in lines if other.view == line.view and other.method in grid.without_truth]
         yield replace(line, best=_best(line, rivals))
 
 
 def _auroc(group: Sequence[Mapping[str, Any]]) -> float | None:
     """Return the mean AUROC of rows; None unless each row has one."""
-    found = [row["trust_auroc"] for row in group]
-    return None if None in found else mean(found)
+    values = [row["trust_auroc"] for row in group]
+    return None if None in values else mean(values)
 
 
 def _best(line: Line, rivals: Collection[Line]) -> frozenset[str]:
@@ -156,10 +156,10 @@ def _best(line: Line, rivals: Collection[Line]) -> frozenset[str]:
 
     There are none for a line that is no rival itself, or the only one.
     """
-    others = [one for one in rivals if one is not line]
+    others = [other for other in rivals if other is not line]
     if not others or len(others) == len(rivals):
         return frozenset()
-    return frozenset(key for key in KEYS if all(line.means[key].above(one.means[key]) for one in others))
+    return frozenset(key for key in KEYS if all(line.means[key].above(other.means[key]) for other in others))
 
 
 def write_tables(folder: Path, sheets: Sequence[Sheet]) -> list[Path]:

@@ -185,9 +185,9 @@ def _recall_caveats(pairs: Pairs, metrics: Mapping[str, Any]) -> list[Caveat]:
     recall, chance = float(np.mean([ensemble[f"i2t_r{k}"], ensemble[f"t2i_r{k}"]])), 100 * k / images
     if recall >= 100 * (1 - (1 - chance / 100) ** CHANCE):
         return []
-    found = {"k": k, "recall": recall, "chance": chance}
+    numbers = {"k": k, "recall": recall, "chance": chance}
     ids = pairs.ids("dev")
     different = len({pairs.captions[pair] for pair in ids})
     if different <= len(ids) / 2:
-        return [_caveat("repeated-captions", **found, captions=len(ids), different=different)]
-    return [_caveat("near-chance", **found)]
+        return [_caveat("repeated-captions", **numbers, captions=len(ids), different=different)]
+    return [_caveat("near-chance", **numbers)]

@@ -125,9 +125,9 @@ def compare(runs: Sequence[Run | str | Path], split: str = "test", samples: int 
             for key, values in resampled.items()
             if k
         }
-        rate, suspects, judged, found = _audit(run, samples)
+        rate, suspects, judged, detected = _audit(run, samples)
         sizes = len(pairs.images(split)), len(pairs.ids(split))
-        compared.append(ComparedRun(str(run.folder), *sizes, measured, difference, rate, suspects, judged, found))
+        compared.append(ComparedRun(str(run.folder), *sizes, measured, difference, rate, suspects, judged, detected))
     whole = [run.prepared.pairs for run in opened]  # also the other splits, where an image may have gone
     notes = _notes(compared, whole, split, len(images), len(ids[0]))
     notes += [note for run in opened[1:] if (note := _cleaning(opened[0], run)) is not None]
@@ -220,13 +220,13 @@ def _cleaning(first: Run, other: Run) -> str | None:
 
 def _spot_checked(run: Run) -> str | None:
     """Return a note if a spot check has changed a run's probabilities, which its noise rate does not know."""
-    found = run.metrics.get("spot_check")
-    if found is None:
+    result = run.metrics.get("spot_check")
+    if result is None:
         return None
     return (
-        f"{run.folder} is recalibrated by a spot check of {found['answered']} pairs: by it {found['rate']:.1%} of all "
-        f"judged pairs are mismatched (90% interval {found['low']:.1%} to {found['high']:.1%}). Its noise rate, of the "
-        "training pairs, is from before."
+        f"{run.folder} is recalibrated by a spot check of {result['answered']} pairs: by it {result['rate']:.1%} of "
+        f"all judged pairs are mismatched (90% interval {result['low']:.1%} to {result['high']:.1%}). Its noise rate, "
+        "of the training pairs, is from before."
     )
 
 
@@ -270,8 +270,8 @@ def detection_intervals(table: pa.Table, samples: int, seed: int = SEED) -> dict
     counts = np.stack([np.bincount(image, mask) for mask in (truth & flag, flag, truth)], 1)
     resampled: dict[str, list[float]] = {name: [] for name in defined}
     for drawn in draw_images(len(counts), samples, seed):
-        found, flagged, mismatched = (drawn @ counts).tolist()
-        shares = {"precision": (found, flagged), "recall": (found, mismatched), "auroc": auroc.of(drawn)}
+        hits, flagged, mismatched = (drawn @ counts).tolist()
+        shares = {"precision": (hits, flagged), "recall": (hits, mismatched), "auroc": auroc.of(drawn)}
         for name, kept in resampled.items():
             part, whole = shares[name]
             kept += [part / whole] if whole else []  # a resample without such pairs does not count

@@ -96,8 +96,8 @@ class MendedSuspects:
         probability[rows] = np.minimum(probability[rows], self.probability)
         expected = float(1 - probability[in_train].mean()) if in_train.any() else 0.0
         rate = max(judgement.rate, expected)
-        found = replace(judgement, probability=probability, rate=rate, high=max(judgement.high, rate))
-        return found if found.verdicts else replace(judgement, probability=probability)
+        raised = replace(judgement, probability=probability, rate=rate, high=max(judgement.high, rate))
+        return raised if raised.verdicts else replace(judgement, probability=probability)
 
 
 def mended_suspects(folder: Path, pairs: Pairs) -> MendedSuspects:
@@ -136,9 +136,9 @@ def keep_suspects(folder: Path, table: pa.Table, pairs: Pairs) -> None:
         table: The table of judged pairs.
         pairs: The pairs.
     """
-    found = table.filter(table["is_mismatch"]).select(["pair", "given_caption", "match_probability"])
-    marks = pa.array(_marks(pairs, found["pair"].to_numpy()), pa.string())
-    write_parquet(folder / FIRST, found.append_column("image", marks).sort_by("pair"))
+    suspects = table.filter(table["is_mismatch"]).select(["pair", "given_caption", "match_probability"])
+    marks = pa.array(_marks(pairs, suspects["pair"].to_numpy()), pa.string())
+    write_parquet(folder / FIRST, suspects.append_column("image", marks).sort_by("pair"))
 
 
 def clear_lapsed_decisions(folder: Path, pairs: Pairs) -> int:

@@ -99,13 +99,13 @@ def _suggestions(folder: Path, table: pa.Table, flagged: Bools) -> dict[str, Any
     """Return the columns of what is suggested for flagged pairs, which the table or else the suggestions' file has."""
     fitting, pairs = fitting_captions(folder), table["pair"].to_pylist()
     caption_of = dict(zip(pairs, table["given_caption"].to_pylist(), strict=True))
-    found = {pair: (caption_of.get(source), source, probability) for pair, (source, probability) in fitting.items()}
+    suggested = {pair: (caption_of.get(source), source, probability) for pair, (source, probability) in fitting.items()}
     columns: dict[str, Any] = {}
     for place, name in enumerate(("suggested_caption", "suggested_from_pair", "suggestion_probability")):
         if name in table.column_names:
             given = zip(pairs, table[name].to_pylist(), flagged.tolist(), strict=True)
             columns[name] = [
-                (found.get(pair, (None,) * 3)[place] if old is None else old) if flag else None
+                (suggested.get(pair, (None,) * 3)[place] if old is None else old) if flag else None
                 for pair, old, flag in given
             ]
     return columns
