@@ -7,10 +7,10 @@ import shlex
 import warnings
 
 import pytest
-from published_layout import write_source
 
 import pairsift
 from pairsift.cli import main
+from published_layout import write_source
 
 pytestmark = pytest.mark.slow
 
