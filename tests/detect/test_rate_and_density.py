@@ -36,10 +36,6 @@ from pairsift.detect.evidence import Evidence
 CALIBRATION = OPTIONS.calibration
 
 
-def one_group(evidence):
-    return np.zeros(len(evidence.pairs), np.int64)
-
-
 def test_the_quantile_is_the_share_of_decoys_no_higher():
     rng = np.random.default_rng(0)
     evidence = Evidence(rng.integers(0, 9, 50) / 2, rng.integers(0, 9, 70) / 2)

@@ -91,15 +91,12 @@ def _components(vectors: Floats, options: LinearOptions) -> tuple[Floats, Floats
     return mean, basis[:, np.argsort(-values)[:width]].astype(np.float32)
 
 
-def linear_evidence(
-    folds: Folds, images: Floats, captions: Floats, seed: int, options: DetectOptions, trust: Reals | None = None
-) -> Evidence:
+def linear_evidence(folds: Folds, images: Floats, captions: Floats, seed: int, options: DetectOptions) -> Evidence:
     """Return the evidence of pairs by the cosine of canonical variates that are fitted without the pair's fold.
 
     With covariances C over the other folds and ridges r, the singular vectors of
     (C_xx + r I)^-1/2 C_xy (C_yy + r I)^-1/2 give at most 128 directions for each side. A ridge is a tenth of the
-    largest eigenvalue, and less for many pairs. Directions are weighted by their canonical correlations, and pairs in C
-    by the trust in them.
+    largest eigenvalue, and less for many pairs. Directions are weighted by their canonical correlations.
 
     Args:
         folds: The pairs, their folds and the decoys.
@@ -107,9 +104,8 @@ def linear_evidence(
         captions: Features of each pair's caption, (n, e).
         seed: Seed of the references.
         options: Ridge, directions and references.
-        trust: Trust in each pair by models that did not see each of the folds, [0, 1], (folds, n); None for 1.
     """
-    return contrast(folds, canonical_encoder(folds, images, captions, options.linear, trust), seed, options)
+    return contrast(folds, canonical_encoder(folds, images, captions, options.linear), seed, options)
 
 
 def canonical_encoder(

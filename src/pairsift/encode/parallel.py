@@ -15,7 +15,7 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 
-def map_in_threads(work: Callable[[_In], _Out], tasks: Iterable[_In], ahead: int = 2) -> Iterator[_Out]:
+def map_in_threads(work: Callable[[_In], _Out], tasks: Iterable[_In]) -> Iterator[_Out]:
     """Yield `work(task)` for each task in order, computed by as many threads as torch uses.
 
     Each thread computes on one core. This is faster than sharing every operation among all cores. It is far faster if
@@ -23,13 +23,12 @@ def map_in_threads(work: Callable[[_In], _Out], tasks: Iterable[_In], ahead: int
 
     Args:
         work: Function that is called in several threads at the same time.
-        tasks: Tasks, taken one by one. Before a result is requested, at most `ahead` more tasks are taken than there
-            are threads.
-        ahead: See `tasks`.
+        tasks: Tasks, taken one by one. Before a result is requested, at most two more tasks are taken than there are
+            threads.
     """
     count = torch.get_num_threads()
     with _pool(count) as pool:
-        yield from _results(pool, work, tasks, count + ahead - 1)
+        yield from _results(pool, work, tasks, count + 1)
 
 
 def map_ahead(make: Callable[[_In], _Out], tasks: Iterable[_In], depth: int = 2) -> Iterator[_Out]:

@@ -246,7 +246,7 @@ def _differing(options: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     }
 
 
-def detection_intervals(table: pa.Table, samples: int, seed: int = SEED) -> dict[str, Estimate]:
+def detection_intervals(table: pa.Table, samples: int) -> dict[str, Estimate]:
     """Return the detection of mismatched training pairs with intervals, where the truth is known.
 
     The images of the training pairs are drawn with replacement, each with all its pairs.
@@ -254,7 +254,6 @@ def detection_intervals(table: pa.Table, samples: int, seed: int = SEED) -> dict
     Args:
         table: The judged pairs.
         samples: Number of resamples.
-        seed: Seed of the resamples.
 
     Returns:
         Of `auroc`, `precision` and `recall`, as `detection` measures them, those that are defined.
@@ -269,7 +268,7 @@ def detection_intervals(table: pa.Table, samples: int, seed: int = SEED) -> dict
     auroc = _Auroc.make(train["match_probability"].to_numpy(), truth, image)
     counts = np.stack([np.bincount(image, mask) for mask in (truth & flag, flag, truth)], 1)
     resampled: dict[str, list[float]] = {name: [] for name in defined}
-    for drawn in draw_images(len(counts), samples, seed):
+    for drawn in draw_images(len(counts), samples, SEED):
         hits, flagged, mismatched = (drawn @ counts).tolist()
         shares = {"precision": (hits, flagged), "recall": (hits, mismatched), "auroc": auroc.of(drawn)}
         for name, kept in resampled.items():

@@ -327,9 +327,7 @@ def fit_betas(values: Reals, steps: int = BETA_STEPS) -> tuple[Reals, Reals, Rea
     return _refitted(x, *_match_moments(x, np.stack([~high, high]).astype(np.float64)), steps)
 
 
-def fit_known_betas(
-    values: NDArray[np.floating], low: NDArray[np.floating], high: NDArray[np.floating], steps: int = BETA_STEPS
-) -> Betas:
+def fit_known_betas(values: NDArray[np.floating], low: NDArray[np.floating], high: NDArray[np.floating]) -> Betas:
     """Fit two beta distributions by EM that begins with values of known components (MSCN).
 
     The moments are matched as in `fit_betas`, first to each group of known values, then to all values.
@@ -338,7 +336,6 @@ def fit_known_betas(
         values: In [0, 1], (n,).
         low: Known values of the low component, in [0, 1], at least one.
         high: Known values of the high component, in [0, 1], at least one.
-        steps: Number of EM steps.
 
     Returns:
         The mixture of `values`, on their scale.
@@ -351,7 +348,7 @@ def fit_known_betas(
         _require_finite(group)
     starts = [_match_moments(group, np.ones((1, len(group))))[:2] for group in known]
     a, b = (np.concatenate(parameters) for parameters in zip(*starts, strict=True))
-    a, b, shares = _refitted(x, a, b, np.full(2, 0.5), steps)
+    a, b, shares = _refitted(x, a, b, np.full(2, 0.5), BETA_STEPS)
     means = a / (a + b)
     return Betas(means, shares, _distinct(means, shares), a, b, 0.0, 1.0)
 
