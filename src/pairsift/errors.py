@@ -80,7 +80,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def similar(name: str, names: Collection[str], otherwise: str | None = None, least: float = 0.6) -> str:
-    """Return a hint at the most similar name; where none is similar, the names that there are, or another hint."""
+    """Return a hint at the most similar name. If none is similar, return another hint or list the names."""
     matches = get_close_matches(name, names, 1, least)
     if matches:
         return f"did you mean {matches[0]}?"

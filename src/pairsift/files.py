@@ -194,7 +194,7 @@ def _break_nameless(lease: SoftFileLease) -> None:
 
 
 def _changed(lease: SoftFileLease) -> int | None:
-    """Return when the holder of a lease last gave a sign of life, in nanoseconds; None where nobody holds it."""
+    """Return the time of the last sign of life of a lease's holder, in nanoseconds. None if nobody holds it."""
     try:
         return os.stat(lease.lock_file).st_mtime_ns
     except OSError:

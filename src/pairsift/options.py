@@ -122,7 +122,7 @@ def option_error(kind: type[BaseModel], error: ValidationError) -> OptionError:
 def _walk(
     kind: type[BaseModel], place: tuple[int | str, ...]
 ) -> tuple[tuple[str, ...], type[BaseModel], FieldInfo | None]:
-    """Follow pydantic's location as far as it names fields; what comes after names alternatives of a type."""
+    """Follow pydantic's location as far as it names fields. The rest names alternatives of a type."""
     path: list[str] = []
     field = None
     for part in place:

@@ -1,4 +1,4 @@
-"""What a training step is made of, and the setting of a run that methods and their parts receive."""
+"""The objects of a training step, and the setting of a run that methods and their parts receive."""
 
 from __future__ import annotations
 
@@ -372,12 +372,12 @@ class Pairing:
 
 
 def not_negatives(batch: Batch) -> Tensor:
-    """Return where image i and caption j of a batch are not each other's negatives, (B, B); see `related`."""
+    """Return a mask of images i and captions j that are not each other's negatives, (B, B); see `related`."""
     return related(batch.image_rows, batch.caption_images, batch.caption_texts)
 
 
 def related(image_rows: Tensor, caption_images: Tensor, texts: Tensor | None = None) -> Tensor:
-    """Return where image i and caption j must not push each other apart, (B, B).
+    """Return a mask of images i and captions j that must not push each other apart, (B, B).
 
     Image i and caption j are related where
 

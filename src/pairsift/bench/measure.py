@@ -108,7 +108,7 @@ class Start:
 
 
 def require_unchanged(config: Config, digest: str, facts: Row, place: Path) -> None:
-    """Check that a source is as it was when it was measured.
+    """Refuse a source that has changed since it was measured.
 
     Args:
         config: The options.

@@ -153,7 +153,7 @@ def _second_component(c: float) -> tuple[Reals, Reals]:
 
 
 def _at_edges(lowest: tuple[float, ...], highest: tuple[float, ...]) -> Reals:
-    """Return room for the values of functions at all edges of bins, set at 0 and at 1 alone, (k, edges)."""
+    """Allocate values of functions at all edges of bins, set only at 0 and at 1, (k, edges)."""
     values = np.empty((len(lowest), len(EDGES)))
     values[:, 0], values[:, -1] = lowest, highest
     return values
@@ -397,7 +397,7 @@ class _Profile:
 
 
 def _informative(evidence: Evidence) -> bool:
-    """Return whether there are decoys with different evidence."""
+    """Return whether the decoys have different evidence."""
     return bool(len(evidence.decoys) and np.ptp(evidence.decoys) > 0)
 
 

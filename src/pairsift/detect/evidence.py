@@ -188,7 +188,7 @@ def unit_vectors(x: Tensor) -> Tensor:
 
 
 def sibling_encoder(encode: PairEncoder, image_of: Ints, probability: Reals, weight: float) -> PairEncoder:
-    """Return an encoder that joins every pair's image with the other captions of this image, its siblings.
+    """Return an encoder that joins every pair's image with the image's other captions, its siblings.
 
         z_i  =  x_i + w sum_s p_s y_s    over the siblings s of pair i,    at unit length
 
@@ -221,7 +221,7 @@ def sibling_encoder(encode: PairEncoder, image_of: Ints, probability: Reals, wei
 
 
 def memory_evidence(folds: Folds, of_copies: Reals, seed: int) -> Evidence:
-    """Return the evidence of networks that learned a copy each: of every swap by the network that learned it.
+    """Return the evidence of every swap by the network that learned the swap's copy.
 
     A pair has the evidence of a network that learned it as it is given, so that a mismatched pair and a decoy were
     learned alike.

@@ -299,7 +299,7 @@ def _exchanged(
     k: int,
     rng: np.random.Generator,
 ) -> list[tuple[int, int]]:
-    """Return at most this number of pairs of captions that change places; they are free no more."""
+    """Return at most this number of pairs of captions that change places, and mark them as used."""
     order = rng.permutation(candidates)
     exchanged: list[tuple[int, int]] = []
     for start in range(0, len(order), ROWS):

@@ -224,7 +224,7 @@ def mean_judgement(judgements: Sequence[Judgement], judged: JudgedPairs) -> Judg
 
 
 def with_finite_vectors(judged: JudgedPairs) -> JudgedPairs:
-    """Replace vectors with values that are not finite by the mean of the others, which is no evidence."""
+    """Replace vectors that are not finite by the mean of the finite ones, so that they are no evidence."""
     return replace(judged, images=_finite(judged.images), captions=_finite(judged.captions))
 
 
@@ -293,7 +293,7 @@ def _judge(
 def judgement_of(
     calibration: Calibration, group: int, fold: Ints, kinds: Mapping[str, Evidence], limits: VerdictOptions
 ) -> Judgement:
-    """Return the judgement that a calibration says; `group` is the training pairs' (`calibrate_sides`)."""
+    """Make the judgement from a calibration. `group` is the group of the training pairs (`calibrate_sides`)."""
     return Judgement(
         calibration.probability,
         float(calibration.rates[group]),
@@ -315,7 +315,7 @@ def kinds_of(
     trust: Reals | None = None,
     networks: Networks | None = None,
 ) -> tuple[dict[str, Evidence], dict[str, PairEncoder]]:
-    """Return the kinds of evidence without the other captions of an image, and the encoders of some of them, by name.
+    """Return the kinds of evidence from single captions, and the encoders of some of them, by name.
 
     Encoders are given for the kinds whose images and captions share a space.
 

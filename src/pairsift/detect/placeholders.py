@@ -17,7 +17,7 @@ BINS = 20  # number of bins of the shares of decoys; the highest one is a twenti
 
 
 def set_placeholders_apart(folds: Folds, evidence: Evidence, options: DetectOptions) -> Evidence:
-    """Name the pairs of placeholders, and leave out the decoys that have the image or the caption of one.
+    """Set the pairs of placeholders apart, and remove the decoys with the image or the caption of a placeholder.
 
     Mismatched pairs are distributed like decoys if they are spread over images and captions as these are. The pairs of
     a placeholder are not: one image is a little like every caption, and neither very like nor very unlike any. So they
@@ -41,12 +41,12 @@ def set_placeholders_apart(folds: Folds, evidence: Evidence, options: DetectOpti
 
 
 def have_common(folds: Folds, options: DetectOptions) -> bool:
-    """Return whether pairs have an image or a caption in common with so many that it could be a placeholder."""
+    """Return whether any image or caption is common enough to be a placeholder."""
     return bool(np.maximum(*_common(folds, options)).max(initial=-1) >= 0)
 
 
 def find_placeholders(foldings: Sequence[Folds], evidence: Sequence[Evidence], options: DetectOptions) -> Ints:
-    """Return the number of the placeholder of each pair, -1 for none, (n,); the image counts where both are one.
+    """Return the placeholder of each pair as a number, -1 for none, (n,). Of two, the image counts.
 
     A placeholder is an image or a caption that fits no better than its decoys do. It is judged by the pairs that have
     it and nothing else in common with many. Several divisions into folds are judged by their mean.

@@ -145,7 +145,7 @@ def folder_of_names(pairs: Pairs, out: Path) -> Path | None:
 
 
 def _tail(name: str, path: str) -> str:
-    """Return the end of an image's path that its name stands for; an empty string where it stands for no end."""
+    """Return the form of an image's name that its path ends in; an empty string if there is none."""
     written = dict.fromkeys(other for one in (name, name.replace("\\", "/")) for other in (one, os.path.normpath(one)))
     return next((end for end in written if not os.path.isabs(end) and f"/{path}".endswith(f"/{end}")), "")
 
@@ -182,7 +182,7 @@ def coco(pairs: Pairs, selection: Selection, extra: Mapping[str, list[object]] |
 
 
 def _file_name(pairs: Pairs, row: int) -> str:
-    """Return the name of an image, where necessary with slashes; or the end that it shares with its path; or this."""
+    """Return the name of an image, if necessary with slashes, or the end that it shares with its path, or the path."""
     name, path = pairs.names[row], str(pairs.paths[row])
     if pairs.features is not None:
         return name
@@ -258,7 +258,7 @@ def _write_shards(out: Path, origin: Origin, pairs: Pairs, selection: Selection,
 
 
 def _file_names(pairs: Pairs, rows: Iterable[int], split_of: Mapping[int, str]) -> Iterator[str]:
-    """Yield a relative path for each image: its own name if that is relative, below its split; each stem once."""
+    """Yield a relative path below its split for each image: its own name if that is relative. No stem is used twice."""
     taken: set[str] = set()
     for row in rows:
         place = PurePosixPath(_shared_end(pairs.names[row], str(pairs.paths[row])) or pairs.names[row])

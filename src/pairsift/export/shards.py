@@ -105,7 +105,7 @@ def _json(fields: Cells) -> bytes:
 
 
 def _plain(value: object) -> str | None:
-    """Return a value that JSON does not know as text; None for bytes that are no text."""
+    """Convert a value that JSON does not know to text. None for bytes that are no text."""
     if not isinstance(value, bytes):
         return str(value)
     try:

@@ -40,11 +40,11 @@ class Component(Options):
     _state: dict[str, Array] = PrivateAttr(default_factory=dict)
 
     def initial_state(self, setting: Setting) -> dict[str, Array]:
-        """Return the named arrays that training starts from."""
+        """Return the named arrays of the initial state."""
         return {}
 
     def begin(self, setting: Setting) -> Self:
-        """Return a copy with these options that has the setting of a run and the state that training starts from."""
+        """Return a copy with these options, the setting of a run and the initial state."""
         begun = self.model_copy()
         begun._setting, begun._state = setting, self.initial_state(setting)
         return begun
@@ -66,12 +66,12 @@ class Component(Options):
         return self._state
 
     def of_peer(self, name: str, network: int) -> Array:
-        """Return an array of the state as this network trains by it, its peer's, (n_pairs, ...) or (n_images, ...)."""
+        """Return the peer's array of the state, which this network trains by, (n_pairs, ...) or (n_images, ...)."""
         array: Array = self.state[name][peer(network, self.setting.networks)]
         return array
 
     def of_batch(self, name: str, network: int, batch: Batch) -> Tensor:
-        """Return the values of a batch's pairs as this network trains by them, its peer's, (B, ...), on the device."""
+        """Return the peer's values for a batch's pairs, which this network trains by, (B, ...), on the device."""
         return gather_rows(self.of_peer(name, network), batch.ids, batch.image_rows)
 
     def facts(self) -> dict[str, float]:
@@ -92,7 +92,7 @@ class Component(Options):
 class Part(Component):
     """A component of methods that estimates how well pairs match. Its fields are its options.
 
-    It knows of no other part: what it needs of one, the method passes to it.
+    It knows no other part. The method passes to it what it needs.
     """
 
     def observe(self, seen: Observation) -> dict[str, Tensor]:
@@ -245,7 +245,7 @@ class Method(Component, ABC):
         return {f"{field}.{name}": v for field, part in self.parts.items() for name, v in part.observe(seen).items()}
 
     def update(self, notes: Notes, epoch: int) -> None:
-        """Turn notes into state: every part gets its own.
+        """Turn notes into state. Every part gets its own notes.
 
         Args:
             notes: By network, what `observe` returned of all training pairs, (n, ...) in the order of `setting.ids`.
@@ -300,7 +300,7 @@ class Sorting(Protocol):
     """A method that sorts training pairs into kinds of its own."""
 
     def verdicts(self) -> list[str] | None:
-        """Return the kind of each training pair, in the order of `setting.ids`; None where there are no kinds yet.
+        """Return the kind of each training pair, in the order of `setting.ids`. None if there are no kinds yet.
 
         `clean` is the word for pairs that the method believes; any other names a kind of mismatch.
         """
@@ -308,12 +308,12 @@ class Sorting(Protocol):
 
 
 def peer(network: int, networks: int) -> int:
-    """Return the network whose trust this one trains by: the other of two (co-teaching), itself where it is alone."""
+    """Return the network whose trust this one uses: the other of two (co-teaching), or itself if there is one."""
     return (network + 1) % networks
 
 
 def _with_prefix(noted: Mapping[str, Array], prefix: str) -> dict[str, Array]:
-    """Return what begins with a prefix, under its name without the prefix."""
+    """Return the notes whose names begin with a prefix, without the prefix."""
     return {name.removeprefix(prefix): values for name, values in noted.items() if name.startswith(prefix)}
 
 

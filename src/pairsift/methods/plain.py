@@ -36,7 +36,7 @@ class TrainEpochs(Epochs):
         return Phase("warm-up", self.warmup, warm=True), Phase("train", length)
 
     def scaled(self, total: int) -> Self:
-        """Return the phases scaled as `Epochs` says; a length that is left open counts as the usual one."""
+        """Return the phases scaled as in `Epochs`. An open length counts as the usual one."""
         if self.train is None:
             return self.replaced(train=DEFAULT_EPOCHS).scaled(total)
         return super().scaled(total)

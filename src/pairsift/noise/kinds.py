@@ -153,7 +153,7 @@ class _Exchange:
         return left
 
     def _near(self, caption: int, similarity: Floats) -> Ints:
-        """Return the nearest 1% of the captions that the image of this one lacks, with all that are as near."""
+        """Return the nearest 1% of the captions that this caption's image lacks, and all equally near ones."""
         for text in self.texts_of[int(self.image_of[caption])]:
             similarity[self.captions_of[text]] = -np.inf
         limit = np.partition(similarity, -self.nearest)[-self.nearest]

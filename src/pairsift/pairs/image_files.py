@@ -70,7 +70,7 @@ def _forms(name: str) -> list[str]:
 
 
 def _from_home(name: str) -> str:
-    """Return a name whose `~` is the folder of its user; as it is where no path can have it, as with a zero byte."""
+    """Replace `~` in a name by the user's folder. A name that no path can have, as with a zero byte, is unchanged."""
     try:
         return os.path.expanduser(name)
     except ValueError:
@@ -166,7 +166,7 @@ class _Search:
         self._entries = cache(_entries)
 
     def best(self, name: str) -> _Match:
-        """Return the files that fit a name best; none if there are none."""
+        """Return the files that fit a name best, if any."""
         if len(name) > LONGEST:
             return _Match([])
         if "\\" not in name and not DRIVE.match(name):

@@ -159,7 +159,7 @@ class Pairs:
         return replace(self, split=split)
 
     def verified_ids(self) -> Ints:
-        """Return the training pairs that are known to match, ascending; a pair that noise moved is none of them."""
+        """Return the training pairs that are known to match, ascending, without pairs that planted noise moved."""
         ids = self.ids("train")
         if self.verified is None:
             return ids[:0]

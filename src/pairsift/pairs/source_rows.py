@@ -50,7 +50,7 @@ class Origin:
 
     @property
     def split_column(self) -> str | None:
-        """The column of the splits; `split` where the rows have none but the records do, None where nothing has."""
+        """The column of the splits. `split` if only the records have splits; None if there are none."""
         return find_column(self.names, SPLIT_COLUMNS) or (None if self.splits is None else "split")
 
     @property

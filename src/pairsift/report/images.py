@@ -36,7 +36,7 @@ def thumbnail(path: Path, side: int = SIDE) -> str | None:
 
 
 def address(path: Path, folder: Path) -> str:
-    """Return the address of a file for a link on a page: relative where the file is near, else with `file://`.
+    """Return the address of a file for a link on a page: relative if the file is near, else with `file://`.
 
     Args:
         path: Absolute path of the file.

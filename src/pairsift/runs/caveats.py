@@ -116,7 +116,7 @@ def _caveat(code: str, **facts: object) -> Caveat:
 
 
 def _verdict_caveats(judgement: Judgement) -> list[Caveat]:
-    """Return why there are no verdicts, or that the evidence for them is weak."""
+    """Return the reason why there are no verdicts, or a caveat about weak evidence."""
     n_judged = len(judgement.probability)
     if n_judged < judgement.limits.min_pairs:
         return [_caveat("few-pairs", pairs=n_judged, least=judgement.limits.min_pairs)]
@@ -134,7 +134,7 @@ def _verdict_caveats(judgement: Judgement) -> list[Caveat]:
 
 
 def _untold(judgement: Judgement) -> str:
-    """Return why near captions are not counted."""
+    """Return the reason why near captions are not counted."""
     if judgement.near_auroc is None:
         return "too few pairs, or too few such captions, fit better than captions of any images do"
     if judgement.below_near > judgement.limits.max_below_near:
@@ -158,12 +158,12 @@ def _duplicates_of_train(pairs: Pairs, judgement: Judgement) -> float:
 
 
 def _drawn_alike(pairs: Pairs) -> bool:
-    """Return whether chance alone decided which pairs are training pairs, so that the others are no noisier."""
+    """Return whether the splits were drawn at random, so that other pairs are no noisier than training pairs."""
     return "drawn by image" in pairs.description and pairs.noise is None and not len(pairs.ids(ADDED))
 
 
 def _space_caveats(prepared: Prepared, judgement: Judgement) -> list[Caveat]:
-    """Return a caveat if vectors that are said to share a space do not seem to."""
+    """Return a caveat if vectors with a declared common space do not seem to have one."""
     if not prepared.aligned or "cosine" not in judgement.detectors:
         return []
     cosine, linear = (float(judgement.detectors[name].mean()) for name in ("cosine", "linear"))

@@ -69,7 +69,7 @@ class Claim:
         self._folder, self._stands, self._replaced = folder, resumed, replaced
 
     def settle(self) -> None:
-        """Let the new run stand: the replaced one is removed, unless it holds what a person did."""
+        """Complete the replacement: remove the replaced run unless it contains human work."""
         replaced, self._replaced, self._stands = self._replaced, None, True
         if replaced is not None and human_work(replaced) is None:
             remove_run(replaced)
@@ -87,7 +87,7 @@ class Claim:
                 self._replaced = None
 
     def stop(self) -> None:
-        """Say where the replaced run lies, if the new one was stopped before it stood."""
+        """Print the place of the replaced run if the new run was stopped before `settle`."""
         if self._replaced is not None and human_work(self._replaced) is None:
             tell_kept(self._folder, self._replaced)
 
@@ -195,7 +195,7 @@ def _set_aside(folder: Path) -> Path:
 
 
 def tell_kept(folder: Path, replaced: Path) -> None:
-    """Say on the console where the run of before lies, and how its decisions are taken over."""
+    """Print the place of the replaced run, and how to take over its decisions."""
     work = human_work(replaced)
     line = f"{folder} held a run{f' with {work}' if work else ''}, which is kept as {replaced}"
     if (replaced / DECISIONS_FILE).exists():
@@ -204,7 +204,7 @@ def tell_kept(folder: Path, replaced: Path) -> None:
 
 
 def human_work(folder: Path) -> str | None:
-    """Return in words what people did in the folder of a run, such as `90 decisions`; None where they did nothing."""
+    """Describe what people did in the folder of a run, such as `90 decisions`. None if they did nothing."""
     if (decided := decisions_in_words(folder)) is not None:
         return decided
     if sheet := next((name for name in SHEETS if is_filled_in(folder / name)), None):
@@ -227,7 +227,7 @@ def remove_run(folder: Path) -> None:
 
 
 def _is_ours(file: Path, folder: Path) -> bool:
-    """Return whether a file in a run's folder is one that pairsift writes, or what a killed process left of one."""
+    """Return whether pairsift wrote a file in a run's folder, or began to write it in a killed process."""
     if file.name.startswith(".") and file.suffix == ".part":
         return True
     if file.parent != folder:

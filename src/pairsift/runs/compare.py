@@ -177,7 +177,7 @@ def _require_shared(runs: Sequence[Run], collections: Sequence[Pairs], split: st
 def _notes(
     runs: Sequence[ComparedRun], collections: Sequence[Pairs], split: str, n_images: int, n_captions: int
 ) -> list[str]:
-    """Return what to know of the splits before reading the numbers."""
+    """Return notes on the splits of the compared runs."""
     notes = []
     if any((run.images, run.captions) != (n_images, n_captions) for run in runs):
         sizes = "; ".join(f"{run.run}: {run.images:,} images, {run.captions:,} captions" for run in runs)
@@ -197,7 +197,7 @@ def _notes(
 
 
 def _cleaning(first: Run, other: Run) -> str | None:
-    """Return a note if a run lacks mainly pairs that the first run doubts: its own evidence cannot find the others."""
+    """Return a note if a run lacks mainly suspects of the first run, so that its own evidence cannot find the rest."""
     if any(_audit_is_missing(run) for run in (first, other)):
         return None
     table, names = first.pairs(), ("image", "given_caption")
@@ -219,7 +219,7 @@ def _cleaning(first: Run, other: Run) -> str | None:
 
 
 def _spot_checked(run: Run) -> str | None:
-    """Return a note if a spot check has changed a run's probabilities, which its noise rate does not know."""
+    """Return a note if a spot check has changed a run's probabilities, but not its noise rate."""
     result = run.metrics.get("spot_check")
     if result is None:
         return None
@@ -236,7 +236,7 @@ def _audit_is_missing(run: Run) -> bool:
 
 
 def _differing(options: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return the options that all runs have and that are not the same in all, with the value in each run."""
+    """Return the options of all runs that differ between them, with the value in each run."""
     return {
         name: [values[name] for values in options]
         for name, first in options[0].items()
@@ -301,7 +301,7 @@ class _Auroc:
         return _Auroc(image[~truth][order], image[truth], below, up_to)
 
     def of(self, drawn: Ints) -> tuple[float, float]:
-        """Return the number of matching pairs above mismatched ones, ties as one half, and the number of all such twos.
+        """Return how often a matching pair is above a mismatched one, ties as one half, and how often it could be.
 
         `drawn` is the number of times that each image is drawn, (n_images,).
         """

@@ -243,7 +243,7 @@ def read_config(path: Path) -> Config:
 
 
 def read_yaml(path: Path, example: str = "`method: pc2`") -> dict[str, Any]:
-    """Read a YAML file of options, which may be nested or named as on the command line, such as `pc2.epochs.warmup`.
+    """Read a YAML file of options, nested or named as on the command line, such as `pc2.epochs.warmup`.
 
     Args:
         path: The file.
@@ -265,7 +265,7 @@ def read_yaml(path: Path, example: str = "`method: pc2`") -> dict[str, Any]:
 
 
 def _in_groups(value: Any) -> Any:
-    """Return what a YAML file holds with the options of groups nested, also those named as on the command line."""
+    """Return the content of a YAML file with the options of groups nested, also those named as on the command line."""
     if isinstance(value, list):
         return [_in_groups(item) for item in value]
     if not isinstance(value, dict):
@@ -385,7 +385,7 @@ def detect_options(values: Any) -> DetectOptions:
 
 
 def _filled(kind: type[Any], values: Options | Values, defaults: Values, *prefix: str) -> Any:
-    """Make options of values that are set and of a preset's defaults; errors name options as on the command line."""
+    """Make options from set values and a preset's defaults. Errors name options as on the command line."""
     if not isinstance(values, Options | Mapping):  # a file may hold anything
         raise InputError(f"{dashed(*prefix)} is {values!r}; it must be a mapping of options")
     try:

@@ -104,7 +104,7 @@ def _ngrams(pairs: Pairs, ids: Ints) -> Floats:
 
 
 def _averaged(table: Table, rows: Ints) -> Table:
-    """Return a table with one vector per item: the mean of its regions or tokens for these rows, 0 for the others."""
+    """Return a table with one vector per item: the mean of its regions or tokens in these rows, 0 elsewhere."""
     if table.offsets is None and table.values.ndim == 2:
         return table
     means = np.zeros((len(table), table.dim), np.float32)

@@ -153,7 +153,7 @@ def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
 
 
 def _matching_test(pairs: Pairs) -> Pairs | None:
-    """Return the pairs with the truly matching ones alone in test; None without any, or without noise in test."""
+    """Return the pairs with only the truly matching ones in test. None if there are none, or no noise in test."""
     if pairs.noise is None or pairs.noise.splits == "train":
         return None
     split = pairs.split.astype("<U7")
@@ -162,7 +162,7 @@ def _matching_test(pairs: Pairs) -> Pairs | None:
 
 
 def _write_trained(trainer: Trainer, folder: Path) -> None:
-    """Write the networks, the method's values for each training pair, and the classes that it sorts the pairs into."""
+    """Write the networks, and the method's values and verdicts for each training pair."""
     for k, network in enumerate(trainer.networks):
         write_tensors(weights(folder, k), network.state_dict())
     method = trainer.method
@@ -227,7 +227,7 @@ def begin(folder: Path, config: Config, progress: bool, resume: Resume = False) 
 
 
 def _leave_out(folder: Path, pairs: Pairs) -> None:
-    """List the pairs that an unfinished run goes on without, and remove the networks that judge its folds.
+    """List the pairs that an unfinished run continues without, and remove its networks of folds.
 
     Without these pairs the folds are others, so that such a network may have learned pairs of its new fold.
     """

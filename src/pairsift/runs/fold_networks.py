@@ -126,7 +126,7 @@ class FoldNetworks:
         return trainer.networks[0].matcher
 
     def memory(self, folds: Folds, rows: Ints, options: DetectOptions) -> Evidence:
-        """Return the evidence of networks that learn pairs and swaps of their captions alike.
+        """Return the evidence of networks that are trained on pairs and on swaps of their captions.
 
         Args:
             folds: The folds of the judged pairs in these rows.
@@ -148,7 +148,7 @@ class FoldNetworks:
         return memory_evidence(folds, of_copies, self.train.seed)
 
     def _as_train(self, ids: Ints, swapped: Folds) -> Pairs:
-        """Return these pairs as training pairs with the images of a copy, and no others."""
+        """Return only these pairs, as training pairs with the images of a copy."""
         split, image_of = np.full(len(self.pairs), UNUSED, "<U7"), self.pairs.image_of.copy()
         split[ids], image_of[ids] = "train", swapped.image_of
         return replace(self.pairs, split=split, image_of=image_of)
@@ -163,7 +163,7 @@ class FoldNetworks:
         return self._encoder(matchers, self.ids, self.judged.image_of)
 
     def _encoder(self, matchers: Sequence[Matcher], ids: Ints, image_of: Ints) -> PairEncoder:
-        """Return a function that encodes these pairs by the network of their fold; each has an image, (n,)."""
+        """Return a function that encodes these pairs, each with its image, (n,), by the network of their fold."""
 
         def encode(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
             images = rows_of(self.vectors.images, image_of[members])

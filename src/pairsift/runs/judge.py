@@ -30,7 +30,7 @@ MARGIN = 0.05  # share of the pairs that a division may call mismatched beyond t
 
 
 def of_training(prepared: Prepared) -> Prepared:
-    """Return the training pairs alone: evidence that weighs them in training must not know any other pair.
+    """Return only the training pairs, for evidence that weights them in training.
 
     A dev or test pair would teach the networks by the weights of the training pairs, and then be retrieved better.
     """
@@ -87,7 +87,7 @@ class Judge:
         )
 
     def judge(self) -> Judgement:
-        """Judge all pairs and save the folds; for many pairs, networks that are trained on folds give evidence too."""
+        """Judge all pairs and save the folds. For many pairs, networks trained on folds give evidence too."""
         if int(self.judged.in_train.sum()) < self.options.networks.min_pairs:
             return self._judgement(None, None)
         return self._judgement(make_folds(*self._units(), self.seed), self.networks.trained)
@@ -110,7 +110,7 @@ class Judge:
         return Likeness(images, text_numbers(self.pairs.captions))
 
     def prior(self, judgement: Judgement) -> Prior:
-        """Return the prior of the methods; where there are no verdicts, every pair counts as matching."""
+        """Return the prior of the methods. Without verdicts, every pair counts as matching."""
         probability = np.ones(len(self.pairs), np.float32)
         if not judgement.verdicts:
             return Prior(probability, 0.0, 1.0)
@@ -118,7 +118,7 @@ class Judge:
         return Prior(probability, judgement.rate, min(1.0, judgement.high + MARGIN))
 
     def _judgement(self, fold: Ints | None, networks: Networks | None, write: bool = True) -> Judgement:
-        """Judge all pairs beside captions of any images, and beside near ones where these are expected."""
+        """Judge all pairs beside captions of any images, and beside near captions if they are expected."""
         if self.near_by is None:
             judgement = judge_pairs(self.judged, self.seed, fold, networks, self.options)
         else:
@@ -154,5 +154,5 @@ class Judge:
         return np.where(fold >= 0, fold, np.where(of_group[group] >= 0, of_group[group], new_fold))
 
     def _units(self) -> tuple[Ints, int]:
-        """Return what the folds of networks keep together, (n,), and their number."""
+        """Return the unit of each pair that the folds of networks keep together, (n,), and the number of folds."""
         return self.judged.units(self.options.networks.max_folds, self.options.folds)

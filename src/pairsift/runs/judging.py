@@ -76,7 +76,7 @@ def judged_tables(
 
 
 def _first(suggestions: Suggestions, ids: Ints, flagged: Bools) -> tuple[Ints, Reals]:
-    """Return the pair whose caption is suggested first for each flagged pair, -1 for none, and its probability."""
+    """Return the first suggested caption of each flagged pair, as its pair's id or -1, and its probability."""
     pair, probability = np.full(len(ids), -1, np.int64), np.full(len(ids), np.nan)
     rows = flagged[suggestions.pairs] & suggestions.fits & (suggestions.captions[:, 0] >= 0)
     places = suggestions.pairs[rows]

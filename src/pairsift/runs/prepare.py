@@ -197,7 +197,7 @@ def prepare(
 
 
 def reopen(config: Config, folder: Path, facts: Mapping[str, Any], progress: bool = True) -> Prepared:
-    """Read and encode the pairs of a finished run, which the cache has for the most part.
+    """Read and encode the pairs of a finished run, mostly from the cache.
 
     Args:
         config: The run's options, with the present path of the source.
@@ -233,7 +233,7 @@ def read_pairs(config: Config) -> SourcePairs:
 
 
 def read_begun(config: Config, folder: Path, begun: StoredPairs, only_unchanged: bool) -> SourcePairs:
-    """Read the pairs of an unfinished run, which must be as they were.
+    """Read the pairs of an unfinished run, and require that they are unchanged.
 
     Args:
         config: The run's options.
@@ -296,7 +296,7 @@ def require_usable(pairs: Pairs) -> None:
 
 
 def encode(config: Config, folder: Path, read: SourcePairs, *, finished: bool = False, progress: bool) -> Prepared:
-    """Encode pairs as a run encodes them, and leave out those without usable features.
+    """Encode the pairs of a run, and skip pairs without usable features.
 
     Args:
         config: The run's options.
@@ -337,7 +337,7 @@ def encode(config: Config, folder: Path, read: SourcePairs, *, finished: bool = 
 
 
 def encoder_names(config: Config, prepared: Prepared) -> dict[str, str]:
-    """Return what made the features: `image_encoder` and `text_encoder`."""
+    """Return the names of the encoders: `image_encoder` and `text_encoder`."""
     images = config.encode.image_encoder or IMAGE_ENCODER
     if prepared.pairs.features is not None:
         images = "precomputed features"
@@ -356,7 +356,7 @@ def _front(config: Config, folder: Path, finished: bool) -> ClipPreprocessor | N
 
 
 def _features(config: Config, pairs: Pairs, texts: TextEncoder, progress: bool) -> tuple[Features, dict[int, str]]:
-    """Encode images and captions; only captions where images are decoded later or their features exist already."""
+    """Encode images and captions, or only captions if images are decoded later or have features already."""
     encode, kind = config.encode, config.matcher.image_kind
     if pairs.features is not None and encode.image_encoder is not None:
         raise InputError(
@@ -383,7 +383,7 @@ def _features(config: Config, pairs: Pairs, texts: TextEncoder, progress: bool) 
 
 
 def _planted(config: Config, prepared: Prepared, progress: bool) -> Prepared:
-    """Plant noise, and encode the captions again where it replaced some."""
+    """Plant noise, and encode the captions again if some were replaced."""
     pairs = with_noise(prepared.pairs, config.data)
     if pairs.source_captions is None:
         return replace(prepared, pairs=pairs)
@@ -406,7 +406,7 @@ def matcher_factory(config: Config, prepared: Prepared) -> Callable[[], Matcher]
 
 
 def matcher_sizes(config: Config, prepared: Prepared) -> dict[str, int | None]:
-    """Return the sizes of the features for the matcher's constructor; empty if it reads raw images and text."""
+    """Return the sizes of the features for the matcher's constructor. Empty if it reads raw images and text."""
     matcher, features = config.matcher, prepared.features
     if prepared.front is not None:
         return {}
@@ -425,7 +425,7 @@ def matcher_sizes(config: Config, prepared: Prepared) -> dict[str, int | None]:
 
 
 def index_facts(config: Config, prepared: Prepared) -> dict[str, Any]:
-    """Return what a search has to know of the encoders and the matcher, see `Index.facts`."""
+    """Return facts about the encoders and the matcher for a search; see `Index.facts`."""
     return {
         "sizes": matcher_sizes(config, prepared),
         "text_encoder": text_name(config, prepared.pairs),

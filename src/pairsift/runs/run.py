@@ -222,7 +222,7 @@ class Run:
         return spot_check(self.folder, pairs)
 
     def spot_result(self) -> SpotResult:
-        """Return what the decisions on the pairs of the spot check say about the rate and the calibration.
+        """Estimate the rate and the calibration from the decisions on the pairs of the spot check.
 
         Raises:
             InputError: There is no spot check.
@@ -282,7 +282,7 @@ class Run:
         caption_column: str | None = None,
         image_folder: str | Path | None = None,
     ) -> int:
-        """Judge pairs that the run was not made of, and write their table.
+        """Judge new pairs, and write their table.
 
         The columns are those of `pairs` without the groups of duplicates. A probability means the same as for a
         pair that the run was not trained on. All these pairs share one rate of mismatches. 20,000 pairs are
@@ -354,7 +354,7 @@ class Run:
             return self.write_judgement(require_held)
 
     def write_judgement(self, require_held: Callable[[], None]) -> pa.Table:
-        """Do what `audit` does, for a caller that is the only writer of the folder.
+        """Run `audit` for a caller that is already the only writer of the folder.
 
         Args:
             require_held: A function that raises an InputError where the caller no longer is.
@@ -437,7 +437,7 @@ class Run:
         return self._search.by_image(Path(image), k)
 
     def images_like(self, pair: int, k: int = 10) -> list[Hit]:
-        """Find the images that the matcher takes for similar to the image of a pair, best first, without this image.
+        """Find the other images that the matcher finds most similar to the image of a pair, best first.
 
         Args:
             pair: Id of the pair.

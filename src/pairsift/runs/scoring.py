@@ -1,4 +1,4 @@
-"""Match probabilities of pairs that a run was not made of."""
+"""Match probabilities of new pairs by a finished run."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _joined_features(run: Features, new: Features, images: Ints, ids: Ints) -> F
 
 
 def _require_alike(prepared: Prepared, new: Pairs, config: Config) -> None:
-    """Raise an error for new pairs of another kind than the run's, or with vectors of other lengths.
+    """Raise an error for new pairs of another kind than the run's pairs, or with vectors of other lengths.
 
     Vectors of captions count only where the run does not encode captions itself.
 
@@ -144,7 +144,7 @@ def _require_alike(prepared: Prepared, new: Pairs, config: Config) -> None:
 
 
 def _contents(pairs: Pairs, captions: bool) -> str:
-    """Return in words what a source has for images, and for captions where these count."""
+    """Describe the images of a source, and its captions where these count."""
     features = pairs.features
     if features is None:
         return "images"
@@ -234,7 +234,7 @@ def require_new_table(out: Path) -> None:
 
 
 def _chunks(new: Pairs, chunk: int) -> Iterator[Ints]:
-    """Yield the ids of parts of the usable pairs, all about as large; all pairs of an image are in the same part."""
+    """Yield the ids of about equally large parts of the usable pairs. All pairs of an image are in the same part."""
     order = np.argsort(new.image_of, kind="stable")
     order = order[(new.image_of[order] >= 0) & np.not_equal(new.split[order], SKIPPED)]
     image = new.image_of[order]
@@ -282,7 +282,7 @@ def _feature_files(pairs: Pairs) -> list[Path]:
 
 
 def _stamp(file: Path) -> tuple[int, int]:
-    """Return the size and the time of change of a file; zeros where there is none."""
+    """Return the size and the modification time of a file, or zeros if there is none."""
     try:
         status = file.stat()
     except OSError:
@@ -291,7 +291,7 @@ def _stamp(file: Path) -> tuple[int, int]:
 
 
 def _flag_line(table: pa.Table) -> str:
-    """Return how many new pairs are flagged, or that there are no verdicts, in one line."""
+    """Describe in one line how many new pairs are flagged, or that there are no verdicts."""
     verdicts = table["verdict"].to_pylist()
     unknown, unflagged = verdicts.count(UNKNOWN), verdicts.count("clean") + verdicts.count(VAGUE)
     without = f"{unknown:,} without a verdict: the evidence is too little or too weak, and they are only ranked"

@@ -8,7 +8,7 @@ from pairsift.search.search import Search
 
 
 def open_search(folder: Path, source: str | Path | None = None) -> Search:
-    """Open the search over a run, and encode what its folder lacks.
+    """Open the search over a run, and encode the images and captions if its folder lacks an index.
 
     Args:
         folder: The run's folder.

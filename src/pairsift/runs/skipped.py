@@ -30,7 +30,7 @@ def write_skipped(pairs: Pairs, path: Path) -> None:
 
 
 def skipped_line(pairs: Pairs, path: Path) -> str:
-    """Return the console's line on skipped pairs, which are listed at `path`; empty where no pair was skipped."""
+    """Return the console's line on skipped pairs, which `path` lists. Empty if no pair was skipped."""
     if not pairs.skipped:
         return ""
     first = pairs.skipped[0]
@@ -39,7 +39,7 @@ def skipped_line(pairs: Pairs, path: Path) -> str:
 
 
 def unused_line(pairs: Pairs) -> str:
-    """Return the console's line on pairs that the splits of the source leave out; empty where there are none."""
+    """Return the console's line on pairs outside the source's splits. Empty if there are none."""
     count = int((pairs.split == UNUSED).sum())
     if not count:
         return ""
@@ -47,7 +47,7 @@ def unused_line(pairs: Pairs) -> str:
 
 
 def list_skipped(pairs: Pairs, path: Path, progress: bool) -> None:
-    """Write the list of skipped pairs and print its line, where pairs were skipped."""
+    """Write the list of skipped pairs and print its line, if pairs were skipped."""
     if line := skipped_line(pairs, path):
         write_skipped(pairs, path)
         if progress:

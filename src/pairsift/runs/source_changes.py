@@ -1,4 +1,4 @@
-"""What a changed source means for a run: which ids stay, which suspects were mended, and which decisions lapse."""
+"""The effects of a changed source on a run: kept ids, mended suspects and lapsed decisions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AUDIT = "pairsift audit"  # the reviewer who clears decisions
 
 
 def known_pairs(folder: Path) -> StoredPairs:
-    """Return the pairs that have ids in a run: those that it was made of, and those that an audit found later.
+    """Return the pairs with ids in a run: its original pairs, and pairs that a later audit found.
 
     Args:
         folder: The run's folder.
@@ -79,7 +79,7 @@ class MendedSuspects:
     probability: Reals
 
     def applied(self, judgement: Judgement, ids: Ints, in_train: Bools) -> Judgement:
-        """Return a judgement where suspects that nobody mended stay suspects.
+        """Return a judgement that keeps suspects which nobody mended.
 
         Evidence cannot see them any more: the rate is estimated by the pairs with the least evidence, and these were
         mended. They keep their probability where it was lower, and the rate is at least what the probabilities of the
@@ -101,7 +101,7 @@ class MendedSuspects:
 
 
 def mended_suspects(folder: Path, pairs: Pairs) -> MendedSuspects:
-    """Return which suspects were mended since the pairs in a run's folder were judged.
+    """Find the suspects that were mended since the pairs in a run's folder were judged.
 
     A suspect was mended where its caption or its image file is another one, or where it is gone from the source. Image
     files are compared by their content, wherever they lie.

@@ -1,4 +1,4 @@
-"""The spot check of a run: its pairs, what the answers say, and the tables after recalibration."""
+"""The spot check of a run: its pairs, its result, and the tables after recalibration."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def spot_check(folder: Path, pairs: int | None = None) -> SpotCheck:
 
 
 def spot_result(folder: Path) -> SpotResult:
-    """Return what the answers to the spot check of a run say: see `Run.spot_result`.
+    """Return the result of the answers to the spot check of a run; see `Run.spot_result`.
 
     After a recalibration, this is the result that it was made by.
     """
@@ -50,7 +50,7 @@ def spot_result(folder: Path) -> SpotResult:
 
 
 def current_result(folder: Path, table: pa.Table, decisions: Decisions) -> SpotResult | None:
-    """Return what the answers to a spot check say, see `spot_result`; None if there is no spot check.
+    """Return the result of the answers to a spot check, as `spot_result` does. None if there is no spot check.
 
     Args:
         folder: The run's folder.
@@ -96,7 +96,7 @@ def recalibrated_tables(folder: Path) -> tuple[SpotResult, pa.Table, dict[str, A
 
 
 def _suggestions(folder: Path, table: pa.Table, flagged: Bools) -> dict[str, Any]:
-    """Return the columns of what is suggested for flagged pairs, which the table or else the suggestions' file has."""
+    """Return the columns of the suggestions for flagged pairs, from the table or else from the suggestions' file."""
     fitting, pairs = fitting_captions(folder), table["pair"].to_pylist()
     caption_of = dict(zip(pairs, table["given_caption"].to_pylist(), strict=True))
     suggested = {pair: (caption_of.get(source), source, probability) for pair, (source, probability) in fitting.items()}
@@ -112,12 +112,12 @@ def _suggestions(folder: Path, table: pa.Table, flagged: Bools) -> dict[str, Any
 
 
 def is_recalibrated(folder: Path) -> bool:
-    """Return whether a spot check has changed the run's probabilities, so that no other one can change them again."""
+    """Return whether a spot check has changed the run's probabilities. No other one can change them again."""
     return "spot_check" in _metrics(folder)
 
 
 def _refuse_recalibrated(folder: Path, metrics: Mapping[str, Any]) -> None:
-    """Raise InputError if a spot check has changed the run's probabilities, which no other one can change again."""
+    """Raise InputError if a spot check has already changed the run's probabilities."""
     if "spot_check" in metrics:
         raise InputError(
             f"{folder} is recalibrated already: judge its pairs again first, with: pairsift audit {folder}"

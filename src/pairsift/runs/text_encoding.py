@@ -1,4 +1,4 @@
-"""The vocabulary and the n-grams that the text encoder of a run is made of."""
+"""The vocabulary and the n-grams of a run's text encoder."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _word_vocabulary(captions: list[str], encode: EncodeOptions) -> Vocabulary:
 
 
 def _file_vocabulary(pairs: Pairs, name: str, encode: EncodeOptions) -> tuple[Numbering | None, Path | None]:
-    """Return the vocabulary of the user's file or of the file beside the source; None if there is neither."""
+    """Return the vocabulary of the user's file or of the file beside the source. None if there is neither."""
     if encode.vocabulary is not None:
         return read_vocabulary_file(Path(encode.vocabulary)), Path(encode.vocabulary)
     file = None if pairs.features is None else pairs.features.vocabulary

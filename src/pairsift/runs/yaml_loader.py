@@ -8,7 +8,7 @@ import yaml
 
 
 class UniqueKeyLoader(yaml.SafeLoader):
-    """A loader that refuses a key that stands twice in a mapping. PyYAML itself keeps the last value without a word."""
+    """A loader that refuses repeated keys of a mapping. PyYAML itself silently keeps the last value."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Return a mapping as it is written, before others are merged into it.

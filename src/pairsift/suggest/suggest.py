@@ -30,7 +30,7 @@ LEAST = 0.05  # smallest probability that counts for the pair that a candidate i
 
 @dataclass(frozen=True)
 class Suggestions:
-    """What would fit some pairs, the best first; -1 stands where there is no more.
+    """Suggestions for some pairs, best first, filled up with -1.
 
     Attributes:
         pairs: Places of the pairs in the gallery, ascending, (n,).

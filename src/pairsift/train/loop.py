@@ -137,13 +137,13 @@ class Trainer:
         return after_step(self.networks[k], self.optimizers[k], self.job.options.max_norm, gradients, momentum)
 
     def _network(self, k: int, epoch: int = 0) -> Network:
-        """Return network k as it begins in an epoch, initialised by a seed that no other network has."""
+        """Return network k as it begins in an epoch, initialised with its own seed."""
         torch.manual_seed(seed_of(self.job.options.seed, 1, k, *([epoch] if epoch else [])))
         matcher = self.job.matcher()
         return Network(matcher, self.job.method.head(matcher.dim)).to(self.device)
 
     def _linear(self) -> list[Network]:
-        """Return the linear model as a network; empty where there is none."""
+        """Return the linear model as a network, or nothing if there is none."""
         if self.job.linear is None:
             return []
         network = self._network(0)
@@ -157,7 +157,7 @@ class Trainer:
         )
 
     def _restart(self, epoch: int, teachers: bool) -> None:
-        """Put new networks in the place of the present ones, which become their teachers or are dropped.
+        """Replace the networks by new ones. The old networks become teachers or are dropped.
 
         Where the linear model is better on dev than the present networks, it becomes their teacher instead.
         """
@@ -199,7 +199,7 @@ class Trainer:
 
     @torch.no_grad()
     def _observe(self, epoch: int) -> None:
-        """Pass all training pairs through every network, and let the method renew its trust by the notes."""
+        """Pass all training pairs through every network, and update the method's state by the notes."""
         method = self.method
         ids = method.setting.ids
         order = np.random.default_rng((self.job.options.seed, 3, epoch)).permutation(len(ids))

@@ -65,7 +65,7 @@ class TrainOptions(Options):
     )
 
     def with_batch_size(self, pairs: int) -> TrainOptions:
-        """Return these options with a batch size: the default for this number of training pairs, where none is set."""
+        """Return these options with a batch size: by default, the one for this number of training pairs."""
         if self.batch_size is not None:
             return self
         size = next((size for least, size in BATCHES if pairs >= least), max(2, pairs // 4))

@@ -11,7 +11,7 @@ from pairsift.train.options import TrainOptions
 
 
 def competing(phases: Sequence[Phase]) -> list[bool]:
-    """Return whether the checkpoint of each epoch competes for the best; where no phase says so, the last phase's do.
+    """Return whether the checkpoint of each epoch competes for the best. If no phase competes, the last one does.
 
     Args:
         phases: The phase of each epoch.

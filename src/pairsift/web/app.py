@@ -158,7 +158,7 @@ def _add_decisions(app: FastAPI, folder: Path, queue: Queue) -> None:
 
     @app.post("/api/decisions/filter")
     def decide_all(body: FilterDecision) -> dict[str, Any]:
-        """Decide on all pairs of a filter as one entry; on decided ones only if `decided` is `change`.
+        """Record one decision on all pairs of a filter. Decided pairs change only if `decided` is `change`.
 
         `seen` is what `GET /api/pairs` said under `decided`. Where it is given and the numbers are others by now,
         nothing is recorded.

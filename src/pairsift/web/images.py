@@ -66,7 +66,7 @@ class Images:
             return None
 
     def version(self, pair: int) -> str:
-        """Return a text that changes when a pair's image file does; empty where there is no file."""
+        """Return a text that changes with a pair's image file. Empty if there is no file."""
         path = self.path(pair)
         try:
             status = None if path is None else path.stat()
@@ -76,7 +76,7 @@ class Images:
 
 
 def _encode(path: Path, size: Size, version: str) -> bytes:
-    """Return an image file as JPEG; the version tells files apart that have had the same path.
+    """Return an image file as JPEG. The version distinguishes files that had the same path one after the other.
 
     Raises:
         BadImage: It cannot be read.

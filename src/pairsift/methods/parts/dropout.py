@@ -19,7 +19,7 @@ def encode(network: Network, batches: Sequence[Batch], seed: int) -> list[tuple[
 
 @contextmanager
 def seeded_dropout(seed: int, device: torch.device) -> Iterator[None]:
-    """Draw dropout masks that a seed alone decides; afterwards the generator is where it was."""
+    """Draw dropout masks from a seed alone. The state of the generator is restored afterwards."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield

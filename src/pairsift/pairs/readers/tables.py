@@ -78,7 +78,7 @@ class Lines:
 
 
 def before_header(text: str) -> str:
-    """Return what stands before the line of the columns' names: blank lines, and the line that tells Excel `sep=;`."""
+    """Return the lines above the columns' names: blank lines, and the line `sep=;` that Excel reads."""
     found = BEFORE_HEADER.match(text)
     return "" if found is None else found[0]
 
