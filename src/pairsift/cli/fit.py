@@ -164,7 +164,7 @@ def switches() -> list[click.Parameter]:
         click.Option(
             ["--resume-unchanged"],
             is_flag=True,
-            help="Continue it where the source has changed, with the pairs that are as they were.",
+            help="Continue although the source has changed, with the unchanged pairs.",
         ),
         click.Option(["--overwrite"], is_flag=True, help=OVERWRITE_HELP),
         click.Option(["--quiet"], is_flag=True, help=QUIET_HELP),

@@ -193,7 +193,7 @@ def demo(out: Path, images: int, noise: float, seed: int, quiet: bool) -> None:
 @click.option(
     "--data",
     required=True,
-    help="The precomputed features that go with the checkpoint; for NPC's, images and captions.",
+    help="The precomputed features of the checkpoint; for checkpoints of NPC, images and captions.",
 )
 @click.option("--out", required=True, help="The run's folder.")
 @click.option("--vocabulary", help="The published vocabulary; by default the vocabulary beside the data.")
@@ -202,7 +202,7 @@ def demo(out: Path, images: int, noise: float, seed: int, quiet: bool) -> None:
     "--clip.checkpoint",
     "clip",
     metavar="FOLDER",
-    help="For NPC's: the CLIP that it was, in the layout of transformers.",
+    help="For checkpoints of NPC: the CLIP that training started from, in the layout of transformers.",
 )
 @click.option("--cache", help="Folder of the feature cache; by default in the user's cache folder.")
 @OVERWRITE

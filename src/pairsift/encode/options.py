@@ -39,7 +39,8 @@ class EncodeOptions(Options):
     min_count: int | None = Field(
         default=None,
         ge=1,
-        description="Smallest count of a word that words knows; 4 unless given. With it a vocabulary is built always.",
+        description="Smallest count of a word in the vocabulary of words; by default 4. If given, a vocabulary is "
+        "always built.",
     )
     splitter: Literal["plain", "treebank", "jieba"] | None = Field(
         default=None,

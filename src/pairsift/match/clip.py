@@ -30,7 +30,7 @@ class ClipOptions(Options):
     )
     freeze: Freeze = Field(
         default="none",
-        description="Which towers stay as they are; the projections and the temperature learn in any case.",
+        description="Which towers are frozen; the projections and the temperature are always trained.",
     )
     micro_batch: int = Field(
         default=64,

@@ -22,9 +22,9 @@ SPREAD = 0.1  # sum of the variances of an item where training starts
 class PcmeOptions(HeadSizes):
     """The options of `Pcme`."""
 
-    slope: float = Field(default=5.0, gt=0, description="Where a starts, the factor of the distance.")
+    slope: float = Field(default=5.0, gt=0, description="Initial value of a, the factor of the distance.")
     shift: float = Field(
-        default=5.0, gt=0, description="Where b starts; a match is as likely as not at distance b / a."
+        default=5.0, gt=0, description="Initial value of b; the match probability is one half at distance b / a."
     )
     samples: int = Field(default=7, ge=1, description="Samples of an item in a step, J; a pair has J^2 distances.")
     kl: float = Field(default=1e-5, ge=0, description="Weight of the divergence from a standard normal.")

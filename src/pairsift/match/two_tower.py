@@ -22,7 +22,7 @@ class TwoTowerOptions(HeadSizes):
     temperature: float = Field(
         default=0.07,
         gt=0,
-        description="Where the softmax temperature starts; it is learned, and never goes below 0.01.",
+        description="Initial softmax temperature; it is learned, and is at least 0.01.",
     )
 
 

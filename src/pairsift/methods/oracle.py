@@ -30,7 +30,7 @@ class Oracle(AllPairs):
     }
 
     as_many_steps: bool = Field(
-        default=False, description="Whether phases are lengthened until it takes as many steps as plain."
+        default=False, description="Whether phases are lengthened to as many steps as plain takes."
     )
 
     def phases(self) -> tuple[Phase, ...]:

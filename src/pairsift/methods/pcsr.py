@@ -37,7 +37,8 @@ class PCSRClassifier(PseudoClassifier):
 
     classes: int = Field(default=256, ge=2, description="Number of classes, K.")
     in_warmup: bool = Field(
-        default=False, description="Whether it trains in the warm-up too, on all pairs; in the paper on clean ones."
+        default=False,
+        description="Whether the classifier also learns in the warm-up, from all pairs; in the paper from clean ones.",
     )
 
 

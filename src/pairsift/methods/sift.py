@@ -42,8 +42,8 @@ class SiftEpochs(TrainEpochs):
     total: int | None = Field(
         default=None,
         ge=1,
-        description="Epochs in all (null: as the phases say), which divide among the phases once it is known whether "
-        "networks are taught; --epochs sets it.",
+        description="Number of all epochs (null: the sum of the phases), divided among the phases when it is known "
+        "whether networks are taught; --epochs sets it.",
     )
 
     def lengths(self) -> dict[str, int | None]:

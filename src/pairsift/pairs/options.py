@@ -25,13 +25,13 @@ class DataOptions(Options):
     )
     image_folder: str | None = Field(
         default=None,
-        description="Folder that relative image paths start from; by default the source's own, or where they are "
-        "found.",
+        description="Folder that relative image paths start from; by default the folder of the source, or a folder "
+        "where the images are found.",
     )
     id_column: str | None = Field(
         default=None,
-        description="Column whose values identify the rows, each its own, so that a pair is known again after its "
-        "image was renamed or several captions of it were edited; by default, image name and caption identify it.",
+        description="Column with a unique value for each row. It identifies a pair after its image was renamed or "
+        "several of its captions were edited; by default, image name and caption identify a pair.",
     )
     verified: str | None = Field(
         default=None,
