@@ -23,7 +23,7 @@ PAIRS = SimpleNamespace(
 PREPARED = SimpleNamespace(pairs=PAIRS, texts=None, changes=None, aligned=False)
 
 
-def belief(pairs=500, rate=0.3, low=0.25, high=0.35, auroc=0.95, **more):
+def judgement(pairs=500, rate=0.3, low=0.25, high=0.35, auroc=0.95, **more):
     return Judgement(np.full(pairs, 0.7), rate, low, high, auroc, np.zeros(pairs, np.int64), **more)
 
 
@@ -42,19 +42,19 @@ def given(**more):
 @pytest.mark.parametrize(
     ("found", "given", "code"),
     [
-        (belief(), True, None),
-        (belief(99), False, "few-pairs"),
-        (belief(auroc=0.79), False, "no-evidence"),
-        (belief(counts_near=True, near_auroc=0.9), True, None),
-        (belief(counts_near=True, near_auroc=0.84), True, "weak-evidence"),
-        (belief(counts_near=False), True, "near-captions"),
-        (belief(70, counts_near=False), False, "few-pairs"),
-        (belief(rate=0.88, low=0.8, high=0.92, auroc=0.91), False, "like-random"),
-        (belief(rate=0.77, low=0.68, high=0.84, auroc=0.81), False, "like-random"),
-        (belief(placeholder=np.where(np.arange(500) < 30, 7, -1)), True, "placeholders"),
-        (belief(rate=0.0, low=0.0, high=1.0, auroc=0.5), False, "no-evidence"),
-        (belief(low=0.1, high=0.4), True, "weak-evidence"),
-        (belief(auroc=0.82), True, "weak-evidence"),
+        (judgement(), True, None),
+        (judgement(99), False, "few-pairs"),
+        (judgement(auroc=0.79), False, "no-evidence"),
+        (judgement(counts_near=True, near_auroc=0.9), True, None),
+        (judgement(counts_near=True, near_auroc=0.84), True, "weak-evidence"),
+        (judgement(counts_near=False), True, "near-captions"),
+        (judgement(70, counts_near=False), False, "few-pairs"),
+        (judgement(rate=0.88, low=0.8, high=0.92, auroc=0.91), False, "like-random"),
+        (judgement(rate=0.77, low=0.68, high=0.84, auroc=0.81), False, "like-random"),
+        (judgement(placeholder=np.where(np.arange(500) < 30, 7, -1)), True, "placeholders"),
+        (judgement(rate=0.0, low=0.0, high=1.0, auroc=0.5), False, "no-evidence"),
+        (judgement(low=0.1, high=0.4), True, "weak-evidence"),
+        (judgement(auroc=0.82), True, "weak-evidence"),
     ],
 )
 def test_verdicts_are_withheld_and_doubts_are_said(found, given, code):
@@ -73,30 +73,30 @@ def test_verdicts_are_withheld_and_doubts_are_said(found, given, code):
     ],
 )
 def test_the_reason_why_near_captions_are_not_counted_is_said(more, reason):
-    [said] = warnings_of(PREPARED, belief(counts_near=False, **more), {})
+    [said] = warnings_of(PREPARED, judgement(counts_near=False, **more), {})
     assert said["code"] == "near-captions" and reason in said["text"]
 
 
 def test_recall_near_chance_is_said():
-    assert codes(PREPARED, belief(), recall(60.0)) == []
-    assert codes(PREPARED, belief(), recall(20.0)) == ["near-chance"]
+    assert codes(PREPARED, judgement(), recall(60.0)) == []
+    assert codes(PREPARED, judgement(), recall(20.0)) == ["near-chance"]
     few = given(images=lambda split: range(40))  # chance gives 25%: 72% is far above, though not three times as much
-    assert codes(few, belief(), recall(72.0)) == []
-    assert codes(few, belief(), recall(50.0)) == ["near-chance"]
+    assert codes(few, judgement(), recall(72.0)) == []
+    assert codes(few, judgement(), recall(50.0)) == ["near-chance"]
 
 
 def test_of_few_images_the_first_five_say_whether_anything_was_learned():
     """Of 20 images chance gives half at ten, which noisy captions keep even good networks close to."""
     few = given(images=lambda split: range(20))
-    assert codes(few, belief(), recall(80.0, 70.0)) == []
-    [said] = warnings_of(few, belief(), recall(80.0, 40.0))
+    assert codes(few, judgement(), recall(80.0, 70.0)) == []
+    [said] = warnings_of(few, judgement(), recall(80.0, 40.0))
     assert said["code"] == "near-chance" and "R@5 is 40%, and chance gives 25%" in said["text"]
 
 
 def test_repeated_captions_are_the_reason_where_recall_is_near_chance():
     ids = PAIRS.ids("dev")
     repeated = given(captions=["a coat" if row in ids else f"coat {row}" for row in range(10)])
-    assert codes(repeated, belief(), recall(20.0)) == ["repeated-captions"]
+    assert codes(repeated, judgement(), recall(20.0)) == ["repeated-captions"]
 
 
 def test_vectors_that_share_no_space_are_said():
@@ -104,7 +104,7 @@ def test_vectors_that_share_no_space_are_said():
 
     def said(cosine, linear=0.82):
         detectors = {"cosine": np.full(500, cosine), "linear": np.full(500, linear)}
-        return codes(aligned, belief(detectors=detectors), recall(20.0))
+        return codes(aligned, judgement(detectors=detectors), recall(20.0))
 
     assert said(0.51) == ["no-common-space"]
     assert said(0.8) == said(0.51, 0.6) == ["near-chance"]
@@ -118,18 +118,18 @@ def test_vectors_that_share_no_space_are_said():
     ],
 )
 def test_near_duplicates_of_training_images_in_dev_and_test_are_said(groups, said):
-    assert codes(PREPARED, belief(group=np.array(groups)), {}) == said
+    assert codes(PREPARED, judgement(group=np.array(groups)), {}) == said
 
 
 def test_rates_that_differ_between_drawn_splits_are_said():
     drawn = {"description": "splits drawn by image", "ids": lambda *splits: np.arange(0)}
-    assert codes(given(**drawn), belief(rate_outside_train=0.02), {}) == ["rates-differ"]
-    of_one_image = belief(
+    assert codes(given(**drawn), judgement(rate_outside_train=0.02), {}) == ["rates-differ"]
+    of_one_image = judgement(
         rate_outside_train=0.02, placeholder=np.where(np.arange(500) < 30, 7, -1)
     )  # which is in one split
     assert codes(given(**drawn), of_one_image, {}) == ["placeholders"]
     some_came_later = given(**drawn | {"ids": PAIRS.ids})
-    assert codes(some_came_later, belief(rate_outside_train=0.02), {}) == []
+    assert codes(some_came_later, judgement(rate_outside_train=0.02), {}) == []
 
 
 def test_pairs_that_were_taken_out_make_the_estimate_too_low():
@@ -137,7 +137,7 @@ def test_pairs_that_were_taken_out_make_the_estimate_too_low():
 
     def said(gone, metrics=None, **more):
         changed = SimpleNamespace(**{**vars(PREPARED), "changes": Changes(gone=gone)})
-        return codes(changed, belief(**more), metrics or {})
+        return codes(changed, judgement(**more), metrics or {})
 
     assert said(25) == [] and said(26) == ["removed-pairs"]
     assert said(26, auroc=0.5) == ["no-evidence"]
@@ -146,10 +146,10 @@ def test_pairs_that_were_taken_out_make_the_estimate_too_low():
 
 def test_captions_in_unknown_languages_are_said(monkeypatch):
     monkeypatch.setattr(caveats, "unknown_language", lambda *_: SimpleNamespace(message="all captions are Greek"))
-    [said] = warnings_of(PREPARED, belief(), {})
+    [said] = warnings_of(PREPARED, judgement(), {})
     assert said["code"] == "unknown-language"
     assert said["text"] == "all captions are Greek. Pairs with such captions may count as mismatched."
-    ranked = warnings_of(PREPARED, belief(99), {})
+    ranked = warnings_of(PREPARED, judgement(99), {})
     assert ranked[1]["text"] == "all captions are Greek."
 
 

@@ -23,11 +23,11 @@ def test_copies_share_a_group_and_lost_images_have_none(tmp_path):
         lines += [f"{k}.png,picture {k}", f"{k}-small.jpg,small picture {k}"]
     (tmp_path / "mine.csv").write_text("\n".join(lines))
     pairs = pairsift.load(tmp_path / "mine.csv")
-    prepared, belief = SimpleNamespace(pairs=pairs), SimpleNamespace(group=None)
+    prepared, judgement = SimpleNamespace(pairs=pairs), SimpleNamespace(group=None)
     names = [pairs.paths[row].name for row in pairs.images()]
 
     def groups(cache):
-        copies = image_copies(prepared, belief, tmp_path / cache, progress=False)
+        copies = image_copies(prepared, judgement, tmp_path / cache, progress=False)
         return dict(zip(names, copies.tolist(), strict=True))
 
     found = groups("cache")

@@ -32,8 +32,8 @@ def stop(*args, **kwargs):
     raise KeyboardInterrupt
 
 
-def beliefs(run):
-    """What the folder says of each pair."""
+def trust_columns(run):
+    """The columns of `trust.parquet`."""
     return pyarrow.parquet.read_table(run.folder / "trust.parquet").to_pydict()
 
 
@@ -66,7 +66,7 @@ def folded(place, scenes, options):
 
 def test_no_pair_is_judged_by_a_network_that_learned_from_it(folded):
     run, learned = folded
-    known, train = beliefs(run), set(run.prepared.pairs.ids("train").tolist())
+    known, train = trust_columns(run), set(run.prepared.pairs.ids("train").tolist())
     fold = np.full(len(run.prepared.pairs), -1)
     fold[known["pair"]] = known["fold"]
     assert sorted(learned) == [0, 1, 2]
@@ -111,7 +111,7 @@ def test_codes_of_a_fold_are_those_of_its_own_network():
 
 def test_scores_are_match_probabilities_of_held_out_evidence(folded, run):
     for one in (folded[0], run):
-        known = beliefs(one)
+        known = trust_columns(one)
         assert known["pair"] == one.prepared.pairs.ids().tolist()
         assert probabilities(one.pairs()) == dict(zip(known["pair"], known["match_probability"], strict=True))
     assert sorted(path.name for path in (folded[0].folder / "model").glob("fold_*")) == FOLDS
@@ -142,7 +142,7 @@ def test_networks_on_folds_that_are_there_are_not_trained_again(place, scenes, o
         again = fit(scenes, {**options, "out": str(out), "resume": True}, progress=False)
     assert begun == ["1", "2"] and (out / "model" / FOLDS[0]).read_bytes() == kept
     assert not (out / "folds").exists()
-    straight, resumed = beliefs(folded[0]), beliefs(again)
+    straight, resumed = trust_columns(folded[0]), trust_columns(again)
     assert straight["fold"] == resumed["fold"]
     np.testing.assert_allclose(resumed["match_probability"], straight["match_probability"], atol=1e-4)
 
@@ -165,12 +165,12 @@ def test_an_opened_run_judges_by_the_networks_and_folds_that_it_keeps(folded, sc
     folder, data = tmp_path / "run", tmp_path / "data"
     shutil.copytree(folded[0].folder, folder)
     shutil.copytree(scenes, data)
-    before, folds = probabilities(folded[0].pairs()), beliefs(folded[0])["fold"]
+    before, folds = probabilities(folded[0].pairs()), trust_columns(folded[0])["fold"]
 
     def audited():
         opened = pairsift.open_run(folder, source=data, progress=False)
         table = opened.audit()
-        assert beliefs(opened)["fold"] == folds
+        assert trust_columns(opened)["fold"] == folds
         return opened, probabilities(table)
 
     _, same = audited()

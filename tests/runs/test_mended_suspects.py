@@ -23,7 +23,7 @@ from pairsift.runs.source_changes import (
 pytestmark = pytest.mark.slow
 
 
-def belief_of(probability, **more):
+def judgement_of(probability, **more):
     n = len(probability)
     facts = {"rate": 0.0, "low": 0.0, "high": 0.04, "auroc": 0.95, "fold": np.zeros(n, np.int64), **more}
     return Judgement(np.asarray(probability, float), **facts)
@@ -33,18 +33,18 @@ def test_suspects_that_are_as_they_were_keep_the_lower_probability_and_the_rate_
     probability, ids = np.full(200, 0.99), np.arange(0, 400, 2)
     probability[7] = 0.1
     kept = MendedSuspects(3, np.array([10, 14]), np.array([0.2, 0.3]))
-    found = kept.applied(belief_of(probability), ids, np.arange(200) < 100)
+    found = kept.applied(judgement_of(probability), ids, np.arange(200) < 100)
     assert found.probability[[5, 7]].tolist() == [0.2, 0.1]
     assert np.delete(found.probability, [5, 7]).tolist() == [0.99] * 198
     assert found.rate == pytest.approx((98 * 0.01 + 0.8 + 0.9) / 100) and (found.low, found.high) == (0, 0.04)
-    high = kept.applied(belief_of(probability, rate=0.3, high=0.4), ids, np.arange(200) < 100)
+    high = kept.applied(judgement_of(probability, rate=0.3, high=0.4), ids, np.arange(200) < 100)
     assert (high.rate, high.high) == (0.3, 0.4)
     none = MendedSuspects(0, np.zeros(0, np.int64), np.zeros(0))
-    given = belief_of(probability)
+    given = judgement_of(probability)
     assert none.applied(given, ids, np.ones(200, bool)) is given
-    doubtful = kept.applied(belief_of(np.full(200, 0.05), rate=0.1, high=0.2), ids, np.ones(200, bool))
+    doubtful = kept.applied(judgement_of(np.full(200, 0.05), rate=0.1, high=0.2), ids, np.ones(200, bool))
     assert doubtful.verdicts and (doubtful.rate, doubtful.high) == (0.1, 0.2)  # 95% would leave no verdicts
-    weak = belief_of(probability, auroc=0.6)
+    weak = judgement_of(probability, auroc=0.6)
     assert kept.applied(weak, ids, np.ones(200, bool)) is weak
 
 
