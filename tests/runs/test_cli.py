@@ -32,8 +32,8 @@ MESSAGES = [  # one for each message, in full or up to the names that grow with 
     (["fit", "SCENES", "--seed=-1"], "--seed is '-1'; it must be a whole number from 0 to 4294967295"),
     (["fit", "SCENES", "--precision", "fp16"], "--precision is 'fp16'; choose from auto, fp32, bf16"),
     (
-        ["fit", "SCENES", "--method", "pcsr", "--pcsr.noisy.loss", "half"],
-        "--pcsr.noisy.loss is 'half'; choose from own, refinable, ambiguous",
+        ["fit", "SCENES", "--loss", "hinge", "--hinge.negatives", "half"],
+        "--hinge.negatives is 'half'; choose from mean, hardest or a whole number, at least 1",
     ),
     (
         ["fit", "SCENES", "--method", "oracle"],
@@ -75,7 +75,7 @@ REFUSED = [  # the same messages about other options, which are named
     ["fit", "SCENES", "--infonce.base", "1e400"],
     ["fit", "SCENES", "--method", "pc2", "--pc2.classifier.classes", "1"],
     ["fit", "SCENES", "--method", "pc2", "--pc2.captions.search", "web"],
-    ["fit", "SCENES", "--method", "pcsr", "--pcsr.consistency.counted-from", "0"],
+    ["fit", "SCENES", "--loss", "hinge", "--hinge.negatives", "-1"],
     ["fit", "SCENES", "--method", "pcsr", "--pcsr.noisy.train", "some"],
     ["search", "nowhere", "a dog"],
 ]
