@@ -84,7 +84,7 @@ def test_a_parquet_file_without_captions_is_told_at_once(tmp_path):
     ("words", "completed"),
     [
         ("pairsift fit --meth", ["--method"]),
-        ("pairsift fit --method pc", ["pc2", "pcsr"]),
+        ("pairsift fit --method pc", ["pc2", "pc2_mscn", "pcsr"]),
         ("pairsift fit x.csv --method pc2 --pc2.captions.s", ["--pc2.captions.search"]),
         ("pairsift ev", ["evaluate"]),
     ],
