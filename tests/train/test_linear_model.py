@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 from train_helpers import make_job
 
 from pairsift.detect.linear import canonical
+from pairsift.detect.options import LinearOptions
 from pairsift.match.heads import normalised
 from pairsift.retrieve.gallery import evaluate
 from pairsift.runs.features import rows_of
@@ -24,7 +25,7 @@ def linear_of(job, good=True):
         normalised(torch.from_numpy(rows_of(table, of))).numpy()
         for table, of in ((job.features.images, rows), (job.features.texts, ids))
     )
-    model = canonical(images, texts, torch.ones(len(ids)).double().numpy())
+    model = canonical(images, texts, torch.ones(len(ids)).double().numpy(), LinearOptions())
 
     def start(matcher):
         matcher.image_head.start_linear(model.image_mean, model.image_map)

@@ -466,6 +466,7 @@ def test_a_lost_question_after_a_refusal_stops_no_later_answer(quiet_page, journ
     page.route("**/api/pairs/0", lambda route: route.abort())
     page.unroute("**/api/decisions")
     wait_for(lambda: valid(journal) == {0: "drop", 1: "keep"}, page)
+    page.wait_for_function("() => !outbox.length && !sending")  # the page draws after each answer
     press(page, "d", 3)
     assert valid(journal) == {0: "drop", 1: "keep", 2: "drop"}
 
