@@ -36,7 +36,7 @@ class Numbering(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the text encoder that it belongs to: `words`, `bpe` or `ids`."""
+        """Name of its text encoder, `words`, `bpe` or `ids`."""
         ...
 
     def __len__(self) -> int:

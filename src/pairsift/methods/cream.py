@@ -39,7 +39,7 @@ class CREAM(Method):
     mean of all labels, which with 127 of them hardly any does, and what falls away is not given to the rest; here a
     caption counts from that part of the best one's similarity on, and the shares sum to 1. Similarities below 0, which
     its sigmoid does not have, have no share. The mean of the clean probabilities stands for the mean label. As there,
-     mining begins with the hard pairs; it does not change where more than 85% of the pairs are clean. The
+    mining begins with the hard pairs; it does not change where more than 85% of the pairs are clean. The
     networks go on from the last epoch of the warm-up, not from its best, and a step has the sum of the sets' losses
     instead of a step for each.
     """
