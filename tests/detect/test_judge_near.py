@@ -13,6 +13,8 @@ from pairsift.detect.folds import Folds
 from pairsift.detect.judgement import Judgement, judge_pairs
 from pairsift.detect.near_mismatches import _fitting, join, judge_near_mismatches
 
+pytestmark = pytest.mark.slow
+
 
 def near(**values):
     """Light options, with others for the second judgement."""

@@ -122,6 +122,7 @@ def test_being_told_whom_to_believe_helps_where_most_pairs_are_mismatched():
     assert np.mean(told) > np.mean(alone) + 0.01
 
 
+@pytest.mark.slow
 def test_near_duplicates_are_judged_in_one_fold():
     judged, _ = planted(90, 2)
     judged = replace(judged, group_of=judged.image_of // 3)
@@ -129,6 +130,7 @@ def test_near_duplicates_are_judged_in_one_fold():
     assert (fold.reshape(30, 6) == fold[::6, None]).all() and len(set(fold.tolist())) == 10
 
 
+@pytest.mark.slow
 def test_few_pairs_are_divided_several_times():
     options = LIGHT.changed({"folds": {"averaged_pairs": OPTIONS.folds.averaged_pairs}})
     judged, matched = planted(150, 1, 0.3)
@@ -156,6 +158,7 @@ def test_pairs_that_no_network_trains_on_may_have_another_rate():
     assert judgement.probability[~seen].mean() > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.2, 0.6])
 def test_other_captions_of_an_image_help_to_find_its_mismatches(noise):
     judged, matched = planted(200, 5, noise, seed=3)
@@ -281,6 +284,7 @@ def test_the_auroc_is_a_weighted_count_of_cases(seed):
     assert near_decoy_auroc(evidence, given, np.zeros(40)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_captions_of_the_same_class_are_harder_to_tell_than_those_of_any_image(noise):
     judged, matched = scenes_of_classes(noise)

@@ -13,6 +13,8 @@ from pairsift.detect.folds import Folds, fold_units, join_equal_images, make_fol
 from pairsift.detect.judgement import judge_pairs
 from pairsift.detect.placeholders import set_placeholders_apart
 
+pytestmark = pytest.mark.slow
+
 
 def with_common(judged, rows, side):
     """Give these pairs one image or one caption that belongs to none of them."""

@@ -24,6 +24,8 @@ from pairsift.train.batches import Gatherer
 from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
 
+pytestmark = pytest.mark.slow
+
 CONCEPTS, REGIONS, WIDTH = 12, 4, 6
 READERS = sorted(name for name, matcher in MATCHERS.items() if matcher.text_kind in ("ids", "vector"))
 QUICK = ("two_tower", "vse")  # a matcher of each kind

@@ -7,6 +7,8 @@ from train_helpers import make_job
 
 from pairsift.train.loop import Trainer
 
+pytestmark = pytest.mark.slow
+
 SEEDS = (1, 2, 3)
 PLAIN = {"epochs": {"warmup": 0, "train": 10}}
 # Options with ten epochs, and by how much the best dev rSum shall be above that of plain, on average over the seeds.

@@ -92,6 +92,7 @@ def straight(tmp_path_factory):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "options", "killed"), [pytest.param(*run, marks=pytest.mark.slow if run[2] else ()) for run in RUNS]
 )

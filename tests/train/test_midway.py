@@ -11,6 +11,8 @@ from train_helpers import make_job
 from pairsift.train.checkpoint import read_tensors
 from pairsift.train.loop import CHECKPOINT, Trainer
 
+pytestmark = pytest.mark.slow
+
 BATCH, EPOCH = ({"captions": {"search": search}} for search in ("batch", "epoch"))
 
 META = {**BATCH, "meta": {"groups": 4, "hidden": 8}}

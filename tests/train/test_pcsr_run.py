@@ -16,6 +16,8 @@ from pairsift.methods.pcsr import PCSR
 from pairsift.train.batches import steps
 from pairsift.train.loop import CHECKPOINT, Trainer
 
+pytestmark = pytest.mark.slow
+
 
 def watched(folder: Path, update=lambda method, do, *given: do(*given), **options) -> tuple[Trainer, list]:
     """A trainer, and a list that gets (phase, network, ids by subset, batches) of every step."""

@@ -15,6 +15,8 @@ from pairsift.train.checkpoint import read_tensors
 from pairsift.train.loop import CHECKPOINT, Trainer
 from pairsift.train.schedule import network_epochs
 
+pytestmark = pytest.mark.slow
+
 EPOCHS = {"epochs": {"warmup": 0, "train": 2, "taught": 3}}
 
 

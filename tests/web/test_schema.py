@@ -7,6 +7,8 @@ from web_helpers import make_run
 
 from pairsift.web.app import create_app
 
+pytestmark = pytest.mark.slow
+
 schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis, a dependency for tests")
 
 
