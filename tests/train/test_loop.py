@@ -93,9 +93,7 @@ def straight(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("seed", "options", "killed"), [pytest.param(*run, marks=pytest.mark.slow if run[2] else ()) for run in RUNS]
-)
+@pytest.mark.parametrize(("seed", "options", "killed"), RUNS)
 def test_a_run_killed_at_a_random_step_ends_with_the_same_weights(tmp_path, straight, seed, options, killed):
     trainer, end, folder = straight(options)
     total = 48 if options else sum(line["loss_steps"] for line in steps_of(folder))
