@@ -186,19 +186,19 @@ def test_fifty_at_once_lose_and_double_nothing(tmp_path):
 
 @pytest.mark.slow
 def test_a_hundred_kills_lose_nothing_that_was_answered_and_leave_nothing_by_half(tmp_path):
-    ids, start = np.arange(10**6), 0
+    ids, start = np.arange(10**5), 0
     for kill in range(100):
         reading, writing = os.pipe()
         child = os.fork()
         if not child:
             os.close(reading)
             decisions = Decisions(tmp_path, ids)
-            for pair in range(start, 10**6, 2):
+            for pair in range(start, 10**5, 2):
                 decisions.decide([Decision(pair, "drop"), Decision(pair + 1, "replace", "new")])
                 os.write(writing, f"{pair}\n".encode())
         os.close(writing)
         with os.fdopen(reading) as answers:
-            answered = [int(answers.readline()) for _ in range(1 + kill % 5)]
+            answered = [int(answers.readline()) for _ in range(1 + kill % 3)]
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             answered += [int(line) for line in answers.read().splitlines()]

@@ -1,7 +1,8 @@
-"""Scenes, drawn once, and one finished run on them; fits are cheap."""
+"""Scenes, drawn once, and one finished run on them; fits are cheap, and the detector is light."""
 
 import pytest
 from flat_options import fit
+from light_evidence import LIGHT
 
 from pairsift.scenes import write_scenes
 from quick_fits import quick_fits
@@ -15,6 +16,7 @@ QUICK = {
     "pc2.epochs.warmup": 1,
     "pc2.epochs.clean": 2,
     "pc2.epochs.all": 1,
+    "detect": LIGHT,
 }
 
 

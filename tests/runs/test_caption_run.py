@@ -7,6 +7,7 @@ import shlex
 import warnings
 
 import pytest
+from light_evidence import light_file
 
 import pairsift
 from pairsift.cli import main
@@ -24,7 +25,9 @@ def source(tmp_path_factory):
 
 
 def fitted(source, out, *more):
+    light = light_file(out.parent)
     words = ["fit", str(source), "--matcher", "vsrn", *EPOCHS, *SMALL, "--cache", str(out.parent / "cache")]
+    words += ["--config", str(light)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # twelve pairs make a poor mixture
         assert main([*words, "--out", str(out), *more]) == 0

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from flat_options import fit
+from light_evidence import LIGHT
 
 import pairsift
 from pairsift.cli import main
@@ -40,7 +41,7 @@ def mine(scenes, place, quick):
         writer = csv.DictWriter(stream, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-    options = {"cache": quick["cache"], "device": "cpu", "method": "plain", "plain.epochs.train": 2}
+    options = {"cache": quick["cache"], "device": "cpu", "method": "plain", "plain.epochs.train": 2, "detect": LIGHT}
     options |= {"plain.networks": 1, "seed": 3, "out": str(place / "compare" / "mine")}
     return fit(source, {**options, "image_column": "photo", "image_folder": str(scenes / "images")}, progress=False)
 

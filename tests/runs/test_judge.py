@@ -45,7 +45,7 @@ def probabilities(table):
 @pytest.fixture(scope="module")
 def options(quick):
     shared = {name: value for name, value in quick.items() if not name.startswith("pc2")}
-    return {**shared, **SHORT, "threads": 1, "detect": {**LIGHT, "networks": {"min_pairs": 100}}}
+    return {**shared, **SHORT, "threads": 1, "detect": {**LIGHT, "networks": {"min_pairs": 100}}, "batch_size": 256}
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from flat_options import fit
+from light_evidence import LIGHT
 from sklearn.metrics import roc_auc_score
 
 from pairsift.train.loop import Trainer
@@ -26,7 +27,7 @@ def error_of(run):
 
 @pytest.fixture(scope="module")
 def runs(place, scenes):
-    options = {**PLAIN, "batch_size": 64, "device": "cpu", "cache": str(place / "cache"), "noise": 0.3}
+    options = {**PLAIN, "detect": LIGHT, "batch_size": 256, "device": "cpu", "cache": str(place / "cache"), "noise": 0.3}
     options |= {"noise_kind": "near", "noise_seed": 1}
     kept, keep = [], Trainer._keep_if_best
 

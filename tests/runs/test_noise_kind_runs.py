@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from flat_options import configured, fit
+from light_evidence import LIGHT
 
 import pairsift
 from embedding_sources import aligned, captions_of, write_single
@@ -22,6 +23,7 @@ from pairsift.runs.prepare import SourcePairs, check, encode, prepare, read_pair
 pytestmark = pytest.mark.slow
 
 PLAIN = {"method": "plain", "plain.networks": 1, "plain.epochs.warmup": 0, "plain.epochs.train": 1, "seed": 1}
+PLAIN |= {"detect": LIGHT}
 
 
 @pytest.fixture(scope="module", params=["near", "edit", "vague"])

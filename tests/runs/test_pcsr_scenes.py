@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from flat_options import fit
+from light_evidence import LIGHT
 
 import pairsift
 from pairsift.cli import main
@@ -18,6 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # whole fits, on slow
 SEED = 1
 MARGIN = 10.0  # of test rSum
 SMALL = {"batch_size": 64, "two_tower.dim": 128, "two_tower.hidden": 128, "device": "cpu", "threads": 1}
+SMALL |= {"detect": LIGHT}
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 from flat_options import configured, fit
+from light_evidence import LIGHT
 
 import pairsift
 from pairsift.cli import main
@@ -15,7 +16,7 @@ from pairsift.scenes import write_scenes
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # whole fits, on slow cores
 
 ONE = {"sift.networks": 1, "device": "cpu"}
-SHORT = {**ONE, "sift.epochs.train": 2}
+SHORT = {**ONE, "sift.epochs.train": 2, "detect": LIGHT}
 
 
 @pytest.fixture(scope="module")

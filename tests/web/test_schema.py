@@ -24,7 +24,7 @@ def test_no_request_breaks_the_server(application):
     for found in schema.get_all_operations():
 
         @given(case=found.ok().as_strategy())
-        @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+        @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), database=None)
         def ask(case):
             response = case.call(headers={"Host": "testserver"})
             answers.append(response.status_code)

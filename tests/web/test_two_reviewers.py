@@ -13,7 +13,7 @@ from pairsift.review import Decisions
 
 NAMES = ("ana", "bo")
 UNKNOWN = "unknown"
-EXAMPLES = 7
+EXAMPLES = 4
 SENT = ("**/api/decisions", "**/api/undo", "**/api/redo")
 CHOICES = {"k": "keep", "d": "drop"}
 who = st.sampled_from(NAMES)
