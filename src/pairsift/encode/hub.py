@@ -6,7 +6,7 @@ import importlib
 import json
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isqrt
@@ -121,6 +121,17 @@ def model_place(name: str, source: str) -> str:
 def tokenizer(library: ModuleType, place: str) -> Any:
     """Load the tokenizer at this place."""
     return library.AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+
+
+def id_maker(tokenizer: Any, limit: int) -> Callable[[list[str]], list[list[int]]]:
+    """Return a function that gives captions their token ids, cut at a length; several threads may call it."""
+    tokenizing = threading.Lock()  # a call changes the state of a tokenizer
+
+    def ids_of(captions: list[str]) -> list[list[int]]:
+        with tokenizing:
+            return list(tokenizer(captions, truncation=True, max_length=limit)["input_ids"]) if captions else []
+
+    return ids_of
 
 
 def image_processor(library: ModuleType, place: str) -> Any:
@@ -265,9 +276,9 @@ class HubTextEncoder:
         self._pad = int(self._tokenizer.pad_token_id or 0)
         self._pads_fully = str(self._model.config.model_type).startswith("siglip")  # as in its training
         self._normalised = minilm
-        self._tokenizing = threading.Lock()  # a call changes the state of a tokenizer
+        self._ids = id_maker(self._tokenizer, self._limit)
         self._key: str | None = None
-        self.dim = int(self._run([self._ids(["a"])[0]])[1].shape[-1])
+        self.dim = int(self._run(self._ids(["a"]))[1].shape[-1])
 
     def key(self) -> str:
         """Return a hexadecimal digest over weights and tokenizer."""
@@ -292,13 +303,6 @@ class HubTextEncoder:
                 for row, states, real in zip(rows, values, mask, strict=True):
                     tokens[row] = states[real].numpy()
         return vectors if self.kind == "vector" else tokens
-
-    def _ids(self, captions: list[str]) -> list[list[int]]:
-        if not captions:
-            return []
-        with self._tokenizing:
-            ids: list[list[int]] = self._tokenizer(captions, truncation=True, max_length=self._limit)["input_ids"]
-        return ids
 
     def _batches(self, ids: list[list[int]]) -> Iterator[Ints]:
         """Yield rows of captions of similar length, which need little padding.
