@@ -180,16 +180,7 @@ def _blocks(queries: Sequence[Tensor], vectors: Sequence[Tensor]) -> Iterator[Fl
 
 def _best(scores: FloatArray, k: int) -> Ints:
     """Return the columns of the k largest values of each row, (rows, min(k, columns)), best first, ties by column."""
-    k = min(k, scores.shape[1])
-    if not len(scores):
-        return np.empty((0, k), dtype=np.int64)
-    # Select the k largest of each row and the values that tie with the k-th, and sort only these.
-    threshold = -np.partition(-scores, k - 1, axis=1)[:, k - 1]
-    rows, columns = np.nonzero(scores >= threshold[:, None])
-    order = np.lexsort((columns, -scores[rows, columns], rows))
-    first = np.searchsorted(rows, np.arange(len(scores)))
-    best: Ints = columns[order[first[:, None] + np.arange(k)]]
-    return best
+    return np.argsort(-scores, axis=1, kind="stable")[:, :k]
 
 
 def _rows(vectors: Sequence[Tensor], rows: Ints) -> Floats:

@@ -29,7 +29,7 @@ from pairsift.match.base import Codes, Matcher, unit
 from pairsift.options import Options
 from pairsift.pairs.image_files import folder_of
 from pairsift.retrieve.bank import Bank
-from pairsift.retrieve.gallery import KEPT_BYTES, Gallery, find_captions, find_images
+from pairsift.retrieve.gallery import KEPT_BYTES, Gallery, most_similar
 from pairsift.retrieve.nearest import ApproximateIndex, closest
 from pairsift.run_folder import CONFIG, FRONT, NGRAMS, VOCABULARY, weights
 from pairsift.search.index import CAPTIONS, INDEX, Captions, Index, approximate_index
@@ -129,7 +129,7 @@ class Search:
             raise InputError("the query is empty: give some words")
         texts = self._banks(Table.from_items(self.texts.encode([query])), True)
         gallery = Gallery(self.matchers, self.images, texts)
-        return self._image_hits(*find_images(gallery, _positive(k), index=self.approximate_images))
+        return self._image_hits(*most_similar(gallery, True, _positive(k), index=self.approximate_images))
 
     def by_image(self, image: Path | bytes, k: int) -> list[Hit]:
         """Find captions by an image, best first; see `Run.captions_for`.
@@ -143,7 +143,7 @@ class Search:
         """
         images = self._banks(encode_query_image(image, self._image_encoder), False)
         gallery = Gallery(self.matchers, images, self._caption_banks)
-        places, scores = find_captions(gallery, _positive(k), index=self.approximate_captions)
+        places, scores = most_similar(gallery, False, _positive(k), index=self.approximate_captions)
         return [self._hit(int(self.captions.images[place]), place, score) for place, score in _rows(places, scores)]
 
     def by_pair(self, pair: int, k: int) -> list[Hit]:
@@ -225,7 +225,7 @@ class Search:
         """Return a result from the places of its image and of its caption."""
         file = self.index.files[image]
         path = str(self.base / file) if self.index.facts["images"] else file
-        return Hit(path, int(self.captions.pairs[caption]), self.captions.caption(caption), score)
+        return Hit(path, int(self.captions.pairs[caption]), self.captions.texts[caption], score)
 
 
 def encode_query_image(image: Path | bytes, encoder: ImageEncoder | ClipPreprocessor) -> Table:
@@ -291,7 +291,7 @@ def _image_codes(matcher: Matcher, features: Table, rows: Ints, places: Ints) ->
 
 def _caption_codes(matcher: Matcher, texts: TextEncoder, captions: Captions, places: Ints) -> Codes:
     """Encode the captions at some places of an index."""
-    table = Table.from_items(texts.encode([captions.caption(place) for place in places.tolist()]))
+    table = Table.from_items(texts.encode([captions.texts[place] for place in places.tolist()]))
     with torch.no_grad():
         return matcher.encode_texts(table.batch(np.arange(len(places))).to(next(matcher.parameters()).device))
 
