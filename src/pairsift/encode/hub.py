@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isqrt
 from pathlib import Path
+from textwrap import shorten
 from types import ModuleType
 from typing import Any, Literal
 
@@ -159,10 +160,7 @@ def quiet(library: ModuleType, name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # hub, file and configuration errors have many types
-        message = " ".join(str(error).split())
-        if len(message) > 200:
-            message = message[: message.rfind(". ", 0, 200)] if ". " in message[:200] else message[:200]
-        message = message.rstrip(".") or type(error).__name__
+        message = shorten(str(error), 200, placeholder=" …").rstrip(".") or type(error).__name__
         advice = "give a folder with config.json, model.safetensors and the tokenizer's or processor's files"
         raise InputError(f"{name} cannot be loaded ({message}); {advice}") from error
     finally:
