@@ -43,9 +43,8 @@ TEXT_ENCODERS: Registry[Callable[[], TextEncoder]] = Registry(
     },
 )
 ID_ENCODERS = ("words", "bpe", "ids")  # text encoders that give ids; a matcher learns the vectors
-_JOINT = re.compile(
-    r"\+(?=(?:wordllama|ngrams|minilm|words|bpe|ids|embeddings)(?:$|[+:])|hf:)"
-)  # skips a `+` in a folder's name
+# skips a `+` in a folder's name
+_JOINT = re.compile(r"\+(?=(?:wordllama|ngrams|minilm|words|bpe|ids|embeddings)(?:$|[+:])|hf:)")
 
 
 def image_encoder(spec: str = IMAGE_ENCODER, regions: bool = False) -> ImageEncoder:
@@ -112,10 +111,8 @@ def text_encoder(
             f"the text encoder `{spec}` gives one vector for a caption and none for its tokens: give another"
         )
     if len(parts) > 1:
-        if learned := [part for part in parts if part in ID_ENCODERS]:
-            raise InputError(f"`{learned[0]}` in the text encoder `{spec}` numbers words and gives no vectors to join")
-        if EMBEDDINGS in parts:
-            raise InputError(f"the text encoder `{spec}` joins `{EMBEDDINGS}`, which encodes no text: give it alone")
+        if alone := [part for part in parts if part in (*ID_ENCODERS, EMBEDDINGS)]:
+            raise InputError(f"the text encoder `{spec}` joins `{alone[0]}`, which encodes no text: give it alone")
         from pairsift.encode.encoder import JoinedEncoder
 
         return JoinedEncoder([text_encoder(part, tokens, vocabulary, ngrams) for part in parts])
