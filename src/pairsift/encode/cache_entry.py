@@ -197,7 +197,7 @@ def known_images(folder: Path, prefix: str) -> dict[str | None, NDArray[np.gener
         progress = entry.read()
         values = None if progress is None else entry.values_of(progress)
         if progress is not None and values is not None:
-            known |= zip(progress.marks, np.asarray(values), strict=True)
+            known |= zip(progress.marks, np.asarray(values), strict=False)  # without marks, nothing is known
     known.pop(None, None)
     return known
 
