@@ -13,9 +13,13 @@ from hypothesis import strategies as st
 import pairsift
 from pair_sources import reasons, refused, touch, write_table
 from pairsift.pairs import READERS
-from pairsift.pairs.image_files import find_image
+from pairsift.pairs.image_files import Place, find_images
 from pairsift.pairs.readers import WITH_FOLDER, WITHOUT_FOLDER, load
 from pairsift.pairs.records import Listing, Record
+
+
+def find_image(base: Path, name: str) -> Place:
+    return find_images(base, [name])[0][name]
 
 
 def place(base: Path, name: str) -> Path:

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from pairsift.errors import InputError
+from pairsift.pairs.image_files import find_images
 from pairsift.pairs.pairs import ADDED, SKIPPED, UNUSED, Pairs, Skip
 from pairsift.pairs.precomputed import Precomputed
 from pairsift.pairs.splits import MIN_IMAGES, SPLIT_WORDS, Draw, split_images
-from pairsift.pairs.text import one_line, printable
+from pairsift.pairs.text import UNREADABLE, one_line, printable, undecodable
 
 NO_FILE = "no image file at"
 
@@ -26,7 +27,7 @@ class Record:
         where: The record as the user knows it, such as `captions.csv line 17`.
         image: Name of the image in the source; empty if the record names no image.
         path: File of the image, which need not exist, or the file of features if the source has features instead of
-            images. None if the record names no local file.
+            images. None if it follows from the name and the listing's folder, or if the record names no local file.
         caption: Caption as it is in the source.
         split: Word for the split in the source; empty if the source has no split for this record.
         extra: Other columns of the source.
@@ -56,6 +57,7 @@ class Listing:
         split: Place of the splits in the source, for `Pairs.description`; empty if the source has no splits.
         features: Features that replace the images, or None if the images are files.
         reading: Unusual facts about the decoding of the source's text; empty for plain UTF-8.
+        folder: Folder that the images' names start from, where records have no file; None where all have one.
     """
 
     records: list[Record]
@@ -64,6 +66,18 @@ class Listing:
     split: str = ""
     features: Precomputed | None = None
     reading: str = ""
+    folder: Path | None = None
+
+    def with_files(self) -> Listing:
+        """Return the listing with the file of each image that only has a name."""
+        if self.folder is None:
+            return self
+        places, note = find_images(self.folder, (record.image for record in self.records if record.path is None))
+        records = []
+        for record in self.records:
+            path, problem = (record.path, "") if record.path is not None else places[record.image]
+            records.append(replace(record, path=path, problem=record.problem or problem))
+        return replace(self, records=records, reading="; ".join(filter(None, (self.reading, note))))
 
 
 @dataclass(frozen=True)
@@ -140,6 +154,8 @@ class Checks:
     def _basic(self, record: Record, row: int) -> str:
         if record.problem:
             return one_line(record.problem)
+        if any(map(undecodable, (record.caption, *record.extra.values()))):
+            return UNREADABLE
         if row < 0:
             return "names no image"
         if not self.images.exists[row]:
@@ -161,6 +177,7 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw | None) -> P
             images to train on.
     """
     images = Images()
+    listing = listing.with_files()
     has_splits = draw is not None and bool(listing.split) and any(record.split for record in listing.records)
     features = listing.features
     checks = Checks(images, has_splits, may_repeat=features is not None and features.captions is None)

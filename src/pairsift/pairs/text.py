@@ -223,7 +223,7 @@ def as_text(value: object) -> str:
 def other_columns(cells: Mapping[str, object], *used: str) -> dict[str, str]:
     """Return the cells that are neither used nor nested, as text."""
     return {
-        str(name): as_text(value)
+        str(name): printable(as_text(value))
         for name, value in cells.items()
         if name not in used and not isinstance(value, (list, dict))
     }

@@ -10,7 +10,7 @@ from pairsift.errors import InputError
 from pairsift.pairs.readers.tables import FORMATS, read_table
 from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.splits import SPLIT_WORDS
-from pairsift.pairs.text import UNREADABLE, Text, decode, how_read, quoted, undecodable
+from pairsift.pairs.text import Text, decode, how_read, quoted
 
 TABLES = FORMATS.keys() - {".txt"}  # here, a text file holds the captions of an image
 CAPTIONS = "the .txt file beside each image"
@@ -103,13 +103,7 @@ def captions_of(root: Path, image: Path, text: Path | None, owner: Path, decoded
     lines = decoded[-1].content.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     place = text.relative_to(root).as_posix()
     records = [
-        Record(
-            f"{place} line {number}",
-            name,
-            image,
-            line.strip(),
-            problem=UNREADABLE if undecodable(line) else "",
-        )
+        Record(f"{place} line {number}", name, image, line.strip())
         for number, line in enumerate(lines, 1)
         if line.strip()
     ]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pairsift.errors import InputError
 from pairsift.pairs.records import Columns, Listing, Record
-from pairsift.pairs.text import UNREADABLE, Text, how_read, quoted, read_text, undecodable
+from pairsift.pairs.text import Text, how_read, quoted, read_text
 
 IMAGES = "ImageList/Imagelist.txt"
 SPLITS = {"train": "ImageList/TrainImagelist.txt", "test": "ImageList/TestImagelist.txt"}
@@ -147,8 +147,7 @@ def match_tags(images: list[Listed], tags: dict[int, list[Tagged]]) -> Iterable[
             yield "", f"All_Tags.txt has {len(lines)} different lines for its id {image.photo}"
         else:
             line = lines[min(place, len(lines) - 1)]
-            problem = "" if line.tags else f"has no tags in All_Tags.txt line {line.number}"
-            yield line.tags, UNREADABLE if undecodable(line.tags) else problem
+            yield line.tags, "" if line.tags else f"has no tags in All_Tags.txt line {line.number}"
 
 
 def record(image: Listed, base: Path, tags: str, problem: str) -> Record:
@@ -159,7 +158,7 @@ def record(image: Listed, base: Path, tags: str, problem: str) -> Record:
         path=base / image.name,
         caption=tags,
         extra={"flickr_id": str(image.photo) if image.photo >= 0 else ""},
-        problem=UNREADABLE if undecodable(image.name) else problem,
+        problem=problem,
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from pairsift.errors import InputError
 from pairsift.pairs.precomputed import Floats, Precomputed, open_rows
 from pairsift.pairs.records import Columns, Listing, Record
-from pairsift.pairs.text import UNREADABLE, Text, how_read, one_line, quoted, read_text, undecodable
+from pairsift.pairs.text import Text, how_read, one_line, quoted, read_text
 
 STEMS = {"train": ("train",), "dev": ("dev", "val"), "test": ("testall", "test")}  # the first that exists is used
 TOKENS = ("jieba", "bpe", "bert")
@@ -270,7 +270,7 @@ def read_lines(text: Text, tabbed: bool, images: int) -> list[Line]:
     while lines and not lines[-1].strip() and len(lines) % images:
         lines.pop()
     if not tabbed:
-        return [checked(line.strip()) for line in lines]
+        return [Line(line.strip()) for line in lines]
     try:
         rows = [row for row in csv.reader(io.StringIO(content, newline=""), delimiter="\t") if row]
     except csv.Error:
@@ -278,15 +278,9 @@ def read_lines(text: Text, tabbed: bool, images: int) -> list[Line]:
     if not rows or len(rows) % images:
         rows = [line.split("\t") for line in lines]
     return [
-        checked(row[1].strip(), row[0].strip()) if len(row) > 1 else Line("", problem="has no second column")
+        Line(row[1].strip(), row[0].strip()) if len(row) > 1 else Line("", problem="has no second column")
         for row in rows
     ]
-
-
-def checked(caption: str, image: str = "") -> Line:
-    """Return a caption as a line, with a problem if its bytes or its image id could not be decoded."""
-    bad = undecodable(caption) or undecodable(image)
-    return Line(caption, image, UNREADABLE if bad else "")
 
 
 def read_token_ids(text: Text) -> list[Line]:

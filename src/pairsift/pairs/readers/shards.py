@@ -17,7 +17,7 @@ from pairsift.pairs.readers.rows import CAPTION_COLUMNS, SPLIT_COLUMNS, find_col
 from pairsift.pairs.readers.tars import PACKED, Contents, Member, scan
 from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.splits import SPLIT_WORDS
-from pairsift.pairs.text import UNREADABLE, Text, as_text, decode, how_read, one_line, quoted, undecodable
+from pairsift.pairs.text import Text, as_text, decode, how_read, one_line, printable, quoted
 
 ENDINGS = (".tar", ".tar.gz", ".tgz")  # compressed files are found, so that they are told about
 ROLES = ("image", "caption")  # names of columns that fields of the JSON files must not take
@@ -279,15 +279,14 @@ def _records(sample: Sample, contents: Contents, columns: Columns, reading: Read
     elif problem and trouble:
         problem = trouble
     used = (sample.holder, sample.repeats)
-    extra = {_column_name(name, ROLES): as_text(value) for name, value in fields.items() if name not in used}
+    extra = {_column_name(name, ROLES): printable(as_text(value)) for name, value in fields.items() if name not in used}
     if sample.holder and sample.text is not None:
-        extra.setdefault("txt", _caption(sample.text, contents, reading)[0])
+        extra.setdefault("txt", printable(_caption(sample.text, contents, reading)[0]))
     name = f"{sample.name}.{sample.ending(image)}" if image is not None else ""
     records = []
     for number, caption in enumerate(captions or [""], 1):
         where = f"{sample.where} caption {number}" if len(captions) > 1 else sample.where
-        unreadable = UNREADABLE if undecodable(caption) else ""
-        records.append(Record(where, name, None, caption, extra=extra, problem=problem or unreadable))
+        records.append(Record(where, name, None, caption, extra=extra, problem=problem))
     return records + [
         Record(sample.where, "", None, "", problem=f"{spare.base} has no caption: that is {image.base}'s already")
         for spare in sample.spare

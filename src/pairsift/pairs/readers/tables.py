@@ -10,7 +10,6 @@ import io
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +17,6 @@ import pyarrow.parquet as pq
 
 from pairsift.errors import InputError
 from pairsift.pairs.embedded import Embedded
-from pairsift.pairs.image_files import Place, find_images
 from pairsift.pairs.readers.parquet import read_parquet
 from pairsift.pairs.readers.rows import (
     SPLIT_COLUMNS,
@@ -30,7 +28,7 @@ from pairsift.pairs.readers.rows import (
     unique,
 )
 from pairsift.pairs.records import Columns, Listing, Record
-from pairsift.pairs.text import UNREADABLE, as_text, decode, how_read, one_line, quoted, read_text, undecodable
+from pairsift.pairs.text import as_text, decode, how_read, one_line, quoted, read_text
 
 SEPARATORS = (",", "\t", ";", "|")
 BEGINNING = 2**20  # bytes that contain the whole first line of a table
@@ -209,22 +207,16 @@ def read_table(path: Path, columns: Columns, base: Path | None = None) -> Listin
     split = find_column(table.names, SPLIT_COLUMNS)
     role_columns = (image, caption) if split is None else (image, caption, split)
     extra = [name for name in table.names if name not in role_columns]
-    base = columns.folder or base or path.parent
     embedded = any(isinstance(row.cells.get(image), Embedded) for row in table.rows)
     has_lists = any(isinstance(row.cells.get(caption), list) for row in table.rows)
     rows = [caption_row for row in table.rows for caption_row in one_caption_each(row, caption)]
-    records = [named_record(row, role_columns, extra) for row in rows]
-    within = [cell.file if isinstance(cell := row.cells.get(image), Embedded) else None for row in rows]
-    places = find_images(base, (record.image for record, file in zip(records, within, strict=True) if file is None))
     return Listing(
-        [
-            _placed(record, places.of[record.image] if file is None else (file, ""))
-            for record, file in zip(records, within, strict=True)
-        ],
+        [named_record(row, role_columns, extra) for row in rows],
         image=f"column {image!r}{' (images within the file)' * embedded}",
         caption=f"column {caption!r}{' (lists of captions)' * has_lists}",
         split="" if split is None else f"column {split!r}",
-        reading="; ".join(filter(None, (table.reading, places.note))),
+        reading=table.reading,
+        folder=columns.folder or base or path.parent,
     )
 
 
@@ -242,13 +234,8 @@ def read_rows(path: Path, columns: Columns) -> SourceTable:
     return table
 
 
-def _placed(record: Record, place: Place) -> Record:
-    """Return a record with the file of its image, and with the problem of the file if it has none of its own."""
-    return replace(record, path=place[0], problem=record.problem or place[1])
-
-
 def named_record(row: Row, role_columns: tuple[str, ...], extra: list[str]) -> Record:
-    """Convert a row to a record with the name of an image and without its file.
+    """Convert a row to a record with the name of an image, and with its file if it lies within the table.
 
     Args:
         row: The row.
@@ -266,14 +253,12 @@ def named_record(row: Row, role_columns: tuple[str, ...], extra: list[str]) -> R
         name for name, cell in zip(role_columns, (image, *role_cells), strict=True) if isinstance(cell, (dict, list))
     ]
     problem = row.problem
-    if not problem and any(undecodable(cell) for cell in (name, caption, *columns.values())):
-        problem = UNREADABLE
-    elif not problem and nested:
+    if not problem and nested:
         problem = f"column {nested[0]!r} holds a list or an object where text is needed"
     return Record(
         where=row.where,
         image=name,
-        path=None,
+        path=image.file if isinstance(image, Embedded) else None,
         caption=caption,
         split=split[0].strip() if split else "",
         extra=columns,
