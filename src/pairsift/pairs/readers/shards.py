@@ -376,14 +376,13 @@ def _store_images(items: Sequence[Item], store: Store, contents: Contents) -> No
     """Write the images of the samples into the store, unless they are there, and put their paths into the records."""
     samples = [(item, item.sample.image) for item in items if item.sample is not None and item.sample.image is not None]
     readable = [(item, image) for item, image in samples if image.size and not image.problem]
-    files = store.files()
-    if files is None or len(files) != len(readable):
-        files = [store.add(contents.read(image), image.base) for _, image in readable]
-        if files:
-            store.finish(files)
-    for (item, _), file in zip(readable, files, strict=True):
-        path = store.folder / file
-        item.records = [replace(record, path=path) if record.image else record for record in item.records]
+    images = store.images()
+    if images is None or len(images) != len(readable):
+        images = [store.add(contents.read(image), image.base) for _, image in readable]
+        if images:
+            store.finish(images)
+    for (item, _), stored in zip(readable, images, strict=True):
+        item.records = [replace(record, path=stored.file) if record.image else record for record in item.records]
 
 
 def _take_splits(items: Sequence[Item]) -> str:
