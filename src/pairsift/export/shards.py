@@ -12,12 +12,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from pairsift.arrays import Bools, Reals
+from pairsift.arrays import Bools
 from pairsift.errors import InputError, writing
 from pairsift.files import replacing
 from pairsift.pairs.embedded import MODIFIED, image_suffix
 from pairsift.pairs.readers.folders import IMAGE_SUFFIXES
-from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column, unique
+from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column
 from pairsift.pairs.readers.shards import Sample, fields_of
 from pairsift.pairs.readers.tars import Contents
 from pairsift.pairs.source_rows import Cells, Origin
@@ -34,14 +34,14 @@ class ChosenRecords:
     Attributes:
         keep: Whether to export each record, (n,).
         captions: New captions by record.
-        weight: Weight of each record, (n,); None for none.
+        extra: New fields, by their names, with a value for each record.
         images: Image file of each record, (n,); arbitrary for records that are not kept.
         folders: Folder for each record, (n,): its split, or an empty string.
     """
 
     keep: Bools
     captions: Mapping[int, str]
-    weight: Reals | None
+    extra: Mapping[str, list[object]]
     images: list[Path]
     folders: list[str]
 
@@ -69,11 +69,8 @@ def samples_of_rows(origin: Origin, chosen: ChosenRecords) -> Iterator[NewSample
     Raises:
         InputError: An image cannot be read.
     """
-    weight = unique([*origin.all_names, "weight"])[-1]
-    for record, fields in origin.records(chosen.keep, chosen.captions):
+    for record, fields in origin.kept_rows(chosen.keep, chosen.captions, chosen.extra):
         caption = as_text(fields.pop(origin.caption))
-        if chosen.weight is not None:
-            fields[weight] = float(chosen.weight[record])
         files = [_image(chosen.images[record]), ("txt", _text(caption)), ("json", _json(fields))]
         yield NewSample(chosen.folders[record], "", files)
 
@@ -122,7 +119,6 @@ def samples_of_shards(origin: Origin, chosen: ChosenRecords) -> Iterator[NewSamp
     Raises:
         InputError: A tar file cannot be read.
     """
-    weight = unique([*origin.all_names, "weight"])[-1]
     first = 0
     with Contents() as contents:
         for item in origin.items or ():
@@ -135,7 +131,7 @@ def samples_of_shards(origin: Origin, chosen: ChosenRecords) -> Iterator[NewSamp
             fewer = len(kept) < len(records) - len(item.sample.spare)
             new = _Changes(
                 captions if fewer or any(record in chosen.captions for record in kept) else None,
-                {} if chosen.weight is None else {weight: [float(chosen.weight[record]) for record in kept]},
+                {name: [values[record] for record in kept] for name, values in chosen.extra.items()},
                 None if origin.splits is None else origin.splits[kept[0]],
             )
             yield NewSample(chosen.folders[kept[0]], item.sample.key, _files(item.sample, new, contents))
@@ -146,7 +142,7 @@ class _Changes:
     """What changes in a sample: all captions if one changes, new fields with a value for each, and the split."""
 
     captions: list[str] | None
-    extra: dict[str, list[float]]
+    extra: dict[str, list[object]]
     split: str | None
 
 
