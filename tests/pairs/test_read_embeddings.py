@@ -156,7 +156,7 @@ def test_the_table_called_captions_is_taken(tmp_path):
     (folder / "prices.csv").write_text("a,b\n1,2\n")
     assert load(folder).captions == captions_of(N)
     (folder / "captions.csv").rename(folder / "words.csv")
-    assert "holds the tables 'prices.csv', 'words.csv'; call the table of captions captions.csv" in refused(folder)
+    assert "and holds 'prices.csv', 'words.csv'; call it captions.csv" in refused(folder)
 
 
 def test_image_bytes_in_metadata_are_left_out(tmp_path):
@@ -192,9 +192,10 @@ IMAGES, TEXTS = aligned(N)
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lambda folder: (folder / "text.npy").unlink(), "has image.npy and no text.npy"),
-        (lambda folder: (folder / "image.npy").unlink(), "has text.npy and no image.npy"),
-        (lambda folder: (folder / "captions.csv").unlink(), "has image.npy and no table of captions"),
+        (lambda folder: (folder / "text.npy").unlink(), "has no text.npy; put the missing file"),
+        (lambda folder: (folder / "image.npy").unlink(), "has no image.npy; put the missing file"),
+        (lambda folder: (folder / "captions.csv").unlink(),
+         "needs a table of captions beside image.npy, and holds none; call it captions.csv"),
         (rewrite("text.npy", TEXTS[:-1]), "text.npy: has 11 rows and image.npy has 12"),
         (lambda folder: [rewrite(f"{side}.npy", TEXTS[:9])(folder) for side in ("image", "text")],
          "captions.csv: has 12 rows and image.npy has 9"),
@@ -221,12 +222,12 @@ def test_files_that_do_not_fit_are_one_line(tmp_path, damage, says):
     ("damage", "says"),
     [
         (lambda path: [file.unlink() for file in (path / "text_emb").iterdir()] and (path / "text_emb").rmdir(),
-         "has img_emb/ and metadata/ and no text_emb/"),
+         "has no text_emb/text_emb_0.npy beside the other files of part 0"),
         (lambda path: [file.unlink() for file in (path / "metadata").iterdir()],
-         "metadata: holds no files metadata_0.parquet, metadata_1.parquet and so on"),
+         "has no metadata/metadata_0.parquet beside the other files of part 0"),
         (lambda path: (path / "text_emb" / "text_emb_2.npy").unlink(), "has no text_emb/text_emb_2.npy"),
         (lambda path: (path / "metadata" / "metadata_0.parquet").unlink(), "has no metadata/metadata_0.parquet"),
-        (rewrite("text_emb/text_emb_01.npy", TEXTS), "text_emb_01.npy and text_emb_1.npy have the same number"),
+        (rewrite("text_emb/text_emb_01.npy", TEXTS), "has no img_emb/img_emb_01.npy beside the other files of part 01"),
         (rewrite("text_emb/text_emb_1.npy", TEXTS[:5]), "text_emb_1.npy: has 5 rows and img_emb_1.npy has 4"),
         (rewrite("text_emb/text_emb_1.npy", TEXTS[:4, :3]), "_1.npy: a row has 3 values where text_emb_0.npy has 8"),
         (lambda path: [rewrite("text_emb/text_emb_1.npy", TEXTS[:5])(path),

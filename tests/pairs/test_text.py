@@ -93,14 +93,9 @@ def test_any_bytes_become_text_or_one_error(raw):
     assert text.content == plain or text.encoding != "utf-8"
 
 
-def test_a_cut_utf16_file_loses_its_last_row_only(tmp_path):
-    touch(tmp_path, *(f"{name}.jpg" for name in "abcd"))
-    rows = "image,caption\na.jpg,é\nb.jpg,2\nc.jpg,3\nd.jpg,犬"
-    (tmp_path / "x.csv").write_bytes(rows.encode("utf-16")[:-1])
-    pairs = load(tmp_path / "x.csv")
-    assert pairs.captions[:3] == ["é", "2", "3"]
-    assert "cannot be told" in reasons(pairs)[3][1]
-    assert "read as UTF-16" in pairs.description
+def test_a_cut_utf16_file_is_refused(tmp_path):
+    (tmp_path / "x.csv").write_bytes("image,caption\na.jpg,é\nd.jpg,犬".encode("utf-16")[:-1])
+    assert "starts as UTF-16 and is not valid or cut off; save it as UTF-8" in refused(tmp_path / "x.csv")
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.txt", "x.TXT", "x.jsonl", "x.json"])

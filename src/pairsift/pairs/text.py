@@ -65,7 +65,11 @@ def decode(raw: bytes, path: Path) -> Text:
     """
     for mark, encoding in MARKS:
         if raw.startswith(mark):
-            return Text(_marked(raw.removeprefix(mark), encoding, path), encoding)
+            try:
+                return Text(raw.removeprefix(mark).decode(encoding, "surrogatepass"), encoding)
+            except UnicodeDecodeError as error:
+                kind = encoding[:6].upper()
+                raise InputError(f"{path}: starts as {kind} and is not valid or cut off; save it as UTF-8") from error
     if (wide := _unmarked(raw)) is not None:
         return wide
     raw = raw.removeprefix(codecs.BOM_UTF8)
@@ -73,21 +77,6 @@ def decode(raw: bytes, path: Path) -> Text:
         return Text(raw.decode("utf-8"))
     except UnicodeDecodeError:
         return _by_line(raw)
-
-
-def _marked(body: bytes, encoding: str, path: Path) -> str:
-    """Return the text after a byte order mark.
-
-    If the file ends within a character, the text ends with a lone surrogate.
-    """
-    width = 2 if encoding.startswith("utf-16") else 4
-    size = len(body) // width * width
-    try:
-        if body and not size:
-            raise ValueError("one cut character")
-        return body[:size].decode(encoding, "surrogatepass") + "\udcff" * (size < len(body))
-    except ValueError as error:
-        raise InputError(f"{path}: starts as {encoding[:6].upper()} and is not valid; save it as UTF-8") from error
 
 
 def _unmarked(raw: bytes) -> Text | None:

@@ -96,18 +96,14 @@ def single_part(path: Path) -> Part:
     Raises:
         InputError: One of the files is missing, or there are several tables.
     """
-    for name, other in ((IMAGES, TEXTS), (TEXTS, IMAGES)):
+    for name in (IMAGES, TEXTS):
         if not (path / name).is_file():
-            raise InputError(f"{path}: has {other} and no {name}; put the missing file into the folder")
+            raise InputError(f"{path}: has no {name}; put the missing file into the folder")
     tables = sorted(file for file in path.iterdir() if file.is_file() and file.suffix.lower() in TABLES)
     tables = [file for file in tables if file.stem.lower() == "captions"] or tables
-    if not tables:
-        raise InputError(f"{path}: has {IMAGES} and no table of captions; put captions.csv into the folder")
-    if len(tables) > 1:
-        raise InputError(
-            f"{path}: holds the tables {quoted((file.name for file in tables), 4)}; call the table of captions "
-            "captions.csv, or leave only that table in the folder"
-        )
+    if len(tables) != 1:
+        found = quoted((file.name for file in tables), 4) or "none"
+        raise InputError(f"{path}: needs a table of captions beside {IMAGES}, and holds {found}; call it captions.csv")
     return Part(path / IMAGES, path / TEXTS, tables[0])
 
 
@@ -115,20 +111,16 @@ def numbered_parts(path: Path) -> list[Part]:
     """Return the parts of clip-retrieval's layout, ordered by their numbers.
 
     Raises:
-        InputError: A folder is missing or empty, or it lacks a part that another folder has.
+        InputError: There are none, or a folder lacks a part that another one has.
     """
-    folders = [f"{name}/" for name in FOLDERS if (path / name).is_dir()]
-    if not folders:
+    files = {name: numbered_files(path / name, suffix) for name, suffix in FOLDERS.items()}
+    numbers = sorted(set().union(*files.values()), key=int)
+    if not numbers:
         raise InputError(
             f"{path}: has neither {IMAGES} and {TEXTS} nor img_emb/ and text_emb/; name the folder with them"
         )
-    for name in FOLDERS:
-        if f"{name}/" not in folders:
-            raise InputError(f"{path}: has {' and '.join(folders)} and no {name}/; put the missing folder there")
-    files = {name: numbered_files(path / name, suffix) for name, suffix in FOLDERS.items()}
-    numbers = sorted(set().union(*files.values()))
-    for number in numbers:
-        for name, suffix in FOLDERS.items():
+    for name, suffix in FOLDERS.items():
+        for number in numbers:
             if number not in files[name]:
                 raise InputError(
                     f"{path}: has no {name}/{name}_{number}{suffix} beside the other files of part {number}; "
@@ -138,24 +130,11 @@ def numbered_parts(path: Path) -> list[Part]:
     return [Part(images[number], texts[number], tables[number]) for number in numbers]
 
 
-def numbered_files(folder: Path, suffix: str) -> dict[int, Path]:
-    """Return the files `<folder>_<number><suffix>` of a folder by their numbers.
-
-    Raises:
-        InputError: There are none, or two of them have the same number.
-    """
+def numbered_files(folder: Path, suffix: str) -> dict[str, Path]:
+    """Return the files `<folder>_<number><suffix>` of a folder, which may be missing, by their numbers as written."""
     pattern = re.compile(rf"{folder.name}_(\d+)\{suffix}", re.ASCII)
-    files: dict[int, Path] = {}
-    for file in sorted(folder.iterdir()):
-        match = pattern.fullmatch(file.name)
-        if match is None:
-            continue
-        earlier = files.setdefault(int(match[1]), file)
-        if earlier != file:
-            raise InputError(f"{folder}: {earlier.name} and {file.name} have the same number; take one of them out")
-    if not files:
-        raise InputError(f"{folder}: holds no files {folder.name}_0{suffix}, {folder.name}_1{suffix} and so on")
-    return files
+    matches = ((pattern.fullmatch(file.name), file) for file in folder.glob("*"))
+    return {match[1]: file for match, file in matches if match}
 
 
 def measured(parts: list[Part]) -> tuple[list[Part], tuple[int, int]]:

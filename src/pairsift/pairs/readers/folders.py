@@ -15,7 +15,6 @@ from pairsift.pairs.text import Text, decode, how_read, quoted
 TABLES = FORMATS.keys() - {".txt"}  # here, a text file holds the captions of an image
 CAPTIONS = "the .txt file beside each image"
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
-UNREAD_SUFFIXES = (".svg", ".svgz", ".heic", ".heif", ".avif", ".jxl", ".psd", ".eps", ".pdf")  # pictures, not read
 
 
 def read_folder(path: Path, _: Columns) -> Listing:
@@ -37,14 +36,14 @@ def read_folder(path: Path, _: Columns) -> Listing:
             f"{path}: found {len(images)} images and {len(texts)} .txt files, and no image x.jpg with its "
             f"captions in x.txt beside it{hint}"
         )
-    unread = {key(file): file for file in files if file.suffix.lower() in UNREAD_SUFFIXES}
     owner: dict[str, Path] = {}
     records = []
     decoded: list[Text] = []
     for image in images:
         records += captions_of(path, image, texts.get(key(image)), owner.setdefault(key(image), image), decoded)
+    problem = f"has no image of the same name beside it ({', '.join(sorted(IMAGE_SUFFIXES))})"
     records += [
-        Record(str(text.relative_to(path)), "", None, "", problem=without_image(unread.get(name)))
+        Record(str(text.relative_to(path)), "", None, "", problem=problem)
         for name, text in texts.items()
         if name not in owner
     ]
@@ -73,13 +72,6 @@ def walk(path: Path) -> list[Path]:
 def key(file: Path) -> str:
     """Return the path without its extension, which is the same for an image and its text file."""
     return str(file.with_suffix(""))
-
-
-def without_image(unread: Path | None) -> str:
-    """Return why a text file has no image, given the picture beside it whose format is not read."""
-    if unread is None:
-        return "has no image of the same name beside it"
-    return f"the picture beside it is a {unread.suffix.lower()} file, which is not read: convert it to PNG or JPEG"
 
 
 def captions_of(root: Path, image: Path, text: Path | None, owner: Path, decoded: list[Text]) -> list[Record]:

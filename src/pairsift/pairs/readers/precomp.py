@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import glob
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from pairsift.pairs.text import Text, how_read, one_line, quoted, read_text
 STEMS = {"train": ("train",), "dev": ("dev", "val"), "test": ("testall", "test")}  # the first that exists is used
 TOKENS = ("jieba", "bpe", "bert")
 REPEATS = 5  # rows per image in files that repeat each image for its five captions
-LARGEST_ID = 9_999_999  # no vocabulary is larger; a matcher has one word vector per id
+ID = re.compile("[0-9]{1,7}")  # of a token; no vocabulary is larger, and a matcher has one word vector per id
 PROBES = 20  # places where a file is checked for repeated images
 
 
@@ -284,26 +285,17 @@ def read_lines(text: Text, tabbed: bool, images: int) -> list[Line]:
 
 
 def read_token_ids(text: Text) -> list[Line]:
-    """Read one list of token ids per line, and join the ids of each list by spaces.
+    """Read one list of token ids per line, separated by commas or spaces, and join the ids of each list by spaces.
 
     A line that contains anything else gets a problem.
     """
-    content = text.content.replace("\r\n", "\n")
-    return [token_line(line) for line in content.removesuffix("\n").split("\n")]
-
-
-def token_line(line: str) -> Line:
-    """Read one list of ids, separated by commas or spaces."""
-    words = line.replace(",", " ").split()
-    odd = next((word for word in words if not is_id(word)), None)
-    if odd is not None:
-        return Line("", problem=one_line(f"{odd!r} is no token id", 100))
-    return Line(" ".join(str(int(word)) for word in words))
-
-
-def is_id(word: str) -> bool:
-    """Return whether a word is a number in the range of token ids."""
-    return word.isascii() and word.isdigit() and len(word) <= len(str(LARGEST_ID)) and int(word) <= LARGEST_ID
+    result = []
+    for line in text.content.replace("\r\n", "\n").removesuffix("\n").split("\n"):
+        words = line.replace(",", " ").split()
+        odd = next((word for word in words if not ID.fullmatch(word)), None)
+        problem = "" if odd is None else one_line(f"{odd!r} is no token id", 100)
+        result.append(Line("" if problem else " ".join(str(int(word)) for word in words), problem=problem))
+    return result
 
 
 def read_ids(file: Path) -> list[str]:

@@ -22,7 +22,6 @@ from pairsift.pairs.text import Text, as_text, decode, how_read, one_line, print
 ENDINGS = (".tar", ".tar.gz", ".tgz")  # compressed files are found, so that they are told about
 ROLES = ("image", "caption")  # names of columns that fields of the JSON files must not take
 REPEATING = ("caption", "captions")  # fields that repeat the text file, as img2dataset writes them
-LONGEST = 1 << 24  # bytes of a text or JSON file
 
 
 @dataclass(slots=True)
@@ -151,9 +150,7 @@ def read_samples(path: Path, columns: Columns) -> tuple[list[Item], Listing]:
 def group(members: Sequence[Member]) -> list[tuple[str, list[Member]]]:
     """Return the samples of a tar file: their keys, and their files in order.
 
-    The key of a file is its name up to the first dot after its folders. Where that puts several images with texts of
-    their own together, as with `photo.v1.jpg` and `photo.v2.jpg`, the key goes up to the last dot. If a name comes
-    again, a new sample begins.
+    The key of a file is its name up to the first dot after its folders. If a name comes again, a new sample begins.
     """
     samples: list[tuple[str, list[Member]]] = []
     open_samples: dict[str, tuple[list[Member], set[str]]] = {}
@@ -168,23 +165,7 @@ def group(members: Sequence[Member]) -> list[tuple[str, list[Member]]]:
             samples.append((key, files))
         files.append(member)
         names.add(member.name.lower())
-    return [part for key, files in samples for part in _by_last_dot(key, files)]
-
-
-def _by_last_dot(key: str, files: list[Member]) -> list[tuple[str, list[Member]]]:
-    """Return a sample, or the samples that the names up to the last dot make of it."""
-    if len(files) < 4 or sum(map(_is_image, files)) < 2:
-        return [(key, files)]
-    parts: dict[str, list[Member]] = {}
-    for file in files:
-        parts.setdefault(file.name.rpartition(".")[0], []).append(file)
-    whole = {name: part for name, part in parts.items() if any(map(_is_image, part)) and any(map(_is_text, part))}
-    if len(whole) < 2:
-        return [(key, files)]
-    if key in whole:
-        whole[key] += [file for name, part in parts.items() if name not in whole for file in part]
-        return list(whole.items())
-    return list(parts.items())
+    return samples
 
 
 def _suffix(member: Member) -> str:
@@ -303,18 +284,13 @@ def _column_name(name: str, taken: Sequence[str]) -> str:
     return f"json {name}" if _plain(name) in taken else name
 
 
-def _unreadable(member: Member) -> str:
-    """Return why a text or JSON file is not read, in words that follow its name; empty if it is."""
-    return member.problem or (f"has more than {LONGEST:,} bytes" if member.size > LONGEST else "")
-
-
 def _fields(sample: Sample, contents: Contents, reading: Reading) -> tuple[dict[str, object], str]:
     """Return the fields of the JSON file of a sample, and the problem of the file."""
     if sample.data is None:
         return {}, ""
     base = sample.data.base
-    if problem := _unreadable(sample.data):
-        return {}, f"{base} {problem}"
+    if sample.data.problem:
+        return {}, f"{base} {sample.data.problem}"
     try:
         fields, text = fields_of(contents.read(sample.data), Path(base))
     except InputError as error:
@@ -362,8 +338,8 @@ def _repeats(value: object, caption: str) -> bool:
 
 def _caption(member: Member, contents: Contents, reading: Reading) -> tuple[str, str]:
     """Return the text of a file without its last line end, and the problem."""
-    if problem := _unreadable(member):
-        return "", f"{member.base} {problem}"
+    if member.problem:
+        return "", f"{member.base} {member.problem}"
     try:
         text = decode(contents.read(member), Path(member.base))
     except InputError as error:
