@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pair_sources import reasons, refused, touch
+from pair_sources import refused, touch
 from pairsift.errors import InputError
 from pairsift.pairs.readers import load
 from pairsift.pairs.readers.tables import BEGINNING, check_columns

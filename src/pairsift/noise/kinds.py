@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairsift.arrays import Array, Floats, Ints, text_numbers
-from pairsift.noise.planted import check_noise, repointed, rewritten
+from pairsift.noise.planted import refuse_noisy, repointed, rewritten
 from pairsift.pairs.pairs import Pairs
 
 Encode = Callable[[list[str]], Array]
@@ -46,9 +46,9 @@ def plant_near(pairs: Pairs, ratio: float, seed: int, encode: Encode) -> Pairs:
         The pairs with `true_image_of` and `noise` set.
 
     Raises:
-        InputError: An argument is out of its range, or the pairs already have planted noise.
+        InputError: The pairs already have planted noise.
     """
-    check_noise(pairs, ratio, seed)
+    refuse_noisy(pairs)
     train = pairs.ids("train")
     rng = np.random.default_rng(seed)
     texts = [pairs.captions[pair] for pair in train]
@@ -77,9 +77,9 @@ def plant_vague(pairs: Pairs, ratio: float, seed: int, encode: Encode) -> Pairs:
         The pairs with new `captions`, and with `source_captions`, `true_image_of` and `noise` set.
 
     Raises:
-        InputError: An argument is out of its range, or the pairs already have planted noise.
+        InputError: The pairs already have planted noise.
     """
-    check_noise(pairs, ratio, seed)
+    refuse_noisy(pairs)
     train = pairs.ids("train")
     rng = np.random.default_rng(seed)
     texts = [pairs.captions[pair] for pair in train]
