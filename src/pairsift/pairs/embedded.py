@@ -45,15 +45,10 @@ def image_suffix(data: bytes) -> str:
     return next((suffix for start, suffix in SIGNATURES if data.startswith(start)), "")
 
 
-def _state(file: Path) -> str:
-    """Return the size and the modification time of a file."""
-    status = os.stat(file)
-    return f"{status.st_size} {status.st_mtime_ns}"
-
-
-def _state_of_folder(folder: Path, files: Sequence[Path]) -> str:
-    """Return a hash of the names of files in a folder, their sizes and their modification times."""
-    lines = (f"{os.path.relpath(file, folder)} {_state(file)}\n" for file in files)
+def _state(source: Path, files: Sequence[Path]) -> str:
+    """Return a hash of the names of files in a source, their sizes and their modification times."""
+    states = ((os.path.relpath(file, source), os.stat(file)) for file in files)
+    lines = (f"{name} {state.st_size} {state.st_mtime_ns}\n" for name, state in states)
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -71,7 +66,7 @@ class Store:
 
     def __init__(self, source: Path, column: str, cache: Path | None, files: Sequence[Path] | None = None) -> None:
         real_path = os.path.realpath(source)
-        self._stamp = f"{_state(source)} {column!r}" if files is None else _state_of_folder(source, files)
+        self._stamp = f"{column!r} {_state(source, files or [source])}"
         self.folder = (cache or default_cache()) / "images" / hashlib.sha256(real_path.encode()).hexdigest()[:16]
 
     def images(self) -> list[Embedded] | None:

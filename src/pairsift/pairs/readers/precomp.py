@@ -188,7 +188,7 @@ def records_of(part: SplitFiles, values: Floats, lines: list[Line], start: int) 
             "there must be as many, or the same number for each image"
         )
     per_image = total // images
-    names, caption_ids, note = names_of(part, lines, images)
+    names = names_of(part, lines, images)
     records = [
         Record(
             where=f"{part.captions.name} line {position + 1}",
@@ -196,34 +196,23 @@ def records_of(part: SplitFiles, values: Floats, lines: list[Line], start: int) 
             path=part.images,
             caption=line.caption,
             split=part.split,
-            extra={"id": caption_ids[position]} if caption_ids else {},
             problem=line.problem,
             row=start + position // per_image * step,
         )
         for position, line in enumerate(lines)
     ]
     fifth = f", every {REPEATS}th row" if step > 1 else ""
-    return records, f"{part.images.name} ({images} images{fifth}, {per_image} captions each{note})"
+    return records, f"{part.images.name} ({images} images{fifth}, {per_image} captions each)"
 
 
-def names_of(part: SplitFiles, lines: list[Line], images: int) -> tuple[list[str], list[str], str]:
-    """Return the names of the images, the ids of the captions, and a note on an unused file of ids.
-
-    The ids of the captions are empty if the ids belong to the images. The note is empty if there is nothing to report.
-    """
+def names_of(part: SplitFiles, lines: list[Line], images: int) -> list[str]:
+    """Return the names of the images: ids of the file of ids, or of the lines, where they fit, else numbers."""
     file = part.images.with_name(f"{part.stem}_ids.txt")
     ids = read_ids(file) if file.is_file() else [line.image for line in lines]
-    numbers = [str(row) for row in range(images)]
-    if not any(ids):
-        return numbers, [], ""
-    if len(ids) == images:
-        return ids, [], ""
-    if len(ids) != len(lines):
-        return numbers, [], f"; {file.name} has {len(ids)} lines and is not used"
     per_image = len(lines) // images
-    if all(ids[position] == ids[position - position % per_image] for position in range(len(ids))):
-        return ids[::per_image], [], ""
-    return numbers, ids, ""
+    if len(ids) == len(lines) and all(ids[place] == ids[place - place % per_image] for place in range(len(ids))):
+        ids = ids[::per_image]
+    return ids if len(ids) == images and any(ids) else [str(row) for row in range(images)]
 
 
 def repeats(values: Floats) -> bool:
