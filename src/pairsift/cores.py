@@ -16,8 +16,7 @@ from collections.abc import MutableMapping
 # GNU's OpenMP, which torch brings on Linux, sleeps after 1000 turns, about 30 microseconds; LLVM's and Intel's at once.
 OPENMP_WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "1000"}
 OPENMP_CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-BLAS_WAITING = {"OPENBLAS_THREAD_TIMEOUT": "4"}  # the shortest wait: 2**4 ticks of the processor's clock
-BLAS_CHOICES = ("OPENBLAS_THREAD_TIMEOUT",)
+BLAS_WAITING = ("OPENBLAS_THREAD_TIMEOUT", "4")  # the shortest wait: 2**4 ticks of the processor's clock
 
 
 def let_threads_sleep(environment: MutableMapping[str, str] = os.environ) -> None:
@@ -29,9 +28,9 @@ def let_threads_sleep(environment: MutableMapping[str, str] = os.environ) -> Non
     Args:
         environment: The variables of the process.
     """
-    for choices, waiting in ((OPENMP_CHOICES, OPENMP_WAITING), (BLAS_CHOICES, BLAS_WAITING)):
-        if not any(name in environment for name in choices):
-            environment.update(waiting)
+    if not any(name in environment for name in OPENMP_CHOICES):
+        environment.update(OPENMP_WAITING)
+    environment.setdefault(*BLAS_WAITING)
 
 
 def usable_cores() -> int:

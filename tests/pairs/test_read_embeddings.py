@@ -247,7 +247,7 @@ def test_a_folder_without_vectors_is_refused(tmp_path):
     line = f"{tmp_path}: has neither image.npy and text.npy nor img_emb/ and text_emb/; name the folder with them"
     assert refused(tmp_path, reader="embeddings") == line
     (tmp_path / "a.csv").touch()
-    assert "is not a folder" in refused(tmp_path / "a.csv", reader="embeddings")
+    assert "has neither image.npy" in refused(tmp_path / "a.csv", reader="embeddings")
     assert "takes no --image-folder" in refused(tmp_path, reader="embeddings", image_folder=tmp_path)
 
 

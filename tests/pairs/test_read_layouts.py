@@ -59,7 +59,7 @@ def test_folder_without_pairs_says_what_is_there(tmp_path):
     line = refused(tmp_path)
     assert "1 images and 0 .txt" in line
     assert "'list.csv'" in line
-    assert "is not a folder" in refused(tmp_path / "a.jpg", reader="folder")
+    assert "found 0 images" in refused(tmp_path / "a.jpg", reader="folder")
 
 
 def flickr8k(folder, splits):

@@ -58,8 +58,6 @@ def read_embeddings(path: Path, columns: Columns) -> Listing:
     Raises:
         InputError: Files are missing, cannot be read, or do not fit each other.
     """
-    if not path.is_dir():
-        raise InputError(f"{path}: is not a folder; this reader needs one with {IMAGES} and {TEXTS} in it")
     columns = replace(columns, needs_image=False)
     in_parts = not any((path / name).is_file() for name in (IMAGES, TEXTS))
     parts, dims = measured(numbered_parts(path) if in_parts else [single_part(path)])

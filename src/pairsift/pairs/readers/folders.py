@@ -24,7 +24,7 @@ def read_folder(path: Path, _: Columns) -> Listing:
     split (`train`, `val`, ...), these folders define the splits.
 
     Raises:
-        InputError: The path is not a folder, or no image in it has a text file beside it.
+        InputError: No image in the folder has a text file beside it.
     """
     files = walk(path)
     texts = {key(file): file for file in files if file.suffix.lower() == ".txt"}
@@ -55,13 +55,7 @@ def read_folder(path: Path, _: Columns) -> Listing:
 
 
 def walk(path: Path) -> list[Path]:
-    """Return all files below a folder in the order of their names, without hidden files.
-
-    Raises:
-        InputError: The path is not a folder.
-    """
-    if not path.is_dir():
-        raise InputError(f"{path}: is not a folder")
+    """Return all files below a folder in the order of their names, without hidden files."""
     files: list[Path] = []
     for folder, below, names in os.walk(path):
         below[:] = sorted(name for name in below if not name.startswith("."))

@@ -144,10 +144,12 @@ def images_of(file: pq.ParquetFile, layout: Layout, store: Store) -> list[Embedd
     column = file.schema_arrow.names[layout.names.index(layout.image)]
     for batch in file.iter_batches(IMAGE_ROWS, columns=[column]):
         for cell in batch.column(0).to_pylist():
-            data, name = (cell.get("bytes"), as_text(cell.get("path"))) if isinstance(cell, dict) else (cell, "")
-            has_data = isinstance(data, bytes) and bool(data)
-            label = name or f"row {len(images) + 1}"
-            images.append(store.add(data, label) if has_data else Embedded(name, None))
+            data, path = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (cell, None)
+            name = as_text(path)
+            if isinstance(data, bytes) and data:
+                images.append(store.add(data, name or f"row {len(images) + 1}"))
+            else:
+                images.append(Embedded(name, None))
     if any(image.file for image in images):
         store.finish(images)
     return images

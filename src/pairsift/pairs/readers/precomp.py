@@ -20,7 +20,6 @@ from pairsift.pairs.text import Text, how_read, one_line, quoted, read_text
 STEMS = {"train": ("train",), "dev": ("dev", "val"), "test": ("testall", "test")}  # the first that exists is used
 TOKENS = ("jieba", "bpe", "bert")
 REPEATS = 5  # rows per image in files that repeat each image for its five captions
-ID = re.compile("[0-9]{1,7}")  # of a token; no vocabulary is larger, and a matcher has one word vector per id
 PROBES = 20  # places where a file is checked for repeated images
 
 
@@ -110,10 +109,8 @@ def find_parts(path: Path, endings: Sequence[str]) -> list[SplitFiles]:
     """Return the splits that a folder has, train first.
 
     Raises:
-        InputError: The path is not a folder, train is missing, or a split has only one of its two files.
+        InputError: Train is missing, or a split has only one of its two files.
     """
-    if not path.is_dir():
-        raise InputError(f"{path}: is not a folder; this reader needs one with train_ims.npy in it")
     parts = []
     for split, stems in STEMS.items():
         gap = ""
@@ -123,10 +120,8 @@ def find_parts(path: Path, endings: Sequence[str]) -> list[SplitFiles]:
             if images.is_file() and captions is not None:
                 parts.append(SplitFiles(split, stem, images, captions))
                 break
-            if images.is_file():
-                gap = gap or f"{images.name} is there without {' or '.join(f'{stem}_{end}' for end in endings)}"
-            elif captions is not None:
-                gap = gap or f"{captions.name} is there without {images.name}"
+            if images.is_file() or captions is not None:
+                gap = gap or f"has only one of {images.name} and {stem}_{endings[0]}"
         else:
             if gap or split == "train":
                 raise InputError(f"{path}: {gap or 'has no train_ims.npy'}; put the missing file into the folder")
@@ -281,10 +276,15 @@ def read_token_ids(text: Text) -> list[Line]:
     result = []
     for line in text.content.replace("\r\n", "\n").removesuffix("\n").split("\n"):
         words = line.replace(",", " ").split()
-        odd = next((word for word in words if not ID.fullmatch(word)), None)
+        odd = next((word for word in words if not is_id(word)), None)
         problem = "" if odd is None else one_line(f"{odd!r} is no token id", 100)
         result.append(Line("" if problem else " ".join(str(int(word)) for word in words), problem=problem))
     return result
+
+
+def is_id(word: str) -> bool:
+    """Return whether a word is a number in the range of token ids; no vocabulary is larger."""
+    return re.fullmatch("[0-9]{1,7}", word) is not None
 
 
 def read_ids(file: Path) -> list[str]:

@@ -14,7 +14,7 @@ from pairsift.errors import InputError
 from pairsift.pairs.embedded import Store
 from pairsift.pairs.readers.folders import IMAGE_SUFFIXES, walk
 from pairsift.pairs.readers.rows import CAPTION_COLUMNS, SPLIT_COLUMNS, find_column
-from pairsift.pairs.readers.tars import PACKED, Contents, Member, scan
+from pairsift.pairs.readers.tars import Contents, Member, scan
 from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.splits import SPLIT_WORDS
 from pairsift.pairs.text import Text, as_text, decode, how_read, one_line, printable, quoted
@@ -234,7 +234,7 @@ def _items_of_tar(
         columns: Options of the source.
         reading: Facts, which are added to.
     """
-    members, problem = scan(tar) if tar.name.lower().endswith(".tar") else ([], PACKED)
+    members, problem = scan(tar)
     seen: Counter[str] = Counter()
     for key, files in group(members):
         seen[key] += 1

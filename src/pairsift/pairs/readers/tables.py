@@ -98,9 +98,7 @@ def header(path: Path, text: str, columns: Columns) -> tuple[str, list[str]]:
         except InputError:
             fits = False
         candidates.append((fits, len(names), separator, names))
-    fits, _, separator, names = max(candidates, key=lambda candidate: candidate[:2])
-    if not fits and any("\0" in name for name in names):
-        raise InputError(f"{path}: is no table of text: the first line, for the columns' names, holds zero bytes")
+    _, _, separator, names = max(candidates, key=lambda candidate: candidate[:2])
     pick_columns(path, names, columns)
     return separator, unique(names)
 
@@ -200,8 +198,6 @@ def read_table(path: Path, columns: Columns, base: Path | None = None) -> Listin
     Raises:
         InputError: The file cannot be read, is empty, or has no image or caption column.
     """
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder; the reader 'table' needs a CSV, TSV, JSON lines or Parquet file")
     table = read_rows(path, columns)
     image, caption = pick_columns(path, table.names, columns)
     split = find_column(table.names, SPLIT_COLUMNS)
