@@ -113,16 +113,12 @@ def is_text(cell: bytes) -> bool:
 def rows_of(path: Path, file: pq.ParquetFile, layout: Layout, cache: Path | None) -> Iterator[Row]:
     """Yield the rows as they are in the file, with images as files of the cache folder."""
     images = images_of(file, layout, Store(path, layout.image, cache)) if layout.embedded else []
-    stored_names = file.schema_arrow.names
-    columns = [
-        stored
-        for name, stored in zip(layout.names, stored_names, strict=True)
-        if name in layout.columns and not (layout.embedded and name == layout.image)
-    ]
+    stored = dict(zip(layout.names, file.schema_arrow.names, strict=True))
+    columns = [stored[name] for name in layout.columns if name != layout.image or not layout.embedded]
+    is_told = len(set(stored.values())) == len(stored)  # columns of equal names can only be read together
     number = 0
-    for batch in file.iter_batches(TEXT_ROWS, columns=list(dict.fromkeys(columns))):
-        pairs = zip(layout.names, stored_names, strict=True)
-        names = [name for name, stored in pairs if stored in batch.schema.names]
+    for batch in file.iter_batches(TEXT_ROWS, columns=columns if is_told else None):
+        names = [name for name in layout.names if stored[name] in batch.schema.names]
         cells = {
             name: cells_of(column) for name, column in zip(names, batch.columns, strict=True) if name in layout.columns
         }
