@@ -115,9 +115,11 @@ def rows_of(path: Path, file: pq.ParquetFile, layout: Layout, cache: Path | None
     images = images_of(file, layout, Store(path, layout.image, cache)) if layout.embedded else []
     stored = dict(zip(layout.names, file.schema_arrow.names, strict=True))
     columns = [stored[name] for name in layout.columns if name != layout.image or not layout.embedded]
-    is_told = len(set(stored.values())) == len(stored)  # columns of equal names can only be read together
+    # names that are equal or contain a dot may mean several columns, which are then all read
+    is_told = len(set(stored.values())) == len(stored) and not any("." in name for name in stored.values())
+    batches = file.iter_batches(TEXT_ROWS, columns=columns) if is_told else file.iter_batches(IMAGE_ROWS)
     number = 0
-    for batch in file.iter_batches(TEXT_ROWS, columns=columns if is_told else None):
+    for batch in batches:
         names = [name for name in layout.names if stored[name] in batch.schema.names]
         cells = {
             name: cells_of(column) for name, column in zip(names, batch.columns, strict=True) if name in layout.columns
