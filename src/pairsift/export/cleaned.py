@@ -101,19 +101,14 @@ def export(
         extra = {origin.weight_column: selection.weight.tolist()} if weights else {}
         write_text(out, json.dumps(coco(pairs, selection, extra), ensure_ascii=False) + "\n")
     elif suffix == ".txt":
-        write_text(out, "".join(_id_lines(selection, weights)))
+        ids = np.flatnonzero(selection.keep).tolist()
+        write_text(out, "".join(f"{pair} {selection.weight[pair]}\n" if weights else f"{pair}\n" for pair in ids))
     elif suffix == ENDING:
         export_fiftyone(pairs, selection, out, weights)
     elif suffix == SHARDS:
         _write_shards(out, origin, pairs, records, extra)
     else:
         _write_folder(out, origin, pairs, selection)
-
-
-def _id_lines(selection: Selection, weights: bool) -> Iterator[str]:
-    """Yield the id of each kept pair as a line, on request followed by a blank and the weight."""
-    for pair in np.flatnonzero(selection.keep).tolist():
-        yield f"{pair} {selection.weight[pair]}\n" if weights else f"{pair}\n"
 
 
 def format_of(out: Path) -> str:

@@ -9,7 +9,6 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -42,15 +41,6 @@ class Lines:
         self.lines = list(io.StringIO(text, newline=""))
         self.position = 0
 
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        if self.position == len(self.lines):
-            raise StopIteration
-        self.position += 1
-        return self.lines[self.position - 1]
-
     def record(self, separator: str, width: int | None = None) -> tuple[list[str], str]:
         """Return the fields of the next record and its problem.
 
@@ -58,8 +48,12 @@ class Lines:
         ends after its first line, and the next record starts at the second line.
         """
         start = self.position
+        reader = csv.reader(
+            map(self.lines.__getitem__, range(start, len(self.lines))), delimiter=separator, strict=True
+        )
         try:
-            fields = next(csv.reader(self, delimiter=separator, strict=True))
+            fields = next(reader)
+            self.position += reader.line_num
         except csv.Error:
             self.position = start + 1
             line = self.lines[start].rstrip("\r\n") + "\n"
