@@ -225,7 +225,7 @@ def _write_shards(
         [pairs.paths[row] for row in rows],
         [split_of.get(row, "") for row in rows],
     )
-    samples = samples_of_rows if origin.items is None else samples_of_shards
+    samples = samples_of_rows if origin.samples is None else samples_of_shards
     write_shards(out, samples(with_image_names(origin, pairs), chosen))
 
 

@@ -121,20 +121,20 @@ def samples_of_shards(origin: Origin, chosen: ChosenRecords) -> Iterator[NewSamp
     """
     first = 0
     with Contents() as contents:
-        for item in origin.items or ():
-            records = range(first, first + len(item.records))
+        for sample in origin.samples or ():
+            records = range(first, first + len(sample.records))
             first = records.stop
             kept = [record for record in records if chosen.keep[record]]
-            if item.sample is None or not kept:
+            if not (sample.members and kept):
                 continue
-            captions = [chosen.captions.get(record, item.records[record - records.start].caption) for record in kept]
-            fewer = len(kept) < len(records) - len(item.sample.spare)
+            captions = [chosen.captions.get(record, sample.records[record - records.start].caption) for record in kept]
+            fewer = len(kept) < len(records) - len(sample.spare)
             new = _Changes(
                 captions if fewer or any(record in chosen.captions for record in kept) else None,
                 {name: [values[record] for record in kept] for name, values in chosen.extra.items()},
                 None if origin.splits is None else origin.splits[kept[0]],
             )
-            yield NewSample(chosen.folders[kept[0]], item.sample.key, _files(item.sample, new, contents))
+            yield NewSample(chosen.folders[kept[0]], sample.key, _files(sample, new, contents))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pairsift.pairs import READERS
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers import choose
 from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column, pick_columns, unique
-from pairsift.pairs.readers.shards import Item, read_samples
+from pairsift.pairs.readers.shards import Sample, read_samples
 from pairsift.pairs.readers.tables import FORMATS, read_separated
 from pairsift.pairs.records import Columns, Listing
 from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
@@ -36,7 +36,7 @@ class Origin:
         splits: Split of each record, where the source names it outside its row or a run has drawn it; else None.
         image: Name of the image column.
         images: Name of each record's image, for images that lie in the source itself; None where these are kept.
-        items: Samples of a source of tar files, with their records; None for other sources.
+        samples: Samples of a source of tar files, with their records; None for other sources.
     """
 
     names: list[str]
@@ -46,7 +46,7 @@ class Origin:
     splits: list[str] | None = None
     image: str = "image"
     images: list[str] | None = None
-    items: Sequence[Item] | None = None
+    samples: Sequence[Sample] | None = None
 
     @property
     def split_column(self) -> str | None:
@@ -122,8 +122,8 @@ def read_origin(path: Path, reader: str | None, columns: Columns) -> Origin:
     if name == "table":
         return _table(path, columns)
     if name == "shards":
-        items, listing = read_samples(path, columns)
-        return replace(_listing(listing), items=items)
+        samples, listing = read_samples(path, columns)
+        return replace(_listing(listing), samples=samples)
     listing = READERS.find(name)(path, columns)
     if name == "flickr8k":
         origin = _table(path / "captions.csv", columns)
