@@ -207,7 +207,7 @@ IMAGES, TEXTS = aligned(N)
         (rewrite("text.npy", np.asfortranarray(TEXTS)), "is stored column by column"),
         (lambda folder: (folder / "text.npy").write_bytes((folder / "text.npy").read_bytes()[:-9]), "is no whole .npy"),
         (lambda folder: (folder / "captions.csv").write_text("text\n" + '"stray\n' * 11),
-         "captions.csv: has 11 rows and image.npy has 12; row i of the table must belong to row i of the vectors; "
+         "captions.csv: has 11 rows and image.npy has 12; row i of both must belong to pair i; "
          "captions.csv line 2 "),
     ],
 )  # fmt: skip
@@ -229,7 +229,7 @@ def test_files_that_do_not_fit_are_one_line(tmp_path, damage, says):
         (lambda path: (path / "metadata" / "metadata_0.parquet").unlink(), "has no metadata/metadata_0.parquet"),
         (rewrite("text_emb/text_emb_01.npy", TEXTS), "has no img_emb/img_emb_01.npy beside the other files of part 01"),
         (rewrite("text_emb/text_emb_1.npy", TEXTS[:5]), "text_emb_1.npy: has 5 rows and img_emb_1.npy has 4"),
-        (rewrite("text_emb/text_emb_1.npy", TEXTS[:4, :3]), "_1.npy: a row has 3 values where text_emb_0.npy has 8"),
+        (rewrite("text_emb/text_emb_1.npy", TEXTS[:4, :3]), "_1.npy: a row has 3 values where the first part has 8"),
         (lambda path: [rewrite("text_emb/text_emb_1.npy", TEXTS[:5])(path),
                        rewrite("img_emb/img_emb_1.npy", IMAGES[:5])(path)],
          "metadata_1.parquet: has 4 rows and img_emb_1.npy has 5"),

@@ -160,11 +160,11 @@ def _table(path: Path, columns: Columns) -> Origin:
                 for batch in file.iter_batches(BATCH):
                     yield from batch.rename_columns(names).to_pylist()
 
-        image, caption = pick_columns(path, names, columns)
-        return Origin(names, caption, batches, kinds, image=image)
+        roles = pick_columns(path, names, columns)
+        return Origin(names, roles.caption, batches, kinds, image=roles.image)
     table = FORMATS.get(path.suffix.lower(), read_separated)(path, columns)
-    image, caption = pick_columns(path, table.names, columns)
-    return Origin(table.names, caption, lambda: (row.cells for row in table.rows), image=image)
+    roles = pick_columns(path, table.names, columns)
+    return Origin(table.names, roles.caption, lambda: (row.cells for row in table.rows), image=roles.image)
 
 
 def _listing(listing: Listing) -> Origin:

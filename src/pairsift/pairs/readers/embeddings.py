@@ -10,7 +10,7 @@ import numpy as np
 
 from pairsift.errors import InputError
 from pairsift.pairs.precomputed import FeatureFiles, Precomputed, open_rows
-from pairsift.pairs.readers.rows import SPLIT_COLUMNS, SourceTable, find_column, pick_columns
+from pairsift.pairs.readers.rows import SourceTable, pick_columns
 from pairsift.pairs.readers.tables import named_record, read_rows
 from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.text import quoted
@@ -28,15 +28,11 @@ class Part:
         images: File of the images' vectors.
         texts: File of the captions' vectors.
         table: File of the captions.
-        start: Number of rows in the previous parts.
-        rows: Number of rows.
     """
 
     images: Path
     texts: Path
     table: Path
-    start: int = 0
-    rows: int = 0
 
 
 def is_embeddings(path: Path) -> bool:
@@ -60,15 +56,15 @@ def read_embeddings(path: Path, columns: Columns) -> Listing:
     """
     columns = replace(columns, needs_image=False)
     in_parts = not any((path / name).is_file() for name in (IMAGES, TEXTS))
-    parts, dims = measured(numbered_parts(path) if in_parts else [single_part(path)])
+    parts = numbered_parts(path) if in_parts else [single_part(path)]
+    dims = [open_rows(file, (2,)).shape[1] for file in (parts[0].images, parts[0].texts)]
     first_row: dict[str, tuple[int, Path]] = {}
     records: list[Record] = []
     tables = []
     for part in parts:
-        tables.append(table := read_part(part, columns))
-        records += records_of(part, table, columns, first_row)
-    image, caption = pick_columns(parts[0].table, tables[0].names, columns)
-    split = find_column(tables[0].names, SPLIT_COLUMNS)
+        tables.append(table := read_part(part, dims, columns))
+        records += records_of(part, table, columns, first_row, len(records))
+    image, caption, split = pick_columns(parts[0].table, tables[0].names, columns)
     features = Precomputed(
         tuple(part.images for part in parts),
         (dims[0],),
@@ -135,48 +131,34 @@ def numbered_files(folder: Path, suffix: str) -> dict[str, Path]:
     return {match[1]: file for match, file in matches if match}
 
 
-def measured(parts: list[Part]) -> tuple[list[Part], tuple[int, int]]:
-    """Return the parts with their numbers of rows, and the lengths of the vectors of images and of captions.
+def read_part(part: Part, dims: list[int], columns: Columns) -> SourceTable:
+    """Read the table of a part, and the headers of its arrays.
+
+    Args:
+        part: The part.
+        dims: Lengths of the vectors of images and of captions.
+        columns: Column names set by the user.
 
     Raises:
-        InputError: An array cannot be read, is not (rows, dim), or does not fit the others.
-    """
-    dims: dict[str, int] = {}
-    result, start = [], 0
-    for part in parts:
-        shapes = {}
-        for role, file, first in (("images", part.images, parts[0].images), ("texts", part.texts, parts[0].texts)):
-            shapes[role] = rows, dim = open_rows(file, (2,)).shape
-            if dims.setdefault(role, dim) != dim:
-                raise InputError(f"{file}: a row has {dim} values where {first.name} has {dims[role]}; make it again")
-        if shapes["texts"][0] != shapes["images"][0]:
-            raise InputError(
-                f"{part.texts}: has {shapes['texts'][0]} rows and {part.images.name} has {shapes['images'][0]}; "
-                "row i of both must belong to pair i"
-            )
-        result.append(replace(part, start=start, rows=rows))
-        start += rows
-    return result, (dims["images"], dims["texts"])
-
-
-def read_part(part: Part, columns: Columns) -> SourceTable:
-    """Read the table of a part.
-
-    Raises:
-        InputError: It cannot be read, has no caption column, or its rows are not as many as the vectors.
+        InputError: A file cannot be read, the table has no caption column, or the files do not fit each other.
     """
     table = read_rows(part.table, columns)
-    if len(table.rows) != part.rows:
-        problem = next((f"; {row.where} {row.problem}" for row in table.rows if row.problem), "")
-        raise InputError(
-            f"{part.table}: has {len(table.rows)} rows and {part.images.name} has {part.rows}; row i of the table "
-            f"must belong to row i of the vectors{problem}"
-        )
+    images, texts = (open_rows(file, (2,)).shape for file in (part.images, part.texts))
+    for file, shape, dim in ((part.images, images, dims[0]), (part.texts, texts, dims[1])):
+        if shape[1] != dim:
+            raise InputError(f"{file}: a row has {shape[1]} values where the first part has {dim}; make it again")
+    problem = next((f"; {row.where} {row.problem}" for row in table.rows if row.problem), "")
+    for file, rows, problems in ((part.texts, texts[0], ""), (part.table, len(table.rows), problem)):
+        if rows != images[0]:
+            raise InputError(
+                f"{file}: has {rows} rows and {part.images.name} has {images[0]}; row i of both must belong to pair i"
+                f"{problems}"
+            )
     return table
 
 
 def records_of(
-    part: Part, table: SourceTable, columns: Columns, first_row: dict[str, tuple[int, Path]]
+    part: Part, table: SourceTable, columns: Columns, first_row: dict[str, tuple[int, Path]], start: int
 ) -> list[Record]:
     """Return the records of a part.
 
@@ -185,14 +167,12 @@ def records_of(
         table: Its table.
         columns: Column names set by the user.
         first_row: The first row of each image name and its file; names of this part are added.
+        start: Number of rows in the previous parts.
     """
-    image, caption = pick_columns(part.table, table.names, columns)
-    split = find_column(table.names, SPLIT_COLUMNS)
-    roles = (image, caption) if split is None else (image, caption, split)
-    extra = [name for name in table.names if name not in roles]
+    roles = pick_columns(part.table, table.names, columns)
     records = []
-    for number, row in enumerate(table.rows, part.start):
-        record = named_record(row, roles, extra)
+    for number, row in enumerate(table.rows, start):
+        record = named_record(row, roles, table.names)
         place = number, part.images
         first, file = first_row.setdefault(record.image, place) if record.image else place
         records.append(replace(record, image=record.image or f"row {number}", path=file, row=first))

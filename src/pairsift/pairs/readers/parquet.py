@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from pairsift.errors import InputError
 from pairsift.pairs.embedded import Embedded, Store, image_suffix
-from pairsift.pairs.readers.rows import SPLIT_COLUMNS, Row, SourceTable, find_column, pick_columns, unique
+from pairsift.pairs.readers.rows import Row, SourceTable, pick_columns, unique
 from pairsift.pairs.records import Columns
 from pairsift.pairs.text import as_text, one_line
 
@@ -66,20 +66,20 @@ def layout_of(path: Path, file: pq.ParquetFile, columns: Columns) -> Layout:
     """
     schema = file.schema_arrow
     names = unique(schema.names)
-    image, caption = pick_columns(path, names, columns)
+    roles = pick_columns(path, names, columns)
+    image = roles.image
     cells_at = first_bytes(file, [position for position, kind in enumerate(schema.types) if is_binary(kind)])
     embedded = bool(image) and (
         has_bytes(schema.types[names.index(image)]) or any(map(image_suffix, cells_at.get(names.index(image), [])))
     )
     if embedded and not columns.needs_image:
-        image, embedded = "", False
-    role_columns = (image, caption, find_column(names, SPLIT_COLUMNS))
+        roles, embedded = roles._replace(image=""), False
     column_names = [
         name
         for position, (name, kind) in enumerate(zip(names, schema.types, strict=True))
-        if name in role_columns or not (has_bytes(kind) or not all(map(is_text, cells_at.get(position, []))))
+        if name in roles or not (has_bytes(kind) or not all(map(is_text, cells_at.get(position, []))))
     ]
-    return Layout(names, column_names, image, embedded)
+    return Layout(names, column_names, roles.image, embedded)
 
 
 def first_bytes(file: pq.ParquetFile, places: list[int]) -> dict[int, list[bytes]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pairsift.errors import InputError
 from pairsift.pairs.records import Columns
@@ -16,6 +17,17 @@ IMAGE_COLUMNS = (
 )
 CAPTION_COLUMNS = ("caption", "title", "text", "description", "captions", "comment")
 SPLIT_COLUMNS = ("split", "subset", "partition")
+
+
+class Roles(NamedTuple):
+    """The columns of a table by what they hold: an image, a caption, and the split if there is such a column.
+
+    The image column is an empty string if a table that needs none has none.
+    """
+
+    image: str
+    caption: str
+    split: str | None
 
 
 class MissingColumn(InputError):
@@ -54,13 +66,11 @@ def find_column(names: list[str], candidates: tuple[str, ...]) -> str | None:
     return next((name_of[name] for name in candidates if name in name_of), None)
 
 
-def pick_columns(path: Path, names: list[str], columns: Columns) -> tuple[str, str]:
-    """Return the names of the image column and the caption column.
-
-    The name of a missing image column is an empty string where the table needs none.
+def pick_columns(path: Path, names: list[str], columns: Columns) -> Roles:
+    """Return the names of the image column, the caption column and the split column.
 
     Raises:
-        MissingColumn: One of them is missing.
+        MissingColumn: The image or the caption column is missing.
         InputError: Both are the same column.
     """
     picked, missing = [], []
@@ -81,7 +91,7 @@ def pick_columns(path: Path, names: list[str], columns: Columns) -> tuple[str, s
         raise MissingColumn("; ".join([message, *advice]), names)
     if picked[0] == picked[1]:
         raise InputError(f"{path}: column {picked[0]!r} cannot be both image and caption")
-    return picked[0], picked[1]
+    return Roles(picked[0], picked[1], find_column(names, SPLIT_COLUMNS))
 
 
 def unique(names: list[str]) -> list[str]:

@@ -17,15 +17,7 @@ import pyarrow.parquet as pq
 from pairsift.errors import InputError
 from pairsift.pairs.embedded import Embedded
 from pairsift.pairs.readers.parquet import read_parquet
-from pairsift.pairs.readers.rows import (
-    SPLIT_COLUMNS,
-    Row,
-    SourceTable,
-    find_column,
-    one_caption_each,
-    pick_columns,
-    unique,
-)
+from pairsift.pairs.readers.rows import Roles, Row, SourceTable, one_caption_each, pick_columns, unique
 from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.text import as_text, decode, how_read, one_line, quoted, read_text
 
@@ -193,15 +185,12 @@ def read_table(path: Path, columns: Columns, base: Path | None = None) -> Listin
         InputError: The file cannot be read, is empty, or has no image or caption column.
     """
     table = read_rows(path, columns)
-    image, caption = pick_columns(path, table.names, columns)
-    split = find_column(table.names, SPLIT_COLUMNS)
-    role_columns = (image, caption) if split is None else (image, caption, split)
-    extra = [name for name in table.names if name not in role_columns]
+    image, caption, split = roles = pick_columns(path, table.names, columns)
     embedded = any(isinstance(row.cells.get(image), Embedded) for row in table.rows)
     has_lists = any(isinstance(row.cells.get(caption), list) for row in table.rows)
     rows = [caption_row for row in table.rows for caption_row in one_caption_each(row, caption)]
     return Listing(
-        [named_record(row, role_columns, extra) for row in rows],
+        [named_record(row, roles, table.names) for row in rows],
         image=f"column {image!r}{' (images within the file)' * embedded}",
         caption=f"column {caption!r}{' (lists of captions)' * has_lists}",
         split="" if split is None else f"column {split!r}",
@@ -224,33 +213,28 @@ def read_rows(path: Path, columns: Columns) -> SourceTable:
     return table
 
 
-def named_record(row: Row, role_columns: tuple[str, ...], extra: list[str]) -> Record:
+def named_record(row: Row, roles: Roles, names: list[str]) -> Record:
     """Convert a row to a record with the name of an image, and with its file if it lies within the table.
 
     Args:
         row: The row.
-        role_columns: Names of the image column, the caption column and, if there is one, the split column. A name may
-            be an empty string for a column that does not exist.
-        extra: Names of the other columns.
+        roles: The columns of the image, the caption and the split.
+        names: Names of all columns.
     """
-    image, *role_cells = (row.cells.get(name) for name in role_columns)
+    cells = {name: row.cells.get(name) for name in roles if name is not None}
+    image = cells[roles.image]
     if isinstance(image, dict) and image.get("bytes") is None and isinstance(image.get("path"), str):
-        image = image["path"]  # an image as the library `datasets` stores it, with a path and no bytes
-    name = image.name if isinstance(image, Embedded) else as_text(image).strip()
-    caption, *split = map(as_text, role_cells)
-    columns = {label: as_text(row.cells.get(label)) for label in extra}
-    nested = [
-        name for name, cell in zip(role_columns, (image, *role_cells), strict=True) if isinstance(cell, (dict, list))
-    ]
+        image = cells[roles.image] = image["path"]  # as the library `datasets` stores an image with a path and no bytes
+    nested = [name for name, cell in cells.items() if isinstance(cell, (dict, list))]
     problem = row.problem
     if not problem and nested:
         problem = f"column {nested[0]!r} holds a list or an object where text is needed"
     return Record(
         where=row.where,
-        image=name,
+        image=image.name if isinstance(image, Embedded) else as_text(image).strip(),
         path=image.file if isinstance(image, Embedded) else None,
-        caption=caption,
-        split=split[0].strip() if split else "",
-        extra=columns,
+        caption=as_text(cells[roles.caption]),
+        split=as_text(cells.get(roles.split or "")).strip(),
+        extra={name: as_text(row.cells.get(name)) for name in names if name not in roles},
         problem=problem,
     )
