@@ -19,7 +19,7 @@ from pairsift.pairs.embedded import MODIFIED, image_suffix
 from pairsift.pairs.readers.folders import IMAGE_SUFFIXES
 from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column
 from pairsift.pairs.readers.shards import Sample, fields_of
-from pairsift.pairs.readers.tars import Contents
+from pairsift.pairs.readers.tars import Read, reading
 from pairsift.pairs.source_rows import Cells, Origin
 from pairsift.pairs.splits import SPLIT_WORDS
 from pairsift.pairs.text import as_text
@@ -120,7 +120,7 @@ def samples_of_shards(origin: Origin, chosen: ChosenRecords) -> Iterator[NewSamp
         InputError: A tar file cannot be read.
     """
     first = 0
-    with Contents() as contents:
+    with reading() as read:
         for sample in origin.samples or ():
             records = range(first, first + len(sample.records))
             first = records.stop
@@ -134,7 +134,7 @@ def samples_of_shards(origin: Origin, chosen: ChosenRecords) -> Iterator[NewSamp
                 {name: [values[record] for record in kept] for name, values in chosen.extra.items()},
                 None if origin.splits is None else origin.splits[kept[0]],
             )
-            yield NewSample(chosen.folders[kept[0]], sample.key, _files(sample, new, contents))
+            yield NewSample(chosen.folders[kept[0]], sample.key, _files(sample, new, read))
 
 
 @dataclass(frozen=True)
@@ -146,9 +146,9 @@ class _Changes:
     split: str | None
 
 
-def _files(sample: Sample, new: _Changes, contents: Contents) -> dict[str, bytes]:
+def _files(sample: Sample, new: _Changes, read: Read) -> dict[str, bytes]:
     """Return the endings and contents of the files of a sample, as they are or with the changes."""
-    files = {sample.ending(member): contents.read(member) for member in sample.members if not member.problem}
+    files = {sample.ending(member): read(member) for member in sample.members if not member.problem}
     if sample.text is not None and new.captions is not None and not sample.holder:
         files[sample.ending(sample.text)] = _text(new.captions[0])
     data = "json" if sample.data is None else sample.ending(sample.data)

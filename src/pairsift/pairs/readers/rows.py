@@ -73,22 +73,19 @@ def pick_columns(path: Path, names: list[str], columns: Columns) -> Roles:
         MissingColumn: The image or the caption column is missing.
         InputError: Both are the same column.
     """
-    picked, missing = [], []
+    picked, problems, advice = [], [], []
     for role, column, candidates in (
         ("image", columns.image, IMAGE_COLUMNS),
         ("caption", columns.caption, CAPTION_COLUMNS),
     ):
-        name = find_column(names, candidates) if column is None else find_column(names, (column.strip().lower(),))
-        if name is None and role == "image" and column is None and not columns.needs_image:
-            name = ""
-        if name is None:
-            problem = f"no column '{column}'" if column is not None else f"no {role} column"
-            missing.append((problem, f"name it with --{role}-column, or call it one of {', '.join(candidates[:4])}"))
+        name = find_column(names, candidates if column is None else (column.strip().lower(),))
+        if name is None and (role == "caption" or column is not None or columns.needs_image):
+            problems.append(f"no {role} column" if column is None else f"no column '{column}'")
+            advice.append(f"name it with --{role}-column, or call it one of {', '.join(candidates[:4])}")
         picked.append(name or "")
-    if missing:
-        problems, advice = zip(*missing, strict=True)
-        message = f"{path}: {' and '.join(problems)} among the columns {quoted(names)}"
-        raise MissingColumn("; ".join([message, *advice]), names)
+    if problems:
+        line = f"{path}: {' and '.join(problems)} among the columns {quoted(names)}"
+        raise MissingColumn("; ".join([line, *advice]), names)
     if picked[0] == picked[1]:
         raise InputError(f"{path}: column {picked[0]!r} cannot be both image and caption")
     return Roles(picked[0], picked[1], find_column(names, SPLIT_COLUMNS))

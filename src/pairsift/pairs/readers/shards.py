@@ -14,7 +14,7 @@ from pairsift.errors import InputError
 from pairsift.pairs.embedded import Store
 from pairsift.pairs.readers.folders import IMAGE_SUFFIXES, walk
 from pairsift.pairs.readers.rows import CAPTION_COLUMNS, SPLIT_COLUMNS, find_column
-from pairsift.pairs.readers.tars import Contents, Member, scan
+from pairsift.pairs.readers.tars import Member, Read, reading, scan
 from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.splits import SPLIT_WORDS
 from pairsift.pairs.text import Text, as_text, decode, how_read, one_line, printable, quoted
@@ -119,25 +119,25 @@ def read_samples(path: Path, columns: Columns) -> tuple[list[Sample], Listing]:
     if not tars:
         raise InputError(f"{path}: found no .tar file; the reader 'shards' needs one, or a folder with some")
     samples: list[Sample] = []
-    with Contents() as contents:
-        reading = _Reading(contents, columns)
+    with reading() as read:
+        gathered = _Gathered(read, columns)
         for tar in tars:
             place = PurePosixPath(tar.relative_to(path).as_posix() if tar != path else tar.name)
-            samples += reading.samples(tar, place, tar == path)
-        if columns.caption is not None and find_column(list(reading.fields), (_plain(columns.caption),)) is None:
+            samples += gathered.samples(tar, place, tar == path)
+        if columns.caption is not None and find_column(list(gathered.fields), (_plain(columns.caption),)) is None:
             raise InputError(
                 f"{path}: no field {columns.caption!r} in the .json files, which have the fields "
-                f"{quoted(reading.fields) or 'none'}; name another with --caption-column, or leave it out"
+                f"{quoted(gathered.fields) or 'none'}; name another with --caption-column, or leave it out"
             )
-        _store_images(samples, Store(path, "", columns.cache, tars), contents)
+        _store_images(samples, Store(path, "", columns.cache, tars), read)
     split = _take_splits(samples)
-    broken = f"JSON files that are no JSON objects and were passed over: {reading.broken}" if reading.broken else ""
+    broken = f"JSON files that are no JSON objects and were passed over: {gathered.broken}" if gathered.broken else ""
     listing = Listing(
         [record for sample in samples for record in sample.records],
         image=f"{len(tars)} tar file{'s' * (len(tars) != 1)}",
-        caption=" or ".join(reading.captions) or "nowhere",
+        caption=" or ".join(gathered.captions) or "nowhere",
         split=split,
-        reading="; ".join(filter(None, (how_read(reading.texts), broken))),
+        reading="; ".join(filter(None, (how_read(gathered.texts), broken))),
     )
     return samples, listing
 
@@ -185,8 +185,8 @@ def _plain(name: str) -> str:
     return name.strip().lower()
 
 
-class _Reading:
-    """The reading of samples, and what is gathered from one to the next.
+class _Gathered:
+    """What is gathered from sample to sample while they are read.
 
     Attributes:
         texts: Decoded files that are not plain UTF-8.
@@ -195,8 +195,8 @@ class _Reading:
         fields: Names of the fields of the JSON files.
     """
 
-    def __init__(self, contents: Contents, columns: Columns) -> None:
-        self._contents = contents
+    def __init__(self, read: Read, columns: Columns) -> None:
+        self._read = read
         self._named = columns.caption
         self.texts: list[Text] = []
         self.captions: dict[str, None] = {}
@@ -260,7 +260,7 @@ class _Reading:
         if sample.data.problem:
             return {}, f"{base} {sample.data.problem}"
         try:
-            fields, text = fields_of(self._contents.read(sample.data), Path(base))
+            fields, text = fields_of(self._read(sample.data), Path(base))
         except InputError as error:
             fields, text = None, Text(str(error))
         if fields is None:
@@ -293,7 +293,7 @@ class _Reading:
         if member.problem:
             return "", f"{member.base} {member.problem}"
         try:
-            text = decode(self._contents.read(member), Path(member.base))
+            text = decode(self._read(member), Path(member.base))
         except InputError as error:
             return "", str(error)
         self._note(text)
@@ -315,7 +315,7 @@ def _repeats(value: object, caption: str) -> bool:
     return len(values) == 1 and as_text(values[0]).strip() == caption.strip()
 
 
-def _store_images(samples: Sequence[Sample], store: Store, contents: Contents) -> None:
+def _store_images(samples: Sequence[Sample], store: Store, read: Read) -> None:
     """Write the images of the samples into the store, unless they are there, and put their paths into the records."""
     readable = [
         (sample, image)
@@ -324,7 +324,7 @@ def _store_images(samples: Sequence[Sample], store: Store, contents: Contents) -
     ]
     images = store.images()
     if images is None or len(images) != len(readable):
-        images = [store.add(contents.read(image), image.base) for _, image in readable]
+        images = [store.add(read(image), image.base) for _, image in readable]
         if images:
             store.finish(images)
     for (sample, _), stored in zip(readable, images, strict=True):
