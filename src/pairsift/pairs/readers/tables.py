@@ -61,48 +61,42 @@ class Lines:
         return fields, ""
 
 
-def before_header(text: str) -> str:
-    """Return the lines above the columns' names: blank lines, and the line `sep=;` that Excel reads."""
-    found = BEFORE_HEADER.match(text)
-    return "" if found is None else found[0]
+def read_header(path: Path, text: str, columns: Columns) -> tuple[Lines, str, list[str]]:
+    """Return the lines of a table from its first row on, the separator, and the names of the columns.
 
-
-def header(path: Path, text: str, columns: Columns) -> tuple[str, list[str]]:
-    """Return the separator of the first line and the names of the columns.
-
-    The separator is the one with which the first line names an image column and a caption column.
+    Blank lines above the names are passed over, and the line `sep=;` that Excel reads. The separator is the one with
+    which the line of the names has an image column and a caption column.
 
     Raises:
-        InputError: The first line names no such columns with any separator.
+        InputError: The line names no such columns with any separator, or there is none.
     """
-    candidates: list[tuple[bool, int, str, list[str]]] = []
+    lines = Lines(text)
+    above = BEFORE_HEADER.match(text)
+    start = len(Lines(above[0]).lines) if above else 0
+    if start == len(lines.lines):
+        raise InputError(f"{path}: the file is empty")
+    candidates: list[tuple[bool, int, str, list[str], int]] = []
     for separator in SEPARATORS:
-        names, _ = Lines(text).record(separator)
+        lines.position = start
+        names, _ = lines.record(separator)
         try:
             pick_columns(path, names, columns)
             fits = True
         except InputError:
             fits = False
-        candidates.append((fits, len(names), separator, names))
-    _, _, separator, names = max(candidates, key=lambda candidate: candidate[:2])
+        candidates.append((fits, len(names), separator, names, lines.position))
+    _, _, separator, names, lines.position = max(candidates, key=lambda candidate: candidate[:2])
     pick_columns(path, names, columns)
-    return separator, unique(names)
+    return lines, separator, unique(names)
 
 
 def read_separated(path: Path, columns: Columns) -> SourceTable:
-    """Read the rows of a CSV or TSV file; the first line determines the separator."""
+    """Read the rows of a CSV or TSV file; the line of the columns' names determines the separator."""
     decoded = read_text(path)
-    before = before_header(decoded.content)
-    text = decoded.content[len(before) :]
-    if not text:
-        raise InputError(f"{path}: the file is empty")
-    separator, names = header(path, text, columns)
-    lines = Lines(text)
-    lines.record(separator)
+    lines, separator, names = read_header(path, decoded.content, columns)
     rows = []
-    first = 1 + len(before.splitlines())
     while lines.position < len(lines.lines):
-        where = f"{path.name} line {lines.position + first}"
+        where = f"{path.name} line {lines.position + 1}"
         fields, problem = lines.record(separator, len(names))
         if problem:
             rows.append(Row(where, {}, problem))
@@ -153,8 +147,7 @@ def check_columns(path: Path, columns: Columns) -> None:
             with path.open("rb") as stream:
                 beginning = stream.read(BEGINNING)
             if beginning.strip() and b"\0" not in beginning:
-                text = decode(beginning, path).content
-                header(path, text[len(before_header(text)) :], columns)
+                read_header(path, decode(beginning, path).content, columns)
         elif suffix in (".parquet", ".pq"):
             pick_columns(path, unique(pq.read_schema(path).names), columns)
     except (OSError, pa.ArrowException):
