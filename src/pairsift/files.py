@@ -58,11 +58,6 @@ def replacing(path: Path, durable: bool = False, locked: bool = False) -> Iterat
             part.unlink(missing_ok=True)
 
 
-def is_partial(file: Path, path: Path) -> bool:
-    """Return whether a file is what a killed writer of `path` left behind."""
-    return file.parent == path.parent and file.name.startswith(f".{path.name}.") and file.suffix == ".part"
-
-
 def write_text(path: Path, content: str) -> None:
     """Write a text as UTF-8, with the line ends that it has.
 

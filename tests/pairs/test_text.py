@@ -76,7 +76,7 @@ def test_marked_files_and_utf8_come_back(text, encoding):
 def test_utf16_without_a_mark_is_told_by_its_zero_bytes(text, encoding):
     read = decode(f"image,caption\n{text}".encode(encoding), HERE)
     assert read.content == f"image,caption\n{text}"
-    assert how_read([read]) == "read as UTF-16"
+    assert how_read([read]) == "files read as UTF-16: 1"
 
 
 @given(st.binary(max_size=300))
@@ -125,7 +125,7 @@ def test_captions_of_a_folder_in_other_encodings(tmp_path):
         (tmp_path / f"{name}.txt").write_bytes("une fille à l’école\nTür".encode(encoding))
     pairs = load(tmp_path)
     assert pairs.captions == ["une fille à l’école", "Tür"] * 5
-    assert "2 files read as UTF-16" in pairs.description
+    assert "files read as UTF-16: 2" in pairs.description
     assert "read as cp1252 (Western): 4" in pairs.description
 
 

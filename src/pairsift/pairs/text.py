@@ -134,11 +134,8 @@ def how_read(texts: Iterable[Text]) -> str:
     files = list(texts)
     wide = [text.encoding[:6].upper() for text in files if text.encoding != "utf-8"]
     western = sum(text.western for text in files)
-    notes = []
-    if wide:
-        notes.append(f"{len(wide)} files read as {wide[0]}" if len(files) > 1 else f"read as {wide[0]}")
-    if western:
-        notes.append(f"lines that are not UTF-8 and were read as cp1252 (Western): {western}")
+    notes = [f"files read as {wide[0]}: {len(wide)}"] if wide else []
+    notes += [f"lines that are not UTF-8 and were read as cp1252 (Western): {western}"] if western else []
     return "; ".join(notes)
 
 
