@@ -60,9 +60,9 @@ class Sample:
     repeats: str = ""
 
     def __post_init__(self) -> None:
-        images = [member for member in self.members if _suffix(member) in IMAGE_SUFFIXES]
+        images = [*filter(_is_image, self.members)]
         self.image = self._first(images)
-        self.text = self._first([member for member in self.members if _suffix(member) == ".txt"])
+        self.text = self._first([*filter(_is_text, self.members)])
         self.data = self._first([member for member in self.members if _suffix(member) == ".json"])
         first = self.image
         self.spare = [file for file in images if first and file is not first and self._dots(file) == self._dots(first)]
@@ -160,11 +160,33 @@ def group(members: Sequence[Member]) -> list[tuple[str, list[Member]]]:
             samples.append((key, files))
         files.append(member)
         names.add(member.name.lower())
-    return samples
+    return [part for key, files in samples for part in _by_last_dot(key, files)]
+
+
+def _by_last_dot(key: str, files: list[Member]) -> list[tuple[str, list[Member]]]:
+    """Return a sample, or the samples that the names up to the last dot make of it."""
+    parts: dict[str, list[Member]] = {}
+    for file in files:
+        parts.setdefault(file.name.rpartition(".")[0], []).append(file)
+    whole = {name: part for name, part in parts.items() if any(map(_is_image, part)) and any(map(_is_text, part))}
+    if len(whole) < 2:
+        return [(key, files)]
+    if key in whole:
+        whole[key] += [file for name, part in parts.items() if name not in whole for file in part]
+        return list(whole.items())
+    return list(parts.items())
 
 
 def _suffix(member: Member) -> str:
     return "." + member.base.rpartition(".")[2].lower()
+
+
+def _is_image(member: Member) -> bool:
+    return _suffix(member) in IMAGE_SUFFIXES
+
+
+def _is_text(member: Member) -> bool:
+    return _suffix(member) == ".txt"
 
 
 def fields_of(raw: bytes, path: Path) -> tuple[dict[str, object] | None, Text]:
