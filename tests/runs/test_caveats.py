@@ -63,20 +63,6 @@ def test_verdicts_are_withheld_and_doubts_are_said(found, given, code):
     assert codes(PREPARED, found, {}) == ([] if code is None else [code])
 
 
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
-        ({}, "too few pairs, or too few such captions"),
-        ({"near_auroc": 0.9, "below_near": 0.12}, "12% of the training pairs that look right fit worse"),
-        ({"near_auroc": 0.74}, "rank below a matching one in only 74% of cases"),
-        ({"near_auroc": 0.9}, "it may be that almost all pairs"),
-    ],
-)
-def test_the_reason_why_near_captions_are_not_counted_is_said(more, reason):
-    [said] = warnings_of(PREPARED, judgement(counts_near=False, **more), {})
-    assert said["code"] == "near-captions" and reason in said["text"]
-
-
 def test_recall_near_chance_is_said():
     assert codes(PREPARED, judgement(), recall(60.0)) == []
     assert codes(PREPARED, judgement(), recall(20.0)) == ["near-chance"]

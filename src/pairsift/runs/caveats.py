@@ -33,8 +33,8 @@ TEXTS = {
     "weak-evidence": "The evidence is weak: between {low:.0%} and {high:.0%} of the pairs may be mismatched, and "
     "{mismatched} is expected to rank below a matching one in {auroc:.0%} of cases. Read the ranking, and do not "
     "remove pairs by the flag alone.",
-    "near-captions": "Captions that read much like the right ones cannot be told here: {reason}. Probabilities and "
-    "rate are about captions of any other images.",
+    "near-captions": "Captions that read much like the right ones cannot be told here: too few pairs look right, or "
+    "these hardly fit better than such captions do. Probabilities and rate are about captions of any other images.",
     "placeholders": "{pairs:,} pairs have an image or a caption that is common to many and fits hardly any of them, "
     "such as a placeholder: they count as mismatched.",
     "mended-suspects": "{mended:,} suspects were mended or removed. Mismatches that are left look right: the rate and "
@@ -76,11 +76,6 @@ def rate_of(judgement: Judgement) -> dict[str, float | None]:
     return {name: value if judgement.verdicts else None for name, value in rates.items()}
 
 
-def expected_auroc(judgement: Judgement) -> dict[str, float | None]:
-    """Return the expected AUROC for captions of `any` other images, and for `near` ones; None where it is not known."""
-    return {"any": judgement.auroc, "near": judgement.near_auroc}
-
-
 def warnings_of(prepared: Prepared, judgement: Judgement, metrics: Mapping[str, Any]) -> list[Caveat]:
     """Return the reasons to doubt the verdicts or the recall.
 
@@ -92,7 +87,7 @@ def warnings_of(prepared: Prepared, judgement: Judgement, metrics: Mapping[str, 
     pairs, n_judged = prepared.pairs, len(judgement.probability)
     caveats = _verdict_caveats(judgement)
     if judgement.verdicts and judgement.counts_near is False:
-        caveats.append(_caveat("near-captions", reason=_untold(judgement)))
+        caveats.append(_caveat("near-captions"))
     if judgement.verdicts and judgement.in_placeholder.any():
         caveats.append(_caveat("placeholders", pairs=judgement.in_placeholder.sum()))
     gone = 0 if prepared.changes is None else prepared.changes.gone
@@ -131,19 +126,6 @@ def _verdict_caveats(judgement: Judgement) -> list[Caveat]:
         "a pair whose caption reads much like the right one" if auroc < judgement.auroc else "a mismatched pair"
     )
     return [_caveat("weak-evidence", low=judgement.low, high=judgement.high, mismatched=mismatched, auroc=auroc)]
-
-
-def _untold(judgement: Judgement) -> str:
-    """Return the reason why near captions are not counted."""
-    if judgement.near_auroc is None:
-        return "too few pairs, or too few such captions, fit better than captions of any images do"
-    if judgement.below_near > judgement.limits.max_below_near:
-        return (
-            f"{judgement.below_near:.0%} of the training pairs that look right fit worse than 95% of such captions do"
-        )
-    if judgement.near_auroc < judgement.limits.min_auroc:
-        return f"a pair with one is expected to rank below a matching one in only {judgement.near_auroc:.0%} of cases"
-    return "it may be that almost all pairs that look right fit no better than such captions do"
 
 
 def _duplicates_of_train(pairs: Pairs, judgement: Judgement) -> float:
