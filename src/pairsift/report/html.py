@@ -48,7 +48,6 @@ def templates(*packages: str) -> Environment:
     )
     environment.filters |= {
         "anchor": anchor,
-        "cut": cut,
         "middle_cut": middle_cut,
         "number": number,
         "percent": percent,
@@ -73,12 +72,6 @@ def style() -> Markup:
 def anchor(title: str) -> str:
     """Return the id of the section with a title."""
     return re.sub(r"\W+", "-", title.lower())
-
-
-def cut(value: object, longest: int) -> str:
-    """Return a text of at most `longest` characters; a longer one ends with an ellipsis."""
-    content = str(value)
-    return content if len(content) <= longest else content[: longest - 1].rstrip() + "…"
 
 
 def middle_cut(value: object, longest: int) -> str:
