@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -16,12 +16,12 @@ from pairsift.runs.source_changes import MENDED
 WEAK = 0.85  # expected AUROC below which evidence is called weak
 WIDE = 0.2  # width of the rate's interval above which evidence is called weak
 MAX_DUPLICATES = 0.05  # share of dev and test images with a near-duplicate in train above which a warning is given
-GONE = 0.05  # share of the judged pairs from which pairs that are gone from the source are mentioned
 CHANCE = 3  # recall is called near chance where so many random lists would reach it together
 ONE_SPACE = 0.6  # share of random pairs below a pair, by the cosine, from which vectors are taken to share a space
 MAPPED = 0.7  # the same by a linear map, from which on the encoders are not the reason
 MAX_BY_CHANCE = 0.25  # largest recall by chance that says whether the networks have learned
 
+Caveat = dict[str, str]  # a `code`, which is a key of `TEXTS`, and the `text` with the run's numbers
 TEXTS = {
     "few-pairs": "{pairs} pairs are too few for verdicts: the pairs are only ranked, the most doubtful first, and none "
     "is flagged. Verdicts need at least {least} pairs.",
@@ -39,8 +39,6 @@ TEXTS = {
     "such as a placeholder: they count as mismatched.",
     "mended-suspects": "{mended:,} suspects were mended or removed. Mismatches that are left look right: the rate and "
     "the number of suspects are too low. Suspects that are as they were stay suspects.",
-    "removed-pairs": "{gone:,} pairs of the fit are gone from the source. If they were removed because they looked "
-    "mismatched, more of the others are mismatched than estimated: those that look right.",
     "unknown-language": "{found}{effect}.",
     "no-common-space": "The vectors do not seem to share a space: by their cosine a pair stands above a random one in "
     "{cosine:.0%} of cases, by a linear map in {linear:.0%}. Recall, search and suggestions start from the cosine: "
@@ -58,18 +56,6 @@ TEXTS = {
 }
 
 
-class Caveat(TypedDict):
-    """A reason to doubt a run's results.
-
-    Attributes:
-        code: What is wrong: a key of `TEXTS`.
-        text: The same for a reader, with the run's numbers.
-    """
-
-    code: str
-    text: str
-
-
 def rate_of(judgement: Judgement) -> dict[str, float | None]:
     """Return the estimated noise rate and its interval; None where there are no verdicts."""
     rates = {"estimated": judgement.rate, "low": judgement.low, "high": judgement.high}
@@ -84,17 +70,13 @@ def warnings_of(prepared: Prepared, judgement: Judgement, metrics: Mapping[str, 
         judgement: Held-out evidence on the judged pairs.
         metrics: The run's metrics; the recall on dev is used if it is among them.
     """
-    pairs, n_judged = prepared.pairs, len(judgement.probability)
-    caveats = _verdict_caveats(judgement)
+    pairs, caveats = prepared.pairs, _verdict_caveats(judgement)
     if judgement.verdicts and judgement.counts_near is False:
         caveats.append(_caveat("near-captions"))
     if judgement.verdicts and judgement.in_placeholder.any():
         caveats.append(_caveat("placeholders", pairs=judgement.in_placeholder.sum()))
-    gone = 0 if prepared.changes is None else prepared.changes.gone
     if judgement.verdicts and (mended := metrics.get(MENDED, 0)):
         caveats.append(_caveat("mended-suspects", mended=mended))
-    elif judgement.verdicts and gone > GONE * n_judged:
-        caveats.append(_caveat("removed-pairs", gone=gone))
     if (language := unknown_language(pairs.captions, prepared.texts)) is not None:
         effect = ". Pairs with such captions may count as mismatched" if judgement.verdicts else ""
         caveats.append(_caveat("unknown-language", found=language.message, effect=effect))
