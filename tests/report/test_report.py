@@ -93,7 +93,7 @@ def test_hostile_text_stays_text(tmp_path, folder):
     )
     score = np.linspace(0, 1, 20)
     table = pair_table(pairs, np.arange(20), score, score < 0.5, [HOSTILE] * 20, np.full(20, 19) - np.arange(20) % 2)
-    numbers = {"test": {HOSTILE: recalls(1)}, "versions": {HOSTILE: HOSTILE}}
+    numbers = {"test": {"ensemble": recalls(1), HOSTILE: recalls(1)}, "versions": {HOSTILE: HOSTILE}}
     loss = {"network_0": {HOSTILE: 1.0}}
     events = [{"event": "epoch", "epoch": 0, "phase": HOSTILE, "loss": loss, "dev": recalls(1)}]
     source = write(tmp_path, pairs, table, numbers, events, {"method": HOSTILE, "other": HOSTILE})

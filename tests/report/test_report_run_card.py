@@ -25,11 +25,10 @@ def test_the_run_card_says_what_made_the_run(tmp_path, folder):
     numbers = {
         **metrics(table),
         "data": {"hash": "0123456789abcdef"},
-        "seed": 7,
         "encoders": {"image_encoder": "efficientnet-lite0", "text_encoder": "wordllama+ngrams"},
     }
     config = {"method": "pc2", "matcher": "vse", "loss": "hinge", "preset": None, "image_encoder": None}
-    found = rows(write(tmp_path, pairs, table, numbers, config={**config, "seed": 3}))
+    found = rows(write(tmp_path, pairs, table, numbers, config={**config, "seed": 7}))
     assert found == {
         "method": "pc2",
         "matcher": "vse",
