@@ -15,7 +15,6 @@ from pairsift.arrays import Bools, Ints, Reals
 from pairsift.errors import InputError, similar
 from pairsift.review.decisions import CHOICES, DECISION_COLUMNS, Decisions
 from pairsift.review.journal import DecidedMeanwhile
-from pairsift.suggest.table import SuggestionLists
 from pairsift.table import JUDGEMENT_COLUMNS, PairRows
 
 UNDECIDED = "undecided"
@@ -64,14 +63,14 @@ class Queue:
     Args:
         table: The table of judged pairs, worst first. It may be memory-mapped.
         decisions: The decisions. What others decide is seen at the next question.
-        suggestions: The suggestions for the pairs.
+        suggestions: The suggestions for the pairs, see `pairsift.suggest.table.suggestion_table`.
     """
 
-    def __init__(self, table: pa.Table, decisions: Decisions, suggestions: SuggestionLists) -> None:
+    def __init__(self, table: pa.Table, decisions: Decisions, suggestions: pa.Table) -> None:
         self.table, self.decisions, self.suggestions = table, decisions, suggestions
         self.ids: Ints = table["pair"].to_numpy()
         self.probability: Reals = table["match_probability"].to_numpy()
-        self._rows = PairRows(self.ids)
+        self._rows, self._suggested_for = PairRows(self.ids), suggestions["pair"].to_numpy()
         self._captions = pc.utf8_lower(table["given_caption"])
         self._choice = np.zeros(len(self.ids), np.int8)  # 0 for undecided, else 1 + the place in CHOICES
         self._reason = np.full(len(self.ids), None, object)
@@ -185,24 +184,19 @@ class Queue:
         return row
 
     def _suggested(self, ids: Sequence[int]) -> dict[int, dict[str, list[dict[str, Any]]]]:
-        """Return the suggestions for pairs, with captions and names of images."""
-        lists = self.suggestions.of_pairs(ids)
-        sources = np.unique([row["from_pair"] for part in lists.values() for rows in part.values() for row in rows])
-        places = self._rows.find(sources)
-        known = self.table.select(["pair", "given_caption", "image"]).take(places[places >= 0]).to_pylist()
-        source_of = {row["pair"]: row for row in known}
-        columns = {"captions": ("caption", "given_caption"), "images": ("image", "image")}
-        return {
-            pair: {
-                kind: [
-                    {**row, name: source_of[row["from_pair"]][column]}
-                    for row in part[kind]
-                    if row["from_pair"] in source_of
-                ]
-                for kind, (name, column) in columns.items()
-            }
-            for pair, part in lists.items()
-        }
+        """Return the suggestions for pairs, the best first, with captions and names of images."""
+        lists: dict[int, dict[str, list[dict[str, Any]]]] = {pair: {"captions": [], "images": []} for pair in ids}
+        bounds = (np.searchsorted(self._suggested_for, ids, side=side) for side in ("left", "right"))
+        places = [np.arange(start, end) for start, end in zip(*bounds, strict=True)]
+        found = self.suggestions.take(np.concatenate([np.zeros(0, np.int64), *places])).to_pylist()
+        rows = self._rows.find([row["from_pair"] for row in found])
+        known = self.table.select(["given_caption", "image"]).take(np.maximum(rows, 0)).to_pylist() if found else []
+        for row, place, source in zip(found, rows, known, strict=True):
+            if place >= 0:
+                thing = {"image": source["image"]} if row["is_image"] else {"caption": source["given_caption"]}
+                suggestion = {"from_pair": row["from_pair"], "probability": row["probability"], **thing}
+                lists[row["pair"]]["images" if row["is_image"] else "captions"].append(suggestion)
+        return lists
 
     def _mask(self, wanted: Filter) -> Bools:
         mask: Bools = (self.probability >= wanted.low) & (self.probability <= wanted.high)
