@@ -95,16 +95,23 @@ def write_tables(table: pa.Table, folder: Path) -> None:
     """Write `pairs.parquet` (all rows) and `suspects.csv` (flagged rows, worst first) into a folder.
 
     A failed write keeps the old file, and a `suspects.csv` that a person wrote decisions into is kept under another
-    name. In the CSV file, an apostrophe is put before text that a spreadsheet would run as a formula.
+    name.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    flagged = harmless_table(suspects(table))
     write_parquet(folder / PAIRS_FILE, table)
-    path = folder / SUSPECTS_FILE
-    keep_filled_in(path)
+    keep_filled_in(folder / SUSPECTS_FILE)
+    write_csv(folder / SUSPECTS_FILE, suspects(table))
+
+
+def write_csv(path: Path, table: pa.Table) -> None:
+    """Write a table as CSV, with an apostrophe before text that a spreadsheet would run as a formula.
+
+    Raises:
+        WriteError: It cannot be written; what was there stays.
+    """
     with writing(path), replacing(path) as part:
-        pyarrow.csv.write_csv(flagged, part)
+        pyarrow.csv.write_csv(harmless_table(table), part)
 
 
 class PairRows:

@@ -14,14 +14,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 
 from pairsift.arrays import Ints
 from pairsift.encode.features import Features
 from pairsift.encode.options import EMBEDDINGS
 from pairsift.errors import InputError, similar, writing
-from pairsift.files import replacing, write_parquet
+from pairsift.files import write_parquet
 from pairsift.match.base import Matcher
 from pairsift.pairs.changes import content_marks, feature_shape, file_mark
 from pairsift.pairs.pairs import ADDED, SKIPPED, Pairs
@@ -31,8 +30,7 @@ from pairsift.runs.features import evidence_features
 from pairsift.runs.judge import Judge
 from pairsift.runs.judging import judged_tables
 from pairsift.runs.prepare import Prepared, SourcePairs, encode
-from pairsift.spreadsheet import harmless_table
-from pairsift.table import UNKNOWN, suspects
+from pairsift.table import UNKNOWN, suspects, write_csv
 
 CHUNK = 20_000  # pairs that are judged at once
 FORMATS = (".parquet", ".csv")
@@ -286,8 +284,7 @@ def _join(files: list[Path], out: Path) -> pa.Table:
     tables = [pq.read_table(file) for file in files]
     table = pa.concat_tables(tables, promote_options="permissive").sort_by("pair")
     if out.suffix.lower() == ".csv":
-        with writing(out), replacing(out) as part:
-            pyarrow.csv.write_csv(harmless_table(table), part)
+        write_csv(out, table)
     else:
         write_parquet(out, table)
     return table
