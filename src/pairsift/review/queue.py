@@ -58,7 +58,7 @@ class Filter:
 class Queue:
     """The judged pairs of a run with their decisions, for filters and pages over millions of pairs.
 
-    The columns that filters need are in memory; everything else stays in the table. Any number of threads may ask.
+    Decisions are in memory, as numbers; everything else stays in the table. Any number of threads may ask.
 
     Args:
         table: The table of judged pairs, worst first. It may be memory-mapped.
