@@ -18,6 +18,11 @@ LONGEST = 320  # characters of a caption that a card shows
 THREADS = 4  # number of threads that make thumbnails
 SHORT_LIST = 12  # number of cards of the least certain pairs, and of the lowest probabilities if no pair is flagged
 PAIRS = 600  # largest number of pairs on the pages
+MARKS = {  # what a card says, and its style, by whether a mismatch was planted and whether the pair is flagged
+    (True, True): ("planted, found", " right"),
+    (True, False): ("planted, missed", " wrong"),
+    (False, True): ("flagged, not planted", " wrong"),
+}
 PAGE_BYTES = 400  # what a page takes beside its cards, at most
 
 
@@ -111,15 +116,9 @@ def _card(findings: Findings, row: Tree) -> dict[str, Any]:
 
 def _judged(findings: Findings, row: Tree) -> dict[str, str]:
     """Return the verdict; where the truth is known, a mark says whether the verdict is correct."""
-    planted, flagged, verdict = row.get("truly_mismatched"), row["is_mismatch"], row["verdict"]
+    planted, verdict = row.get("truly_mismatched"), row["verdict"]
     if not findings.verdicts_given:
         return {"verdict": "", "mark": "planted" if planted else "", "mark_class": ""}
-    if not planted and not (flagged and planted is not None):
-        return {"verdict": verdict, "mark": "", "mark_class": ""}
-    mark = ("planted, found" if flagged else "planted, missed") if planted else "flagged, not planted"
-    plain = verdict in ("clean", "mismatched")  # the mark already says so
-    return {
-        "verdict": "" if plain else verdict,
-        "mark": mark,
-        "mark_class": " right" if planted and flagged else " wrong",
-    }
+    mark, mark_class = MARKS.get((planted, row["is_mismatch"]), ("", ""))
+    said = mark and verdict in ("clean", "mismatched")
+    return {"verdict": "" if said else verdict, "mark": mark, "mark_class": mark_class}
