@@ -84,7 +84,6 @@ class Run:
         progress: Whether to show the progress of slow steps and the changes of the source.
         source: New path of the source, if it has moved. The source may also have been edited: pairs that are still
             there keep their ids and splits, and new pairs are judged too.
-        metrics: The metrics so far, if they are in memory; by default those in the folder.
 
     Attributes:
         folder: The run's folder.
@@ -100,7 +99,6 @@ class Run:
         prepared: Prepared | None = None,
         progress: bool = True,
         source: str | Path | None = None,
-        metrics: dict[str, Any] | None = None,
     ) -> None:
         self.folder, self.progress = Path(folder), progress
         if prepared is None:
@@ -110,8 +108,6 @@ class Run:
             self.config = self.config.with_source(source)
         if prepared is not None:
             self.prepared = prepared
-        if metrics is not None:
-            self.metrics = metrics
 
     def weights(self, network: int) -> Path:
         """Return the file of a network's weights."""
