@@ -178,10 +178,9 @@ def test_warnings_come_first_and_then_what_was_skipped(tmp_path, folder):
     numbers = {**metrics(table), "warnings": [{"code": "a", "text": text} for text in said]}
     source = write(tmp_path, replace(pairs, skipped=skips, split=split), table, numbers)
     words = " ".join(" ".join(Page(source).texts).split())
-    lines = [*said, "18 records and 1 image were skipped"]
+    lines = [*said, "24 of 100 pairs were skipped"]
     places = [words.index(line) for line in [*lines, "Pairs judged", "Retrieval"]]
     assert places == sorted(places)
-    assert "(24 pairs in all): see skipped.csv ." in words
     assert "9 no image file 6 the caption is empty 2 repeats … line …" in words
     assert "1 the image is broken or truncated (only (2 bytes) left) " in words.split("By reason")[1].split("Each")[0]
 
@@ -190,7 +189,7 @@ def test_without_warnings_there_is_no_box(tmp_path, folder):
     pairs, table = make(folder, 20)
     source = write(tmp_path, replace(pairs, skipped=()), table, {"warnings": []})
     assert "Warning" not in source and "skipped" not in " ".join(Page(source).texts)
-    assert "<b>1 record was skipped</b>: see" in write(tmp_path, replace(pairs, skipped=pairs.skipped[:1]), table)
+    assert "<b>0 of 20 pairs were skipped</b>: see" in write(tmp_path, replace(pairs, skipped=pairs.skipped[:1]), table)
 
 
 def test_the_interval_of_the_noise_rate(tmp_path, folder):

@@ -18,7 +18,8 @@ LONGEST = 320  # characters of a caption that a card shows
 THREADS = 4  # number of threads that make thumbnails
 SHORT_LIST = 12  # number of cards of the least certain pairs, and of the lowest probabilities if no pair is flagged
 PAIRS = 600  # largest number of pairs on the pages
-MARKS = {  # what a card says, and its style, by whether a mismatch was planted and whether the pair is flagged
+# What a card says, and its style, by whether a mismatch was planted and whether the pair is flagged
+MARKS: dict[tuple[Any, Any], tuple[str, str]] = {
     (True, True): ("planted, found", " right"),
     (True, False): ("planted, missed", " wrong"),
     (False, True): ("flagged, not planted", " wrong"),

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from pairsift.files import write_text
-from pairsift.pairs.pairs import JUDGED, SKIPPED, Pairs
+from pairsift.pairs.pairs import JUDGED, Pairs
 from pairsift.report import plots
 from pairsift.report.cards import pair_sections
 from pairsift.report.findings import THRESHOLD, Findings, Section
@@ -86,7 +86,8 @@ def write_report(
         "noise": pairs.noise,
         "planted": None if pairs.noise is None else PLANTED.get(pairs.noise.kind, "moved to other images"),
         "warnings": [warning["text"] for warning in metrics.get("warnings", ())],
-        "skips": _skips(pairs),
+        "n_skips": len(pairs.skipped),
+        "skipped": f"{pairs.n_skipped:,} of {len(pairs):,} pairs were skipped",
         "tiles": _tiles(findings),
     }
     before = [_retrieval(findings), _probabilities(findings), _thresholds(findings), _training(findings)]
@@ -232,20 +233,6 @@ def _mean_terms(networks: Iterable[Mapping[str, float]]) -> dict[str, float]:
     for name, value in chain.from_iterable(terms.items() for terms in networks):
         values_of.setdefault(name, []).append(value)
     return {name: sum(values) / len(values) for name, values in values_of.items()}
-
-
-def _skips(pairs: Pairs) -> dict[str, Any] | None:
-    """Return the number of skipped records and images in words."""
-    if not pairs.skipped:
-        return None
-    images = sum(skip.pair < 0 for skip in pairs.skipped)
-    counts = ((len(pairs.skipped) - images, "record"), (images, "image"))
-    subject = " and ".join(f"{n:,} {name}{'s' if n > 1 else ''}" for n, name in counts if n)
-    n_pairs = int((pairs.split == SKIPPED).sum())
-    return {
-        "subject": f"{subject} {'was' if len(pairs.skipped) == 1 else 'were'} skipped",
-        "total": f" ({n_pairs:,} pairs in all)" if images and n_pairs else "",
-    }
 
 
 def _reasons(pairs: Pairs) -> list[tuple[str, int]]:
