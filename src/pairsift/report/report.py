@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute
 
 from pairsift.files import write_text
 from pairsift.pairs.pairs import JUDGED, Pairs
@@ -20,7 +21,7 @@ from pairsift.report.findings import THRESHOLD, Findings, Section
 from pairsift.report.html import Tree, interval, number, percent, render
 from pairsift.report.reliability import reliability
 from pairsift.review.decisions import note_on_rates, threshold_table
-from pairsift.table import count_verdicts
+from pairsift.table import VAGUE, count_verdicts
 
 MAX_BYTES = 5_000_000  # largest size of the file
 MARGIN = 3000  # bytes for the headings, notes and links of the sections of pairs
@@ -41,6 +42,8 @@ DETECTORS = {
     "networks_siblings": "Networks and other captions",
 }
 THRESHOLDS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+GROUPS = 12  # groups of duplicates that are shown of each kind, the largest first
+MEMBERS = 4  # names that are shown of a group
 REASONS, SKIPS = 20, 50  # reasons and records that the section of skipped records shows
 CHOICES = ("method", "matcher", "loss", "preset", "image_encoder", "text_encoder", "device", "precision", "seed")
 CITE_PAIRSIFT = (
@@ -91,7 +94,7 @@ def write_report(
         "tiles": _tiles(findings),
     }
     before = [_retrieval(findings), _probabilities(findings), _thresholds(findings), _training(findings)]
-    after = [_skipped(pairs), _run_card(findings, config, citation)]
+    after = [_duplicates(findings), _skipped(pairs), _run_card(findings, config, citation)]
 
     def content(cards: list[Section]) -> str:
         return render("report.html", **facts, sections=[part for part in (*before, *cards, *after) if part is not None])
@@ -233,6 +236,39 @@ def _mean_terms(networks: Iterable[Mapping[str, float]]) -> dict[str, float]:
     for name, value in chain.from_iterable(terms.items() for terms in networks):
         values_of.setdefault(name, []).append(value)
     return {name: sum(values) / len(values) for name, values in values_of.items()}
+
+
+def _duplicates(findings: Findings) -> Section | None:
+    """Return the largest groups of copies of images, of equal captions and of vague captions."""
+    table = findings.table
+    vague = table.filter(pa.compute.equal(table["verdict"], VAGUE))
+    captions, vague_captions = (_groups(rows, "caption_duplicates", "given_caption") for rows in (table, vague))
+    found = (
+        ("Copies of images", "images", _groups(table, "image_duplicates", "image")),
+        ("Captions of several images", "pairs", [(size, names[:1]) for size, names in captions]),
+        ("Vague captions", "pairs", [(size, names[:1]) for size, names in vague_captions]),
+    )
+    kinds = [
+        {"title": title, "unit": unit, "n_groups": len(groups), "groups": groups[:GROUPS]}
+        for title, unit, groups in found
+        if groups
+    ]
+    return {"kind": "duplicates", "title": "Duplicates", "kinds": kinds, "members": MEMBERS} if kinds else None
+
+
+def _groups(table: pa.Table, column: str, name: str) -> list[tuple[int, list[str]]]:
+    """Return the size of each group and the different names in it, the largest group first.
+
+    The size counts different images for copies, and pairs for captions.
+    """
+    if column not in table.column_names:
+        return []
+    members: dict[int, list[str]] = {}
+    rows = table.filter(pa.compute.is_valid(table[column])).select([column, name])
+    for group, value in zip(rows[column].to_pylist(), rows[name].to_pylist(), strict=True):
+        members.setdefault(group, []).append(value)
+    groups = [(len(set(names)) if name == "image" else len(names), sorted(set(names))) for names in members.values()]
+    return sorted(groups, key=lambda group: (-group[0], group[1]))
 
 
 def _reasons(pairs: Pairs) -> list[tuple[str, int]]:
