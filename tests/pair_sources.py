@@ -53,6 +53,13 @@ def plain_pairs(captions_per_image: Sequence[int], n_dev: int = 2, n_test: int =
     )
 
 
+def noise_index(pairs: Pairs) -> list[int]:
+    """The image of each training caption, counted among the training images in the order of their first captions."""
+    train = pairs.ids("train")
+    images = list(dict.fromkeys(pairs.source_image_of[train].tolist()))
+    return [images.index(row) for row in pairs.image_of[train].tolist()]
+
+
 def reasons(pairs: Pairs) -> dict[int, tuple[str, str]]:
     """Where and why, for each skipped pair."""
     return {skip.pair: (skip.where, skip.reason) for skip in pairs.skipped}

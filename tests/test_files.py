@@ -12,7 +12,7 @@ import pytest
 
 from pairsift import files
 from pairsift.errors import InputError, WriteError
-from pairsift.files import is_partial, only_writer, replacing, write_json, write_parquet, write_text
+from pairsift.files import only_writer, replacing, write_json, write_parquet, write_text
 
 KILLED = """
 import os, signal, sys
@@ -68,21 +68,11 @@ def test_a_killed_writer_is_in_nobodys_way(path, lock):
     done = subprocess.run([sys.executable, "-c", KILLED, str(path), lock], check=False)
     assert done.returncode == -signal.SIGKILL and path.read_text() == "old"
     (left,) = (file for file in path.parent.iterdir() if file != path)
-    assert is_partial(left, path) and left.read_bytes() == b"half"
+    assert left.suffix == ".part" and left.read_bytes() == b"half"
     with replacing(path, locked=lock == "locked") as part:
         part.write_text("new")
     assert path.read_text() == "new"
     assert names(path) == ([path.name] if lock == "locked" else sorted([path.name, left.name]))
-
-
-def test_what_a_writer_leaves_is_known_by_its_name(path):
-    with replacing(path) as part, replacing(path, locked=True) as other:
-        part.touch()
-        other.touch()
-        assert is_partial(part, path) and is_partial(other, path)
-        assert not is_partial(part, path.with_name("a")) and not is_partial(part, path.parent / "sub" / path.name)
-    assert not is_partial(path.with_name(f".{path.name}.bak"), path)
-    assert not is_partial(path, path) and not is_partial(path.with_name(f"{path.name}.part"), path)
 
 
 def test_durable_bytes_are_on_the_disk_before_they_count(path, monkeypatch):

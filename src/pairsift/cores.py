@@ -11,16 +11,12 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from collections.abc import Iterator, MutableMapping
-from math import ceil
-from pathlib import Path, PurePosixPath
+from collections.abc import MutableMapping
 
 # GNU's OpenMP, which torch brings on Linux, sleeps after 1000 turns, about 30 microseconds; LLVM's and Intel's at once.
 OPENMP_WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "1000"}
 OPENMP_CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-BLAS_WAITING = {"OPENBLAS_THREAD_TIMEOUT": "4"}  # the shortest wait: 2**4 ticks of the processor's clock
-BLAS_CHOICES = ("OPENBLAS_THREAD_TIMEOUT",)
-V1_QUOTA, V1_PERIOD, V2_MAX = "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.max"
+BLAS_WAITING = ("OPENBLAS_THREAD_TIMEOUT", "4")  # the shortest wait: 2**4 ticks of the processor's clock
 
 
 def let_threads_sleep(environment: MutableMapping[str, str] = os.environ) -> None:
@@ -32,26 +28,22 @@ def let_threads_sleep(environment: MutableMapping[str, str] = os.environ) -> Non
     Args:
         environment: The variables of the process.
     """
-    for choices, waiting in ((OPENMP_CHOICES, OPENMP_WAITING), (BLAS_CHOICES, BLAS_WAITING)):
-        if not any(name in environment for name in choices):
-            environment.update(waiting)
+    if not any(name in environment for name in OPENMP_CHOICES):
+        environment.update(OPENMP_WAITING)
+    environment.setdefault(*BLAS_WAITING)
 
 
-def usable_cores(process: Path = Path("/proc/self")) -> int:
+def usable_cores() -> int:
     """Return the number of cores that this process may use, at least 1.
 
-    It is the smallest of three: the cores that the scheduler gives it, the CPU quota of its control groups, rounded up,
-    and `OMP_NUM_THREADS`.
-
-    Args:
-        process: The folder where the kernel describes the process.
+    It is the smallest of three: the cores that the scheduler gives it, the CPU quota of its container, rounded up, and
+    `OMP_NUM_THREADS`.
     """
-    get_affinity = getattr(os, "sched_getaffinity", None)  # macOS has none
-    counts = [len(get_affinity(0)) if get_affinity else os.cpu_count() or 1]
-    counts += [ceil(cores) for cores in _quotas(process)]
+    from joblib import cpu_count
+
     limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # a list has one number for each nested level
-    counts += [int(limit)] if limit.isdecimal() and int(limit) else []
-    return max(1, min(counts))
+    cores = int(cpu_count())
+    return min(cores, int(limit)) if limit.isdecimal() and int(limit) else cores
 
 
 def limit_threads(threads: int = 0) -> None:
@@ -76,39 +68,3 @@ def peak_memory() -> float:
     """Return the largest resident memory of this process so far, in GB."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
-
-
-def _quotas(process: Path) -> Iterator[float]:
-    """Yield the CPU quotas of the process's control groups and of the groups around them, in cores."""
-    try:
-        groups = [line.split(":", 2) for line in (process / "cgroup").read_text().splitlines()]
-        mounts = [line.split() for line in (process / "mountinfo").read_text().splitlines()]
-    except OSError:
-        return
-    paths = {name: path for _, names, path in groups for name in names.split(",")}  # version 2 has the empty name
-    for mount in mounts:
-        root, point, kind, options = mount[3], mount[4], mount[mount.index("-") + 1], mount[-1]
-        name = {"cgroup2": "", "cgroup": "cpu"}.get(kind)
-        if name in paths and (not name or name in options.split(",")):
-            folder = Path(point, _path_below(paths[name], root))
-            for group in (folder, *folder.parents):
-                if group.is_relative_to(point) and (cores := _quota(group)):
-                    yield cores
-
-
-def _path_below(path: str, root: str) -> str:
-    """Return the part of a group's path below a mount's root; empty where the mount does not show the group."""
-    visible = PurePosixPath(path).is_relative_to(root) and ".." not in path
-    return str(PurePosixPath(path).relative_to(root)) if visible else ""
-
-
-def _quota(group: Path) -> float | None:
-    """Return a control group's CPU quota in cores; None where it has none."""
-    try:
-        if (group / V2_MAX).exists():
-            quota, period = (group / V2_MAX).read_text().split()
-        else:
-            quota, period = (group / V1_QUOTA).read_text(), (group / V1_PERIOD).read_text()
-        return int(quota) / int(period) if int(quota) > 0 and int(period) > 0 else None
-    except (OSError, ValueError):  # no limit is "max" in version 2 and -1 in version 1
-        return None

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 class InputError(ValueError):
@@ -76,7 +72,10 @@ def writing(path: Path) -> Iterator[None]:
         if number is None and not isinstance(error, OSError):
             raise
         reason = os.strerror(number) if number else str(error)
-        raise WriteError(f"{path}: cannot be written ({reason}); {_remedy(number)}") from error
+        raise WriteError(
+            f"{path}: cannot be written ({reason}); free space or make it writable, and repeat the command; "
+            "fit goes on with --resume"
+        ) from error
 
 
 def similar(name: str, names: Collection[str], otherwise: str | None = None, least: float = 0.6) -> str:
@@ -96,13 +95,3 @@ def system_number(error: Exception) -> int | None:
     """Return the system's error number that the text of a library's error names, such as `(os error 28)`."""
     match = re.search(r"\b(?:os error|errno) (\d+)", str(error), re.IGNORECASE)
     return int(match[1]) if match else None
-
-
-def _remedy(number: int | None) -> str:
-    """Return the advice for an error of the system."""
-    action = "mend that"
-    if number in FULL:
-        action = "free space there"
-    elif number in REFUSED:
-        action = "make it writable"
-    return f"{action} and repeat the command; fit goes on with --resume"

@@ -10,7 +10,6 @@ import secrets
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 LOCK = ".lock"  # in a folder that one process at a time may write
-NAMELESS = 3.0  # seconds that a process has to write its name into its lock
 LEASE = 30.0  # seconds without a sign of life after which a process on another machine counts as dead
 
 
@@ -58,11 +56,6 @@ def replacing(path: Path, durable: bool = False, locked: bool = False) -> Iterat
             shutil.rmtree(part, ignore_errors=True)
         else:
             part.unlink(missing_ok=True)
-
-
-def is_partial(file: Path, path: Path) -> bool:
-    """Return whether a file is what a killed writer of `path` left behind."""
-    return file.parent == path.parent and file.name.startswith(f".{path.name}.") and file.suffix == ".part"
 
 
 def write_text(path: Path, content: str) -> None:
@@ -123,7 +116,7 @@ def only_writer(path: Path, wait: bool = True) -> Iterator[Callable[[], None]]:
             _acquire(lease, path, wait)
         except Timeout:
             raise InputError(
-                f"{_holder(lease)} is writing {path}: wait until it is done, or name another place"
+                f"{_holder(lease)} is writing {path}: wait until it is done, or remove {lock_file} if it is not running"
             ) from None
 
     def require_held() -> None:
@@ -151,7 +144,6 @@ def in_turn(lock_file: Path, waiting: str = "") -> Iterator[None]:
     except Timeout:
         if waiting:
             log.warning("%s (%s)", waiting, lock_file)
-        _break_nameless(lease)
         lease.acquire()
     try:
         yield
@@ -165,40 +157,18 @@ def _acquire(lease: SoftFileLease, path: Path, wait: bool) -> None:
     Raises:
         Timeout: A process that lives has it, or without `wait` one on another machine that may live.
     """
-    with suppress(Timeout):
-        lease.acquire(timeout=0)
-        return
-    if not wait:
-        raise Timeout(lease.lock_file)
-    _break_nameless(lease)
-    owner, seen = lease.owner, _changed(lease)
-    if owner is None or owner.hostname == _machine():
-        lease.acquire(timeout=0)
-        return
-    print(
-        f"{_holder(lease)} began to write {path}: waiting up to {LEASE:.0f} seconds to see if it is still there",
-        file=sys.stderr,
-        flush=True,
-    )
-    lease.acquire(timeout=LEASE + 1, cancel_check=lambda: _changed(lease) not in (None, seen))
-
-
-def _break_nameless(lease: SoftFileLease) -> None:
-    """Remove the lock of a process that was killed before it had written its name."""
-    seen, end = _changed(lease), time.monotonic() + NAMELESS
-    while lease.owner is None and _changed(lease) == seen is not None:
-        if time.monotonic() > end:
-            lease.force_break()
-            return
-        time.sleep(0.05)
-
-
-def _changed(lease: SoftFileLease) -> int | None:
-    """Return the time of the last sign of life of a lease's holder, in nanoseconds. None if nobody holds it."""
     try:
-        return os.stat(lease.lock_file).st_mtime_ns
-    except OSError:
-        return None
+        lease.acquire(timeout=0)
+    except Timeout:
+        owner = lease.owner
+        if not wait or owner is None or owner.hostname == _machine():
+            raise
+        print(
+            f"{_holder(lease)} began to write {path}: waiting up to {LEASE:.0f} seconds to see if it is still there",
+            file=sys.stderr,
+            flush=True,
+        )
+        lease.acquire(timeout=LEASE + 1)
 
 
 def _machine() -> str:

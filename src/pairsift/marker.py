@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from pairsift.errors import InputError
-from pairsift.files import LOCK, is_partial, write_json
+from pairsift.files import LOCK, write_json
 
 MARKER = "pairsift.json"
 VERSION = 1  # of the files in a marked folder
@@ -80,7 +80,5 @@ def require_own(folder: Path, kind: Kind) -> None:
 
 
 def is_free(folder: Path) -> bool:
-    """Return whether a folder is missing or empty, but for what a killed process left before it marked the folder."""
-    if not folder.exists():
-        return True
-    return all(file.name == LOCK or is_partial(file, folder / MARKER) for file in folder.iterdir())
+    """Return whether a folder is missing or empty, but for the lock of a process."""
+    return not folder.exists() or all(file.name == LOCK for file in folder.iterdir())

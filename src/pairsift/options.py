@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Self, Union, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from pairsift.errors import InputError, dashed, similar
 
-KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-PHRASES = ((Ge, "at least {}"), (Gt, "above {}"), (Le, "at most {}"), (Lt, "below {}"))
+KINDS = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "text"}
+PHRASES = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
 
 
 class OptionError(InputError):
@@ -98,9 +97,26 @@ def groups(kind: type[Options]) -> dict[str, type[Options]]:
 
 def accepts(field: FieldInfo) -> str:
     """Return the values of a field in words, such as `a number from 0 to 1` or `choose from mean, sum`."""
-    words = [_accepts(_bare(part), [*field.metadata, *_bounds(part)]) for part in _parts(field.annotation)]
-    choices = [word for word in words if word.startswith("choose")]
-    return " or ".join([*choices, *(word for word in words if word not in choices)])
+    annotation: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    words = in_words(TypeAdapter(annotation).json_schema())
+    return f"{words}, or a mapping of its options" if _is_group(field.annotation) else words
+
+
+def in_words(schema: Mapping[str, Any]) -> str:
+    """Return the values that a JSON schema allows in words, with their bounds; null is left out."""
+    if "$ref" in schema or schema.get("type") == "object":
+        return f"a {schema.get('$ref', schema.get('title', 'mapping')).rpartition('/')[2]}"
+    if parts := [in_words(part) for part in schema.get("anyOf", ()) if part.get("type") != "null"]:
+        return " or ".join(sorted(parts, key=lambda part: not part.startswith("choose")))
+    if choices := schema.get("enum", [schema["const"]] if "const" in schema else []):
+        return "choose from " + ", ".join(map(str, choices))
+    kind = str(schema.get("format", schema.get("type", "any")))
+    word = f"list of {in_words(schema['items'])}" if kind == "array" else KINDS.get(kind, kind)
+    if {"minimum", "maximum"} <= schema.keys():
+        return f"{word} from {schema['minimum']} to {schema['maximum']}"
+    phrases = [f"{phrase} {schema[bound]}" for bound, phrase in PHRASES.items() if bound in schema]
+    phrases += [f"at most {schema['maxLength']} characters"] if "maxLength" in schema else []
+    return ", ".join([word, *([" and ".join(phrases)] if phrases else [])])
 
 
 def option_error(kind: type[BaseModel], error: ValidationError) -> OptionError:
@@ -154,29 +170,3 @@ def _parts(annotation: object) -> tuple[object, ...]:
 
 def _bare(part: object) -> object:
     return get_args(part)[0] if get_origin(part) is Annotated else part
-
-
-def _bounds(part: object) -> list[object]:
-    """Return the bounds that apply to a single part of a union."""
-    fields = get_args(part)[1:] if get_origin(part) is Annotated else ()
-    return [bound for field in fields for bound in getattr(field, "metadata", [])]
-
-
-def _accepts(part: object, metadata: list[object]) -> str:
-    if get_origin(part) is Literal:
-        return "choose from " + ", ".join(str(value) for value in get_args(part))
-    if _is_group(part):
-        return f"a {part.__name__}, or a mapping of its options"  # type: ignore[attr-defined]
-    word = KINDS.get(part, getattr(part, "__name__", str(part)))  # type: ignore[call-overload]
-    if part not in (int, float):
-        return str(word)
-    bounds = {kind: _number(item, kind) for item in metadata for kind, _ in PHRASES if isinstance(item, kind)}
-    if Ge in bounds and Le in bounds:
-        return f"{word} from {bounds[Ge]} to {bounds[Le]}"
-    phrases = [phrase.format(bounds[kind]) for kind, phrase in PHRASES if kind in bounds]
-    return ", ".join([str(word), *([" and ".join(phrases)] if phrases else [])])
-
-
-def _number(item: Any, kind: type) -> str:
-    bound = getattr(item, kind.__name__.lower())
-    return str(bound) if isinstance(bound, int) else f"{bound:g}"

@@ -33,14 +33,14 @@ class Registry(Mapping[str, T], Generic[T]):
 
     Args:
         kind: What is listed, in the singular, for messages.
-        entries: By name.
+        entries: By name; for what no module gives, such as a pattern of names, the summary alone.
         base: The class whose subclasses they are, as `module:attribute`; None where they are no classes of one kind.
     """
 
-    def __init__(self, kind: str, entries: Mapping[str, Entry], base: str | None = None) -> None:
+    def __init__(self, kind: str, entries: Mapping[str, Entry | str], base: str | None = None) -> None:
         self.kind = kind
         self._base = base
-        self._entries = dict(entries)
+        self._entries = {name: Entry("", one) if isinstance(one, str) else one for name, one in entries.items()}
         self._loaded: dict[str, T] = {}
 
     def __getitem__(self, name: str) -> T:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from pairsift.errors import InputError
 from pairsift.marker import MARKER, read_marker
@@ -31,6 +32,11 @@ def source_of(folder: Path) -> str:
     return str(yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))["source"])
 
 
+def read_metrics(folder: Path) -> dict[str, Any]:
+    """Return the content of a run's `metrics.json`."""
+    return dict(json.loads((folder / METRICS).read_text(encoding="utf-8")))
+
+
 def holds_run(folder: Path) -> bool:
     """Return whether a folder holds a run, finished or not: it has our marker and the run's options."""
     marker = read_marker(folder)
@@ -41,8 +47,7 @@ def finished(folder: Path) -> bool:
     """Return whether the run of a folder is finished or was imported."""
     if (folder / PAIRS_FILE).exists():
         return not (folder / CHECKPOINT).exists()
-    metrics = folder / METRICS
-    return metrics.exists() and "imported" in json.loads(metrics.read_text(encoding="utf-8"))
+    return (folder / METRICS).exists() and "imported" in read_metrics(folder)
 
 
 def require_finished(folder: Path) -> None:

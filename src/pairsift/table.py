@@ -19,9 +19,9 @@ from pairsift.errors import InputError, writing
 from pairsift.files import replacing, write_parquet
 from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.ranks import FloatArray
+from pairsift.run_folder import PAIRS_FILE
 from pairsift.spreadsheet import harmless_table, keep_filled_in
 
-PAIRS_FILE = "pairs.parquet"
 SUSPECTS_FILE = "suspects.csv"
 DIVISION_FILE = "division.parquet"
 JUDGEMENT_COLUMNS = (
@@ -59,24 +59,23 @@ def pair_table(
         verdict: The verdict on each pair, such as `clean` or `mismatched`, (n,).
         suggested_from: Id of the pair whose caption would fit the image, -1 for none, (n,).
         extra: More columns, each (n,), in the order of `ids`.
-
-    Raises:
-        ValueError: Lengths differ, an id is unknown or occurs twice, a probability is outside [0, 1], or a
-            name in `extra` is already the name of a column.
     """
-    ids, suggested_from = np.asarray(ids, dtype=np.int64), np.asarray(suggested_from, dtype=np.int64)
-    probability, extra = np.asarray(probability, dtype=np.float64), extra or {}
-    judgement: dict[str, Any] = {
-        "probability": probability,
-        "is_mismatch": is_mismatch,
-        "verdict": verdict,
-        "suggested_from": suggested_from,
+    suggested = [int(pair) if pair >= 0 else None for pair in suggested_from]
+    columns: dict[str, pa.Array] = {
+        "pair": pa.array(ids, pa.int64()),
+        "image": _texts(_name(pairs, pairs.image_of[pair]) for pair in ids),
+        "given_caption": _texts(pairs.captions[pair] for pair in ids),
+        "split": _texts(str(pair) for pair in pairs.split[ids]),
+        "match_probability": pa.array(probability, pa.float64()),
+        "is_mismatch": pa.array(is_mismatch, pa.bool_()),
+        "verdict": _texts(str(pair) for pair in verdict),
+        "suggested_caption": _texts(None if pair is None else pairs.captions[pair] for pair in suggested),
+        "suggested_from_pair": pa.array(suggested, pa.int64()),
     }
-    _check(pairs, ids, {**judgement, **extra})
-    columns = _columns(pairs, ids, judgement)
-    if clashes := sorted(columns.keys() & extra.keys()):
-        raise ValueError(f"extra column {clashes[0]} has the name of a column of the table")
-    columns.update({name: pa.array(values) for name, values in extra.items()})
+    if pairs.true_image_of is not None:
+        columns["true_image"] = _texts(_name(pairs, row) for row in pairs.true_image_of[ids])
+        columns["truly_mismatched"] = pa.array(pairs.mismatched()[ids])
+    columns |= {name: pa.array(values) for name, values in (extra or {}).items()}
     for name, values in pairs.columns.items():
         columns[_unused_name(name, columns, pairs.columns)] = _texts(values[pair] for pair in ids)
     return pa.table(columns).take(np.lexsort((ids, probability)))
@@ -96,16 +95,23 @@ def write_tables(table: pa.Table, folder: Path) -> None:
     """Write `pairs.parquet` (all rows) and `suspects.csv` (flagged rows, worst first) into a folder.
 
     A failed write keeps the old file, and a `suspects.csv` that a person wrote decisions into is kept under another
-    name. In the CSV file, an apostrophe is put before text that a spreadsheet would run as a formula.
+    name.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    flagged = harmless_table(suspects(table))
     write_parquet(folder / PAIRS_FILE, table)
-    path = folder / SUSPECTS_FILE
-    keep_filled_in(path)
+    keep_filled_in(folder / SUSPECTS_FILE)
+    write_csv(folder / SUSPECTS_FILE, suspects(table))
+
+
+def write_csv(path: Path, table: pa.Table) -> None:
+    """Write a table as CSV, with an apostrophe before text that a spreadsheet would run as a formula.
+
+    Raises:
+        WriteError: It cannot be written; what was there stays.
+    """
     with writing(path), replacing(path) as part:
-        pyarrow.csv.write_csv(flagged, part)
+        pyarrow.csv.write_csv(harmless_table(table), part)
 
 
 class PairRows:
@@ -148,9 +154,9 @@ def write_division(ids: Ints, verdicts: list[str], folder: Path) -> None:
 def verdict_names(
     ids: Ints,
     is_mismatch: NDArray[np.bool_],
+    is_vague: NDArray[np.bool_],
     folder: Path,
     has_verdicts: bool = True,
-    is_vague: NDArray[np.bool_] | None = None,
 ) -> list[str]:
     """Return the verdict on each pair: `clean`, `mismatched`, a kind of mismatch, or `vague`.
 
@@ -161,9 +167,9 @@ def verdict_names(
     Args:
         ids: Ids of the judged pairs, (n,).
         is_mismatch: Whether each is flagged, (n,).
+        is_vague: Whether each pair is not flagged because its caption is vague, (n,).
         folder: The run's folder.
         has_verdicts: Whether verdicts are given; if not, every verdict is `unknown`.
-        is_vague: Whether each pair is not flagged because its caption is vague, (n,).
     """
     if not has_verdicts:
         return [UNKNOWN] * len(ids)
@@ -171,11 +177,9 @@ def verdict_names(
     if (folder / DIVISION_FILE).exists():
         division = pyarrow.parquet.read_table(folder / DIVISION_FILE).to_pydict()
         class_of = dict(zip(division["pair"], division["verdict"], strict=True))
-    kinds = (class_of.get(int(pair), "clean") for pair in ids)
-    mismatches = ("mismatched" if kind == "clean" else kind for kind in kinds)
-    names = [word if flag else "clean" for word, flag in zip(mismatches, is_mismatch, strict=True)]
-    vague = np.zeros(len(ids), np.bool_) if is_vague is None else is_vague
-    return [VAGUE if flag else name for name, flag in zip(names, vague, strict=True)]
+    kind_of = {pair: kind for pair, kind in class_of.items() if kind != "clean"}
+    rows = zip(ids.tolist(), is_mismatch, is_vague, strict=True)
+    return [VAGUE if vague else kind_of.get(pair, "mismatched") if flag else "clean" for pair, flag, vague in rows]
 
 
 def count_verdicts(table: pa.Table) -> dict[str, int]:
@@ -194,12 +198,12 @@ def detection(table: pa.Table) -> dict[str, float | int | None]:
         mismatched, or no verdicts are given.
     """
     train = table.filter(pa.compute.equal(table["split"], "train"))
-    flag = _booleans(train, "is_mismatch")
+    flag = train["is_mismatch"].to_numpy()
     scores: dict[str, float | int | None] = dict.fromkeys(("auroc", "average_precision", "precision", "recall"))
     scores["flagged"] = int(flag.sum())
     if "truly_mismatched" not in table.column_names:
         return scores
-    truth = _booleans(train, "truly_mismatched")
+    truth = train["truly_mismatched"].to_numpy()
     if truth.any() and not truth.all():
         from sklearn.metrics import average_precision_score, roc_auc_score
 
@@ -224,61 +228,16 @@ def detector_scores(
         ids: Id of the pair of each of these values, (n,).
 
     Returns:
-        By name, `separation`, the mean of these shares: how often a pair has more evidence than a decoy (mismatched
-        pairs lower it); and `auroc` against `truly_mismatched`, where the truth is known and has both classes.
+        By name, the `auroc` against `truly_mismatched`; empty where the truth is unknown or has one class only.
     """
     train = table.filter(pa.compute.equal(table["split"], "train"))
-    place = np.full(int(ids.max(initial=-1)) + 1, -1)
-    place[ids] = np.arange(len(ids))
-    rows = place[train["pair"].to_numpy()]
-    truth = _booleans(train, "truly_mismatched") if "truly_mismatched" in table.column_names else np.zeros(0, np.bool_)
-    scores: dict[str, dict[str, float]] = {}
-    for name, values in detectors.items() if len(rows) else ():
-        scores[name] = {"separation": float(values[rows].mean())}
-        if truth.any() and not truth.all():
-            from sklearn.metrics import roc_auc_score
+    truth = train["truly_mismatched"].to_numpy() if "truly_mismatched" in table.column_names else np.zeros(0, np.bool_)
+    if truth.all() or not truth.any():
+        return {}
+    from sklearn.metrics import roc_auc_score
 
-            scores[name]["auroc"] = float(roc_auc_score(truth, -values[rows]))
-    return scores
-
-
-def _columns(pairs: Pairs, ids: Ints, judgement: dict[str, Any]) -> dict[str, pa.Array]:
-    """Return the columns that pairsift adds, in the order of `ids`."""
-    suggested = [int(pair) if pair >= 0 else None for pair in judgement["suggested_from"]]
-    columns: dict[str, pa.Array] = {
-        "pair": pa.array(ids),
-        "image": _texts(_name(pairs, pairs.image_of[pair]) for pair in ids),
-        "given_caption": _texts(pairs.captions[pair] for pair in ids),
-        "split": _texts(str(pair) for pair in pairs.split[ids]),
-        "match_probability": pa.array(judgement["probability"]),
-        "is_mismatch": pa.array(np.asarray(judgement["is_mismatch"], dtype=np.bool_)),
-        "verdict": _texts(str(pair) for pair in judgement["verdict"]),
-        "suggested_caption": _texts(None if pair is None else pairs.captions[pair] for pair in suggested),
-        "suggested_from_pair": pa.array(suggested, type=pa.int64()),
-    }
-    if pairs.true_image_of is not None:
-        columns["true_image"] = _texts(_name(pairs, row) for row in pairs.true_image_of[ids])
-        columns["truly_mismatched"] = pa.array(pairs.mismatched()[ids])
-    return columns
-
-
-def _check(pairs: Pairs, ids: Ints, judgement: dict[str, Any]) -> None:
-    for name, values in judgement.items():
-        if len(values) != len(ids):
-            raise ValueError(f"{name} has {len(values)} values for {len(ids)} pairs")
-    if len(ids) and not (ids.min() >= 0 and ids.max() < len(pairs)):
-        raise ValueError(f"ids run from {ids.min()} to {ids.max()}, of {len(pairs)} pairs")
-    if len(np.unique(ids)) != len(ids):
-        raise ValueError("an id occurs twice")
-    if len(ids) and judgement["suggested_from"].max() >= len(pairs):
-        raise ValueError(
-            f"a suggestion comes from pair {judgement['suggested_from'].max()}, but there are {len(pairs)} pairs"
-        )
-    probability = judgement["probability"]
-    inside = (probability >= 0) & (probability <= 1)
-    if not inside.all():
-        first = int(np.flatnonzero(~inside)[0])
-        raise ValueError(f"pair {ids[first]} has match probability {probability[first]}: it must lie in [0, 1]")
+    rows = PairRows(ids).find(train["pair"].to_numpy())
+    return {name: {"auroc": float(roc_auc_score(truth, -values[rows]))} for name, values in detectors.items()}
 
 
 def _name(pairs: Pairs, row: int) -> str | None:
@@ -299,8 +258,3 @@ def _unused_name(name: str, columns: dict[str, pa.Array], source_columns: dict[s
     ):
         unused += "_given"
     return unused
-
-
-def _booleans(table: pa.Table, name: str) -> NDArray[np.bool_]:
-    values: NDArray[np.bool_] = table[name].to_numpy().astype(np.bool_)
-    return values

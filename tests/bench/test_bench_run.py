@@ -1,17 +1,14 @@
 """A grid that runs: its cells are fits, a killed one goes on where it was, and several processes find the same."""
 
 import json
-import os
 import shutil
-import signal
-import threading
 
 import pytest
 import yaml
 from light_evidence import LIGHT
 
 from pairsift.bench.grid import read_grid
-from pairsift.bench.workers import Bench, CellQueue, ProcessWorker
+from pairsift.bench.workers import Bench
 from pairsift.cli import main
 from pairsift.errors import InputError
 from pairsift.files import only_writer
@@ -136,9 +133,7 @@ def test_several_processes_find_what_one_finds(few, whole, tmp_path, monkeypatch
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.chdir(tmp_path)
     grid = read_grid(grid_file(tmp_path, few, ["plain", NCR]))
-    seen, started = [], ProcessWorker._start
-    processes = []
-    monkeypatch.setattr(ProcessWorker, "_start", lambda self: processes.append(started(self)) or processes[-1])
+    seen = []
     bench = Bench(tmp_path / "rows", grid.cells)
     bench.measure(2, seen.append)
     assert {cell.method for cell in seen} == {"plain", "ncr"} and not bench.failed
@@ -146,34 +141,18 @@ def test_several_processes_find_what_one_finds(few, whole, tmp_path, monkeypatch
     assert found.keys() == expected.keys()
     for name, row in found.items():
         assert [row[key] for key in NUMBERS] == [expected[name][key] for key in NUMBERS]
-    assert len(processes) == 2 and all(process.poll() is not None for process in processes)
 
 
-def test_a_worker_that_is_killed_fails_its_cell_alone_and_is_replaced(few, tmp_path, monkeypatch):
+def test_a_process_that_is_killed_ends_the_command_with_a_line(few, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    grid, started, killed = read_grid(grid_file(tmp_path, few, ["plain"], seeds=[1, 2])), ProcessWorker._start, []
-
-    def started_to_die(self):
-        process = started(self)
-        if not killed:
-            killed.append(process.pid)
-            os.kill(process.pid, signal.SIGKILL)
-        return process
-
-    monkeypatch.setattr(ProcessWorker, "_start", started_to_die)
-    monkeypatch.setattr("pairsift.bench.workers.usual_jobs", lambda cells: 2)
-    bench = Bench(tmp_path / "rows", grid.cells)
-    bench.measure()
-    [(_, line)] = bench.failed.items()
-    assert "its process ended with code -9" in line and len(bench.rows) == 1
-    assert len(Bench(tmp_path / "rows", grid.cells).missing) == 1
-
-
-def test_a_worker_ends_with_the_process_that_started_it(tmp_path):
-    worker = ProcessWorker(tmp_path, 1)
-    process = worker._start()
-    process.stdin.close()
-    assert process.wait(120) == 0
+    monkeypatch.syspath_prepend(tmp_path)
+    text = "import os\nfrom pairsift.methods.plain import Plain\nclass Dies(Plain):\n    name = 'dies'\n"
+    text += "    def step(self, *args):\n        os.kill(os.getpid(), 9)\n"
+    (tmp_path / "dying.py").write_text(text)
+    path = grid_file(tmp_path, few, [{"method": "dying:Dies", "label": "mine"}, "plain"])
+    assert main(["bench", str(path), "--jobs=2", "--quiet"]) == 2
+    assert "a process was ended from outside" in capsys.readouterr().err.splitlines()[-1]
+    assert main(["bench", str(grid_file(tmp_path, few, ["plain"])), "--jobs=2", "--quiet"]) == 0
 
 
 def test_a_cell_that_fails_is_said_and_the_others_go_on(few, tmp_path, capsys):
@@ -188,7 +167,6 @@ def test_a_cell_that_fails_is_said_and_the_others_go_on(few, tmp_path, capsys):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_bug_in_a_method_fails_its_cell_alone(few, tmp_path, monkeypatch, capfd, jobs):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(tmp_path)
     module = f"broken_{jobs}"
     text = "from pairsift.methods.plain import Plain\nclass Broken(Plain):\n    name = 'broken'\n"
@@ -237,35 +215,3 @@ def test_two_calls_do_not_write_the_same_rows(few, tmp_path):
     (tmp_path / "rows" / "rows.json").write_text("[]")
     with pytest.raises(InputError, match="holds no rows of a grid"):
         Bench(tmp_path / "rows", cells)
-
-
-class FakeCell:
-    def __init__(self, group):
-        self.group = group
-
-
-def test_the_evidence_of_a_group_is_computed_once_while_others_go_elsewhere():
-    first, second, third, fourth = cells = [FakeCell(group) for group in "aabb"]
-    queue = CellQueue(list(cells), set())
-    assert queue.take(None) is first
-    assert queue.take(None) is third  # not the second, whose evidence is being computed
-    queue.mark_ready("a")
-    queue.finished(third)
-    assert queue.take("a") is second
-    queue.finished(first)
-    assert queue.take("b") is fourth  # nobody computes that evidence any more
-    assert queue.take("a") is None
-
-
-def test_a_worker_waits_where_all_evidence_is_being_computed(monkeypatch):
-    cells = [FakeCell("a"), FakeCell("a")]
-    queue, taken, waiting = CellQueue(list(cells), set()), [], threading.Event()
-    queue.take(None)
-    wait = queue._changed.wait
-    monkeypatch.setattr(queue._changed, "wait", lambda: waiting.set() or wait())
-    thread = threading.Thread(target=lambda: taken.append(queue.take(None)), daemon=True)
-    thread.start()
-    assert waiting.wait(60) and taken == []
-    queue.mark_ready("a")
-    thread.join(60)
-    assert taken == [cells[1]]

@@ -118,21 +118,16 @@ def test_file_names_that_are_not_utf8_do_not_end_an_export(tmp_path):
     assert {Path(sample["filepath"]).name for sample in samples} == {"0.png", "1.png", "2.png", "caf\ufffd.png"}
 
 
-def test_a_folder_that_exists_stays(pairs, tmp_path):
-    (tmp_path / "out.fiftyone").mkdir()
-    table = judged(pairs)
-    selection = choose_pairs(pairs, table, Decisions(tmp_path, pairs.ids()).table())
-    with pytest.raises(InputError, match="exists already"):
-        export_fiftyone(pairs, selection, tmp_path / "out.fiftyone")
-    assert not list((tmp_path / "out.fiftyone").iterdir())
-
-
-def test_features_have_no_images_to_look_at(pairs, tmp_path):
-    table = judged(pairs)
-    selection = choose_pairs(pairs, table, Decisions(tmp_path, pairs.ids()).table())
+def test_a_folder_that_exists_stays_and_features_have_no_images_to_look_at(pairs, tmp_path):
+    selection = choose_pairs(pairs, judged(pairs), Decisions(tmp_path, pairs.ids()).table())
+    origin = read_origin(tmp_path / "mine.csv", None, Columns())
     features = Precomputed((tmp_path / "x.npy",), (4,), np.arange(10))
     with pytest.raises(InputError, match="features instead of images"):
-        export_fiftyone(replace(pairs, features=features), selection, tmp_path / "out.fiftyone")
+        export(origin, replace(pairs, features=features), selection, tmp_path / "out.fiftyone")
+    (tmp_path / "out.fiftyone").mkdir()
+    with pytest.raises(InputError, match="exists already"):
+        export(origin, pairs, selection, tmp_path / "out.fiftyone")
+    assert not list((tmp_path / "out.fiftyone").iterdir())
 
 
 @pytest.mark.parametrize("name", ["out.fiftyone", "out.FiftyOne"])

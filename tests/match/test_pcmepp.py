@@ -15,7 +15,7 @@ from pairsift.match.base import Codes
 from pairsift.match.heads import divergence
 from pairsift.match.pcmepp import Pcmepp, PcmeppOptions
 from pairsift.retrieve.bank import Bank
-from pairsift.retrieve.gallery import Gallery, find_captions, find_images
+from pairsift.retrieve.gallery import Gallery, most_similar
 from pairsift.steps import Network, Pairing, Setting
 from pairsift.train.loop import Trainer
 from planted_toys import ambiguous, planted_job
@@ -106,11 +106,11 @@ def test_search_by_the_index_has_the_order_of_the_similarity() -> None:
     banks = [Bank.from_codes(Codes(codes.indexed)) for codes in (images, texts)]
     for place in range(5):
         query = Bank.from_codes(Codes(texts.indexed[place : place + 1]))
-        rows, scores = find_images(Gallery([matcher], [banks[0]], [query]), 40)
+        rows, scores = most_similar(Gallery([matcher], [banks[0]], [query]), True, 40)
         assert rows.tolist() == similarity[:, place].argsort(descending=True).tolist()
         assert scores.tolist() == pytest.approx(similarity[:, place].sort(descending=True).values.tolist(), abs=1e-5)
         query = Bank.from_codes(Codes(images.indexed[place : place + 1]))
-        rows, _ = find_captions(Gallery([matcher], [query], [banks[1]]), 30)
+        rows, _ = most_similar(Gallery([matcher], [query], [banks[1]]), False, 30)
         assert rows.tolist() == similarity[place].argsort(descending=True).tolist()
 
 

@@ -13,9 +13,13 @@ from hypothesis import strategies as st
 import pairsift
 from pair_sources import reasons, refused, touch, write_table
 from pairsift.pairs import READERS
-from pairsift.pairs.image_files import find_image
-from pairsift.pairs.readers import WITH_FOLDER, WITHOUT_FOLDER, load
+from pairsift.pairs.image_files import Place, find_images
+from pairsift.pairs.readers import load
 from pairsift.pairs.records import Listing, Record
+
+
+def find_image(base: Path, name: str) -> Place:
+    return find_images(base, [name])[0][name]
 
 
 def place(base: Path, name: str) -> Path:
@@ -132,7 +136,3 @@ def test_a_reader_of_ones_own_gets_the_folder_of_images(tmp_path):
     finally:
         READERS._loaded.pop("lines_in_a_folder")
     assert pairs.paths == [tmp_path / "far" / f"{k}.jpg" for k in range(30)]
-
-
-def test_each_reader_of_the_package_takes_a_folder_of_images_or_does_not():
-    assert sorted((*WITH_FOLDER, *WITHOUT_FOLDER)) == sorted(READERS)

@@ -17,7 +17,7 @@ FILES = ("pics/a.jpg", "pics/b.jpg", "pics/c.jpg", "d.jpg")
 
 def found(base: Path, *names: str) -> list[str]:
     """The file of each name, from the folder on; a problem, or nothing where no file is there."""
-    places = find_images(base, names).of
+    places = find_images(base, names)[0]
     lines = []
     for name in names:
         path, problem = places[name]
@@ -83,7 +83,7 @@ def test_two_windows_paths_are_not_the_same_image(tmp_path):
     places = found(tmp_path, *names)
     assert all("its path and another one both end at '1.jpg'" in place for place in places[:2])
     assert places[2:] == ["2.jpg"] * 3 + ["3.jpg"]
-    assert find_images(tmp_path, names).note.endswith(f"below {tmp_path}: 4")
+    assert find_images(tmp_path, names)[1].endswith(f"below {tmp_path}: 4")
 
 
 def test_two_files_at_the_end_of_a_windows_path(tmp_path):
@@ -104,7 +104,7 @@ def test_ends_that_leave_the_folder_are_not_taken(tmp_path):
 @example(["~\x00", "~\x00\\a.jpg"])
 @given(st.lists(st.text(max_size=30), max_size=5))
 def test_no_name_ends_the_search(names):
-    for path, problem in find_images(Path("/nowhere/at/all"), names).of.values():
+    for path, problem in find_images(Path("/nowhere/at/all"), names)[0].values():
         assert path is None or not problem
 
 
@@ -142,6 +142,6 @@ def test_a_name_longer_than_any_path_is_searched_for_nowhere(tmp_path, monkeypat
     for size, searched in ((LONGEST // 8 - 1, True), (100_000, False)):
         tried.clear()
         name = "b'" + "\\xff\\xd8" * size
-        path, problem = find_images(tmp_path, [name]).of[name]
+        path, problem = find_images(tmp_path, [name])[0][name]
         assert (path is None or not os.path.lexists(path)) and not problem
         assert bool(tried) == searched

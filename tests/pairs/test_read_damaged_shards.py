@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pair_sources import reasons, refused
 from pairsift.errors import InputError
 from pairsift.pairs.readers import load
-from pairsift.pairs.readers.tars import Contents, scan
+from pairsift.pairs.readers.tars import reading, scan
 from shard_sources import one_tar, picture, read, sample, write_shards, write_tar
 
 
@@ -166,8 +166,8 @@ def test_no_damage_ends_in_a_traceback(data):
         tar.write_bytes(content[: data.draw(st.integers(0, len(content)))])
         members, problem = scan(tar)
         assert "\n" not in problem
-        with Contents() as contents:
-            assert all(len(contents.read(member)) == member.size for member in members if not member.problem)
+        with reading() as read:
+            assert all(len(read(member)) == member.size for member in members if not member.problem)
         try:
             pairs = load(tar, cache=Path(name) / "cache")
         except InputError as error:

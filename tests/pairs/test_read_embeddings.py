@@ -156,7 +156,7 @@ def test_the_table_called_captions_is_taken(tmp_path):
     (folder / "prices.csv").write_text("a,b\n1,2\n")
     assert load(folder).captions == captions_of(N)
     (folder / "captions.csv").rename(folder / "words.csv")
-    assert "holds the tables 'prices.csv', 'words.csv'; call the table of captions captions.csv" in refused(folder)
+    assert "and holds 'prices.csv', 'words.csv'; call it captions.csv" in refused(folder)
 
 
 def test_image_bytes_in_metadata_are_left_out(tmp_path):
@@ -192,9 +192,10 @@ IMAGES, TEXTS = aligned(N)
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lambda folder: (folder / "text.npy").unlink(), "has image.npy and no text.npy"),
-        (lambda folder: (folder / "image.npy").unlink(), "has text.npy and no image.npy"),
-        (lambda folder: (folder / "captions.csv").unlink(), "has image.npy and no table of captions"),
+        (lambda folder: (folder / "text.npy").unlink(), "has no text.npy; put the missing file"),
+        (lambda folder: (folder / "image.npy").unlink(), "has no image.npy; put the missing file"),
+        (lambda folder: (folder / "captions.csv").unlink(),
+         "needs a table of captions beside image.npy, and holds none; call it captions.csv"),
         (rewrite("text.npy", TEXTS[:-1]), "text.npy: has 11 rows and image.npy has 12"),
         (lambda folder: [rewrite(f"{side}.npy", TEXTS[:9])(folder) for side in ("image", "text")],
          "captions.csv: has 12 rows and image.npy has 9"),
@@ -206,7 +207,7 @@ IMAGES, TEXTS = aligned(N)
         (rewrite("text.npy", np.asfortranarray(TEXTS)), "is stored column by column"),
         (lambda folder: (folder / "text.npy").write_bytes((folder / "text.npy").read_bytes()[:-9]), "is no whole .npy"),
         (lambda folder: (folder / "captions.csv").write_text("text\n" + '"stray\n' * 11),
-         "captions.csv: has 11 rows and image.npy has 12; row i of the table must belong to row i of the vectors; "
+         "captions.csv: has 11 rows and image.npy has 12; row i of both must belong to pair i; "
          "captions.csv line 2 "),
     ],
 )  # fmt: skip
@@ -221,14 +222,14 @@ def test_files_that_do_not_fit_are_one_line(tmp_path, damage, says):
     ("damage", "says"),
     [
         (lambda path: [file.unlink() for file in (path / "text_emb").iterdir()] and (path / "text_emb").rmdir(),
-         "has img_emb/ and metadata/ and no text_emb/"),
+         "has no text_emb/text_emb_0.npy beside the other files of part 0"),
         (lambda path: [file.unlink() for file in (path / "metadata").iterdir()],
-         "metadata: holds no files metadata_0.parquet, metadata_1.parquet and so on"),
+         "has no metadata/metadata_0.parquet beside the other files of part 0"),
         (lambda path: (path / "text_emb" / "text_emb_2.npy").unlink(), "has no text_emb/text_emb_2.npy"),
         (lambda path: (path / "metadata" / "metadata_0.parquet").unlink(), "has no metadata/metadata_0.parquet"),
-        (rewrite("text_emb/text_emb_01.npy", TEXTS), "text_emb_01.npy and text_emb_1.npy have the same number"),
+        (rewrite("text_emb/text_emb_01.npy", TEXTS), "has no img_emb/img_emb_01.npy beside the other files of part 01"),
         (rewrite("text_emb/text_emb_1.npy", TEXTS[:5]), "text_emb_1.npy: has 5 rows and img_emb_1.npy has 4"),
-        (rewrite("text_emb/text_emb_1.npy", TEXTS[:4, :3]), "_1.npy: a row has 3 values where text_emb_0.npy has 8"),
+        (rewrite("text_emb/text_emb_1.npy", TEXTS[:4, :3]), "_1.npy: a row has 3 values where the first part has 8"),
         (lambda path: [rewrite("text_emb/text_emb_1.npy", TEXTS[:5])(path),
                        rewrite("img_emb/img_emb_1.npy", IMAGES[:5])(path)],
          "metadata_1.parquet: has 4 rows and img_emb_1.npy has 5"),
@@ -246,7 +247,7 @@ def test_a_folder_without_vectors_is_refused(tmp_path):
     line = f"{tmp_path}: has neither image.npy and text.npy nor img_emb/ and text_emb/; name the folder with them"
     assert refused(tmp_path, reader="embeddings") == line
     (tmp_path / "a.csv").touch()
-    assert "is not a folder" in refused(tmp_path / "a.csv", reader="embeddings")
+    assert "has neither image.npy" in refused(tmp_path / "a.csv", reader="embeddings")
     assert "takes no --image-folder" in refused(tmp_path, reader="embeddings", image_folder=tmp_path)
 
 

@@ -68,7 +68,7 @@ def test_what_cannot_be_used_is_skipped_with_its_reason(tmp_path):
     found = reasons(pairs)
     assert list(found) == [1, 5, 6, 7, 8] and len(pairs.captions) == 9
     assert found[1] == ("Imagelist.txt line 2", "All_Tags.txt has no line for its id 174174086")
-    assert found[5] == ("Imagelist.txt line 6", "has no tags in All_Tags.txt line 6")
+    assert found[5] == ("Imagelist.txt line 6", "All_Tags.txt has no tags for its id 77")
     assert "'zebra/nonsense.jpg' is not a name like" in found[6][1]
     assert found[7][1].startswith("no image file at") and "0007_88.jpg" in found[7][1]
     assert found[8] == ("TrainImagelist.txt line 5", "is not in Imagelist.txt")

@@ -183,7 +183,7 @@ def test_an_image_in_two_splits_stays_in_the_first(tmp_path):
         (b"image,caption\na.jpg,x\nb.jpg,y\n", "2 images can be used"),
         (b"image,caption\nu.jpg,x\nv.jpg,y\nw.jpg,z\n", "no image file"),
         (b"\xff\xfea", "UTF-16"),
-        (b"\x00\x01\x02\n\x03", "is no table of text"),
+        (b"\x00\x01\x02\n\x03", "no image column"),
         (b"a,b\n\x03,c", "no image column"),
     ],
 )
@@ -214,7 +214,7 @@ def test_what_was_asked_for_cannot_be_had(tmp_path):
     assert "there is nothing at" in refused(tmp_path / "y\n.csv")
     assert "there is no reader 'excel'" in refused(tmp_path / "x.csv", reader="excel")
     assert "shares 0.6 of dev" in refused(tmp_path / "x.csv", shares=(0.6, 0.5))
-    assert "is a folder" in refused(tmp_path, reader="table")
+    assert "cannot be read: Is a directory" in refused(tmp_path, reader="table")
 
 
 @settings(max_examples=60, deadline=None)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pair_sources import reasons, refused, touch
+from pair_sources import refused, touch
 from pairsift.errors import InputError
 from pairsift.pairs.readers import load
 from pairsift.pairs.readers.tables import BEGINNING, check_columns
@@ -76,7 +76,7 @@ def test_marked_files_and_utf8_come_back(text, encoding):
 def test_utf16_without_a_mark_is_told_by_its_zero_bytes(text, encoding):
     read = decode(f"image,caption\n{text}".encode(encoding), HERE)
     assert read.content == f"image,caption\n{text}"
-    assert how_read([read]) == "read as UTF-16"
+    assert how_read([read]) == "files read as UTF-16: 1"
 
 
 @given(st.binary(max_size=300))
@@ -93,14 +93,9 @@ def test_any_bytes_become_text_or_one_error(raw):
     assert text.content == plain or text.encoding != "utf-8"
 
 
-def test_a_cut_utf16_file_loses_its_last_row_only(tmp_path):
-    touch(tmp_path, *(f"{name}.jpg" for name in "abcd"))
-    rows = "image,caption\na.jpg,é\nb.jpg,2\nc.jpg,3\nd.jpg,犬"
-    (tmp_path / "x.csv").write_bytes(rows.encode("utf-16")[:-1])
-    pairs = load(tmp_path / "x.csv")
-    assert pairs.captions[:3] == ["é", "2", "3"]
-    assert "cannot be told" in reasons(pairs)[3][1]
-    assert "read as UTF-16" in pairs.description
+def test_a_cut_utf16_file_is_refused(tmp_path):
+    (tmp_path / "x.csv").write_bytes("image,caption\na.jpg,é\nd.jpg,犬".encode("utf-16")[:-1])
+    assert "starts as UTF-16 and is not valid or cut off; save it as UTF-8" in refused(tmp_path / "x.csv")
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.txt", "x.TXT", "x.jsonl", "x.json"])
@@ -130,7 +125,7 @@ def test_captions_of_a_folder_in_other_encodings(tmp_path):
         (tmp_path / f"{name}.txt").write_bytes("une fille à l’école\nTür".encode(encoding))
     pairs = load(tmp_path)
     assert pairs.captions == ["une fille à l’école", "Tür"] * 5
-    assert "2 files read as UTF-16" in pairs.description
+    assert "files read as UTF-16: 2" in pairs.description
     assert "read as cp1252 (Western): 4" in pairs.description
 
 

@@ -16,7 +16,7 @@ from pairsift.retrieve import bank as bank_module
 from pairsift.retrieve import gallery as module
 from pairsift.retrieve import ranks, recall
 from pairsift.retrieve.bank import Bank, token_batches
-from pairsift.retrieve.gallery import Gallery, evaluate, find_images
+from pairsift.retrieve.gallery import Gallery, evaluate, most_similar
 from token_helpers import make_features, make_matchers, naive
 
 
@@ -150,12 +150,12 @@ def test_search_with_a_shortlist_of_everything_is_exact(memory):
     gallery, expected = make_gallery(30, 4)
     for text in range(4):
         one, scores = gallery.only_captions(np.array([text])), expected.mean(0)[:, text]
-        found, score = find_images(one, 7, 30)
+        found, score = most_similar(one, True, 7, 30)
         assert found.tolist() == np.argsort(-scores, kind="stable")[:7].tolist()
         assert np.allclose(score, scores[found], atol=1e-5)
         best = np.sort(np.argsort(-one.coarse(np.arange(30))[:, 0])[:8])
-        assert find_images(one, 3, 8)[0].tolist() == best[np.argsort(-scores[best])[:3]].tolist()
-        assert len(find_images(one, 50, 8)[0]) == 30
+        assert most_similar(one, True, 3, 8)[0].tolist() == best[np.argsort(-scores[best])[:3]].tolist()
+        assert len(most_similar(one, True, 50, 8)[0]) == 30
 
 
 PEAK = """

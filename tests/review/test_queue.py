@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pairsift.errors import InputError
 from pairsift.review.decisions import Decision, Decisions
 from pairsift.review.queue import Filter, Queue
-from pairsift.suggest.table import SCHEMA, SuggestionLists
+from pairsift.suggest.table import SCHEMA
 
 N = 60
 SHOPS = ["Ä", "b", "", "a b"]
@@ -45,7 +45,7 @@ def queue(tmp_path_factory):
         choice = ("keep", "drop", "replace")[k % 3]
         caption = "new" if choice == "replace" else None
         decisions.decide([Decision(pair, choice, caption, reason="other" if k % 2 else None)])
-    return Queue(rows, decisions, SuggestionLists(SCHEMA.empty_table()))
+    return Queue(rows, decisions, SCHEMA.empty_table())
 
 
 def naive(queue, wanted):
@@ -125,7 +125,7 @@ def test_a_page_has_the_columns_and_what_was_decided(queue):
 
 def test_what_is_decided_elsewhere_is_seen_at_the_next_question(tmp_path):
     rows = table()
-    queue = Queue(rows, Decisions(tmp_path, rows["pair"].to_numpy()), SuggestionLists(SCHEMA.empty_table()))
+    queue = Queue(rows, Decisions(tmp_path, rows["pair"].to_numpy()), SCHEMA.empty_table())
     other = Decisions(tmp_path, rows["pair"].to_numpy())
     assert queue.counts() == {"undecided": N, "keep": 0, "drop": 0, "replace": 0}
     pairs = rows["pair"].to_pylist()
@@ -139,13 +139,13 @@ def test_what_is_decided_elsewhere_is_seen_at_the_next_question(tmp_path):
     assert queue.counts()["drop"] == 10  # redone after the other's decision, and so the last
     other.decide([Decision(pairs[1], "clear")])
     assert queue.counts()["undecided"] == N - 9
-    assert Queue(rows, other, SuggestionLists(SCHEMA.empty_table())).counts() == queue.counts()
+    assert Queue(rows, other, SCHEMA.empty_table()).counts() == queue.counts()
 
 
 def test_many_may_ask_and_decide_at_once(tmp_path):
     rows = table(400)
     pairs = rows["pair"].to_pylist()
-    queue = Queue(rows, Decisions(tmp_path, rows["pair"].to_numpy()), SuggestionLists(SCHEMA.empty_table()))
+    queue = Queue(rows, Decisions(tmp_path, rows["pair"].to_numpy()), SCHEMA.empty_table())
     problems = []
 
     def reviewer(number):
@@ -170,7 +170,7 @@ def test_decisions_on_pairs_that_left_the_table_are_left_alone(tmp_path):
     pairs = rows["pair"].to_pylist()
     Decisions(tmp_path, np.array(pairs)).decide([Decision(pair, "drop") for pair in pairs[:4]])
     shorter = rows.slice(2)
-    queue = Queue(shorter, Decisions(tmp_path, shorter["pair"].to_numpy()), SuggestionLists(SCHEMA.empty_table()))
+    queue = Queue(shorter, Decisions(tmp_path, shorter["pair"].to_numpy()), SCHEMA.empty_table())
     assert queue.select(Filter(decisions=("drop",))).tolist() == [0, 1]
     assert queue.counts() == {"undecided": N - 4, "keep": 0, "drop": 2, "replace": 0}
 
@@ -207,7 +207,7 @@ def test_a_page_says_what_would_fit(tmp_path):
     suggestions = pa.table(
         [[ids[5]] * 3, [False, False, True], [ids[9], 10**6, ids[1]], [0.75, 0.5, 0.25]], SCHEMA.remove(4)
     )
-    queue = Queue(rows, Decisions(tmp_path, rows["pair"].to_numpy()), SuggestionLists(suggestions))
+    queue = Queue(rows, Decisions(tmp_path, rows["pair"].to_numpy()), suggestions)
     first, second = queue.page(np.array([5, 6]))
     caption = rows["given_caption"][9].as_py()
     assert first["captions"] == [{"from_pair": ids[9], "probability": 0.75, "caption": caption}]

@@ -57,7 +57,7 @@ MESSAGES = [  # one for each message, in full or up to the names that grow with 
         ["evaluate", "nowhere"],
         "nowhere holds no run: there is no pairsift.json; make a run with `pairsift fit`",
     ),
-    (["audit"], "run is missing; see --help"),
+    (["audit"], "Missing argument 'RUN'."),
     (["demo", "--images", "3"], "3 scenes with seed 1: needs at least 10 images and a seed of 0 or above"),
     (["demo", "--noise", "1.5"], "Invalid value for '--noise': 1.5 is not in the range 0<=x<=1."),
 ]

@@ -14,7 +14,7 @@ import pytest
 import pairsift
 from pairsift.cli import main
 from pairsift.errors import InputError
-from pairsift.files import in_turn, only_writer
+from pairsift.files import only_writer
 from pairsift.review import Decision
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # whole fits, on slow cores
@@ -130,17 +130,6 @@ def test_a_search_does_not_wait_for_another_machine(own, scenes, holder, monkeyp
     opened = pairsift.open_run(own, progress=False)
     assert len(opened.captions_for(next((scenes / "images").iterdir()), 3)) == 3
     assert "waiting" not in capsys.readouterr().err
-
-
-def test_the_lock_of_a_process_that_was_killed_before_it_wrote_its_name_is_given_back(tmp_path, monkeypatch):
-    monkeypatch.setattr("pairsift.files.NAMELESS", 0.3)
-    (tmp_path / ".lock").touch()
-    with only_writer(tmp_path):
-        pass
-    (tmp_path / "turn").touch()
-    with in_turn(tmp_path / "turn"):
-        pass
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_process_that_stood_still_writes_no_more(tmp_path, holder, monkeypatch):

@@ -80,9 +80,9 @@ def test_an_opened_run_is_judged_the_same_and_the_command_line_says_the_kinds(ru
 def test_words_come_from_flag_and_division(tmp_path):
     flags = np.array([True, True, True, True, False, False])
     ids = np.array([7, 3, 5, 9, 4, 6])
-    assert verdict_names(ids, flags, tmp_path) == ["mismatched"] * 4 + ["clean"] * 2
+    assert verdict_names(ids, flags, np.zeros(6, bool), tmp_path) == ["mismatched"] * 4 + ["clean"] * 2
     write_division(np.array([3, 4, 5, 7]), ["ambiguous", "refinable", "clean", "refinable"], tmp_path)
-    assert verdict_names(ids, flags, tmp_path) == [
+    assert verdict_names(ids, flags, np.zeros(6, bool), tmp_path) == [
         "refinable",
         "ambiguous",
         "mismatched",

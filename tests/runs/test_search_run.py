@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -123,9 +124,7 @@ def test_the_page_of_results_has_images_and_no_markup_of_captions(run, copied, c
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     index = Search.open(copied).index
     kept = index.captions
-    text = np.frombuffer(MARKUP.encode() * len(kept.ends), np.uint8)
-    ends = np.arange(1, len(kept.ends) + 1) * len(MARKUP.encode())
-    type(kept)(kept.pairs, kept.images, kept.first, text.copy(), ends, kept.vectors).write(copied)
+    replace(kept, texts=[MARKUP] * len(kept.texts)).write(copied)
     assert main(["search", str(copied), "--image", str(run.prepared.pairs.paths[0]), "-k", "2", "--open"]) == 0
     out, err = capsys.readouterr()
     assert (
@@ -161,7 +160,7 @@ def test_captions_are_kept_in_half_precision_as_they_are(run):
     kept = Search.open(run.folder).index.captions
     pairs = run.prepared.pairs
     assert all(str(vectors.dtype) == "torch.float16" for vectors in kept.vectors)
-    assert [kept.caption(place) for place in range(len(kept.pairs))] == [pairs.captions[pair] for pair in kept.pairs]
+    assert kept.texts == [pairs.captions[pair] for pair in kept.pairs]
 
 
 def test_a_matcher_of_tokens_ranks_captions_by_the_full_similarity(place, quick, monkeypatch):

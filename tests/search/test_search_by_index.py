@@ -26,7 +26,7 @@ def test_images_like_an_image_are_ranked_by_the_cosine_of_the_global_vectors(nam
         images = matcher.encode_images(Items(torch.randn(20, 6)))
         texts = matcher.encode_texts(Items(torch.randn(20, 5)))
     places = np.arange(20)
-    captions = Captions(places, places, places, np.zeros(20, np.uint8), places + 1, [texts.indexed.half()])
+    captions = Captions(places, places, places, [""] * 20, [texts.indexed.half()])
     files = [f"{place}.jpg" for place in places]
     index = Index(files, places, [images.indexed.half()], {"folder": False, "images": False}, captions)
     search = Search(None, [matcher], index, str(tmp_path))

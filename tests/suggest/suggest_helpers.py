@@ -73,8 +73,8 @@ def planted(make, n_images=400, wrong=0.3, seed=1, **options):
     return gallery, truth, owner
 
 
-def suggested(gallery, owner, flagged, believed, references=None, text=None, seed=0, **options):
+def suggested(gallery, owner, flagged, believed, text=None, seed=0, **options):
     """Suggestions where flagged pairs are known to be mismatched, and others to match."""
     text = np.arange(len(owner)) if text is None else text
     known = GalleryPairs(owner, text, np.where(flagged, 0.02, 0.98), believed)
-    return suggest(gallery, known, flagged, seed, references, **options)
+    return suggest(gallery, known, flagged, seed, **options)

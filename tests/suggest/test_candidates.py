@@ -7,14 +7,14 @@ import pytest
 from suggest_helpers import OWNER, evidence, information, make_gallery, make_token_gallery, scaled
 
 from pairsift.suggest import candidates as module
-from pairsift.suggest.candidates import References, best_captions, best_images, evidence_sums
+from pairsift.suggest.candidates import best_captions, best_images, evidence_sums
 
 
 @pytest.mark.parametrize("chunk", [3, 256])
 def test_evidence_is_by_its_definition(monkeypatch, chunk):
     monkeypatch.setattr(module, "CHUNK", chunk)
     gallery = make_gallery(7, OWNER)
-    sums = evidence_sums(gallery, OWNER, 0, References())
+    sums = evidence_sums(gallery, OWNER, 0)
     s = scaled(gallery)
     expected = [evidence(s, OWNER, image, caption) for caption, image in enumerate(OWNER)]
     assert sums.evidence() == pytest.approx(expected, abs=1e-5)
@@ -23,7 +23,7 @@ def test_evidence_is_by_its_definition(monkeypatch, chunk):
 def test_a_given_similarity_of_the_pairs_stands_for_that_of_their_codes(monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 3)
     gallery, own = make_gallery(7, OWNER), np.linspace(-0.5, 0.8, 10)
-    for caption, evidence_of_pair in enumerate(evidence_sums(gallery, OWNER, 0, References(), own).evidence()):
+    for caption, evidence_of_pair in enumerate(evidence_sums(gallery, OWNER, 0, own=own).evidence()):
         s = scaled(gallery)
         s[OWNER, np.arange(10)] = own * gallery.scale()
         assert evidence_of_pair == pytest.approx(evidence(s, OWNER, OWNER[caption], caption), abs=1e-5)
@@ -34,7 +34,7 @@ def test_a_given_similarity_of_the_pairs_stands_for_that_of_their_codes(monkeypa
 def test_candidates_are_the_best_of_all(monkeypatch, chunk, k):
     monkeypatch.setattr(module, "CHUNK", chunk)
     gallery = make_gallery(7, OWNER)
-    sums, s = evidence_sums(gallery, OWNER, 0, References()), scaled(gallery)
+    sums, s = evidence_sums(gallery, OWNER, 0), scaled(gallery)
     found, values = best_captions(gallery, OWNER, sums, np.array([0, 4, 6]), k, 32)
     for row, image in enumerate((0, 4, 6)):
         fits = sorted(((information(s, OWNER, image, t), t) for t in range(10) if OWNER[t] != image), reverse=True)[:k]
@@ -89,6 +89,6 @@ def test_a_shortlist_of_everything_gives_the_best_of_all():
 def test_an_image_with_all_captions_has_no_candidate(make):
     owner = np.zeros(4, np.int64)
     gallery = make(1, owner)
-    sums = evidence_sums(gallery, owner, 0, References())
+    sums = evidence_sums(gallery, owner, 0)
     assert (best_captions(gallery, owner, sums, np.zeros(1, np.int64), 2, 3)[0] == -1).all()
     assert (best_images(gallery, owner, sums, np.arange(4), 2, 3)[0] == -1).all()

@@ -10,19 +10,19 @@ from pairsift.match.base import Codes, unit
 from pairsift.retrieve.bank import Bank
 from pairsift.retrieve.gallery import Gallery
 from pairsift.suggest import suggest
-from pairsift.suggest.candidates import References
+from pairsift.suggest.candidates import SAMPLE
 
 WEIGHT = SiblingOptions.weight
 
 
 @pytest.mark.parametrize(
-    ("make", "references"),
-    [(make_gallery, None), *((make_token_gallery, References(size, 32)) for size in (32, 128, 10**6))],
+    ("make", "sample"),
+    [(make_gallery, SAMPLE), *((make_token_gallery, size) for size in (32, 128, 10**6))],
 )
-def test_flagged_pairs_get_the_captions_of_their_images_and_the_images_of_their_captions(make, references):
+def test_flagged_pairs_get_the_captions_of_their_images_and_the_images_of_their_captions(make, sample):
     gallery, truth, owner = planted(make)
     wrong = owner != truth
-    found = suggested(gallery, owner, wrong, ~wrong, references)
+    found = suggested(gallery, owner, wrong, ~wrong, sample=sample)
     assert found.pairs.tolist() == np.flatnonzero(wrong).tolist()
     image = owner[found.pairs][:, None]
     assert (owner[found.captions] != image)[found.captions >= 0].all()
@@ -152,7 +152,7 @@ def test_the_order_of_images_and_captions_does_not_matter():
 
 def test_far_fewer_pairs_are_compared_than_there_are():
     gallery, truth, owner = planted(make_token_gallery, 300)
-    suggested(gallery, owner, owner != truth, owner == truth, References(16, 8))
+    suggested(gallery, owner, owner != truth, owner == truth, sample=16, shortlist=8)
     assert all(matcher.compared == 16 * (300 + 600) for matcher in gallery.matchers)
 
 

@@ -6,7 +6,6 @@ import pyarrow.parquet as pq
 from pairsift.suggest.suggest import Suggestions
 from pairsift.suggest.table import (
     SUGGESTIONS_FILE,
-    SuggestionLists,
     fitting_captions,
     suggestion_table,
 )
@@ -25,12 +24,9 @@ def test_what_is_written_is_found_by_pair(tmp_path):
         np.array([True, False]),
     )
     pq.write_table(suggestion_table(suggestions, IDS, OWNER), tmp_path / SUGGESTIONS_FILE)
-    found = SuggestionLists.read(tmp_path).of_pairs([9, 5, 4])
-    assert found[5] == {
-        "captions": [{"from_pair": 12, "probability": 0.75}, {"from_pair": 3, "probability": 0.125}],
-        "images": [{"from_pair": 9, "probability": 0.25}, {"from_pair": 3, "probability": 0.0}],
-    }
-    assert found[9]["captions"] == [{"from_pair": 8, "probability": 0.5}]
-    assert found[9]["images"] == [{"from_pair": 5, "probability": 1.0}]
-    assert found[4] == {"captions": [], "images": []}
+    found = pq.read_table(tmp_path / SUGGESTIONS_FILE).to_pylist()
+    assert [(row["pair"], row["is_image"], row["from_pair"], row["probability"]) for row in found] == [
+        *((5, False, 12, 0.75), (5, False, 3, 0.125), (5, True, 9, 0.25), (5, True, 3, 0.0)),
+        *((9, False, 8, 0.5), (9, True, 5, 1.0)),
+    ]
     assert fitting_captions(tmp_path) == {5: (12, 0.75)}  # the first caption of pair 9 does not fit

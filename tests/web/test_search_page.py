@@ -196,7 +196,7 @@ def test_the_reference_lists_every_question_with_what_it_takes(browser):
     assert (
         "POST /api/search/image</code>" in page and "image/*" in page and "Find images like the image of a pair" in page
     )
-    assert "<td><code>k</code></td><td>query</td><td>integer, at least 1, at most 200</td><td>24</td>" in page
+    assert "<td><code>k</code></td><td>query</td><td>a whole number from 1 to 200</td><td>24</td>" in page
     assert "keep, drop, replace, clear" in page and "<code>decisions[].from_pair</code>" in page
     assert "<script" not in page and "http:" not in page and "https:" not in page
     assert '<a href="/openapi.json">' in page

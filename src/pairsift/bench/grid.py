@@ -147,15 +147,18 @@ def _grid(tree: Tree) -> Grid:
     for name in tree:
         if name not in KEYS:
             raise InputError(f"there is no key `{name}`; {similar(str(name), KEYS)}")
-    source, out, options = _source(tree.get("source")), tree.get("out"), tree.get("options") or {}
+    source, out, options = tree.get("source"), tree.get("out"), tree.get("options") or {}
+    if not isinstance(source, str):
+        raise InputError(f"`source` is {source!r}; give the path of a file or a folder of image-caption pairs")
+    with _errors_of("`source`"):
+        require_source(Path(source).expanduser())
     if out is not None and not isinstance(out, str):
         raise InputError(f"`out` is {out!r}; it must be a path")
     _check_options("options", options)
     methods = _entries("methods", tree.get("methods"), "method")
     matchers = _entries("matchers", tree.get("matchers", MATCHER), "matcher")
-    noises = [_noise(value) for value in _listed("noise", tree.get("noise", 0.0))]
+    noises, seeds = _listed("noise", tree.get("noise", 0.0)), _listed("seeds", tree.get("seeds", 1))
     kinds = [_kind(value) for value in _listed("noise_kind", tree.get("noise_kind", KINDS[0]))]
-    seeds = [_seed(value) for value in _listed("seeds", tree.get("seeds", 1))]
     cells: list[Cell] = []
     used: set[str] = set()
     for matcher, (kind, noise), seed, method in product(matchers, _noises(kinds, noises), seeds, methods):
@@ -173,30 +176,17 @@ def _grid(tree: Tree) -> Grid:
     for cell in cells:
         with _errors_of(f"`{cell.method}` on `{cell.matcher}`"):
             check(cell.config)
-    _check_twice("methods", [(cell.method, cell.id) for cell in cells])
-    _check_twice("matchers", [(cell.matcher, cell.id) for cell in cells])
     return Grid(tuple(cells), None if out is None else Path(out).expanduser())
 
 
-def _source(value: object) -> str:
-    """Return the path of the source, which must exist."""
-    if value is None:
-        raise InputError("`source` is missing: a file or a folder of image-caption pairs")
-    if not isinstance(value, str):
-        raise InputError(f"`source` is {value!r}; it must be a path")
-    with _errors_of("`source`"):
-        require_source(Path(value).expanduser())
-    return value
-
-
-def _noises(kinds: Sequence[str], noises: Sequence[float]) -> Iterator[tuple[str | None, float]]:
+def _noises(kinds: Sequence[str], noises: Sequence[object]) -> Iterator[tuple[str | None, object]]:
     """Yield the kinds and ratios of noise. Without noise, all kinds are one."""
-    if 0.0 in noises:
-        yield None, 0.0
+    if 0 in noises:
+        yield None, 0
     yield from ((kind, noise) for kind in kinds for noise in noises if noise)
 
 
-def _cell(source: str, place: tuple[str, str, float, str | None, int], options: Tree) -> tuple[Cell, set[str]]:
+def _cell(source: str, place: tuple[str, str, object, str | None, object], options: Tree) -> tuple[Cell, set[str]]:
     """Return a cell and the names of its parts. Options of other parts are left out."""
     method, matcher, noise, kind, seed = place
     with _errors_of(f"`{method}` on `{matcher}`"):
@@ -206,24 +196,8 @@ def _cell(source: str, place: tuple[str, str, float, str | None, int], options: 
         tree = {name: value for name, value in options.items() if name in parts or not _is_part(str(name))}
         tree |= {"source": source, "noise": noise, "noise_seed": seed, "seed": seed}
         tree |= {} if kind is None else {"noise_kind": kind}
-        return Cell(method, matcher, noise, kind, seed, tree, from_tree(tree)), parts
-
-
-def _check_twice(key: str, cells: Sequence[tuple[str, str]]) -> None:
-    """Raise an error where all cells of two labels are the same.
-
-    Args:
-        key: `methods` or `matchers`.
-        cells: A label and an id for each cell.
-    """
-    ids: dict[str, set[str]] = {}
-    for label, cell in cells:
-        ids.setdefault(label, set()).add(cell)
-    labels = list(ids)
-    for number, label in enumerate(labels):
-        for other in labels[:number]:
-            if ids[label] == ids[other]:
-                raise InputError(f"`{key}` has {other!r} and {label!r}, which are the same runs: leave one out")
+        config = from_tree(tree)
+        return Cell(method, matcher, config.data.noise, kind, config.train.seed, tree, config), parts
 
 
 def _entries(key: str, value: object, kind: str) -> list[Entry]:
@@ -269,22 +243,10 @@ def _listed(key: str, value: object) -> list[object]:
     return values
 
 
-def _noise(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise InputError(f"`noise` has {value!r}; it must be a number from 0 to 1, or a list of them")
-    return float(value)
-
-
 def _kind(value: object) -> str:
     if value not in KINDS:
         raise InputError(f"`noise_kind` has {value!r}; {similar(str(value), KINDS)}")
     return str(value)
-
-
-def _seed(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**32:
-        raise InputError(f"`seeds` has {value!r}; it must be a whole number from 0, or a list of them")
-    return value
 
 
 def _is_part(name: str) -> bool:

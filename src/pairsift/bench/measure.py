@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError, writing
-from pairsift.files import in_turn, replacing, write_json
+from pairsift.files import in_turn, replacing
 from pairsift.methods.base import Method
 from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.gallery import evaluate
@@ -32,7 +32,7 @@ from pairsift.train.loop import Trainer, autocast_context
 
 Row = dict[str, Any]
 PROTOCOL = "best on dev of the last phase, one test"
-PRIOR, FACTS = "prior.npz", "facts.json"  # of the held-out evidence; PRIOR is written last
+PRIOR = "prior.npz"  # the held-out evidence
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,13 @@ class Start:
         with np.load(folder / PRIOR, allow_pickle=False) as kept:
             prior = Prior(kept["probability"], float(kept["rate"]), float(kept["most"]))
             likeness = Likeness(kept["images"], kept["texts"])
-        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+            facts = json.loads(str(kept["facts"]))
         prepared = prepare(config, folder, False)
         require_unchanged(config, prepared.hash, facts, folder)
         return Start(prepared, prior, likeness, facts)
 
     def _write(self, folder: Path) -> None:
         prior, likeness = self.prior, self.likeness
-        write_json(folder / FACTS, self.facts)
         with writing(folder / PRIOR), replacing(folder / PRIOR) as part, part.open("wb") as stream:
             np.savez(
                 stream,
@@ -104,6 +103,7 @@ class Start:
                 most=prior.most,
                 images=likeness.images,
                 texts=likeness.texts,
+                facts=json.dumps(self.facts),
             )
 
 

@@ -3,151 +3,62 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, suppress
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pairsift.bench.child import CELLS, STARTS, Measurer, error_line
+from joblib import Parallel, delayed, parallel_config
+from joblib.externals.loky import get_reusable_executor
+
 from pairsift.bench.grid import Cell
-from pairsift.bench.measure import PRIOR, require_unchanged
-from pairsift.cores import usable_cores
+from pairsift.bench.measure import PRIOR, Start, require_unchanged, train
+from pairsift.cores import limit_threads, usable_cores
 from pairsift.errors import InputError, writing
 from pairsift.files import only_writer, write_json
 from pairsift.marker import read_marker, require_own, write_marker
+from pairsift.runs.config import from_tree
 from pairsift.runs.prepare import read_pairs
 from pairsift.train.loop import pick_device
 
 ROWS = "rows.json"
-PACKAGES = Path(__file__).absolute().parents[2]  # so that workers run the same code
+CELLS, STARTS = "cells", "evidence"  # folders within the grid's
 Row = dict[str, Any]
-Measure = Callable[[Cell, Callable[[], None]], Row]  # measures a cell, and calls back when its evidence is there
+_last: dict[str, Start] = {}  # the pairs and evidence that this process has measured with last, by their group
 
 
-def measure_here(folder: Path) -> Measure:
-    """Return the measurement of cells in this process, which raises `InputError` for a cell that fails."""
-    measurer = Measurer(folder)
+def measure_cell(folder: Path, cell: str, group: str, tree: dict[str, Any], whole: bool = True) -> tuple[str, Row]:
+    """Train and test a cell, from its checkpoint if there is one.
 
-    def measure(cell: Cell, ready: Callable[[], None]) -> Row:
-        try:
-            return measurer(cell.id, cell.group, cell.tree, ready)
-        except InputError:
-            raise
-        except Exception as error:
-            raise InputError(error_line(error)) from error
+    Args:
+        folder: The folder of the grid.
+        cell: The id of the cell.
+        group: The id of the group of cells with the same start.
+        tree: The options as `fit` reads them.
+        whole: Whether to train; else the start of the group is made and kept alone.
 
-    return measure
-
-
-class ProcessWorker:
-    """A worker in a process of its own, which the first cell starts."""
-
-    def __init__(self, folder: Path, threads: int) -> None:
-        self._folder, self._threads = folder, threads
-        self._process: subprocess.Popen[str] | None = None
-
-    def measure(self, cell: Cell, ready: Callable[[], None]) -> Row:
-        """Return the numbers of a cell.
-
-        Raises:
-            InputError: The cell fails, or the process was ended from outside.
-        """
-        process = self._process = self._process or self._start()
-        assert process.stdin is not None and process.stdout is not None
-        task = {"folder": str(self._folder), "cell": cell.id, "group": cell.group, "tree": cell.tree}
-        with suppress(BrokenPipeError):
-            process.stdin.write(json.dumps(task) + "\n")
-            process.stdin.flush()
-        for line in process.stdout:
-            report = json.loads(line)
-            if "row" in report:
-                return dict(report["row"])
-            if report.get("ended"):
-                process.wait()
-                self._process = None
-            if "error" in report:
-                raise InputError(report["error"])
-            ready()
-        code, self._process = process.wait(), None
-        raise InputError(f"its process ended with code {code}: see what it printed, or take fewer --jobs")
-
-    def close(self) -> None:
-        """End the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def _start(self) -> subprocess.Popen[str]:
-        own = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(self._threads))
-        own["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")]))
-        return subprocess.Popen(
-            [sys.executable, "-m", "pairsift.bench.child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **own},
-            text=True,
-            start_new_session=True,  # a Ctrl-C is for this process, which ends the worker
-        )
-
-
-@dataclass
-class CellQueue:
-    """The cells that no worker has begun.
-
-    One worker computes the evidence of a group. The others take cells of other groups meanwhile.
-
-    Attributes:
-        pending: The cells, in the order of the grid.
-        ready: Groups whose evidence is there.
+    Returns:
+        The id of the cell with its numbers, or with a line on what was wrong under `error`.
     """
-
-    pending: list[Cell]
-    ready: set[str]
-    _judging: set[str] = field(default_factory=set)
-    _active: list[str] = field(default_factory=list)
-    _changed: threading.Condition = field(default_factory=threading.Condition)
-
-    def take(self, last: str | None) -> Cell | None:
-        """Wait for a cell, if possible of the worker's last group. None if no cell is left."""
-        with self._changed:
-            while self.pending:
-                free = [cell for cell in self.pending if cell.group in self.ready or cell.group not in self._judging]
-                if free:
-                    cell = min(free, key=lambda cell: (cell.group != last, cell.group in self._active))
-                    self.pending.remove(cell)
-                    self._active.append(cell.group)
-                    if cell.group not in self.ready:
-                        self._judging.add(cell.group)
-                    return cell
-                self._changed.wait()
-            return None
-
-    def mark_ready(self, group: str) -> None:
-        """Let all workers take cells of a group, since its evidence is there."""
-        with self._changed:
-            self.ready.add(group)
-            self._judging.discard(group)
-            self._changed.notify_all()
-
-    def finished(self, cell: Cell) -> None:
-        """Note the end of a cell, measured or not."""
-        with self._changed:
-            self._active.remove(cell.group)
-            self._judging.discard(cell.group)
-            self._changed.notify_all()
-
-    def stop(self) -> None:
-        """Let no worker begin another cell."""
-        with self._changed:
-            self.pending.clear()
-            self._changed.notify_all()
+    try:
+        config = from_tree(tree)
+        if group not in _last:
+            _last.clear()
+            _last[group] = Start.open(config, folder / STARTS / group)
+        if not whole:
+            return cell, {}
+        limit_threads(config.train.threads)
+        place = folder / CELLS / cell
+        (place / "model").mkdir(parents=True, exist_ok=True)
+        return cell, train(config, _last[group], place) | _last[group].facts
+    except InputError as error:
+        return cell, {"error": str(error)}
+    except Exception as error:
+        traceback.print_exception(error)
+        return cell, {"error": f"{type(error).__name__}: {' '.join(str(error).split())} (printed above)"}
 
 
 @dataclass
@@ -165,7 +76,6 @@ class Bench:
     cells: Sequence[Cell]
     rows: dict[str, Row] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __post_init__(self) -> None:
         """Read the rows of the folder.
@@ -210,12 +120,14 @@ class Bench:
                 write_marker(self.folder, "grid")
             self._clear(self.rows)
             number = min(jobs or usual_jobs(missing), len(missing))
-            ready = {cell.group for cell in missing if (self.folder / STARTS / cell.group / PRIOR).exists()}
-            queue = CellQueue(missing, ready)
-            if number == 1:
-                self._work(measure_here(self.folder), queue, done)
-            else:
-                self._share(number, queue, done)
+            if number > 1:  # evidence first, which is computed once for all cells of a group
+                missing = list(self._with_evidence(missing, number, done))
+            for cell, row in self._results(missing, number):
+                if "error" in row:
+                    self.failed[cell.id] = row["error"]
+                else:
+                    self._keep(cell, row)
+                done(cell)
 
     def _require_unchanged_sources(self) -> None:
         """Raise an error where the source of a measured cell has changed."""
@@ -229,46 +141,38 @@ class Bench:
                     hashes[key] = read_pairs(cell.config).hash
                 require_unchanged(cell.config, hashes[key], self.rows[cell.id], self.folder)
 
-    def _share(self, number: int, queue: CellQueue, done: Callable[[Cell], None]) -> None:
-        """Measure the cells of a queue by a number of processes. A thread here waits for each process."""
-        broken: list[BaseException] = []
-
-        def work(worker: ProcessWorker) -> None:
-            try:
-                self._work(worker.measure, queue, done)
-            except BaseException as error:
-                broken.append(error)
-                queue.stop()
-
-        with ExitStack() as stack:
-            workers = [ProcessWorker(self.folder, max(1, usable_cores() // number)) for _ in range(number)]
-            for worker in workers:
-                stack.callback(worker.close)
-            stack.callback(queue.stop)
-            threads = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in workers]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        if broken:
-            raise broken[0]
-
-    def _work(self, measure: Measure, queue: CellQueue, done: Callable[[Cell], None]) -> None:
-        """Measure cells of a queue until none is left."""
-        cell = queue.take(None)
-        while cell is not None:
-            group = cell.group
-            try:
-                row = measure(cell, partial(queue.mark_ready, group))
-            except InputError as error:
-                self.failed[cell.id] = str(error)
-            else:
-                with self._lock:
-                    self._keep(cell, row)
-            queue.finished(cell)
-            with self._lock:
+    def _with_evidence(self, cells: Sequence[Cell], number: int, done: Callable[[Cell], None]) -> Iterator[Cell]:
+        """Compute the held-out evidence that is not in the folder, and yield the cells that have theirs."""
+        lacking = {cell.group: cell for cell in cells if not (self.folder / STARTS / cell.group / PRIOR).exists()}
+        rows = {cell.group: row for cell, row in self._results(list(lacking.values()), number, False)}
+        for cell in cells:
+            if "error" in rows.get(cell.group, {}):
+                self.failed[cell.id] = rows[cell.group]["error"]
                 done(cell)
-            cell = queue.take(group)
+            else:
+                yield cell
+
+    def _results(self, cells: Sequence[Cell], number: int, whole: bool = True) -> Iterator[tuple[Cell, Row]]:
+        """Yield the results of `measure_cell` as they come, from a number of processes; one is this process.
+
+        Raises:
+            InputError: A process was ended from outside.
+        """
+        by_id = {cell.id: cell for cell in cells}
+        folder = self.folder.absolute()
+        tasks = (delayed(measure_cell)(folder, cell.id, cell.group, cell.tree, whole) for cell in cells)
+        try:
+            with parallel_config("loky", inner_max_num_threads=max(1, usable_cores() // number)):
+                results = Parallel(number, return_as="generator_unordered", batch_size=1, pre_dispatch=number)(tasks)
+            yield from ((by_id[cell], row) for cell, row in results)
+        except BrokenProcessPool:
+            raise InputError(
+                "a process was ended from outside, perhaps for want of memory: repeat the command with fewer --jobs"
+            ) from None
+        finally:
+            _last.clear()
+            if number > 1:
+                get_reusable_executor().shutdown(kill_workers=True)
 
     def _keep(self, cell: Cell, row: Row) -> None:
         """Write a row, and remove the checkpoint of its cell."""

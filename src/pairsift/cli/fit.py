@@ -215,18 +215,15 @@ class FitCommand(click.Command):
 
     def _unknown(self, error: click.NoSuchOption, choices: Choices) -> str:
         """Return the error message for an option that no chosen part has."""
-        from pairsift.runs.config import kind_of, unknown_option
+        from pairsift.runs.config import unknown_option
 
-        part = error.option_name.removeprefix("--").partition(".")[0].replace("_", "-")
-        elsewhere = kind_of(part.replace("-", "_")) and not any(f.opts[0].startswith(f"--{part}.") for f in self.params)
-        guesses = () if elsewhere else error.possibilities or ()
-        leaf_name = error.option_name.rpartition(".")[2]
-        leaves = {flag.opts[0].rpartition(".")[2]: flag.opts[0] for flag in self.params if "." in flag.opts[0]}
-        matches = [leaves[leaf] for leaf in get_close_matches(leaf_name, leaves, 1)]
-        matches = matches if matches and matches[0].partition(".")[0] == error.option_name.partition(".")[0] else []
-        if matches := [*matches, *guesses]:
-            return f"there is no option {error.option_name}: did you mean {matches[0]}?"
-        return unknown_option(error.option_name.removeprefix("--").replace("-", "_"), choices)
+        name, names = error.option_name, [flag.opts[0] for flag in self.params]
+        part, leaf = name.partition(".")[0], name.rpartition(".")[2]
+        own = {flag.rpartition(".")[2]: flag for flag in names if "." in flag and flag.partition(".")[0] == part}
+        if not own:
+            return unknown_option(name.removeprefix("--").replace("-", "_"), choices)
+        near = get_close_matches(leaf, own, 1)
+        return f"there is no option {name}: {similar(own[near[0]] if near else name, names, 'see --help-all')}"
 
     def _check(self, words: Sequence[str]) -> None:
         """Raise an error for an unknown option without a dot, a second source, or a missing source or column."""

@@ -121,10 +121,6 @@ def _line(error: InputError | click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption):
         hint = similar(error.option_name, error.possibilities or [], "see --help")
         return f"there is no option {error.option_name}: {hint}"
-    if isinstance(error, click.BadOptionUsage):
-        return f"{error.option_name} needs a value"
-    if isinstance(error, click.MissingParameter) and error.param is not None:
-        return f"{error.param.human_readable_name.lower()} is missing; see --help"
     message = error.format_message() if isinstance(error, click.ClickException) else str(error)
     return " ".join(message.split())
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pairsift.arrays import Bools, Ints
+from pairsift.arrays import Bools
 from pairsift.cache_folder import default_cache
-from pairsift.encode.cache_entry import MARK, Entry, KnownImages, Layout, Writer, mark_of
+from pairsift.encode.cache_entry import Chunk, Entry, Layout, Writer, known_images, mark_of
 from pairsift.encode.decode import BadImage, open_image
 from pairsift.encode.encoder import ImageEncoder, TextEncoder, digest
 from pairsift.encode.features import Features, Table
@@ -24,15 +24,6 @@ from pairsift.errors import InputError, WriteError
 from pairsift.pairs.pairs import SKIPPED, Pairs
 
 CAPTIONS_PER_CHUNK = 512
-
-
-@dataclass(frozen=True)
-class _Chunk:
-    """The features of some consecutive rows, and the reasons for rows that failed."""
-
-    values: NDArray[np.generic]
-    lengths: Ints | None = None
-    failures: dict[int, str] = field(default_factory=dict)
 
 
 def encode_pairs(
@@ -104,30 +95,12 @@ def encode_images(
     layout = Layout(pairs.n_images, item, "<f4" if vector else "<f2", ragged=False)
     prefix = f"images-{digest(['images', encoder.key()])[:12]}-"
     entry = Entry(folder, f"{prefix}{digest(_stamps(pairs.paths))[:20]}")
-    marks = np.zeros((layout.rows, MARK), np.uint8)
-
-    def marked(rows: Ints) -> dict[int, bytes]:
-        marks_of_rows = {row: mark_of(pairs.paths[row]) for row in rows[needed[rows]].tolist()}
-        for row, mark in marks_of_rows.items():
-            marks[row] = np.frombuffer(mark, np.uint8)
-        return marks_of_rows
-
-    def chunks(start: int) -> Iterator[_Chunk]:
-        known_images = KnownImages(folder, prefix)
-        marked(np.arange(start))
-
-        def chunk(rows: Ints) -> _Chunk:
-            reused = {row: known_images.find(mark) for row, mark in marked(rows).items()}
-            return _image_chunk(rows, pairs.paths, needed, reused, encoder, layout)
-
-        batches = (np.arange(row, min(row + batch_size, layout.rows)) for row in range(start, layout.rows, batch_size))
-        return map_in_threads(chunk, batches)
-
-    def finished(failures: dict[int, str]) -> None:
-        marks[list(failures)] = 0
-        entry.write_marks(marks)
-
-    table, failures = _open_or_fill(entry, layout, needed, chunks, bar, finished)
+    found = entry.load(layout, needed)
+    if found is None:
+        known = known_images(folder, prefix)  # also from the entry itself, where it lacks rows
+        encode = partial(_image_chunk, pairs.paths, needed, known, encoder, layout)
+        found = _filled(entry, layout, needed, encode, batch_size, bar)
+    table, failures = found
     return table, {row: reason for row, reason in failures.items() if needed[row]}
 
 
@@ -153,12 +126,8 @@ def encode_captions(pairs: Pairs, encoder: TextEncoder, cache: Path | None = Non
     dtype = {"vector": "<f4", "tokens": "<f2", "ids": "<i4"}[encoder.kind]
     layout = Layout(len(pairs), () if encoder.kind == "ids" else (encoder.dim,), dtype, ragged)
     entry = Entry(folder, f"texts-{digest(['texts', encoder.key(), *pairs.captions])}")
-
-    def chunks(start: int) -> Iterator[_Chunk]:
-        batches = (slice(row, row + CAPTIONS_PER_CHUNK) for row in range(start, layout.rows, CAPTIONS_PER_CHUNK))
-        return map_in_threads(lambda rows: _text_chunk(pairs.captions[rows], needed[rows], encoder, layout), batches)
-
-    return _open_or_fill(entry, layout, needed, chunks, "captions" if progress else None)[0]
+    encode, bar = partial(_text_chunk, pairs.captions, needed, encoder, layout), "captions" if progress else None
+    return (entry.load(layout, needed) or _filled(entry, layout, needed, encode, CAPTIONS_PER_CHUNK, bar))[0]
 
 
 def _stamps(paths: list[Path]) -> Iterator[str]:
@@ -171,39 +140,28 @@ def _stamps(paths: list[Path]) -> Iterator[str]:
             yield f"{path}\0missing"
 
 
-def _open_or_fill(
-    entry: Entry,
-    layout: Layout,
-    needed: Bools,
-    chunks: Callable[[int], Iterator[_Chunk]],
-    bar: str | None,
-    finished: Callable[[dict[int, str]], None] = lambda failures: None,
+def _filled(
+    entry: Entry, layout: Layout, needed: Bools, encode: Callable[[range], Chunk], step: int, bar: str | None
 ) -> tuple[Table, dict[int, str]]:
-    """Open the entry, or create it first.
+    """Create the entry, unless another process has done so meanwhile, and open it.
 
     Args:
         entry: The entry.
         layout: Layout of the array.
         needed: Rows that must be encoded.
-        chunks: Function from the first missing row to the chunks from this row on.
+        encode: Function that encodes some rows.
+        step: The number of rows that it encodes at once.
         bar: Unit of the progress bar, or None for no bar.
-        finished: Function that receives the failures of a new entry.
     """
-    result = entry.load(layout, needed)
-    if result is not None:
-        entry.tidy()
-        return result
     try:
         entry.values.parent.mkdir(parents=True, exist_ok=True)
         with entry.lock():
             result = entry.load(layout, needed)
             if result is None:
-                _fill(Writer(entry, layout, needed), chunks, bar)
+                _fill(Writer(entry, layout, needed), encode, step, bar)
                 result = entry.load(layout, needed)
-                if result is not None:
-                    finished(result[1])
     except OSError as error:
-        reason, file = error.strerror or str(error), error.filename or entry.partial
+        reason, file = error.strerror or str(error), error.filename or entry.values
         raise WriteError(
             f"{file}: the feature cache cannot be written ({reason}); free space or name another folder with --cache, "
             "and repeat the command; fit goes on with --resume"
@@ -213,45 +171,47 @@ def _open_or_fill(
     return result
 
 
-def _fill(writer: Writer, chunks: Callable[[int], Iterator[_Chunk]], bar: str | None) -> None:
+def _fill(writer: Writer, encode: Callable[[range], Chunk], step: int, bar: str | None) -> None:
     start, rows = writer.progress.done, writer.progress.layout.rows
+    tasks = (range(row, min(row + step, rows)) for row in range(start, rows, step))
     try:
         with progress(rows, "encoding", bar or "", bar is not None, start) as count:
-            for chunk in chunks(start):
-                writer.progress.failures.update(chunk.failures)
-                writer.append(chunk.values, chunk.lengths)
-                count(len(chunk.values) if chunk.lengths is None else len(chunk.lengths))
+            for chunk in map_in_threads(encode, tasks):
+                writer.append(chunk)
+                count(len(chunk))
         writer.finish()
     finally:
         writer.close()
 
 
 def _image_chunk(
-    rows: Ints,
     paths: list[Path],
     needed: Bools,
-    reused: dict[int, NDArray[np.generic] | None],
+    known: Mapping[str | None, NDArray[np.generic]],
     encoder: ImageEncoder,
     layout: Layout,
-) -> _Chunk:
+    rows: range,
+) -> Chunk:
     values = np.zeros((len(rows), *layout.item), np.float32)
+    marks = [mark_of(paths[row]) if needed[row] else None for row in rows]
     missing = []
     for place in np.flatnonzero(needed[rows]).tolist():
-        features = reused[int(rows[place])]
-        if features is None:
-            missing.append(place)
+        if marks[place] in known:
+            values[place] = known[marks[place]]
         else:
-            values[place] = features
+            missing.append(place)
     decoded = {place: _decode(paths[rows[place]], encoder) for place in missing}
-    failures = {int(rows[place]): outcome for place, outcome in decoded.items() if isinstance(outcome, str)}
+    failures = {place: outcome for place, outcome in decoded.items() if isinstance(outcome, str)}
     good = [place for place, outcome in decoded.items() if not isinstance(outcome, str)]
     if good:
         batch = torch.stack([outcome for outcome in decoded.values() if not isinstance(outcome, str)])
         values[good] = encoder.encode(batch).float().numpy()
     for place in np.flatnonzero(~np.isfinite(values.reshape(len(rows), -1)).all(1)).tolist():
-        failures[int(rows[place])] = f"{encoder.name} gives values for it that are not finite"
+        failures[place] = f"{encoder.name} gives values for it that are not finite"
         values[place] = 0
-    return _Chunk(_stored(values, layout), failures=failures)
+    marks = [None if place in failures else mark for place, mark in enumerate(marks)]
+    reasons = {rows[place]: reason for place, reason in failures.items()}
+    return Chunk(_stored(values, layout), marks=marks, failures=reasons)
 
 
 def _decode(path: Path, encoder: ImageEncoder) -> Tensor | str:
@@ -264,18 +224,19 @@ def _decode(path: Path, encoder: ImageEncoder) -> Tensor | str:
         return " ".join(f"the image cannot be prepared ({error})".split())
 
 
-def _text_chunk(captions: list[str], needed: Bools, encoder: TextEncoder, layout: Layout) -> _Chunk:
-    texts = [caption for caption, keep in zip(captions, needed, strict=True) if keep]
+def _text_chunk(captions: list[str], needed: Bools, encoder: TextEncoder, layout: Layout, rows: range) -> Chunk:
+    needed = needed[rows]
+    texts = [captions[row] for row, keep in zip(rows, needed, strict=True) if keep]
     encoded = encoder.encode(texts) if texts else []
     if not layout.ragged:
-        values = np.zeros((len(captions), *layout.item), np.float32)
+        values = np.zeros((len(rows), *layout.item), np.float32)
         if texts:
             values[needed] = np.asarray(encoded)
-        return _Chunk(_stored(values, layout))
-    lengths = np.zeros(len(captions), np.int64)
+        return Chunk(_stored(values, layout))
+    lengths = np.zeros(len(rows), np.int64)
     lengths[needed] = [len(tokens) for tokens in encoded]
     flat = np.concatenate(list(encoded)) if texts else np.zeros((0, *layout.item), layout.dtype)
-    return _Chunk(_stored(flat, layout), lengths)
+    return Chunk(_stored(flat, layout), lengths)
 
 
 def _stored(values: NDArray[np.generic], layout: Layout) -> NDArray[np.generic]:

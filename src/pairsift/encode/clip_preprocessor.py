@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from pairsift.encode.cache import encode_pairs
 from pairsift.encode.encoder import Array, digest, without_surrogates
 from pairsift.encode.features import Features, Table
-from pairsift.encode.hub import SAMPLE, image_processor, model_place, quiet, tokenizer, transformers
+from pairsift.encode.hub import SAMPLE, id_maker, image_processor, model_place, quiet, tokenizer, transformers
 from pairsift.encode.lazy_rows import Bytes, ImagePixels
 from pairsift.errors import InputError
 from pairsift.pairs.pairs import Pairs
@@ -60,7 +59,8 @@ class ClipPreprocessor:
         with quiet(self._library, self.name):
             self._tokenizer = tokenizer(self._library, self.place)
             self._processor = image_processor(self._library, self.place)
-        self._tokenizing = threading.Lock()  # a call changes the state of a tokenizer
+        self._limit = int(min(self.config.text_config.max_position_embeddings, self._tokenizer.model_max_length))
+        self._ids = id_maker(self._tokenizer, self._limit)
         processing: dict[str, Any] = self._processor.to_dict()
         self.factor = float(processing["rescale_factor"]) if processing.get("do_rescale") else 1.0
         scales = bool(processing.get("do_normalize"))
@@ -89,17 +89,6 @@ class ClipPreprocessor:
     def encode(self, captions: list[str]) -> Array | list[Array]:
         """Convert captions to token ids, cut at the model's length, -> n arrays (length,)."""
         return [np.asarray(ids, np.int32) for ids in self._ids(without_surrogates(captions))]
-
-    @property
-    def _limit(self) -> int:
-        return int(min(self.config.text_config.max_position_embeddings, self._tokenizer.model_max_length))
-
-    def _ids(self, captions: list[str]) -> list[list[int]]:
-        if not captions:
-            return []
-        with self._tokenizing:
-            ids: list[list[int]] = self._tokenizer(captions, truncation=True, max_length=self._limit)["input_ids"]
-        return ids
 
     def crop(self, image: Image.Image) -> Bytes:
         """Resize and crop an RGB image as the checkpoint's processor does, (3, height, width)."""

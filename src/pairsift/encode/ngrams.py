@@ -39,18 +39,16 @@ class NgramEncoder:
 
     Args:
         projection: Contribution of an n-gram of each hash bucket to a vector, including its idf, (buckets, dim).
-        lengths: Shortest and longest n-gram, in characters.
     """
 
     name = "ngrams"
     kind: Literal["vector", "tokens", "ids"] = "vector"
 
-    def __init__(self, projection: Matrix, lengths: tuple[int, int] = LENGTHS) -> None:
+    def __init__(self, projection: Matrix) -> None:
         self.dim = int(projection.shape[1])
-        self.lengths = lengths
         self._stored, self._projection = projection, projection.astype(np.float32)
-        self._counter = _counter(len(projection), lengths)
-        steps = f"ngrams char_wb {lengths[0]}-{lengths[1]} NFKC lower sublinear"
+        self._counter = _counter(len(projection))
+        steps = f"ngrams char_wb {LENGTHS[0]}-{LENGTHS[1]} NFKC lower sublinear"
         self._key = digest([steps], {"projection": torch.from_numpy(projection)})
 
     @classmethod
@@ -70,7 +68,7 @@ class NgramEncoder:
             captions = [captions[row] for row in rows]
         sample = without_surrogates(list(captions)) or [""]
         weights = TfidfTransformer()
-        table = weights.fit_transform(_damped(_counter(BUCKETS, LENGTHS).transform(sample)))
+        table = weights.fit_transform(_damped(_counter(BUCKETS).transform(sample)))
         size = min(MAX_DIM, len(set(sample)))
         _, strengths, directions = randomized_svd(table, size, n_iter=4, random_state=SEED)
         significant = strengths > NEGLIGIBLE * strengths[0]
@@ -78,7 +76,7 @@ class NgramEncoder:
         return cls((directions[significant] * weights.idf_).T.astype(np.float16, order="C"))
 
     def key(self) -> str:
-        """Return a hexadecimal digest over the projection and the lengths of the n-grams."""
+        """Return a hexadecimal digest over the projection."""
         return self._key
 
     def encode(self, captions: list[str]) -> Array:
@@ -92,9 +90,8 @@ class NgramEncoder:
 
     def save(self, path: Path) -> None:
         """Write the fitted encoder atomically: a reader sees either the old file or the new file."""
-        facts = {"format": "pairsift ngrams", "shortest": str(self.lengths[0]), "longest": str(self.lengths[1])}
         with replacing(path) as part:
-            save_file({"projection": torch.from_numpy(self._stored)}, part, facts)
+            save_file({"projection": torch.from_numpy(self._stored)}, part)
 
     @classmethod
     def load(cls, path: Path) -> NgramEncoder:
@@ -105,9 +102,7 @@ class NgramEncoder:
         """
         try:
             with safe_open(path, "np") as file:
-                facts = file.metadata() or {}
-                lengths = int(facts["shortest"]), int(facts["longest"])
-                return cls(np.asarray(file.get_tensor("projection"), np.float16), lengths)
+                return cls(np.asarray(file.get_tensor("projection"), np.float16))
         except FileNotFoundError:
             raise InputError(f"{path} is missing, and it encodes the captions and queries: fit again") from None
         except Exception as error:  # the package raises exceptions of its own class
@@ -115,12 +110,12 @@ class NgramEncoder:
             raise InputError(f"{path}: holds no fitted n-grams ({message}); fit again") from None
 
 
-def _counter(buckets: int, lengths: tuple[int, int]) -> HashingVectorizer:
+def _counter(buckets: int) -> HashingVectorizer:
     from sklearn.feature_extraction.text import HashingVectorizer  # takes a second or two, so only on use
 
     return HashingVectorizer(
         analyzer="char_wb",
-        ngram_range=lengths,
+        ngram_range=LENGTHS,
         n_features=buckets,
         preprocessor=_normal_form,
         norm=None,

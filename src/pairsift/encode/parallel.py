@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -27,8 +25,12 @@ def map_in_threads(work: Callable[[_In], _Out], tasks: Iterable[_In]) -> Iterato
             threads.
     """
     count = torch.get_num_threads()
-    with _pool(count) as pool:
+    pool = ThreadPoolExecutor(count, "encode", _take_one_core)
+    try:
         yield from _results(pool, work, tasks, count + 1)
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(count)  # for threads that start later; the one of this thread has not changed
 
 
 def map_ahead(make: Callable[[_In], _Out], tasks: Iterable[_In], depth: int = 2) -> Iterator[_Out]:
@@ -51,28 +53,6 @@ def _results(pool: ThreadPoolExecutor, work: Callable[[_In], _Out], tasks: Itera
         yield waiting.popleft().result()
 
 
-@contextmanager
-def _pool(count: int) -> Iterator[ThreadPoolExecutor]:
-    """Provide a pool of threads that use one core each, also in torch.
-
-    `torch.set_num_threads` applies to the thread that calls it and to threads that start later. Therefore every thread
-    of the pool is started and set here. After that, this thread restores the previous number.
-    """
-    before = torch.get_num_threads()
-    pool = ThreadPoolExecutor(count, "encode")
-    together = threading.Barrier(count)
-
-    def settle() -> None:
-        torch.get_num_threads()  # the first use of torch in a thread applies the common number, so it comes first
-        torch.set_num_threads(1)
-        together.wait(60)  # keeps each thread busy until all have started
-
-    try:
-        try:
-            for started in [pool.submit(settle) for _ in range(count)]:
-                started.result()
-        finally:
-            torch.set_num_threads(before)
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
+def _take_one_core() -> None:
+    torch.get_num_threads()  # the first use of torch in a thread applies the common number, so it comes first
+    torch.set_num_threads(1)

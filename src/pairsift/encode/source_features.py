@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -23,64 +22,39 @@ READ_ROWS = 64  # least rows per read; more only while they take less than this,
 READ_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class RowsFile:
-    """A .npy file of rows.
+Mapped = np.memmap[Any, Any]
 
-    Attributes:
-        file: The file.
-        rows: Number of rows.
-        item: Shape of a row.
-        dtype: Type of the values.
-        offset: Byte where the first row begins.
+
+def read_rows(mapped: Mapped, rows: Ints) -> Floats:
+    """Read these rows of a mapped .npy file, (len(rows), *shape of a row).
+
+    The rows are read and not taken from the map. A row may have hundreds of kilobytes, which page faults read several
+    times slower, and mapped pages would count as memory of this process. Consecutive rows are read together.
+
+    Raises:
+        InputError: The file cannot be read.
     """
-
-    file: Path
-    rows: int
-    item: tuple[int, ...]
-    dtype: np.dtype[Any]
-    offset: int
-
-    @staticmethod
-    def open(file: Path) -> RowsFile:
-        """Read the header of a file.
-
-        Raises:
-            InputError: It is not a file of features.
-        """
-        values = open_rows(file)
-        return RowsFile(file, len(values), values.shape[1:], values.dtype, values.offset)
-
-    def read(self, rows: Ints) -> Floats:
-        """Read these rows, (len(rows), *item).
-
-        The rows are read and not mapped. A row may have hundreds of kilobytes, which page faults read several times
-        slower, and mapped pages would count as memory of this process. Consecutive rows are read together.
-
-        Raises:
-            InputError: The file cannot be read.
-        """
-        values: Floats = np.empty((len(rows), *self.item), self.dtype)
-        size = values[:1].nbytes
-        starts = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist()]
-        try:
-            with self.file.open("rb", buffering=0) as stream:
-                for start, end in pairwise([*starts, len(rows)]):
-                    stream.seek(self.offset + int(rows[start]) * size)
-                    count = stream.readinto(values[start:end].data)
-                    if count != (end - start) * size:
-                        row = rows[start] + count // size
-                        raise InputError(f"{self.file}: ends before row {row} does; copy or make it again")
-        except OSError as error:
-            raise InputError(f"{self.file}: cannot be read: {error.strerror or error}") from error
-        return values
+    values: Floats = np.empty((len(rows), *mapped.shape[1:]), mapped.dtype)
+    file, size = Path(str(mapped.filename)), values[:1].nbytes
+    starts = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist()]
+    try:
+        with file.open("rb", buffering=0) as stream:
+            for start, end in pairwise([*starts, len(rows)]):
+                stream.seek(mapped.offset + int(rows[start]) * size)
+                count = stream.readinto(values[start:end].data)
+                if count != (end - start) * size:
+                    row = rows[start] + count // size
+                    raise InputError(f"{file}: ends before row {row} does; copy or make it again")
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror or error}") from error
+    return values
 
 
 class SourceFeatures(LazyRows):
     """The rows of several concatenated files; only requested rows are read.
 
     Args:
-        parts: The files, with equal shapes of their rows: (regions, dim) or (dim,).
+        parts: The mapped files, with equal shapes of their rows: (regions, dim) or (dim,).
         rows: Row of each item in the concatenated parts, (n,).
         kind: `regions` for all regions of an item (a single vector is one region), `vector` for their mean, computed
             when the item is gathered.
@@ -92,10 +66,10 @@ class SourceFeatures(LazyRows):
 
     dtype = np.dtype(np.float32)
 
-    def __init__(self, parts: Sequence[RowsFile], rows: Ints, kind: Literal["vector", "regions"]) -> None:
+    def __init__(self, parts: Sequence[Mapped], rows: Ints, kind: Literal["vector", "regions"]) -> None:
         self._parts, self._rows, self._pooled = tuple(parts), rows, kind == "vector"
-        self._starts = np.cumsum([0, *(part.rows for part in parts)])
-        dim, regions = parts[0].item[-1], parts[0].item[0] if len(parts[0].item) > 1 else 1
+        self._starts = np.cumsum([0, *map(len, parts)])
+        dim, regions = parts[0].shape[-1], parts[0].shape[1] if parts[0].ndim > 2 else 1
         self.shape = (len(rows), dim) if self._pooled else (len(rows), regions, dim)
 
     def __getitem__(self, index: NDArray[Any]) -> NDArray[np.float32]:
@@ -117,7 +91,7 @@ class SourceFeatures(LazyRows):
         """Return the file and the row of an item in words, such as `text.npy: row 17`."""
         owner, row = self._owners(np.array([item]))
         part = int(owner[0])
-        return f"{self._parts[part].file}: row {row[0] - self._starts[part]}"
+        return f"{self._parts[part].filename}: row {row[0] - self._starts[part]}"
 
     def unusable(self, items: Ints) -> dict[int, str]:
         """Return why items have no direction as float32, by item in ascending order; a few rows at a time are read.
@@ -150,11 +124,11 @@ class SourceFeatures(LazyRows):
         """Yield places in the index with the values of the items there, from the front of the files to their back."""
         owner, rows = self._owners(index)
         order = np.argsort(rows, kind="stable")
-        step = max(READ_ROWS, READ_BYTES // (4 * int(np.prod(self._parts[0].item))))
+        step = max(READ_ROWS, READ_BYTES // (4 * self._parts[0][0].size))
         for number in np.unique(owner).tolist():
             part_places = order[owner[order] == number]
             for places in (part_places[start : start + step] for start in range(0, len(part_places), step)):
-                values = self._parts[number].read(rows[places] - self._starts[number])
+                values = read_rows(self._parts[number], rows[places] - self._starts[number])
                 values = values.reshape(len(places), -1, self.shape[-1])
                 with np.errstate(over="ignore", invalid="ignore"):  # such values are reported
                     values = values.mean(1, dtype=np.float32) if self._pooled else values.astype(np.float32)
@@ -174,10 +148,10 @@ def open_source_features(features: FeatureFiles, kind: Literal["vector", "region
     Raises:
         InputError: A file cannot be read, or its rows have changed their shape since the source was read.
     """
-    parts = [RowsFile.open(file) for file in features.parts]
+    parts = [open_rows(file) for file in features.parts]
     for part in parts:
-        if part.item != features.shape:
-            raise InputError(f"{part.file}: has changed while it was read; start again")
+        if part.shape[1:] != features.shape:
+            raise InputError(f"{part.filename}: has changed while it was read; start again")
     return SourceFeatures(parts, features.rows, kind)
 
 

@@ -16,12 +16,11 @@ import numpy as np
 from pairsift.encode.decode import BadImage, image_size
 from pairsift.errors import InputError, similar, writing
 from pairsift.export.fiftyone import ENDING, export_fiftyone
-from pairsift.export.selection import Selection, selection_of_records
+from pairsift.export.selection import Selection, pairs_of_records, selection_of_records
 from pairsift.export.shards import ChosenRecords, samples_of_rows, samples_of_shards, write_shards
 from pairsift.export.tables import write_table
 from pairsift.files import replacing, write_text
 from pairsift.pairs.pairs import JUDGED, UNUSED, Pairs
-from pairsift.pairs.readers.rows import unique
 from pairsift.pairs.source_rows import Origin
 from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
 
@@ -33,23 +32,18 @@ FORMATS = (*TABLES, ".json", ".txt", ENDING, "a folder", "a folder whose name en
 def with_run_splits(origin: Origin, pairs: Pairs) -> Origin:
     """Return the rows of the source with the split that each image has in the run."""
     split_of = splits_of_images(pairs)
-    return replace(origin, splits=_by_record(pairs, [split_of[row] for row in pairs.image_of.tolist()], UNUSED))
+    return replace(origin, splits=[split_of.get(row, UNUSED) for row in _images_of_records(pairs)])
 
 
 def with_image_names(origin: Origin, pairs: Pairs) -> Origin:
     """Return the rows of the source with names in the place of images that lie in the source itself."""
-    return replace(origin, images=_by_record(pairs, [pairs.names[row] for row in pairs.image_of.tolist()], ""))
+    return replace(origin, images=[pairs.names[row] if row >= 0 else "" for row in _images_of_records(pairs)])
 
 
-def _by_record(pairs: Pairs, values: list[str], missing: str) -> list[str]:
-    """Return a value of each pair by the records of the source as it is now."""
-    if pairs.source_rows is None:
-        return values
-    of_records = [missing] * (int(pairs.source_rows.max(initial=-1)) + 1)
-    for record, value in zip(pairs.source_rows.tolist(), values, strict=True):
-        if record >= 0:
-            of_records[record] = value
-    return of_records
+def _images_of_records(pairs: Pairs) -> list[int]:
+    """Return the row of the image of each record of the source, -1 for none."""
+    of_records = pairs_of_records(pairs)
+    return [row if pair >= 0 else -1 for row, pair in zip(pairs.image_of[of_records].tolist(), of_records, strict=True)]
 
 
 def export(
@@ -93,30 +87,28 @@ def export(
         raise InputError(f"{out}: a {suffix} file has no splits: choose {', '.join(TABLES)} or a folder for --splits")
     if weights and not suffix:
         raise InputError(f"{out}: a folder of images has no weights: choose {', '.join(FORMATS[:-2])} or shards")
+    if suffix in (ENDING, SHARDS, "") and pairs.features is not None:
+        raise InputError(f"{pairs.source} has features instead of images: export a table")
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     origin = with_run_splits(origin, pairs) if splits else origin
-    column = unique([*origin.all_names, "weight"])[-1]
-    extra: dict[str, list[object]] = {column: selection.weight.tolist()} if weights else {}
+    records = selection_of_records(selection, pairs)
+    extra: dict[str, list[object]] = {origin.weight_column: records.weight.tolist()} if weights else {}
     if suffix in TABLES:
         origin = origin if suffix == ".parquet" else with_image_names(origin, pairs)
-        write_table(out, origin, selection_of_records(selection, pairs), column if weights else None, formulas)
+        write_table(out, origin, records, extra, formulas)
     elif suffix == ".json":
+        extra = {origin.weight_column: selection.weight.tolist()} if weights else {}
         write_text(out, json.dumps(coco(pairs, selection, extra), ensure_ascii=False) + "\n")
     elif suffix == ".txt":
-        write_text(out, "".join(_id_lines(selection, weights)))
+        ids = np.flatnonzero(selection.keep).tolist()
+        write_text(out, "".join(f"{pair} {selection.weight[pair]}\n" if weights else f"{pair}\n" for pair in ids))
     elif suffix == ENDING:
         export_fiftyone(pairs, selection, out, weights)
     elif suffix == SHARDS:
-        _write_shards(out, origin, pairs, selection, weights)
+        _write_shards(out, origin, pairs, records, extra)
     else:
         _write_folder(out, origin, pairs, selection)
-
-
-def _id_lines(selection: Selection, weights: bool) -> Iterator[str]:
-    """Yield the id of each kept pair as a line, on request followed by a blank and the weight."""
-    for pair in np.flatnonzero(selection.keep).tolist():
-        yield f"{pair} {selection.weight[pair]}\n" if weights else f"{pair}\n"
 
 
 def format_of(out: Path) -> str:
@@ -139,15 +131,18 @@ def folder_of_names(pairs: Pairs, out: Path) -> Path | None:
     """Return the folder that the images' names in an exported file start from; None where they need no other folder."""
     if format_of(out) not in (*TABLES, ".json") or pairs.features is not None:
         return None
-    tails = ((str(path), _tail(name, str(path))) for name, path in zip(pairs.names, pairs.paths, strict=True))
-    base = next((Path(path.removesuffix(tail)).absolute() for path, tail in tails if tail), None)
+    ends = ((str(path), _end(name, path)) for name, path in zip(pairs.names, pairs.paths, strict=True))
+    base = next((Path(path.removesuffix(end)).absolute() for path, end in ends if end), None)
     return None if base == out.absolute().parent else base
 
 
-def _tail(name: str, path: str) -> str:
-    """Return the form of an image's name that its path ends in; an empty string if there is none."""
-    written = dict.fromkeys(other for one in (name, name.replace("\\", "/")) for other in (one, os.path.normpath(one)))
-    return next((end for end in written if not os.path.isabs(end) and f"/{path}".endswith(f"/{end}")), "")
+def _end(name: str, path: Path) -> str:
+    """Return the end of a path that an image's name has too: a relative name as a whole, of a Windows path its end."""
+    parts = PurePosixPath(name.replace("\\", "/")).parts
+    pairs = zip(reversed(parts), reversed(path.parts), strict=False)
+    shared = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    is_whole = len(shared) == len(parts) and not name.startswith("/")
+    return "/".join(reversed(shared)) if is_whole or "\\" in name else ""
 
 
 COCO_FIELDS = ("id", "image_id", "caption")  # of an annotation
@@ -177,36 +172,20 @@ def coco(pairs: Pairs, selection: Selection, extra: Mapping[str, list[object]] |
         }
         for pair in kept
     ]
-    files = [{"id": row, "file_name": _file_name(pairs, row), **_size(pairs, row)} for row in images]
+    files = [{"id": row, **_file(pairs, row)} for row in images]
     return {"info": {}, "licenses": [], "images": files, "annotations": annotations}
 
 
-def _file_name(pairs: Pairs, row: int) -> str:
-    """Return the name of an image, if necessary with slashes, or the end that it shares with its path, or the path."""
-    name, path = pairs.names[row], str(pairs.paths[row])
+def _file(pairs: Pairs, row: int) -> dict[str, object]:
+    """Return the name of an image, and its width and height from the header of its file where there is one."""
+    name, path = pairs.names[row], pairs.paths[row]
     if pairs.features is not None:
-        return name
-    names = [other for other in (name, name.replace("\\", "/")) if f"/{path}".endswith(f"/{os.path.normpath(other)}")]
-    return next(iter(names), _shared_end(name, path) or os.path.abspath(path))
-
-
-def _shared_end(name: str, path: str) -> str:
-    """Return the longest end that a name of another machine, such as `C:\\pics\\a.jpg`, shares with a path."""
-    if "\\" not in name:
-        return ""
-    parts = zip(reversed(name.replace("\\", "/").split("/")), reversed(path.split("/")), strict=False)
-    shared = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], parts)]
-    return "/".join(reversed(shared))
-
-
-def _size(pairs: Pairs, row: int) -> dict[str, int]:
-    """Return the width and the height of an image from the header of its file; nothing where there is none."""
-    if pairs.features is not None:
-        return {}
+        return {"file_name": name}
+    place = {"file_name": _end(name, path) or os.path.abspath(path)}
     try:
-        return dict(zip(("width", "height"), image_size(pairs.paths[row]), strict=True))
+        return {**place, **dict(zip(("width", "height"), image_size(path), strict=True))}
     except BadImage:
-        return {}
+        return {**place}
 
 
 def _write_folder(out: Path, origin: Origin, pairs: Pairs, selection: Selection) -> None:
@@ -214,9 +193,7 @@ def _write_folder(out: Path, origin: Origin, pairs: Pairs, selection: Selection)
 
     Where the source has splits, they become folders, and pairs outside the splits are left out.
     """
-    if pairs.features is not None:
-        raise InputError(f"{pairs.source} has features instead of images: export a table")
-    has_splits = origin.has_splits
+    has_splits = origin.split_column is not None
     captions: dict[int, list[str]] = {}
     kept = selection.keep & (np.isin(pairs.split, JUDGED) if has_splits else np.ones(len(pairs), np.bool_))
     for pair in np.flatnonzero(kept).tolist():
@@ -232,28 +209,23 @@ def _write_folder(out: Path, origin: Origin, pairs: Pairs, selection: Selection)
             place.with_suffix(".txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def _write_shards(out: Path, origin: Origin, pairs: Pairs, selection: Selection, weights: bool) -> None:
+def _write_shards(
+    out: Path, origin: Origin, pairs: Pairs, records: Selection, extra: Mapping[str, list[object]]
+) -> None:
     """Write tar files of samples, below folders for the splits where the source has splits.
 
     A source of tar files keeps its samples as they are, but for what was changed in them.
     """
-    if pairs.features is not None:
-        raise InputError(f"{pairs.source} has features instead of images: export a table")
-    records = selection_of_records(selection, pairs)
-    rows = pairs.image_of
-    if pairs.source_rows is not None:
-        present = pairs.source_rows >= 0
-        rows = np.full(len(records.keep), -1)
-        rows[pairs.source_rows[present]] = pairs.image_of[present]
-    split_of = splits_of_images(pairs) if origin.has_splits else {}
+    rows = _images_of_records(pairs)
+    split_of = splits_of_images(pairs) if origin.split_column is not None else {}
     chosen = ChosenRecords(
-        keep=records.keep,
-        captions=records.captions,
-        weight=records.weight if weights else None,
-        images=[pairs.paths[row] for row in rows],
-        folders=[split_of.get(row, "") for row in rows.tolist()],
+        records.keep,
+        records.captions,
+        extra,
+        [pairs.paths[row] for row in rows],
+        [split_of.get(row, "") for row in rows],
     )
-    samples = samples_of_rows if origin.items is None else samples_of_shards
+    samples = samples_of_rows if origin.samples is None else samples_of_shards
     write_shards(out, samples(with_image_names(origin, pairs), chosen))
 
 
@@ -261,7 +233,7 @@ def _file_names(pairs: Pairs, rows: Iterable[int], split_of: Mapping[int, str]) 
     """Yield a relative path below its split for each image: its own name if that is relative. No stem is used twice."""
     taken: set[str] = set()
     for row in rows:
-        place = PurePosixPath(_shared_end(pairs.names[row], str(pairs.paths[row])) or pairs.names[row])
+        place = PurePosixPath(_end(pairs.names[row], pairs.paths[row]) or pairs.names[row])
         if place.is_absolute() or ".." in place.parts or not place.name:
             place = PurePosixPath(pairs.paths[row].name)
         word = SPLIT_WORDS.get(place.parts[0].lower()) if len(place.parts) > 1 else None

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pairsift.errors import InputError, writing
+from pairsift.errors import writing
 from pairsift.export.selection import Selection
 from pairsift.files import replacing
 from pairsift.pairs.pairs import Pairs
@@ -44,19 +44,14 @@ def export_fiftyone(pairs: Pairs, selection: Selection, out: Path, weights: bool
     stay where they are: a sample has the absolute path of its image.
 
     Args:
-        pairs: All pairs.
+        pairs: All pairs, of a source of images.
         selection: The pairs to export, their captions, and the table of judged pairs.
         out: The folder, which must not exist.
         weights: Whether samples get a field `weight`.
 
     Raises:
-        InputError: The path exists already, or the source has no images.
         WriteError: The folder cannot be written.
     """
-    if out.exists():
-        raise InputError(f"{out} exists already: name another file, or move it away")
-    if pairs.features is not None:
-        raise InputError(f"{pairs.source} has features instead of images: export a table")
     table = selection.table
     judged = table.select([name for name in table.column_names if name in JUDGEMENT_COLUMNS])
     names = field_names(list(pairs.columns))

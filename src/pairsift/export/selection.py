@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from pairsift.arrays import Bools, Reals
+from pairsift.arrays import Bools, Ints, Reals
 from pairsift.pairs.pairs import SKIPPED, SPLITS, Pairs
 
 
@@ -85,17 +85,22 @@ def _suggested(table: pa.Table, replace_above: float | None, undecided: Bools) -
     return {pair: (text, value) for pair, text, value in zip(*columns, strict=True) if undecided[pair]}
 
 
-def selection_of_records(selection: Selection, pairs: Pairs) -> Selection:
-    """Return a selection by the records of a source that has changed since the run was made.
+def pairs_of_records(pairs: Pairs) -> Ints:
+    """Return the pair of each record of a source that may have changed since the run was made, -1 for none, (n,)."""
+    rows = np.arange(len(pairs)) if pairs.source_rows is None else pairs.source_rows
+    of_records = np.full(rows.max(initial=-1) + 1, -1)
+    of_records[rows[rows >= 0]] = np.flatnonzero(rows >= 0)
+    return of_records
 
-    Records are counted as in the source. Records that the run does not know are kept.
-    """
-    if pairs.source_rows is None:
-        return selection
-    present = np.flatnonzero(pairs.source_rows >= 0)
-    rows = pairs.source_rows[present]
-    keep, weight = np.ones(rows.max(initial=-1) + 1, np.bool_), np.ones(rows.max(initial=-1) + 1)
-    keep[rows], weight[rows] = selection.keep[present], selection.weight[present]
-    record_of = dict(zip(present.tolist(), rows.tolist(), strict=True))
-    captions = {record_of[pair]: text for pair, text in selection.captions.items() if pair in record_of}
+
+def selection_of_records(selection: Selection, pairs: Pairs) -> Selection:
+    """Return a selection by the records of the source. Records that the run does not know are kept."""
+    of_records = pairs_of_records(pairs)
+    unknown = of_records < 0
+    captions = {
+        record: selection.captions[pair]
+        for record, pair in enumerate(of_records.tolist())
+        if pair in selection.captions
+    }
+    keep, weight = unknown | selection.keep[of_records], np.where(unknown, 1.0, selection.weight[of_records])
     return replace(selection, keep=keep, captions=captions, weight=weight)

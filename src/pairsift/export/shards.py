@@ -8,18 +8,18 @@ import re
 import tarfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from pairsift.arrays import Bools, Reals
+from pairsift.arrays import Bools
 from pairsift.errors import InputError, writing
 from pairsift.files import replacing
 from pairsift.pairs.embedded import MODIFIED, image_suffix
 from pairsift.pairs.readers.folders import IMAGE_SUFFIXES
-from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column, unique
+from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column
 from pairsift.pairs.readers.shards import Sample, fields_of
-from pairsift.pairs.readers.tars import Contents
+from pairsift.pairs.readers.tars import Read, reading
 from pairsift.pairs.source_rows import Cells, Origin
 from pairsift.pairs.splits import SPLIT_WORDS
 from pairsift.pairs.text import as_text
@@ -34,14 +34,14 @@ class ChosenRecords:
     Attributes:
         keep: Whether to export each record, (n,).
         captions: New captions by record.
-        weight: Weight of each record, (n,); None for none.
+        extra: New fields, by their names, with a value for each record.
         images: Image file of each record, (n,); arbitrary for records that are not kept.
         folders: Folder for each record, (n,): its split, or an empty string.
     """
 
     keep: Bools
     captions: Mapping[int, str]
-    weight: Reals | None
+    extra: Mapping[str, list[object]]
     images: list[Path]
     folders: list[str]
 
@@ -53,12 +53,12 @@ class NewSample:
     Attributes:
         folder: Folder of its tar file; an empty string for none.
         key: Its key, if it has one already.
-        files: Endings and contents of its files.
+        files: Contents of its files by their endings.
     """
 
     folder: str
     key: str
-    files: list[tuple[str, bytes]]
+    files: dict[str, bytes]
 
 
 def samples_of_rows(origin: Origin, chosen: ChosenRecords) -> Iterator[NewSample]:
@@ -69,13 +69,10 @@ def samples_of_rows(origin: Origin, chosen: ChosenRecords) -> Iterator[NewSample
     Raises:
         InputError: An image cannot be read.
     """
-    weight = unique([*origin.all_names, "weight"])[-1]
-    for record, fields in origin.records(chosen.keep, chosen.captions):
+    for record, fields in origin.kept_rows(chosen.keep, chosen.captions, chosen.extra):
         caption = as_text(fields.pop(origin.caption))
-        if chosen.weight is not None:
-            fields[weight] = float(chosen.weight[record])
         files = [_image(chosen.images[record]), ("txt", _text(caption)), ("json", _json(fields))]
-        yield NewSample(chosen.folders[record], "", files)
+        yield NewSample(chosen.folders[record], "", dict(files))
 
 
 def _image(path: Path) -> tuple[str, bytes]:
@@ -122,23 +119,22 @@ def samples_of_shards(origin: Origin, chosen: ChosenRecords) -> Iterator[NewSamp
     Raises:
         InputError: A tar file cannot be read.
     """
-    weight = unique([*origin.all_names, "weight"])[-1]
     first = 0
-    with Contents() as contents:
-        for item in origin.items or ():
-            records = range(first, first + len(item.records))
+    with reading() as read:
+        for sample in origin.samples or ():
+            records = range(first, first + len(sample.records))
             first = records.stop
             kept = [record for record in records if chosen.keep[record]]
-            if item.sample is None or not kept:
+            if not (sample.members and kept):
                 continue
-            captions = [chosen.captions.get(record, item.records[record - records.start].caption) for record in kept]
-            fewer = len(kept) < len(records) - len(item.sample.spare)
+            captions = [chosen.captions.get(record, sample.records[record - records.start].caption) for record in kept]
+            fewer = len(kept) < len(records) - len(sample.spare)
             new = _Changes(
                 captions if fewer or any(record in chosen.captions for record in kept) else None,
-                {} if chosen.weight is None else {weight: [float(chosen.weight[record]) for record in kept]},
+                {name: [values[record] for record in kept] for name, values in chosen.extra.items()},
                 None if origin.splits is None else origin.splits[kept[0]],
             )
-            yield NewSample(chosen.folders[kept[0]], item.sample.key, _files(item.sample, new, contents))
+            yield NewSample(chosen.folders[kept[0]], sample.key, _files(sample, new, read))
 
 
 @dataclass(frozen=True)
@@ -146,30 +142,18 @@ class _Changes:
     """What changes in a sample: all captions if one changes, new fields with a value for each, and the split."""
 
     captions: list[str] | None
-    extra: dict[str, list[float]]
+    extra: dict[str, list[object]]
     split: str | None
 
 
-def _files(sample: Sample, new: _Changes, contents: Contents) -> list[tuple[str, bytes]]:
+def _files(sample: Sample, new: _Changes, read: Read) -> dict[str, bytes]:
     """Return the endings and contents of the files of a sample, as they are or with the changes."""
-    files = []
-    for member in sample.members:
-        if member is sample.text and new.captions is not None and not sample.holder:
-            files.append((sample.ending(member), _text(new.captions[0])))
-        elif not member.problem:
-            files.append((sample.ending(member), contents.read(member)))
-    old = next((content for ending, content in files if _is_data(sample, ending)), None)
-    changed = _changed_fields(sample, old, new)
-    if changed is None:
-        return files
-    ending = "json" if sample.data is None else sample.ending(sample.data)
-    if old is None:
-        return [*files, (ending, _json(changed))]
-    return [(name, _json(changed) if name == ending else content) for name, content in files]
-
-
-def _is_data(sample: Sample, ending: str) -> bool:
-    return sample.data is not None and ending == sample.ending(sample.data)
+    files = {sample.ending(member): read(member) for member in sample.members if not member.problem}
+    if sample.text is not None and new.captions is not None and not sample.holder:
+        files[sample.ending(sample.text)] = _text(new.captions[0])
+    data = "json" if sample.data is None else sample.ending(sample.data)
+    changed = _changed_fields(sample, files.get(data), new)
+    return files if changed is None else {**files, data: _json(changed)}
 
 
 def _changed_fields(sample: Sample, content: bytes | None, new: _Changes) -> Cells | None:
@@ -201,60 +185,38 @@ def write_shards(out: Path, samples: Iterable[NewSample]) -> None:
     Raises:
         WriteError: The folder cannot be written.
     """
-    keys = _Keys()
-    with writing(out), replacing(out) as part:
+    keys: dict[str, int] = {}
+    counts: Counter[str] = Counter()
+    tars: dict[str, tarfile.TarFile] = {}
+    with writing(out), replacing(out) as part, ExitStack() as opened:
         part.mkdir(parents=True)
-        with closing(_Tars(part)) as tars:
-            for number, sample in enumerate(samples):
-                tars.add(sample, keys.unused(sample.key or f"{number:09d}"))
+        for number, sample in enumerate(samples):
+            full, surplus = divmod(counts[sample.folder], SAMPLES)
+            counts[sample.folder] += 1
+            if not surplus:
+                if full:
+                    tars[sample.folder].close()
+                place = part / sample.folder / f"{full:05d}.tar"
+                place.parent.mkdir(exist_ok=True)
+                tars[sample.folder] = opened.enter_context(tarfile.open(place, "w"))
+            key = _unused(sample.key or f"{number:09d}", keys)
+            for ending, content in sample.files.items():
+                info = tarfile.TarInfo(f"{key}.{ending}")
+                info.size, info.mtime = len(content), MODIFIED
+                tars[sample.folder].addfile(info, io.BytesIO(content))
 
 
-class _Tars:
-    """The tar files of an export, one of them open in each folder."""
+def _unused(key: str, taken: dict[str, int]) -> str:
+    """Return a key, with a number if it is taken, without dots and without a way out of a folder.
 
-    def __init__(self, out: Path) -> None:
-        self._out = out
-        self._counts: Counter[str] = Counter()
-        self._open: dict[str, tarfile.TarFile] = {}
-
-    def add(self, sample: NewSample, key: str) -> None:
-        """Write the files of a sample under a key."""
-        full, surplus = divmod(self._counts[sample.folder], SAMPLES)
-        if not surplus:
-            self._begin(sample.folder, f"{full:05d}.tar")
-        self._counts[sample.folder] += 1
-        for ending, content in sample.files:
-            info = tarfile.TarInfo(f"{key}.{ending}")
-            info.size, info.mtime = len(content), MODIFIED
-            self._open[sample.folder].addfile(info, io.BytesIO(content))
-
-    def _begin(self, folder: str, name: str) -> None:
-        if folder in self._open:
-            self._open.pop(folder).close()
-        place = self._out / folder / name
-        place.parent.mkdir(exist_ok=True)
-        self._open[folder] = tarfile.open(place, "w")  # noqa: SIM115
-
-    def close(self) -> None:
-        """Write the ends of the open tar files."""
-        while self._open:
-            self._open.popitem()[1].close()
-
-
-class _Keys:
-    """The keys of samples. Each is taken once."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-        self._next: Counter[str] = Counter()
-
-    def unused(self, key: str) -> str:
-        """Return a key, with a number if it is taken, without dots and without a way out of a folder."""
-        parts = [re.sub(r"[.\\\x00-\x1f\x7f]", "_", part) for part in key.split("/") if part not in ("", ".", "..")]
-        base = "/".join(parts) or "sample"
-        key = base
-        while key in self._taken:
-            self._next[base] += 1
-            key = f"{base}_{self._next[base]}"
-        self._taken.add(key)
-        return key
+    Args:
+        key: The key.
+        taken: Taken keys, with the last number of each; the new one is added.
+    """
+    parts = [re.sub(r"[.\\\x00-\x1f\x7f]", "_", part) for part in key.split("/") if part not in ("", ".", "..")]
+    base = new = "/".join(parts) or "sample"
+    while new in taken:
+        taken[base] += 1
+        new = f"{base}_{taken[base]}"
+    taken[new] = 0
+    return new

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pairsift.errors import InputError
-from pairsift.noise.planted import check_noise, rewritten
+from pairsift.noise.planted import refuse_noisy, rewritten
 from pairsift.pairs.pairs import Pairs
 
 WORD = re.compile(r"[^\W\d_]+")
@@ -80,10 +80,9 @@ def plant_edit(pairs: Pairs, ratio: float, seed: int) -> Pairs:
         The pairs with new `captions`, and with `source_captions`, `true_image_of` and `noise` set.
 
     Raises:
-        InputError: An argument is out of its range, the pairs already have planted noise, or no caption has such a
-            word.
+        InputError: The pairs already have planted noise, or no caption has such a word.
     """
-    check_noise(pairs, ratio, seed)
+    refuse_noisy(pairs)
     train = pairs.ids("train")
     rng = np.random.default_rng(seed)
     words_of = {int(pair): _words(pairs.captions[pair]) for pair in train}

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairsift.arrays import Array, Floats, Ints, text_numbers
-from pairsift.noise.planted import check_noise, repointed, rewritten
+from pairsift.noise.planted import refuse_noisy, repointed, rewritten
 from pairsift.pairs.pairs import Pairs
 
 Encode = Callable[[list[str]], Array]
@@ -46,9 +46,9 @@ def plant_near(pairs: Pairs, ratio: float, seed: int, encode: Encode) -> Pairs:
         The pairs with `true_image_of` and `noise` set.
 
     Raises:
-        InputError: An argument is out of its range, or the pairs already have planted noise.
+        InputError: The pairs already have planted noise.
     """
-    check_noise(pairs, ratio, seed)
+    refuse_noisy(pairs)
     train = pairs.ids("train")
     rng = np.random.default_rng(seed)
     texts = [pairs.captions[pair] for pair in train]
@@ -77,9 +77,9 @@ def plant_vague(pairs: Pairs, ratio: float, seed: int, encode: Encode) -> Pairs:
         The pairs with new `captions`, and with `source_captions`, `true_image_of` and `noise` set.
 
     Raises:
-        InputError: An argument is out of its range, or the pairs already have planted noise.
+        InputError: The pairs already have planted noise.
     """
-    check_noise(pairs, ratio, seed)
+    refuse_noisy(pairs)
     train = pairs.ids("train")
     rng = np.random.default_rng(seed)
     texts = [pairs.captions[pair] for pair in train]
@@ -136,8 +136,8 @@ class _Exchange:
     def run(self, wanted: int) -> Ints:
         """Move this number of captions, and return the image that each caption is given with, (n,)."""
         left = self._swap_near(wanted)
-        left = self._swap_nearest_free(left)
-        self._join_circles(left)
+        left = self._move_nearest(left, True)
+        self._move_nearest(left, False)
         return self.moved
 
     def _swap_near(self, left: int) -> int:
@@ -149,7 +149,7 @@ class _Exchange:
             for caption, similarity in zip(block, self.vectors[block] @ self.vectors.T, strict=True):
                 if left >= 2 and self.free[caption]:
                     near = self._near(caption, similarity)
-                    left -= self._swap(caption, self.rng.permutation(near[self.free[near]]).tolist())
+                    left -= self._move(caption, self.rng.permutation(near[self.free[near]]).tolist())
         return left
 
     def _near(self, caption: int, similarity: Floats) -> Ints:
@@ -159,18 +159,16 @@ class _Exchange:
         limit = np.partition(similarity, -self.nearest)[-self.nearest]
         return np.flatnonzero((similarity >= limit) & np.isfinite(similarity))
 
-    def _swap_nearest_free(self, left: int) -> int:
-        """Swap captions with the nearest free ones; return how many are still to be moved."""
-        for caption in self.order:
-            if left >= 2 and self.free[caption]:
-                left -= self._swap(caption, self._by_nearness(caption, self.free))
-        return left
+    def _move_nearest(self, left: int, swap: bool) -> int:
+        """Swap captions with the nearest free ones, or let single ones join the exchanges of the nearest moved ones.
 
-    def _join_circles(self, left: int) -> None:
-        """Let captions join the exchanges of the nearest moved captions."""
+        Returns:
+            How many are still to be moved.
+        """
         for caption in self.order:
-            if left and self.free[caption]:
-                left -= self._join(caption, self._by_nearness(caption, ~self.free))
+            if left > swap and self.free[caption]:
+                left -= self._move(caption, self._by_nearness(caption, self.free if swap else ~self.free))
+        return left
 
     def _by_nearness(self, caption: int, among: NDArray[np.bool_]) -> list[int]:
         """Return captions, the nearest to one caption first."""
@@ -178,26 +176,16 @@ class _Exchange:
         similarity = self.vectors[rows] @ self.vectors[caption]
         return [int(row) for row in rows[np.argsort(-similarity, kind="stable")]]
 
-    def _swap(self, caption: int, partners: list[int]) -> int:
-        """Let a caption change places with the first partner that it can; return how many captions moved."""
-        image = int(self.image_of[caption])
-        for partner in partners:
-            other = int(self.image_of[partner])
-            if self._fits(partner, image) and self._fits(caption, other):
-                self.moved[caption], self.moved[partner] = other, image
-                self.free[[caption, partner]] = False
-                return 2
-        return 0
-
-    def _join(self, caption: int, partners: list[int]) -> int:
-        """Let a caption take the place of the first moved one that can take its; return how many captions moved."""
+    def _move(self, caption: int, partners: list[int]) -> int:
+        """Let a caption change places with the first partner that it can; return how many more captions are moved."""
         image = int(self.image_of[caption])
         for partner in partners:
             place = int(self.moved[partner])
             if self._fits(partner, image) and self._fits(caption, place):
                 self.moved[caption], self.moved[partner] = place, image
-                self.free[caption] = False
-                return 1
+                count = 1 + int(self.free[partner])
+                self.free[[caption, partner]] = False
+                return count
         return 0
 
     def _fits(self, caption: int, image: int) -> bool:

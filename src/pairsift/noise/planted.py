@@ -14,11 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from pairsift.arrays import Ints
-from pairsift.errors import InputError, writing
-from pairsift.files import replacing
+from pairsift.errors import InputError
 from pairsift.pairs.pairs import Noise, Pairs
-
-GRANULARITIES = ("caption", "image")
+from pairsift.pairs.precomputed import load_array
 
 
 def plant_noise(pairs: Pairs, ratio: float, seed: int, granularity: str = "caption") -> Pairs:
@@ -39,11 +37,9 @@ def plant_noise(pairs: Pairs, ratio: float, seed: int, granularity: str = "capti
         The pairs with `true_image_of` and `noise` set; `noise.rate` is the real rate.
 
     Raises:
-        InputError: An argument is out of its range, or the pairs already have planted noise.
+        InputError: The pairs already have planted noise.
     """
-    check_noise(pairs, ratio, seed)
-    if granularity not in GRANULARITIES:
-        raise InputError(f"unknown noise granularity {granularity!r}; it is caption or image")
+    refuse_noisy(pairs)
     train = pairs.ids("train")
     rng = np.random.default_rng(seed)
     truth = pairs.image_of[train]
@@ -90,17 +86,16 @@ def plant_in_all_splits(pairs: Pairs, plant: Callable[[Pairs], Pairs]) -> Pairs:
     )
 
 
-def check_noise(pairs: Pairs, ratio: float, seed: int) -> None:
-    """Raise an error for noise that cannot be planted.
+def refuse_noisy(pairs: Pairs) -> None:
+    """Raise an error for pairs that already have planted noise.
 
     Raises:
-        InputError: The ratio or the seed is out of its range, or the pairs already have planted noise.
+        InputError: They do.
     """
-    _refuse_noisy(pairs)
-    if not 0 <= ratio <= 1:
-        raise InputError(f"noise ratio {ratio} is outside [0, 1]")
-    if seed < 0:
-        raise InputError(f"noise seed {seed} is below 0")
+    if pairs.noise is not None:
+        raise InputError(
+            f"{pairs.source}: noise was planted already (rate {pairs.noise.rate:.4f}); load the pairs anew"
+        )
 
 
 def _permute(pointers: Ints, ratio: float, rng: np.random.Generator) -> Ints:
@@ -148,9 +143,13 @@ def read_index(pairs: Pairs, path: str | Path) -> Pairs:
         InputError: The file is not a one-dimensional array of integers, its length fits neither the captions nor the
             images, a value is out of range, or the pairs already have planted noise.
     """
-    _refuse_noisy(pairs)
+    refuse_noisy(pairs)
     path = Path(path)
-    index = _read_integers(path)
+    index = load_array(path, mapped=False)
+    if index.ndim != 1 or index.dtype.kind not in "iu":
+        raise InputError(
+            f"{path}: holds {index.dtype} of shape {index.shape}; a noise index is a one-dimensional array of integers"
+        )
     images, position = training_images(pairs.image_of[pairs.ids("train")])
     if len(index) not in (len(position), len(images)):
         raise InputError(
@@ -166,20 +165,6 @@ def read_index(pairs: Pairs, path: str | Path) -> Pairs:
     return repointed(pairs, moved, None, -1, _granularity(moved, position), "index")
 
 
-def _read_integers(path: Path) -> Ints:
-    """Read the one-dimensional integer array of a .npy file."""
-    try:
-        index = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:
-        raise InputError(f"{path}: is not a .npy file of integers (pickled objects are not read)") from error
-    if not isinstance(index, np.ndarray) or index.ndim != 1 or index.dtype.kind not in "iu":
-        contents = f"{index.dtype} of shape {index.shape}" if isinstance(index, np.ndarray) else "an archive"
-        raise InputError(f"{path}: holds {contents}; a noise index is a one-dimensional array of integers")
-    return index.astype(np.int64)
-
-
 def _granularity(moved: Ints, position: Ints) -> str:
     """Return `image` or `caption`, the granularity of the noise.
 
@@ -188,31 +173,6 @@ def _granularity(moved: Ints, position: Ints) -> str:
     first_captions = np.unique(position, return_index=True)[1]
     together = bool((moved == moved[first_captions][position]).all())
     return "image" if together and len(first_captions) < len(position) else "caption"
-
-
-def write_index(pairs: Pairs, path: str | Path) -> None:
-    """Write which image each training caption points at, in the layout that `read_index` reads.
-
-    Args:
-        pairs: Pairs, with or without planted noise.
-        path: The `.npy` file: int64, one entry for each training caption. A reader sees the old file or the new one.
-
-    Raises:
-        WriteError: The file cannot be written.
-    """
-    train = pairs.ids("train")
-    images, _ = training_images(pairs.source_image_of[train])
-    position_of = np.full(pairs.n_images, -1, dtype=np.int64)
-    position_of[images] = np.arange(len(images))
-    with writing(Path(path)), replacing(Path(path)) as part, open(part, "wb") as file:
-        np.save(file, position_of[pairs.image_of[train]])
-
-
-def _refuse_noisy(pairs: Pairs) -> None:
-    if pairs.noise is not None:
-        raise InputError(
-            f"{pairs.source}: noise was planted already (rate {pairs.noise.rate:.4f}); load the pairs anew"
-        )
 
 
 def repointed(pairs: Pairs, moved: Ints, ratio: float | None, seed: int, granularity: str, kind: str) -> Pairs:

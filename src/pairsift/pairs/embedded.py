@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from pairsift.cache_folder import default_cache
-from pairsift.errors import InputError
+from pairsift.errors import writing
 from pairsift.files import replacing
 
-INDEX = "index.txt"
+INDEX = "index.json"
 MODIFIED = 946_684_800  # seconds; equal for all files, because cached features depend on the modification time
 SIGNATURES = (
     (b"\xff\xd8\xff", ".jpg"),
@@ -30,11 +31,11 @@ class Embedded:
 
     Attributes:
         name: Name of the image in the source, or its row.
-        file: File that the image was written to.
+        file: File that the image was written to; None if there are no bytes.
     """
 
     name: str
-    file: Path
+    file: Path | None
 
 
 def image_suffix(data: bytes) -> str:
@@ -44,22 +45,17 @@ def image_suffix(data: bytes) -> str:
     return next((suffix for start, suffix in SIGNATURES if data.startswith(start)), "")
 
 
-def _state(file: Path) -> str:
-    """Return the size and the modification time of a file."""
-    status = os.stat(file)
-    return f"{status.st_size} {status.st_mtime_ns}"
-
-
-def _state_of_folder(folder: Path, files: Sequence[Path]) -> str:
-    """Return a hash of the names of files in a folder, their sizes and their modification times."""
-    lines = (f"{os.path.relpath(file, folder)} {_state(file)}\n" for file in files)
+def _state(source: Path, files: Sequence[Path]) -> str:
+    """Return a hash of the names of files in a source, their sizes and their modification times."""
+    states = ((os.path.relpath(file, source), os.stat(file)) for file in files)
+    lines = (f"{name} {state.st_size} {state.st_mtime_ns}\n" for name, state in states)
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 class Store:
     """The folder with the images of one source.
 
-    The files are named by a hash of their content. An index lists the file of each row.
+    The files are named by a hash of their content. An index lists the image of each row.
 
     Args:
         source: File that contains the images, or a folder with such files.
@@ -70,64 +66,55 @@ class Store:
 
     def __init__(self, source: Path, column: str, cache: Path | None, files: Sequence[Path] | None = None) -> None:
         real_path = os.path.realpath(source)
-        self._stamp = f"{_state(source)} {column!r}" if files is None else _state_of_folder(source, files)
-        self._source = source
+        self._stamp = f"{column!r} {_state(source, files or [source])}"
         self.folder = (cache or default_cache()) / "images" / hashlib.sha256(real_path.encode()).hexdigest()[:16]
 
-    def files(self) -> list[str] | None:
-        """Return the file of each row as `finish` stored it, or None if the images must be read again.
+    def images(self) -> list[Embedded] | None:
+        """Return the image of each row as `finish` stored it.
 
-        The file of a row without an image is an empty string. The images must be read again if the source has changed
-        or if a file is missing.
+        None if the images must be read again, because the source has changed or a file is missing.
         """
         try:
-            stamp, *names = (self.folder / INDEX).read_text(encoding="utf-8").split("\n")
-            present_files = {
-                f"{part.name}/{file}" for part in os.scandir(self.folder) if part.is_dir() for file in os.listdir(part)
+            stamp, *rows = json.loads((self.folder / INDEX).read_text(encoding="utf-8"))
+            present = {
+                f"{part.name}/{file}" for part in self.folder.iterdir() if part.is_dir() for file in os.listdir(part)
             }
-        except (OSError, UnicodeDecodeError):
+        except (OSError, ValueError):
             return None
-        return names if stamp == self._stamp and present_files.issuperset(filter(None, names)) else None
+        if stamp != self._stamp or not present.issuperset(file for _, file in rows if file):
+            return None
+        return [Embedded(name, self.folder / file if file else None) for name, file in rows]
 
-    def add(self, data: bytes, name: str) -> str:
-        """Write an image, unless its file exists already, and return its path within the folder.
+    def add(self, data: bytes, name: str) -> Embedded:
+        """Write an image, unless its file exists already, and return it.
 
         Args:
             data: Bytes of the image file.
             name: Name of the image in the source. Its extension is used if the bytes do not determine one.
 
         Raises:
-            InputError: The image cannot be written.
+            WriteError: The image cannot be written.
         """
         digest = hashlib.sha256(data).hexdigest()[:32]
-        file = f"{digest[:2]}/{digest}{image_suffix(data) or PurePath(name).suffix.lower()[:5] or '.bin'}"
-        self._write(file, data)
-        return file
+        suffix = image_suffix(data) or PurePath(name).suffix.lower()[:5] or ".bin"
+        file = self.folder / digest[:2] / f"{digest}{suffix}"
+        if not file.exists():
+            self._write(file, data)
+        return Embedded(name, file)
 
-    def finish(self, files: Sequence[str]) -> None:
-        """Store the file of each row, so that the images need not be read again.
+    def finish(self, images: Sequence[Embedded]) -> None:
+        """Store the image of each row, so that the images need not be read again.
 
         Raises:
-            InputError: The index cannot be written.
+            WriteError: The index cannot be written.
         """
-        self._write(INDEX, "\n".join([self._stamp, *files]).encode(), replace=True)
+        rows = [[image.name, image.file and image.file.relative_to(self.folder).as_posix()] for image in images]
+        self._write(self.folder / INDEX, json.dumps([self._stamp, *rows]).encode())
 
-    def _write(self, name: str, data: bytes, replace: bool = False) -> None:
-        """Write a file atomically: either the complete file appears, or no file.
-
-        Unless `replace` is True, an existing file of the same size is kept.
-        """
-        target = self.folder / name
-        try:
-            if not replace and target.exists() and target.stat().st_size == len(data):
-                return
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(target) as part:
+    def _write(self, file: Path, data: bytes) -> None:
+        """Write a file, whole or not at all."""
+        with writing(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(file) as part:
                 part.write_bytes(data)
                 os.utime(part, (MODIFIED, MODIFIED))
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise InputError(
-                f"{self.folder}: the images within {self._source} cannot be written there ({reason}); "
-                "free space or name another folder with --cache"
-            ) from error

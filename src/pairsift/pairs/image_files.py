@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path, PureWindowsPath
 from urllib.parse import unquote
@@ -18,6 +17,7 @@ THIS_MACHINE = ("", "localhost", "127.0.0.1")
 
 Place = tuple[Path | None, str]  # a file, which need not exist, or None; and the problem in one line, or nothing
 Parts = tuple[str, ...]
+Entries = Callable[[Path], dict[str, list[str]]]  # the names in a folder by their folded forms
 
 
 def folder_of(source: str | Path) -> Path:
@@ -35,20 +35,50 @@ def within(file: Path, base: Path) -> str:
     return os.path.relpath(absolute, root) if absolute.startswith(root + os.sep) else absolute
 
 
-def find_image(base: Path, name: str) -> tuple[Path | None, str]:
-    """Return the file that an image name in a source refers to, or the reason why there is no such file.
+def find_images(base: Path, names: Iterable[str]) -> tuple[dict[str, Place], str]:
+    """Return the files that the image names of a source refer to, and what is unusual about the names.
 
-    The name is first tried without changes. If there is no such file, `~` is replaced by the user's home, backslashes
-    are replaced by slashes, and a file:// address is percent-decoded. Letters with accents are tried as one character
-    (Windows, Linux) and as letter and accent (macOS).
+    A name is first taken as it is. Where there is no such file, `~` is the user's home, backslashes are slashes, and a
+    file:// address is percent-decoded. Then a file is taken whose name differs by case alone, or by the form of its
+    accents, and of a Windows path (with backslashes or a drive) the longest tail that is a file below `base`, in any
+    case of letters. Where two files fit a name equally well, and where different Windows paths end at the same file,
+    the names have a problem instead.
 
     Args:
         base: Folder that relative names start from.
-        name: The name, without white space around it.
+        names: The names, without white space around them.
 
     Returns:
-        The path, which need not exist, or None; and the problem in one line, or an empty string.
+        The file of each name, and the problem; and a note for `Listing.reading`, empty if nothing is unusual.
     """
+    places = {name: _literal(base, name) for name in dict.fromkeys(names)}
+    entries = cache(_entries)
+    cased, cut_to = 0, dict[Path, list[str]]()
+    for name, (path, problem) in places.items():
+        if problem or path is None or os.path.lexists(path):
+            continue
+        files, cut = _best(base, name, entries)
+        if len(files) > 1:
+            fitting = " and ".join(repr(_below(base, file)) for file in files[:2])
+            problem = f"its image may be {fitting}, which differ by case alone: write the name of one of them"
+            places[name] = None, problem
+        elif files:
+            places[name] = files[0], ""
+            cased += not _composed("/".join(_windows(name)[0])).endswith(_composed(_below(base, files[0])).lstrip("/"))
+            if cut:
+                cut_to.setdefault(files[0], []).append(name)
+    for file, cut_names in cut_to.items():
+        if not _same_path(cut_names):
+            problem = f"its path and another one both end at {_below(base, file)!r}: put the images into their folders"
+            places |= dict.fromkeys(cut_names, (None, problem))
+    n_cut = sum(not places[name][1] for cut_names in cut_to.values() for name in cut_names)
+    notes = [f"image names that differ from their files by case: {cased}"] * bool(cased)
+    notes += [f"Windows paths found by their end alone, below {base}: {n_cut}"] * bool(n_cut)
+    return places, "; ".join(notes)
+
+
+def _literal(base: Path, name: str) -> Place:
+    """Return the file that a name says, in any way of writing it."""
     if not name:
         return None, ""
     path = base / name
@@ -58,144 +88,51 @@ def find_image(base: Path, name: str) -> tuple[Path | None, str]:
             return _file_of_address(base, name[len("file:") :])
         kind = "a web address" if scheme[0].lower() in ("http://", "https://") else "an address"
         return None, f"its image is {kind} ({scheme[0]}…), and images must be local files: download them first"
-    if ("\\" in name or name[0] == "~" or not name.isascii()) and not os.path.lexists(path):
-        places = [_from_home(name), _from_home(name.replace("\\", "/"))]
-        return _existing(path, *(base / form for place in places for form in _forms(place))), ""
+    form = re.sub("^~(?=/)", lambda _: os.path.expanduser("~"), name.replace("\\", "/"))
+    if form != name and not os.path.lexists(path) and os.path.lexists(base / form):
+        path = base / form
     return path, ""
 
 
-def _forms(name: str) -> list[str]:
-    """Return a name as it is, with composed letters, and with letters and accents apart."""
-    return [name, unicodedata.normalize("NFC", name), unicodedata.normalize("NFD", name)]
-
-
-def _from_home(name: str) -> str:
-    """Replace `~` in a name by the user's folder. A name that no path can have, as with a zero byte, is unchanged."""
-    try:
-        return os.path.expanduser(name)
-    except ValueError:
-        return name
-
-
-def _existing(default: Path, *candidates: Path) -> Path:
-    """Return the first of `candidates` that exists, or else `default`, the path that the source names."""
-    return next((path for path in candidates if os.path.lexists(path)), default)
-
-
-def _file_of_address(base: Path, address: str) -> tuple[Path | None, str]:
-    """Return the file of a file:// address without its scheme, and the problem in one line."""
+def _file_of_address(base: Path, address: str) -> Place:
+    """Return the file of a file:// address without its scheme."""
     if address.startswith("//"):
         host, slash, address = address[2:].partition("/")
         if host.lower() not in THIS_MACHINE:
             return None, f"its image lies on another machine ({host}): copy it here and name the file"
         address = slash + address
-    return (_existing(base / unquote(address), base / address), "") if address.strip("/") else (None, "")
+    return (base / unquote(address) if address.strip("/") else None), ""
 
 
-@dataclass(frozen=True)
-class Places:
-    """The files that the image names of a source refer to.
-
-    Attributes:
-        of: The file of each name, and the problem, as `find_image` returns them.
-        note: What is unusual about the names, for `Listing.reading`; empty if nothing is.
-    """
-
-    of: Mapping[str, Place]
-    note: str
-
-
-@dataclass(frozen=True)
-class _Match:
-    """The files that fit a name best, and whether they differ from it by case or by folders that were cut off."""
-
-    files: list[Path]
-    cased: bool = False
-    cut: bool = False
+def _best(base: Path, name: str, entries: Entries) -> tuple[list[Path], bool]:
+    """Return the files that fit a name best, if any, and whether folders or a drive were cut off."""
+    if len(name) > LONGEST:
+        return [], False
+    if "\\" not in name and not DRIVE.match(name):
+        path = Path(name)
+        root = Path(path.anchor) if path.is_absolute() else base
+        return _files(root, path.parts[path.is_absolute() :], entries), False
+    full, drive = _windows(name)
+    for start in range(len(full)):
+        files = [] if ".." in full[start:] else _files(base, full[start:], entries)
+        if files:
+            return files, bool(start or drive)
+    return [], False
 
 
-def find_images(base: Path, names: Iterable[str]) -> Places:
-    """Return the files that the image names of a source refer to.
-
-    Where `find_image` finds no file, two more ways are tried. A file whose name differs by case alone is taken. Of a
-    Windows path (with backslashes or a drive) the longest tail that is a file below `base` is taken, in any case of
-    letters. Where two files fit a name equally well, and where different Windows paths end at the same file, the names
-    have a problem instead.
-
-    Args:
-        base: Folder that relative names start from.
-        names: The names, without white space around them.
-    """
-    places = {name: find_image(base, name) for name in dict.fromkeys(names)}
-    search = _Search(base)
-    cased, cut_to = 0, dict[Path, list[str]]()
-    for name, (path, problem) in places.items():
-        if problem or path is None or os.path.lexists(path):
-            continue
-        match = search.best(name)
-        if len(match.files) > 1:
-            fitting = " and ".join(repr(_below(base, file)) for file in match.files[:2])
-            places[name] = (
-                None,
-                f"its image may be {fitting}, which differ by case alone: write the name of one of them",
-            )
-        elif match.files:
-            places[name] = match.files[0], ""
-            cased += match.cased
-            if match.cut:
-                cut_to.setdefault(match.files[0], []).append(name)
-    for file, cut in cut_to.items():
-        if not _same_path(cut):
-            problem = f"its path and another one both end at {_below(base, file)!r}: put the images into their folders"
-            places |= dict.fromkeys(cut, (None, problem))
-    n_cut = sum(not places[name][1] for cut in cut_to.values() for name in cut)
-    notes = [f"image names that differ from their files by case: {cased}"] * bool(cased)
-    notes += [f"Windows paths found by their end alone, below {base}: {n_cut}"] * bool(n_cut)
-    return Places(places, "; ".join(notes))
-
-
-class _Search:
-    """The search for files whose names differ; a folder is listed once.
-
-    Args:
-        base: Folder that relative names start from.
-    """
-
-    def __init__(self, base: Path) -> None:
-        self.base = base
-        self._entries = cache(_entries)
-
-    def best(self, name: str) -> _Match:
-        """Return the files that fit a name best, if any."""
-        if len(name) > LONGEST:
-            return _Match([])
-        if "\\" not in name and not DRIVE.match(name):
-            path = Path(name)
-            root = Path(path.anchor) if path.is_absolute() else self.base
-            files = self._files(root, path.parts[path.is_absolute() :])
-            return _Match(files, cased=True)
-        full, drive = _windows(name)
-        for start in range(len(full)):
-            tail = full[start:]
-            files = [] if ".." in tail else self._files(self.base, tail)
-            if files:
-                cased = not any(_composed(_below(self.base, file)) == _composed("/".join(tail)) for file in files)
-                return _Match(files, cased, cut=bool(start or drive))
-        return _Match([])
-
-    def _files(self, root: Path, parts: Parts) -> list[Path]:
-        """Return the files at these parts below a folder: the one with exactly this name, else all in other case."""
-        exact = root.joinpath(*parts)
-        if os.path.isfile(exact):
-            return [exact]
-        places = [root]
-        for part in parts:
-            places = [
-                place / entry
-                for place in places
-                for entry in ([part] if part == ".." else self._entries(place).get(_folded(part), []))
-            ]
-        return [place for place in places if os.path.isfile(place)]
+def _files(root: Path, parts: Parts, entries: Entries) -> list[Path]:
+    """Return the files at these parts below a folder: the one with exactly this name, else all in other case."""
+    exact = root.joinpath(*parts)
+    if os.path.isfile(exact):
+        return [exact]
+    places = [root]
+    for part in parts:
+        places = [
+            place / entry
+            for place in places
+            for entry in ([part] if part == ".." else entries(place).get(_folded(part), []))
+        ]
+    return [place for place in places if os.path.isfile(place)]
 
 
 def _entries(folder: Path) -> dict[str, list[str]]:

@@ -51,6 +51,23 @@ class Precomputed(FeatureFiles):
     captions: FeatureFiles | None = None
 
 
+def load_array(file: Path, mapped: bool) -> NDArray[Any]:
+    """Load a `.npy` file of numbers, perhaps memory-mapped.
+
+    Raises:
+        InputError: The file cannot be read, or is not such a file.
+    """
+    try:
+        values = np.load(file, mmap_mode="r" if mapped else None, allow_pickle=False)
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, EOFError) as error:
+        raise InputError(f"{file}: is no whole .npy file of numbers ({error}); copy or make it again") from error
+    if not isinstance(values, np.ndarray):
+        raise InputError(f"{file}: holds an archive; give a single array as a .npy file")
+    return values
+
+
 def open_rows(file: Path, axes: tuple[int, ...] = (2, 3)) -> np.memmap[Any, Any]:
     """Open a file of features memory-mapped: (rows, dim) or (rows, regions, dim), stored row after row.
 
@@ -61,16 +78,10 @@ def open_rows(file: Path, axes: tuple[int, ...] = (2, 3)) -> np.memmap[Any, Any]
     Raises:
         InputError: The file cannot be read, is not such a file, is truncated, or is stored column by column.
     """
-    try:
-        values = np.load(file, mmap_mode="r", allow_pickle=False)
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:
-        raise InputError(f"{file}: is no whole .npy file of numbers ({error}); copy or make it again") from error
+    values = load_array(file, mapped=True)
     if not isinstance(values, np.memmap) or values.dtype.kind != "f" or values.ndim not in axes or not values.size:
-        contents = f"{values.dtype} of shape {values.shape}" if isinstance(values, np.ndarray) else "an archive"
         shapes = " or ".join(SHAPES[number] for number in axes)
-        raise InputError(f"{file}: holds {contents}; features are floats of shape {shapes}")
+        raise InputError(f"{file}: holds {values.dtype} of shape {values.shape}; features are floats of shape {shapes}")
     if not values.flags.c_contiguous:
         raise InputError(f"{file}: is stored column by column; save it again with np.ascontiguousarray")
     return values

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from pairsift.errors import InputError
+from pairsift.pairs.image_files import find_images
 from pairsift.pairs.pairs import ADDED, SKIPPED, UNUSED, Pairs, Skip
 from pairsift.pairs.precomputed import Precomputed
 from pairsift.pairs.splits import MIN_IMAGES, SPLIT_WORDS, Draw, split_images
-from pairsift.pairs.text import one_line, printable
+from pairsift.pairs.text import UNREADABLE, one_line, printable, undecodable
 
 NO_FILE = "no image file at"
 
@@ -26,7 +27,7 @@ class Record:
         where: The record as the user knows it, such as `captions.csv line 17`.
         image: Name of the image in the source; empty if the record names no image.
         path: File of the image, which need not exist, or the file of features if the source has features instead of
-            images. None if the record names no local file.
+            images. None if it follows from the name and the listing's folder, or if the record names no local file.
         caption: Caption as it is in the source.
         split: Word for the split in the source; empty if the source has no split for this record.
         extra: Other columns of the source.
@@ -56,6 +57,7 @@ class Listing:
         split: Place of the splits in the source, for `Pairs.description`; empty if the source has no splits.
         features: Features that replace the images, or None if the images are files.
         reading: Unusual facts about the decoding of the source's text; empty for plain UTF-8.
+        folder: Folder that the images' names start from, where records have no file; None where all have one.
     """
 
     records: list[Record]
@@ -64,6 +66,18 @@ class Listing:
     split: str = ""
     features: Precomputed | None = None
     reading: str = ""
+    folder: Path | None = None
+
+    def with_files(self) -> Listing:
+        """Return the listing with the file of each image that only has a name."""
+        if self.folder is None:
+            return self
+        places, note = find_images(self.folder, (record.image for record in self.records if record.path is None))
+        records = []
+        for record in self.records:
+            path, problem = (record.path, "") if record.path is not None else places[record.image]
+            records.append(replace(record, path=path, problem=record.problem or problem))
+        return replace(self, records=records, reading="; ".join(filter(None, (self.reading, note))))
 
 
 @dataclass(frozen=True)
@@ -88,39 +102,33 @@ class Columns:
 Reader = Callable[[Path, Columns], Listing]
 
 
-class Images:
-    """The images that the records name, each stored once."""
+class Checks:
+    """The images that the records name, each stored once, and the checks that decide whether a record can be used.
 
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self.paths: list[Path] = []
-        self.exists: list[bool] = []
-        self.feature_rows: list[int] = []
+    Attributes:
+        firsts: The first record of each image.
+        split_of: The source's split of each image with a usable record.
+    """
+
+    def __init__(self, has_splits: bool, may_repeat: bool) -> None:
+        self.firsts: list[Record] = []
+        self.split_of: dict[int, str] = {}
+        self._has_splits = has_splits
+        self._may_repeat = may_repeat  # published features and their noise indices count repeated captions
+        self._exists: list[bool] = []
         self._row_of: dict[tuple[str, int], int] = {}
+        self._first_with: dict[tuple[int, str], str] = {}  # the first record with each caption of an image
 
     def row(self, record: Record) -> int:
         """Return the row of the record's image, adding it if it is new; return -1 for a record without a path."""
         if record.path is None:
             return -1
         key = os.path.normpath(record.path), record.row
-        row = self._row_of.setdefault(key, len(self.names))
-        if row == len(self.names):
-            self.names.append(printable(record.image))
-            self.paths.append(record.path)
-            self.exists.append(record.row >= 0 or os.path.isfile(key[0]))
-            self.feature_rows.append(record.row)
+        row = self._row_of.setdefault(key, len(self.firsts))
+        if row == len(self.firsts):
+            self.firsts.append(record)
+            self._exists.append(record.row >= 0 or os.path.isfile(key[0]))
         return row
-
-
-class Checks:
-    """The checks that decide whether a record can be used."""
-
-    def __init__(self, images: Images, has_splits: bool, may_repeat: bool) -> None:
-        self.images = images
-        self.has_splits = has_splits
-        self.may_repeat = may_repeat  # published features and their noise indices count repeated captions
-        self.split_of: dict[int, str] = {}  # the source's split of each image with a usable record
-        self._first_record: dict[tuple[int, str], str] = {}  # the first record with each caption of an image
 
     def problem(self, record: Record, row: int) -> str:
         """Return the reason why the record cannot be used, in one line, or an empty string if it can be used."""
@@ -128,10 +136,10 @@ class Checks:
         if basic:
             return basic
         key = (row, record.caption)
-        if key in self._first_record and not self.may_repeat:
-            return f"repeats {self._first_record[key]}"
-        self._first_record[key] = record.where
-        split = SPLIT_WORDS.get(record.split.lower()) if self.has_splits else UNUSED
+        if key in self._first_with and not self._may_repeat:
+            return f"repeats {self._first_with[key]}"
+        self._first_with[key] = record.where
+        split = SPLIT_WORDS.get(record.split.lower()) if self._has_splits else UNUSED
         if split is None:
             return one_line(f"split {record.split!r} is none of train, dev, val, test, restval")
         earlier = self.split_of.setdefault(row, split)
@@ -140,10 +148,12 @@ class Checks:
     def _basic(self, record: Record, row: int) -> str:
         if record.problem:
             return one_line(record.problem)
+        if any(map(undecodable, (record.caption, *record.extra.values()))):
+            return UNREADABLE
         if row < 0:
             return "names no image"
-        if not self.images.exists[row]:
-            return one_line(f"{NO_FILE} {self.images.paths[row]}")
+        if not self._exists[row]:
+            return one_line(f"{NO_FILE} {self.firsts[row].path}")
         return "" if record.caption.strip() else "the caption is empty"
 
 
@@ -160,36 +170,37 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw | None) -> P
         InputError: Fewer than three images can be used (without splits, none), or the source's splits leave too few
             images to train on.
     """
-    images = Images()
+    listing = listing.with_files()
     has_splits = draw is not None and bool(listing.split) and any(record.split for record in listing.records)
     features = listing.features
-    checks = Checks(images, has_splits, may_repeat=features is not None and features.captions is None)
+    checks = Checks(has_splits, may_repeat=features is not None and features.captions is None)
     rows: list[int] = []
     skipped: list[Skip] = []
     for pair, record in enumerate(listing.records):
-        rows.append(images.row(record))
+        rows.append(checks.row(record))
         reason = checks.problem(record, rows[-1])
         if reason:
             skipped.append(Skip(printable(record.where), printable(reason), pair))
+    image_names = [printable(record.image) for record in checks.firsts]
     _refuse_too_few(source, len(checks.split_of), skipped, 1 if draw is None else MIN_IMAGES)
     if draw is None:
         split_of, split = dict.fromkeys(checks.split_of, ADDED), ""
     else:
-        split_of, note = split_images(source, checks.split_of, images.names, draw, has_splits)
+        split_of, note = split_images(source, checks.split_of, image_names, draw, has_splits)
         split = f", split {f'from {listing.split}' if has_splits else ''}{note}"
     splits = np.array([split_of.get(row, SKIPPED) for row in rows], dtype="<U7")  # room for `skipped`
     splits[[skip.pair for skip in skipped]] = SKIPPED
     names = dict.fromkeys(name for record in listing.records for name in record.extra)
     if features is not None:
-        features = replace(features, rows=np.array(images.feature_rows, dtype=np.int64))
+        features = replace(features, rows=np.array([record.row for record in checks.firsts], dtype=np.int64))
     description = (
         f"{reader}: image from {listing.image}, caption from {listing.caption}{split}"
         f"{'; ' * bool(listing.reading)}{listing.reading}"
     )
     return Pairs(
         source=source,
-        names=images.names,
-        paths=images.paths,
+        names=image_names,
+        paths=[record.path for record in checks.firsts if record.path is not None],
         captions=[printable(record.caption) for record in listing.records],
         image_of=np.array(rows, dtype=np.int64),
         split=splits,

@@ -14,7 +14,7 @@ from pairsift.pairs import READERS
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers import choose
 from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column, pick_columns, unique
-from pairsift.pairs.readers.shards import Item, read_samples
+from pairsift.pairs.readers.shards import Sample, read_samples
 from pairsift.pairs.readers.tables import FORMATS, read_separated
 from pairsift.pairs.records import Columns, Listing
 from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
@@ -36,7 +36,7 @@ class Origin:
         splits: Split of each record, where the source names it outside its row or a run has drawn it; else None.
         image: Name of the image column.
         images: Name of each record's image, for images that lie in the source itself; None where these are kept.
-        items: Samples of a source of tar files, with their records; None for other sources.
+        samples: Samples of a source of tar files, with their records; None for other sources.
     """
 
     names: list[str]
@@ -46,11 +46,11 @@ class Origin:
     splits: list[str] | None = None
     image: str = "image"
     images: list[str] | None = None
-    items: Sequence[Item] | None = None
+    samples: Sequence[Sample] | None = None
 
     @property
     def split_column(self) -> str | None:
-        """The column of the splits. `split` if only the records have splits; None if there are none."""
+        """The column of the splits. `split` if only the records have splits; None if nothing has."""
         return find_column(self.names, SPLIT_COLUMNS) or (None if self.splits is None else "split")
 
     @property
@@ -59,73 +59,49 @@ class Origin:
         return self.names if self.split_column in (None, *self.names) else [*self.names, str(self.split_column)]
 
     @property
-    def has_splits(self) -> bool:
-        """Whether the rows or the records have splits."""
-        return self.splits is not None or find_column(self.names, SPLIT_COLUMNS) is not None
+    def weight_column(self) -> str:
+        """A name for a column of weights, which the source does not have."""
+        return unique([*self.all_names, "weight"])[-1]
 
-    def rewritten(
-        self, keep: Bools, captions: Mapping[int, str], extra: Mapping[str, list[object]] | None = None
-    ) -> Iterator[Cells]:
-        """Yield the rows with the records to keep, in the order of the source.
+    def kept_rows(
+        self, keep: Bools, captions: Mapping[int, str], extra: Mapping[str, list[object]], lists: bool = False
+    ) -> Iterator[tuple[int, Cells]]:
+        """Yield the rows with the records to keep, and the number of the first record of each, in the source's order.
 
-        A row whose captions are all left out is left out too. Every other cell stays as it is, and so does a word for
-        the split that means the split of the record.
-
-        Args:
-            keep: Whether to keep each record, (n,).
-            captions: New captions by record.
-            extra: New columns, by their names, with a value for each record; lists where the captions are lists.
-        """
-        record = 0
-        added = dict(extra or {})
-        for cells in self.rows():
-            given = cells.get(self.caption)
-            several = isinstance(given, list)
-            old = (given or [""]) if isinstance(given, list) else [given]
-            places = [place for place in range(record, record + len(old)) if keep[place]]
-            new = [captions.get(place, old[place - record]) for place in places]
-            record += len(old)
-            if places:
-                columns = {name: [values[place] for place in places] for name, values in added.items()}
-                yield {
-                    **cells,
-                    **self._cells_of(cells, places[0]),
-                    self.caption: new if several else new[0],
-                    **{name: values if several else values[0] for name, values in columns.items()},
-                }
-
-    def records(self, keep: Bools, captions: Mapping[int, str]) -> Iterator[tuple[int, Cells]]:
-        """Yield the number and the row of each record to keep, where every caption of a list has a row of its own.
+        Every caption of a list is a record. Every other cell stays as it is, and so does a word for the split that
+        means the split of the record.
 
         Args:
             keep: Whether to keep each record, (n,).
             captions: New captions by record.
+            extra: New columns, by their names, with a value for each record.
+            lists: Whether the captions of a list stay one row, and new columns are lists there. Otherwise each has a
+                row of its own.
         """
-        record = 0
+        first = 0
         for cells in self.rows():
             given = cells.get(self.caption)
             old = (given or [""]) if isinstance(given, list) else [given]
-            for place, caption in enumerate(old, record):
-                if keep[place]:
-                    yield place, {**cells, **self._cells_of(cells, place), self.caption: captions.get(place, caption)}
-            record += len(old)
+            kept = [record for record in range(first, first + len(old)) if keep[record]]
+            is_list = lists and isinstance(given, list)
+            for records in filter(None, [kept] if is_list else [[record] for record in kept]):
+                new = {self.caption: [captions.get(record, old[record - first]) for record in records]}
+                new |= {name: [values[record] for record in records] for name, values in extra.items()}
+                written = new if is_list else {name: values[0] for name, values in new.items()}
+                yield records[0], {**cells, **self._cells_of(cells, records[0]), **written}
+            first += len(old)
 
     def _cells_of(self, cells: Cells, record: int) -> Cells:
         """Return the cells of a record that are not as its row has them."""
-        found = self._split_cell(cells, record)
+        found: Cells = {}
+        column = self.split_column
+        if self.splits is not None and column is not None:
+            word, split = as_text(cells.get(column)).strip().lower(), self.splits[record]
+            if column not in self.names or SPLIT_WORDS.get(word) != SPLIT_WORDS.get(split.lower()):
+                found[column] = split
         if self.images is not None and not isinstance(cells.get(self.image), str | int):
             found[self.image] = self.images[record]
         return found
-
-    def _split_cell(self, cells: Cells, record: int) -> Cells:
-        """Return the cell of the split where it is another one than the row has."""
-        column = self.split_column
-        if self.splits is None or column is None:
-            return {}
-        word = as_text(cells.get(column)).strip().lower()
-        split = self.splits[record]
-        same = column in self.names and SPLIT_WORDS.get(word) == SPLIT_WORDS.get(split.lower())
-        return {} if same else {column: split}
 
 
 def read_origin(path: Path, reader: str | None, columns: Columns) -> Origin:
@@ -146,8 +122,8 @@ def read_origin(path: Path, reader: str | None, columns: Columns) -> Origin:
     if name == "table":
         return _table(path, columns)
     if name == "shards":
-        items, listing = read_samples(path, columns)
-        return replace(_listing(listing), items=items)
+        samples, listing = read_samples(path, columns)
+        return replace(_listing(listing), samples=samples)
     listing = READERS.find(name)(path, columns)
     if name == "flickr8k":
         origin = _table(path / "captions.csv", columns)
@@ -163,7 +139,6 @@ def origin_of_pairs(pairs: Pairs) -> Origin:
     """
     names = ["image", "caption", "split"]
     columns = {name: values for name, values in pairs.columns.items() if name not in names}
-
     split_of = splits_of_images(pairs)
 
     def rows() -> Iterator[Cells]:
@@ -185,11 +160,11 @@ def _table(path: Path, columns: Columns) -> Origin:
                 for batch in file.iter_batches(BATCH):
                     yield from batch.rename_columns(names).to_pylist()
 
-        image, caption = pick_columns(path, names, columns)
-        return Origin(names, caption, batches, kinds, image=image)
+        roles = pick_columns(path, names, columns)
+        return Origin(names, roles.caption, batches, kinds, image=roles.image)
     table = FORMATS.get(path.suffix.lower(), read_separated)(path, columns)
-    image, caption = pick_columns(path, table.names, columns)
-    return Origin(table.names, caption, lambda: (row.cells for row in table.rows), image=image)
+    roles = pick_columns(path, table.names, columns)
+    return Origin(table.names, roles.caption, lambda: (row.cells for row in table.rows), image=roles.image)
 
 
 def _listing(listing: Listing) -> Origin:

@@ -65,7 +65,11 @@ def decode(raw: bytes, path: Path) -> Text:
     """
     for mark, encoding in MARKS:
         if raw.startswith(mark):
-            return Text(_marked(raw.removeprefix(mark), encoding, path), encoding)
+            try:
+                return Text(raw.removeprefix(mark).decode(encoding, "surrogatepass"), encoding)
+            except UnicodeDecodeError as error:
+                kind = encoding[:6].upper()
+                raise InputError(f"{path}: starts as {kind} and is not valid or cut off; save it as UTF-8") from error
     if (wide := _unmarked(raw)) is not None:
         return wide
     raw = raw.removeprefix(codecs.BOM_UTF8)
@@ -73,21 +77,6 @@ def decode(raw: bytes, path: Path) -> Text:
         return Text(raw.decode("utf-8"))
     except UnicodeDecodeError:
         return _by_line(raw)
-
-
-def _marked(body: bytes, encoding: str, path: Path) -> str:
-    """Return the text after a byte order mark.
-
-    If the file ends within a character, the text ends with a lone surrogate.
-    """
-    width = 2 if encoding.startswith("utf-16") else 4
-    size = len(body) // width * width
-    try:
-        if body and not size:
-            raise ValueError("one cut character")
-        return body[:size].decode(encoding, "surrogatepass") + "\udcff" * (size < len(body))
-    except ValueError as error:
-        raise InputError(f"{path}: starts as {encoding[:6].upper()} and is not valid; save it as UTF-8") from error
 
 
 def _unmarked(raw: bytes) -> Text | None:
@@ -145,11 +134,8 @@ def how_read(texts: Iterable[Text]) -> str:
     files = list(texts)
     wide = [text.encoding[:6].upper() for text in files if text.encoding != "utf-8"]
     western = sum(text.western for text in files)
-    notes = []
-    if wide:
-        notes.append(f"{len(wide)} files read as {wide[0]}" if len(files) > 1 else f"read as {wide[0]}")
-    if western:
-        notes.append(f"lines that are not UTF-8 and were read as cp1252 (Western): {western}")
+    notes = [f"files read as {wide[0]}: {len(wide)}"] if wide else []
+    notes += [f"lines that are not UTF-8 and were read as cp1252 (Western): {western}"] if western else []
     return "; ".join(notes)
 
 
@@ -223,7 +209,7 @@ def as_text(value: object) -> str:
 def other_columns(cells: Mapping[str, object], *used: str) -> dict[str, str]:
     """Return the cells that are neither used nor nested, as text."""
     return {
-        str(name): as_text(value)
+        str(name): printable(as_text(value))
         for name, value in cells.items()
         if name not in used and not isinstance(value, (list, dict))
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from typing import Any
@@ -19,7 +18,12 @@ LONGEST = 320  # characters of a caption that a card shows
 THREADS = 4  # number of threads that make thumbnails
 SHORT_LIST = 12  # number of cards of the least certain pairs, and of the lowest probabilities if no pair is flagged
 PAIRS = 600  # largest number of pairs on the pages
-IMAGE_BYTES = 3_500_000  # largest size of the images on the pages; the pairs after these are shown as text
+# What a card says, and its style, by whether a mismatch was planted and whether the pair is flagged
+MARKS: dict[tuple[Any, Any], tuple[str, str]] = {
+    (True, True): ("planted, found", " right"),
+    (True, False): ("planted, missed", " wrong"),
+    (False, True): ("flagged, not planted", " wrong"),
+}
 PAGE_BYTES = 400  # what a page takes beside its cards, at most
 
 
@@ -56,11 +60,9 @@ def _pages(findings: Findings, rows: Ints, page: int, room: int) -> dict[str, An
     The pages after the first are folded, and have smaller thumbnails.
     """
     n_pairs, rows = len(rows), rows[:PAIRS]
-    pictures = thumbnails(findings, rows[:page]) + thumbnails(findings, rows[page:], SMALL_SIDE)
-    n_pictures = _fitting((len(picture or "") for picture in pictures), IMAGE_BYTES)
-    found = cards(findings, rows, pictures[:n_pictures])
+    found = cards(findings, rows[:page]) + cards(findings, rows[page:], SMALL_SIDE)
     sizes = (len(card.encode()) + (place % page == 0) * PAGE_BYTES for place, card in enumerate(found))
-    n_shown = _fitting(sizes, room)
+    n_shown = sum(size <= room for size in accumulate(sizes))
     pages = []
     for start in range(0, n_shown, page):
         end = min(start + page, n_shown)
@@ -69,29 +71,16 @@ def _pages(findings: Findings, rows: Ints, page: int, room: int) -> dict[str, An
     return {"pages": pages, "n_pairs": n_pairs, "n_shown": n_shown}
 
 
-def _fitting(sizes: Iterable[int], room: int) -> int:
-    """Return how many of these, from the first on, fit into the room."""
-    return sum(size <= room for size in accumulate(sizes))
+def cards(findings: Findings, rows: Ints, side: int = SIDE) -> list[Markup]:
+    """Return a card for each of these rows of the table, (n,), with thumbnails of so many pixels."""
+    pictures = thumbnails(findings, rows, side)
+    return [
+        Markup(render("card.html", **_card(findings, row), picture=picture, longest=LONGEST))
+        for row, picture in zip(findings.table.take(rows).to_pylist(), pictures, strict=True)
+    ]
 
 
-def cards(findings: Findings, rows: Ints, pictures: Sequence[str | None] | None = None) -> list[Markup]:
-    """Return a card for each of these rows of the table.
-
-    Args:
-        findings: The run's table and pairs.
-        rows: Rows of the table, (n,).
-        pictures: Thumbnails of the first cards, at most n; the cards after these have no place for an image. By
-            default all cards have thumbnails.
-    """
-    pictures = thumbnails(findings, rows) if pictures is None else pictures
-    shown = []
-    for place, row in enumerate(findings.table.take(rows).to_pylist()):
-        image = {"has_place": place < len(pictures), "picture": pictures[place] if place < len(pictures) else None}
-        shown.append(Markup(render("card.html", **_card(findings, row), **image, longest=LONGEST)))
-    return shown
-
-
-def thumbnails(findings: Findings, rows: Ints, side: int = SIDE) -> list[str | None]:
+def thumbnails(findings: Findings, rows: Ints, side: int) -> list[str | None]:
     """Return the image of each of these rows of the table as a data URI; None where it cannot be shown."""
     pairs = findings.pairs
     images = pairs.image_of[findings.table["pair"].take(rows).to_numpy()].tolist()
@@ -128,15 +117,9 @@ def _card(findings: Findings, row: Tree) -> dict[str, Any]:
 
 def _judged(findings: Findings, row: Tree) -> dict[str, str]:
     """Return the verdict; where the truth is known, a mark says whether the verdict is correct."""
-    planted, flagged, verdict = row.get("truly_mismatched"), row["is_mismatch"], row["verdict"]
+    planted, verdict = row.get("truly_mismatched"), row["verdict"]
     if not findings.verdicts_given:
         return {"verdict": "", "mark": "planted" if planted else "", "mark_class": ""}
-    if not planted and not (flagged and planted is not None):
-        return {"verdict": verdict, "mark": "", "mark_class": ""}
-    mark = ("planted, found" if flagged else "planted, missed") if planted else "flagged, not planted"
-    plain = verdict in ("clean", "mismatched")  # the mark already says so
-    return {
-        "verdict": "" if plain else verdict,
-        "mark": mark,
-        "mark_class": " right" if planted and flagged else " wrong",
-    }
+    mark, mark_class = MARKS.get((planted, row["is_mismatch"]), ("", ""))
+    said = mark and verdict in ("clean", "mismatched")
+    return {"verdict": "" if said else verdict, "mark": mark, "mark_class": mark_class}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pairsift.arrays import Reals
 from pairsift.pairs.pairs import Pairs
-from pairsift.report.html import Tree, lookup
+from pairsift.report.html import Tree
 
 Section = dict[str, Any]  # what a section of the report shows, with its `title` and `kind`: its macro in sections.html
 THRESHOLD = 0.5  # a pair with a lower match probability is flagged
@@ -46,7 +46,7 @@ class Findings:
     @cached_property
     def verdicts_given(self) -> bool:
         """A bool: whether the run gives verdicts; without verdicts the probabilities are only a ranking."""
-        return lookup(self.metrics, "verdicts_given") is not False
+        return bool(self.metrics.get("verdicts_given", True))
 
     @cached_property
     def flag(self) -> NDArray[np.bool_]:

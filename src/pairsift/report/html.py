@@ -48,14 +48,13 @@ def templates(*packages: str) -> Environment:
     )
     environment.filters |= {
         "anchor": anchor,
-        "cut": cut,
         "middle_cut": middle_cut,
         "number": number,
         "percent": percent,
         "plain": plain,
         "titled": titled,
     }
-    environment.globals |= {"RECALLS": RECALLS, "DASH": DASH, "interval": interval, "lookup": lookup, "style": style}
+    environment.globals |= {"RECALLS": RECALLS, "DASH": DASH, "style": style}
     return environment
 
 
@@ -73,12 +72,6 @@ def style() -> Markup:
 def anchor(title: str) -> str:
     """Return the id of the section with a title."""
     return re.sub(r"\W+", "-", title.lower())
-
-
-def cut(value: object, longest: int) -> str:
-    """Return a text of at most `longest` characters; a longer one ends with an ellipsis."""
-    content = str(value)
-    return content if len(content) <= longest else content[: longest - 1].rstrip() + "…"
 
 
 def middle_cut(value: object, longest: int) -> str:
@@ -101,30 +94,19 @@ def plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, indent=2, default=str, ensure_ascii=False)
 
 
-def lookup(tree: Any, *keys: str) -> Any:
-    """Return the value at these keys of nested mappings, or None."""
-    for key in keys:
-        tree = tree.get(key) if isinstance(tree, Mapping) else None
-    return tree
+def number(value: float | None, digits: int = 1) -> str:
+    """Return a number with `digits` decimals and thousands separators, or a dash where there is none."""
+    return DASH if value is None or not math.isfinite(value) else f"{value:,.{digits}f}"
 
 
-def number(value: Any, digits: int = 1, scale: float = 1.0) -> str:
-    """Return a number with `digits` decimals and thousands separators, or a dash if the value is not a number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return DASH
-    return f"{value * scale:,.{digits}f}"
+def percent(value: float | None, digits: int = 1) -> str:
+    """Return a share in percent, or a dash where there is none."""
+    return DASH if value is None or not math.isfinite(value) else f"{value:.{digits}%}"
 
 
-def percent(value: Any, digits: int = 1) -> str:
-    """Return a share in percent, or a dash if the value is not a number."""
-    number_text = number(value, digits, 100)
-    return number_text if number_text == DASH else f"{number_text}%"
-
-
-def interval(noise: Any) -> str:
+def interval(rate: Tree) -> str:
     """Return the bounds of a noise rate as "(26 to 33%)"; an empty string where they are not known."""
-    low, high = (lookup(noise, name) for name in ("low", "high"))
-    digits = 0 if number(high) == DASH or high >= 0.1 else 1
-    if DASH in (bounds := [number(value, digits, 100) for value in (low, high)]):
+    if rate.get("low") is None:
         return ""
-    return f"({bounds[0]} to {bounds[1]}%)"
+    digits = 0 if rate["high"] >= 0.1 else 1
+    return f"({100 * rate['low']:.{digits}f} to {100 * rate['high']:.{digits}f}%)"

@@ -13,7 +13,6 @@ from pairsift.encode.decode import BadImage, open_image
 SIDE = 160  # pixels of the longer side, which is shown at 132 pixels
 SMALL_SIDE = 112  # pixels of the longer side on the folded pages, which is shown at 96 pixels
 QUALITY = 75
-NEAR = 2  # number of folders that a relative address may go up, as from runs/mine to a source beside runs
 
 
 def thumbnail(path: Path, side: int = SIDE) -> str | None:
@@ -36,13 +35,10 @@ def thumbnail(path: Path, side: int = SIDE) -> str | None:
 
 
 def address(path: Path, folder: Path) -> str:
-    """Return the address of a file for a link on a page: relative if the file is near, else with `file://`.
+    """Return the relative address of a file for a link on a page.
 
     Args:
         path: Absolute path of the file.
         folder: Absolute path of the folder of the page.
     """
-    relative = os.path.relpath(path, folder)
-    if relative.split(os.sep).count(os.pardir) > NEAR:
-        return path.as_uri()
-    return quote_from_bytes(os.fsencode(relative.replace(os.sep, "/")))
+    return quote_from_bytes(os.fsencode(os.path.relpath(path, folder)))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import binomtest
 
 from pairsift.arrays import Bools, Ints, Reals
 
 BINS = 10  # of match probability; a bin holds its lower end, and the last one holds 1 too
-Z = 1.959964  # quantile of the normal distribution for intervals that hold the true share 95 times in 100
 
 
 @dataclass(frozen=True)
@@ -43,23 +43,10 @@ def reliability(probability: Reals, matching: Bools) -> Reliability:
         probability: Match probability of each pair, [0, 1], (n,), n > 0.
         matching: Whether each pair truly matches, (n,).
     """
-    inner_edges = np.arange(1, BINS) / BINS
-    number = np.searchsorted(inner_edges, probability, side="right")
-    pairs = np.bincount(number, minlength=BINS)
+    number = np.searchsorted(np.arange(1, BINS) / BINS, probability, side="right")
+    pairs, matches, sums = (np.bincount(number, weights, BINS) for weights in (None, matching, probability))
     filled = pairs > 0
-    matches = np.bincount(number[matching], minlength=BINS)[filled].astype(np.float64)
-    sums, pairs = np.bincount(number, probability, BINS)[filled], pairs[filled].astype(np.int64)
-    return Reliability(sums / pairs, matches / pairs, *wilson(matches, pairs), pairs)
-
-
-def wilson(matches: Reals, pairs: Ints) -> tuple[Reals, Reals]:
-    """Return the ends of the 95% interval of a share (Wilson, 1927), each (b,), in [0, 1].
-
-    Args:
-        matches: Number of matching pairs, (b,).
-        pairs: Number of pairs, at least 1, (b,).
-    """
-    share, scale = matches / pairs, 1 + Z**2 / pairs
-    middle = (share + Z**2 / (2 * pairs)) / scale
-    half = Z * np.sqrt(share * (1 - share) / pairs + Z**2 / (4 * pairs**2)) / scale
-    return np.clip(middle - half, 0, share), np.clip(middle + half, share, 1)
+    pairs, matches, sums = pairs[filled].astype(np.int64), matches[filled], sums[filled]
+    ends = [binomtest(int(k), int(n)).proportion_ci(0.95, "wilson") for k, n in zip(matches, pairs, strict=True)]
+    low, high = np.array(ends).T
+    return Reliability(sums / pairs, matches / pairs, low, high, pairs)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
-from itertools import cycle
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute
 
 from pairsift.files import write_text
-from pairsift.pairs.pairs import JUDGED, SKIPPED, Pairs
+from pairsift.pairs.pairs import JUDGED, Pairs
 from pairsift.report import plots
 from pairsift.report.cards import pair_sections
 from pairsift.report.findings import THRESHOLD, Findings, Section
-from pairsift.report.html import DASH, Tree, cut, interval, lookup, number, percent, render
+from pairsift.report.html import Tree, interval, number, percent, render
 from pairsift.report.reliability import reliability
 from pairsift.review.decisions import note_on_rates, threshold_table
 from pairsift.table import VAGUE, count_verdicts
@@ -44,9 +44,8 @@ DETECTORS = {
 THRESHOLDS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 GROUPS = 12  # groups of duplicates that are shown of each kind, the largest first
 MEMBERS = 4  # names that are shown of a group
-HEADLINE_REASONS = 3  # reasons for skipping that the top of the report shows
 REASONS, SKIPS = 20, 50  # reasons and records that the section of skipped records shows
-CHOICES = ("method", "matcher", "loss", "preset", "image_encoder", "text_encoder", "device", "precision")
+CHOICES = ("method", "matcher", "loss", "preset", "image_encoder", "text_encoder", "device", "precision", "seed")
 CITE_PAIRSIFT = (
     "The pairsift authors, “pairsift: image-text retrieval under noisy correspondence, and the pairs that are "
     "mismatched”, software{version}, Apache-2.0."
@@ -73,12 +72,9 @@ def write_report(
         pairs: All pairs. Thumbnails are made from the image files. Where the source has features instead of images,
             names are shown.
         table: The table from `pair_table`.
-        metrics: `warnings` (each with a `text` that the report shows first), `test` and `dev` (each maps `ensemble`,
-            `network_0`, ... to the keys of `recall`), `detection`, `detectors`, `noise_rate` (`estimated` with `low`
-            and `high`, `true`), `verdicts_given` (False if the table is only a ranking), `pairs`, `best` (`epoch`,
-            `dev_rsum`), `seconds`, `versions`, `data` (`hash`), `seed`, `encoders` (`image_encoder`, `text_encoder`).
-        log: The run's events; events with `"event": "epoch"` are plotted.
-        config: The run's configuration.
+        metrics: The content of `metrics.json`, and the names of the `encoders`.
+        log: The run's events; those of epochs are plotted.
+        config: The run's options.
         page: Number of suspects on a page. The pages after the first are folded. Suspects beyond `PAIRS` of
             `pairsift.report.cards`, and those that would make the file larger than `MAX_BYTES`, are only counted.
         citation: BibTeX entry of the paper of the method; empty where there is none.
@@ -88,12 +84,13 @@ def write_report(
     facts = {
         "source": pairs.source,
         "name": "/".join([*source.parts[-2:-1], source.name]) or "pairs",
-        "method": _method(config),
+        "method": config.get("method"),
         "description": pairs.description,
         "noise": pairs.noise,
         "planted": None if pairs.noise is None else PLANTED.get(pairs.noise.kind, "moved to other images"),
-        "warnings": [warning["text"] for warning in lookup(metrics, "warnings") or ()],
-        "skips": _skips(pairs),
+        "warnings": [warning["text"] for warning in metrics.get("warnings", ())],
+        "n_skips": len(pairs.skipped),
+        "skipped": f"{pairs.n_skipped:,} of {len(pairs):,} pairs were skipped",
         "tiles": _tiles(findings),
     }
     before = [_retrieval(findings), _probabilities(findings), _thresholds(findings), _training(findings)]
@@ -106,35 +103,25 @@ def write_report(
     write_text(path, content(pair_sections(findings, page, room)))
 
 
-def _method(config: Tree) -> str:
-    """Return the method's name, from `method: name` or from a nested `name` or `class_path`."""
-    method = lookup(config, "method")
-    if isinstance(method, Mapping):
-        method = method.get("name") or method.get("class_path") or ""
-    return str(method or "").rsplit(".", 1)[-1]
-
-
 def _tiles(findings: Findings) -> list[tuple[str, str, str, str]]:
     """Return the headline numbers: of each a name, a value, a small text beside it, and a line below."""
     table, metrics = findings.table, findings.metrics
     counts = Counter(table["split"].to_pylist())
     splits = " · ".join(f"{counts[name]:,} {name}" for name in (*JUDGED, "unused") if counts[name])
     tiles = [("Pairs judged", number(len(table), 0), "", splits), _flagged(findings)]
-    noise = lookup(metrics, "noise_rate")
-    if lookup(noise, "estimated") is not None:
-        true = lookup(noise, "true")
-        truth = f" · true: {percent(true)}" if true is not None else ""
+    noise = metrics.get("noise_rate", {})
+    if noise.get("estimated") is not None:
+        truth = f" · true: {percent(noise['true'])}" if "true" in noise else ""
         share = percent(noise["estimated"])
         tiles.append(("Estimated noise rate", share, interval(noise), f"of the training pairs{truth}"))
-    rsums = ((split, lookup(metrics, split, "ensemble", "rsum")) for split in ("test", "dev"))
-    for split, rsum in [(split, rsum) for split, rsum in rsums if rsum is not None][:1]:
+    if "test" in metrics:
         best = _best_epoch(findings)
         details = "sum of six R@K · ensemble" + (f", epoch {best}" if best is not None else "")
-        tiles.append((f"{split.capitalize()} rSum", number(rsum), "of 600", details))
-    auroc = lookup(metrics, "detection", "auroc")
-    if auroc is not None:
-        precision = number(lookup(metrics, "detection", "average_precision"), 3)
-        tiles.append(("Detection AUROC", number(auroc, 3), "", f"average precision {precision}"))
+        tiles.append(("Test rSum", number(metrics["test"]["ensemble"]["rsum"]), "of 600", details))
+    found = metrics.get("detection", {})
+    if found.get("auroc") is not None:
+        precision = f"average precision {number(found['average_precision'], 3)}"
+        tiles.append(("Detection AUROC", number(found["auroc"], 3), "", precision))
     return tiles
 
 
@@ -143,19 +130,19 @@ def _flagged(findings: Findings) -> tuple[str, str, str, str]:
     if not findings.verdicts_given:
         return "Verdicts", "none", "", "not enough evidence: the pairs are only ranked"
     flag = findings.flag
-    share = percent(float(flag.mean())) if len(flag) else DASH
+    share = percent(flag.mean() if len(flag) else None)
     counts = "".join(f" · {n:,} {name}" for name, n in count_verdicts(findings.table).items())
     return "Flagged as mismatched", number(int(flag.sum()), 0), "", f"{share} of the judged pairs{counts}"
 
 
 def _retrieval(findings: Findings) -> Section | None:
     """Return the recall of each network, and the number of flagged pairs of dev and test, which count as correct."""
-    splits = []
-    for split, title in (("test", "test"), ("test_matching", "test, truly matching pairs alone"), ("dev", "dev")):
-        recalls = lookup(findings.metrics, split)
-        if isinstance(recalls, Mapping) and recalls:
-            views = sorted(recalls, key=lambda view: (view != "ensemble", view))
-            splits.append({"title": title, "recalls": [(str(view), recalls[view]) for view in views]})
+    titles = {"test": "test", "test_matching": "test, truly matching pairs alone", "dev": "dev"}
+    splits = [
+        {"title": title, "recalls": findings.metrics[split]}
+        for split, title in titles.items()
+        if split in findings.metrics
+    ]
     if not splits:
         return None
     rows = findings.in_splits("dev", "test")
@@ -170,17 +157,15 @@ def _retrieval(findings: Findings) -> Section | None:
 
 
 def _probabilities(findings: Findings) -> Section | None:
-    """Return the distribution of match probabilities, the noise rate, the verdicts, and the detection of the noise."""
+    """Return the distribution of match probabilities, and the detection of planted noise."""
     if not len(findings.probability):
         return None
     given, metrics = findings.verdicts_given, findings.metrics
     names = ["clean", "planted mismatch"] if findings.truth is not None else ["pairs"]
-    verdicts = _verdict_counts(findings) if given else []
     measures = ("precision", "recall", "average_precision") if given else ("auroc", "average_precision")
-    values = {name: lookup(metrics, "detection", name) for name in measures}
+    values = {name: metrics.get("detection", {}).get(name) for name in measures}
     titles = {name: "AUROC" if name == "auroc" else name.replace("_", " ").capitalize() for name in measures}
-    detectors = lookup(metrics, "detectors") or {}
-    key = "auroc" if any("auroc" in scores for scores in detectors.values()) else "separation"
+    detectors = metrics.get("detectors", {}).items()
     return {
         "kind": "probabilities",
         "title": "Match probabilities",
@@ -188,38 +173,9 @@ def _probabilities(findings: Findings) -> Section | None:
         "threshold": THRESHOLD,
         "plot": plots.histogram(findings.probability, findings.truth, THRESHOLD if given else None),
         "legend": plots.legend(names),
-        "rates": _rates(findings),
-        "verdicts": verdicts,
-        "verdict_legend": [(f"{one['name']} {one['pairs']:,}", one["tone"]) for one in verdicts],
         "scores": [(titles[name], number(value, 3)) for name, value in values.items() if value is not None],
-        "detectors": [(DETECTORS.get(name, name), number(lookup(found, key), 3)) for name, found in detectors.items()],
-        "detector_key": key,
+        "detectors": [(DETECTORS.get(name, name), number(found["auroc"], 3)) for name, found in detectors],
     }
-
-
-def _rates(findings: Findings) -> list[tuple[str, float, str, str]]:
-    """Return the estimated, the true and the flagged share of mismatched training pairs.
-
-    Each has a name, a share, the tone of its bar, and a text beside the number.
-    """
-    noise, train = lookup(findings.metrics, "noise_rate"), findings.in_splits("train")
-    flagged = findings.flag[train].mean() if train.any() else findings.flag.mean()
-    rates = [
-        ("estimated", lookup(noise, "estimated"), "s3", interval(noise)),
-        ("true", lookup(noise, "true"), "s4", ""),
-    ]
-    if findings.verdicts_given:
-        rates.append(("flagged", float(flagged), "bad", ""))
-    return [(name, float(value), tone, beside) for name, value, tone, beside in rates if number(value) != DASH]
-
-
-def _verdict_counts(findings: Findings) -> list[dict[str, Any]]:
-    """Return the number of pairs with each verdict and its tone, `clean` first, then the most frequent."""
-    counts = Counter(findings.table["verdict"].to_pylist()).most_common()
-    counts.sort(key=lambda item: item[0] != "clean")
-    tone_of = {"clean": "clean", "mismatched": "bad"}
-    other_tones = cycle(("s5", "s6", "s3", "s4"))
-    return [{"name": name, "pairs": n, "tone": tone_of.get(name) or next(other_tones)} for name, n in counts]
 
 
 def _thresholds(findings: Findings) -> Section | None:
@@ -236,7 +192,6 @@ def _thresholds(findings: Findings) -> Section | None:
     if truth is not None and train.any():
         found = reliability(probability[train], ~truth[train])
         calibration = {"plot": plots.reliability(found), "error": found.error, "pairs": int(found.pairs.sum())}
-    checked = lookup(findings.metrics, "spot_check")
     return {
         "kind": "thresholds",
         "title": "How many to drop",
@@ -245,53 +200,42 @@ def _thresholds(findings: Findings) -> Section | None:
         "truth_known": truth is not None,
         "rows": rows,
         "calibration": calibration,
-        "spot_check": checked if lookup(checked, "answered") is not None else None,
+        "spot_check": findings.metrics.get("spot_check"),
     }
 
 
 def _training(findings: Findings) -> Section | None:
     """Return plots of dev rSum and mean loss terms; of an epoch that is logged twice, the last line counts."""
-    log = findings.log
-    lines = {int(line["epoch"]) + 1: line for line in log if line.get("event") == "epoch" and "epoch" in line}
-    epochs = sorted(lines)
-    phases = [str(lines[epoch].get("phase") or "") for epoch in epochs]
-    rsum = [_float(lookup(lines[epoch], "dev", "rsum")) for epoch in epochs]
-    terms: dict[str, list[float]] = {}
-    for row, epoch in enumerate(epochs):
-        for name, value in _mean_terms(lookup(lines[epoch], "loss")).items():
-            terms.setdefault(name, [math.nan] * len(epochs))[row] = value
-    measured = any(map(math.isfinite, rsum))
-    if not measured and not terms:
+    lines = {line["epoch"] + 1: line for line in findings.log if line["event"] == "epoch"}
+    if not lines:
         return None
-    best = _best_epoch(findings)
-    recall = plots.curves("dev", "dev rSum", epochs, {"dev rSum": rsum}, phases, best) if measured else None
+    epochs = sorted(lines)
+    phases = [lines[epoch]["phase"] for epoch in epochs]
+    rsum = [lines[epoch]["dev"]["rsum"] for epoch in epochs]
+    losses = [_mean_terms(lines[epoch]["loss"].values()) for epoch in epochs]
+    terms = {name: [loss.get(name, math.nan) for loss in losses] for name in dict.fromkeys(chain(*losses))}
     return {
         "kind": "training",
         "title": "Training",
-        "linear": lookup(findings.metrics, "best", "model") == "linear",
-        "recall_plot": recall,
-        "loss_plot": plots.curves("loss", "mean loss", epochs, terms, phases, None) if terms else None,
+        "linear": findings.metrics.get("best", {}).get("model") == "linear",
+        "recall_plot": plots.curves("dev", "dev rSum", epochs, {"dev rSum": rsum}, phases, _best_epoch(findings)),
+        "loss_plot": plots.curves("loss", "mean loss", epochs, terms, phases, None),
         "loss_legend": plots.legend([name.replace("_", " ") for name in terms]),
     }
 
 
 def _best_epoch(findings: Findings) -> int | None:
     """Return the epoch whose networks were saved, counted from 1, or None where it is not known."""
-    epoch = lookup(findings.metrics, "best", "epoch")
-    return epoch + 1 if isinstance(epoch, int) and epoch >= 0 else None
+    epoch = findings.metrics.get("best", {}).get("epoch", -1)
+    return epoch + 1 if epoch >= 0 else None
 
 
-def _mean_terms(loss: Any) -> dict[str, float]:
+def _mean_terms(networks: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Average each term over the networks."""
     values_of: dict[str, list[float]] = {}
-    for terms in loss.values() if isinstance(loss, Mapping) else ():
-        for name, value in terms.items() if isinstance(terms, Mapping) else ():
-            values_of.setdefault(str(name), []).append(_float(value))
+    for name, value in chain.from_iterable(terms.items() for terms in networks):
+        values_of.setdefault(name, []).append(value)
     return {name: sum(values) / len(values) for name, values in values_of.items()}
-
-
-def _float(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else math.nan
 
 
 def _duplicates(findings: Findings) -> Section | None:
@@ -327,24 +271,6 @@ def _groups(table: pa.Table, column: str, name: str) -> list[tuple[int, list[str
     return sorted(groups, key=lambda group: (-group[0], group[1]))
 
 
-def _skips(pairs: Pairs) -> dict[str, Any] | None:
-    """Return the number of skipped records and images in words, and the most frequent reasons."""
-    if not pairs.skipped:
-        return None
-    images = sum(skip.pair < 0 for skip in pairs.skipped)
-    counts = ((len(pairs.skipped) - images, "record"), (images, "image"))
-    subject = " and ".join(f"{n:,} {name}{'s' if n > 1 else ''}" for n, name in counts if n)
-    n_pairs = int((pairs.split == SKIPPED).sum())
-    kinds = _reasons(pairs)
-    reasons = [f"{n:,} × {cut(reason, 100)}" for reason, n in kinds[:HEADLINE_REASONS]]
-    n_others = sum(n for _, n in kinds[HEADLINE_REASONS:])
-    return {
-        "subject": f"{subject} {'was' if len(pairs.skipped) == 1 else 'were'} skipped",
-        "total": f" ({n_pairs:,} pairs in all)" if images and n_pairs else "",
-        "reasons": [*reasons, *([f"{n_others:,} × other reasons"] if n_others else [])],
-    }
-
-
 def _reasons(pairs: Pairs) -> list[tuple[str, int]]:
     """Count the skipped records and images by reason, the most frequent first.
 
@@ -378,12 +304,12 @@ def _run_card(findings: Findings, config: Tree, citation: str) -> Section:
     cards = (
         [("Options", _options(metrics, config))],
         [("Data", _data(findings))],
-        [("Versions", _items(lookup(metrics, "versions"))), ("Time", _seconds(lookup(metrics, "seconds")))],
+        [("Versions", [*metrics.get("versions", {}).items()]), ("Time", _seconds(metrics.get("seconds", {})))],
     )
     present = [[(title, rows) for title, rows in blocks if rows] for blocks in cards]
-    version = lookup(metrics, "versions", "pairsift")
+    version = metrics.get("versions", {}).get("pairsift")
     best = "Best epoch, here counted from 0 as in metrics.json"
-    details = [("Configuration", dict(config)), (best, lookup(metrics, "best"))]
+    details = [("Configuration", dict(config)), (best, metrics.get("best"))]
     return {
         "kind": "run_card",
         "title": "Run card",
@@ -395,35 +321,26 @@ def _run_card(findings: Findings, config: Tree, citation: str) -> Section:
 
 
 def _options(metrics: Tree, config: Tree) -> list[tuple[str, object]]:
-    """Return the choices that matter first; a nested choice is shown by its name."""
-    rows: list[tuple[str, object]] = []
-    for name in CHOICES:
-        value = lookup(metrics, "encoders", name) or lookup(config, name)
-        if value := lookup(value, "name") or lookup(value, "class_path") or value:
-            rows.append((name.replace("_", " "), value))
-    seed = lookup(metrics, "seed")
-    seed = lookup(config, "seed") if seed is None else seed
-    return rows if seed is None else [*rows, ("seed", seed)]
+    """Return the choices that matter first."""
+    chosen = {**config, **metrics.get("encoders", {})}
+    return [(name.replace("_", " "), chosen[name]) for name in CHOICES if chosen.get(name) is not None]
 
 
 def _data(findings: Findings) -> list[tuple[str, object]]:
     """Return the source, its hash, the numbers of pairs, and what is known about planted noise."""
     pairs, noise = findings.pairs, findings.pairs.noise
     rows: list[tuple[str, object]] = [("source", pairs.source)]
-    rows += [("data hash", lookup(findings.metrics, "data", "hash") or pairs.hash())]
-    rows += [(f"{name} pairs", number(n, 0)) for name, n in _items(lookup(findings.metrics, "pairs"))]
+    rows += [("data hash", findings.metrics["data"]["hash"])] if "data" in findings.metrics else []
+    rows += [(f"{name} pairs", number(n, 0)) for name, n in findings.metrics.get("pairs", {}).items()]
     if noise is not None:
         planted = f"{percent(noise.rate)} of the training pairs ({noise.kind}), seed {noise.seed}"
         rows += [("planted noise", planted), ("noise index hash", noise.index_hash)]
     return rows
 
 
-def _seconds(seconds: Any) -> list[tuple[str, object]]:
+def _seconds(seconds: Mapping[str, float]) -> list[tuple[str, object]]:
     """Return the duration of each step and of all together."""
-    rows = [(name, value) for name, value in _items(seconds) if number(value) != DASH]
-    rows += [("all", sum(value for _, value in rows))] if len(rows) > 1 else []
-    return [(name, f"{number(value / 60)} min" if value >= 120 else f"{number(value)} s") for name, value in rows]
-
-
-def _items(values: Any) -> list[tuple[str, Any]]:
-    return [(str(name), value) for name, value in values.items()] if isinstance(values, Mapping) else []
+    rows = {**seconds, "all": sum(seconds.values())} if seconds else {}
+    return [
+        (name, f"{number(value / 60)} min" if value >= 120 else f"{number(value)} s") for name, value in rows.items()
+    ]

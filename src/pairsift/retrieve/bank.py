@@ -63,14 +63,6 @@ class Bank:
         def gather(places: Ints) -> Items:
             return table.batch(rows[places])
 
-        def codes_of(items: Items) -> Codes:
-            with evaluation_mode(matcher):
-                items = items.to(device)
-                return matcher.encode_texts(items) if texts else matcher.encode_images(items)
-
-        def encode(places: Ints) -> Codes:
-            return codes_of(gather(places))
-
         lengths = table.lengths[rows]
         order = np.argsort(lengths, kind="stable")
         parts = [order[part] for part in token_batches(lengths[order])]
@@ -79,11 +71,13 @@ class Bank:
         kept: list[Codes] = []
         fits = not matcher.factorises
         for part, tokens, items in zip(parts, padded, map_ahead(gather, parts), strict=True):
-            codes = codes_of(items)
+            codes = codes_of(matcher, items, texts)
             vectors[torch.from_numpy(part).to(device)] = codes.indexed.to(vectors.dtype)
             fits = fits and _size(codes) * sum(padded) <= keep * tokens  # estimated from each part, the first included
             kept = [*kept, codes] if fits else []
-        return Bank.from_codes(Codes(vectors)) if matcher.factorises else Bank(vectors, lengths, parts, kept, encode)
+        if matcher.factorises:
+            return Bank.from_codes(Codes(vectors))
+        return Bank(vectors, lengths, parts, kept, lambda places: codes_of(matcher, gather(places), texts))
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -151,6 +145,13 @@ def evaluation_mode(matcher: Matcher) -> Iterator[None]:
             yield
     finally:
         matcher.train(training)
+
+
+def codes_of(matcher: Matcher, items: Items, texts: bool) -> Codes:
+    """Encode items in evaluation mode, on the device of the matcher."""
+    items = items.to(next(matcher.parameters()).device)
+    with evaluation_mode(matcher):
+        return matcher.encode_texts(items) if texts else matcher.encode_images(items)
 
 
 def _size(codes: Codes) -> int:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from pairsift.arrays import Ints, Reals
 from pairsift.encode.features import Features
@@ -143,55 +142,34 @@ class Gallery:
         return np.asarray(similarities.mean(0), np.float32)
 
 
-def find_images(
-    gallery: Gallery, k: int, candidates: int = CANDIDATES, index: ApproximateIndex | None = None
+def most_similar(
+    gallery: Gallery, images: bool, k: int, candidates: int = CANDIDATES, index: ApproximateIndex | None = None
 ) -> tuple[Ints, Similarities]:
-    """Return the `k` images most similar to the only caption of a gallery, best first.
+    """Return the items most similar to the only item of the other side of a gallery, best first.
 
-    Images with equal scores are ordered by ascending index. Where the matchers do not factorise, the global vectors
-    select the best `candidates` images (at least `k`), and the similarity itself ranks these again. With an approximate
-    index of the images, the best are those among its candidates.
+    Items with equal scores are ordered by ascending index. Where the matchers do not factorise, the global vectors
+    select the best `candidates` items (at least `k`), and the similarity itself ranks these again.
+
+    Args:
+        gallery: The gallery.
+        images: Whether images are wanted, by the only caption; else captions, by the only image.
+        k: Number of items.
+        candidates: Number of items that are ranked again.
+        index: An approximate index of the items; the best are those among its candidates.
 
     Returns:
-        Indices of the images and their mean similarities, each (min(k, n_images),).
+        Indices of the items and their mean similarities, each (min(k, n),).
     """
-    return _most_similar(gallery, True, k, candidates, index)
-
-
-def find_captions(
-    gallery: Gallery, k: int, candidates: int = CANDIDATES, index: ApproximateIndex | None = None
-) -> tuple[Ints, Similarities]:
-    """Return the `k` captions most similar to the only image of a gallery, best first: see `find_images`.
-
-    Returns:
-        Indices of the captions and their mean similarities, each (min(k, n_captions),).
-    """
-    return _most_similar(gallery, False, k, candidates, index)
-
-
-def _most_similar(
-    gallery: Gallery, images: bool, k: int, candidates: int, index: ApproximateIndex | None
-) -> tuple[Ints, Similarities]:
-    """Return the images most similar to a gallery's only caption, or the captions most similar to its only image."""
     queries, items = (gallery.texts, gallery.images) if images else (gallery.images, gallery.texts)
     number = k if gallery.factorises else max(k, candidates)
-    places, scores = closest(_vectors(queries), _vectors(items), number, index)
+    places, scores = closest([bank.vectors for bank in queries], [bank.vectors for bank in items], number, index)
     if gallery.factorises:
         return places, scores
     places = np.sort(places)
     part = gallery if images else gallery.only_captions(places)
     similarity = part.block(places)[:, 0] if images else part.block(np.zeros(1, np.int64))[0]
-    return _best(places, similarity, k)
-
-
-def _vectors(banks: Sequence[Bank]) -> list[Tensor]:
-    return [bank.vectors for bank in banks]
-
-
-def _best(rows: Ints, scores: Similarities, k: int) -> tuple[Ints, Similarities]:
-    """Return the `k` of these items with the largest scores, best first, ties by the order of the items."""
-    best = np.argsort(-scores, kind="stable")[:k]
-    return rows[best], scores[best]
+    best = np.argsort(-similarity, kind="stable")[:k]
+    return places[best], similarity[best]
 
 
 def evaluate(

@@ -156,12 +156,10 @@ def _merged(blocks: Iterable[FloatArray], queries: int, k: int) -> tuple[Ints, F
     for block in blocks:
         if np.isnan(block).any():
             raise InputError(f"scores are not a number among vectors {start} to {start + block.shape[1] - 1}")
-        best = _best(block, k)
-        indices = np.concatenate([indices, best + start], axis=1)
-        scores = np.concatenate([scores, np.take_along_axis(block, best, axis=1)], axis=1)
-        best = _best(scores, k)  # among equal scores the columns are already in ascending order of the index
-        indices = np.take_along_axis(indices, best, axis=1)
-        scores = np.take_along_axis(scores, best, axis=1)
+        places = np.broadcast_to(np.arange(start, start + block.shape[1]), block.shape)
+        indices, scores = np.concatenate([indices, places], axis=1), np.concatenate([scores, block], axis=1)
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        indices, scores = np.take_along_axis(indices, best, axis=1), np.take_along_axis(scores, best, axis=1)
         start += block.shape[1]
     return indices, scores
 
@@ -176,20 +174,6 @@ def _blocks(queries: Sequence[Tensor], vectors: Sequence[Tensor]) -> Iterator[Fl
             part = items[start : start + rows]
             total = total.to(part.device) + products(query, block[: len(part)].copy_(part))
         yield np.asarray((total / len(vectors)).cpu().numpy(), np.float32)
-
-
-def _best(scores: FloatArray, k: int) -> Ints:
-    """Return the columns of the k largest values of each row, (rows, min(k, columns)), best first, ties by column."""
-    k = min(k, scores.shape[1])
-    if not len(scores):
-        return np.empty((0, k), dtype=np.int64)
-    # Select the k largest of each row and the values that tie with the k-th, and sort only these.
-    threshold = -np.partition(-scores, k - 1, axis=1)[:, k - 1]
-    rows, columns = np.nonzero(scores >= threshold[:, None])
-    order = np.lexsort((columns, -scores[rows, columns], rows))
-    first = np.searchsorted(rows, np.arange(len(scores)))
-    best: Ints = columns[order[first[:, None] + np.arange(k)]]
-    return best
 
 
 def _rows(vectors: Sequence[Tensor], rows: Ints) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from pairsift.errors import InputError
 from pairsift.pairs.readers.rows import MissingColumn, Row, find_column
 from pairsift.pairs.readers.tables import FORMATS, read_separated
 from pairsift.pairs.records import Columns
+from pairsift.pairs.same_pairs import numbered
 from pairsift.pairs.text import as_text, quoted
 from pairsift.review.decisions import Decision, Decisions
-from pairsift.table import PairRows, read_pairs
+from pairsift.table import read_pairs
 
+CELLS = ["pair", "given_caption", "suggested_from_pair"]
 NEEDED = "decisions need the columns pair and decision, and may have new_caption, from_pair and reason"
 
 
@@ -42,15 +45,14 @@ def read_decisions(path: Path, table: pa.Table) -> list[Decision]:
         raise InputError(f"{path}: has the columns {quoted(error.names)}; {NEEDED}") from None
     if missing := {"pair", "decision"} - {name.strip().lower() for name in rows.names}:
         raise InputError(f"{path}: has no column {min(missing)}; {NEEDED}")
-    captions = _Captions(table)
-    return [decision for row in rows.rows if (decision := _decision(row, rows.names, captions)) is not None]
+    judged = {row["pair"]: row for row in table.select(CELLS).to_pylist()}
+    return [decision for row in rows.rows if (decision := _decision(row, rows.names, judged)) is not None]
 
 
 def decisions_of_run(folder: Path, table: pa.Table) -> tuple[dict[str, list[Decision]], int]:
     """Return the decisions of another run, as decisions on the pairs of this one.
 
-    A pair is the same if an image of the same name has the same caption; of several such pairs those with the same id
-    or in the same order.
+    A pair is the same if an image of the same name has the same caption; several such pairs are taken in order.
 
     Args:
         folder: The folder of the other run.
@@ -64,7 +66,8 @@ def decisions_of_run(folder: Path, table: pa.Table) -> tuple[dict[str, list[Deci
     """
     theirs = read_pairs(folder)
     ids = theirs["pair"].to_numpy()
-    pair_of = _same_pairs(theirs, table)
+    ours = _keys(table)
+    pair_of = {pair: ours[key] for key, pair in _keys(theirs).items() if key in ours}
     found: dict[str, list[Decision]] = {}
     rows = Decisions(folder, ids).table().to_pylist()
     for row in rows:
@@ -75,37 +78,13 @@ def decisions_of_run(folder: Path, table: pa.Table) -> tuple[dict[str, list[Deci
     return found, len(rows) - sum(map(len, found.values()))
 
 
-def _same_pairs(theirs: pa.Table, ours: pa.Table) -> dict[int, int]:
-    """Return the id in our table of each pair of theirs that ours has, by its id in theirs."""
-    keys: list[dict[int, tuple[str, str]]] = []
-    for table in (theirs, ours):
-        columns = [table[name].to_pylist() for name in ("pair", "image", "given_caption")]
-        keys.append({pair: (image, caption) for pair, image, caption in sorted(zip(*columns, strict=True))})
-    pair_of = {pair: pair for pair, key in keys[0].items() if keys[1].get(pair) == key}
-    free: dict[tuple[str, str], list[int]] = {}
-    for pair, key in keys[1].items():
-        if pair not in pair_of:
-            free.setdefault(key, []).append(pair)
-    for pair, key in keys[0].items():
-        if pair not in pair_of and free.get(key):
-            pair_of[pair] = free[key].pop(0)
-    return pair_of
+def _keys(table: pa.Table) -> dict[Hashable, int]:
+    """Return the id of each pair by its image and caption, and how often these come before."""
+    rows = table.select(["image", "given_caption", "pair"]).sort_by("pair").to_pydict()
+    return dict(zip(numbered(zip(rows["image"], rows["given_caption"], strict=True)), rows["pair"], strict=True))
 
 
-class _Captions:
-    """The given captions and the suggestions of a table of judged pairs, by pair."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
-        self._rows = PairRows(table["pair"].to_numpy())
-
-    def cell(self, pair: int, column: str) -> Any:
-        """Return a cell of a pair's row; None where the run has no such pair."""
-        row = int(self._rows.find([pair])[0])
-        return None if row < 0 else self._table[column][row].as_py()
-
-
-def _decision(row: Row, names: list[str], captions: _Captions) -> Decision | None:
+def _decision(row: Row, names: list[str], judged: Mapping[Any, Mapping[str, Any]]) -> Decision | None:
     """Return the decision of a row, or None for a row without one.
 
     Raises:
@@ -126,9 +105,9 @@ def _decision(row: Row, names: list[str], captions: _Captions) -> Decision | Non
         return decision
     source = _id(row, cell("from_pair")) if cell("from_pair") else None
     if not caption and source is None:
-        source = captions.cell(decision.pair, "suggested_from_pair")
-    if not caption and source is not None:
-        caption = captions.cell(source, "given_caption") or ""
+        source = judged.get(decision.pair, {}).get("suggested_from_pair")
+    if not caption:
+        caption = judged.get(source, {}).get("given_caption") or ""
     if not caption:
         raise InputError(f"{row.where}: replace has no new_caption, and the run suggests none for pair {decision.pair}")
     return replace(decision, caption=caption, from_pair=source)

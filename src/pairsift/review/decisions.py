@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from pairsift.arrays import Bools, Ints, Reals
 from pairsift.errors import InputError, similar
 from pairsift.marker import run_id
 from pairsift.pairs.text import printable
-from pairsift.review.journal import Change, Journal
+from pairsift.review.journal import OF_PAIRS, Change, Journal
 from pairsift.table import PairRows
 
 DECISIONS_FILE = "decisions.sqlite"
@@ -35,15 +36,14 @@ SCHEMA = pa.schema(
     ]
 )
 DECISION_COLUMNS = SCHEMA.names[1:]
-MAX_VALUES = 500  # in one query
-WRONG_WORD = " A caption with a single wrong word, such as a colour, is hardly told from a right one, and not counted."
 CURRENT = """
 SELECT current.pair, decision, caption, from_pair, reason, reviewer, time
-FROM current JOIN events USING (event) ORDER BY current.pair
+FROM current JOIN events USING (event)
 """
+NEAR = {True: "counted too", False: "mostly not counted", None: "mostly not counted without --mismatches near"}
 # What is valid now on the pairs that the entries after a number are about; pairs without a decision have none.
 SINCE = """
-SELECT DISTINCT changes.pair, current.decision, current.reason
+SELECT DISTINCT changes.pair, current.decision, current.reason, (SELECT max(event) FROM events)
 FROM events JOIN changes ON changes.event = coalesce(events.target, events.event)
 LEFT JOIN current ON current.pair = changes.pair
 WHERE events.event > ?
@@ -163,7 +163,7 @@ class Decisions:
 
     def time_of(self, event: int | None) -> str | None:
         """Return the UTC time of an entry as ISO 8601, to the millisecond; None for None."""
-        return None if event is None else self._journal.time_of(event)
+        return None if event is None else self._journal.rows("SELECT time FROM events WHERE event = ?", (event,))[0][0]
 
     def undo(self, reviewer: str = REVIEWER, key: str | None = None) -> list[int]:
         """Take back the reviewer's last entry that is still valid, and return its pairs; an empty list if none is."""
@@ -181,19 +181,14 @@ class Decisions:
         The columns are `pair`, `decision`, `new_caption`, `from_pair`, `reason`, `reviewer` and `time`.
         It is a snapshot: decisions that are made while it is read are either all in it or not at all.
         """
-        columns = zip(*self._journal.rows(CURRENT), strict=True)
+        columns = zip(*self._journal.rows(f"{CURRENT} ORDER BY current.pair"), strict=True)
         values = list(columns) or [()] * len(SCHEMA)
         return pa.table([pa.array(column, kind.type) for column, kind in zip(values, SCHEMA, strict=True)], SCHEMA)
 
     def of_pairs(self, pairs: Sequence[int]) -> dict[int, dict[str, Any]]:
         """Return the valid decisions on these pairs, with the columns of `table` after `pair`, by pair."""
-        found: dict[int, dict[str, Any]] = {}
-        for start in range(0, len(pairs), MAX_VALUES):
-            part = pairs[start : start + MAX_VALUES]
-            marks = ", ".join("?" * len(part))
-            rows = self._journal.rows(CURRENT.replace(" ORDER", f" WHERE current.pair IN ({marks}) ORDER"), part)
-            found |= {row[0]: dict(zip(DECISION_COLUMNS, row[1:], strict=True)) for row in rows}
-        return found
+        rows = self._journal.rows(CURRENT + OF_PAIRS, (json.dumps(list(pairs)),))
+        return {row[0]: dict(zip(DECISION_COLUMNS, row[1:], strict=True)) for row in rows}
 
     def of_sample(self, pairs: Sequence[int]) -> pa.Table:
         """Return the valid decisions on a sample of pairs, with the columns of `table`.
@@ -201,11 +196,8 @@ class Decisions:
         Decisions by a filter or a threshold, that is, by entries that are about pairs outside the sample too, are left
         out: nobody has looked at each of their pairs.
         """
-        sample, marks = set(pairs), ", ".join("?" * len(pairs))
-        entries = self._journal.rows(f"SELECT pair, event FROM current WHERE pair IN ({marks})", tuple(pairs))
-        inside = {
-            event for event in {event for _, event in entries} if sample.issuperset(self._journal.pairs_of(event))
-        }
+        entries = self._journal.rows(f"SELECT pair, event FROM current {OF_PAIRS}", (json.dumps(list(pairs)),))
+        inside = {event for event in {event for _, event in entries} if set(pairs).issuperset(self.pairs_of(event))}
         decided = self.of_pairs([pair for pair, event in entries if event in inside])
         return pa.Table.from_pylist([{"pair": pair, **row} for pair, row in sorted(decided.items())], SCHEMA)
 
@@ -218,10 +210,9 @@ class Decisions:
         Returns:
             The number, and the columns `pair`, `decision` (None for a pair without one) and `reason`.
         """
-        with self._journal.snapshot() as rows:
-            last = max((number for (number,) in rows("SELECT max(event) FROM events") if number), default=0)
-            found = rows(SINCE, (event,)) if last > event else []
-        columns = list(zip(*found, strict=True)) or [(), (), ()]
+        rows = self._journal.rows(SINCE, (event,))
+        columns = list(zip(*rows, strict=True))[:3] or [(), (), ()]
+        last = rows[0][3] if rows else event
         return last, dict(zip(("pair", "decision", "reason"), map(list, columns), strict=True))
 
     def history(self, limit: int = 100) -> list[Event]:
@@ -234,7 +225,8 @@ class Decisions:
 
     def pairs_of(self, event: int | None) -> list[int]:
         """Return the pairs that an entry decided on, ascending; an empty list for None."""
-        return [] if event is None else self._journal.pairs_of(event)
+        query = "SELECT pair FROM changes WHERE event = ? ORDER BY pair"
+        return [pair for (pair,) in self._journal.rows(query, (event,))]
 
     def _require_same_run(self) -> None:
         """Raise an error where the folder holds another run by now, whose pairs may have the same ids."""
@@ -282,8 +274,7 @@ def note_on_rates(probability: Reals, metrics: Mapping[str, Any]) -> str:
     """Return sentences on the sum of a threshold table's counts beside the estimated rate, and which of them to trust.
 
     They differ: the rate is about the training pairs, and fits all evidence at once; the probability of each pair
-    also depends on where the pair lies, and a spot check may have recalibrated it. Both count captions that belong to
-    any other images; the last sentences say how much harder captions are to tell that read alike, or have a wrong word.
+    also depends on where the pair lies, and a spot check may have recalibrated it.
 
     Args:
         probability: Match probability of each judged pair, [0, 1], (n,).
@@ -293,7 +284,7 @@ def note_on_rates(probability: Reals, metrics: Mapping[str, Any]) -> str:
         The sentences; empty where no rate is estimated.
     """
     rate = metrics.get("noise_rate") or {}
-    if not len(probability) or rate.get("estimated") is None or not np.isfinite(rate["estimated"]):
+    if not len(probability) or rate.get("estimated") is None:
         return ""
     expected = float(1 - np.mean(probability))
     interval = "" if rate.get("low") is None else f" ({rate['low']:.1%} to {rate['high']:.1%})"
@@ -301,30 +292,19 @@ def note_on_rates(probability: Reals, metrics: Mapping[str, Any]) -> str:
         f"By the probabilities, {expected * len(probability):,.0f} of all {len(probability):,} judged pairs "
         f"({expected:.1%}) are mismatched. The estimated rate, {rate['estimated']:.1%}{interval}, "
     )
-    if (metrics.get("spot_check") or {}).get("answered") is not None:
+    if "spot_check" in metrics:
         return line + "is from before the spot check that recalibrated the probabilities: trust these."
     line += (
         "is estimated separately: for the training pairs alone where their rate clearly differs from the rate "
         "of the other pairs, else for all. For numbers of pairs, trust the "
         "probabilities; for how far both may be wrong, the interval."
     )
-    auroc = metrics.get("expected_auroc") or {}
-    if auroc.get("near") is None or auroc.get("any") is None:
+    near = (metrics.get("expected_auroc") or {}).get("near")
+    if near is None:
         return line
-    any_images = (
-        "Both count captions that belong to any other images: such a pair is expected to rank below a matching one"
-    )
-    if metrics.get("counts_near"):
-        return line + (
-            f" {any_images} in {auroc['any']:.0%} of cases. Captions that read much like the right ones are counted "
-            f"too: such a pair does so in {auroc['near']:.0%}.{WRONG_WORD}"
-        )
-    line += f" {any_images} in {auroc['any']:.0%} of cases. "
-    if metrics.get("counts_near") is False:
-        return line + f"Most captions that read much like the right ones are not counted.{WRONG_WORD}"
     return line + (
-        f"A pair whose caption reads much like the right one does so in at most {auroc['near']:.0%}, and most such "
-        f"pairs are not counted: a fit with --mismatches near counts them.{WRONG_WORD}"
+        f" Captions that read much like the right ones are {NEAR[metrics.get('counts_near')]}: such a pair is expected "
+        f"to rank below a matching one in at most {near:.0%} of cases. Those with a single wrong word hardly count."
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,6 +81,7 @@ WHERE events.reviewer = :reviewer AND events.kind = 'undo' AND applied.place IS 
   AND events.event > (SELECT coalesce(max(event), 0) FROM events WHERE reviewer = :reviewer AND kind = 'decide')
 ORDER BY events.event DESC LIMIT 1
 """
+OF_PAIRS = "WHERE current.pair IN (SELECT value FROM json_each(?))"  # a list of ids as JSON
 Change = tuple[int, str | None, str | None, int | None, str | None]  # pair, decision, caption, from_pair, reason
 
 
@@ -168,29 +170,10 @@ class Journal:
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query; an empty list where there is no file yet."""
-        with self.snapshot() as rows:
-            return rows(query, values)
-
-    @contextmanager
-    def snapshot(self) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
-        """Yield a function from queries and their values to rows, which all see the file in the same state."""
-        with self._reading() as database:
-
-            def rows(query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-                return [] if database is None else database.execute(query, values).fetchall()
-
-            if database is not None:
-                database.execute("BEGIN")
-            yield rows
-
-    def time_of(self, event: int) -> str:
-        """Return the UTC time of an event as ISO 8601, to the millisecond."""
-        [(when,)] = self.rows("SELECT time FROM events WHERE event = ?", (event,))
-        return str(when)
-
-    def pairs_of(self, event: int) -> list[int]:
-        """Return the pairs that an event decided on, ascending."""
-        return [pair for (pair,) in self.rows("SELECT pair FROM changes WHERE event = ? ORDER BY pair", (event,))]
+        if not self.path.exists():
+            return []
+        with _one_line(self.path), _connected(f"{self.path.absolute().as_uri()}?mode=ro", READ) as database:
+            return database.execute(query, values).fetchall() if _version(database, self.path) else []
 
     def _move(self, kind: str, find: str, reviewer: str, key: str | None) -> int | None:
         if not self.path.exists():
@@ -219,15 +202,6 @@ class Journal:
                 database.execute(f"PRAGMA user_version = {VERSION}")
             yield database
             database.execute("COMMIT")
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection | None]:
-        """Yield a connection that sees the file as it is at its first query; None where there is no file."""
-        if not self.path.exists():
-            yield None
-            return
-        with _one_line(self.path), _connected(f"{self.path.absolute().as_uri()}?mode=ro", READ) as database:
-            yield database if _version(database, self.path) else None
 
 
 @contextmanager
@@ -292,11 +266,7 @@ def _event_of(database: sqlite3.Connection, key: str | None, kind: str) -> int |
 def _changed(database: sqlite3.Connection, seen: Mapping[int, str | None]) -> list[int]:
     """Return the pairs whose valid decision is of another time than the one that was seen, in order."""
     query = "SELECT current.pair, time FROM current JOIN events USING (event)"
-    if len(seen) == 1:
-        query, values = f"{query} WHERE current.pair = ?", tuple(seen)
-    else:
-        values = ()
-    times = dict(database.execute(query, values).fetchall()) if seen else {}
+    times = dict(database.execute(f"{query} {OF_PAIRS}", (json.dumps(list(seen)),)).fetchall())
     return [pair for pair, time in seen.items() if times.get(pair) != time]
 
 

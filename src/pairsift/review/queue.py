@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import lru_cache
-from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from pairsift.arrays import Bools, Ints, Reals
-from pairsift.cores import usable_cores
 from pairsift.errors import InputError, similar
 from pairsift.review.decisions import CHOICES, DECISION_COLUMNS, Decisions
 from pairsift.review.journal import DecidedMeanwhile
-from pairsift.suggest.table import SuggestionLists
 from pairsift.table import JUDGEMENT_COLUMNS, PairRows
 
 UNDECIDED = "undecided"
 ORDERS = ("worst", "best", "random", "source")
 Order = Literal["worst", "best", "random", "source"]
-CACHED_WORDS = 16  # searched words whose results are remembered, at a byte for each pair
-SMALL_SHARE = 0.2  # share of the pairs up to which only these are searched for a word
 
 
 @dataclass(frozen=True)
@@ -66,25 +58,22 @@ class Filter:
 class Queue:
     """The judged pairs of a run with their decisions, for filters and pages over millions of pairs.
 
-    The columns that filters need are in memory; everything else stays in the table. Any number of threads may ask.
+    Decisions are in memory, as numbers; everything else stays in the table. Any number of threads may ask.
 
     Args:
         table: The table of judged pairs, worst first. It may be memory-mapped.
         decisions: The decisions. What others decide is seen at the next question.
-        suggestions: The suggestions for the pairs.
+        suggestions: The suggestions for the pairs, see `pairsift.suggest.table.suggestion_table`.
     """
 
-    def __init__(self, table: pa.Table, decisions: Decisions, suggestions: SuggestionLists) -> None:
+    def __init__(self, table: pa.Table, decisions: Decisions, suggestions: pa.Table) -> None:
         self.table, self.decisions, self.suggestions = table, decisions, suggestions
         self.ids: Ints = table["pair"].to_numpy()
         self.probability: Reals = table["match_probability"].to_numpy()
-        self._rows = PairRows(self.ids)
-        self._categories = {name: _Categories(table[name]) for name in ("verdict", "split")}
-        self._captions = pc.utf8_lower(table["given_caption"]).combine_chunks()
-        self._match = lru_cache(CACHED_WORDS)(self._contains)
+        self._rows, self._suggested_for = PairRows(self.ids), suggestions["pair"].to_numpy()
+        self._captions = pc.utf8_lower(table["given_caption"])
         self._choice = np.zeros(len(self.ids), np.int8)  # 0 for undecided, else 1 + the place in CHOICES
-        self._reason = np.zeros(len(self.ids), np.int16)
-        self._reasons = [""]
+        self._reason = np.full(len(self.ids), None, object)
         self._event = 0
         self._lock = threading.Lock()
 
@@ -115,14 +104,14 @@ class Queue:
         """
         return rows[self._sort_keys(rows, wanted) > self._sort_keys(np.array([self.row(pair)]), wanted)]
 
-    def _sort_keys(self, rows: Ints, wanted: Filter) -> Ints | NDArray[np.uint64]:
+    def _sort_keys(self, rows: Ints, wanted: Filter) -> Ints:
         """Return the sort key of each row in the order of a filter, (n,)."""
         if wanted.order == "best":
             return -rows
         if wanted.order == "source":
             return self.ids[rows]
         if wanted.order == "random":
-            return _shuffled(self.ids[rows], wanted.seed)
+            return np.random.default_rng(wanted.seed).permutation(len(self))[rows]
         if wanted.order != "worst":
             raise InputError(f"there is no order {wanted.order!r}; {similar(wanted.order, ORDERS)}")
         return rows
@@ -195,30 +184,25 @@ class Queue:
         return row
 
     def _suggested(self, ids: Sequence[int]) -> dict[int, dict[str, list[dict[str, Any]]]]:
-        """Return the suggestions for pairs, with captions and names of images."""
-        lists = self.suggestions.of_pairs(ids)
-        sources = np.unique([row["from_pair"] for part in lists.values() for rows in part.values() for row in rows])
-        places = self._rows.find(sources)
-        known = self.table.select(["pair", "given_caption", "image"]).take(places[places >= 0]).to_pylist()
-        source_of = {row["pair"]: row for row in known}
-        columns = {"captions": ("caption", "given_caption"), "images": ("image", "image")}
-        return {
-            pair: {
-                kind: [
-                    {**row, name: source_of[row["from_pair"]][column]}
-                    for row in part[kind]
-                    if row["from_pair"] in source_of
-                ]
-                for kind, (name, column) in columns.items()
-            }
-            for pair, part in lists.items()
-        }
+        """Return the suggestions for pairs, the best first, with captions and names of images."""
+        lists: dict[int, dict[str, list[dict[str, Any]]]] = {pair: {"captions": [], "images": []} for pair in ids}
+        bounds = (np.searchsorted(self._suggested_for, ids, side=side) for side in ("left", "right"))
+        places = [np.arange(start, end) for start, end in zip(*bounds, strict=True)]
+        found = self.suggestions.take(np.concatenate([np.zeros(0, np.int64), *places])).to_pylist()
+        rows = self._rows.find([row["from_pair"] for row in found])
+        known = self.table.select(["given_caption", "image"]).take(np.maximum(rows, 0)).to_pylist() if found else []
+        for row, place, source in zip(found, rows, known, strict=True):
+            if place >= 0:
+                thing = {"image": source["image"]} if row["is_image"] else {"caption": source["given_caption"]}
+                suggestion = {"from_pair": row["from_pair"], "probability": row["probability"], **thing}
+                lists[row["pair"]]["images" if row["is_image"] else "captions"].append(suggestion)
+        return lists
 
     def _mask(self, wanted: Filter) -> Bools:
         mask: Bools = (self.probability >= wanted.low) & (self.probability <= wanted.high)
         for name, values in (("verdict", wanted.verdicts), ("split", wanted.splits)):
             if values:
-                mask &= self._categories[name].among(values)
+                mask &= self._has(name, values)
         if wanted.decisions:
             names = (UNDECIDED, *CHOICES)
             for name in wanted.decisions:
@@ -226,45 +210,26 @@ class Queue:
                     raise InputError(f"there is no decision {name!r}; {similar(name, names)}")
             mask &= np.isin(self._choice, [names.index(name) for name in wanted.decisions])
         if wanted.reasons:
-            known = [self._reasons.index(name) for name in wanted.reasons if name in self._reasons]
-            mask &= np.isin(self._reason, known)
+            mask &= np.array([reason in wanted.reasons for reason in self._reason], np.bool_)
         if wanted.duplicates:
-            mask &= ~self._column(f"{wanted.duplicates}_duplicates").among(("",))
+            mask &= ~self._has(f"{wanted.duplicates}_duplicates", [""])
         if wanted.pairs is not None:
             chosen = np.zeros(len(self), np.bool_)
             rows = self._rows.find(wanted.pairs)
             chosen[rows[rows >= 0]] = True
             mask &= chosen
         for name, value in wanted.columns.items():
-            mask &= self._column(name).among((value,))
-        for word in sorted(wanted.text.lower().split(), key=len, reverse=True):
-            mask = self._with_word(mask, word)
+            mask &= self._has(name, [value])
+        for word in wanted.text.lower().split():
+            mask &= pc.match_substring(self._captions, word).to_numpy()
         return mask
 
-    def _with_word(self, mask: Bools, word: str) -> Bools:
-        """Return the part of a mask whose given captions contain a word in lower case."""
-        rows = np.flatnonzero(mask)
-        if len(rows) > SMALL_SHARE * len(mask):
-            return mask & self._match(word)
-        found = pc.match_substring(self._captions.take(rows), word).to_numpy(zero_copy_only=False)
-        narrowed: Bools = np.zeros_like(mask)
-        narrowed[rows[found]] = True
-        return narrowed
-
-    def _column(self, name: str) -> _Categories:
-        if name not in self._categories:
-            if name not in self.table.column_names:
-                raise InputError(f"the run has no column {name!r}; {similar(name, self.table.column_names)}")
-            self._categories[name] = _Categories(self.table[name])
-        return self._categories[name]
-
-    def _contains(self, word: str) -> Bools:
-        """Return whether each given caption contains a word in lower case."""
-        bounds = np.linspace(0, len(self), usable_cores() + 1).astype(int).tolist()
-        slices = [self._captions.slice(start, end - start) for start, end in pairwise(bounds)]
-        with ThreadPoolExecutor(len(slices)) as pool:  # pyarrow searches without Python's lock
-            parts = pool.map(lambda part: pc.match_substring(part, word).to_numpy(zero_copy_only=False), slices)
-            return np.concatenate(list(parts))
+    def _has(self, column: str, values: Sequence[str]) -> Bools:
+        """Return whether the cell of each pair in a column is one of these texts; an empty cell is an empty text."""
+        if column not in self.table.column_names:
+            raise InputError(f"the run has no column {column!r}; {similar(column, self.table.column_names)}")
+        texts = pc.fill_null(self.table[column].cast(pa.string()), "")
+        return np.asarray(pc.is_in(texts, pa.array(values, pa.string())).to_numpy(), np.bool_)
 
     def _refresh(self) -> None:
         """Read what was decided since the last time."""
@@ -277,36 +242,6 @@ class Queue:
             choices = np.array(
                 [0 if name is None else 1 + CHOICES.index(name) for name in changed["decision"]], np.int8
             )
-            reasons = np.array([self._code_of(reason) for reason in changed["reason"]], np.int16)
+            reasons = np.array(changed["reason"], object)
             self._choice[rows[present]], self._reason[rows[present]] = choices[present], reasons[present]
             self._event = event
-
-    def _code_of(self, reason: str | None) -> int:
-        if (reason or "") not in self._reasons:
-            self._reasons.append(reason or "")
-        return self._reasons.index(reason or "")
-
-
-class _Categories:
-    """A column as the numbers of its different values.
-
-    Args:
-        column: The column; values that are not text are compared as text.
-    """
-
-    def __init__(self, column: pa.ChunkedArray) -> None:
-        encoded = pc.dictionary_encode(pc.fill_null(column.cast(pa.string()), "")).combine_chunks()
-        self.values: list[str] = encoded.dictionary.to_pylist()
-        self.codes = encoded.indices.to_numpy(zero_copy_only=False)
-
-    def among(self, values: Sequence[str]) -> Bools:
-        """Return whether each cell has one of these values."""
-        return np.isin(self.codes, [code for code, value in enumerate(self.values) if value in values])
-
-
-def _shuffled(ids: Ints, seed: int) -> NDArray[np.uint64]:
-    """Return a number for each id that depends on the id and the seed alone, so that pages stay in the same order."""
-    x = ids.astype(np.uint64) + np.uint64((seed + 1) * 0x9E3779B97F4A7C15 % 2**64)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
-    return x ^ (x >> np.uint64(31))

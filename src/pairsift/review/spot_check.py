@@ -8,16 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 from scipy.stats import beta
 
 from pairsift.arrays import Bools, Ints, Reals
-from pairsift.errors import InputError, writing
-from pairsift.files import replacing, write_json
-from pairsift.spreadsheet import harmless_table, keep_filled_in
-from pairsift.table import PairRows
+from pairsift.errors import InputError
+from pairsift.files import write_json
+from pairsift.spreadsheet import keep_filled_in
+from pairsift.table import PairRows, write_csv
 
 SPOT_CHECK_FILE = "spot_check.json"
 SHEET_FILE = "spot_check.csv"
@@ -250,8 +249,5 @@ def write_sheet(check: SpotCheck, table: pa.Table, folder: Path) -> Path:
     rows = table.take(PairRows(table["pair"].to_numpy()).find(check.pairs)).select(["pair", "image", "given_caption"])
     path, empty = folder / SHEET_FILE, pa.array([""] * len(rows))
     keep_filled_in(path)
-    with writing(path), replacing(path) as part:
-        pyarrow.csv.write_csv(
-            harmless_table(rows.append_column("decision", empty).append_column("reason", empty)), part
-        )
+    write_csv(path, rows.append_column("decision", empty).append_column("reason", empty))
     return path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -16,12 +16,12 @@ from pairsift.runs.source_changes import MENDED
 WEAK = 0.85  # expected AUROC below which evidence is called weak
 WIDE = 0.2  # width of the rate's interval above which evidence is called weak
 MAX_DUPLICATES = 0.05  # share of dev and test images with a near-duplicate in train above which a warning is given
-GONE = 0.05  # share of the judged pairs from which pairs that are gone from the source are mentioned
 CHANCE = 3  # recall is called near chance where so many random lists would reach it together
 ONE_SPACE = 0.6  # share of random pairs below a pair, by the cosine, from which vectors are taken to share a space
 MAPPED = 0.7  # the same by a linear map, from which on the encoders are not the reason
 MAX_BY_CHANCE = 0.25  # largest recall by chance that says whether the networks have learned
 
+Caveat = dict[str, str]  # a `code`, which is a key of `TEXTS`, and the `text` with the run's numbers
 TEXTS = {
     "few-pairs": "{pairs} pairs are too few for verdicts: the pairs are only ranked, the most doubtful first, and none "
     "is flagged. Verdicts need at least {least} pairs.",
@@ -33,14 +33,12 @@ TEXTS = {
     "weak-evidence": "The evidence is weak: between {low:.0%} and {high:.0%} of the pairs may be mismatched, and "
     "{mismatched} is expected to rank below a matching one in {auroc:.0%} of cases. Read the ranking, and do not "
     "remove pairs by the flag alone.",
-    "near-captions": "Captions that read much like the right ones cannot be told here: {reason}. Probabilities and "
-    "rate are about captions of any other images.",
+    "near-captions": "Captions that read much like the right ones cannot be told here: too few pairs look right, or "
+    "these hardly fit better than such captions do. Probabilities and rate are about captions of any other images.",
     "placeholders": "{pairs:,} pairs have an image or a caption that is common to many and fits hardly any of them, "
     "such as a placeholder: they count as mismatched.",
     "mended-suspects": "{mended:,} suspects were mended or removed. Mismatches that are left look right: the rate and "
     "the number of suspects are too low. Suspects that are as they were stay suspects.",
-    "removed-pairs": "{gone:,} pairs of the fit are gone from the source. If they were removed because they looked "
-    "mismatched, more of the others are mismatched than estimated: those that look right.",
     "unknown-language": "{found}{effect}.",
     "no-common-space": "The vectors do not seem to share a space: by their cosine a pair stands above a random one in "
     "{cosine:.0%} of cases, by a linear map in {linear:.0%}. Recall, search and suggestions start from the cosine: "
@@ -58,27 +56,10 @@ TEXTS = {
 }
 
 
-class Caveat(TypedDict):
-    """A reason to doubt a run's results.
-
-    Attributes:
-        code: What is wrong: a key of `TEXTS`.
-        text: The same for a reader, with the run's numbers.
-    """
-
-    code: str
-    text: str
-
-
 def rate_of(judgement: Judgement) -> dict[str, float | None]:
     """Return the estimated noise rate and its interval; None where there are no verdicts."""
     rates = {"estimated": judgement.rate, "low": judgement.low, "high": judgement.high}
     return {name: value if judgement.verdicts else None for name, value in rates.items()}
-
-
-def expected_auroc(judgement: Judgement) -> dict[str, float | None]:
-    """Return the expected AUROC for captions of `any` other images, and for `near` ones; None where it is not known."""
-    return {"any": judgement.auroc, "near": judgement.near_auroc}
 
 
 def warnings_of(prepared: Prepared, judgement: Judgement, metrics: Mapping[str, Any]) -> list[Caveat]:
@@ -89,17 +70,13 @@ def warnings_of(prepared: Prepared, judgement: Judgement, metrics: Mapping[str, 
         judgement: Held-out evidence on the judged pairs.
         metrics: The run's metrics; the recall on dev is used if it is among them.
     """
-    pairs, n_judged = prepared.pairs, len(judgement.probability)
-    caveats = _verdict_caveats(judgement)
+    pairs, caveats = prepared.pairs, _verdict_caveats(judgement)
     if judgement.verdicts and judgement.counts_near is False:
-        caveats.append(_caveat("near-captions", reason=_untold(judgement)))
+        caveats.append(_caveat("near-captions"))
     if judgement.verdicts and judgement.in_placeholder.any():
         caveats.append(_caveat("placeholders", pairs=judgement.in_placeholder.sum()))
-    gone = 0 if prepared.changes is None else prepared.changes.gone
     if judgement.verdicts and (mended := metrics.get(MENDED, 0)):
         caveats.append(_caveat("mended-suspects", mended=mended))
-    elif judgement.verdicts and gone > GONE * n_judged:
-        caveats.append(_caveat("removed-pairs", gone=gone))
     if (language := unknown_language(pairs.captions, prepared.texts)) is not None:
         effect = ". Pairs with such captions may count as mismatched" if judgement.verdicts else ""
         caveats.append(_caveat("unknown-language", found=language.message, effect=effect))
@@ -131,19 +108,6 @@ def _verdict_caveats(judgement: Judgement) -> list[Caveat]:
         "a pair whose caption reads much like the right one" if auroc < judgement.auroc else "a mismatched pair"
     )
     return [_caveat("weak-evidence", low=judgement.low, high=judgement.high, mismatched=mismatched, auroc=auroc)]
-
-
-def _untold(judgement: Judgement) -> str:
-    """Return the reason why near captions are not counted."""
-    if judgement.near_auroc is None:
-        return "too few pairs, or too few such captions, fit better than captions of any images do"
-    if judgement.below_near > judgement.limits.max_below_near:
-        return (
-            f"{judgement.below_near:.0%} of the training pairs that look right fit worse than 95% of such captions do"
-        )
-    if judgement.near_auroc < judgement.limits.min_auroc:
-        return f"a pair with one is expected to rank below a matching one in only {judgement.near_auroc:.0%} of cases"
-    return "it may be that almost all pairs that look right fit no better than such captions do"
 
 
 def _duplicates_of_train(pairs: Pairs, judgement: Judgement) -> float:

@@ -60,35 +60,28 @@ class Claim:
     Args:
         folder: The folder.
         require_held: A function that raises an InputError once another process has taken over.
-        resumed: Whether the folder holds a run that is gone on with.
         replaced: Where the run lies that the new one takes the place of; None where there is none.
+        settled: Whether the folder holds a run that stays.
     """
 
-    def __init__(self, folder: Path, require_held: Callable[[], None], resumed: bool, replaced: Path | None) -> None:
-        self.require_held = require_held
-        self._folder, self._stands, self._replaced = folder, resumed, replaced
+    def __init__(self, folder: Path, require_held: Callable[[], None], replaced: Path | None, settled: bool) -> None:
+        self.require_held, self._folder, self._replaced, self._settled = require_held, folder, replaced, settled
 
     def settle(self) -> None:
         """Complete the replacement: remove the replaced run unless it contains human work."""
-        replaced, self._replaced, self._stands = self._replaced, None, True
-        if replaced is not None and human_work(replaced) is None:
+        replaced, self._replaced, self._settled = self._replaced, None, True
+        if replaced is not None and human_work(replaced) is not None:
+            tell_kept(self._folder, replaced)
+        elif replaced is not None:
             remove_run(replaced)
 
-    def give_up(self) -> None:
-        """Remove the files of a new run that cannot be begun, and put the replaced one back."""
-        if self._stands:
-            return
-        remove_run(self._folder)
-        if self._replaced is not None:
-            with suppress(OSError):
-                self._replaced.rename(self._folder)
-                if human_work(self._folder) is not None:
-                    print(f"the new run cannot be begun: {self._replaced} is {self._folder} again", file=sys.stderr)
-                self._replaced = None
-
-    def stop(self) -> None:
-        """Print the place of the replaced run if the new run was stopped before `settle`."""
-        if self._replaced is not None and human_work(self._replaced) is None:
+    def give_up(self, put_back: bool) -> None:
+        """Remove a new run that cannot be begun and put the replaced one back, or else tell where that is."""
+        if put_back and not self._settled:
+            remove_run(self._folder)
+        if self._replaced is not None and not self._folder.exists():
+            self._replaced.rename(self._folder)
+        elif self._replaced is not None:
             tell_kept(self._folder, self._replaced)
 
 
@@ -107,26 +100,18 @@ def claimed(config: Config, resume: bool = False, overwrite: bool = False) -> It
     folder = config.folder
     _check(config, resume, overwrite)
     replaced = _set_aside(folder) if overwrite and not resume and not is_free(folder) else None
-    if replaced is not None and human_work(replaced) is not None:
-        tell_kept(folder, replaced)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    claim = Claim(folder, lambda: None, resume, replaced)
-    try:
-        with only_writer(folder) as claim.require_held:
-            _check(config, resume, False)  # another process may have come first
-            try:
-                if not resume:
-                    write_marker(folder, "run")
-                yield claim
-            except WriteError:
-                raise
-            except InputError:
-                claim.give_up()
-                raise
-    except BaseException:
-        claim.stop()
-        raise
+    with only_writer(folder) as require_held:
+        _check(config, resume, False)  # another process may have come first
+        claim = Claim(folder, require_held, replaced, resume)
+        try:
+            if not resume:
+                write_marker(folder, "run")
+            yield claim
+        except BaseException as error:
+            claim.give_up(isinstance(error, InputError) and not isinstance(error, WriteError))
+            raise
 
 
 def _check(config: Config, resume: bool, overwrite: bool) -> None:
@@ -187,7 +172,6 @@ def _set_aside(folder: Path) -> Path:
     first = f"{absolute.name}.{date.today().isoformat()}"
     names = (first if number == 1 else f"{first}.{number}" for number in count(1))
     place = next(place for name in names if not (place := absolute.with_name(name)).exists())
-    place = place if folder.is_absolute() or not folder.name else folder.with_name(place.name)
     with only_writer(folder), writing(folder):
         folder.rename(place)
     (place / LOCK).unlink(missing_ok=True)

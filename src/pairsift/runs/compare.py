@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from pairsift.arrays import Bools, Ints, Reals
+from pairsift.arrays import Bools, Ints
 from pairsift.errors import InputError, require_source
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.same_pairs import images_elsewhere, shared_pairs
 from pairsift.retrieve.bootstrap import LEVEL, SEED, Estimate, draw_images, resampled_recall
 from pairsift.retrieve.ranks import recall
-from pairsift.run_folder import PAIRS_FILE
 from pairsift.runs.config import flattened
 from pairsift.runs.run import Run, open_run
 from pairsift.table import detection
@@ -111,12 +110,14 @@ def compare(runs: Sequence[Run | str | Path], split: str = "test", samples: int 
         raise InputError(f"samples is {samples}: ask for at least 1")
     opened = [run if isinstance(run, Run) else open_run(run, progress=False) for run in runs]
     for run in opened:
-        _require_source(run)
+        advice = f"put it back, or in Python compare open_run({str(run.folder)!r}, source=...) with its new place"
+        require_source(run.config.source, advice, run.folder)
     collections = [run.pairs_of(split) for run in opened]
-    ids = shared_pairs(collections, split)
-    _require_shared(opened, collections, split, len(ids[0]))
-    images, owner = np.unique(collections[0].image_of[ids[0]], return_inverse=True)
-    recalls, resampled = _recalls(opened, ids, owner.astype(np.int64), samples)
+    ids = _shared(collections, split)
+    images, place = np.unique(collections[0].image_of[ids[0]], return_inverse=True)
+    owner = place.astype(np.int64)
+    ranks = [run.ranks(own, owner) for run, own in zip(opened, ids, strict=True)]
+    recalls, resampled = [recall(one) for one in ranks], resampled_recall(ranks, owner, samples)
     compared = []
     for k, (run, pairs) in enumerate(zip(opened, collections, strict=True)):
         measured = {key: Estimate.make(recalls[k][key], values[k]) for key, values in resampled.items()}
@@ -136,42 +137,31 @@ def compare(runs: Sequence[Run | str | Path], split: str = "test", samples: int 
     return Comparison(split, len(images), len(ids[0]), samples, SEED, LEVEL, notes, compared, differing)
 
 
-def _recalls(
-    runs: Sequence[Run], ids: Sequence[Ints], owner: Ints, samples: int
-) -> tuple[list[dict[str, float]], dict[str, Any]]:
-    """Return the recall of each run, and the recall of all runs on the same resamples."""
-    ranks = [run.ranks(own, owner) for run, own in zip(runs, ids, strict=True)]
-    return [recall(one) for one in ranks], resampled_recall(ranks, owner, samples)
+def _shared(collections: Sequence[Pairs], split: str) -> list[Ints]:
+    """Return the ids in each collection of the pairs of a split that all of them have.
+
+    Raises:
+        InputError: There are none.
+    """
+    ids = shared_pairs(collections, split)
+    if not len(ids[0]):
+        names = ", ".join(repr(pairs.names[pairs.images(split)[0]]) for pairs in collections)
+        raise InputError(
+            f"no {split} pair is in all runs: no image of the same name has the same caption there (the first images "
+            f"are {names}); compare runs whose {split} splits overlap"
+        )
+    return ids
 
 
 def _audit(run: Run, samples: int) -> tuple[dict[str, float | None], int | None, int | None, dict[str, Estimate]]:
     """Return a run's noise rate, its numbers of flagged and of judged pairs, and its detection."""
     rate = dict(run.metrics.get("noise_rate", {}))
-    if not (run.folder / PAIRS_FILE).exists():
+    if "verdicts_given" not in run.metrics:
         return rate, None, None, {}
     table = run.pairs()
     flagged = int(np.count_nonzero(table["is_mismatch"].to_numpy()))
     suspects = flagged if run.metrics["verdicts_given"] else None
     return rate, suspects, len(table), detection_intervals(table, samples)
-
-
-def _require_source(run: Run) -> None:
-    advice = f"put it back, or in Python compare open_run({str(run.folder)!r}, source=...) with its new place"
-    require_source(run.config.source, advice, run.folder)
-
-
-def _require_shared(runs: Sequence[Run], collections: Sequence[Pairs], split: str, n_shared: int) -> None:
-    """Raise an error that names the runs without a common pair."""
-    if n_shared:
-        return
-    first, example = collections[0], [pairs.names[pairs.images(split)[0]] for pairs in collections]
-    strangers = [k for k, pairs in enumerate(collections) if k and not len(shared_pairs([first, pairs], split)[0])]
-    k = next(iter(strangers), len(runs) - 1)
-    which = f"{runs[k].folder} shares no {split} pair with {runs[0].folder}"
-    raise InputError(
-        f"{which if strangers else f'no {split} pair is in all runs'}: no image of the same name has the same caption "
-        f"there (images such as {example[k]!r} and {example[0]!r}); compare runs whose {split} splits overlap"
-    )
 
 
 def _notes(
@@ -198,7 +188,7 @@ def _notes(
 
 def _cleaning(first: Run, other: Run) -> str | None:
     """Return a note if a run lacks mainly suspects of the first run, so that its own evidence cannot find the rest."""
-    if any(_audit_is_missing(run) for run in (first, other)):
+    if not all(run.metrics.get("verdicts_given") for run in (first, other)):
         return None
     table, names = first.pairs(), ("image", "given_caption")
     left = set(zip(*(other.pairs()[name].to_pylist() for name in names), strict=True))
@@ -230,11 +220,6 @@ def _spot_checked(run: Run) -> str | None:
     )
 
 
-def _audit_is_missing(run: Run) -> bool:
-    """Return whether a run has no table of pairs, or no verdicts."""
-    return not (run.folder / PAIRS_FILE).exists() or not run.metrics["verdicts_given"]
-
-
 def _differing(options: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Return the options of all runs that differ between them, with the value in each run."""
     return {
@@ -263,49 +248,29 @@ def detection_intervals(table: pa.Table, samples: int) -> dict[str, Estimate]:
     if not defined:
         return {}
     train = table.filter(pa.compute.equal(table["split"], "train"))
-    truth, flag = (train[name].to_numpy().astype(np.bool_) for name in ("truly_mismatched", "is_mismatch"))
-    image = np.unique(train["image"].to_pylist(), return_inverse=True)[1].astype(np.int64)
-    auroc = _Auroc.make(train["match_probability"].to_numpy(), truth, image)
-    counts = np.stack([np.bincount(image, mask) for mask in (truth & flag, flag, truth)], 1)
-    resampled: dict[str, list[float]] = {name: [] for name in defined}
-    for drawn in draw_images(len(counts), samples, SEED):
-        hits, flagged, mismatched = (drawn @ counts).tolist()
-        shares = {"precision": (hits, flagged), "recall": (hits, mismatched), "auroc": auroc.of(drawn)}
-        for name, kept in resampled.items():
-            part, whole = shares[name]
-            kept += [part / whole] if whole else []  # a resample without such pairs does not count
-    return {name: Estimate.make(value, np.array(resampled[name] or [value])) for name, value in defined.items()}
+    truth, flag = (train[name].to_numpy() for name in ("truly_mismatched", "is_mismatch"))
+    image = np.unique(train["image"].to_pylist(), return_inverse=True)[1]
+    level = np.unique(train["match_probability"].to_numpy(), return_inverse=True)[1]
+    draws = draw_images(int(image.max()) + 1, samples, SEED)
+    scores = np.array([_scores(level, truth, flag, drawn[image]) for drawn in draws])
+    resampled = dict(zip(MEASURES, (column[np.isfinite(column)] for column in scores.T), strict=True))
+    return {
+        name: Estimate.make(value, resampled[name] if len(resampled[name]) else np.array([value]))
+        for name, value in defined.items()
+    }
 
 
-@dataclass(frozen=True)
-class _Auroc:
-    """The AUROC of resamples, from one sorting of the pairs.
+def _scores(level: Ints, truth: Bools, flag: Bools, weight: Ints) -> tuple[float, float, float]:
+    """Return AUROC, precision and recall of weighted pairs; NaN where a resample lacks such pairs.
 
-    Attributes:
-        image_of_good: Image of each matching pair, ascending by match probability, (n_good,).
-        image_of_bad: Image of each mismatched pair, (n_bad,).
-        below: Number of matching pairs with a smaller probability than each mismatched pair, (n_bad,).
-        up_to: Number of matching pairs with at most its probability, (n_bad,).
+    Args:
+        level: Rank of the match probability of each pair; ties have one rank, (n,).
+        truth: Whether each pair is mismatched, (n,).
+        flag: Whether each is flagged, (n,).
+        weight: How often each is drawn, (n,).
     """
-
-    image_of_good: Ints
-    image_of_bad: Ints
-    below: Ints
-    up_to: Ints
-
-    @staticmethod
-    def make(probability: Reals, truth: Bools, image: Ints) -> _Auroc:
-        order = np.argsort(probability[~truth])
-        good, bad = probability[~truth][order], probability[truth]
-        below, up_to = (np.searchsorted(good, bad, side).astype(np.int64) for side in ("left", "right"))
-        return _Auroc(image[~truth][order], image[truth], below, up_to)
-
-    def of(self, drawn: Ints) -> tuple[float, float]:
-        """Return how often a matching pair is above a mismatched one, ties as one half, and how often it could be.
-
-        `drawn` is the number of times that each image is drawn, (n_images,).
-        """
-        good, bad = np.concatenate([[0], np.cumsum(drawn[self.image_of_good])]), drawn[self.image_of_bad]
-        n_good = int(good[-1])
-        twice_not_above = good[self.below] + good[self.up_to]
-        return n_good * int(bad.sum()) - float(bad @ twice_not_above) / 2, n_good * int(bad.sum())
+    good, bad = (np.bincount(level, weight * mask) for mask in (~truth, truth))
+    hits = weight[truth & flag].sum()
+    with np.errstate(invalid="ignore"):
+        auroc = np.divide(good @ (bad.cumsum() - bad / 2), good.sum() * bad.sum())
+        return float(auroc), float(np.divide(hits, weight[flag].sum())), float(np.divide(hits, bad.sum()))

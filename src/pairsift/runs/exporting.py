@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.records import Columns
 from pairsift.pairs.source_rows import origin_of_pairs, read_origin
 from pairsift.review import Decisions
-from pairsift.run_folder import CONFIG, METRICS, require_finished
+from pairsift.run_folder import CONFIG, read_metrics, require_finished
 from pairsift.runs.config import read_config
 from pairsift.runs.prepare import read_finished
 from pairsift.table import read_pairs, storable
@@ -60,7 +59,7 @@ def export_run(
     if source is not None:
         config = config.with_source(source)
     table = read_pairs(place)
-    pairs = read_finished(config, place, json.loads((place / METRICS).read_text(encoding="utf-8"))).pairs
+    pairs = read_finished(config, place, read_metrics(place)).pairs
     _require_judged(table, pairs, place)
     selection = choose_pairs(
         pairs, table, Decisions(place, table["pair"].to_numpy()).table(), drop_below, replace_above
@@ -79,8 +78,7 @@ def export_run(
 
 def gives_verdicts(folder: str | Path) -> bool:
     """Return whether a run says which pairs are mismatched, and not only how they rank."""
-    metrics = json.loads((Path(folder) / METRICS).read_text(encoding="utf-8"))
-    return bool(metrics["verdicts_given"])
+    return bool(read_metrics(Path(folder))["verdicts_given"])
 
 
 def expected_mismatches(folder: str | Path, selection: Selection) -> float | None:

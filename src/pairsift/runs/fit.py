@@ -145,7 +145,7 @@ def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
     seconds["train"] = round(trainer.position.seconds, 1)
     metrics = {**recall, **facts, **facts_of(config, prepared), "seconds": seconds}
     write_json(folder / METRICS, metrics)
-    run = Run(folder, prepared, progress, metrics=metrics)
+    run = Run(folder, prepared, progress)
     run.write_judgement(claim.require_held)
     (folder / CHECKPOINT).unlink(missing_ok=True)
     (folder / "model" / "best.safetensors").unlink(missing_ok=True)

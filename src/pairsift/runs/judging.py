@@ -70,7 +70,7 @@ def judged_tables(
         "image_duplicates": _numbers(repeated(copies[owner], owner)),
         "caption_duplicates": _numbers(repeated(text, copies[owner])),
     }
-    verdicts = verdict_names(ids, flagged, folder, judgement.verdicts, vague)
+    verdicts = verdict_names(ids, flagged, vague, folder, judgement.verdicts)
     table = pair_table(pairs, ids, judgement.probability, flagged, verdicts, suggested, extra)
     return table, suggestion_table(suggestions, ids, owner)
 

@@ -27,8 +27,8 @@ from pairsift.retrieve.gallery import evaluate, ranks_of_views
 from pairsift.retrieve.ranks import Ranks
 from pairsift.review import Decisions
 from pairsift.review.spot_check import SpotCheck, SpotResult
-from pairsift.run_folder import CONFIG, LOG, METRICS, REPORT, SKIPPED, require_finished, weights
-from pairsift.runs.caveats import expected_auroc, rate_of, warnings_of
+from pairsift.run_folder import CONFIG, LOG, METRICS, REPORT, SKIPPED, read_metrics, require_finished, weights
+from pairsift.runs.caveats import rate_of, warnings_of
 from pairsift.runs.config import read_config
 from pairsift.runs.exporting import export_run
 from pairsift.runs.judge import Judge
@@ -84,7 +84,6 @@ class Run:
         progress: Whether to show the progress of slow steps and the changes of the source.
         source: New path of the source, if it has moved. The source may also have been edited: pairs that are still
             there keep their ids and splits, and new pairs are judged too.
-        metrics: The metrics so far, if they are in memory; by default those in the folder.
 
     Attributes:
         folder: The run's folder.
@@ -100,7 +99,6 @@ class Run:
         prepared: Prepared | None = None,
         progress: bool = True,
         source: str | Path | None = None,
-        metrics: dict[str, Any] | None = None,
     ) -> None:
         self.folder, self.progress = Path(folder), progress
         if prepared is None:
@@ -110,8 +108,6 @@ class Run:
             self.config = self.config.with_source(source)
         if prepared is not None:
             self.prepared = prepared
-        if metrics is not None:
-            self.metrics = metrics
 
     def weights(self, network: int) -> Path:
         """Return the file of a network's weights."""
@@ -120,7 +116,7 @@ class Run:
     @cached_property
     def metrics(self) -> dict[str, Any]:
         """The content of `metrics.json`."""
-        return dict(json.loads((self.folder / METRICS).read_text(encoding="utf-8")))
+        return read_metrics(self.folder)
 
     @cached_property
     def prepared(self) -> Prepared:
@@ -310,7 +306,6 @@ class Run:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         with only_writer(path):
-            require_new_table(path)  # another call may have written it meanwhile
             columns: dict[str, Any] = {"image_column": image_column, "caption_column": caption_column}
             cache = self.config.encode.cache
             new = load(source, reader, shares=None, image_folder=image_folder, cache=cache, **columns)
@@ -369,7 +364,7 @@ class Run:
             table, suggestions = judged_tables(self.prepared, self.matchers, judgement, self.folder, seed, copies)
         kept = {name: value for name, value in self.metrics.items() if name not in JUDGED}
         metrics = {**kept, "verdicts_given": judgement.verdicts, "noise_rate": rate_of(judgement)}
-        metrics["expected_auroc"] = expected_auroc(judgement)
+        metrics["expected_auroc"] = {"any": judgement.auroc, "near": judgement.near_auroc}
         metrics["counts_near"] = judgement.counts_near
         counts = {MENDED: mended.count, LAPSED: clear_lapsed_decisions(self.folder, pairs)}
         metrics |= {name: count for name, count in counts.items() if count}
@@ -377,7 +372,7 @@ class Run:
         if pairs.noise is not None:
             metrics["noise_rate"]["true"] = pairs.noise.rate
             metrics["detection"] = detection(table)
-        metrics["detectors"] = detector_scores(table, judgement.detectors, pairs.ids())
+            metrics["detectors"] = detector_scores(table, judgement.detectors, pairs.ids())
         if verdicts := count_verdicts(table):
             metrics["verdicts"] = verdicts
         if self.prepared.changes is not None:

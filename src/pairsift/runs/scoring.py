@@ -14,15 +14,16 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
+import pyarrow.compute
 import pyarrow.parquet as pq
 
 from pairsift.arrays import Ints
 from pairsift.encode.features import Features
 from pairsift.encode.options import EMBEDDINGS
 from pairsift.errors import InputError, similar, writing
-from pairsift.files import replacing, write_parquet
+from pairsift.files import write_parquet
 from pairsift.match.base import Matcher
+from pairsift.pairs.changes import content_marks, feature_shape, file_mark
 from pairsift.pairs.pairs import ADDED, SKIPPED, Pairs
 from pairsift.run_folder import TRUST
 from pairsift.runs.config import Config
@@ -30,8 +31,7 @@ from pairsift.runs.features import evidence_features
 from pairsift.runs.judge import Judge
 from pairsift.runs.judging import judged_tables
 from pairsift.runs.prepare import Prepared, SourcePairs, encode
-from pairsift.spreadsheet import harmless_table
-from pairsift.table import UNKNOWN, VAGUE
+from pairsift.table import UNKNOWN, suspects, write_csv
 
 CHUNK = 20_000  # pairs that are judged at once
 FORMATS = (".parquet", ".csv")
@@ -138,22 +138,19 @@ def _require_alike(prepared: Prepared, new: Pairs, config: Config) -> None:
     held, needed = (_contents(pairs, captions=not own_texts) for pairs in (new, prepared.pairs))
     if held != needed:
         raise InputError(
-            f"{new.source}: holds {held}, and the run was made of {needed}: give new pairs of the same kind, and "
-            "vectors by the same encoders"
+            f"{new.source}: its rows of features are {feature_shape(new) or 'images'}, and those of the run are "
+            f"{feature_shape(prepared.pairs) or 'images'}: give new pairs of the same kind, and vectors by the same "
+            "encoders"
         )
 
 
-def _contents(pairs: Pairs, captions: bool) -> str:
-    """Describe the images of a source, and its captions where these count."""
+def _contents(pairs: Pairs, captions: bool) -> tuple[object, ...]:
+    """Return the shapes of a source's features, those of captions only where they count; empty for images."""
     features = pairs.features
     if features is None:
-        return "images"
-    words = f"rows of {' x '.join(map(str, features.shape))} for images"
-    if not captions:
-        return words
-    if features.captions is not None:
-        return f"{words} and of {features.captions.shape[0]} for captions"
-    return f"{words} and captions as {'token ids' if features.ids else 'text'}"
+        return ()
+    of_captions = features.captions.shape if captions and features.captions is not None else None
+    return features.shape, of_captions, captions and features.ids
 
 
 def joined_pairs(pairs: Pairs, new: Pairs) -> Pairs:
@@ -264,41 +261,21 @@ def _part(new: Pairs, ids: Ints) -> Pairs:
 
 
 def _key(scorer: Scorer, chunk: int) -> str:
-    """Return 16 hex digits over what the scores depend on: the new pairs, their files, and the files of the run."""
+    """Return 16 hex digits over what the scores depend on: the new pairs with their files, and the run."""
     new, run = scorer.new, scorer.run.pairs
-    arrays = [file for pairs in (new, run) for file in _feature_files(pairs)]
-    files = [*dict.fromkeys(new.paths), *arrays, *sorted((scorer.folder / "model").glob("*")), scorer.folder / TRUST]
-    stamps = [(str(file), *_stamp(file)) for file in files]
-    facts = [new.hash(), run.hash(), chunk, sorted(new.columns.items()), stamps]
+    files = [*sorted((scorer.folder / "model").glob("*")), scorer.folder / TRUST]
+    marks = [*content_marks(new), *map(file_mark, files)]
+    facts = [new.hash(), run.hash(), chunk, sorted(new.columns.items()), marks]
     return hashlib.sha256(repr(facts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
-def _feature_files(pairs: Pairs) -> list[Path]:
-    """Return the files of features that the pairs have."""
-    features = pairs.features
-    if features is None:
-        return []
-    return [*features.parts, *(() if features.captions is None else features.captions.parts)]
-
-
-def _stamp(file: Path) -> tuple[int, int]:
-    """Return the size and the modification time of a file, or zeros if there is none."""
-    try:
-        status = file.stat()
-    except OSError:
-        return 0, 0
-    return status.st_size, status.st_mtime_ns
-
-
 def _flag_line(table: pa.Table) -> str:
-    """Describe in one line how many new pairs are flagged, or that there are no verdicts."""
-    verdicts = table["verdict"].to_pylist()
-    unknown, unflagged = verdicts.count(UNKNOWN), verdicts.count("clean") + verdicts.count(VAGUE)
-    without = f"{unknown:,} without a verdict: the evidence is too little or too weak, and they are only ranked"
-    if unknown == len(verdicts):
-        return without
-    line = f"{len(verdicts) - unknown - unflagged:,} of {len(verdicts):,} new pairs are flagged as mismatched"
-    return f"{line}; {without}" if unknown else line
+    """Describe in one line how many new pairs are flagged, and how many have no verdict."""
+    unknown = table["verdict"].to_pylist().count(UNKNOWN)
+    flagged = f"{len(suspects(table)):,} of {len(table):,} new pairs are flagged as mismatched"
+    if not unknown:
+        return flagged
+    return f"{flagged}; {unknown:,} without a verdict: the evidence is too little or too weak, and they are only ranked"
 
 
 def _join(files: list[Path], out: Path) -> pa.Table:
@@ -308,8 +285,7 @@ def _join(files: list[Path], out: Path) -> pa.Table:
     tables = [pq.read_table(file) for file in files]
     table = pa.concat_tables(tables, promote_options="permissive").sort_by("pair")
     if out.suffix.lower() == ".csv":
-        with writing(out), replacing(out) as part:
-            pyarrow.csv.write_csv(harmless_table(table), part)
+        write_csv(out, table)
     else:
         write_parquet(out, table)
     return table

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 from pathlib import Path
 
-from pairsift.errors import writing
-from pairsift.files import replacing
+import pyarrow as pa
+
 from pairsift.pairs.pairs import UNUSED, Pairs
 from pairsift.pairs.text import one_line
-from pairsift.spreadsheet import harmless
+from pairsift.table import write_csv
 
 
 def write_skipped(pairs: Pairs, path: Path) -> None:
-    """Write the skipped records and images as CSV with the columns where, reason, pair.
-
-    An apostrophe is put before text that a spreadsheet would run as a formula.
-    """
-    with (
-        writing(path),
-        replacing(path) as part,
-        part.open("w", newline="", encoding="utf-8", errors="replace") as stream,
-    ):
-        writer = csv.writer(stream)
-        writer.writerow(("where", "reason", "pair"))
-        for skip in pairs.skipped:
-            writer.writerow((harmless(skip.where), harmless(skip.reason), skip.pair if skip.pair >= 0 else ""))
+    """Write the skipped records and images as CSV with the columns where, reason, pair."""
+    texts = {
+        name: [getattr(skip, name).encode("utf-8", "replace").decode() for skip in pairs.skipped]
+        for name in ("where", "reason")
+    }
+    ids = pa.array([skip.pair if skip.pair >= 0 else None for skip in pairs.skipped], pa.int64())
+    columns = {name: pa.array(cells, pa.string()) for name, cells in texts.items()}
+    write_csv(path, pa.table({**columns, "pair": ids}))
 
 
 def skipped_line(pairs: Pairs, path: Path) -> str:

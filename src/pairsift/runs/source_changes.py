@@ -18,8 +18,8 @@ from pairsift.pairs.changes import StoredPairs, file_mark, read_stored_pairs, wr
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.same_pairs import image_names, without_folders
 from pairsift.review import Decision, Decisions
-from pairsift.run_folder import KNOWN, SOURCE
-from pairsift.table import PAIRS_FILE, read_pairs, storable
+from pairsift.run_folder import KNOWN, PAIRS_FILE, SOURCE
+from pairsift.table import read_pairs, storable
 
 # Names in the metrics: suspects that were mended or removed since the first judgement, decisions cleared in the last.
 MENDED, LAPSED = "mended_suspects", "lapsed_decisions"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +15,7 @@ from pairsift.arrays import Bools
 from pairsift.errors import InputError
 from pairsift.review import Decisions
 from pairsift.review.spot_check import MIN_ANSWERS, MIN_PAIRS, SpotCheck, SpotResult, evaluate
-from pairsift.run_folder import METRICS, require_finished
+from pairsift.run_folder import read_metrics, require_finished
 from pairsift.suggest.table import fitting_captions
 from pairsift.table import VAGUE, count_verdicts, detection, read_pairs
 
@@ -29,7 +28,7 @@ def spot_check(folder: Path, pairs: int | None = None) -> SpotCheck:
     check = SpotCheck.read(folder)
     if check is not None and pairs is None:
         return check
-    _refuse_recalibrated(folder, _metrics(folder))
+    _refuse_recalibrated(folder, read_metrics(folder))
     table, seed = read_pairs(folder), 0 if check is None else check.seed + 1
     check = SpotCheck.draw(table, max(MIN_PAIRS, min(PAIRS, len(table))) if pairs is None else pairs, seed)
     check.write(folder)
@@ -60,7 +59,7 @@ def current_result(folder: Path, table: pa.Table, decisions: Decisions) -> SpotR
     check = SpotCheck.read(folder)
     if check is None:
         return None
-    if (applied := _metrics(folder).get("spot_check")) is not None:
+    if (applied := read_metrics(folder).get("spot_check")) is not None:
         return SpotResult(**applied)
     return evaluate(check, table, decisions.of_sample(check.pairs))
 
@@ -71,7 +70,7 @@ def recalibrated_tables(folder: Path) -> tuple[SpotResult, pa.Table, dict[str, A
     Raises:
         InputError: There is no spot check, it has too few answers, or the run is recalibrated already.
     """
-    result, table, metrics = spot_result(folder), read_pairs(folder), _metrics(folder)
+    result, table, metrics = spot_result(folder), read_pairs(folder), read_metrics(folder)
     _refuse_recalibrated(folder, metrics)
     if result.rate is None:
         raise InputError(f"{result.answered} answers are too few for a recalibration: it needs {MIN_ANSWERS}")
@@ -85,35 +84,30 @@ def recalibrated_tables(folder: Path) -> tuple[SpotResult, pa.Table, dict[str, A
     columns |= _suggestions(folder, table, flagged)
     for name, values in columns.items():
         place = table.column_names.index(name)
-        kind = table.schema.field(name).type
-        table = table.set_column(place, name, values if isinstance(values, pa.ChunkedArray) else pa.array(values, kind))
+        table = table.set_column(place, name, pa.array(values, table.schema.field(name).type))
     metrics.pop("verdicts", None)
     if counts := count_verdicts(table):
         metrics["verdicts"] = counts
-    if metrics.get("noise") is not None:
+    if metrics["noise"] is not None:
         metrics["detection"] = detection(table)
     return result, table, {**metrics, "spot_check": asdict(result)}
 
 
 def _suggestions(folder: Path, table: pa.Table, flagged: Bools) -> dict[str, Any]:
-    """Return the columns of the suggestions for flagged pairs, from the table or else from the suggestions' file."""
+    """Return the columns of the suggestions for flagged pairs, from the suggestions' file."""
     fitting, pairs = fitting_captions(folder), table["pair"].to_pylist()
     caption_of = dict(zip(pairs, table["given_caption"].to_pylist(), strict=True))
-    suggested = {pair: (caption_of.get(source), source, probability) for pair, (source, probability) in fitting.items()}
-    columns: dict[str, Any] = {}
-    for place, name in enumerate(("suggested_caption", "suggested_from_pair", "suggestion_probability")):
-        if name in table.column_names:
-            given = zip(pairs, table[name].to_pylist(), flagged.tolist(), strict=True)
-            columns[name] = [
-                (suggested.get(pair, (None,) * 3)[place] if old is None else old) if flag else None
-                for pair, old, flag in given
-            ]
-    return columns
+    found = [fitting.get(pair) if flag else None for pair, flag in zip(pairs, flagged, strict=True)]
+    return {
+        "suggested_caption": [None if one is None else caption_of.get(one[0]) for one in found],
+        "suggested_from_pair": [None if one is None else one[0] for one in found],
+        "suggestion_probability": [None if one is None else one[1] for one in found],
+    }
 
 
 def is_recalibrated(folder: Path) -> bool:
     """Return whether a spot check has changed the run's probabilities. No other one can change them again."""
-    return "spot_check" in _metrics(folder)
+    return "spot_check" in read_metrics(folder)
 
 
 def _refuse_recalibrated(folder: Path, metrics: Mapping[str, Any]) -> None:
@@ -122,7 +116,3 @@ def _refuse_recalibrated(folder: Path, metrics: Mapping[str, Any]) -> None:
         raise InputError(
             f"{folder} is recalibrated already: judge its pairs again first, with: pairsift audit {folder}"
         )
-
-
-def _metrics(folder: Path) -> dict[str, Any]:
-    return dict(json.loads((folder / METRICS).read_text(encoding="utf-8")))

@@ -193,18 +193,8 @@ def weather(canvas: Canvas, kind: str) -> None:
 
 
 BACKDROPS: dict[str, Backdrop] = {
-    "sea": sea,
-    "meadow": meadow,
-    "desert": desert,
-    "night": night,
-    "snow": snow,
-    "bricks": bricks,
-    "city": city,
-    "forest": forest,
-    "room": room,
-    "mountains": mountains,
-    "beach": beach,
-    "underwater": underwater,
+    draw.__name__: draw
+    for draw in (sea, meadow, desert, night, snow, bricks, city, forest, room, mountains, beach, underwater)
 }
 WEATHERS: dict[str, tuple[str, ...]] = {
     "sea": ("clear", "rain", "sun", "rainbow"),

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from pairsift.arrays import Ints
@@ -23,6 +22,7 @@ from pairsift.errors import InputError, WriteError, writing
 from pairsift.match.base import Matcher
 from pairsift.pairs.image_files import folder_of, within
 from pairsift.pairs.pairs import JUDGED, UNUSED, Pairs
+from pairsift.pairs.text import printable
 from pairsift.retrieve.bank import Bank
 from pairsift.retrieve.nearest import ApproximateIndex, mark_of
 from pairsift.train.checkpoint import read_tensors, with_prefix, write_tensors
@@ -40,22 +40,15 @@ class Captions:
         pairs: Id of the pair of each caption, ascending, (m,).
         images: Place of each caption's image in the index, (m,).
         first: Place of the caption that stands for each image of the index, the caption of its first judged pair, (n,).
-        text: UTF-8 bytes of all captions, one after the other.
-        ends: End of each caption in `text`, (m,).
+        texts: The captions, (m,).
         vectors: Each network's global vectors, float16, (m, d) each.
     """
 
     pairs: Ints
     images: Ints
     first: Ints
-    text: NDArray[np.uint8]
-    ends: Ints
+    texts: list[str]
     vectors: list[Tensor]
-
-    def caption(self, place: int) -> str:
-        """Return the caption at a place; bytes that are no text become U+FFFD."""
-        start = int(self.ends[place - 1]) if place else 0
-        return self.text[start : int(self.ends[place])].tobytes().decode("utf-8", "replace")
 
     def place(self, pair: int) -> int:
         """Return the place of a pair's caption.
@@ -74,9 +67,9 @@ class Captions:
         Raises:
             WriteError: The file cannot be written.
         """
-        arrays = {"pairs": self.pairs, "images": self.images, "first": self.first, "text": self.text, "ends": self.ends}
+        arrays = {"pairs": self.pairs, "images": self.images, "first": self.first}
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        write_tensors(folder / CAPTIONS, tensors | _named_vectors(self.vectors))
+        write_tensors(folder / CAPTIONS, tensors | {"texts": _as_json(self.texts)} | _named_vectors(self.vectors))
 
     @staticmethod
     def load(folder: Path) -> Captions:
@@ -86,8 +79,8 @@ class Captions:
             InputError: The file is damaged.
         """
         tensors, _ = read_tensors(folder / CAPTIONS)
-        arrays = {name: tensors[name].numpy() for name in ("pairs", "images", "first", "text", "ends")}
-        return Captions(**arrays, vectors=_vectors(tensors))
+        arrays = {name: tensors[name].numpy() for name in ("pairs", "images", "first")}
+        return Captions(**arrays, texts=_from_json(tensors["texts"]), vectors=_vectors(tensors))
 
 
 @dataclass(frozen=True)
@@ -119,8 +112,7 @@ class Index:
         Raises:
             WriteError: A file cannot be written.
         """
-        names = np.frombuffer(json.dumps(self.files).encode(), np.uint8).copy()
-        tensors = _named_vectors(self.vectors) | {"files": torch.from_numpy(names), "rows": torch.from_numpy(self.rows)}
+        tensors = _named_vectors(self.vectors) | {"files": _as_json(self.files), "rows": torch.from_numpy(self.rows)}
         with writing(folder / CAPTIONS):
             (folder / CAPTIONS).unlink(missing_ok=True)
         write_tensors(folder / INDEX, tensors, dict(self.facts))
@@ -134,8 +126,8 @@ class Index:
             InputError: A file is damaged.
         """
         tensors, facts = read_tensors(folder / INDEX)
-        files = json.loads(tensors["files"].numpy().tobytes())
-        return Index(files, tensors["rows"].numpy(), _vectors(tensors), facts, Captions.load(folder))
+        files, rows = _from_json(tensors["files"]), tensors["rows"].numpy()
+        return Index(files, rows, _vectors(tensors), facts, Captions.load(folder))
 
 
 def make_index(matchers: Sequence[Matcher], pairs: Pairs, features: Features, facts: Mapping[str, Any]) -> Index:
@@ -198,15 +190,22 @@ def _make_captions(matchers: Sequence[Matcher], pairs: Pairs, texts: Table, rows
     images = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
     judged_first = np.argsort(pairs.split[ids] == UNUSED, kind="stable")
     _, first = np.unique(images[judged_first], return_index=True)
-    encoded = [pairs.captions[pair].encode("utf-8", "surrogatepass") for pair in ids]
-    ends = np.cumsum([len(caption) for caption in encoded], dtype=np.int64)
-    text = np.frombuffer(b"".join(encoded), np.uint8).copy()
-    return Captions(ids, images, judged_first[first], text, ends, _encoded(matchers, texts, ids, True))
+    captions = [printable(pairs.captions[pair]) for pair in ids]
+    return Captions(ids, images, judged_first[first], captions, _encoded(matchers, texts, ids, True))
 
 
 def _encoded(matchers: Sequence[Matcher], table: Table, rows: Ints, texts: bool) -> list[Tensor]:
     """Return each network's global vectors of these rows in half precision, (n, d) each, on the CPU."""
     return [Bank.encode_table(matcher, table, rows, texts, 0).vectors.half().cpu() for matcher in matchers]
+
+
+def _as_json(texts: list[str]) -> Tensor:
+    """Return texts as a tensor of the bytes of their JSON."""
+    return torch.from_numpy(np.frombuffer(json.dumps(texts).encode(), np.uint8).copy())
+
+
+def _from_json(content: Tensor) -> list[str]:
+    return list(json.loads(content.numpy().tobytes()))
 
 
 def _named_vectors(vectors: Sequence[Tensor]) -> dict[str, Tensor]:

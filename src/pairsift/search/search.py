@@ -19,17 +19,17 @@ from pairsift.arrays import Floats, Ints
 from pairsift.encode.clip_preprocessor import ClipPreprocessor
 from pairsift.encode.decode import BadImage, decode_image, open_image
 from pairsift.encode.encoder import ImageEncoder, TextEncoder
-from pairsift.encode.features import Table
+from pairsift.encode.features import Items, Table
 from pairsift.encode.ngrams import NgramEncoder
 from pairsift.encode.registry import image_encoder, text_encoder, text_parts
 from pairsift.encode.vocabularies import read_numbering
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS
-from pairsift.match.base import Codes, Matcher, unit
+from pairsift.match.base import Matcher, unit
 from pairsift.options import Options
 from pairsift.pairs.image_files import folder_of
-from pairsift.retrieve.bank import Bank
-from pairsift.retrieve.gallery import KEPT_BYTES, Gallery, find_captions, find_images
+from pairsift.retrieve.bank import Bank, codes_of
+from pairsift.retrieve.gallery import KEPT_BYTES, Gallery, most_similar
 from pairsift.retrieve.nearest import ApproximateIndex, closest
 from pairsift.run_folder import CONFIG, FRONT, NGRAMS, VOCABULARY, weights
 from pairsift.search.index import CAPTIONS, INDEX, Captions, Index, approximate_index
@@ -80,10 +80,8 @@ class Search:
         self.texts, self.matchers, self.index, self.folder = texts, matchers, index, folder
         missing = not Path(source).exists()
         self.base = Path(source) if missing and index.facts["folder"] else folder_of(source)
-        self.images = [
-            _bank(matcher, vectors, None if features is None else partial(_image_codes, matcher, features, index.rows))
-            for matcher, vectors in zip(matchers, index.vectors, strict=True)
-        ]
+        self._features = features
+        self.images = self._token_banks(index.vectors, self._gather_images, False)
 
     @staticmethod
     def open(folder: Path, source: str | Path | None = None) -> Search | None:
@@ -129,7 +127,7 @@ class Search:
             raise InputError("the query is empty: give some words")
         texts = self._banks(Table.from_items(self.texts.encode([query])), True)
         gallery = Gallery(self.matchers, self.images, texts)
-        return self._image_hits(*find_images(gallery, _positive(k), index=self.approximate_images))
+        return self._image_hits(*most_similar(gallery, True, _positive(k), index=self.approximate_images))
 
     def by_image(self, image: Path | bytes, k: int) -> list[Hit]:
         """Find captions by an image, best first; see `Run.captions_for`.
@@ -143,7 +141,7 @@ class Search:
         """
         images = self._banks(encode_query_image(image, self._image_encoder), False)
         gallery = Gallery(self.matchers, images, self._caption_banks)
-        places, scores = find_captions(gallery, _positive(k), index=self.approximate_captions)
+        places, scores = most_similar(gallery, False, _positive(k), index=self.approximate_captions)
         return [self._hit(int(self.captions.images[place]), place, score) for place, score in _rows(places, scores)]
 
     def by_pair(self, pair: int, k: int) -> list[Hit]:
@@ -202,14 +200,24 @@ class Search:
     @cached_property
     def _caption_banks(self) -> list[Bank]:
         """Each network's codes of the captions; tokens are encoded again when a similarity needs them."""
-        return [
-            _bank(
-                matcher,
-                vectors,
-                None if matcher.factorises else partial(_caption_codes, matcher, self.texts, self.captions),
-            )
-            for matcher, vectors in zip(self.matchers, self.captions.vectors, strict=True)
-        ]
+        return self._token_banks(self.captions.vectors, self._gather_captions, True)
+
+    def _token_banks(self, vectors: Sequence[Tensor], gather: Callable[[Ints], Items], texts: bool) -> list[Bank]:
+        """Return each network's global vectors; the codes of gathered items are encoded when they are needed."""
+
+        def bank(matcher: Matcher, of_items: Tensor) -> Bank:
+            of_items, lengths = of_items.to(next(matcher.parameters()).device), np.zeros(len(of_items), np.int64)
+            return Bank(of_items, lengths, [], [], lambda places: codes_of(matcher, gather(places), texts))
+
+        return [bank(matcher, of_items) for matcher, of_items in zip(self.matchers, vectors, strict=True)]
+
+    def _gather_images(self, places: Ints) -> Items:
+        assert self._features is not None
+        return self._features.batch(self.index.rows[places])
+
+    def _gather_captions(self, places: Ints) -> Items:
+        texts = self.texts.encode([self.captions.texts[place] for place in places.tolist()])
+        return Table.from_items(texts).batch(np.arange(len(places)))
 
     def _banks(self, table: Table, texts: bool) -> list[Bank]:
         """Return each network's codes of the query, the only row of a table."""
@@ -225,7 +233,7 @@ class Search:
         """Return a result from the places of its image and of its caption."""
         file = self.index.files[image]
         path = str(self.base / file) if self.index.facts["images"] else file
-        return Hit(path, int(self.captions.pairs[caption]), self.captions.caption(caption), score)
+        return Hit(path, int(self.captions.pairs[caption]), self.captions.texts[caption], score)
 
 
 def encode_query_image(image: Path | bytes, encoder: ImageEncoder | ClipPreprocessor) -> Table:
@@ -273,27 +281,6 @@ def query_side(
     ngrams = NgramEncoder.load(folder / NGRAMS) if "ngrams" in text_parts(name) else None
     texts = text_encoder(name, tokens=matcher.text_kind == "tokens", vocabulary=numbering, ngrams=ngrams)
     return texts, partial(matcher.make, options, **facts["sizes"])
-
-
-def _bank(matcher: Matcher, vectors: Tensor, encode: Callable[[Ints], Codes] | None) -> Bank:
-    """Return a bank of global vectors on the device of the matcher, and a function that encodes tokens on request."""
-    vectors = vectors.to(next(matcher.parameters()).device)
-    if encode is None:
-        return Bank.from_codes(Codes(vectors))
-    return Bank(vectors, np.zeros(len(vectors), np.int64), [], [], encode)
-
-
-def _image_codes(matcher: Matcher, features: Table, rows: Ints, places: Ints) -> Codes:
-    """Encode the images at some places of an index."""
-    with torch.no_grad():
-        return matcher.encode_images(features.batch(rows[places]).to(next(matcher.parameters()).device))
-
-
-def _caption_codes(matcher: Matcher, texts: TextEncoder, captions: Captions, places: Ints) -> Codes:
-    """Encode the captions at some places of an index."""
-    table = Table.from_items(texts.encode([captions.caption(place) for place in places.tolist()]))
-    with torch.no_grad():
-        return matcher.encode_texts(table.batch(np.arange(len(places))).to(next(matcher.parameters()).device))
 
 
 def _rows(places: Ints, scores: Floats) -> list[tuple[int, float]]:

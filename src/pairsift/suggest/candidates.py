@@ -14,19 +14,9 @@ from pairsift.retrieve.gallery import Gallery, Similarities
 
 CHUNK = 256  # largest number of images or captions in a block
 BLOCK = 1 << 25  # similarities in a block
-
-
-@dataclass(frozen=True)
-class References:
-    """The references that the evidence of a pair is computed from, where the matcher does not factorise.
-
-    Attributes:
-        sample: Number of sampled images, which is also the number of sampled captions.
-        shortlist: Number of captions that are compared with an image, and of images with a caption.
-    """
-
-    sample: int = 128
-    shortlist: int = 32
+# Where the matcher does not factorise:
+SAMPLE = 128  # images, and captions, that the evidence of a pair is computed from
+SHORTLIST = 32  # captions that are compared with an image, and images with a caption
 
 
 @dataclass(frozen=True)
@@ -70,21 +60,21 @@ class Sums:
         return np.asarray(similarity - self.images[images] - self.captions[captions])
 
 
-def evidence_sums(gallery: Gallery, owner: Ints, seed: int, references: References, own: Reals | None = None) -> Sums:
+def evidence_sums(gallery: Gallery, owner: Ints, seed: int, sample: int = SAMPLE, own: Reals | None = None) -> Sums:
     """Return the terms of the evidence over the whole gallery, or over a sample where the matcher does not factorise.
 
     Args:
         gallery: Codes of the images and captions.
         owner: Index of the image of each caption in the gallery, (n_texts,).
         seed: Seed of the sample.
-        references: Size of the sample.
+        sample: Number of sampled images, which is also the number of sampled captions.
         own: Similarity of every caption with its image, (n_texts,), where the gallery factorises; by default,
             from their codes.
     """
     if gallery.factorises:
         return _all_sums(gallery, owner, own)
     rng, n_images = np.random.default_rng(seed), len(gallery.images[0])
-    images, captions = (np.sort(rng.permutation(n)[: references.sample]) for n in (n_images, len(owner)))
+    images, captions = (np.sort(rng.permutation(n)[:sample]) for n in (n_images, len(owner)))
     return _sampled_sums(gallery, owner, images, captions)
 
 

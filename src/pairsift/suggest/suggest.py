@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.detect.options import SiblingOptions
 from pairsift.retrieve.gallery import Gallery
-from pairsift.suggest.candidates import References, best_captions, best_images, evidence_sums
+from pairsift.suggest.candidates import SAMPLE, SHORTLIST, best_captions, best_images, evidence_sums
 
 SUGGESTIONS = 5  # for each pair, in both directions
 CANDIDATES = 20  # captions or images that suggestions are chosen from
@@ -71,7 +71,8 @@ def suggest(
     pairs: GalleryPairs,
     requested: Bools,
     seed: int,
-    references: References | None = None,
+    sample: int = SAMPLE,
+    shortlist: int = SHORTLIST,
     caption_weight: float = SiblingOptions.weight,
 ) -> Suggestions:
     """Return what would fit these pairs better than what they are given with.
@@ -86,18 +87,18 @@ def suggest(
         pairs: What is known of the captions.
         requested: Whether each pair needs suggestions, (n_texts,).
         seed: Seed of the sample.
-        references: Used where the matcher does not factorise.
+        sample: Number of reference images and captions, where the matcher does not factorise.
+        shortlist: Number of captions that are compared with an image then, and of images with a caption.
         caption_weight: Weight of a caption that surely matches, beside the image that it is joined with.
     """
     places = np.flatnonzero(requested).astype(np.int64)
     if not len(places) or not pairs.believed.any():
         none, zero = np.full((len(places), 1), -1, np.int64), np.zeros((len(places), 1))
         return Suggestions(places, none, zero, none, zero, np.zeros(len(places), np.bool_))
-    references = references or References()
     gallery, own = _with_captions(gallery, pairs, requested, caption_weight)
-    sums = evidence_sums(gallery, pairs.owner, seed, references, own)
+    sums = evidence_sums(gallery, pairs.owner, seed, sample, own)
     owners, place = np.unique(pairs.owner[places], return_inverse=True)
-    captions, information = best_captions(gallery, pairs.owner, sums, owners, CANDIDATES, references.shortlist)
+    captions, information = best_captions(gallery, pairs.owner, sums, owners, CANDIDATES, shortlist)
     captions, information = captions[place], information[place]
     texts = np.where(captions >= 0, pairs.text[captions], -1)
     information[_repeated(texts) | (texts == pairs.text[places][:, None])] = -np.inf
@@ -111,7 +112,7 @@ def suggest(
     first = np.take_along_axis(information, order, 1)[:, 0]
     evidence = sums.evidence_of(first, pairs.owner[places], captions[:, 0])
     fits = evidence >= np.quantile(sums.evidence()[pairs.believed], FITS)
-    images, information = best_images(gallery, pairs.owner, sums, places, CANDIDATES, references.shortlist)
+    images, information = best_images(gallery, pairs.owner, sums, places, CANDIDATES, shortlist)
     lacking: Reals = np.bincount(pairs.owner, 1 - pairs.probability, len(gallery.images[0])).astype(np.float64)
     image_probability = choice.probability(information, lacking[images])
     order = np.argsort(-image_probability, axis=1, kind="stable")[:, :SUGGESTIONS]

@@ -1,13 +1,13 @@
-"""The suggestions for a run's pairs in a file, and their lookup by pair."""
+"""The suggestions for a run's pairs in a file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 
 from pairsift.arrays import Ints
@@ -66,38 +66,3 @@ def fitting_captions(folder: Path) -> dict[int, tuple[int, float]]:
     table = pq.read_table(folder / SUGGESTIONS_FILE, filters=pa.compute.field("fits"))
     columns = (table[name].to_pylist() for name in ("pair", "from_pair", "probability"))
     return {pair: (source, probability) for pair, source, probability in zip(*columns, strict=True)}
-
-
-class SuggestionLists:
-    """The suggestions of a run, by pair.
-
-    Args:
-        table: The suggestions, see `suggestion_table`.
-    """
-
-    def __init__(self, table: pa.Table) -> None:
-        self._pair: Ints = table["pair"].to_numpy()
-        self._is_image, self._source = table["is_image"].to_numpy(), table["from_pair"].to_numpy()
-        self._probability = table["probability"].to_numpy()
-
-    @staticmethod
-    def read(folder: Path) -> SuggestionLists:
-        """Read the suggestions of a run's folder."""
-        return SuggestionLists(pq.read_table(folder / SUGGESTIONS_FILE))
-
-    def of_pairs(self, pairs: Sequence[int]) -> dict[int, dict[str, list[dict[str, Any]]]]:
-        """Return the suggestions of these pairs.
-
-        Returns:
-            For each pair, `captions` and `images`, each a list of `from_pair` and `probability`, the best first.
-        """
-        starts, ends = (np.searchsorted(self._pair, pairs, side=side) for side in ("left", "right"))
-        return {pair: self._lists(slice(start, end)) for pair, start, end in zip(pairs, starts, ends, strict=True)}
-
-    def _lists(self, rows: slice) -> dict[str, list[dict[str, Any]]]:
-        lists: dict[str, list[dict[str, Any]]] = {"captions": [], "images": []}
-        for is_image, source, probability in zip(
-            self._is_image[rows].tolist(), self._source[rows].tolist(), self._probability[rows].tolist(), strict=True
-        ):
-            lists["images" if is_image else "captions"].append({"from_pair": source, "probability": probability})
-        return lists

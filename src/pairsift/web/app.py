@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import pyarrow.parquet as pq
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -22,7 +23,7 @@ from pairsift.review.journal import DecidedMeanwhile
 from pairsift.review.queue import UNDECIDED, Filter, Queue
 from pairsift.run_folder import METRICS, require_finished, source_of
 from pairsift.runs.spot_check import current_result, spot_check
-from pairsift.suggest.table import SuggestionLists
+from pairsift.suggest.table import SUGGESTIONS_FILE
 from pairsift.table import read_pairs
 from pairsift.web.bodies import MAX_PAIRS, DecisionList, FilterDecision, Id, Page, Requester, SpotCheckSize
 from pairsift.web.downloads import add_downloads
@@ -49,7 +50,7 @@ def create_app(folder: Path, hosts: set[str] | None, token: str | None = None, s
     """
     require_finished(folder)
     table = read_pairs(folder)
-    queue = Queue(table, Decisions(folder, table["pair"].to_numpy()), SuggestionLists.read(folder))
+    queue = Queue(table, Decisions(folder, table["pair"].to_numpy()), pq.read_table(folder / SUGGESTIONS_FILE))
     queue.page(queue.select(Filter())[:MAX_PAIRS])  # so that nobody waits for the first page
     images = Images(folder, folder_of(source or source_of(folder)))
     metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import unquote
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -139,7 +139,7 @@ class Selector(Body):
 def column_condition(text: str) -> tuple[str, str]:
     """Return the name and the value of `name=value`, where `=` and `%` in the name are written `%3D` and `%25`."""
     name, _, value = text.partition("=")
-    return re.sub("%3D|%25", lambda code: "=" if code[0].upper() == "%3D" else "%", name, flags=re.IGNORECASE), value
+    return unquote(name), value
 
 
 class Page(Selector):

@@ -10,8 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pairsift.errors import InputError
-from pairsift.run_folder import METRICS
-from pairsift.table import PAIRS_FILE
+from pairsift.run_folder import METRICS, PAIRS_FILE
 
 
 class CurrentRun:

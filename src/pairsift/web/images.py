@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +17,6 @@ from pairsift.run_folder import KNOWN, SOURCE
 
 Size = Literal["small", "large"]
 SIDES: dict[Size, int] = {"small": 320, "large": 1280}  # longest side in pixels
-REMEMBERED = 512  # encoded images that stay in memory
 
 
 class Images:
@@ -45,7 +43,6 @@ class Images:
         rows, first = np.unique(table["image_row"].to_numpy(), return_index=True)
         self._image_rows, self._first_pairs = rows, first
         self.exist = not (table.schema.metadata or {}).get(b"shape")  # a source of features has no images
-        self._encoded = lru_cache(REMEMBERED)(_encode)
 
     def path(self, pair: int) -> Path | None:
         """Return the file of a pair's image, or None if the run has none for it."""
@@ -59,9 +56,9 @@ class Images:
 
     def jpeg(self, pair: int, size: Size) -> bytes | None:
         """Return a pair's image as JPEG, at most as large as the size; None if it cannot be shown."""
-        path, version = self.path(pair), self.version(pair)
+        path = self.path(pair)
         try:
-            return self._encoded(path, size, version) if path is not None and version else None
+            return None if path is None else _encode(path, size)
         except BadImage:
             return None
 
@@ -75,8 +72,8 @@ class Images:
         return "" if status is None else f"{status.st_mtime_ns:x}-{status.st_size:x}"
 
 
-def _encode(path: Path, size: Size, version: str) -> bytes:
-    """Return an image file as JPEG. The version distinguishes files that had the same path one after the other.
+def _encode(path: Path, size: Size) -> bytes:
+    """Return an image file as JPEG.
 
     Raises:
         BadImage: It cannot be read.

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 
+from pairsift.options import in_words
 from pairsift.web.pages import Pages
 
 Tree = Mapping[str, Any]
@@ -70,20 +71,4 @@ def _resolved(schema: Tree, schemas: Tree) -> Tree:
 
 def _field(name: str, schema: Tree, required: bool, place: str) -> dict[str, Any]:
     default = "required" if required else schema.get("default", "")
-    return {"name": name, "place": place, "kind": kind_of(schema), "default": default}
-
-
-def kind_of(schema: Tree) -> str:
-    """Return the type of a value in words, with its bounds."""
-    if "$ref" in schema:
-        return str(schema["$ref"].rpartition("/")[2])
-    if "anyOf" in schema:
-        return " or ".join(kind_of(choice) for choice in schema["anyOf"])
-    if "enum" in schema:
-        return ", ".join(map(str, schema["enum"]))
-    if schema.get("type") == "array":
-        return f"list of {kind_of(schema['items'])}"
-    names = {"minimum": "at least", "maximum": "at most", "exclusiveMaximum": "below", "maxLength": "at most"}
-    bounds = [f"{word} {schema[name]:,.10g}" for name, word in names.items() if name in schema and schema[name] < 2**62]
-    unit = " characters" if "maxLength" in schema and bounds else ""
-    return ", ".join([str(schema.get("format") or schema.get("type", "any")), *bounds]) + unit
+    return {"name": name, "place": place, "kind": in_words(schema), "default": default}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,39 +27,6 @@ UPLOAD = {"requestBody": {"required": True, "content": {"image/*": {"schema": {"
 Number = Annotated[int, Query(ge=1, le=200, description="Number of results.")]
 
 
-class LazySearch:
-    """The search of a run, opened at the first query; one query runs at a time.
-
-    Args:
-        folder: The run's folder.
-        source: New path of the run's source, if it has moved.
-    """
-
-    def __init__(self, folder: Path, source: str | None) -> None:
-        self._folder, self._source = folder, source
-        self._search: Search | None = None
-        self._lock = threading.Lock()
-
-    def run(self, query: Callable[[Search], list[Hit]], captions: bool) -> tuple[list[Hit], str]:
-        """Return the results of a query, and a sentence about its recall; an empty one where the search is exact.
-
-        Args:
-            query: The query.
-            captions: Whether it finds captions, not images.
-
-        Raises:
-            InputError: The query cannot be used, or the run's folder lacks something and the source is gone.
-        """
-        with self._lock:
-            if self._search is None:
-                from pairsift.runs.search import open_search
-
-                self._search = open_search(self._folder, self._source)
-            hits = query(self._search)
-            index = self._search.approximate_captions if captions else self._search.approximate_images
-            return hits, "" if index is None else index.line
-
-
 def add_search(app: FastAPI, folder: Path, source: str | None, pages: Pages, queue: Queue, images: Images) -> None:
     """Serve the search page and its endpoints.
 
@@ -70,11 +38,20 @@ def add_search(app: FastAPI, folder: Path, source: str | None, pages: Pages, que
         queue: The run's judged pairs.
         images: The run's images.
     """
-    search = LazySearch(folder, source)
+    lock = threading.Lock()  # one query runs at a time
+
+    @cache
+    def opened() -> Search:
+        from pairsift.runs.search import open_search
+
+        return open_search(folder, source)
 
     def results(query: Callable[[Search], list[Hit]], captions: bool = False) -> dict[str, Any]:
-        hits, recall = search.run(query, captions)
-        return {"results": _rows(hits, queue), "recall": recall}
+        with lock:
+            search = opened()
+            hits = query(search)
+            index = search.approximate_captions if captions else search.approximate_images
+            return {"results": _rows(hits, queue), "recall": "" if index is None else index.line}
 
     @app.get("/search", response_class=HTMLResponse, include_in_schema=False)
     def page() -> str:

@@ -17,8 +17,7 @@ from pairsift.pairs.records import Columns, assemble
 from pairsift.pairs.splits import Draw
 from pairsift.pairs.text import one_line, read_text
 
-WITH_FOLDER = ("table", "flickr8k", "coco", "karpathy", "nuswide")  # readers whose images are named by paths
-WITHOUT_FOLDER = ("folder", "shards", "precomp", "now", "embeddings")  # all others of the package
+WITHOUT_FOLDER = ("folder", "shards", "precomp", "now", "embeddings")  # readers whose images are not named by paths
 
 LAYOUTS = {
     "now": is_now,
@@ -37,8 +36,7 @@ def folder_of_images(reader: str, folder: Path) -> Path:
         InputError: The path is not a folder, or the reader does not use such a folder.
     """
     if reader in WITHOUT_FOLDER:
-        takers = ", ".join(WITH_FOLDER)
-        raise InputError(f"the reader {reader!r} takes no --image-folder, as the readers {takers} do: leave it out")
+        raise InputError(f"the reader {reader!r} takes no --image-folder: leave it out")
     if not folder.is_dir():
         raise InputError(f"--image-folder {folder}: is not a folder; name the one that relative image paths start from")
     return folder

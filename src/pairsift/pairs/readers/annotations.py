@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 from pairsift.errors import InputError
-from pairsift.pairs.image_files import find_image, find_images
+from pairsift.pairs.image_files import find_images
 from pairsift.pairs.records import Columns, Listing, Record
-from pairsift.pairs.text import UNREADABLE, as_text, how_read, other_columns, parse_json, quoted, undecodable
+from pairsift.pairs.text import as_text, how_read, other_columns, parse_json, quoted
 
 PROBE = 50  # images that are searched in each folder before the next folder is tried
 
@@ -33,10 +33,7 @@ def image_root(file: Path, names: list[str], folder: Path | None) -> Path:
     roots = [folder] if folder is not None else [base, base / "images", base.parent / "images", base.parent]
     roots += [root / part for part in re.findall(r"(?:train|val|test)\d{4}", file.name) for root in list(roots)]
     for root in roots:
-        if any((place := find_image(root, name)[0]) and os.path.isfile(place) for name in names[:PROBE]):
-            return root
-    for root in roots:  # in other case, or as the end of a path of another machine
-        if any(place and os.path.isfile(place) for place, _ in find_images(root, names[:PROBE]).of.values()):
+        if any(place and os.path.isfile(place) for place, _ in find_images(root, names[:PROBE])[0].values()):
             return root
     tried = ", ".join(str(root) for root in roots)
     example = f"such as {names[0]!r}" if names else "for it names none"
@@ -60,9 +57,7 @@ def objects(value: object, key: str, path: Path) -> list[dict[str, object]]:
 
 def caption_problem(caption: object) -> str:
     """Return the problem of a caption as a JSON value, or an empty string."""
-    if caption is not None and not isinstance(caption, str):
-        return "the caption is not text"
-    return UNREADABLE if undecodable(caption or "") else ""
+    return "" if caption is None or isinstance(caption, str) else "the caption is not text"
 
 
 def read_coco(path: Path, columns: Columns) -> Listing:
@@ -74,27 +69,23 @@ def read_coco(path: Path, columns: Columns) -> Listing:
     value, text = parse_json(path)
     names = {as_text(image.get("id")): as_text(image.get("file_name")) for image in objects(value, "images", path)}
     root = image_root(path, [name for name in names.values() if name], columns.folder)
-    places = find_images(root, ("", *names.values()))
     records = []
     for number, annotation in enumerate(objects(value, "annotations", path), 1):
         image_id = as_text(annotation.get("image_id"))
-        name = names.get(image_id, "")
-        place, trouble = places.of[name]
-        problem = caption_problem(annotation.get("caption")) or trouble
+        problem = caption_problem(annotation.get("caption"))
         if image_id not in names:
             problem = f"image id {image_id or 'none'} is not among the images"
         records.append(
             Record(
                 where=f"{path.name} annotation {number}",
-                image=name,
-                path=place,
+                image=names.get(image_id, ""),
+                path=None,
                 caption=as_text(annotation.get("caption")),
                 extra=other_columns(annotation, "caption"),
                 problem=problem,
             )
         )
-    reading = "; ".join(filter(None, (how_read([text]), places.note)))
-    return Listing(records, f"file_name in {root}", "annotations' caption", reading=reading)
+    return Listing(records, f"file_name in {root}", "annotations' caption", reading=how_read([text]), folder=root)
 
 
 def read_karpathy(path: Path, columns: Columns) -> Listing:
@@ -109,11 +100,9 @@ def read_karpathy(path: Path, columns: Columns) -> Listing:
         "/".join(filter(None, (as_text(image.get(part)) for part in ("filepath", "filename")))) for image in images
     ]
     root = image_root(path, [name for name in names if name], columns.folder)
-    places = find_images(root, names)
     records = []
     for number, (image, name) in enumerate(zip(images, names, strict=True), 1):
         sentences = image.get("sentences")
-        place, trouble = places.of[name]
         for position, sentence in enumerate(sentences if isinstance(sentences, list) else [], 1):
             cells = sentence if isinstance(sentence, dict) else {}
             raw = cells.get("raw")
@@ -121,12 +110,18 @@ def read_karpathy(path: Path, columns: Columns) -> Listing:
                 Record(
                     where=f"{path.name} image {number} sentence {position}",
                     image=name,
-                    path=place,
+                    path=None,
                     caption=as_text(raw),
                     split=as_text(image.get("split")),
                     extra=other_columns(image, "filepath", "filename", "split") | other_columns(cells, "raw"),
-                    problem=caption_problem(raw) or trouble,
+                    problem=caption_problem(raw),
                 )
             )
-    reading = "; ".join(filter(None, (how_read([text]), places.note)))
-    return Listing(records, f"filename in {root}", "sentences' raw text", "the images' split", reading=reading)
+    return Listing(
+        records,
+        f"filename in {root}",
+        "sentences' raw text",
+        "the images' split",
+        reading=how_read([text]),
+        folder=root,
+    )

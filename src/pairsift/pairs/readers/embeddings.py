@@ -10,7 +10,7 @@ import numpy as np
 
 from pairsift.errors import InputError
 from pairsift.pairs.precomputed import FeatureFiles, Precomputed, open_rows
-from pairsift.pairs.readers.rows import SPLIT_COLUMNS, SourceTable, find_column, pick_columns
+from pairsift.pairs.readers.rows import SourceTable, pick_columns
 from pairsift.pairs.readers.tables import named_record, read_rows
 from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.text import quoted
@@ -28,15 +28,11 @@ class Part:
         images: File of the images' vectors.
         texts: File of the captions' vectors.
         table: File of the captions.
-        start: Number of rows in the previous parts.
-        rows: Number of rows.
     """
 
     images: Path
     texts: Path
     table: Path
-    start: int = 0
-    rows: int = 0
 
 
 def is_embeddings(path: Path) -> bool:
@@ -58,19 +54,17 @@ def read_embeddings(path: Path, columns: Columns) -> Listing:
     Raises:
         InputError: Files are missing, cannot be read, or do not fit each other.
     """
-    if not path.is_dir():
-        raise InputError(f"{path}: is not a folder; this reader needs one with {IMAGES} and {TEXTS} in it")
     columns = replace(columns, needs_image=False)
     in_parts = not any((path / name).is_file() for name in (IMAGES, TEXTS))
-    parts, dims = measured(numbered_parts(path) if in_parts else [single_part(path)])
+    parts = numbered_parts(path) if in_parts else [single_part(path)]
+    dims = [open_rows(file, (2,)).shape[1] for file in (parts[0].images, parts[0].texts)]
     first_row: dict[str, tuple[int, Path]] = {}
     records: list[Record] = []
     tables = []
     for part in parts:
-        tables.append(table := read_part(part, columns))
-        records += records_of(part, table, columns, first_row)
-    image, caption = pick_columns(parts[0].table, tables[0].names, columns)
-    split = find_column(tables[0].names, SPLIT_COLUMNS)
+        tables.append(table := read_part(part, dims, columns))
+        records += records_of(part, table, columns, first_row, len(records))
+    image, caption, split = pick_columns(parts[0].table, tables[0].names, columns)
     features = Precomputed(
         tuple(part.images for part in parts),
         (dims[0],),
@@ -96,18 +90,14 @@ def single_part(path: Path) -> Part:
     Raises:
         InputError: One of the files is missing, or there are several tables.
     """
-    for name, other in ((IMAGES, TEXTS), (TEXTS, IMAGES)):
+    for name in (IMAGES, TEXTS):
         if not (path / name).is_file():
-            raise InputError(f"{path}: has {other} and no {name}; put the missing file into the folder")
+            raise InputError(f"{path}: has no {name}; put the missing file into the folder")
     tables = sorted(file for file in path.iterdir() if file.is_file() and file.suffix.lower() in TABLES)
     tables = [file for file in tables if file.stem.lower() == "captions"] or tables
-    if not tables:
-        raise InputError(f"{path}: has {IMAGES} and no table of captions; put captions.csv into the folder")
-    if len(tables) > 1:
-        raise InputError(
-            f"{path}: holds the tables {quoted((file.name for file in tables), 4)}; call the table of captions "
-            "captions.csv, or leave only that table in the folder"
-        )
+    if len(tables) != 1:
+        found = quoted((file.name for file in tables), 4) or "none"
+        raise InputError(f"{path}: needs a table of captions beside {IMAGES}, and holds {found}; call it captions.csv")
     return Part(path / IMAGES, path / TEXTS, tables[0])
 
 
@@ -115,20 +105,16 @@ def numbered_parts(path: Path) -> list[Part]:
     """Return the parts of clip-retrieval's layout, ordered by their numbers.
 
     Raises:
-        InputError: A folder is missing or empty, or it lacks a part that another folder has.
+        InputError: There are none, or a folder lacks a part that another one has.
     """
-    folders = [f"{name}/" for name in FOLDERS if (path / name).is_dir()]
-    if not folders:
+    files = {name: numbered_files(path / name, suffix) for name, suffix in FOLDERS.items()}
+    numbers = sorted(set().union(*files.values()), key=int)
+    if not numbers:
         raise InputError(
             f"{path}: has neither {IMAGES} and {TEXTS} nor img_emb/ and text_emb/; name the folder with them"
         )
-    for name in FOLDERS:
-        if f"{name}/" not in folders:
-            raise InputError(f"{path}: has {' and '.join(folders)} and no {name}/; put the missing folder there")
-    files = {name: numbered_files(path / name, suffix) for name, suffix in FOLDERS.items()}
-    numbers = sorted(set().union(*files.values()))
-    for number in numbers:
-        for name, suffix in FOLDERS.items():
+    for name, suffix in FOLDERS.items():
+        for number in numbers:
             if number not in files[name]:
                 raise InputError(
                     f"{path}: has no {name}/{name}_{number}{suffix} beside the other files of part {number}; "
@@ -138,68 +124,41 @@ def numbered_parts(path: Path) -> list[Part]:
     return [Part(images[number], texts[number], tables[number]) for number in numbers]
 
 
-def numbered_files(folder: Path, suffix: str) -> dict[int, Path]:
-    """Return the files `<folder>_<number><suffix>` of a folder by their numbers.
-
-    Raises:
-        InputError: There are none, or two of them have the same number.
-    """
+def numbered_files(folder: Path, suffix: str) -> dict[str, Path]:
+    """Return the files `<folder>_<number><suffix>` of a folder, which may be missing, by their numbers as written."""
     pattern = re.compile(rf"{folder.name}_(\d+)\{suffix}", re.ASCII)
-    files: dict[int, Path] = {}
-    for file in sorted(folder.iterdir()):
-        match = pattern.fullmatch(file.name)
-        if match is None:
-            continue
-        earlier = files.setdefault(int(match[1]), file)
-        if earlier != file:
-            raise InputError(f"{folder}: {earlier.name} and {file.name} have the same number; take one of them out")
-    if not files:
-        raise InputError(f"{folder}: holds no files {folder.name}_0{suffix}, {folder.name}_1{suffix} and so on")
-    return files
+    matches = ((pattern.fullmatch(file.name), file) for file in folder.glob("*"))
+    return {match[1]: file for match, file in matches if match}
 
 
-def measured(parts: list[Part]) -> tuple[list[Part], tuple[int, int]]:
-    """Return the parts with their numbers of rows, and the lengths of the vectors of images and of captions.
+def read_part(part: Part, dims: list[int], columns: Columns) -> SourceTable:
+    """Read the table of a part, and the headers of its arrays.
+
+    Args:
+        part: The part.
+        dims: Lengths of the vectors of images and of captions.
+        columns: Column names set by the user.
 
     Raises:
-        InputError: An array cannot be read, is not (rows, dim), or does not fit the others.
-    """
-    dims: dict[str, int] = {}
-    result, start = [], 0
-    for part in parts:
-        shapes = {}
-        for role, file, first in (("images", part.images, parts[0].images), ("texts", part.texts, parts[0].texts)):
-            shapes[role] = rows, dim = open_rows(file, (2,)).shape
-            if dims.setdefault(role, dim) != dim:
-                raise InputError(f"{file}: a row has {dim} values where {first.name} has {dims[role]}; make it again")
-        if shapes["texts"][0] != shapes["images"][0]:
-            raise InputError(
-                f"{part.texts}: has {shapes['texts'][0]} rows and {part.images.name} has {shapes['images'][0]}; "
-                "row i of both must belong to pair i"
-            )
-        result.append(replace(part, start=start, rows=rows))
-        start += rows
-    return result, (dims["images"], dims["texts"])
-
-
-def read_part(part: Part, columns: Columns) -> SourceTable:
-    """Read the table of a part.
-
-    Raises:
-        InputError: It cannot be read, has no caption column, or its rows are not as many as the vectors.
+        InputError: A file cannot be read, the table has no caption column, or the files do not fit each other.
     """
     table = read_rows(part.table, columns)
-    if len(table.rows) != part.rows:
-        problem = next((f"; {row.where} {row.problem}" for row in table.rows if row.problem), "")
-        raise InputError(
-            f"{part.table}: has {len(table.rows)} rows and {part.images.name} has {part.rows}; row i of the table "
-            f"must belong to row i of the vectors{problem}"
-        )
+    images, texts = (open_rows(file, (2,)).shape for file in (part.images, part.texts))
+    for file, shape, dim in ((part.images, images, dims[0]), (part.texts, texts, dims[1])):
+        if shape[1] != dim:
+            raise InputError(f"{file}: a row has {shape[1]} values where the first part has {dim}; make it again")
+    problem = next((f"; {row.where} {row.problem}" for row in table.rows if row.problem), "")
+    for file, rows, problems in ((part.texts, texts[0], ""), (part.table, len(table.rows), problem)):
+        if rows != images[0]:
+            raise InputError(
+                f"{file}: has {rows} rows and {part.images.name} has {images[0]}; row i of both must belong to pair i"
+                f"{problems}"
+            )
     return table
 
 
 def records_of(
-    part: Part, table: SourceTable, columns: Columns, first_row: dict[str, tuple[int, Path]]
+    part: Part, table: SourceTable, columns: Columns, first_row: dict[str, tuple[int, Path]], start: int
 ) -> list[Record]:
     """Return the records of a part.
 
@@ -208,14 +167,12 @@ def records_of(
         table: Its table.
         columns: Column names set by the user.
         first_row: The first row of each image name and its file; names of this part are added.
+        start: Number of rows in the previous parts.
     """
-    image, caption = pick_columns(part.table, table.names, columns)
-    split = find_column(table.names, SPLIT_COLUMNS)
-    roles = (image, caption) if split is None else (image, caption, split)
-    extra = [name for name in table.names if name not in roles]
+    roles = pick_columns(part.table, table.names, columns)
     records = []
-    for number, row in enumerate(table.rows, part.start):
-        record = named_record(row, roles, extra)
+    for number, row in enumerate(table.rows, start):
+        record = named_record(row, roles, table.names)
         place = number, part.images
         first, file = first_row.setdefault(record.image, place) if record.image else place
         records.append(replace(record, image=record.image or f"row {number}", path=file, row=first))

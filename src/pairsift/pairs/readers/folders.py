@@ -10,12 +10,11 @@ from pairsift.errors import InputError
 from pairsift.pairs.readers.tables import FORMATS, read_table
 from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.splits import SPLIT_WORDS
-from pairsift.pairs.text import UNREADABLE, Text, decode, how_read, quoted, undecodable
+from pairsift.pairs.text import Text, decode, how_read, quoted
 
 TABLES = FORMATS.keys() - {".txt"}  # here, a text file holds the captions of an image
 CAPTIONS = "the .txt file beside each image"
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
-UNREAD_SUFFIXES = (".svg", ".svgz", ".heic", ".heif", ".avif", ".jxl", ".psd", ".eps", ".pdf")  # pictures, not read
 
 
 def read_folder(path: Path, _: Columns) -> Listing:
@@ -25,7 +24,7 @@ def read_folder(path: Path, _: Columns) -> Listing:
     split (`train`, `val`, ...), these folders define the splits.
 
     Raises:
-        InputError: The path is not a folder, or no image in it has a text file beside it.
+        InputError: No image in the folder has a text file beside it.
     """
     files = walk(path)
     texts = {key(file): file for file in files if file.suffix.lower() == ".txt"}
@@ -37,14 +36,14 @@ def read_folder(path: Path, _: Columns) -> Listing:
             f"{path}: found {len(images)} images and {len(texts)} .txt files, and no image x.jpg with its "
             f"captions in x.txt beside it{hint}"
         )
-    unread = {key(file): file for file in files if file.suffix.lower() in UNREAD_SUFFIXES}
     owner: dict[str, Path] = {}
     records = []
     decoded: list[Text] = []
     for image in images:
         records += captions_of(path, image, texts.get(key(image)), owner.setdefault(key(image), image), decoded)
+    problem = f"has no image of the same name beside it ({', '.join(sorted(IMAGE_SUFFIXES))})"
     records += [
-        Record(str(text.relative_to(path)), "", None, "", problem=without_image(unread.get(name)))
+        Record(str(text.relative_to(path)), "", None, "", problem=problem)
         for name, text in texts.items()
         if name not in owner
     ]
@@ -56,13 +55,7 @@ def read_folder(path: Path, _: Columns) -> Listing:
 
 
 def walk(path: Path) -> list[Path]:
-    """Return all files below a folder in the order of their names, without hidden files.
-
-    Raises:
-        InputError: The path is not a folder.
-    """
-    if not path.is_dir():
-        raise InputError(f"{path}: is not a folder")
+    """Return all files below a folder in the order of their names, without hidden files."""
     files: list[Path] = []
     for folder, below, names in os.walk(path):
         below[:] = sorted(name for name in below if not name.startswith("."))
@@ -73,13 +66,6 @@ def walk(path: Path) -> list[Path]:
 def key(file: Path) -> str:
     """Return the path without its extension, which is the same for an image and its text file."""
     return str(file.with_suffix(""))
-
-
-def without_image(unread: Path | None) -> str:
-    """Return why a text file has no image, given the picture beside it whose format is not read."""
-    if unread is None:
-        return "has no image of the same name beside it"
-    return f"the picture beside it is a {unread.suffix.lower()} file, which is not read: convert it to PNG or JPEG"
 
 
 def captions_of(root: Path, image: Path, text: Path | None, owner: Path, decoded: list[Text]) -> list[Record]:
@@ -103,13 +89,7 @@ def captions_of(root: Path, image: Path, text: Path | None, owner: Path, decoded
     lines = decoded[-1].content.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     place = text.relative_to(root).as_posix()
     records = [
-        Record(
-            f"{place} line {number}",
-            name,
-            image,
-            line.strip(),
-            problem=UNREADABLE if undecodable(line) else "",
-        )
+        Record(f"{place} line {number}", name, image, line.strip())
         for number, line in enumerate(lines, 1)
         if line.strip()
     ]

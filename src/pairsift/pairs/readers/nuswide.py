@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pairsift.errors import InputError
 from pairsift.pairs.records import Columns, Listing, Record
-from pairsift.pairs.text import UNREADABLE, Text, how_read, quoted, read_text, undecodable
+from pairsift.pairs.text import Text, how_read, quoted, read_text
 
 IMAGES = "ImageList/Imagelist.txt"
 SPLITS = {"train": "ImageList/TrainImagelist.txt", "test": "ImageList/TestImagelist.txt"}
@@ -33,14 +33,6 @@ class Listed:
     where: str
     name: str
     photo: int
-
-
-@dataclass(frozen=True, slots=True)
-class Tagged:
-    """A line of the file of tags: its number, and the tags joined by blanks."""
-
-    number: int
-    tags: str
 
 
 def is_nuswide(path: Path) -> bool:
@@ -111,23 +103,23 @@ def listed(path: Path, text: Text) -> list[Listed]:
     return images
 
 
-def read_tags(path: Path, text: Text) -> dict[int, list[Tagged]]:
-    """Return the lines of tags of each id, in their order; lines that do not begin with an id are under -1.
+def read_tags(path: Path, text: Text) -> dict[int, list[str]]:
+    """Return the tags of each line of an id, in their order; lines that do not begin with an id are under -1.
 
     Raises:
         InputError: No line begins with an id.
     """
-    tags: dict[int, list[Tagged]] = {}
-    for number, line in lines_of(text):
+    tags: dict[int, list[str]] = {}
+    for _, line in lines_of(text):
         number_word, *words = line.split()
         photo = int(number_word) if ID.fullmatch(number_word) else -1
-        tags.setdefault(photo, []).append(Tagged(number, " ".join(words)))
+        tags.setdefault(photo, []).append(" ".join(words))
     if not tags.keys() - {-1}:
         raise InputError(f"{path}: no line begins with the id of an image; each has to be an id and then tags")
     return tags
 
 
-def match_tags(images: list[Listed], tags: dict[int, list[Tagged]]) -> Iterable[tuple[str, str]]:
+def match_tags(images: list[Listed], tags: dict[int, list[str]]) -> Iterable[tuple[str, str]]:
     """Return the caption of each image, and the reason why there is none.
 
     The k-th image with an id has the k-th line with this id. If there are more of the one than of the other, the lines
@@ -143,12 +135,11 @@ def match_tags(images: list[Listed], tags: dict[int, list[Tagged]]) -> Iterable[
             yield "", f"{quoted([image.name])} is not a name like concept\\0001_123456.jpg, with the photograph's id"
         elif not lines:
             yield "", f"All_Tags.txt has no line for its id {image.photo}"
-        elif len(lines) != counts[image.photo] and len({line.tags for line in lines}) > 1:
+        elif len(lines) != counts[image.photo] and len(set(lines)) > 1:
             yield "", f"All_Tags.txt has {len(lines)} different lines for its id {image.photo}"
         else:
             line = lines[min(place, len(lines) - 1)]
-            problem = "" if line.tags else f"has no tags in All_Tags.txt line {line.number}"
-            yield line.tags, UNREADABLE if undecodable(line.tags) else problem
+            yield line, "" if line else f"All_Tags.txt has no tags for its id {image.photo}"
 
 
 def record(image: Listed, base: Path, tags: str, problem: str) -> Record:
@@ -159,7 +150,7 @@ def record(image: Listed, base: Path, tags: str, problem: str) -> Record:
         path=base / image.name,
         caption=tags,
         extra={"flickr_id": str(image.photo) if image.photo >= 0 else ""},
-        problem=UNREADABLE if undecodable(image.name) else problem,
+        problem=problem,
     )
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from pairsift.errors import InputError
 from pairsift.pairs.embedded import Embedded, Store, image_suffix
-from pairsift.pairs.readers.rows import SPLIT_COLUMNS, Row, SourceTable, find_column, pick_columns, unique
+from pairsift.pairs.readers.rows import Row, SourceTable, pick_columns, unique
 from pairsift.pairs.records import Columns
 from pairsift.pairs.text import as_text, one_line
 
@@ -50,10 +50,7 @@ def read_parquet(path: Path, columns: Columns) -> SourceTable:
     try:
         with pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:  # otherwise it keeps all row groups
             layout = layout_of(path, file, columns)
-            if layout.embedded:
-                rows = list(rows_with_images(path, file, layout, Store(path, layout.image, columns.cache)))
-            else:
-                rows = list(plain_rows(path, file, layout, with_images=True))
+            rows = list(rows_of(path, file, layout, columns.cache))
     except InputError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -69,20 +66,20 @@ def layout_of(path: Path, file: pq.ParquetFile, columns: Columns) -> Layout:
     """
     schema = file.schema_arrow
     names = unique(schema.names)
-    image, caption = pick_columns(path, names, columns)
+    roles = pick_columns(path, names, columns)
+    image = roles.image
     cells_at = first_bytes(file, [position for position, kind in enumerate(schema.types) if is_binary(kind)])
     embedded = bool(image) and (
         has_bytes(schema.types[names.index(image)]) or any(map(image_suffix, cells_at.get(names.index(image), [])))
     )
     if embedded and not columns.needs_image:
-        image, embedded = "", False
-    role_columns = (image, caption, find_column(names, SPLIT_COLUMNS))
+        roles, embedded = roles._replace(image=""), False
     column_names = [
         name
         for position, (name, kind) in enumerate(zip(names, schema.types, strict=True))
-        if name in role_columns or not (has_bytes(kind) or not all(map(is_text, cells_at.get(position, []))))
+        if name in roles or not (has_bytes(kind) or not all(map(is_text, cells_at.get(position, []))))
     ]
-    return Layout(names, column_names, image, embedded)
+    return Layout(names, column_names, roles.image, embedded)
 
 
 def first_bytes(file: pq.ParquetFile, places: list[int]) -> dict[int, list[bytes]]:
@@ -113,68 +110,47 @@ def is_text(cell: bytes) -> bool:
         return False
 
 
-def selection(file: pq.ParquetFile, layout: Layout, with_images: bool) -> list[str] | None:
-    """Return the names in the file of the columns to read, or None to read all columns.
-
-    All columns are read if their names do not identify them, because names are equal or contain a dot.
-    """
-    schema = file.schema_arrow
-    if len(set(schema.names)) < len(schema.names) or any("." in name for name in schema.names):
-        return None
-    columns = []
-    for name, stored, kind in zip(layout.names, schema.names, schema.types, strict=True):
-        if name == layout.image and not with_images:
-            columns += [f"{stored}.path"] if has_bytes(kind) and kind.get_field_index("path") >= 0 else []
-        elif name in layout.columns:
-            columns.append(stored)
-    return columns
-
-
-def plain_rows(path: Path, file: pq.ParquetFile, layout: Layout, with_images: bool) -> Iterator[Row]:
-    """Yield the rows as they are in the file.
-
-    Args:
-        path: Path of the file.
-        file: The opened file.
-        layout: Columns to read.
-        with_images: Whether to read the image column. If not, only the names of the images that the file contains are
-            read.
-    """
-    columns = selection(file, layout, with_images)
-    batch_rows = IMAGE_ROWS if layout.embedded and with_images else TEXT_ROWS
+def rows_of(path: Path, file: pq.ParquetFile, layout: Layout, cache: Path | None) -> Iterator[Row]:
+    """Yield the rows as they are in the file, with images as files of the cache folder."""
+    images = images_of(file, layout, Store(path, layout.image, cache)) if layout.embedded else []
+    stored = dict(zip(layout.names, file.schema_arrow.names, strict=True))
+    columns = [stored[name] for name in layout.columns if name != layout.image or not layout.embedded]
+    # names that are equal or contain a dot may mean several columns, which are then all read
+    is_told = len(set(stored.values())) == len(stored) and not any("." in name for name in stored.values())
+    batches = file.iter_batches(TEXT_ROWS, columns=columns) if is_told else file.iter_batches(IMAGE_ROWS)
     number = 0
-    for batch in file.iter_batches(batch_rows, columns=columns):
-        name_pairs = zip(layout.names, file.schema_arrow.names, strict=True)
-        names = (
-            layout.names if columns is None else [name for name, stored in name_pairs if stored in batch.schema.names]
-        )
+    for batch in batches:
+        names = [name for name in layout.names if stored[name] in batch.schema.names]
         cells = {
-            name: column.to_pylist() if layout.embedded and name == layout.image else cells_of(column)
-            for name, column in zip(names, batch.columns, strict=True)
-            if name in layout.columns
+            name: cells_of(column) for name, column in zip(names, batch.columns, strict=True) if name in layout.columns
         }
         for values in zip(*cells.values(), strict=True):
+            row = dict(zip(cells, values, strict=True))
+            if layout.embedded:
+                image = images[number]
+                row[layout.image] = image if image.file else image.name
             number += 1
-            yield Row(f"{path.name} row {number}", dict(zip(cells, values, strict=True)))
+            yield Row(f"{path.name} row {number}", row)
 
 
-def rows_with_images(path: Path, file: pq.ParquetFile, layout: Layout, store: Store) -> Iterator[Row]:
-    """Yield the rows, with each image written into the store or present there from an earlier call."""
-    stored_files = store.files()
-    if stored_files is not None and len(stored_files) != file.metadata.num_rows:
-        stored_files = None
-    files: list[str] = []
-    for number, row in enumerate(plain_rows(path, file, layout, with_images=stored_files is None), 1):
-        cell = row.cells.get(layout.image)
-        data, name = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (cell, None)
-        label = as_text(name) or f"row {number}"
-        if stored_files is None:
-            files.append(store.add(data, label) if isinstance(data, bytes) and data else "")
-        stored_file = stored_files[number - 1] if stored_files is not None else files[-1]
-        image = Embedded(label, store.folder / stored_file) if stored_file else as_text(name)
-        yield Row(row.where, {**row.cells, layout.image: image})
-    if any(files):
-        store.finish(files)
+def images_of(file: pq.ParquetFile, layout: Layout, store: Store) -> list[Embedded]:
+    """Return the image of each row, written into the store or present there from an earlier call."""
+    images = store.images()
+    if images is not None:
+        return images
+    images = []
+    column = file.schema_arrow.names[layout.names.index(layout.image)]
+    for batch in file.iter_batches(IMAGE_ROWS, columns=[column]):
+        for cell in batch.column(0).to_pylist():
+            data, path = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (cell, None)
+            name = as_text(path)
+            if isinstance(data, bytes) and data:
+                images.append(store.add(data, name or f"row {len(images) + 1}"))
+            else:
+                images.append(Embedded(name, None))
+    if any(image.file for image in images):
+        store.finish(images)
+    return images
 
 
 def cells_of(column: pa.Array) -> list[object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import glob
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,11 @@ import numpy as np
 from pairsift.errors import InputError
 from pairsift.pairs.precomputed import Floats, Precomputed, open_rows
 from pairsift.pairs.records import Columns, Listing, Record
-from pairsift.pairs.text import UNREADABLE, Text, how_read, one_line, quoted, read_text, undecodable
+from pairsift.pairs.text import Text, how_read, one_line, quoted, read_text
 
 STEMS = {"train": ("train",), "dev": ("dev", "val"), "test": ("testall", "test")}  # the first that exists is used
 TOKENS = ("jieba", "bpe", "bert")
 REPEATS = 5  # rows per image in files that repeat each image for its five captions
-LARGEST_ID = 9_999_999  # no vocabulary is larger; a matcher has one word vector per id
 PROBES = 20  # places where a file is checked for repeated images
 
 
@@ -109,10 +109,8 @@ def find_parts(path: Path, endings: Sequence[str]) -> list[SplitFiles]:
     """Return the splits that a folder has, train first.
 
     Raises:
-        InputError: The path is not a folder, train is missing, or a split has only one of its two files.
+        InputError: Train is missing, or a split has only one of its two files.
     """
-    if not path.is_dir():
-        raise InputError(f"{path}: is not a folder; this reader needs one with train_ims.npy in it")
     parts = []
     for split, stems in STEMS.items():
         gap = ""
@@ -122,10 +120,8 @@ def find_parts(path: Path, endings: Sequence[str]) -> list[SplitFiles]:
             if images.is_file() and captions is not None:
                 parts.append(SplitFiles(split, stem, images, captions))
                 break
-            if images.is_file():
-                gap = gap or f"{images.name} is there without {' or '.join(f'{stem}_{end}' for end in endings)}"
-            elif captions is not None:
-                gap = gap or f"{captions.name} is there without {images.name}"
+            if images.is_file() or captions is not None:
+                gap = gap or f"has only one of {images.name} and {stem}_{endings[0]}"
         else:
             if gap or split == "train":
                 raise InputError(f"{path}: {gap or 'has no train_ims.npy'}; put the missing file into the folder")
@@ -187,7 +183,7 @@ def records_of(part: SplitFiles, values: Floats, lines: list[Line], start: int) 
             "there must be as many, or the same number for each image"
         )
     per_image = total // images
-    names, caption_ids, note = names_of(part, lines, images)
+    names = names_of(part, lines, images)
     records = [
         Record(
             where=f"{part.captions.name} line {position + 1}",
@@ -195,34 +191,23 @@ def records_of(part: SplitFiles, values: Floats, lines: list[Line], start: int) 
             path=part.images,
             caption=line.caption,
             split=part.split,
-            extra={"id": caption_ids[position]} if caption_ids else {},
             problem=line.problem,
             row=start + position // per_image * step,
         )
         for position, line in enumerate(lines)
     ]
     fifth = f", every {REPEATS}th row" if step > 1 else ""
-    return records, f"{part.images.name} ({images} images{fifth}, {per_image} captions each{note})"
+    return records, f"{part.images.name} ({images} images{fifth}, {per_image} captions each)"
 
 
-def names_of(part: SplitFiles, lines: list[Line], images: int) -> tuple[list[str], list[str], str]:
-    """Return the names of the images, the ids of the captions, and a note on an unused file of ids.
-
-    The ids of the captions are empty if the ids belong to the images. The note is empty if there is nothing to report.
-    """
+def names_of(part: SplitFiles, lines: list[Line], images: int) -> list[str]:
+    """Return the names of the images: ids of the file of ids, or of the lines, where they fit, else numbers."""
     file = part.images.with_name(f"{part.stem}_ids.txt")
     ids = read_ids(file) if file.is_file() else [line.image for line in lines]
-    numbers = [str(row) for row in range(images)]
-    if not any(ids):
-        return numbers, [], ""
-    if len(ids) == images:
-        return ids, [], ""
-    if len(ids) != len(lines):
-        return numbers, [], f"; {file.name} has {len(ids)} lines and is not used"
     per_image = len(lines) // images
-    if all(ids[position] == ids[position - position % per_image] for position in range(len(ids))):
-        return ids[::per_image], [], ""
-    return numbers, ids, ""
+    if len(ids) == len(lines) and all(ids[place] == ids[place - place % per_image] for place in range(len(ids))):
+        ids = ids[::per_image]
+    return ids if len(ids) == images and any(ids) else [str(row) for row in range(images)]
 
 
 def repeats(values: Floats) -> bool:
@@ -270,7 +255,7 @@ def read_lines(text: Text, tabbed: bool, images: int) -> list[Line]:
     while lines and not lines[-1].strip() and len(lines) % images:
         lines.pop()
     if not tabbed:
-        return [checked(line.strip()) for line in lines]
+        return [Line(line.strip()) for line in lines]
     try:
         rows = [row for row in csv.reader(io.StringIO(content, newline=""), delimiter="\t") if row]
     except csv.Error:
@@ -278,38 +263,28 @@ def read_lines(text: Text, tabbed: bool, images: int) -> list[Line]:
     if not rows or len(rows) % images:
         rows = [line.split("\t") for line in lines]
     return [
-        checked(row[1].strip(), row[0].strip()) if len(row) > 1 else Line("", problem="has no second column")
+        Line(row[1].strip(), row[0].strip()) if len(row) > 1 else Line("", problem="has no second column")
         for row in rows
     ]
 
 
-def checked(caption: str, image: str = "") -> Line:
-    """Return a caption as a line, with a problem if its bytes or its image id could not be decoded."""
-    bad = undecodable(caption) or undecodable(image)
-    return Line(caption, image, UNREADABLE if bad else "")
-
-
 def read_token_ids(text: Text) -> list[Line]:
-    """Read one list of token ids per line, and join the ids of each list by spaces.
+    """Read one list of token ids per line, separated by commas or spaces, and join the ids of each list by spaces.
 
     A line that contains anything else gets a problem.
     """
-    content = text.content.replace("\r\n", "\n")
-    return [token_line(line) for line in content.removesuffix("\n").split("\n")]
-
-
-def token_line(line: str) -> Line:
-    """Read one list of ids, separated by commas or spaces."""
-    words = line.replace(",", " ").split()
-    odd = next((word for word in words if not is_id(word)), None)
-    if odd is not None:
-        return Line("", problem=one_line(f"{odd!r} is no token id", 100))
-    return Line(" ".join(str(int(word)) for word in words))
+    result = []
+    for line in text.content.replace("\r\n", "\n").removesuffix("\n").split("\n"):
+        words = line.replace(",", " ").split()
+        odd = next((word for word in words if not is_id(word)), None)
+        problem = "" if odd is None else one_line(f"{odd!r} is no token id", 100)
+        result.append(Line("" if problem else " ".join(str(int(word)) for word in words), problem=problem))
+    return result
 
 
 def is_id(word: str) -> bool:
-    """Return whether a word is a number in the range of token ids."""
-    return word.isascii() and word.isdigit() and len(word) <= len(str(LARGEST_ID)) and int(word) <= LARGEST_ID
+    """Return whether a word is a number in the range of token ids; no vocabulary is larger."""
+    return re.fullmatch("[0-9]{1,7}", word) is not None
 
 
 def read_ids(file: Path) -> list[str]:

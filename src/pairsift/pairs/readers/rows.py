@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pairsift.errors import InputError
 from pairsift.pairs.records import Columns
@@ -16,6 +17,17 @@ IMAGE_COLUMNS = (
 )
 CAPTION_COLUMNS = ("caption", "title", "text", "description", "captions", "comment")
 SPLIT_COLUMNS = ("split", "subset", "partition")
+
+
+class Roles(NamedTuple):
+    """The columns of a table by what they hold: an image, a caption, and the split if there is such a column.
+
+    The image column is an empty string if a table that needs none has none.
+    """
+
+    image: str
+    caption: str
+    split: str | None
 
 
 class MissingColumn(InputError):
@@ -54,34 +66,29 @@ def find_column(names: list[str], candidates: tuple[str, ...]) -> str | None:
     return next((name_of[name] for name in candidates if name in name_of), None)
 
 
-def pick_columns(path: Path, names: list[str], columns: Columns) -> tuple[str, str]:
-    """Return the names of the image column and the caption column.
-
-    The name of a missing image column is an empty string where the table needs none.
+def pick_columns(path: Path, names: list[str], columns: Columns) -> Roles:
+    """Return the names of the image column, the caption column and the split column.
 
     Raises:
-        MissingColumn: One of them is missing.
+        MissingColumn: The image or the caption column is missing.
         InputError: Both are the same column.
     """
-    picked, missing = [], []
+    picked, problems, advice = [], [], []
     for role, column, candidates in (
         ("image", columns.image, IMAGE_COLUMNS),
         ("caption", columns.caption, CAPTION_COLUMNS),
     ):
-        name = find_column(names, candidates) if column is None else find_column(names, (column.strip().lower(),))
-        if name is None and role == "image" and column is None and not columns.needs_image:
-            name = ""
-        if name is None:
-            problem = f"no column '{column}'" if column is not None else f"no {role} column"
-            missing.append((problem, f"name it with --{role}-column, or call it one of {', '.join(candidates[:4])}"))
+        name = find_column(names, candidates if column is None else (column.strip().lower(),))
+        if name is None and (role == "caption" or column is not None or columns.needs_image):
+            problems.append(f"no {role} column" if column is None else f"no column '{column}'")
+            advice.append(f"name it with --{role}-column, or call it one of {', '.join(candidates[:4])}")
         picked.append(name or "")
-    if missing:
-        problems, advice = zip(*missing, strict=True)
-        message = f"{path}: {' and '.join(problems)} among the columns {quoted(names)}"
-        raise MissingColumn("; ".join([message, *advice]), names)
+    if problems:
+        line = f"{path}: {' and '.join(problems)} among the columns {quoted(names)}"
+        raise MissingColumn("; ".join([line, *advice]), names)
     if picked[0] == picked[1]:
         raise InputError(f"{path}: column {picked[0]!r} cannot be both image and caption")
-    return picked[0], picked[1]
+    return Roles(picked[0], picked[1], find_column(names, SPLIT_COLUMNS))
 
 
 def unique(names: list[str]) -> list[str]:

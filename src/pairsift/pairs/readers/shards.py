@@ -14,20 +14,22 @@ from pairsift.errors import InputError
 from pairsift.pairs.embedded import Store
 from pairsift.pairs.readers.folders import IMAGE_SUFFIXES, walk
 from pairsift.pairs.readers.rows import CAPTION_COLUMNS, SPLIT_COLUMNS, find_column
-from pairsift.pairs.readers.tars import PACKED, Contents, Member, scan
+from pairsift.pairs.readers.tars import Member, Read, reading, scan
 from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.splits import SPLIT_WORDS
-from pairsift.pairs.text import UNREADABLE, Text, as_text, decode, how_read, one_line, quoted, undecodable
+from pairsift.pairs.text import Text, as_text, decode, how_read, one_line, printable, quoted
 
 ENDINGS = (".tar", ".tar.gz", ".tgz")  # compressed files are found, so that they are told about
 ROLES = ("image", "caption")  # names of columns that fields of the JSON files must not take
 REPEATING = ("caption", "captions")  # fields that repeat the text file, as img2dataset writes them
-LONGEST = 1 << 24  # bytes of a text or JSON file
 
 
 @dataclass(slots=True)
 class Sample:
     """The files of a tar file that belong together, because their names are equal up to the first dot.
+
+    Without files, it stands for a tar file as a whole that has a problem. The image, the text file and the JSON file
+    are those with the fewest dots in their names.
 
     Attributes:
         shard: Path of the tar file within the source.
@@ -35,6 +37,7 @@ class Sample:
         name: Name of the sample over all tar files, such as `00000/000000012`.
         key: Name of the sample in its tar file.
         members: All files, in their order.
+        records: The records made of it.
         image: The image; None if there is none.
         spare: Other images, which have no caption of their own.
         text: The text file; None if there is none.
@@ -45,44 +48,34 @@ class Sample:
 
     shard: PurePosixPath
     where: str
-    name: str
-    key: str
-    members: list[Member]
-    image: Member | None = None
-    spare: list[Member] = field(default_factory=list)
-    text: Member | None = None
-    data: Member | None = None
+    name: str = ""
+    key: str = ""
+    members: list[Member] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    image: Member | None = field(init=False)
+    spare: list[Member] = field(init=False)
+    text: Member | None = field(init=False)
+    data: Member | None = field(init=False)
     holder: str = ""
     repeats: str = ""
+
+    def __post_init__(self) -> None:
+        images = [*filter(_is_image, self.members)]
+        self.image = self._first(images)
+        self.text = self._first([*filter(_is_text, self.members)])
+        self.data = self._first([member for member in self.members if _suffix(member) == ".json"])
+        first = self.image
+        self.spare = [file for file in images if first and file is not first and self._dots(file) == self._dots(first)]
 
     def ending(self, member: Member) -> str:
         """Return the name of a file of the sample after the key and its dot."""
         return member.name[len(self.key) + 1 :]
 
+    def _dots(self, member: Member) -> int:
+        return self.ending(member).count(".")
 
-@dataclass(slots=True)
-class Item:
-    """A sample, or a tar file as a whole that has a problem, and the records made of it."""
-
-    sample: Sample | None
-    records: list[Record]
-
-
-@dataclass
-class Reading:
-    """The facts that are gathered while samples are read.
-
-    Attributes:
-        texts: Decoded files that are not plain UTF-8.
-        captions: Places of captions, for the description: `text` and names of fields.
-        broken: Number of JSON files that are no JSON objects.
-        fields: Names of the fields of the JSON files.
-    """
-
-    texts: list[Text] = field(default_factory=list)
-    captions: dict[str, None] = field(default_factory=dict)
-    broken: int = 0
-    fields: dict[str, None] = field(default_factory=dict)
+    def _first(self, files: list[Member]) -> Member | None:
+        return min(files, key=lambda file: (bool(file.problem), self._dots(file)), default=None)
 
 
 def is_shards(path: Path) -> bool:
@@ -116,7 +109,7 @@ def read_shards(path: Path, columns: Columns) -> Listing:
     return read_samples(path, columns)[1]
 
 
-def read_samples(path: Path, columns: Columns) -> tuple[list[Item], Listing]:
+def read_samples(path: Path, columns: Columns) -> tuple[list[Sample], Listing]:
     """Read tar files as `read_shards` does, and return the samples beside their records.
 
     Raises:
@@ -125,35 +118,34 @@ def read_samples(path: Path, columns: Columns) -> tuple[list[Item], Listing]:
     tars = [path] if path.is_file() else [file for file in walk(path) if file.name.lower().endswith(ENDINGS)]
     if not tars:
         raise InputError(f"{path}: found no .tar file; the reader 'shards' needs one, or a folder with some")
-    reading = Reading()
-    items: list[Item] = []
-    with Contents() as contents:
+    samples: list[Sample] = []
+    with reading() as read:
+        gathered = _Gathered(read, columns)
         for tar in tars:
             place = PurePosixPath(tar.relative_to(path).as_posix() if tar != path else tar.name)
-            items += _items_of_tar(tar, place, tar == path, contents, columns, reading)
-        if columns.caption is not None and find_column(list(reading.fields), (_plain(columns.caption),)) is None:
+            samples += gathered.samples(tar, place, tar == path)
+        if columns.caption is not None and find_column(list(gathered.fields), (_plain(columns.caption),)) is None:
             raise InputError(
                 f"{path}: no field {columns.caption!r} in the .json files, which have the fields "
-                f"{quoted(reading.fields) or 'none'}; name another with --caption-column, or leave it out"
+                f"{quoted(gathered.fields) or 'none'}; name another with --caption-column, or leave it out"
             )
-        _store_images(items, Store(path, "", columns.cache, tars), contents)
-    split = _take_splits(items)
+        _store_images(samples, Store(path, "", columns.cache, tars), read)
+    split = _take_splits(samples)
+    broken = f"JSON files that are no JSON objects and were passed over: {gathered.broken}" if gathered.broken else ""
     listing = Listing(
-        [record for item in items for record in item.records],
+        [record for sample in samples for record in sample.records],
         image=f"{len(tars)} tar file{'s' * (len(tars) != 1)}",
-        caption=" or ".join(reading.captions) or "nowhere",
+        caption=" or ".join(gathered.captions) or "nowhere",
         split=split,
-        reading=_notes(reading),
+        reading="; ".join(filter(None, (how_read(gathered.texts), broken))),
     )
-    return items, listing
+    return samples, listing
 
 
 def group(members: Sequence[Member]) -> list[tuple[str, list[Member]]]:
     """Return the samples of a tar file: their keys, and their files in order.
 
-    The key of a file is its name up to the first dot after its folders. Where that puts several images with texts of
-    their own together, as with `photo.v1.jpg` and `photo.v2.jpg`, the key goes up to the last dot. If a name comes
-    again, a new sample begins.
+    The key of a file is its name up to the first dot after its folders. If a name comes again, a new sample begins.
     """
     samples: list[tuple[str, list[Member]]] = []
     open_samples: dict[str, tuple[list[Member], set[str]]] = {}
@@ -173,8 +165,6 @@ def group(members: Sequence[Member]) -> list[tuple[str, list[Member]]]:
 
 def _by_last_dot(key: str, files: list[Member]) -> list[tuple[str, list[Member]]]:
     """Return a sample, or the samples that the names up to the last dot make of it."""
-    if len(files) < 4 or sum(map(_is_image, files)) < 2:
-        return [(key, files)]
     parts: dict[str, list[Member]] = {}
     for file in files:
         parts.setdefault(file.name.rpartition(".")[0], []).append(file)
@@ -199,23 +189,6 @@ def _is_text(member: Member) -> bool:
     return _suffix(member) == ".txt"
 
 
-def sort_out(sample: Sample) -> None:
-    """Set the image, the text file and the JSON file of a sample: those with the fewest dots in their names."""
-
-    def dots(member: Member) -> int:
-        return sample.ending(member).count(".")
-
-    def pick(files: list[Member]) -> Member | None:
-        return min(files, key=lambda member: (bool(member.problem), dots(member)), default=None)
-
-    images = [member for member in sample.members if _is_image(member)]
-    sample.image = pick(images)
-    sample.text = pick([member for member in sample.members if _is_text(member)])
-    sample.data = pick([member for member in sample.members if _suffix(member) == ".json"])
-    if sample.image is not None:
-        sample.spare = [file for file in images if file is not sample.image and dots(file) == dots(sample.image)]
-
-
 def fields_of(raw: bytes, path: Path) -> tuple[dict[str, object] | None, Text]:
     """Return the fields of a JSON file, or None if it is no JSON object; and its text.
 
@@ -234,125 +207,128 @@ def _plain(name: str) -> str:
     return name.strip().lower()
 
 
-def _notes(reading: Reading) -> str:
-    """Return what is unusual about the text and JSON files, for the description."""
-    broken = f"JSON files that are no JSON objects and were passed over: {reading.broken}" if reading.broken else ""
-    return "; ".join(filter(None, (how_read(reading.texts), broken)))
+class _Gathered:
+    """What is gathered from sample to sample while they are read.
 
-
-def _items_of_tar(
-    tar: Path, place: PurePosixPath, single: bool, contents: Contents, columns: Columns, reading: Reading
-) -> Iterator[Item]:
-    """Yield the samples of a tar file with their records, and a record of its problem if it has one.
-
-    Args:
-        tar: The tar file.
-        place: Path of the tar file within the source.
-        single: Whether the source is this tar file.
-        contents: Reader of the files within tar files.
-        columns: Options of the source.
-        reading: Facts, which are added to.
+    Attributes:
+        texts: Decoded files that are not plain UTF-8.
+        captions: Places of captions, for the description: `text` and names of fields.
+        broken: Number of JSON files that are no JSON objects.
+        fields: Names of the fields of the JSON files.
     """
-    members, problem = scan(tar) if tar.name.lower().endswith(".tar") else ([], PACKED)
-    seen: Counter[str] = Counter()
-    for key, files in group(members):
-        seen[key] += 1
-        label = key if seen[key] == 1 else f"{key} ({seen[key]})"
-        name = label if single else f"{place.with_suffix('')}/{label}"
-        sample = Sample(place, one_line(f"{place} sample {label}"), name, key, files)
-        sort_out(sample)
-        yield Item(sample, _records(sample, contents, columns, reading))
-    if problem:
-        yield Item(None, [Record(str(place), "", None, "", problem=problem)])
 
+    def __init__(self, read: Read, columns: Columns) -> None:
+        self._read = read
+        self._named = columns.caption
+        self.texts: list[Text] = []
+        self.captions: dict[str, None] = {}
+        self.broken = 0
+        self.fields: dict[str, None] = {}
 
-def _records(sample: Sample, contents: Contents, columns: Columns, reading: Reading) -> list[Record]:
-    """Return the records of a sample: one for each caption, or one with the problem, and one for each spare image."""
-    fields, trouble = _fields(sample, contents, reading)
-    captions, problem = _captions(sample, fields, contents, columns, reading)
-    image = sample.image
-    if image is None:
-        links = [member for member in sample.members if member.problem]
-        problem = f"{links[0].base} {links[0].problem}" if links else f"has no image, only {_bases(sample.members)}"
-    elif image.problem or not image.size:
-        problem = f"{image.base} {image.problem or 'is empty'}"
-    elif problem and trouble:
-        problem = trouble
-    used = (sample.holder, sample.repeats)
-    extra = {_column_name(name, ROLES): as_text(value) for name, value in fields.items() if name not in used}
-    if sample.holder and sample.text is not None:
-        extra.setdefault("txt", _caption(sample.text, contents, reading)[0])
-    name = f"{sample.name}.{sample.ending(image)}" if image is not None else ""
-    records = []
-    for number, caption in enumerate(captions or [""], 1):
-        where = f"{sample.where} caption {number}" if len(captions) > 1 else sample.where
-        unreadable = UNREADABLE if undecodable(caption) else ""
-        records.append(Record(where, name, None, caption, extra=extra, problem=problem or unreadable))
-    return records + [
-        Record(sample.where, "", None, "", problem=f"{spare.base} has no caption: that is {image.base}'s already")
-        for spare in sample.spare
-        if image is not None
-    ]
+    def samples(self, tar: Path, place: PurePosixPath, single: bool) -> Iterator[Sample]:
+        """Yield the samples of a tar file with their records, and one for its problem if it has one.
 
+        Args:
+            tar: The tar file.
+            place: Path of the tar file within the source.
+            single: Whether the source is this tar file.
+        """
+        members, problem = scan(tar)
+        seen: Counter[str] = Counter()
+        for key, files in group(members):
+            seen[key] += 1
+            label = key if seen[key] == 1 else f"{key} ({seen[key]})"
+            name = label if single else f"{place.with_suffix('')}/{label}"
+            sample = Sample(place, one_line(f"{place} sample {label}"), name, key, files)
+            sample.records = self._records(sample)
+            yield sample
+        if problem:
+            yield Sample(place, str(place), records=[Record(str(place), "", None, "", problem=problem)])
 
-def _bases(members: Sequence[Member]) -> str:
-    return one_line(", ".join(member.base for member in members), 100)
+    def _records(self, sample: Sample) -> list[Record]:
+        """Return the records of a sample: one for each caption, or the problem, and one for each spare image."""
+        fields, trouble = self._fields(sample)
+        captions, problem = self._captions(sample, fields)
+        image = sample.image
+        if image is None:
+            links = [f"{member.base} {member.problem}" for member in sample.members if member.problem]
+            bases = one_line(", ".join(member.base for member in sample.members), 100)
+            problem = links[0] if links else f"has no image, only {bases}"
+        elif image.problem or not image.size:
+            problem = f"{image.base} {image.problem or 'is empty'}"
+        elif problem and trouble:
+            problem = trouble
+        texts = {name: printable(as_text(value)) for name, value in fields.items()}
+        used = (sample.holder, sample.repeats)
+        extra = {_column_name(name, ROLES): text for name, text in texts.items() if name not in used}
+        if sample.holder and sample.text is not None:
+            extra.setdefault("txt", printable(self._caption(sample.text)[0]))
+        name = f"{sample.name}.{sample.ending(image)}" if image is not None else ""
+        records = []
+        for number, caption in enumerate(captions or [""], 1):
+            where = f"{sample.where} caption {number}" if len(captions) > 1 else sample.where
+            records.append(Record(where, name, None, caption, extra=extra, problem=problem))
+        return records + [
+            Record(sample.where, "", None, "", problem=f"{spare.base} has no caption: that is {image.base}'s already")
+            for spare in sample.spare
+            if image is not None
+        ]
+
+    def _fields(self, sample: Sample) -> tuple[dict[str, object], str]:
+        """Return the fields of the JSON file of a sample, and the problem of the file."""
+        if sample.data is None:
+            return {}, ""
+        base = sample.data.base
+        if sample.data.problem:
+            return {}, f"{base} {sample.data.problem}"
+        try:
+            fields, text = fields_of(self._read(sample.data), Path(base))
+        except InputError as error:
+            fields, text = None, Text(str(error))
+        if fields is None:
+            self.broken += 1
+            return {}, f"{base} is no JSON object"
+        self._note(text)
+        self.fields.update(dict.fromkeys(fields))
+        return fields, ""
+
+    def _captions(self, sample: Sample, fields: Mapping[str, object]) -> tuple[list[str], str]:
+        """Return the captions of a sample, and the problem; note where they are."""
+        if sample.text is not None and self._named is None:
+            caption, problem = self._caption(sample.text)
+            self.captions["the .txt files"] = None
+            sample.repeats = next((name for name in REPEATING if _repeats(fields.get(name), caption)), "")
+            return [caption], problem
+        name = find_column(list(fields), CAPTION_COLUMNS if self._named is None else (_plain(self._named),))
+        if name is None:
+            return [], f"has no caption: no .txt file and no field {self._named or 'caption'!r} in a .json file"
+        self.captions[f"field {name!r} of the .json files"] = None
+        sample.holder = name
+        value = fields[name]
+        values = value if isinstance(value, list) else [value]
+        if any(isinstance(cell, (dict, list)) for cell in values):
+            return [], f"field {name!r} holds a list or an object where text is needed"
+        return [as_text(cell) for cell in values] or [""], ""
+
+    def _caption(self, member: Member) -> tuple[str, str]:
+        """Return the text of a file without its last line end, and the problem."""
+        if member.problem:
+            return "", f"{member.base} {member.problem}"
+        try:
+            text = decode(self._read(member), Path(member.base))
+        except InputError as error:
+            return "", str(error)
+        self._note(text)
+        return re.sub(r"\r?\n\Z", "", text.content), ""
+
+    def _note(self, text: Text) -> None:
+        if text.encoding != "utf-8" or text.western:
+            self.texts.append(replace(text, content=""))
 
 
 def _column_name(name: str, taken: Sequence[str]) -> str:
     """Return the name of the column for a field of the JSON files, which is another one where the name is taken."""
     return f"json {name}" if _plain(name) in taken else name
-
-
-def _unreadable(member: Member) -> str:
-    """Return why a text or JSON file is not read, in words that follow its name; empty if it is."""
-    return member.problem or (f"has more than {LONGEST:,} bytes" if member.size > LONGEST else "")
-
-
-def _fields(sample: Sample, contents: Contents, reading: Reading) -> tuple[dict[str, object], str]:
-    """Return the fields of the JSON file of a sample, and the problem of the file."""
-    if sample.data is None:
-        return {}, ""
-    base = sample.data.base
-    if problem := _unreadable(sample.data):
-        return {}, f"{base} {problem}"
-    try:
-        fields, text = fields_of(contents.read(sample.data), Path(base))
-    except InputError as error:
-        fields, text = None, Text(str(error))
-    if fields is None:
-        reading.broken += 1
-        return {}, f"{base} is no JSON object"
-    _note(text, reading)
-    reading.fields.update(dict.fromkeys(fields))
-    return fields, ""
-
-
-def _note(text: Text, reading: Reading) -> None:
-    if text.encoding != "utf-8" or text.western:
-        reading.texts.append(replace(text, content=""))
-
-
-def _captions(
-    sample: Sample, fields: Mapping[str, object], contents: Contents, columns: Columns, reading: Reading
-) -> tuple[list[str], str]:
-    """Return the captions of a sample, and the problem; note where they are."""
-    named = columns.caption
-    if sample.text is not None and named is None:
-        caption, problem = _caption(sample.text, contents, reading)
-        reading.captions["the .txt files"] = None
-        sample.repeats = next((name for name in REPEATING if _repeats(fields.get(name), caption)), "")
-        return [caption], problem
-    name = find_column(list(fields), CAPTION_COLUMNS if named is None else (_plain(named),))
-    if name is None:
-        return [], f"has no caption: no .txt file and no field {named or 'caption'!r} in a .json file"
-    reading.captions[f"field {name!r} of the .json files"] = None
-    sample.holder = name
-    value = fields[name]
-    values = value if isinstance(value, list) else [value]
-    if any(isinstance(cell, (dict, list)) for cell in values):
-        return [], f"field {name!r} holds a list or an object where text is needed"
-    return [as_text(cell) for cell in values] or [""], ""
 
 
 def _repeats(value: object, caption: str) -> bool:
@@ -361,39 +337,29 @@ def _repeats(value: object, caption: str) -> bool:
     return len(values) == 1 and as_text(values[0]).strip() == caption.strip()
 
 
-def _caption(member: Member, contents: Contents, reading: Reading) -> tuple[str, str]:
-    """Return the text of a file without its last line end, and the problem."""
-    if problem := _unreadable(member):
-        return "", f"{member.base} {problem}"
-    try:
-        text = decode(contents.read(member), Path(member.base))
-    except InputError as error:
-        return "", str(error)
-    _note(text, reading)
-    return re.sub(r"\r?\n\Z", "", text.content), ""
-
-
-def _store_images(items: Sequence[Item], store: Store, contents: Contents) -> None:
+def _store_images(samples: Sequence[Sample], store: Store, read: Read) -> None:
     """Write the images of the samples into the store, unless they are there, and put their paths into the records."""
-    samples = [(item, item.sample.image) for item in items if item.sample is not None and item.sample.image is not None]
-    readable = [(item, image) for item, image in samples if image.size and not image.problem]
-    files = store.files()
-    if files is None or len(files) != len(readable):
-        files = [store.add(contents.read(image), image.base) for _, image in readable]
-        if files:
-            store.finish(files)
-    for (item, _), file in zip(readable, files, strict=True):
-        path = store.folder / file
-        item.records = [replace(record, path=path) if record.image else record for record in item.records]
+    readable = [
+        (sample, image)
+        for sample in samples
+        if (image := sample.image) is not None and image.size and not image.problem
+    ]
+    images = store.images()
+    if images is None or len(images) != len(readable):
+        images = [store.add(read(image), image.base) for _, image in readable]
+        if images:
+            store.finish(images)
+    for (sample, _), stored in zip(readable, images, strict=True):
+        sample.records = [replace(record, path=stored.file) if record.image else record for record in sample.records]
 
 
-def _take_splits(items: Sequence[Item]) -> str:
+def _take_splits(samples: Sequence[Sample]) -> str:
     """Put the splits into the records, and return their place; an empty string where the source has none."""
-    of_shards = [_split_of_place(item) for item in items]
+    of_shards = [_split_of_place(sample) for sample in samples]
     by_place = "train" in {SPLIT_WORDS.get(word) for word in of_shards}
-    column = _split_column(items)
-    for item, word in zip(items, of_shards, strict=True):
-        item.records = [
+    column = _split_column([record for sample in samples for record in sample.records])
+    for sample, word in zip(samples, of_shards, strict=True):
+        sample.records = [
             replace(
                 record,
                 split=word if by_place else record.extra.get(column or "", "").strip(),
@@ -401,16 +367,15 @@ def _take_splits(items: Sequence[Item]) -> str:
                     _column_name(name, SPLIT_COLUMNS): cell for name, cell in record.extra.items() if name != column
                 },
             )
-            for record in item.records
+            for record in sample.records
         ]
     if by_place:
         return "the folders' or tar files' names"
     return "" if column is None else f"field {column!r} of the .json files"
 
 
-def _split_column(items: Sequence[Item]) -> str | None:
+def _split_column(records: Sequence[Record]) -> str | None:
     """Return the field of the splits; None if no field of such a name has the word for a split in it."""
-    records = [record for item in items for record in item.records]
     names = list(dict.fromkeys(name for record in records for name in record.extra))
     for candidate in SPLIT_COLUMNS:
         name = find_column(names, (candidate,)) or ""
@@ -420,11 +385,11 @@ def _split_column(items: Sequence[Item]) -> str | None:
     return None
 
 
-def _split_of_place(item: Item) -> str:
+def _split_of_place(sample: Sample) -> str:
     """Return the word for a split in the folder or the name of a sample's tar file; an empty string without one."""
-    if item.sample is None:
+    if not sample.members:
         return ""
-    place = item.sample.shard
+    place = sample.shard
     if len(place.parts) > 1 and place.parts[0].lower() in SPLIT_WORDS:
         return place.parts[0]
     words = [word for word in re.split(r"[^a-z]+", place.stem.lower()) if word and word in SPLIT_WORDS]

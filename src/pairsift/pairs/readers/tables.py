@@ -9,8 +9,6 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,19 +16,10 @@ import pyarrow.parquet as pq
 
 from pairsift.errors import InputError
 from pairsift.pairs.embedded import Embedded
-from pairsift.pairs.image_files import Place, find_images
 from pairsift.pairs.readers.parquet import read_parquet
-from pairsift.pairs.readers.rows import (
-    SPLIT_COLUMNS,
-    Row,
-    SourceTable,
-    find_column,
-    one_caption_each,
-    pick_columns,
-    unique,
-)
+from pairsift.pairs.readers.rows import Roles, Row, SourceTable, one_caption_each, pick_columns, unique
 from pairsift.pairs.records import Columns, Listing, Record
-from pairsift.pairs.text import UNREADABLE, as_text, decode, how_read, one_line, quoted, read_text, undecodable
+from pairsift.pairs.text import as_text, decode, how_read, one_line, quoted, read_text
 
 SEPARATORS = (",", "\t", ";", "|")
 BEGINNING = 2**20  # bytes that contain the whole first line of a table
@@ -44,15 +33,6 @@ class Lines:
         self.lines = list(io.StringIO(text, newline=""))
         self.position = 0
 
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        if self.position == len(self.lines):
-            raise StopIteration
-        self.position += 1
-        return self.lines[self.position - 1]
-
     def record(self, separator: str, width: int | None = None) -> tuple[list[str], str]:
         """Return the fields of the next record and its problem.
 
@@ -60,8 +40,12 @@ class Lines:
         ends after its first line, and the next record starts at the second line.
         """
         start = self.position
+        reader = csv.reader(
+            map(self.lines.__getitem__, range(start, len(self.lines))), delimiter=separator, strict=True
+        )
         try:
-            fields = next(csv.reader(self, delimiter=separator, strict=True))
+            fields = next(reader)
+            self.position += reader.line_num
         except csv.Error:
             self.position = start + 1
             line = self.lines[start].rstrip("\r\n") + "\n"
@@ -77,50 +61,42 @@ class Lines:
         return fields, ""
 
 
-def before_header(text: str) -> str:
-    """Return the lines above the columns' names: blank lines, and the line `sep=;` that Excel reads."""
-    found = BEFORE_HEADER.match(text)
-    return "" if found is None else found[0]
+def read_header(path: Path, text: str, columns: Columns) -> tuple[Lines, str, list[str]]:
+    """Return the lines of a table from its first row on, the separator, and the names of the columns.
 
-
-def header(path: Path, text: str, columns: Columns) -> tuple[str, list[str]]:
-    """Return the separator of the first line and the names of the columns.
-
-    The separator is the one with which the first line names an image column and a caption column.
+    Blank lines above the names are passed over, and the line `sep=;` that Excel reads. The separator is the one with
+    which the line of the names has an image column and a caption column.
 
     Raises:
-        InputError: The first line names no such columns with any separator.
+        InputError: The line names no such columns with any separator, or there is none.
     """
-    candidates: list[tuple[bool, int, str, list[str]]] = []
+    lines = Lines(text)
+    above = BEFORE_HEADER.match(text)
+    start = len(Lines(above[0]).lines) if above else 0
+    if start == len(lines.lines):
+        raise InputError(f"{path}: the file is empty")
+    candidates: list[tuple[bool, int, str, list[str], int]] = []
     for separator in SEPARATORS:
-        names, _ = Lines(text).record(separator)
+        lines.position = start
+        names, _ = lines.record(separator)
         try:
             pick_columns(path, names, columns)
             fits = True
         except InputError:
             fits = False
-        candidates.append((fits, len(names), separator, names))
-    fits, _, separator, names = max(candidates, key=lambda candidate: candidate[:2])
-    if not fits and any("\0" in name for name in names):
-        raise InputError(f"{path}: is no table of text: the first line, for the columns' names, holds zero bytes")
+        candidates.append((fits, len(names), separator, names, lines.position))
+    _, _, separator, names, lines.position = max(candidates, key=lambda candidate: candidate[:2])
     pick_columns(path, names, columns)
-    return separator, unique(names)
+    return lines, separator, unique(names)
 
 
 def read_separated(path: Path, columns: Columns) -> SourceTable:
-    """Read the rows of a CSV or TSV file; the first line determines the separator."""
+    """Read the rows of a CSV or TSV file; the line of the columns' names determines the separator."""
     decoded = read_text(path)
-    before = before_header(decoded.content)
-    text = decoded.content[len(before) :]
-    if not text:
-        raise InputError(f"{path}: the file is empty")
-    separator, names = header(path, text, columns)
-    lines = Lines(text)
-    lines.record(separator)
+    lines, separator, names = read_header(path, decoded.content, columns)
     rows = []
-    first = 1 + len(before.splitlines())
     while lines.position < len(lines.lines):
-        where = f"{path.name} line {lines.position + first}"
+        where = f"{path.name} line {lines.position + 1}"
         fields, problem = lines.record(separator, len(names))
         if problem:
             rows.append(Row(where, {}, problem))
@@ -171,8 +147,7 @@ def check_columns(path: Path, columns: Columns) -> None:
             with path.open("rb") as stream:
                 beginning = stream.read(BEGINNING)
             if beginning.strip() and b"\0" not in beginning:
-                text = decode(beginning, path).content
-                header(path, text[len(before_header(text)) :], columns)
+                read_header(path, decode(beginning, path).content, columns)
         elif suffix in (".parquet", ".pq"):
             pick_columns(path, unique(pq.read_schema(path).names), columns)
     except (OSError, pa.ArrowException):
@@ -202,29 +177,18 @@ def read_table(path: Path, columns: Columns, base: Path | None = None) -> Listin
     Raises:
         InputError: The file cannot be read, is empty, or has no image or caption column.
     """
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder; the reader 'table' needs a CSV, TSV, JSON lines or Parquet file")
     table = read_rows(path, columns)
-    image, caption = pick_columns(path, table.names, columns)
-    split = find_column(table.names, SPLIT_COLUMNS)
-    role_columns = (image, caption) if split is None else (image, caption, split)
-    extra = [name for name in table.names if name not in role_columns]
-    base = columns.folder or base or path.parent
+    image, caption, split = roles = pick_columns(path, table.names, columns)
     embedded = any(isinstance(row.cells.get(image), Embedded) for row in table.rows)
     has_lists = any(isinstance(row.cells.get(caption), list) for row in table.rows)
     rows = [caption_row for row in table.rows for caption_row in one_caption_each(row, caption)]
-    records = [named_record(row, role_columns, extra) for row in rows]
-    within = [cell.file if isinstance(cell := row.cells.get(image), Embedded) else None for row in rows]
-    places = find_images(base, (record.image for record, file in zip(records, within, strict=True) if file is None))
     return Listing(
-        [
-            _placed(record, places.of[record.image] if file is None else (file, ""))
-            for record, file in zip(records, within, strict=True)
-        ],
+        [named_record(row, roles, table.names) for row in rows],
         image=f"column {image!r}{' (images within the file)' * embedded}",
         caption=f"column {caption!r}{' (lists of captions)' * has_lists}",
         split="" if split is None else f"column {split!r}",
-        reading="; ".join(filter(None, (table.reading, places.note))),
+        reading=table.reading,
+        folder=columns.folder or base or path.parent,
     )
 
 
@@ -242,40 +206,28 @@ def read_rows(path: Path, columns: Columns) -> SourceTable:
     return table
 
 
-def _placed(record: Record, place: Place) -> Record:
-    """Return a record with the file of its image, and with the problem of the file if it has none of its own."""
-    return replace(record, path=place[0], problem=record.problem or place[1])
-
-
-def named_record(row: Row, role_columns: tuple[str, ...], extra: list[str]) -> Record:
-    """Convert a row to a record with the name of an image and without its file.
+def named_record(row: Row, roles: Roles, names: list[str]) -> Record:
+    """Convert a row to a record with the name of an image, and with its file if it lies within the table.
 
     Args:
         row: The row.
-        role_columns: Names of the image column, the caption column and, if there is one, the split column. A name may
-            be an empty string for a column that does not exist.
-        extra: Names of the other columns.
+        roles: The columns of the image, the caption and the split.
+        names: Names of all columns.
     """
-    image, *role_cells = (row.cells.get(name) for name in role_columns)
+    cells = {name: row.cells.get(name) for name in roles if name is not None}
+    image = cells[roles.image]
     if isinstance(image, dict) and image.get("bytes") is None and isinstance(image.get("path"), str):
-        image = image["path"]  # an image as the library `datasets` stores it, with a path and no bytes
-    name = image.name if isinstance(image, Embedded) else as_text(image).strip()
-    caption, *split = map(as_text, role_cells)
-    columns = {label: as_text(row.cells.get(label)) for label in extra}
-    nested = [
-        name for name, cell in zip(role_columns, (image, *role_cells), strict=True) if isinstance(cell, (dict, list))
-    ]
+        image = cells[roles.image] = image["path"]  # as the library `datasets` stores an image with a path and no bytes
+    nested = [name for name, cell in cells.items() if isinstance(cell, (dict, list))]
     problem = row.problem
-    if not problem and any(undecodable(cell) for cell in (name, caption, *columns.values())):
-        problem = UNREADABLE
-    elif not problem and nested:
+    if not problem and nested:
         problem = f"column {nested[0]!r} holds a list or an object where text is needed"
     return Record(
         where=row.where,
-        image=name,
-        path=None,
-        caption=caption,
-        split=split[0].strip() if split else "",
-        extra=columns,
+        image=image.name if isinstance(image, Embedded) else as_text(image).strip(),
+        path=image.file if isinstance(image, Embedded) else None,
+        caption=as_text(cells[roles.caption]),
+        split=as_text(cells.get(roles.split or "")).strip(),
+        extra={name: as_text(row.cells.get(name)) for name in names if name not in roles},
         problem=problem,
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 from pairsift.errors import InputError
 from pairsift.pairs.text import one_line
@@ -41,6 +42,9 @@ class Member:
     def base(self) -> str:
         """The name without its folders."""
         return self.name.rpartition("/")[2]
+
+
+Read = Callable[[Member], bytes]
 
 
 class _Blocks(io.BufferedReader):
@@ -159,37 +163,29 @@ def _member(path: Path, info: tarfile.TarInfo, size: int) -> Member | None:
     return Member(path, name, info.offset_data, info.size, problem)
 
 
-class Contents:
-    """The bytes of files within tar files. One tar file is open at a time."""
+@contextmanager
+def reading() -> Iterator[Read]:
+    """Yield a function that returns the bytes of a file within a tar file. One tar file is open at a time.
 
-    def __init__(self) -> None:
-        self._path: Path | None = None
-        self._stream: io.BufferedReader | None = None
+    The function raises an InputError where the tar file cannot be read any more.
+    """
+    opened: dict[Path, BinaryIO] = {}
 
-    def __enter__(self) -> Contents:
-        return self
+    def close() -> None:
+        while opened:
+            opened.popitem()[1].close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close()
-
-    def read(self, member: Member) -> bytes:
-        """Return the bytes of a file.
-
-        Raises:
-            InputError: The tar file cannot be read any more.
-        """
+    def read(member: Member) -> bytes:
         try:
-            if self._stream is None or self._path != member.tar:
-                self._close()
-                self._stream, self._path = member.tar.open("rb"), member.tar
-            self._stream.seek(member.offset)
-            return self._stream.read(member.size)
+            if member.tar not in opened:
+                close()
+                opened[member.tar] = member.tar.open("rb")
+            opened[member.tar].seek(member.offset)
+            return opened[member.tar].read(member.size)
         except OSError as error:
             raise InputError(f"{member.tar}: cannot be read: {error.strerror or error}") from error
 
-    def _close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
-        self._stream = None
+    try:
+        yield read
+    finally:
+        close()
