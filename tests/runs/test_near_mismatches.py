@@ -27,7 +27,14 @@ def error_of(run):
 
 @pytest.fixture(scope="module")
 def runs(place, scenes):
-    options = {**PLAIN, "detect": LIGHT, "batch_size": 256, "device": "cpu", "cache": str(place / "cache"), "noise": 0.3}
+    options = {
+        **PLAIN,
+        "detect": LIGHT,
+        "batch_size": 256,
+        "device": "cpu",
+        "cache": str(place / "cache"),
+        "noise": 0.3,
+    }
     options |= {"noise_kind": "near", "noise_seed": 1}
     kept, keep = [], Trainer._keep_if_best
 

@@ -50,7 +50,18 @@ def run_of(row: str, source: Path, out: Path):
     words = [str(source) if word.startswith("data/") else word for word in ROWS[row][1:]]
     small = [str(source / word) if word == "vocab.json" else word for word in SMALL]
     short = [f"--{'oracle' if row == 'SGR-C' else 'plain'}.epochs.train", "3"]
-    more = [*small, *short, *SIZES, "--config", str(light_file(out.parent)), "--cache", str(out.parent / "cache"), "--out", str(out), "--quiet"]
+    more = [
+        *small,
+        *short,
+        *SIZES,
+        "--config",
+        str(light_file(out.parent)),
+        "--cache",
+        str(out.parent / "cache"),
+        "--out",
+        str(out),
+        "--quiet",
+    ]
     assert main([*words, *more]) == 0
     log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     return pairsift.open_run(out, progress=False), [line for line in log if "phase" in line]

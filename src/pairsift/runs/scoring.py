@@ -23,7 +23,7 @@ from pairsift.encode.options import EMBEDDINGS
 from pairsift.errors import InputError, similar, writing
 from pairsift.files import write_parquet
 from pairsift.match.base import Matcher
-from pairsift.pairs.changes import content_marks, feature_shape, file_mark
+from pairsift.pairs.changes import content_marks, file_mark
 from pairsift.pairs.pairs import ADDED, SKIPPED, Pairs
 from pairsift.run_folder import TRUST
 from pairsift.runs.config import Config
@@ -138,19 +138,22 @@ def _require_alike(prepared: Prepared, new: Pairs, config: Config) -> None:
     held, needed = (_contents(pairs, captions=not own_texts) for pairs in (new, prepared.pairs))
     if held != needed:
         raise InputError(
-            f"{new.source}: its rows of features are {feature_shape(new) or 'images'}, and those of the run are "
-            f"{feature_shape(prepared.pairs) or 'images'}: give new pairs of the same kind, and vectors by the same "
-            "encoders"
+            f"{new.source}: holds {held}, and the run was made of {needed}: give new pairs of the same kind, and "
+            "vectors by the same encoders"
         )
 
 
-def _contents(pairs: Pairs, captions: bool) -> tuple[object, ...]:
-    """Return the shapes of a source's features, those of captions only where they count; empty for images."""
+def _contents(pairs: Pairs, captions: bool) -> str:
+    """Describe the images of a source, and its captions where these count."""
     features = pairs.features
     if features is None:
-        return ()
-    of_captions = features.captions.shape if captions and features.captions is not None else None
-    return features.shape, of_captions, captions and features.ids
+        return "images"
+    words = f"rows of {' x '.join(map(str, features.shape))} for images"
+    if not captions:
+        return words
+    if features.captions is not None:
+        return f"{words} and of {features.captions.shape[0]} for captions"
+    return f"{words} and captions as {'token ids' if features.ids else 'text'}"
 
 
 def joined_pairs(pairs: Pairs, new: Pairs) -> Pairs:
