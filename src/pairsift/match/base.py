@@ -158,6 +158,11 @@ class Matcher(nn.Module, ABC):
         """Length of the vectors `Codes.indexed`."""
         return self.dim
 
+    @property
+    def shares_space(self) -> bool:
+        """Whether the similarity, in evaluation mode, is the cosine of the global vectors, so that they can be added."""
+        return self.factorises and self.index_dim == self.dim
+
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Return the similarity of every image with every text, (n_images, n_texts), at least float32."""
         return products(images.indexed, texts.indexed)
