@@ -12,7 +12,16 @@ from torch.utils.checkpoint import checkpoint as recomputed
 
 from pairsift.encode.clip_preprocessor import ClipPreprocessor
 from pairsift.encode.features import Items
-from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, at_least_float32, inverse_temperature, unit
+from pairsift.match.base import (
+    Adam,
+    Codes,
+    ImageKind,
+    Matcher,
+    TextKind,
+    at_least_float32,
+    inverse_temperature,
+    unit,
+)
 from pairsift.options import Options
 
 Freeze = Literal["none", "image", "text", "towers"]
@@ -63,6 +72,7 @@ class Clip(Matcher):
     preset: ClassVar[str] = "clip"
     starts_trained = True
     head_speed: ClassVar[float] = 1000.0  # a head starts untrained, the towers start pretrained
+    adam: ClassVar[Adam] = Adam((0.9, 0.98), 1e-6)  # as CLIP was trained, and as NPC, OSA and PAU fine-tune it
     gains_by_bf16: ClassVar[bool] = True
     model: Any
     mean: Tensor

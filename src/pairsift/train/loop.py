@@ -152,9 +152,9 @@ class Trainer:
 
     def _optimizer(self, network: Network) -> torch.optim.AdamW:
         """Return a new optimizer of a network."""
-        return torch.optim.AdamW(
-            parameter_groups(network, self.job.options.weight_decay), self.job.options.lr, fused=True
-        )
+        groups = parameter_groups(network, self.job.options.weight_decay)
+        betas, epsilon = network.matcher.adam
+        return torch.optim.AdamW(groups, self.job.options.lr, betas, epsilon, fused=True)
 
     def _restart(self, epoch: int, teachers: bool) -> None:
         """Replace the networks by new ones. The old networks become teachers or are dropped.
