@@ -221,7 +221,9 @@ def test_detection_over_training_pairs_by_hand(seed):
 
 
 def test_tiny_probabilities_are_told_apart():
-    given = replace(pairs(), split=np.array(["train"] * 4 + ["dev", "test"]), true_image_of=np.array([0, 2, 1, 1, 0, 0]))
+    given = replace(
+        pairs(), split=np.array(["train"] * 4 + ["dev", "test"]), true_image_of=np.array([0, 2, 1, 1, 0, 0])
+    )
     assert given.mismatched().tolist()[:4] == [True, False, False, False]
     found = detection(table(given, [1e-20, 1e-18, 0.9, 0.8, 1, 1]))
     assert found["auroc"] == found["average_precision"] == 1.0

@@ -262,7 +262,9 @@ def test_it_trains_with_the_betas_and_the_epsilon_of_its_authors(checkpoint, tmp
     (tmp_path / "model").mkdir()
     rows = np.arange(4)
     made = Pairs("made", [f"{i}" for i in rows], [Path(f"{i}") for i in rows], CAPTIONS[:4], rows, np.full(4, "train"))
-    tables = Features(Table(images(4).values.numpy()), Table.from_items(ClipPreprocessor(checkpoint).encode(CAPTIONS[:4])))
+    tables = Features(
+        Table(images(4).values.numpy()), Table.from_items(ClipPreprocessor(checkpoint).encode(CAPTIONS[:4]))
+    )
     parts = METHODS["plain"](networks=1), InfoNCE(), TrainOptions(batch_size=2, device="cpu"), tmp_path, False
     trainer = Trainer(Job(made, tables, lambda: clip(checkpoint), *parts))
     groups = trainer.optimizers[0].param_groups

@@ -154,6 +154,10 @@ class Matcher(nn.Module, ABC):
         """
         return cls(**data) if cls.options is Options else cls(**data, options=options)
 
+    def apart(self) -> dict[str, Matcher]:
+        """Return the parts that train apart, by name, each as a matcher of its own; nothing where it trains as one."""
+        return {}
+
     @abstractmethod
     def encode_images(self, items: Items) -> Codes:
         """Return the codes of a batch of images, (n, ...)."""
@@ -169,7 +173,7 @@ class Matcher(nn.Module, ABC):
 
     @property
     def shares_space(self) -> bool:
-        """Whether the similarity, in evaluation mode, is the cosine of the global vectors, so that they can be added."""
+        """Whether the similarity, in evaluation mode, is the cosine of global vectors, so that they can be added."""
         return self.factorises and self.index_dim == self.dim
 
     def similarity(self, images: Codes, texts: Codes) -> Tensor:

@@ -30,7 +30,7 @@ class PcmeOptions(HeadSizes):
     kl: float = Field(
         default=1e-5,
         ge=0,
-        description="Weight of the sum of all divergences from a standard normal, beside a sum over all pairs of a batch.",
+        description="Weight of the sum of all divergences from a standard normal, beside the sum over all pairs.",
     )
 
 

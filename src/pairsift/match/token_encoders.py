@@ -15,7 +15,6 @@ from pairsift.match.gru import gru_states
 from pairsift.match.layers import Dropout, Linear
 from pairsift.options import Options
 
-
 GruDirections = Literal["both", "forward"]
 
 

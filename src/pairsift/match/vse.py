@@ -76,7 +76,9 @@ class Vse(Matcher):
         learned = options.pooling == "gpo"
         directions = options.gru_directions or ("both" if learned else "forward")
         if not learned and directions == "both":
-            raise InputError("pooling mean takes the last state of a GRU: set gru_directions to forward, or leave it out")
+            raise InputError(
+                "pooling mean takes the last state of a GRU: set gru_directions to forward, or leave it out"
+            )
         self.drop = options.drop if learned else 0.0
         self.mask_id = vocabulary_size
         self.regions = _ResidualRegions(image_dim, options.dim, learned)
@@ -128,7 +130,7 @@ def kept_regions(mask: Tensor, drop: float) -> Tensor:
 
 
 def with_words_dropped(items: Items, drop: float, mask_id: int) -> Items:
-    """Return captions of which random words are masked, replaced by any word or left out; the first and last token stay.
+    """Return captions with random words masked, replaced by any word or left out; the first and last token stay.
 
     Args:
         items: Values (n, length) of token ids, the real ones first; the mask may be None.
