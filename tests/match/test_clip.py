@@ -269,3 +269,24 @@ def test_it_trains_with_the_betas_and_the_epsilon_of_its_authors(checkpoint, tmp
     trainer = Trainer(Job(made, tables, lambda: clip(checkpoint), *parts))
     groups = trainer.optimizers[0].param_groups
     assert {(group["betas"], group["eps"]) for group in groups} == {((0.9, 0.98), 1e-6)}
+
+
+def test_the_prototypes_of_pau_stand_on_both_towers(checkpoint):
+    torch.manual_seed(0)
+    matcher = clip(checkpoint, head="pau", pau={"rerank": 0.5}).train()
+    left, right = both(matcher, checkpoint)
+    penalty = matcher.penalty(left, right, torch.eye(6, dtype=torch.bool), torch.ones(6))
+    assert penalty is not None and matcher.prototypes is not None
+    assert torch.equal(
+        penalty, matcher.prototypes.penalty(left, right, torch.eye(6, dtype=torch.bool), matcher.scale())
+    )
+    penalty.mean().backward()
+    assert all(float(parameter.grad.abs().sum()) > 0 for parameter in matcher.prototypes.parameters())
+    assert float(matcher.model.visual_projection.weight.grad.abs().sum()) > 0
+    plain = clip(checkpoint).eval()
+    assert plain.prototypes is None and plain.shares_space and not matcher.shares_space
+    scaled, cosine = matcher.eval().similarity(*both(matcher, checkpoint)), plain.similarity(*both(plain, checkpoint))
+    vague = [codes.extra["vagueness"] for codes in both(matcher, checkpoint)]
+    expected = cosine * (-0.5 * vague[0]).exp()[:, None] * (-0.5 * vague[1]).exp()
+    torch.testing.assert_close(scaled, expected)
+    assert ClipOptions().pau.regression == 100  # of the authors' runs

@@ -5,7 +5,9 @@ import torch
 from torch import nn
 
 from pairsift.encode.features import Items
+from pairsift.loss.ranking import BCE
 from pairsift.match.pau import PrototypeOptions, Prototypes
+from pairsift.match.pcme import Pcme, PcmeOptions
 from pairsift.match.vse import Vse, VseOptions
 from pairsift.match.vsrn import Captioner, VsrnOptions
 
@@ -60,3 +62,20 @@ def test_vsrn_is_2048_wide_and_its_captioner_starts_by_xavier_normal():
     captioner = Captioner(64, 50, 300)
     assert float(captioner.out.weight.detach().std()) == pytest.approx(0.060, abs=0.001)
     assert float(captioner.enter.weight.detach().std()) == pytest.approx((2 / (64 + 512)) ** 0.5, abs=0.001)
+
+
+def test_pcmes_divergences_stand_beside_its_loss_as_a_sum_beside_a_sum():
+    torch.manual_seed(0)
+    n, dim, weight = 5, 3, 0.01
+    matcher = Pcme(6, 4, PcmeOptions(dim=dim, hidden=4, dropout=0.0, samples=2, kl=weight)).double().train()
+    left, right = torch.randn(n, 6, dtype=torch.float64), torch.randn(n, 4, dtype=torch.float64)
+    images, texts = matcher.encode_images(Items(left)), matcher.encode_texts(Items(right))
+    ones, none = torch.ones(n, dtype=torch.float64), torch.zeros(n, n, dtype=torch.bool)
+    values = BCE(pseudo=0.0, smoothing=0.0)(matcher.similarity(images, texts), matcher.scale(), ones, none)
+    found = (values + matcher.penalty(images, texts, none, ones)).mean()
+    p = (matcher.similarity(images, texts) * matcher.scale()).sigmoid()
+    total = 2 * sum(-(p[i, j] if i == j else 1 - p[i, j]).log() for i in range(n) for j in range(n))
+    for head, x in ((matcher.image_head, left), (matcher.text_head, right)):
+        for mean, log_variance in zip(*head(x), strict=True):
+            total = total - weight / 2 * sum(1 + v - m**2 - v.exp() for m, v in zip(mean, log_variance, strict=True))
+    torch.testing.assert_close(found, total / n**2)  # the sums of the paper, over the pairs

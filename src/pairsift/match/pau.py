@@ -108,9 +108,9 @@ class Pau(VectorMatcher):
         S = cos(v, t) exp(-beta u_v) exp(-beta u_t),
 
     an inner product of scaled vectors. In training it is the cosine. The published code calls 1 - K / sum(e + 1) the
-    uncertainty, as here, and all its terms have gradients for the temperature. The paper fine-tunes CLIP (`ClipPau`)
-    and seeks beta on the split that it evaluates; here it is an option. On frozen vectors mean(m) may be near 0 or
-    below, so it is taken for 0.05 at least.
+    uncertainty, as here, and all its terms have gradients for the temperature. The paper fine-tunes CLIP, as
+    `--clip.head pau` does, and seeks beta on the split that it evaluates; here it is an option. On frozen vectors
+    mean(m) may be near 0 or below, so it is taken for 0.05 at least.
 
     Args:
         image_dim: Length of the feature vector of an image.
