@@ -31,6 +31,12 @@ Tower = Callable[[Tensor], Tensor]
 TOWER_BATCH = 64  # items per pass through a tower without gradients, where `micro_batch` is 0
 
 
+class PauHead(PrototypeOptions):
+    """The options of PAU's prototypes on a fine-tuned CLIP, as its authors run them."""
+
+    regression: float = Field(default=100.0, ge=0, description="Weight of the squared error of the vagueness.")
+
+
 class ClipOptions(Options):
     """The options of `Clip`."""
 
@@ -52,9 +58,7 @@ class ClipOptions(Options):
     head: Literal["none", "pau"] = Field(
         default="none", description="What stands on the vectors of both towers: nothing, or the prototypes of PAU."
     )
-    pau: PrototypeOptions = Field(
-        default=PrototypeOptions(regression=100.0), description="With head pau: its options, as the authors' runs."
-    )
+    pau: PauHead = PauHead()
 
 
 class Clip(Matcher):
