@@ -135,7 +135,7 @@ def measure(wanted: Row, chosen: argparse.Namespace, old: Row | None = None) -> 
         wrong = prepared.pairs.mismatched()[ids] if wanted["noise"] else np.zeros(len(ids), np.bool_)
         measured = could_be_wrong(prepared.pairs)[ids]
         image = prepared.pairs.image_of[ids]
-        scores = {"ours": 1 - judgement.probability[train], "ours_near": 1 - near_judgement.probability[train]}
+        scores = {"ours": -judgement.probability[train], "ours_near": -near_judgement.probability[train]}
         if old is None:
             scores |= others(config, prepared, folder, known, ids)
             for method in chosen.methods:

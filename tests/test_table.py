@@ -204,6 +204,15 @@ def test_detection_over_training_pairs_by_hand(seed):
     assert found["recall"] == pytest.approx((flag[:40] & truth).sum() / truth.sum())
 
 
+def test_tiny_probabilities_are_told_apart():
+    given = replace(
+        pairs(), split=np.array(["train"] * 4 + ["dev", "test"]), true_image_of=np.array([0, 2, 1, 1, 0, 0])
+    )
+    assert given.mismatched().tolist()[:4] == [True, False, False, False]
+    found = detection(table(given, [1e-20, 1e-18, 0.9, 0.8, 1, 1]))
+    assert found["auroc"] == found["average_precision"] == 1.0
+
+
 def test_detection_is_none_where_it_is_not_defined():
     nothing = dict.fromkeys(["auroc", "average_precision", "precision", "recall"])
     assert detection(table(pairs(truth=False), [0.0, 1, 1, 0, 0, 0])) == {**nothing, "flagged": 2}

@@ -192,7 +192,7 @@ def detection(table: pa.Table) -> dict[str, float | int | None]:
     """Measure the detection of mismatched training pairs against the truth.
 
     Returns:
-        `auroc` and `average_precision` of `1 - match_probability` against `truly_mismatched`, `precision` and
+        `auroc` and `average_precision` of a low `match_probability` against `truly_mismatched`, `precision` and
         `recall` of the flag, and `flagged`, the number of flagged pairs; over the rows of split `train`. A value is
         None where it is not defined: the truth is unknown or has one class only, no pair is flagged, no pair is
         mismatched, or no verdicts are given.
@@ -207,7 +207,7 @@ def detection(table: pa.Table) -> dict[str, float | int | None]:
     if truth.any() and not truth.all():
         from sklearn.metrics import average_precision_score, roc_auc_score
 
-        suspicion = 1 - train["match_probability"].to_numpy()
+        suspicion = -train["match_probability"].to_numpy()  # 1 - p would tie all below 1e-16
         scores["auroc"] = float(roc_auc_score(truth, suspicion))
         scores["average_precision"] = float(average_precision_score(truth, suspicion))
     if flag.any():

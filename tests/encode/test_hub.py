@@ -27,7 +27,7 @@ VISION = {
 SIZE = {"height": 24, "width": 24}
 
 
-def save_tokenizer(folder: Path) -> None:
+def save_tokenizer(folder: Path, length: int | None = 20, **options: str) -> None:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
     special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
@@ -38,7 +38,8 @@ def save_tokenizer(folder: Path) -> None:
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
     )
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=20, **names)
+    names |= options if length is None else {"model_max_length": length, **options}
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
     fast.save_pretrained(folder)
 
 
@@ -217,3 +218,56 @@ def test_without_transformers_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
     with pytest.raises(InputError, match=r"pip install 'pairsift\[hf\]'"):
         text_encoder("minilm")
+
+
+def test_roberta_counts_positions_from_behind_its_padding(tmp_path):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = transformers.RobertaConfig(
+        vocab_size=4 + len(WORDS), max_position_embeddings=22, pad_token_id=0, type_vocab_size=1, **sizes
+    )
+    transformers.RobertaModel(config).save_pretrained(tmp_path)
+    save_tokenizer(tmp_path, length=None)
+    encoder = text_encoder(f"hf:{tmp_path}", tokens=True)
+    assert [len(rows) for rows in encoder.encode(["dog " * 100, "dog"])] == [21, 3]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_siglip_is_padded_on_the_side_of_its_tokenizer(tmp_path, side):
+    torch.manual_seed(0)
+    text = {name: size for name, size in VISION.items() if name not in ("image_size", "patch_size")}
+    text |= {"vocab_size": 40, "max_position_embeddings": 20, "pad_token_id": 0, "projection_size": 16}
+    config = transformers.SiglipConfig(text_config=text, vision_config=VISION)
+    transformers.SiglipModel(config).save_pretrained(tmp_path)
+    save_tokenizer(tmp_path, padding_side=side)
+    model = transformers.AutoModel.from_pretrained(tmp_path).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert tokenizer.padding_side == side
+    ids = tokenizer(CAPTIONS, padding="max_length", max_length=20, return_tensors="pt")["input_ids"]
+    with torch.inference_mode():
+        hidden = model.text_model(input_ids=ids)
+    np.testing.assert_allclose(text_encoder(f"hf:{tmp_path}").encode(CAPTIONS), hidden.pooler_output, atol=1e-5)
+    for rows, states, real in zip(
+        text_encoder(f"hf:{tmp_path}", tokens=True).encode(CAPTIONS), hidden.last_hidden_state, ids != 0, strict=True
+    ):
+        np.testing.assert_allclose(rows, states[real], atol=1e-5)
+
+
+def test_a_model_of_images_of_any_shape_is_refused_in_one_line(tmp_path):
+    names = {name: size for name, size in VISION.items() if name != "image_size"}
+    config = transformers.Siglip2VisionConfig(**names, num_patches=9)
+    transformers.Siglip2VisionModel(config).save_pretrained(tmp_path)
+    name = "Siglip2ImageProcessorPil" if hasattr(transformers, "Siglip2ImageProcessorPil") else "Siglip2ImageProcessor"
+    getattr(transformers, name)(patch_size=8, max_num_patches=9).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"rows of patches \(NaFlex\); give a checkpoint of one size") as error:
+        image_encoder(f"hf:{tmp_path}")
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_package_of_a_tokenizer_is_named(bert, monkeypatch):
+    def missing(*args, **options):
+        raise ImportError("SiglipTokenizer requires the SentencePiece library but it was not found")
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", missing)
+    with pytest.raises(InputError, match=r"SentencePiece library .*run `pip install 'pairsift\[hf\]'`"):
+        text_encoder(f"hf:{bert}")

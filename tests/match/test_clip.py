@@ -2,6 +2,7 @@
 
 import math
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,15 @@ from torch.utils._pytree import tree_leaves
 
 from clip_helpers import SIDE, image_processor, save_clip
 from pairsift.encode.clip_preprocessor import ClipPreprocessor
-from pairsift.encode.features import Items, Table
+from pairsift.encode.features import Features, Items, Table
 from pairsift.errors import InputError
 from pairsift.loss.infonce import infonce
+from pairsift.loss.ranking import InfoNCE
 from pairsift.match.clip import Clip, ClipOptions
+from pairsift.methods import METHODS
+from pairsift.pairs.pairs import Pairs
+from pairsift.train.loop import Job, Trainer
+from pairsift.train.options import TrainOptions
 
 CAPTIONS = [
     "a red ball",
@@ -250,3 +256,37 @@ def test_vit_b_32_has_its_published_size(tmp_path):
     ids = Items(torch.zeros(3, 77, dtype=torch.int64, device="meta"))
     left, right = matcher.encode_images(pixels), matcher.encode_texts(ids)
     assert left.vectors.shape == (2, 512) and right.vectors.shape == (3, 512)
+
+
+def test_it_trains_with_the_betas_and_the_epsilon_of_its_authors(checkpoint, tmp_path):
+    (tmp_path / "model").mkdir()
+    rows = np.arange(4)
+    made = Pairs("made", [f"{i}" for i in rows], [Path(f"{i}") for i in rows], CAPTIONS[:4], rows, np.full(4, "train"))
+    tables = Features(
+        Table(images(4).values.numpy()), Table.from_items(ClipPreprocessor(checkpoint).encode(CAPTIONS[:4]))
+    )
+    parts = METHODS["plain"](networks=1), InfoNCE(), TrainOptions(batch_size=2, device="cpu"), tmp_path, False
+    trainer = Trainer(Job(made, tables, lambda: clip(checkpoint), *parts))
+    groups = trainer.optimizers[0].param_groups
+    assert {(group["betas"], group["eps"]) for group in groups} == {((0.9, 0.98), 1e-6)}
+
+
+def test_the_prototypes_of_pau_stand_on_both_towers(checkpoint):
+    torch.manual_seed(0)
+    matcher = clip(checkpoint, head="pau", pau={"rerank": 0.5}).train()
+    left, right = both(matcher, checkpoint)
+    penalty = matcher.penalty(left, right, torch.eye(6, dtype=torch.bool), torch.ones(6))
+    assert penalty is not None and matcher.prototypes is not None
+    assert torch.equal(
+        penalty, matcher.prototypes.penalty(left, right, torch.eye(6, dtype=torch.bool), matcher.scale())
+    )
+    penalty.mean().backward()
+    assert all(float(parameter.grad.abs().sum()) > 0 for parameter in matcher.prototypes.parameters())
+    assert float(matcher.model.visual_projection.weight.grad.abs().sum()) > 0
+    plain = clip(checkpoint).eval()
+    assert plain.prototypes is None and plain.shares_space and not matcher.shares_space
+    scaled, cosine = matcher.eval().similarity(*both(matcher, checkpoint)), plain.similarity(*both(plain, checkpoint))
+    vague = [codes.extra["vagueness"] for codes in both(matcher, checkpoint)]
+    expected = cosine * (-0.5 * vague[0]).exp()[:, None] * (-0.5 * vague[1]).exp()
+    torch.testing.assert_close(scaled, expected)
+    assert ClipOptions(pau={"rerank": 0.5}).pau.regression == 100  # of the authors' runs

@@ -144,7 +144,7 @@ def test_the_penalty_is_the_weighted_divergence() -> None:
     none = torch.zeros(N, N, dtype=torch.bool)
     torch.manual_seed(7)
     left, right = torch.randn(N, 6, dtype=torch.float64), torch.randn(N, 5, dtype=torch.float64)
-    expected = 0.5 * (divergence(*matcher.image_head(left)) + divergence(*matcher.text_head(right)))
+    expected = 0.5 * 4 / N * (divergence(*matcher.image_head(left)) + divergence(*matcher.text_head(right)))
     torch.testing.assert_close(matcher.penalty(images, texts, none, torch.ones(N)), expected)
     assert make(kl=0.0).penalty(images, texts, none, torch.ones(N)) is None
 

@@ -14,13 +14,13 @@ from pairsift.encode.features import Items
 from pairsift.errors import InputError
 from pairsift.match import sgraf
 from pairsift.match.base import Codes
-from pairsift.match.sgraf import Saf, Sgr, Sgraf, SgrOptions, SimilaritySizes
+from pairsift.match.sgraf import Saf, Sgr, Sgraf, SgrafOptions, SgrOptions, SimilaritySizes
 from pairsift.match.sgraf_kernels import reasoning_step, similarity_vectors
 
 DOUBLE = torch.float64
 LOOPS: dict[str, Callable[..., Tensor]] = {"sgr": sgr_loop, "saf": saf_loop}
 parts = pytest.mark.parametrize("kind", ["sgr", "saf"])
-KINDS = {"sgr": (Sgr, SgrOptions), "saf": (Saf, SimilaritySizes), "sgraf": (Sgraf, SgrOptions)}
+KINDS = {"sgr": (Sgr, SgrOptions), "saf": (Saf, SimilaritySizes), "sgraf": (Sgraf, SgrafOptions)}
 every = pytest.mark.parametrize("kind", ["sgr", "saf", "sgraf"])
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
-from pairsift.match.vse import GeneralizedPool, Vse, VseOptions, positions
+from pairsift.match.vse import GeneralizedPool, Vse, VseOptions, kept_regions, positions, with_words_dropped
 
 Pooling = Literal["mean", "gpo"]
 DOUBLE = torch.float64
@@ -20,10 +20,10 @@ both = pytest.mark.parametrize("pooling", ["mean", "gpo"])
 either_mode = pytest.mark.parametrize("training", [False, True])
 
 
-def make(pooling: Pooling, training: bool = False) -> Vse:
+def make(pooling: Pooling, training: bool = False, drop: float = 0.0) -> Vse:
     """A small float64 matcher whose parameters and statistics are all random."""
     torch.manual_seed(5)
-    matcher = Vse(6, 20, VseOptions(dim=5, word_dim=3, pooling=pooling)).double()
+    matcher = Vse(6, 20, VseOptions(dim=5, word_dim=3, pooling=pooling, drop=drop)).double()
     for parameter in matcher.parameters():
         nn.init.normal_(parameter, std=0.6)
     for name, buffer in matcher.named_buffers():
@@ -46,9 +46,9 @@ def captions(*lengths: int) -> Items:
 
 
 def gru_by_hand(x: Tensor, gru: nn.GRU) -> Tensor:
-    """Mean of the two directions' states over one sequence (length, in) -> (length, out)."""
+    """Mean of the directions' states over one sequence (length, in) -> (length, out)."""
     runs = []
-    for suffix in ("", "_reverse"):
+    for suffix in ("", "_reverse") if gru.bidirectional else ("",):
         w_in, w_state, b_in, b_state = (
             getattr(gru, f"{name}_l0{suffix}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         )
@@ -60,7 +60,7 @@ def gru_by_hand(x: Tensor, gru: nn.GRU) -> Tensor:
             h = (1 - z) * torch.tanh(n_in + torch.sigmoid(r_in + r_h) * n_h) + z * h
             states.append(h)
         runs.append(torch.stack(states[::-1] if suffix else states))
-    return (runs[0] + runs[1]) / 2
+    return sum(runs) / len(runs)
 
 
 def theta_by_hand(length: int, pool: GeneralizedPool) -> list[float]:
@@ -125,6 +125,8 @@ def test_texts_match_plain_loops(pooling: Pooling) -> None:
     for vector, ids, length in zip(got, items.values, (3, 1, 6), strict=True):
         words = torch.stack([matcher.words.vectors.weight[i] for i in ids[:length]])
         tokens = gru_by_hand(words, matcher.words.gru)
+        if pooling == "mean":
+            tokens = tokens[-1:]
         assert vector.tolist() == pytest.approx(pool_by_hand(tokens, matcher.text_pool), abs=1e-9)
 
 
@@ -273,7 +275,7 @@ def test_position_encodings() -> None:
     assert float(encoded[2, 31]) == pytest.approx(math.cos(2 / 10000 ** (30 / 32)), abs=1e-15)
 
 
-@pytest.mark.parametrize(("pooling", "millions"), [("mean", 12.8), ("gpo", 14.4)])
+@pytest.mark.parametrize(("pooling", "millions"), [("mean", 8.7), ("gpo", 14.4)])
 def test_size_with_the_flickr30k_vocabulary(pooling: Pooling, millions: float) -> None:
     with torch.device("meta"):
         matcher = Vse(2048, 8481, VseOptions(pooling=pooling))
@@ -294,3 +296,58 @@ def test_initial_values() -> None:
 def test_unknown_pooling_is_refused() -> None:
     with pytest.raises(InputError, match="pooling is 'max'"):
         VseOptions(pooling="max")  # type: ignore[arg-type]
+
+
+def test_both_directions_have_no_last_state() -> None:
+    with pytest.raises(InputError, match="set gru_directions to forward"):
+        Vse(6, 20, VseOptions(pooling="mean", gru_directions="both"))
+
+
+def test_a_fifth_of_the_regions_is_dropped_and_no_image_loses_all() -> None:
+    torch.manual_seed(0)
+    mask = torch.ones(4000, 36, dtype=torch.bool)
+    mask[:2000, 20:] = False
+    kept = kept_regions(mask, 0.2)
+    assert not (kept & ~mask).any()
+    assert kept[:2000, :20].float().mean().item() == pytest.approx(0.8, abs=0.01)
+    assert kept[2000:].float().mean().item() == pytest.approx(0.8, abs=0.01)
+    assert kept_regions(torch.ones(500, 1, dtype=torch.bool), 0.9).all()
+    assert not kept_regions(torch.zeros(2, 3, dtype=torch.bool), 0.2).any()
+
+
+def test_words_are_masked_replaced_and_left_out_but_for_start_and_end() -> None:
+    torch.manual_seed(0)
+    mask_id, n, lengths = 20, 3000, torch.tensor([12, 7, 2, 1, 0]).repeat(600)
+    mask = torch.arange(12) < lengths[:, None]
+    ids = torch.where(mask, torch.full((n, 12), 5), torch.full((n, 12), 777))
+    ids[:, 0] = 1
+    ids[torch.arange(n), (lengths - 1).clamp(min=0)] = 2
+    dropped = with_words_dropped(Items(ids, mask), 0.2, mask_id)
+    assert dropped.mask is not None
+    masked = replaced = left = 0
+    for row, real, given, length in zip(dropped.values, dropped.mask, ids, lengths.tolist(), strict=True):
+        words = row[real].tolist()
+        assert real.tolist() == sorted(real.tolist(), reverse=True)  # the real ones come first
+        assert words[:1] == given[: min(1, length)].tolist() and words[-1:] == given[length - 1 : length].tolist()
+        if length < 3:
+            assert words == given[:length].tolist()
+            continue
+        inner = words[1:-1]
+        assert all(0 <= word <= mask_id for word in inner)
+        left += length - len(words)
+        masked += inner.count(mask_id)
+        replaced += sum(word not in (5, mask_id) for word in inner)
+    total = 600 * (10 + 5)
+    assert left / total == pytest.approx(0.08, abs=0.01)
+    assert masked / total == pytest.approx(0.10 + 0.02 / 21, abs=0.01)
+    assert replaced / total == pytest.approx(0.02 * 19 / 21, abs=0.005)
+
+
+def test_nothing_is_dropped_in_evaluation_and_in_vse_plus_plus() -> None:
+    items, words = ragged(30, 30), captions(30, 30)
+    for pooling, training, changes in (("gpo", True, True), ("gpo", False, False), ("mean", True, False)):
+        matcher = make(pooling, training, drop=0.5)
+        for encode, given in ((matcher.encode_images, items), (matcher.encode_texts, words)):
+            assert torch.equal(encode(given).vectors, encode(given).vectors) is not changes
+    assert make("gpo", drop=0.2).words.vectors.num_embeddings == 21  # `<mask>` is the last
+    assert make("mean", drop=0.2).words.vectors.num_embeddings == make("gpo").words.vectors.num_embeddings == 20

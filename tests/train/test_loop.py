@@ -198,7 +198,7 @@ def test_only_epochs_of_the_phase_that_competes_can_be_the_best(tmp_path, monkey
     job = make_job(tmp_path, method="pc2", epochs={"warmup": 1, "clean": 1, "all": 2})
     trainer = Trainer(job)
     recalls = iter([500.0, 400.0, 100.0, 90.0])
-    monkeypatch.setattr(Trainer, "_recall", lambda self, networks: {"rsum": next(recalls)})
+    monkeypatch.setattr(Trainer, "recall", lambda self, networks: {"rsum": next(recalls)})
     trainer.run()
     assert (trainer.position.best_epoch, trainer.position.best_rsum) == (2, 100.0)
 

@@ -27,8 +27,9 @@ from pairsift.runs.job import job_of
 from pairsift.runs.judge import Judge, of_training
 from pairsift.runs.prepare import Prepared, encoder_names, prepare
 from pairsift.steps import Prior
+from pairsift.train.apart import trainer_of
 from pairsift.train.batches import Likeness
-from pairsift.train.loop import Trainer, autocast_context
+from pairsift.train.loop import autocast_context
 
 Row = dict[str, Any]
 PROTOCOL = "best on dev of the last phase, one test"
@@ -135,7 +136,7 @@ def train(config: Config, start: Start, folder: Path) -> Row:
         folder: The folder of checkpoints.
     """
     began = time.monotonic()
-    trainer = Trainer(job_of(config, start.prepared, folder, start.prior, start.likeness))
+    trainer = trainer_of(job_of(config, start.prepared, folder, start.prior, start.likeness))
     trainer.run(resume=True)
     with autocast_context(trainer.device, config.train):
         matchers = [network.matcher for network in trainer.networks]

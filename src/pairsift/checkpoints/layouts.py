@@ -313,7 +313,7 @@ VSE = Layout(
         **WORDS,
     },
     ENCODER_SIZES,
-    settings=lambda options, parameters: gru_directions(options, parameters) | {"pooling": "gpo"},
+    settings=lambda options, parameters: gru_directions(options, parameters) | {"pooling": "gpo", "drop": 0.0},
     unread=(f"{IMAGES}mlp.bns.1.",),  # of the last layer, whose output is not normalised
     spare_words=1,  # `<mask>`, which the training puts behind the vocabulary
 )

@@ -162,6 +162,8 @@ def quiet(library: ModuleType, name: str) -> Iterator[None]:
     except Exception as error:  # hub, file and configuration errors have many types
         message = shorten(str(error), 200, placeholder=" …").rstrip(".") or type(error).__name__
         advice = "give a folder with config.json, model.safetensors and the tokenizer's or processor's files"
+        if isinstance(error, ImportError):  # such as sentencepiece, which SigLIP's tokenizer needs
+            advice = "run `pip install 'pairsift[hf]'`"
         raise InputError(f"{name} cannot be loaded ({message}); {advice}") from error
     finally:
         talk.set_verbosity(level)
@@ -177,6 +179,15 @@ def projected_vectors(output: Any) -> Tensor:
     """
     vectors = output if isinstance(output, torch.Tensor) else output.pooler_output
     return vectors.float().cpu()
+
+
+def position_offset(model: torch.nn.Module) -> int:
+    """Return how many positions of a model no token has: RoBERTa and its kin count from behind the padding's id."""
+    for name, module in model.named_modules():
+        padding = getattr(module, "padding_idx", None)
+        if name.endswith("position_embeddings") and padding is not None:
+            return int(padding) + 1
+    return 0
 
 
 class HubImageEncoder:
@@ -204,6 +215,11 @@ class HubImageEncoder:
         self._tower = getattr(self._model, "vision_model", self._model)
         self._key: str | None = None
         probe = self.prepare(Image.new("RGB", (64, 64)))
+        if probe.ndim != 3:
+            raise InputError(
+                f"{self.name} reads images of any shape as rows of patches (NaFlex); give a checkpoint of one size, "
+                "such as google/siglip2-base-patch16-224"
+            )
         self.size = int(min(probe.shape[-2:]))
         shape = self.encode(probe[None]).shape
         self.regions = int(shape[1]) if regions else 1
@@ -269,10 +285,12 @@ class HubTextEncoder:
         self._model, self._tokenizer = self._loaded.model.to(self._device), self._loaded.processor
         self._tower = getattr(self._model, "text_model", self._model)
         config = getattr(self._model.config, "text_config", None) or self._model.config
-        limits = (getattr(config, "max_position_embeddings", None), self._tokenizer.model_max_length)
+        positions = getattr(config, "max_position_embeddings", None)
+        limits = positions and positions - position_offset(self._tower), self._tokenizer.model_max_length
         self._limit = min(limit for limit in (*limits, _MINILM_TOKENS if minilm else MAX_TOKENS) if limit)
         self._pad = int(self._tokenizer.pad_token_id or 0)
         self._pads_fully = str(self._model.config.model_type).startswith("siglip")  # as in its training
+        self._pads_left = self._pads_fully and self._tokenizer.padding_side == "left"  # elsewhere a mask hides padding
         self._normalised = minilm
         self._ids = id_maker(self._tokenizer, self._limit)
         self._key: str | None = None
@@ -283,7 +301,7 @@ class HubTextEncoder:
         if self._key is None:
             words = sorted(self._tokenizer.get_vocab().items())
             sample = self._ids([SAMPLE])
-            description = f"{type(self._tokenizer).__name__} {words} {sample}"
+            description = f"{type(self._tokenizer).__name__} {words} {sample}" + " left" * self._pads_left
             self._key = self._loaded.key("hub text", self.kind, str(self._limit), str(self._normalised), description)
         return self._key
 
@@ -320,6 +338,7 @@ class HubTextEncoder:
         length = self._limit if self._pads_fully else max(map(len, ids))
         padded = np.full((len(ids), length), self._pad, np.int64)
         mask: NDArray[np.bool_] = np.arange(length) < np.array([len(caption_ids) for caption_ids in ids])[:, None]
+        mask = np.flip(mask, 1).copy() if self._pads_left else mask
         padded[mask] = np.concatenate([np.asarray(caption_ids, np.int64) for caption_ids in ids])
         real = torch.from_numpy(mask)
         inputs: dict[str, Any] = {"input_ids": torch.from_numpy(padded).to(self._device)}

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -88,6 +88,13 @@ def _padded_and_joined(arrays: list[Tensor]) -> Tensor:
     return torch.cat(arrays)
 
 
+class Adam(NamedTuple):
+    """The betas and the epsilon of AdamW; torch's own by default."""
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+
+
 class Matcher(nn.Module, ABC):
     """The base class of matchers: two encoders and a similarity.
 
@@ -105,6 +112,7 @@ class Matcher(nn.Module, ABC):
         method: Name of the method of a run that names none.
         loss: Name of the ranking loss of a run that names none; None for the loss of the preset.
         head_speed: Learning rate of the trainable part of a method, as a multiple of the matcher's learning rate.
+        adam: Betas and epsilon of AdamW.
         gains_by_bf16: Whether training in bfloat16 on a GPU was measured to be much faster than in float32;
             `precision="auto"` follows it.
         dim: Length of a global vector, and of a token where the codes contain tokens.
@@ -122,6 +130,7 @@ class Matcher(nn.Module, ABC):
     method: ClassVar[str] = "crossfit"
     loss: ClassVar[str | None] = None
     head_speed: ClassVar[float] = 1.0
+    adam: ClassVar[Adam] = Adam()
     gains_by_bf16: ClassVar[bool] = False
     dim: int
     largest: float = 1.0
@@ -145,6 +154,10 @@ class Matcher(nn.Module, ABC):
         """
         return cls(**data) if cls.options is Options else cls(**data, options=options)
 
+    def apart(self) -> dict[str, Matcher]:
+        """Return the parts that train apart, by name, each as a matcher of its own; nothing where it trains as one."""
+        return {}
+
     @abstractmethod
     def encode_images(self, items: Items) -> Codes:
         """Return the codes of a batch of images, (n, ...)."""
@@ -157,6 +170,11 @@ class Matcher(nn.Module, ABC):
     def index_dim(self) -> int:
         """Length of the vectors `Codes.indexed`."""
         return self.dim
+
+    @property
+    def shares_space(self) -> bool:
+        """Whether the similarity, in evaluation mode, is the cosine of global vectors, so that they can be added."""
+        return self.factorises and self.index_dim == self.dim
 
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Return the similarity of every image with every text, (n_images, n_texts), at least float32."""

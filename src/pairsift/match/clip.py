@@ -12,13 +12,29 @@ from torch.utils.checkpoint import checkpoint as recomputed
 
 from pairsift.encode.clip_preprocessor import ClipPreprocessor
 from pairsift.encode.features import Items
-from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, at_least_float32, inverse_temperature, unit
+from pairsift.match.base import (
+    Adam,
+    Codes,
+    ImageKind,
+    Matcher,
+    TextKind,
+    at_least_float32,
+    inverse_temperature,
+    unit,
+)
+from pairsift.match.pau import PrototypeOptions, Prototypes
 from pairsift.options import Options
 
 Freeze = Literal["none", "image", "text", "towers"]
 Tower = Callable[[Tensor], Tensor]
 
 TOWER_BATCH = 64  # items per pass through a tower without gradients, where `micro_batch` is 0
+
+
+class PauHead(PrototypeOptions):
+    """The options of PAU's prototypes on a fine-tuned CLIP, as its authors run them."""
+
+    regression: float = Field(default=100.0, ge=0, description="Weight of the squared error of the vagueness.")
 
 
 class ClipOptions(Options):
@@ -39,6 +55,10 @@ class ClipOptions(Options):
         "batch. In the backward pass each part is computed again, so that only one part's activations are in memory, "
         "for up to half as much time again; the loss sees the whole batch in any case.",
     )
+    head: Literal["none", "pau"] = Field(
+        default="none", description="What stands on the vectors of both towers: nothing, or the prototypes of PAU."
+    )
+    pau: PauHead = PauHead()
 
 
 class Clip(Matcher):
@@ -46,7 +66,7 @@ class Clip(Matcher):
 
     Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021. Training continues
     from the weights of a checkpoint. The two networks of a run start with equal weights and differ only by the order of
-    their batches.
+    their batches. With `head` pau this is PAU as published (`pairsift.match.pau.Pau`).
 
     Args:
         options: See `ClipOptions`.
@@ -63,6 +83,7 @@ class Clip(Matcher):
     preset: ClassVar[str] = "clip"
     starts_trained = True
     head_speed: ClassVar[float] = 1000.0  # a head starts untrained, the towers start pretrained
+    adam: ClassVar[Adam] = Adam((0.9, 0.98), 1e-6)  # as CLIP was trained, and as NPC, OSA and PAU fine-tune it
     gains_by_bf16: ClassVar[bool] = True
     model: Any
     mean: Tensor
@@ -74,6 +95,7 @@ class Clip(Matcher):
         self.model = preprocessor.model()
         self.dim = int(preprocessor.config.projection_dim)
         self.micro_batch = options.micro_batch
+        self.prototypes = Prototypes(self.dim, options.pau) if options.head == "pau" else None
         self.register_buffer(
             "mean", torch.tensor(preprocessor.mean).view(3, 1, 1) / preprocessor.factor, persistent=False
         )
@@ -107,7 +129,9 @@ class Clip(Matcher):
             return pooled
 
         pooled = self._in_parts(tower, items.values, self.model.vision_model)
-        return Codes(unit(at_least_float32(self.model.visual_projection(pooled))))
+        vectors = unit(at_least_float32(self.model.visual_projection(pooled)))
+        own = self.prototypes
+        return Codes(vectors) if own is None else own.codes(vectors, own.texts, self.scale())
 
     def encode_texts(self, items: Items) -> Codes:
         """Return unit vectors of captions, (n, length) token ids to (n, dim).
@@ -120,7 +144,9 @@ class Clip(Matcher):
             return pooled
 
         pooled = self._in_parts(tower, items.values, self.model.text_model)
-        return Codes(unit(at_least_float32(self.model.text_projection(pooled))))
+        vectors = unit(at_least_float32(self.model.text_projection(pooled)))
+        own = self.prototypes
+        return Codes(vectors) if own is None else own.codes(vectors, own.images, self.scale())
 
     def _in_parts(self, tower: Tower, values: Tensor, module: nn.Module) -> Tensor:
         """Return the pooled output of a tower for each item, (n, width), computed in parts."""
@@ -131,6 +157,15 @@ class Clip(Matcher):
             return tower(values)
         parts = torch.split(values, self.micro_batch)
         return torch.cat([recomputed(tower, part, use_reentrant=False) for part in parts])
+
+    @property
+    def shares_space(self) -> bool:
+        """Whether the similarity in evaluation is the cosine: vague items of PAU lose nothing."""
+        return self.prototypes is None or self.prototypes.rerank == 0
+
+    def penalty(self, images: Codes, texts: Codes, exclude: Tensor, y: Tensor) -> Tensor | None:
+        """Return the weighted terms of PAU for each pair, (B,); None without its prototypes."""
+        return None if self.prototypes is None else self.prototypes.penalty(images, texts, exclude, self.scale())
 
     def scale(self) -> Tensor:
         """Return the learned inverse temperature, at most 100 as in the paper."""

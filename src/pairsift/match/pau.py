@@ -16,10 +16,11 @@ from pairsift.options import Options
 
 SOFTENING = 5.0  # divisor of the logits before they are evidence
 TEMPERATURE = 0.07  # where the softmax temperature starts
+LEAST_LEVEL = 0.05  # least mean similarity with negatives that targets are divided by; a CLIP's lies above
 
 
-class PauOptions(HeadSizes):
-    """The options of `Pau`."""
+class PrototypeOptions(Options):
+    """The options of `Prototypes`."""
 
     prototypes: int = Field(default=8, ge=2, description="Prototypes of each modality, K.")
     regression: float = Field(default=0.5, ge=0, description="Weight of the squared error of the vagueness.")
@@ -27,6 +28,68 @@ class PauOptions(HeadSizes):
     rerank: float = Field(
         default=0.1, ge=0, description="How much vague items lose in evaluation, beta; 0 for the cosine alone."
     )
+
+
+class PauOptions(HeadSizes, PrototypeOptions):
+    """The options of `Pau`."""
+
+
+class Prototypes(nn.Module):
+    """The prototypes of images and of texts, and what PAU learns and ranks by them.
+
+    Args:
+        dim: Length of a vector.
+        options: See `PrototypeOptions`.
+    """
+
+    def __init__(self, dim: int, options: PrototypeOptions) -> None:
+        super().__init__()
+        self.weights = options.regression, options.diversity
+        self.rerank = options.rerank
+        self.images = nn.Parameter(nn.init.xavier_uniform_(torch.empty(options.prototypes, dim)))
+        self.texts = nn.Parameter(nn.init.xavier_uniform_(torch.empty(options.prototypes, dim)))
+
+    def codes(self, vectors: Tensor, others: Tensor, scale: Tensor) -> Codes:
+        """Return codes with the vagueness of each vector, and with vectors scaled by it where nothing is trained.
+
+        Args:
+            vectors: Of unit length, (n, dim).
+            others: Prototypes of the other modality, (K, dim).
+            scale: Inverse temperature, scalar.
+        """
+        evidence = (_cosines(vectors, others) * scale / SOFTENING).exp()
+        vagueness = 1 - 1 / (evidence + 1).mean(1)
+        index = None if self.training else vectors * (-self.rerank * vagueness).exp()[:, None]
+        return Codes(vectors, index=index, extra={"vagueness": vagueness})
+
+    def penalty(self, images: Codes, texts: Codes, exclude: Tensor, scale: Tensor) -> Tensor:
+        """Return the weighted terms of vagueness and diversity for each pair, (B,).
+
+        Args:
+            images: Codes of the images of a step, (B, ...).
+            texts: Codes of the captions beside them, (B, ...).
+            exclude: True where row i and column j are not negatives of each other, (B, B).
+            scale: Inverse temperature, scalar.
+        """
+        regression, diversity = self.weights
+        negatives = ~(exclude | torch.eye(len(exclude), dtype=torch.bool, device=exclude.device))
+        similarity = products(images.vectors, texts.vectors) * negatives
+        total = torch.zeros_like(images.vectors[:, 0])
+        for side, codes in ((1, images), (0, texts)):
+            vagueness = codes.extra["vagueness"]
+            level = similarity.sum(side) / negatives.sum(side).clamp(min=1)
+            target = level * vagueness.mean() / level.mean().clamp(min=LEAST_LEVEL)
+            total = total + regression / 2 * (vagueness - target).square()
+        for prototypes in (self.images, self.texts):
+            cosine = _cosines(unit(at_least_float32(prototypes)), prototypes)
+            others = ~torch.eye(len(cosine), dtype=torch.bool, device=cosine.device)
+            total = total + diversity * (cosine * others * scale).square().mean()
+        return total
+
+
+def _cosines(vectors: Tensor, prototypes: Tensor) -> Tensor:
+    """Return the cosines of unit vectors with prototypes, (n, K)."""
+    return products(vectors, unit(at_least_float32(prototypes)))
 
 
 class Pau(VectorMatcher):
@@ -37,14 +100,17 @@ class Pau(VectorMatcher):
 
         e_k = exp( cos(f, q_k) / (5 tau) ),    u = 1 - K / sum_k (e_k + 1),  in (0, 1).
 
-    Two terms join the ranking loss of each pair: the squared difference of u and the item's mean similarity with the
-    negatives of the batch, scaled to [0, 1] over the batch, for image and caption; and the mean of the squared logits
-    cos(q_k, q_l) / (5 tau) between different prototypes, for both modalities. In evaluation the similarity is
+    Two terms join the ranking loss of each pair. With m the item's mean similarity with the negatives of the batch, u
+    is to be proportional to m: the squared difference of u and m mean(u) / mean(m), a mean over image and caption. And
+    the mean over all K^2 entries of the squared logits cos(q_k, q_l) / tau, 0 on the diagonal, for both modalities. In
+    evaluation the similarity is
 
         S = cos(v, t) exp(-beta u_v) exp(-beta u_t),
 
-    an inner product of scaled vectors. In training it is the cosine. The paper fine-tunes CLIP and seeks beta on the
-    split that it evaluates; here it is an option. The published code calls 1 - K / sum(e + 1) the uncertainty, as here.
+    an inner product of scaled vectors. In training it is the cosine. The published code calls 1 - K / sum(e + 1) the
+    uncertainty, as here, and all its terms have gradients for the temperature. The paper fine-tunes CLIP, as
+    `--clip.head pau` does, and seeks beta on the split that it evaluates; here it is an option. On frozen vectors
+    mean(m) may be near 0 or below, so it is taken for 0.05 at least.
 
     Args:
         image_dim: Length of the feature vector of an image.
@@ -58,45 +124,26 @@ class Pau(VectorMatcher):
     def __init__(self, image_dim: int, text_dim: int, options: PauOptions = PauOptions()) -> None:
         super().__init__()
         self.dim = options.dim
-        self.weights = options.regression, options.diversity
-        self.rerank = options.rerank
         self.image_head = ResidualHead(image_dim, options)
         self.text_head = ResidualHead(text_dim, options)
-        self.image_prototypes = nn.Parameter(torch.randn(options.prototypes, options.dim) / options.dim**0.5)
-        self.text_prototypes = nn.Parameter(torch.randn(options.prototypes, options.dim) / options.dim**0.5)
+        self.prototypes = Prototypes(options.dim, options)
         self.log_scale = nn.Parameter(torch.tensor(-math.log(TEMPERATURE)))
+
+    @property
+    def shares_space(self) -> bool:
+        """Whether vague items lose nothing, so that the similarity is the cosine."""
+        return self.prototypes.rerank == 0
 
     def encode_images(self, items: Items) -> Codes:
         """Return unit vectors of images, (n, dim), with their vagueness by the prototypes of texts, (n,)."""
-        return self._codes(unit(at_least_float32(self.image_head(items.values))), self.text_prototypes)
+        vectors = unit(at_least_float32(self.image_head(items.values)))
+        return self.prototypes.codes(vectors, self.prototypes.texts, self.scale())
 
     def encode_texts(self, items: Items) -> Codes:
         """Return unit vectors of texts, (n, dim), with their vagueness by the prototypes of images, (n,)."""
-        return self._codes(unit(at_least_float32(self.text_head(items.values))), self.image_prototypes)
-
-    def _codes(self, vectors: Tensor, prototypes: Tensor) -> Codes:
-        vagueness = 1 - 1 / (self._logits(vectors, prototypes).exp() + 1).mean(1)
-        index = None if self.training else vectors * (-self.rerank * vagueness).exp()[:, None]
-        return Codes(vectors, index=index, extra={"vagueness": vagueness})
-
-    def _logits(self, vectors: Tensor, prototypes: Tensor) -> Tensor:
-        """Return the logits of unit vectors with prototypes, (n, K); the temperature has no gradient."""
-        return products(vectors, unit(at_least_float32(prototypes))) * self.scale().detach() / SOFTENING
+        vectors = unit(at_least_float32(self.text_head(items.values)))
+        return self.prototypes.codes(vectors, self.prototypes.images, self.scale())
 
     def penalty(self, images: Codes, texts: Codes, exclude: Tensor, y: Tensor) -> Tensor | None:
-        """Return the weighted errors of the vagueness of image and caption and the prototypes' squared logits, (B,)."""
-        regression, diversity = self.weights
-        with torch.no_grad():
-            similarity = products(images.vectors, texts.vectors)
-            negatives = ~(exclude | torch.eye(len(exclude), dtype=torch.bool, device=exclude.device))
-        total = torch.zeros_like(images.vectors[:, 0])
-        for side, codes in ((1, images), (0, texts)):
-            level = (similarity * negatives).sum(side) / negatives.sum(side).clamp(min=1)
-            low, high = level.aminmax()
-            target = (level - low) / (high - low).clamp(min=1e-6)
-            total = total + regression * (codes.extra["vagueness"] - target).square()
-        for prototypes in (self.image_prototypes, self.text_prototypes):
-            logits = self._logits(unit(at_least_float32(prototypes)), prototypes)
-            others = ~torch.eye(len(logits), dtype=torch.bool, device=logits.device)
-            total = total + diversity * logits[others].square().mean()
-        return total
+        """Return the weighted terms of vagueness and diversity for each pair, (B,)."""
+        return self.prototypes.penalty(images, texts, exclude, self.scale())

@@ -27,7 +27,11 @@ class PcmeOptions(HeadSizes):
         default=5.0, gt=0, description="Initial value of b; the match probability is one half at distance b / a."
     )
     samples: int = Field(default=7, ge=1, description="Samples of an item in a step, J; a pair has J^2 distances.")
-    kl: float = Field(default=1e-5, ge=0, description="Weight of the divergence from a standard normal.")
+    kl: float = Field(
+        default=1e-5,
+        ge=0,
+        description="Weight of the sum of all divergences from a standard normal, beside the sum over all pairs.",
+    )
 
 
 class Pcme(VectorMatcher):
@@ -106,8 +110,13 @@ class Pcme(VectorMatcher):
         return matching.view(shape).logsumexp(axes) - (matching - logits).view(shape).logsumexp(axes)
 
     def penalty(self, images: Codes, texts: Codes, exclude: Tensor, y: Tensor) -> Tensor | None:
-        """Return the weighted divergences of image and caption from a standard normal distribution, (B,)."""
-        return self.kl * (images.extra["divergence"] + texts.extra["divergence"]) if self.kl else None
+        """Return the weighted divergences of image and caption from a standard normal distribution, (B,).
+
+        The paper adds the sum over B items and D directions to a sum over B x B pairs. Beside a mean over the pairs,
+        and with the mean over the directions, the weight is D / B times as large.
+        """
+        weight = self.kl * self.dim / len(images)
+        return weight * (images.extra["divergence"] + texts.extra["divergence"]) if self.kl else None
 
     def scale(self) -> Tensor:
         """Return 2 a^2 / b, at most 100."""

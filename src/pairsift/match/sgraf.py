@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
-from pairsift.match.base import Codes, at_least_float32, autocast_precision, unit
+from pairsift.match.base import Codes, Matcher, at_least_float32, autocast_precision, unit
 from pairsift.match.cross_attention import (
     Comparison,
     affinities,
@@ -55,9 +55,19 @@ class SimilaritySizes(GruSizes):
 
 
 class SgrOptions(SimilaritySizes):
-    """The options of `Sgr` and `Sgraf`."""
+    """The options of `Sgr`."""
 
     steps: int = Field(default=3, ge=1, description="SGR's steps of reasoning.")
+
+
+class SgrafOptions(SgrOptions):
+    """The options of `Sgraf`."""
+
+    apart: bool = Field(
+        default=True,
+        description="Whether SGR and SAF train apart, as in the paper, each with its own networks, division and best "
+        "epoch; if not, they train together by the loss of their mean.",
+    )
 
 
 class TextAttention(nn.Module):
@@ -383,29 +393,34 @@ class Saf(_SimilarityVectors):
 class Sgraf(RegionsAndWords):
     """The mean of an SGR and an SAF similarity, with separate encoders (Diao et al., AAAI 2021).
 
-    The paper trains the two separately and averages their similarities. Here both are trained in one run, with the loss
-    of the mean. Imported checkpoints are averaged as in the paper.
+    As in the paper, a run trains the two apart, one after the other, and averages their similarities. With `apart` off
+    both are trained by the loss of the mean.
 
     Args:
         image_dim: Length of a region's feature vector.
         vocabulary_size: Number of token ids; ids are 0 to `vocabulary_size - 1`.
         regions: Number of regions of every image; None where the number differs.
-        options: See `SgrOptions`.
+        options: See `SgrafOptions`.
 
     Raises:
         InputError: `region_norm` is `slot` and `regions` is None.
     """
 
     name: ClassVar[str] = "sgraf"
-    options: ClassVar[type[Options]] = SgrOptions
+    options: ClassVar[type[Options]] = SgrafOptions
 
     def __init__(
-        self, image_dim: int, vocabulary_size: int, regions: int | None = None, options: SgrOptions = SgrOptions()
+        self, image_dim: int, vocabulary_size: int, regions: int | None = None, options: SgrafOptions = SgrafOptions()
     ) -> None:
         super().__init__()
         self.sgr = Sgr(image_dim, vocabulary_size, regions, options)
         self.saf = Saf(image_dim, vocabulary_size, regions, options)
         self.dim = 2 * options.dim
+        self._apart = options.apart
+
+    def apart(self) -> dict[str, Matcher]:
+        """Return SGR and SAF, unless they train together."""
+        return {"sgr": self.sgr, "saf": self.saf} if self._apart else {}
 
     def encode_images(self, items: Items) -> Codes:
         """Return codes of images: the codes of both parts, concatenated."""

@@ -15,6 +15,8 @@ from pairsift.match.gru import gru_states
 from pairsift.match.layers import Dropout, Linear
 from pairsift.options import Options
 
+GruDirections = Literal["both", "forward"]
+
 
 class WordSizes(Options):
     """The sizes of the matchers of regions and words."""
@@ -27,7 +29,7 @@ class WordSizes(Options):
 class GruSizes(WordSizes):
     """The sizes of the matchers whose GRU over words may read in one direction or in both."""
 
-    gru_directions: Literal["both", "forward"] = Field(
+    gru_directions: GruDirections = Field(
         default="both", description="Whether the GRU reads a caption in both directions, or forward alone."
     )
 
@@ -50,7 +52,7 @@ class Words(nn.Module):
         word_dim: int,
         dim: int,
         dropout: float = 0.0,
-        directions: Literal["both", "forward"] = "both",
+        directions: GruDirections = "both",
         layers: int = 1,
     ) -> None:
         super().__init__()

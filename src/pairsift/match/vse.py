@@ -11,35 +11,57 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pairsift.encode.features import Items
+from pairsift.errors import InputError
 from pairsift.match.base import Codes, ImageKind, Matcher, TextKind, at_least_float32, unit
 from pairsift.match.layers import Linear, MeanPool, RowNorm
-from pairsift.match.token_encoders import GruSizes, Words, token_mask
+from pairsift.match.token_encoders import GruDirections, Words, WordSizes, token_mask
 from pairsift.options import Options
 
 POSITION_WIDTH = 32  # entries of a position's encoding, and width of the GRU over the encodings
 POOL_TEMPERATURE = 0.1
+MASKED, REPLACED = 0.5, 0.1  # shares of the words to drop that are masked, and that become any word; the rest goes
 
 
-class VseOptions(GruSizes):
+class VseOptions(WordSizes):
     """The options of `Vse`."""
 
     pooling: Literal["mean", "gpo"] = Field(
-        default="gpo", description="mean, or gpo for the generalized pooling operator of VSE-infinity."
+        default="gpo",
+        description="gpo for the generalized pooling operator of VSE-infinity, or mean for VSE++: the mean of the "
+        "regions, and the last state of a GRU that reads forward.",
+    )
+    gru_directions: GruDirections | None = Field(
+        default=None,
+        description="Whether the GRU reads a caption in both directions, or forward alone; by default both with gpo. "
+        "With mean it reads forward.",
+    )
+    drop: float = Field(
+        default=0.2,
+        ge=0,
+        lt=1,
+        description="With gpo: probability of dropping a region in training, and of dropping, masking or replacing a "
+        "word.",
     )
 
 
 class Vse(Matcher):
-    """A matcher with a projection of regions, a bidirectional GRU over words, a pooling per side, and the cosine.
+    """A matcher with a projection of regions, a GRU over words, a pooling per side, and the cosine.
 
-    With `mean` this is VSE++ on region features (Faghri et al., BMVC 2018). With `gpo` it is VSE-infinity (Chen et al.,
-    CVPR 2021): the output of a two-layer MLP is added to the projection of each region, and a learned pooling replaces
-    the mean. The number of regions and words is arbitrary. Padding has no effect, because the batch norm of the MLP
-    uses only real regions. The paper drops regions and words during training; this is not implemented.
+    With `mean` this is VSE++ on region features (Faghri et al., BMVC 2018): a text is the last state of its GRU. With
+    `gpo` it is VSE-infinity (Chen et al., CVPR 2021): the output of a two-layer MLP is added to the projection of each
+    region, the GRU reads in both directions, and a learned pooling replaces mean and last state. The number of regions
+    and words is arbitrary. Padding has no effect, because the batch norm of the MLP uses only real regions.
+
+    As in VSE-infinity's code, `gpo` drops a fifth of the regions in training, and of a fifth of the words, without the
+    first and the last token, which are start and end, half become `<mask>`, a tenth any word, and the rest is left out.
 
     Args:
         image_dim: Length of the feature vector of a region.
         vocabulary_size: Number of token ids; ids are 0 to `vocabulary_size - 1`.
         options: See `VseOptions`.
+
+    Raises:
+        InputError: The GRU of VSE++ should read in both directions.
     """
 
     name: ClassVar[str] = "vse"
@@ -52,10 +74,18 @@ class Vse(Matcher):
         super().__init__()
         self.dim = options.dim
         learned = options.pooling == "gpo"
+        directions = options.gru_directions or ("both" if learned else "forward")
+        if not learned and directions == "both":
+            raise InputError(
+                "pooling mean takes the last state of a GRU: set gru_directions to forward, or leave it out"
+            )
+        self.drop = options.drop if learned else 0.0
+        self.mask_id = vocabulary_size
         self.regions = _ResidualRegions(image_dim, options.dim, learned)
-        self.words = Words.make(vocabulary_size, options)
+        sizes = vocabulary_size + (self.drop > 0), options.word_dim, options.dim
+        self.words = Words(*sizes, directions=directions, layers=options.gru_layers)
         self.image_pool = GeneralizedPool() if learned else MeanPool()
-        self.text_pool = GeneralizedPool() if learned else MeanPool()
+        self.text_pool = GeneralizedPool() if learned else LastState()
 
     def encode_images(self, items: Items) -> Codes:
         """Return unit vectors of images.
@@ -67,6 +97,8 @@ class Vse(Matcher):
             Vectors (n, dim), 0 for an image without regions, and the projected regions of unit length as tokens.
         """
         mask = token_mask(items)
+        if self.training and self.drop:
+            mask = kept_regions(mask, self.drop)
         tokens = self.regions(items.values, mask)
         return Codes(unit(at_least_float32(self.image_pool(tokens, mask))), unit(tokens), mask)
 
@@ -80,8 +112,48 @@ class Vse(Matcher):
         Returns:
             Vectors (n, dim), and the states of the words, of unit length, as tokens.
         """
+        if self.training and self.drop:
+            items = with_words_dropped(items, self.drop, self.mask_id)
         tokens, mask = self.words(items)
         return Codes(unit(at_least_float32(self.text_pool(tokens, mask))), unit(tokens), mask)
+
+
+def kept_regions(mask: Tensor, drop: float) -> Tensor:
+    """Return the mask without randomly dropped regions; an image that would lose all of them keeps them, (n, length).
+
+    Args:
+        mask: True at real regions, (n, length).
+        drop: Probability of dropping a region, [0, 1).
+    """
+    kept = mask & (torch.rand(mask.shape, device=mask.device) >= drop)
+    return torch.where(kept.any(1, keepdim=True), kept, mask)
+
+
+def with_words_dropped(items: Items, drop: float, mask_id: int) -> Items:
+    """Return captions with random words masked, replaced by any word or left out; the first and last token stay.
+
+    Args:
+        items: Values (n, length) of token ids, the real ones first; the mask may be None.
+        drop: Probability that something happens to a word, (0, 1).
+        mask_id: Id of `<mask>`, behind all others.
+    """
+    real, ids = token_mask(items), items.values
+    place = torch.arange(ids.shape[1], device=ids.device)
+    inner = (place > 0) & (place < real.sum(1, keepdim=True) - 1)
+    draw = torch.rand(ids.shape, device=ids.device) / drop
+    masked, replaced = inner & (draw < MASKED), inner & (draw >= MASKED) & (draw < MASKED + REPLACED)
+    gone = inner & (draw >= MASKED + REPLACED) & (draw < 1)
+    ids = torch.where(replaced, torch.randint_like(ids, mask_id + 1), ids.masked_fill(masked, mask_id))
+    order = (~real | gone).int().argsort(dim=1, stable=True)  # what is left out goes behind
+    return Items(ids.gather(1, order), (real & ~gone).gather(1, order))
+
+
+class LastState(nn.Module):
+    """The state of the last word, (n, length, d) to (n, d)."""
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Select the last of the states (n, length, d) where the mask (n, length) is True; real words come first."""
+        return tokens[torch.arange(len(tokens), device=tokens.device), mask.sum(1) - 1]
 
 
 class _ResidualRegions(nn.Module):

@@ -24,6 +24,7 @@ CAPTIONER_DROPOUT = 0.2  # of the inputs of these GRUs
 class VsrnOptions(WordSizes):
     """The options of `Vsrn`."""
 
+    dim: int = Field(default=2048, ge=1, description="Length of the common vectors, and of region and word codes.")
     graphs: int = Field(default=4, ge=1, description="Residual graphs over the regions.")
     norm: Literal["region", "entry"] = Field(
         default="region",
@@ -211,6 +212,8 @@ class Captioner(nn.Module):
         self.writer = nn.GRUCell(word_dim + hidden, hidden)
         self.out = nn.Linear(hidden, vocabulary_size)
         self.dropout = Dropout(dropout)
+        for layer in (self.enter, self.out):
+            nn.init.xavier_normal_(layer.weight)
 
     def forward(self, regions: Tensor, real: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
         """Return the negative log-likelihood of each caption, the sum over its words from the second on, (n,), float32.

@@ -180,6 +180,11 @@ class Method(Component, ABC):
     presets: ClassVar[Mapping[str, Preset]] = {}
 
     networks: int = Field(default=2, ge=1, le=2, description="2, or 1 for a network that believes itself.")
+    evidence: bool = Field(
+        default=False,
+        description="Whether the held-out evidence of pairsift acts inside the method, which no paper has: it bounds "
+        "how many pairs count as noisy, and near-duplicate images and equal captions are no negatives of each other.",
+    )
 
     def model_post_init(self, context: Any, /) -> None:
         """Refuse parts of a run in progress.

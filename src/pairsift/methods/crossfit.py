@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from pairsift.methods.plain import AllPairs
 from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
 from pairsift.steps import Batch, Setting, Step, Term, gather_rows
+
+
+def weighed_by_evidence() -> Any:
+    """Return the option `evidence` of methods that are made of it."""
+    return Field(
+        default=True,
+        description="Whether pairs are weighed by held-out evidence, and near-duplicate images and equal captions are "
+        "no negatives of each other; without it the first networks train as those of `plain` do.",
+    )
 
 
 class Crossfit(AllPairs):
@@ -28,6 +38,8 @@ class Crossfit(AllPairs):
         "two_tower": TWO_TOWER_LINEAR.plus(epochs={"warmup": 0, "train": None}),
         "clip": CLIP_LINEAR.plus(epochs={"warmup": 0, "train": 5}),
     }
+
+    evidence: bool = weighed_by_evidence()
 
     def step(self, step: Step) -> list[Term]:
         """Return the ranking loss on the pairs as given, weighed by their match probability."""

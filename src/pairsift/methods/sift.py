@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from pairsift.methods.crossfit import held_out_correspondence
+from pairsift.methods.crossfit import held_out_correspondence, weighed_by_evidence
 from pairsift.methods.plain import AllPairs, TrainEpochs, usual_epochs
 from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
 from pairsift.options import Options
@@ -121,6 +121,7 @@ class Sift(AllPairs):
     epochs: SiftEpochs = SiftEpochs()
     teaching: Teaching = Teaching()
     networks: int = Field(default=2, ge=1, le=8, description="How many networks train; together they are the teachers.")
+    evidence: bool = weighed_by_evidence()
 
     def step(self, step: Step) -> list[Term]:
         """Return the ranking loss weighed by held-out evidence, and once there are teachers, their loss."""

@@ -59,7 +59,7 @@ class Gallery:
     @property
     def shares_space(self) -> bool:
         """A bool: whether the similarity is the cosine of image and caption, so that their vectors can be added."""
-        return self.factorises and all(matcher.index_dim == matcher.dim for matcher in self.matchers)
+        return all(matcher.shares_space for matcher in self.matchers)
 
     def with_captions(self, owner: Ints, weight: Reals) -> tuple[Gallery, Similarities]:
         """Return the gallery with every image joined with its captions, x + sum_t w_t y_t at unit length.

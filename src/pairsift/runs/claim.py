@@ -45,7 +45,7 @@ JOURNAL = tuple(f"{DECISIONS_FILE}{end}" for end in ("", "-wal", "-shm"))
 SHEETS = (SUSPECTS_FILE, SHEET_FILE)  # tables that a person may write decisions into
 FOLDERS = ("model", "folds", "copies", "tensorboard")
 INSIDE = {  # names in these folders
-    "model": r"((network|fold)_\d+|best|ngrams|(images|captions)(_approximate)?)\.safetensors|front",
+    "model": r"((network|fold)_\d+|best|ngrams|(images|captions)(_approximate)?)\.safetensors|front|part_\w+",
     "tensorboard": r"events\..*",
 }
 FILES = (

@@ -28,7 +28,6 @@ from pairsift.pairs.options import DataOptions
 from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.gallery import evaluate
 from pairsift.run_folder import (
-    CHECKPOINT,
     CONFIG,
     FRONT,
     METHOD_STATE,
@@ -49,6 +48,7 @@ from pairsift.runs.run import Run
 from pairsift.runs.skipped import skipped_line, unused_line, write_skipped
 from pairsift.runs.text_encoding import WITH_NGRAMS, WORDLLAMA
 from pairsift.table import write_division
+from pairsift.train.apart import Apart, trainer_of
 from pairsift.train.checkpoint import write_tensors
 from pairsift.train.loop import Trainer, autocast_context
 from pairsift.train.options import TrainOptions
@@ -131,7 +131,7 @@ def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
     prior = judge.prior(judge.judge())
     after_evidence = time.monotonic()
     job = job_of(config, prepared, folder, prior, judge.likeness(), progress)
-    trainer = Trainer(replace(job, require_held=claim.require_held))
+    trainer = trainer_of(replace(job, require_held=claim.require_held))
     trainer.run(resume=True)
     _write_trained(trainer, folder)
     matchers = [network.matcher for network in trainer.networks]
@@ -147,8 +147,7 @@ def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
     write_json(folder / METRICS, metrics)
     run = Run(folder, prepared, progress)
     run.write_judgement(claim.require_held)
-    (folder / CHECKPOINT).unlink(missing_ok=True)
-    (folder / "model" / "best.safetensors").unlink(missing_ok=True)
+    trainer.remove_checkpoints()
     return run
 
 
@@ -161,7 +160,7 @@ def _matching_test(pairs: Pairs) -> Pairs | None:
     return replace(pairs, split=split) if "test" in split else None
 
 
-def _write_trained(trainer: Trainer, folder: Path) -> None:
+def _write_trained(trainer: Trainer | Apart, folder: Path) -> None:
     """Write the networks, and the method's values and verdicts for each training pair."""
     for k, network in enumerate(trainer.networks):
         write_tensors(weights(folder, k), network.state_dict())

@@ -36,13 +36,14 @@ def job_of(
         config: The options.
         prepared: The pairs and features.
         folder: Where checkpoints are written.
-        prior: What held-out evidence says of the pairs.
-        likeness: Groups of images and of captions that are too similar to be each other's negatives.
+        prior: What held-out evidence says of the pairs; only methods with the option `evidence` get it.
+        likeness: Groups of images and of captions that are too similar to be each other's negatives; likewise.
         progress: Whether to show progress on the console.
     """
     parts = config.method, config.loss, config.train, folder, progress
     factory, linear = matcher_factory(config, prepared), linear_start(config, prepared, prior)
-    return Job(prepared.pairs, prepared.features, factory, *parts, prior, likeness, linear)
+    evidence = (prior, likeness) if config.method.evidence else (None, None)
+    return Job(prepared.pairs, prepared.features, factory, *parts, *evidence, linear)
 
 
 def linear_start(config: Config, prepared: Prepared, prior: Prior | None) -> Callable[[Matcher], None] | None:

@@ -152,9 +152,9 @@ class Trainer:
 
     def _optimizer(self, network: Network) -> torch.optim.AdamW:
         """Return a new optimizer of a network."""
-        return torch.optim.AdamW(
-            parameter_groups(network, self.job.options.weight_decay), self.job.options.lr, fused=True
-        )
+        groups = parameter_groups(network, self.job.options.weight_decay)
+        betas, epsilon = network.matcher.adam
+        return torch.optim.AdamW(groups, self.job.options.lr, betas, epsilon, fused=True)
 
     def _restart(self, epoch: int, teachers: bool) -> None:
         """Replace the networks by new ones. The old networks become teachers or are dropped.
@@ -163,7 +163,7 @@ class Trainer:
         """
         self.position.restarted = epoch
         found = [network.eval().requires_grad_(False) for network in self.networks] if teachers else []
-        if found and self.linear and self._recall(self.linear)["rsum"] > self._recall(found)["rsum"]:
+        if found and self.linear and self.recall(self.linear)["rsum"] > self.recall(found)["rsum"]:
             found = self.linear
         self.teachers[:] = found
         self.networks[:] = [self._network(k, epoch) for k in range(len(self.networks))]
@@ -176,9 +176,9 @@ class Trainer:
         epochs = range(self.position.epoch, len(self.phases))
         if self.position == Position():
             if self.networks[0].matcher.starts_trained or not self.phases:
-                self._keep_if_best(self.networks, -1, self._recall(self.networks))
+                self._keep_if_best(self.networks, -1, self.recall(self.networks))
             if self.linear:
-                self._keep_if_best(self.linear * len(self.networks), -1, self._recall(self.linear))
+                self._keep_if_best(self.linear * len(self.networks), -1, self.recall(self.linear))
         for epoch in epochs:
             began = time.monotonic()
             phase = self.phases[epoch]
@@ -276,7 +276,7 @@ class Trainer:
 
     def _finish(self, epoch: int, phase: Phase, n_pairs: int, seconds: float) -> None:
         """Evaluate on dev, keep the weights if they are the best, write the log and the checkpoint."""
-        dev = self._recall(self.networks)
+        dev = self.recall(self.networks)
         rsum = dev["rsum"]
         if self.competing[epoch]:
             self._keep_if_best(self.networks, epoch, dev)
@@ -305,7 +305,7 @@ class Trainer:
         self.position.epoch, self.position.network = epoch + 1, 0
         self.save()
 
-    def _recall(self, networks: Sequence[Network]) -> dict[str, float]:
+    def recall(self, networks: Sequence[Network]) -> dict[str, float]:
         """Return the recall of an ensemble on dev; without pairs in dev, an rSum of 0."""
         if not self.has_dev:
             return {"rsum": 0.0}
@@ -323,6 +323,11 @@ class Trainer:
         for k, network in enumerate(networks):
             weights |= {f"{k}/{name}": value for name, value in network.state_dict().items()}
         write_tensors(self.job.folder / "model" / "best.safetensors", weights)
+
+    def remove_checkpoints(self) -> None:
+        """Remove what the training needed to go on."""
+        (self.job.folder / CHECKPOINT).unlink(missing_ok=True)
+        (self.job.folder / "model" / "best.safetensors").unlink(missing_ok=True)
 
     def save(self) -> None:
         """Write a checkpoint; training continues from it at the next step."""
