@@ -123,7 +123,10 @@ def test_the_verbs_and_what_the_folder_says(source, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "model.tar: sgr (epoch 17, best rSum 480.5, as stated in the file)" in out and "1 network of sgr" in out
     kept, metrics = yaml.safe_load((run / "config.yaml").read_text()), json.loads((run / "metrics.json").read_text())
-    assert kept["plain"] == {"networks": 1, "epochs": {"warmup": 0, "train": 0}} and kept["sgr"]["steps"] == 2
+    assert (
+        kept["plain"] == {"networks": 1, "evidence": False, "epochs": {"warmup": 0, "train": 0}}
+        and kept["sgr"]["steps"] == 2
+    )
     assert metrics["data"]["hash"] == pairsift.load(folder).hash() and "test" not in metrics
     assert len(metrics["imported"][0]["sha256"]) == 64
     with pytest.raises(pairsift.InputError, match="pairsift audit"):
