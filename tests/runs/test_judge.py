@@ -17,6 +17,7 @@ import pairsift
 from pairsift.encode.features import Items, Table
 from pairsift.errors import InputError
 from pairsift.match.two_tower import TwoTower, TwoTowerOptions
+from pairsift.methods import plain
 from pairsift.runs import fold_networks as module
 from pairsift.runs.fold_networks import FoldNetworks
 from pairsift.runs.judge import Judge, of_training
@@ -40,6 +41,14 @@ def trust_columns(run):
 def probabilities(table):
     """Return the match probability of each pair."""
     return dict(zip(table["pair"].to_pylist(), table["match_probability"].to_pylist(), strict=True))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_networks():
+    """Let the networks on folds take as few epochs as they can."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain, "STEPS", 40)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from flat_options import fit
 from light_evidence import LIGHT
 from sklearn.metrics import roc_auc_score
 
+from pairsift.methods import plain
 from pairsift.train.loop import Trainer
 
 pytestmark = pytest.mark.slow
@@ -45,6 +46,7 @@ def runs(place, scenes):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "_keep_if_best", noted)
+        patch.setattr(plain, "STEPS", 100)  # of the networks that learn copies
         found = {
             mismatches: fit(
                 scenes,
