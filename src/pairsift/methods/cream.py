@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pairsift.arrays import Ints
 from pairsift.loss.infonce import log_softmaxes, match_probability
-from pairsift.methods.base import Epochs, Method
+from pairsift.methods.base import Epochs, LabelledSets
 from pairsift.methods.parts.division import CoDivision, rectified
 from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
 from pairsift.steps import Batch, Network, Phase, Step, Term, gather_rows, not_negatives
@@ -26,7 +26,7 @@ class CREAMEpochs(Epochs):
     all: int = Field(default=25, ge=0, description="Epochs on clean, hard and noisy pairs.")
 
 
-class CREAM(Method):
+class CREAM(LabelledSets):
     """The method CREAM: three sets by the disagreement of two networks, and soft targets for each.
 
     The label of a pair joins clean probabilities w and a prediction c, the mean of the pair's two softmax probabilities
@@ -40,8 +40,8 @@ class CREAM(Method):
     caption counts from that part of the best one's similarity on, and the shares sum to 1. Similarities below 0, which
     its sigmoid does not have, have no share. The mean of the clean probabilities stands for the mean label. As there,
     mining begins with the hard pairs; it does not change where more than 85% of the pairs are clean. The
-    networks go on from the last epoch of the warm-up, not from its best, and a step has the sum of the sets' losses
-    instead of a step for each.
+    networks go on from the last epoch of the warm-up, not from its best. As there, each set has an optimizer step of
+    its own, by labels from before all of them, hard pairs come along once in an epoch, and shares have a gradient.
     """
 
     name: ClassVar[str] = "cream"
@@ -70,36 +70,35 @@ class CREAM(Method):
         """Return warm-up, clean pairs, clean and hard pairs, all pairs."""
         return (
             Phase("warm-up", self.epochs.warmup, warm=True, competes=False),
-            Phase("clean", self.epochs.clean, ("clean",), observe=True, competes=False),
-            Phase("hard", self.epochs.hard, ("clean", "hard"), observe=True, competes=False),
-            Phase("all", self.epochs.all, ("clean", "hard", "noisy"), observe=True),
+            Phase("clean", self.epochs.clean, ("clean",), observe=True),
+            Phase("hard", self.epochs.hard, ("clean", "hard"), observe=True, once=("hard",)),
+            Phase("all", self.epochs.all, ("clean", "hard", "noisy"), observe=True, once=("hard",)),
         )
 
     def subset(self, name: str, network: int) -> Ints:
         """Return `clean`, `hard` and `noisy` pairs by both networks, or `all`."""
         return self.division.subset(name, network)
 
-    def label(self, name: str, networks: Sequence[Network], k: int, batch: Batch) -> Tensor:
-        """Return the labels of network k for pairs of a set, (B,), in [0, 1]."""
+    def label(self, step: Step, name: str) -> Tensor:
+        """Return the labels of a set's pairs, (B,), in [0, 1]; 1 in the warm-up."""
+        batch = step.batches[name]
         if name == "all":
             return torch.ones(len(batch), device=batch.image_rows.device)
         if name == "noisy":
-            return torch.stack([predict(network, batch) for network in networks]).mean(0)
-        w = self.division.of_peer("clean_probability", k)
+            return torch.stack([predict(network, batch) for network in step.networks]).mean(0)
+        w = self.division.of_peer("clean_probability", step.k)
         w = w if name == "clean" else self.division.state["clean_probability"].mean(0)
-        return rectified(gather_rows(w, batch.ids, batch.image_rows), predict(networks[k], batch))
+        return rectified(gather_rows(w, batch.ids, batch.image_rows), predict(step.network, batch))
 
-    def step(self, step: Step) -> list[Term]:
-        """Return for each set the ranking loss by its labels and, once hard pairs train, the mining beside it."""
-        terms, network = [], step.network
-        for name, batch in step.batches.items():
-            y = self.label(name, step.networks, step.k, batch)
-            pairing = network.pairing(batch)
-            similarity, scale = network.matcher.similarity(pairing.images, pairing.texts), network.matcher.scale()
-            terms.append(self.setting.ranking_term(name, network, pairing, y, step.phase.warm, similarity, scale))
-            if self.mining and "hard" in step.phase.subsets:
-                values = mining(similarity * scale, similarity, y, self.share_threshold(), pairing.exclude)
-                terms.append(Term(f"{name} mining", values, self.mining, self.setting.ranking.reduction))
+    def terms(self, step: Step, name: str, labels: Mapping[str, Tensor]) -> list[Term]:
+        """Return the ranking loss of a set by its labels and, once hard pairs train, the mining beside it."""
+        network, y = step.network, labels[name]
+        pairing = network.pairing(step.batches[name])
+        similarity, scale = network.matcher.similarity(pairing.images, pairing.texts), network.matcher.scale()
+        terms = [self.setting.ranking_term(name, network, pairing, y, step.phase.warm, similarity, scale)]
+        if self.mining and "hard" in step.phase.subsets:
+            values = mining(similarity * scale, similarity, y, self.share_threshold(), pairing.exclude)
+            terms.append(Term(f"{name} mining", values, self.mining, self.setting.ranking.reduction))
         return terms
 
     def share_threshold(self) -> float:
@@ -125,7 +124,7 @@ def mining(logits: Tensor, similarity: Tensor, y: Tensor, least: float, exclude:
 
     Args:
         logits: S / tau, (B, B), images in rows; pairs on the diagonal.
-        similarity: S, (B, B); the shares are made of it without gradient.
+        similarity: S, (B, B), of which the shares are made, with gradient.
         y: Labels in [0, 1], (B,).
         least: Smallest similarity that has a share, as a part of the row's largest, [0, 1].
         exclude: True where row i and column j are not negatives of each other, (B, B).
@@ -140,7 +139,6 @@ def mining(logits: Tensor, similarity: Tensor, y: Tensor, least: float, exclude:
     return -(1 - y) * (captions + images) / 2
 
 
-@torch.no_grad()
 def shares(similarity: Tensor, least: float, exclude: Tensor) -> Tensor:
     """Return how a row's remaining probability is spread over its negatives, in proportion to similarity, (B, B).
 
