@@ -1,4 +1,4 @@
-"""What a phase asks of the loop: pairs once, passes in turn, its own batches, new optimizers; and the rate of a step."""
+"""What a phase asks of the loop: pairs once, passes in turn, batches, new optimizers; and the rate of a step."""
 
 from dataclasses import replace
 
