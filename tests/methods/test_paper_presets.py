@@ -32,7 +32,7 @@ BICRO = {
     "warmup_share": 0.3,
     "networks": 2,
 }
-CREAM = {"division": {"mixture": "gaussian", "threshold": 0.5}, "mining": 1, "networks": 2}
+CREAM = {"division": {"mixture": "gaussian", "threshold": 0.5}, "mining": 1, "filter": "weight", "networks": 2}
 L2RM = {
     "division": {"mixture": "beta", "threshold": 0.5},
     "rematching": {"cost": "distance", "mass": 0.1, "temperature": 0.05, "forbid_given": True},
