@@ -82,3 +82,11 @@ def test_a_label_of_one_leaves_nothing_and_permutations_do_not_matter() -> None:
     expected = mining(s * SCALE, s, y, exclude, 0.5)[order]
     found = mining(moved * SCALE, moved, y[order], exclude[order][:, order], 0.5)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("least_weight", [0.0, 0.2])
+def test_gradients_are_finite_where_siblings_have_no_probability(least_weight: float) -> None:
+    s, y, exclude = drawn(7)
+    s.requires_grad_()
+    mining(s * SCALE, s, y, exclude, 0.0, least_weight).sum().backward()
+    assert s.grad.isfinite().all() and s.grad[0, 1] == 0

@@ -154,7 +154,7 @@ class BiCro(Method):
 
     def updates(self, step: Step) -> Iterator[list[Term]]:
         """Yield the loss of noisy pairs, if they train, and then that of clean ones."""
-        for subset in reversed(step.batches):
+        for subset in reversed(tuple(step.batches)):
             yield [self._term(step, subset)]
 
     def _term(self, step: Step, subset: str) -> Term:

@@ -183,7 +183,7 @@ def mining(
     for block, mask, log_p in ((similarity, exclude, rows), (similarity.T, exclude.T, columns.T)):
         weight = (1 - y)[:, None] * shares(block, least, mask)
         counts = (weight > 0) & (weight >= least_weight)
-        total = total - (weight * log_p).masked_fill(~counts, 0.0).sum(1)
+        total = total - (weight * counts * log_p.masked_fill(~counts, 0.0)).sum(1)  # 0 log 0 = 0, also in the gradient
     return total / 2
 
 
