@@ -63,7 +63,7 @@ def soft_targets(block: torch.Tensor, y: torch.Tensor, least: float) -> torch.Te
 @pytest.mark.parametrize("sizes", [(300, 100, 112), (500, 6, 6)])
 def test_cream_takes_a_step_on_each_set_by_labels_from_before_all_of_them(sizes):
     job = begun("cream")
-    job.method.state["sizes"][:] = sizes
+    job.method._sizes = dict(zip(SETS, sizes, strict=True))
     batches = {name: job.batch(start) for name, start in SETS.items()}
     state = job.method.division.state["clean_probability"]
     w = {name: torch.from_numpy(state[:, start : start + B]).double() for name, start in SETS.items()}
@@ -88,7 +88,7 @@ def test_cream_takes_a_step_on_each_set_by_labels_from_before_all_of_them(sizes)
 def test_creams_mining_begins_with_the_hard_pairs_or_at_once_where_nearly_all_are_clean():
     for sizes, mined in (((300, 100, 112), False), ((500, 6, 6), True)):
         job = begun("cream")
-        job.method.state["sizes"][:] = sizes
+        job.method._sizes = dict(zip(SETS, sizes, strict=True))
         (terms,) = job.method.updates(job.step("clean", clean=job.batch(0)))
         assert [term.name for term in terms] == ["clean", "clean mining"][: 1 + mined]
 

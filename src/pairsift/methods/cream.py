@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 from torch import Tensor
 
-from pairsift.arrays import Array, Ints
+from pairsift.arrays import Ints
 from pairsift.loss.infonce import log_softmaxes, match_probability
 from pairsift.methods.base import Epochs, LabelledSets, Notes
 from pairsift.methods.parts.division import CoDivision, rectified
 from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
-from pairsift.steps import Batch, Network, Phase, Setting, Step, Term, gather_rows, not_negatives
+from pairsift.steps import Batch, Network, Phase, Step, Term, gather_rows, not_negatives
 
-SETS = ("clean", "hard", "noisy")
 MOSTLY_CLEAN = 0.85  # share of clean pairs above which the published code filters nothing
 
 
@@ -82,6 +80,8 @@ class CREAM(LabelledSets):
         "one, or, as in the published code, those whose part reaches the mean label.",
     )
 
+    _sizes: dict[str, int] = PrivateAttr(default_factory=dict)  # of the sets, once they were counted
+
     def phases(self) -> tuple[Phase, ...]:
         """Return warm-up, clean pairs, clean and hard pairs, all pairs."""
         return (
@@ -91,15 +91,17 @@ class CREAM(LabelledSets):
             Phase("all", self.epochs.all, ("clean", "hard", "noisy"), observe=True, once=("hard",)),
         )
 
-    def initial_state(self, setting: Setting) -> dict[str, Array]:
-        """Return how many pairs each set has, 0 until the first pass, (3,)."""
-        return {"sizes": np.zeros(len(SETS), np.int64)}
-
     def update(self, notes: Notes, epoch: int) -> None:
         """Renew the sets."""
         super().update(notes, epoch)
-        sets = self.division.sets()
-        self.state["sizes"][:] = [sets[name].sum() for name in SETS]
+        self._sizes = {}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of pairs in each set."""
+        if not self._sizes:
+            self._sizes = {name: int(members.sum()) for name, members in self.division.sets().items()}
+        return self._sizes
 
     def subset(self, name: str, network: int) -> Ints:
         """Return `clean`, `hard` and `noisy` pairs by both networks, or `all`."""
@@ -135,8 +137,7 @@ class CREAM(LabelledSets):
     @property
     def _all_count(self) -> bool:
         """Whether so many pairs are clean that the published code filters nothing."""
-        clean, *others = self.state["sizes"].tolist()
-        return self.filter == "weight" and clean > MOSTLY_CLEAN * (clean + sum(others))
+        return self.filter == "weight" and self.sizes["clean"] > MOSTLY_CLEAN * sum(self.sizes.values())
 
     def _thresholds(self, name: str, labels: Mapping[str, Tensor]) -> tuple[float, float]:
         """Return the smallest part of the largest similarity, and the smallest share of what a label leaves, [0, 1]."""
@@ -144,9 +145,8 @@ class CREAM(LabelledSets):
             return float(self.division.state["clean_probability"][:, self.setting.ids].mean()), 0.0
         if self._all_count and name != "noisy":
             return 0.0, 0.0
-        sizes = dict(zip(SETS, self.state["sizes"].tolist(), strict=True))
-        total = sum(sizes[one] for one in labels)
-        return 0.0, sum(sizes[one] * float(y.mean()) for one, y in labels.items()) / max(total, 1)
+        total = sum(self.sizes[one] for one in labels)
+        return 0.0, sum(self.sizes[one] * float(y.mean()) for one, y in labels.items()) / max(total, 1)
 
 
 def predict(network: Network, batch: Batch) -> Tensor:
