@@ -99,7 +99,7 @@ def test_matchers_that_start_untrained_are_refused_before_any_work(name, tmp_pat
 def test_clip_is_fine_tuned_as_published(preset):
     config = from_tree({"source": ".", "method": "osa", "matcher": "clip", "preset": preset})
     options = config.train
-    assert (options.beta2, options.epsilon, options.max_norm) == (0.98, 1e-6, 0)
+    assert (options.adam_beta2, options.adam_epsilon, options.max_norm) == (0.98, 1e-6, 0)
     assert config.method.printed is (preset == "paper")
     assert (options.lr, options.batch_size, options.weight_decay, options.warmup_steps) == (1e-5, 256, 0.2, 500)
     assert (config.loss, config.method.networks) == (PAPERS, 1)

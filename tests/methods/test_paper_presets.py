@@ -107,7 +107,7 @@ def test_npc_fine_tunes_clip_as_printed(preset):
     assert [(phase.name, phase.epochs) for phase in made.phases()] == [("warm-up", 0), ("bank", 1), ("train", 4)]
     assert (options.lr, options.weight_decay, options.batch_size) == (2e-7, 0.2, 256)
     assert (options.schedule, options.warmup_steps, options.max_norm) == ("one_cycle", 500, 10.0)
-    assert (options.beta2, options.epsilon) == (0.98, 1e-6)
+    assert (options.adam_beta2, options.adam_epsilon) == (0.98, 1e-6)
     assert flattened(NPC).items() <= flattened(made.model_dump()).items()
     assert isinstance(config.loss, InfoNCE)
 

@@ -37,7 +37,7 @@ def test_rates_fall_when_the_authors_do(method, preset):
         first, last = network_epochs(phases, epoch)
         found.append(learning_rate(config.train, epoch - first, 0.5, last - first, warmup))
     assert found == pytest.approx(expected)
-    assert (config.train.max_norm, config.train.beta2, config.train.epsilon) == (2.0, 0.999, 1e-8)
+    assert (config.train.max_norm, config.train.adam_beta2, config.train.adam_epsilon) == (2.0, 0.999, 1e-8)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,12 @@ def test_rates_fall_when_the_authors_do(method, preset):
 )
 def test_clip_is_fine_tuned_with_its_own_optimizer(method, preset, peak, norm):
     options = from_tree({"source": ".", "method": method, "matcher": "clip", "preset": preset}).train
-    assert (options.beta2, options.epsilon, options.weight_decay, options.batch_size) == (0.98, 1e-6, 0.2, 256)
+    assert (options.adam_beta2, options.adam_epsilon, options.weight_decay, options.batch_size) == (
+        0.98,
+        1e-6,
+        0.2,
+        256,
+    )
     assert (options.lr, options.max_norm, options.warmup_steps) == (peak, norm, 500)
     steps = 567  # of an epoch of Flickr30K
     rates = [learning_rate(options, step // steps, step % steps / steps, 5, 0, steps) for step in range(5 * steps)]

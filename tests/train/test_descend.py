@@ -101,7 +101,7 @@ def test_a_step_of_several_losses_takes_an_optimizer_step_on_each_before_the_nex
 
 def test_the_optimizer_has_the_betas_and_the_epsilon_asked_for(tmp_path):
     job = make_job(tmp_path, "npc", n_images=20)
-    trainer = Trainer(replace(job, options=job.options.replaced(beta2=0.98, epsilon=1e-6)))
+    trainer = Trainer(replace(job, options=job.options.replaced(adam_beta2=0.98, adam_epsilon=1e-6)))
     groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
     assert {(group["betas"], group["eps"]) for group in groups} == {((0.9, 0.98), 1e-6)}
     usual = [group for optimizer in Trainer(job).optimizers for group in optimizer.param_groups]

@@ -55,8 +55,8 @@ CLIP = Preset(
         "lr": 5e-7,
         "weight_decay": 0.2,
         "warmup_steps": 500,
-        "beta2": 0.98,
-        "epsilon": 1e-6,
+        "adam_beta2": 0.98,
+        "adam_epsilon": 1e-6,
     }
 )
 CLIP_LINEAR = Preset(train=CLIP.train, losses={"infonce": {"base": 1.0}})

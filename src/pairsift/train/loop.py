@@ -155,7 +155,7 @@ class Trainer:
         """Return a new optimizer of a network."""
         options = self.job.options
         groups = parameter_groups(network, options.weight_decay)
-        return torch.optim.AdamW(groups, options.lr, (BETA1, options.beta2), options.epsilon, fused=True)
+        return torch.optim.AdamW(groups, options.lr, (BETA1, options.adam_beta2), options.adam_epsilon, fused=True)
 
     def _restart(self, epoch: int, teachers: bool) -> None:
         """Replace the networks by new ones. The old networks become teachers or are dropped.

@@ -22,10 +22,12 @@ class TrainOptions(Options):
     batch_limit: int = Field(default=512, ge=2, description="Largest default of batch_size.")
     lr: float = Field(default=1e-3, gt=0, description="Peak learning rate.")
     weight_decay: float = Field(default=0.05, ge=0, description="Decoupled weight decay of AdamW (0: Adam).")
-    beta2: float = Field(
+    adam_beta2: float = Field(
         default=0.999, ge=0, lt=1, description="Decay of the mean of squared gradients in AdamW; CLIP has 0.98."
     )
-    epsilon: float = Field(default=1e-8, gt=0, description="What AdamW adds to the root of that mean; CLIP has 1e-6.")
+    adam_epsilon: float = Field(
+        default=1e-8, gt=0, description="What AdamW adds to the root of that mean; CLIP has 1e-6."
+    )
     schedule: Literal["one_cycle", "step", "constant"] = Field(
         default="one_cycle",
         description="How the learning rate changes; one_cycle: a linear rise and a cosine fall, by steps.",
