@@ -36,6 +36,11 @@ class Phase:
         restarts: Whether the phase begins with new networks, optimizers and learning rates.
         teachers: With `restarts`: whether the networks before the restart become teachers of the new ones; if not, they
             and all earlier teachers are dropped.
+        once: Subsets whose pairs come along once in an epoch, until they are used up; the others are repeated.
+        in_turn: With `observe`: whether only a network's peer passes, right before the network trains, so that the
+            second one trains by the first as it has become; if not, all networks pass before the epoch.
+        batch_size: Pairs of the driving subset in a step; None for the run's.
+        new_optimizers: Whether the phase begins with new optimizers for the same networks.
     """
 
     name: str
@@ -46,6 +51,10 @@ class Phase:
     competes: bool = True
     restarts: bool = False
     teachers: bool = True
+    once: tuple[str, ...] = ()
+    in_turn: bool = False
+    batch_size: int | None = None
+    new_optimizers: bool = False
 
 
 @dataclass(frozen=True)
@@ -338,12 +347,14 @@ class Step:
         k: Number of the network that steps.
         batches: The pairs by the name of their subset; the first drives the phase.
         phase: The phase of the step.
+        rate: Learning rate of the step as a share of the largest one, (0, 1].
     """
 
     networks: Sequence[Network]
     k: int
     batches: Mapping[str, Batch]
     phase: Phase
+    rate: float = 1.0
 
     @property
     def network(self) -> Network:

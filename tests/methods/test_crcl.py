@@ -114,5 +114,5 @@ def test_the_papers_preset_has_its_pieces_and_rates():
     assert (method.networks, method.tau, method.weights.active, method.weights.complementary) == (1, 0.05, 1, 5)
     assert (method.correspondence.momentum, method.correspondence.least) == (0.2, 0.1)
     assert (options.batch_size, options.weight_decay) == (128, 0.01)
-    rates = [learning_rate(options, epoch, 0.5, 32, 0) for epoch in (0, 14, 15, 31)]
-    assert rates == pytest.approx([5e-4, 5e-4, 5e-5, 5e-5])
+    rates = [learning_rate(options, epoch, 0.5, 32, 0) for epoch in (0, 14, 15, 29, 30, 31)]
+    assert rates == pytest.approx([5e-4, 5e-4, 5e-5, 5e-5, 5e-6, 5e-6])

@@ -90,7 +90,7 @@ def test_labels_weigh_infonce_and_what_they_leave_is_mined(name):
         loss = -sum(math.log(math.exp(scale * s[i, i]) / total) for total in sums) / 2
         assert terms[name].values[i].item() == pytest.approx(y[i] * loss, rel=1e-4, abs=1e-5)
     block = torch.from_numpy(s)
-    expected = mining(block * scale, block, torch.tensor(y, dtype=torch.float64), float(W.mean()), not_negatives(batch))
+    expected = mining(block * scale, block, torch.tensor(y, dtype=torch.float64), not_negatives(batch), float(W.mean()))
     assert terms[f"{name} mining"].values.tolist() == pytest.approx(expected.tolist(), rel=1e-4, abs=1e-5)
 
 

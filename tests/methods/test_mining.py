@@ -48,11 +48,11 @@ def naive(s, y, exclude, least: float, diagonal: bool) -> list[float]:
 @pytest.mark.parametrize("least", [0.0, 0.4, 1.0])
 def test_mining_and_weighed_infonce_are_the_loss_with_soft_targets(least: float) -> None:
     s, y, exclude = drawn()
-    found = mining(s * SCALE, s, y, least, exclude)
+    found = mining(s * SCALE, s, y, exclude, least)
     assert found.tolist() == pytest.approx(naive(s, y, exclude, least, diagonal=False), abs=1e-9)
     whole = y * infonce(s * SCALE, exclude) + found
     assert whole.tolist() == pytest.approx(naive(s, y, exclude, least, diagonal=True), abs=1e-9)
-    assert torch.autograd.gradcheck(lambda logits: mining(logits, s, y, least, exclude), (s * SCALE).requires_grad_())
+    assert torch.autograd.gradcheck(lambda logits: mining(logits, s, y, exclude, least), (s * SCALE).requires_grad_())
 
 
 def test_shares_sum_to_one_and_leave_out_siblings_the_pair_and_negative_similarities() -> None:
@@ -69,16 +69,24 @@ def test_a_row_without_positive_similarities_spends_nothing() -> None:
     s, y, exclude = drawn()
     s = -s.abs()
     logits = (s * SCALE).requires_grad_()
-    found = mining(logits, s, y, 0.5, exclude)
+    found = mining(logits, s, y, exclude, 0.5)
     found.sum().backward()
     assert not found.any() and not logits.grad.any()
 
 
 def test_a_label_of_one_leaves_nothing_and_permutations_do_not_matter() -> None:
     s, y, exclude = drawn(5)
-    assert not mining(s * SCALE, s, torch.ones_like(y), 0.5, exclude).any()
+    assert not mining(s * SCALE, s, torch.ones_like(y), exclude, 0.5).any()
     order = torch.tensor([3, 0, 5, 1, 4, 2])
     moved = s[order][:, order]
-    expected = mining(s * SCALE, s, y, 0.5, exclude)[order]
-    found = mining(moved * SCALE, moved, y[order], 0.5, exclude[order][:, order])
+    expected = mining(s * SCALE, s, y, exclude, 0.5)[order]
+    found = mining(moved * SCALE, moved, y[order], exclude[order][:, order], 0.5)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("least_weight", [0.0, 0.2])
+def test_gradients_are_finite_where_siblings_have_no_probability(least_weight: float) -> None:
+    s, y, exclude = drawn(7)
+    s.requires_grad_()
+    mining(s * SCALE, s, y, exclude, 0.0, least_weight).sum().backward()
+    assert s.grad.isfinite().all() and s.grad[0, 1] == 0

@@ -142,12 +142,13 @@ def meta_objective(network, batch, verified, y, rate, ranking, meta=None, graph=
 
 
 @pytest.mark.parametrize("ranking", [LINEAR, InfoNCE(base=1.0, reduction="sum")])
-@pytest.mark.parametrize("rate", [0.0, 2e-4, 0.05])
-def test_the_meta_gradient_is_that_through_the_virtual_step(monkeypatch, ranking, rate):
+@pytest.mark.parametrize(("peak", "share"), [(0.0, 1.0), (2e-4, 1.0), (2e-4, 0.1), (0.05, 1.0), (0.5, 0.1)])
+def test_the_meta_gradient_is_that_through_the_virtual_step_at_the_present_rate(monkeypatch, ranking, peak, share):
     monkeypatch.setattr("pairsift.methods.parts.meta.STEP_LENGTH", 1e-5)  # what a float64 allows
-    method, networks = begun(ranking, double=True, meta={"groups": 3, "hidden": 5, "rate": rate})
+    method, networks = begun(ranking, double=True, meta={"groups": 3, "hidden": 5, "rate": peak})
     batch, verified, network = doubled(batch_of(CLEAN)), doubled(batch_of(TAUGHT)), networks[0]
-    terms = method.step(Step(networks, 0, {"clean": batch, "verified": verified}, phases(method)["meta"]))
+    rate, phase = peak * share, phases(method)["meta"]
+    terms = method.step(Step(networks, 0, {"clean": batch, "verified": verified}, phase, share))
     meta = dict(meta_of(network).named_parameters())
     found = torch.autograd.grad(terms[1].reduced(), [*meta.values(), *network.matcher.parameters()], allow_unused=True)
     assert all(g is None for g in found[len(meta) :])  # verified pairs teach the meta network alone

@@ -29,9 +29,9 @@ def begun(**options):
     return method, make_networks(method, Trained)
 
 
-@pytest.mark.parametrize("falls", [False, True])
-def test_a_weight_is_the_polynomial_of_what_a_pair_has_above_unrelated_ones(falls):
-    method, networks = begun(falls=falls)
+@pytest.mark.parametrize("printed", [False, True])
+def test_a_weight_is_the_polynomial_of_what_a_pair_has_above_unrelated_ones(printed):
+    method, networks = begun(printed=printed)
     ids = np.random.default_rng(0).permutation(10)
     with torch.no_grad():
         notes = method.observe(Observation.make(networks[0].eval(), 0, batch_of(ids)))
@@ -44,7 +44,8 @@ def test_a_weight_is_the_polynomial_of_what_a_pair_has_above_unrelated_ones(fall
     excess = [max(0.0, s[i, i] - boundary) for i in range(10)]
     for i in range(10):
         x = excess[i] / max(excess)
-        expected = 4 * (x**2 - x**4) if falls or x < 2**-0.5 else 1.0
+        kept = 4 * (x**2 - x**4) if x < 2**-0.5 else 1.0
+        expected = x**2 - x**4 if printed else kept
         assert method.state["weight"][0, i] == pytest.approx(expected, abs=1e-5)
     found = method.state["weight"][0]
     assert 0 < (found[:10] == 0).sum() < 10 and (found[10:] == 1).all()  # dev and test have none
@@ -54,7 +55,8 @@ def test_a_weight_is_the_polynomial_of_what_a_pair_has_above_unrelated_ones(fall
 def test_weights_rise_to_1_and_stay_or_fall_as_printed():
     excess = np.array([-3.0, 0.0, 0.5, 2**-0.5, 0.9, 1.0], np.float32)
     assert weight_of(excess).tolist() == pytest.approx([0, 0, 0.75, 1, 1, 1])
-    assert weight_of(excess, falls=True).tolist() == pytest.approx([0, 0, 0.75, 1, 4 * (0.81 - 0.9**4), 0], abs=1e-6)
+    as_printed = [0, 0, 0.25 - 0.0625, 0.25, 0.81 - 0.9**4, 0]
+    assert weight_of(excess, printed=True).tolist() == pytest.approx(as_printed, abs=1e-6)
     assert weight_of(7 * excess).tolist() == pytest.approx(weight_of(excess).tolist())  # of any unit
 
 
@@ -93,9 +95,12 @@ def test_matchers_that_start_untrained_are_refused_before_any_work(name, tmp_pat
     assert Clip.starts_trained
 
 
-def test_the_papers_preset_is_as_published():
-    config = from_tree({"source": ".", "method": "osa", "matcher": "clip", "preset": "paper"})
+@pytest.mark.parametrize("preset", ["paper", "clip"])
+def test_clip_is_fine_tuned_as_published(preset):
+    config = from_tree({"source": ".", "method": "osa", "matcher": "clip", "preset": preset})
     options = config.train
+    assert (config.matcher.adam, options.max_norm) == (((0.9, 0.98), 1e-6), 0)
+    assert config.method.printed is (preset == "paper")
     assert (options.lr, options.batch_size, options.weight_decay, options.warmup_steps) == (1e-5, 256, 0.2, 500)
     assert (config.loss, config.method.networks) == (PAPERS, 1)
     assert sum(phase.epochs for phase in config.method.phases()) == 5

@@ -32,10 +32,10 @@ BICRO = {
     "warmup_share": 0.3,
     "networks": 2,
 }
-CREAM = {"division": {"mixture": "gaussian", "threshold": 0.5}, "mining": 1, "networks": 2}
+CREAM = {"division": {"mixture": "gaussian", "threshold": 0.5}, "mining": 1, "filter": "weight", "networks": 2}
 L2RM = {
     "division": {"mixture": "beta", "threshold": 0.5},
-    "rematching": {"mass": 0.1, "temperature": 0.05, "forbid_given": True},
+    "rematching": {"cost": "distance", "mass": 0.1, "temperature": 0.05, "forbid_given": True},
     "networks": 1,
 }
 GSC = {
@@ -43,7 +43,7 @@ GSC = {
     "intra_modal": {"gamma": 0.01, "tau2": 1.0},
     "networks": 2,
 }
-NPC = {"bank": {"threshold": 0.99, "refresh": False, "weight": 1}, "impact": {"weigh": True}, "networks": 1}
+NPC = {"bank": {"threshold": 0.99, "least": 0, "refresh": False, "weight": 1}, "impact": {"weigh": True}, "networks": 1}
 
 # By preset: epochs of each phase, when the rate of 2e-4 falls and to what part of it, and options of the method.
 SGR = {
@@ -58,9 +58,13 @@ SGR = {
     ("pcsr", "paper_cc152k"): ((10, 25, 15, 10), {30: 0.1}, PCSR),
     ("bicro", "paper"): ((10, 20, 20), {30: 0.1}, BICRO),
     ("cream", "paper"): ((5, 10, 5, 25), {10: 0.1, 20: 0.01, 30: 0.001}, CREAM),
-    ("l2rm", "paper"): ((5, 35), {15: 0.1}, {**L2RM, "rematching": {**L2RM["rematching"], "epsilon": 0.01}}),
+    ("l2rm", "paper"): ((5, 35), {15: 0.1, 30: 0.01}, {**L2RM, "rematching": {**L2RM["rematching"], "epsilon": 0.01}}),
     ("l2rm", "paper_coco"): ((10, 20), {10: 0.1}, {**L2RM, "rematching": {**L2RM["rematching"], "epsilon": 0.07}}),
-    ("l2rm", "paper_cc152k"): ((10, 40), {20: 0.1}, L2RM),
+    ("l2rm", "paper_cc152k"): (
+        (10, 40),
+        {20: 0.1},
+        {**L2RM, "rematching": {**L2RM["rematching"], "forbid_given": False}},
+    ),
     ("gsc", "paper"): ((1, 59), {15: 0.2, 30: 0.04, 45: 0.008}, GSC),
     ("gsc", "paper_coco"): ((1, 29), {15: 0.2}, GSC),
     ("gsc", "paper_cc152k"): ((1, 59), {15: 0.2, 30: 0.04, 45: 0.008}, GSC),
@@ -103,8 +107,8 @@ def test_npc_fine_tunes_clip_as_printed(preset):
     assert [(phase.name, phase.epochs) for phase in made.phases()] == [("warm-up", 0), ("bank", 1), ("train", 4)]
     assert (options.lr, options.weight_decay, options.batch_size) == (2e-7, 0.2, 256)
     assert (options.schedule, options.warmup_steps, options.max_norm) == ("one_cycle", 500, 10.0)
+    assert config.matcher.adam == ((0.9, 0.98), 1e-6)
     assert flattened(NPC).items() <= flattened(made.model_dump()).items()
-    assert made.bank.least == (0.0 if preset == "paper" else 0.05)  # the paper has no floor
     assert isinstance(config.loss, InfoNCE)
 
 

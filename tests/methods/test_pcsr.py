@@ -89,8 +89,18 @@ def test_the_papers_weights_stand_beside_a_sum_of_128_pairs(reduction):
     ranking = ("clean", "refinable", "ambiguous")
     assert all(terms[name].weight == 1 for name in ranking)
     weights = {name: term.weight * 128 for name, term in terms.items() if name not in ranking}
-    entropy = 10.0 if reduction == "sum" else 10.0 * 3 / 4  # the sum over three pairs of four is 3/4 by itself
-    assert weights == {"pseudo": 1.0, "entropy": 10.0, "ambiguous robust": 1.0, "ambiguous entropy": entropy}
+    full = 4 / 3 if reduction == "sum" else 1.0  # the sum over three pairs of four is 3/4 of a mean's weight
+    expected = {"pseudo": 1.0, "entropy": 10.0, "ambiguous robust": full, "ambiguous entropy": 10 * full}
+    assert weights == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_entropy_of_few_ambiguous_pairs_can_count_by_the_pair(reduction):
+    method, networks = begun(ranking=Hinge(reduction=reduction), noisy={"entropy_by_pair": True})
+    batches = {"clean": batch_of([11, 1, 6, 7]), "ambiguous": batch_of([3, 5, 10])}
+    terms = {term.name: term for term in method.step(Step(networks, 0, batches, Phase("all", 1)))}
+    expected = 10.0 if reduction == "sum" else 10 * 3 / 4
+    assert terms["ambiguous entropy"].weight * 128 == pytest.approx(expected)
 
 
 def test_every_weight_reaches_its_term():
@@ -104,7 +114,7 @@ def test_every_weight_reaches_its_term():
         "refinable": 1,  # Eq. 11 has no weight
         "ambiguous": 2,
         "ambiguous robust": 4 / 128,
-        "ambiguous entropy": pytest.approx(5 * 2 / 3 / 128),
+        "ambiguous entropy": 5 / 128,
     }
     images, texts = networks[0].encode(batches["ambiguous"])
     expected = naive_gce(predictions(networks[0], images), predictions(networks[0], texts), 0.3)

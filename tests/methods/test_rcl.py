@@ -126,9 +126,9 @@ def test_a_temperature_that_overflows_is_one_line():
 
 
 def test_presets_keep_one_network_where_the_paper_has_one():
-    for name in ("rcl", "rince"):
+    for name, rate in (("rcl", 5e-4), ("rince", 2e-4)):
         config = from_tree({"source": ".", "method": name, "matcher": "sgr", "preset": "paper"})
-        assert (config.method.networks, config.train.batch_size, config.train.lr) == (1, 128, 2e-4)
+        assert (config.method.networks, config.train.batch_size, config.train.lr) == (1, 128, rate)
         assert (config.train.decay_epoch, [phase.epochs for phase in config.method.phases()]) == (30, [0, 40])
     coco = from_tree({"source": ".", "method": "rcl", "matcher": "sgr", "preset": "paper_coco"})
     assert (coco.train.lr, coco.train.decay_epoch, coco.method.epochs.train) == (5e-4, 10, 20)

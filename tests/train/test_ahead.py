@@ -18,7 +18,7 @@ class Costly(TwoTower):
     factorises = False
 
 
-@pytest.mark.parametrize("work", ["observe", "step"])
+@pytest.mark.parametrize("work", ["observe", "updates"])
 def test_the_next_batch_is_gathered_while_one_is_worked_on(tmp_path, work):
     news = threading.Condition()
     gathered, waited = [], []

@@ -57,11 +57,11 @@ def test_crossfit_departs_from_plain_where_pairs_are_doubted(tmp_path):
 def test_a_guard_of_zero_trains_on_clean_pairs_alone(tmp_path, method):
     names = []
 
-    def stepped(method, step, given):
+    def stepped(method, updates, given):
         names.extend((name, len(batch)) for name, batch in given.batches.items())
-        return step(given)
+        return updates(given)
 
-    job = make_job(tmp_path, method, n_images=40, hooks={"step": stepped})
+    job = make_job(tmp_path, method, n_images=40, hooks={"updates": stepped})
     trainer = Trainer(replace(job, prior=Prior(np.ones(80, np.float32), 0.0, 0.0)))
     trainer.run()
     assert names and {name for name, _ in names} <= {"all", "clean", "bank"}

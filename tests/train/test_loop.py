@@ -152,7 +152,9 @@ def test_bank_pairs_come_along_once_there_is_a_bank(tmp_path, refresh):
         return terms
 
     hooks = {"update": updated, "step": stepped}
-    job = make_job(tmp_path, "npc", hooks=hooks, epochs={"warmup": 1, "train": 3}, bank={"refresh": refresh})
+    job = make_job(
+        tmp_path, "npc", hooks=hooks, epochs={"warmup": 1, "train": 3}, bank={"refresh": refresh, "least": 0.05}
+    )
     trainer = Trainer(job)
     trainer.run()
     sides = ("by_image", "by_text")

@@ -27,20 +27,20 @@ def watched(folder, monkeypatch, precision: str = "fp32") -> dict[str, list]:
         busy.pop()
         return found
 
-    def stepped(method, step, given):
+    def stepped(method, updates, given):
         busy.append("step")
         note("step", given.network)
-        found = step(given)
-        note("step", given.network)
+        for terms in updates(given):
+            note("step", given.network)
+            yield terms
         busy.pop()
-        return found
 
     def encoded(matcher, items):
         if not busy:
             note("evaluate", matcher)
         return encode(matcher, items)
 
-    job = make_job(folder, "ncr", n_images=40, hooks={"observe": observed, "step": stepped})
+    job = make_job(folder, "ncr", n_images=40, hooks={"observe": observed, "updates": stepped})
     trainer = Trainer(replace(job, options=job.options.replaced(precision=precision)))
     encode = type(trainer.networks[0].matcher).encode_images
     monkeypatch.setattr(type(trainer.networks[0].matcher), "encode_images", encoded)

@@ -178,12 +178,12 @@ def test_pairs_train_as_the_peer_divides_them_and_every_clean_one_once_an_epoch(
         update(notes, epoch)
         believed[epoch] = method.division.state["clean_probability"].copy()
 
-    def stepped(method, step, given):
+    def stepped(method, updates, given):
         for subset, batch in given.batches.items():
             trained.setdefault((trainer.position.epoch, given.k, subset), []).extend(batch.ids.tolist())
-        return step(given)
+        return updates(given)
 
-    job = make_job(tmp_path, name, n_images=160, hooks={"update": updated, "step": stepped}, **options)
+    job = make_job(tmp_path, name, n_images=160, hooks={"update": updated, "updates": stepped}, **options)
     trainer = Trainer(job)
     trainer.run()
     ids = job.pairs.ids("train")

@@ -1,6 +1,6 @@
 """What every phase of every method trains on, and what is peculiar to its warm-up."""
 
-from dataclasses import astuple, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,8 +14,8 @@ from pairsift.methods import METHODS
 from pairsift.train.loop import Trainer
 
 WARM, PREPARING, OBSERVED = (True, False, False), (False, True, False), (False, True, True)  # warm, observe, competes
-DIVIDED = [("warm-up", 2, ("all",), *WARM), ("clean", 3, ("clean",), *PREPARING)]
-STAGES = [*DIVIDED, ("refine", 4, ("clean", "refinable"), *PREPARING)]
+DIVIDED = [("warm-up", 2, ("all",), *WARM), ("clean", 3, ("clean",), *OBSERVED)]
+STAGES = [*DIVIDED, ("refine", 4, ("clean", "refinable"), *OBSERVED)]
 EPOCHS = {"warmup": 2, "clean": 3, "all": 5}
 TRAIN = {"epochs": {"warmup": 2, "train": 5}}
 BANK = [("warm-up", 2, ("all",), *WARM), ("bank", 1, ("all",), *OBSERVED)]
@@ -26,11 +26,15 @@ BANK = [("warm-up", 2, ("all",), *WARM), ("bank", 1, ("all",), *OBSERVED)]
     [
         ("plain", TRAIN, [("warm-up", 2, ("all",), True, False, True), ("train", 5, ("all",), False, False, True)]),
         ("ncr", {"epochs": EPOCHS}, [*DIVIDED, ("all", 5, ("clean", "noisy"), *OBSERVED)]),
-        ("pc2", {"epochs": EPOCHS}, [*DIVIDED, ("all", 5, ("clean", "noisy"), *OBSERVED)]),
+        (
+            "pc2",
+            {"epochs": EPOCHS},
+            [DIVIDED[0], ("clean", 3, ("clean",), *PREPARING), ("all", 5, ("clean", "noisy"), *OBSERVED)],
+        ),
         (
             "cream",
             {"epochs": {**EPOCHS, "hard": 4}},
-            [*DIVIDED, ("hard", 4, ("clean", "hard"), *PREPARING), ("all", 5, ("clean", "hard", "noisy"), *OBSERVED)],
+            [*DIVIDED, ("hard", 4, ("clean", "hard"), *OBSERVED), ("all", 5, ("clean", "hard", "noisy"), *OBSERVED)],
         ),
         ("l2rm", TRAIN, [("warm-up", 2, ("all",), *WARM), ("rematch", 5, ("clean", "noisy"), *OBSERVED)]),
         ("bicro", {"epochs": EPOCHS}, [*DIVIDED, ("all", 5, ("clean", "noisy"), *OBSERVED)]),
@@ -47,9 +51,11 @@ BANK = [("warm-up", 2, ("all",), *WARM), ("bank", 1, ("all",), *OBSERVED)]
     ],
 )
 def test_phases_have_their_epochs_subsets_warmth_passes_and_place_in_the_contest(name, options, expected):
-    assert [astuple(phase) for phase in METHODS[name](**options).phases()] == [
-        (*phase, False, True) for phase in expected
-    ]
+    phases = METHODS[name](**options).phases()
+    found = [(p.name, p.epochs, p.subsets, p.warm, p.observe, p.competes) for p in phases]
+    assert found == expected and not any(phase.restarts for phase in phases)
+    assert {p.name for p in phases if p.once} == ({"hard", "all"} if name == "cream" else set())
+    assert {p.name for p in phases if p.in_turn or p.new_optimizers} == ({"meta"} if name == "mscn" else set())
 
 
 @pytest.mark.parametrize(
@@ -61,7 +67,7 @@ def test_phases_have_their_epochs_subsets_warmth_passes_and_place_in_the_contest
         ("cream", {}, ["warm-up", "clean", "hard", "all"], [1, 2, 3]),
         ("bicro", {}, ["warm-up", "clean", "all", "all"], [1, 2, 3]),
         ("npc", {}, ["warm-up", "bank", "train", "train"], [1]),
-        ("mscn", {"epochs": {"train": 2}}, ["warm-up", "meta", "meta"], [1, 2]),
+        ("mscn", {"epochs": {"train": 2}}, ["warm-up", "meta", "meta"], [1, 1, 2, 2]),  # one network after the other
         ("gsc", {"epochs": {"train": 2}}, ["first", "train", "train"], [1, 2]),
     ],
 )
@@ -91,9 +97,11 @@ def warmed_up(folder, name: str, **options):
     later = dict.fromkeys(set(lengths) - {"warmup"}, 1 if name == "plain" else 0)
     steps = []
 
-    def stepped(method, step, given):
+    def stepped(method, updates, given):
+        step = method.step
         if given.phase.name == "train":  # plain training has an epoch of it at least
-            return step(given)
+            yield from updates(given)
+            return
         colder = step(replace(given, phase=replace(given.phase, warm=False, observe=True)))
         terms = step(given)
         network = given.network
@@ -102,9 +110,9 @@ def warmed_up(folder, name: str, **options):
         similarity = network.matcher.similarity(images, texts).detach().numpy().astype(float)
         rows = given.batch.image_rows.numpy()
         steps.append((terms, colder, similarity, rows[:, None] == rows[None, :], logits))
-        return terms
+        yield terms
 
-    job = make_job(folder, name, n_images=40, hooks={"step": stepped}, epochs=later, **options)
+    job = make_job(folder, name, n_images=40, hooks={"updates": stepped}, epochs=later, **options)
     sizes = TwoTowerOptions(dim=16, hidden=16, dropout=0.0)
     trainer = Trainer(replace(job, ranking=Hinge(negatives="hardest"), matcher=lambda: TwoTower(20, 16, sizes)))
     head = None if trainer.networks[0].head is None else [p.clone() for p in trainer.networks[0].head.parameters()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
@@ -18,7 +18,7 @@ from pairsift.options import Options
 from pairsift.steps import Batch, Observation, Phase, Request, Setting, Step, Term, gather_rows
 
 T = TypeVar("T")
-Notes = Sequence[Mapping[str, Array]]  # by network, named values of all training pairs, (n, ...)
+Notes = Sequence[Mapping[str, Array]]  # by network, named values of all training pairs, (n, ...); empty without a pass
 
 
 class Component(Options):
@@ -151,7 +151,7 @@ class DividedEpochs(Epochs):
         """Return warm-up, clean pairs, all pairs."""
         return (
             Phase("warm-up", self.warmup, warm=True, competes=False),
-            Phase("clean", self.clean, ("clean",), observe=True, competes=False),
+            Phase("clean", self.clean, ("clean",), observe=True),
             Phase("all", self.all, ("clean", "noisy"), observe=True),
         )
 
@@ -298,6 +298,36 @@ class Method(Component, ABC):
     @abstractmethod
     def step(self, step: Step) -> list[Term]:
         """Return the loss of one step of a network on the batches that were requested, as terms."""
+
+    def updates(self, step: Step) -> Iterator[list[Term]]:
+        """Yield the loss of every optimizer step that a step takes, one after the other: by default the one of `step`.
+
+        A loss is made when it is asked for, after the optimizer step on the one before.
+        """
+        yield self.step(step)
+
+
+class LabelledSets(Method, ABC):
+    """The base of methods whose subsets have a label for each pair, and an optimizer step each (NCR, CREAM)."""
+
+    @abstractmethod
+    def label(self, step: Step, name: str) -> Tensor:
+        """Return the labels of a subset's pairs, without gradient, (B,), in [0, 1]."""
+
+    @abstractmethod
+    def terms(self, step: Step, name: str, labels: Mapping[str, Tensor]) -> list[Term]:
+        """Return the loss of a subset by the labels of all of them, as terms."""
+
+    def step(self, step: Step) -> list[Term]:
+        """Return the losses of all subsets."""
+        labels = {name: self.label(step, name) for name in step.batches}
+        return [term for name in labels for term in self.terms(step, name, labels)]
+
+    def updates(self, step: Step) -> Iterator[list[Term]]:
+        """Yield the loss of one subset after the other, by labels that are made before the first optimizer step."""
+        labels = {name: self.label(step, name) for name in step.batches}
+        for name in labels:
+            yield self.terms(step, name, labels)
 
 
 @runtime_checkable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from typing import ClassVar
 
@@ -100,9 +100,9 @@ class BiCro(Method):
     Where the published code differs from this: it takes anchors from the clean pairs of a batch of 128, twelve or
     thirteen, while here they come from all clean pairs, once an epoch; it writes the labels of a batch to other pairs
     of the batch, while here a label belongs to its pair; it takes the margin along the wrong axis in one direction; a
-    dropped pair has the margin 0 there, which still pulls image and caption together, and no loss here; and it takes a
-    step on noisy pairs and then one on clean ones, while here a step has the sum of both losses. An anchor may show the
-    same image as the pair.
+    dropped pair has the margin 0 there, which still pulls image and caption together, and no loss here. As there, noisy
+    pairs have an optimizer step of their own, before that of the clean ones. An anchor may show the same image as the
+    pair.
     """
 
     name: ClassVar[str] = "bicro"
@@ -150,17 +150,22 @@ class BiCro(Method):
 
     def step(self, step: Step) -> list[Term]:
         """Return terms of the least losses of all pairs, or of clean and of noisy pairs by the peer's labels."""
-        terms = []
-        for subset, batch in step.batches.items():
-            y = self.anchors.of_batch("soft_label", step.k, batch)
-            y = torch.ones_like(y) if subset == "all" else y
-            term = self.setting.ranking_term(subset, step.network, step.network.pairing(batch), y, step.phase.warm)
-            if subset == "all":
-                term = smallest_losses(term, self.warmup_share)
-            elif subset == "noisy":
-                term = self.anchors.keep_alike(term, y)
-            terms.append(term)
-        return terms
+        return [self._term(step, subset) for subset in step.batches]
+
+    def updates(self, step: Step) -> Iterator[list[Term]]:
+        """Yield the loss of noisy pairs, if they train, and then that of clean ones."""
+        for subset in reversed(tuple(step.batches)):
+            yield [self._term(step, subset)]
+
+    def _term(self, step: Step, subset: str) -> Term:
+        """Return the loss of a subset's pairs."""
+        batch = step.batches[subset]
+        y = self.anchors.of_batch("soft_label", step.k, batch)
+        y = torch.ones_like(y) if subset == "all" else y
+        term = self.setting.ranking_term(subset, step.network, step.network.pairing(batch), y, step.phase.warm)
+        if subset == "all":
+            return smallest_losses(term, self.warmup_share)
+        return self.anchors.keep_alike(term, y) if subset == "noisy" else term
 
 
 def smallest_losses(term: Term, share: float) -> Term:

@@ -27,6 +27,7 @@ PAPER = Preset(
         "weight_decay": 0.01,
         "schedule": "step",
         "decay_epoch": 15,
+        "decay_every": 15,
         "max_norm": 2.0,
     },
 )
@@ -124,7 +125,9 @@ class CRCL(Method):
 """
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": PAPER,
-        "paper_coco": PAPER.plus(epochs={"first": 4, "second": 4, "third": 4, "last": 22}, train={"decay_epoch": 10}),
+        "paper_coco": PAPER.plus(
+            epochs={"first": 4, "second": 4, "third": 4, "last": 22}, train={"decay_epoch": 10, "decay_every": 10}
+        ),
         "two_tower": TWO_TOWER.plus(epochs={"first": 4, "second": 4, "third": 0, "last": 8}, frozen=1),
         "clip": CLIP.plus(epochs={"first": 2, "second": 0, "third": 0, "last": 4}, frozen=1, tau=0.0, networks=1),
     }

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 from torch import Tensor
 
 from pairsift.arrays import Ints
 from pairsift.loss.infonce import log_softmaxes, match_probability
-from pairsift.methods.base import Epochs, Method
+from pairsift.methods.base import Epochs, LabelledSets, Notes
 from pairsift.methods.parts.division import CoDivision, rectified
 from pairsift.methods.presets import CLIP_LINEAR, PAPER, TWO_TOWER_LINEAR, Preset
 from pairsift.steps import Batch, Network, Phase, Step, Term, gather_rows, not_negatives
+
+MOSTLY_CLEAN = 0.85  # share of clean pairs above which the published code filters nothing
 
 
 class CREAMEpochs(Epochs):
@@ -26,7 +28,7 @@ class CREAMEpochs(Epochs):
     all: int = Field(default=25, ge=0, description="Epochs on clean, hard and noisy pairs.")
 
 
-class CREAM(Method):
+class CREAM(LabelledSets):
     """The method CREAM: three sets by the disagreement of two networks, and soft targets for each.
 
     The label of a pair joins clean probabilities w and a prediction c, the mean of the pair's two softmax probabilities
@@ -35,13 +37,16 @@ class CREAM(Method):
     proportion to similarity (consistency mining). With the loss `infonce` at base 1 (the papers' presets) the two terms
     of a set are the InfoNCE loss with these targets; with the hinge the label sets the margin beside the mining.
 
-    Where the published code differs from this: an other caption counts there only where its share alone exceeds the
-    mean of all labels, which with 127 of them hardly any does, and what falls away is not given to the rest; here a
-    caption counts from that part of the best one's similarity on, and the shares sum to 1. Similarities below 0, which
-    its sigmoid does not have, have no share. The mean of the clean probabilities stands for the mean label. As there,
-    mining begins with the hard pairs; it does not change where more than 85% of the pairs are clean. The
-    networks go on from the last epoch of the warm-up, not from its best, and a step has the sum of the sets' losses
-    instead of a step for each.
+    With the paper's preset another caption counts, as in the published code, only where its share of what the label
+    leaves reaches the mean of all labels of the step, which with 127 of them hardly any does, and what falls away is
+    not given to the rest; where more than 85% of the pairs are clean, all count, and mining begins with the clean pairs
+    instead of the hard ones. Elsewhere a caption counts from that part of the best one's similarity on, which is the
+    mean of the clean probabilities, and the shares sum to 1 (`--cream.filter`). Similarities below 0, which a sigmoid
+    does not have, have no share.
+
+    The published code goes on from the best epoch of the warm-up; here the networks go on from the last. As there, each
+    set has an optimizer step of its own, by labels from before all of them, hard pairs come along once in an epoch, and
+    shares have a gradient.
     """
 
     name: ClassVar[str] = "cream"
@@ -55,7 +60,11 @@ class CREAM(Method):
 }
 """
     presets: ClassVar[Mapping[str, Preset]] = {
-        "paper": Preset(train={**PAPER.train, "decay_epoch": 10, "decay_every": 10}, losses={"infonce": {"base": 1.0}}),
+        "paper": Preset(
+            {"filter": "weight"},
+            {**PAPER.train, "decay_epoch": 10, "decay_every": 10},
+            losses={"infonce": {"base": 1.0}},
+        ),
         "two_tower": TWO_TOWER_LINEAR.plus(epochs={"warmup": 2, "clean": 2, "hard": 1, "all": 3}),
         "clip": CLIP_LINEAR.plus(epochs={"warmup": 1, "clean": 1, "hard": 1, "all": 2}),
     }
@@ -65,46 +74,79 @@ class CREAM(Method):
     mining: float = Field(
         default=1.0, ge=0, description="Weight of what labels leave to other captions and images; 0 leaves it out."
     )
+    filter: Literal["similarity", "weight"] = Field(
+        default="similarity",
+        description="Which others have a part of what a label leaves: those nearly as similar as the most similar "
+        "one, or, as in the published code, those whose part reaches the mean label.",
+    )
+
+    _sizes: dict[str, int] = PrivateAttr(default_factory=dict)  # of the sets, once they were counted
 
     def phases(self) -> tuple[Phase, ...]:
         """Return warm-up, clean pairs, clean and hard pairs, all pairs."""
         return (
             Phase("warm-up", self.epochs.warmup, warm=True, competes=False),
-            Phase("clean", self.epochs.clean, ("clean",), observe=True, competes=False),
-            Phase("hard", self.epochs.hard, ("clean", "hard"), observe=True, competes=False),
-            Phase("all", self.epochs.all, ("clean", "hard", "noisy"), observe=True),
+            Phase("clean", self.epochs.clean, ("clean",), observe=True),
+            Phase("hard", self.epochs.hard, ("clean", "hard"), observe=True, once=("hard",)),
+            Phase("all", self.epochs.all, ("clean", "hard", "noisy"), observe=True, once=("hard",)),
         )
+
+    def update(self, notes: Notes, epoch: int) -> None:
+        """Renew the sets."""
+        super().update(notes, epoch)
+        self._sizes = {}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of pairs in each set."""
+        if not self._sizes:
+            self._sizes = {name: int(members.sum()) for name, members in self.division.sets().items()}
+        return self._sizes
 
     def subset(self, name: str, network: int) -> Ints:
         """Return `clean`, `hard` and `noisy` pairs by both networks, or `all`."""
         return self.division.subset(name, network)
 
-    def label(self, name: str, networks: Sequence[Network], k: int, batch: Batch) -> Tensor:
-        """Return the labels of network k for pairs of a set, (B,), in [0, 1]."""
+    def label(self, step: Step, name: str) -> Tensor:
+        """Return the labels of a set's pairs, (B,), in [0, 1]; 1 in the warm-up."""
+        batch = step.batches[name]
         if name == "all":
             return torch.ones(len(batch), device=batch.image_rows.device)
         if name == "noisy":
-            return torch.stack([predict(network, batch) for network in networks]).mean(0)
-        w = self.division.of_peer("clean_probability", k)
+            return torch.stack([predict(network, batch) for network in step.networks]).mean(0)
+        w = self.division.of_peer("clean_probability", step.k)
         w = w if name == "clean" else self.division.state["clean_probability"].mean(0)
-        return rectified(gather_rows(w, batch.ids, batch.image_rows), predict(networks[k], batch))
+        return rectified(gather_rows(w, batch.ids, batch.image_rows), predict(step.network, batch))
 
-    def step(self, step: Step) -> list[Term]:
-        """Return for each set the ranking loss by its labels and, once hard pairs train, the mining beside it."""
-        terms, network = [], step.network
-        for name, batch in step.batches.items():
-            y = self.label(name, step.networks, step.k, batch)
-            pairing = network.pairing(batch)
-            similarity, scale = network.matcher.similarity(pairing.images, pairing.texts), network.matcher.scale()
-            terms.append(self.setting.ranking_term(name, network, pairing, y, step.phase.warm, similarity, scale))
-            if self.mining and "hard" in step.phase.subsets:
-                values = mining(similarity * scale, similarity, y, self.share_threshold(), pairing.exclude)
-                terms.append(Term(f"{name} mining", values, self.mining, self.setting.ranking.reduction))
+    def terms(self, step: Step, name: str, labels: Mapping[str, Tensor]) -> list[Term]:
+        """Return the ranking loss of a set by its labels and, once hard pairs train, the mining beside it."""
+        network, y = step.network, labels[name]
+        pairing = network.pairing(step.batches[name])
+        similarity, scale = network.matcher.similarity(pairing.images, pairing.texts), network.matcher.scale()
+        terms = [self.setting.ranking_term(name, network, pairing, y, step.phase.warm, similarity, scale)]
+        if self.mining and self._mines(step.phase):
+            least = self._thresholds(name, labels)
+            values = mining(similarity * scale, similarity, y, pairing.exclude, *least)
+            terms.append(Term(f"{name} mining", values, self.mining, self.setting.ranking.reduction))
         return terms
 
-    def share_threshold(self) -> float:
-        """Return the smallest part of the largest similarity that gives a caption or an image a share, [0, 1]."""
-        return float(self.division.state["clean_probability"][:, self.setting.ids].mean())
+    def _mines(self, phase: Phase) -> bool:
+        """Return whether labels leave something to other captions and images in a phase."""
+        return "hard" in phase.subsets or (self._all_count and "clean" in phase.subsets)
+
+    @property
+    def _all_count(self) -> bool:
+        """Whether so many pairs are clean that the published code filters nothing."""
+        return self.filter == "weight" and self.sizes["clean"] > MOSTLY_CLEAN * sum(self.sizes.values())
+
+    def _thresholds(self, name: str, labels: Mapping[str, Tensor]) -> tuple[float, float]:
+        """Return the smallest part of the largest similarity, and the smallest share of what a label leaves, [0, 1]."""
+        if self.filter == "similarity":
+            return float(self.division.state["clean_probability"][:, self.setting.ids].mean()), 0.0
+        if self._all_count and name != "noisy":
+            return 0.0, 0.0
+        total = sum(self.sizes[one] for one in labels)
+        return 0.0, sum(self.sizes[one] * float(y.mean()) for one, y in labels.items()) / max(total, 1)
 
 
 def predict(network: Network, batch: Batch) -> Tensor:
@@ -113,7 +155,9 @@ def predict(network: Network, batch: Batch) -> Tensor:
     return match_probability(similarity * scale, not_negatives(batch))
 
 
-def mining(logits: Tensor, similarity: Tensor, y: Tensor, least: float, exclude: Tensor) -> Tensor:
+def mining(
+    logits: Tensor, similarity: Tensor, y: Tensor, exclude: Tensor, least: float, least_weight: float = 0.0
+) -> Tensor:
     """Return the cross-entropy of the batch's negatives with what a pair's label leaves to them (CREAM).
 
     With the shares R of the captions for each image, and R' of the images for each caption (`shares`):
@@ -125,22 +169,24 @@ def mining(logits: Tensor, similarity: Tensor, y: Tensor, least: float, exclude:
 
     Args:
         logits: S / tau, (B, B), images in rows; pairs on the diagonal.
-        similarity: S, (B, B); the shares are made of it without gradient.
+        similarity: S, (B, B), of which the shares are made, with gradient.
         y: Labels in [0, 1], (B,).
-        least: Smallest similarity that has a share, as a part of the row's largest, [0, 1].
         exclude: True where row i and column j are not negatives of each other, (B, B).
+        least: Smallest similarity that has a share, as a part of the row's largest, [0, 1].
+        least_weight: Smallest (1 - y_i) R_ij that counts, [0, 1].
 
     Returns:
         (B,), at least 0.
     """
     rows, columns = log_softmaxes(logits, exclude)
-    to_captions, to_images = shares(similarity, least, exclude), shares(similarity.T, least, exclude.T).T
-    captions = (to_captions * rows.masked_fill(to_captions <= 0, 0.0)).sum(1)  # 0 log 0 = 0, also in the gradient
-    images = (to_images * columns.masked_fill(to_images <= 0, 0.0)).sum(0)
-    return -(1 - y) * (captions + images) / 2
+    total = torch.zeros_like(y)
+    for block, mask, log_p in ((similarity, exclude, rows), (similarity.T, exclude.T, columns.T)):
+        weight = (1 - y)[:, None] * shares(block, least, mask)
+        counts = (weight > 0) & (weight >= least_weight)
+        total = total - (weight * counts * log_p.masked_fill(~counts, 0.0)).sum(1)  # 0 log 0 = 0, also in the gradient
+    return total / 2
 
 
-@torch.no_grad()
 def shares(similarity: Tensor, least: float, exclude: Tensor) -> Tensor:
     """Return how a row's remaining probability is spread over its negatives, in proportion to similarity, (B, B).
 

@@ -159,7 +159,7 @@ class DECL(Method):
             self.state["believed"][k, self.setting.ids] = self.division.clean(k)
 
     def negatives(self, network: int, size: int) -> int:
-        """Return how many negatives the hinge averages in a step of the network on `size` pairs."""
+        """Return how many negatives the hinge averages in the network's present step, from 1 on, on `size` pairs."""
         return max(int(size - self.dynamic.anneal * self.state["steps"][network]), self.dynamic.least)
 
     def step(self, step: Step) -> list[Term]:
@@ -169,8 +169,8 @@ class DECL(Method):
         exclude = not_negatives(batch)
         y = self.of_batch("believed", k, batch)
         margin = torch.full_like(y, self.dynamic.margin)
-        distances = y * hinge(logits.tanh(), margin, self.negatives(k, len(batch)), exclude)
         self.state["steps"][k] += 1
+        distances = y * hinge(logits.tanh(), margin, self.negatives(k, len(batch)), exclude)
         values = evidential_loss(evidence(logits, self.division.tau), y, exclude, self.regularisation)
         return [
             Term("hinge", distances, self.dynamic.weight, self.setting.ranking.reduction),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -21,6 +21,7 @@ from pairsift.options import Options
 from pairsift.steps import Network, Phase, Step, Term
 
 LOG_ZERO = math.log(1e-7)  # what stands for log 0
+LEAST_MOVED = 1e-10  # mass that every entry of a plan counts for at least, as in the authors' code
 COST_WEIGHT = 0.01  # of the loss that fits the cost; small, so that gradients are not clipped for it
 
 
@@ -37,6 +38,11 @@ class Rematching(Options):
     mass: float = Field(default=0.1, gt=0, lt=1, description="Share of the mass that is moved, rho.")
     epsilon: float = Field(
         default=0.07, ge=1e-3, description="Weight of the plan's entropy, in units of the similarity."
+    )
+    cost: Literal["learned", "distance"] = Field(
+        default="learned",
+        description="The cost of moving mass: a falling function of the similarity that clean pairs teach, or "
+        "ReLU(1 - S), which the paper's cost starts as.",
     )
     steps: int = Field(default=50, ge=1, description="Steps of Sinkhorn's algorithm.")
     forbid_given: bool = Field(
@@ -88,11 +94,15 @@ class L2RM(Method):
 
     In the paper a cost is ReLU(W s + b) of a row of similarities, with W across the columns of the batch. So it depends
     on the order of the pairs in the batch, and needs batches of one size; and only the small learning rate keeps it
-    from the optimum of its loss, where everything costs nothing. Here the cost is the same falling function of every
-    similarity, with two numbers, which a logistic regression of clean pairs against the other captions of their batch
-    fits. The published code forbids the diagonal of the plan where it knows that the noise is planted; here that is an
-    option, and on by default, because pairs of the noisy set are believed to be mismatched. Plans are found on the
-    device, and images of a step are rematched with captions of the same step, as there with a queue of that length.
+    from the optimum of its loss, where everything costs nothing. It starts as ReLU(1 - s), which is the cost of the
+    paper's presets here and stays as it is. Elsewhere the cost is the same falling function of every similarity, with
+    two numbers, which a logistic regression of clean pairs against the other captions of their batch fits.
+
+    The published code forbids the diagonal of the plan where it knows that the noise is planted, and allows it on
+    CC152K; here that is an option, and on by default, because pairs of the noisy set are believed to be mismatched. The
+    losses of the warm-up and of noisy pairs are means over their batches beside a sum of clean pairs' hinges. Plans are
+    found on the device, and images of a step are rematched with captions of the same step, as there with a queue of
+    that length.
     """
 
     name: ClassVar[str] = "l2rm"
@@ -105,9 +115,20 @@ class L2RM(Method):
 }
 """
     presets: ClassVar[Mapping[str, Preset]] = {
-        "paper": PAPER.plus(train={"decay_epoch": 15}, rematching={"epsilon": 0.01, "steps": 300}),
-        "paper_coco": PAPER.plus(train={"decay_epoch": 10}, epochs={"warmup": 10, "train": 20}),
-        "paper_cc152k": PAPER.plus(train={"decay_epoch": 20}, epochs={"warmup": 10, "train": 40}),
+        "paper": PAPER.plus(
+            train={"decay_epoch": 15, "decay_every": 15},
+            rematching={"cost": "distance", "epsilon": 0.01, "steps": 300},
+        ),
+        "paper_coco": PAPER.plus(
+            train={"decay_epoch": 10, "decay_every": 10},
+            epochs={"warmup": 10, "train": 20},
+            rematching={"cost": "distance"},
+        ),
+        "paper_cc152k": PAPER.plus(
+            train={"decay_epoch": 20, "decay_every": 20},
+            epochs={"warmup": 10, "train": 40},
+            rematching={"cost": "distance", "forbid_given": False},
+        ),
         "two_tower": TWO_TOWER.plus(epochs={"warmup": 2, "train": 6}, rematching={"temperature": 0.0}),
         "clip": CLIP.plus(epochs={"warmup": 1, "train": 4}, rematching={"temperature": 0.0}),
     }
@@ -124,9 +145,9 @@ class L2RM(Method):
             Phase("rematch", self.epochs.train, ("clean", "noisy"), observe=True),
         )
 
-    def head(self, dim: int) -> nn.Module:
-        """Return the cost."""
-        return SimilarityCost()
+    def head(self, dim: int) -> nn.Module | None:
+        """Return the cost where it is learned."""
+        return SimilarityCost() if self.rematching.cost == "learned" else None
 
     def subset(self, name: str, network: int) -> Ints:
         """Return `clean` and `noisy` pairs by the peer's division (a lone network's own), or `all`."""
@@ -134,22 +155,22 @@ class L2RM(Method):
 
     def step(self, step: Step) -> list[Term]:
         """Return the warm-up's loss of all pairs; or the losses of clean pairs, of the cost, and of noisy pairs."""
-        terms, network, ranking = [], step.network, self.setting.ranking
+        terms, network = [], step.network
         for name, batch in step.batches.items():
             pairing = network.pairing(batch)
             exclude = pairing.exclude
             similarity, scale = network.matcher.similarity(pairing.images, pairing.texts), network.matcher.scale()
             logits = similarity * scale_at(network.matcher, self.rematching.temperature)
             if name == "all":
-                terms.append(Term(name, symmetric_cross_entropy(logits, exclude), reduction=ranking.reduction))
+                terms.append(Term(name, symmetric_cross_entropy(logits, exclude)))
             elif name == "clean":
                 y = torch.ones_like(similarity.diagonal())
                 terms.append(self.setting.ranking_term(name, network, pairing, y, step.phase.warm, similarity, scale))
-                values = cost_of(network).loss(similarity.detach(), exclude)
-                terms.append(Term("cost", values, COST_WEIGHT))
+                if isinstance(network.head, SimilarityCost):
+                    values = network.head.loss(similarity.detach(), exclude)
+                    terms.append(Term("cost", values, COST_WEIGHT))
             else:
-                values = rematching(logits, self.plan(network, similarity, exclude))
-                terms.append(Term(name, values, reduction=ranking.reduction))
+                terms.append(Term(name, rematching(logits, self.plan(network, similarity, exclude))))
         return terms
 
     @torch.no_grad()
@@ -161,15 +182,10 @@ class L2RM(Method):
             similarity: Of the images with the captions, (B, B).
             exclude: True where image i is given with caption j, or with one that reads alike, (B, B).
         """
-        options, cost = self.rematching, cost_of(network)(similarity)
+        options = self.rematching
+        cost = (1 - similarity).clamp(min=0) if network.head is None else network.head(similarity)
         given = exclude if options.forbid_given else None
         return log_partial_plan(cost, options.mass, options.epsilon, given, options.steps)
-
-
-def cost_of(network: Network) -> SimilarityCost:
-    """Return the cost that a network learns."""
-    assert isinstance(network.head, SimilarityCost)
-    return network.head
 
 
 @torch.no_grad()
@@ -214,30 +230,30 @@ def log_partial_plan(
 def rematching(logits: Tensor, log_plan: Tensor) -> Tensor:
     """Return the symmetric divergence of each pair's softmax probabilities from a plan, the mean of both directions.
 
-    With Q the plan whose rows (columns) are scaled to sum to 1, and P the softmax over them:
+    With Q the plan, of which every entry counts for 1e-10 at least, with rows (columns) scaled to sum to 1, and P the
+    softmax over them:
 
         sum_j (Q_ij - P_ij) (log Q_ij - log P_ij)  =  KL(Q || P) + KL(P || Q)
 
+    A row or column to which nothing is moved has the uniform distribution as its target.
+
     Args:
         logits: S / tau, (B, B), images in rows.
-        log_plan: Logarithm of the plan, (B, B); log 0 counts as log 1e-7 in the divergence. A row or column where
-            nothing is moved has the divergence 0.
+        log_plan: Logarithm of the plan, (B, B).
 
     Returns:
         (B,), at least 0.
     """
+    log_moved = log_plan.clamp(min=math.log(LEAST_MOVED))
     values = torch.zeros_like(logits[0])
     for dim in (1, 0):
-        moved = ~log_plan.isneginf().all(dim, keepdim=True)
-        target = log_plan.masked_fill(~moved, 0.0).softmax(dim)  # of the logarithms: a plan may be below 1e-38
-        log_p = logits.log_softmax(dim)
-        log_q = target.clamp(min=math.exp(LOG_ZERO)).log()
-        values = values + ((target - log_p.exp()) * (log_q - log_p) * moved).sum(dim)
+        log_p, log_q = logits.log_softmax(dim), log_moved.log_softmax(dim)
+        values = values + ((log_q.exp() - log_p.exp()) * (log_q - log_p)).sum(dim)
     return values / 2
 
 
 def symmetric_cross_entropy(logits: Tensor, exclude: Tensor) -> Tensor:
-    """Return half of the cross-entropy of each pair in its batch, and half of the reverse one, of both directions.
+    """Return half of the cross-entropy of each pair in its batch and half of the reverse one, summed over directions.
 
     The reverse cross-entropy of the prediction p with the label as the prediction is -log(0) (1 - p_ii), log 0 being
     log 1e-7.
@@ -249,4 +265,4 @@ def symmetric_cross_entropy(logits: Tensor, exclude: Tensor) -> Tensor:
     Returns:
         (B,), at least 0.
     """
-    return (infonce(logits, exclude) - LOG_ZERO * (1 - match_probability(logits, exclude))) / 2
+    return infonce(logits, exclude) - LOG_ZERO * (1 - match_probability(logits, exclude))

@@ -25,11 +25,15 @@ class MSCNEpochs(Epochs):
     warmup: int = Field(default=5, ge=0, description="Epochs on all pairs, while both networks learn together.")
     train: int = Field(default=50, ge=0, description="Epochs on clean pairs, each with a step of the meta network.")
 
-    def phases(self) -> tuple[Phase, ...]:
-        """Return warm-up, and training on clean and verified pairs."""
+    def phases(self, warmup_batch: int | None) -> tuple[Phase, ...]:
+        """Return warm-up, and training on clean and verified pairs with new optimizers.
+
+        Args:
+            warmup_batch: Pairs in a step of the warm-up; None for the run's.
+        """
         return (
-            Phase("warm-up", self.warmup, warm=True, competes=False),
-            Phase("meta", self.train, ("clean", "verified"), observe=True),
+            Phase("warm-up", self.warmup, warm=True, competes=False, batch_size=warmup_batch),
+            Phase("meta", self.train, ("clean", "verified"), observe=True, in_turn=True, new_optimizers=True),
         )
 
 
@@ -61,6 +65,8 @@ class MetaDivision(Division):
         ids = self.setting.ids
         verified = np.isin(ids, self.setting.verified)
         for k, noted in enumerate(notes):
+            if not noted:  # this network has not passed
+                continue
             distance, mismatched = 1 - noted["corrected"], 1 - noted["mismatched"]
             mixture = fit_known_betas(distance, distance[verified], mismatched[np.isfinite(mismatched)])
             self.state["clean_probability"][k, ids] = mixture.low(distance)
@@ -73,7 +79,8 @@ class MSCN(Method):
     The corrected similarity V takes the place of S in the ranking loss; y, which sets the margin (hinge) or the weight
     (InfoNCE) of a pair, is V_ii^2 / (V_ii^2 + (1 - V_ii)^2), without gradient. In the warm-up the meta network learns
     from the ranking loss like the matcher; after it only by the virtual step (`MetaCorrection`). Before every epoch
-    the pairs whose V looks mismatched are left out (`MetaDivision`), each network by its peer.
+    the pairs whose V looks mismatched are left out (`MetaDivision`), each network by its peer: by a pass right before
+    it trains, so that the second network's peer has trained already. The optimizers are new after the warm-up.
 
     It needs verified training pairs (`--verified` or `--verified-column`), which teach the meta network alone. The
     paper takes 2,900 on Flickr30K, drawn from dev; here none are taken from dev, on which checkpoints are chosen.
@@ -100,7 +107,10 @@ class MSCN(Method):
 """
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": Preset(
-            train={**PAPER.train, "batch_size": 64}, loss="hinge", losses={"hinge": {"reduction": "sum", "base": 1.0}}
+            {"warmup_batch": 128},
+            {**PAPER.train, "batch_size": 64},
+            "hinge",
+            {"hinge": {"reduction": "sum", "base": 1.0}},
         ),
         "two_tower": TWO_TOWER_LINEAR.plus(epochs={"warmup": 2, "train": 6}),
         "clip": CLIP_LINEAR.plus(epochs={"warmup": 1, "train": 4}, meta={"rate": CLIP_LINEAR.train["lr"]}),
@@ -109,10 +119,13 @@ class MSCN(Method):
     epochs: MSCNEpochs = MSCNEpochs()
     meta: MetaCorrection = MetaCorrection()
     division: MetaDivision = MetaDivision()
+    warmup_batch: int | None = Field(
+        default=None, ge=2, description="Pairs in a step of the warm-up; none (null in YAML) for batch_size."
+    )
 
     def phases(self) -> tuple[Phase, ...]:
         """Return warm-up, and training on clean and verified pairs."""
-        return self.epochs.phases()
+        return self.epochs.phases(self.warmup_batch)
 
     def head(self, dim: int) -> nn.Module:
         """Return the meta network."""
@@ -134,7 +147,7 @@ class MSCN(Method):
         term = self.setting.ranking_term("corrected", network, pairing, y, warm, logits.sigmoid())
         if warm:
             return [term]
-        return self.meta.terms(network, term, y, (batch, step.batches["verified"]), seed)
+        return self.meta.terms(network, term, y, (batch, step.batches["verified"]), seed, step.rate)
 
 
 def correspondence(logits: Tensor) -> Tensor:

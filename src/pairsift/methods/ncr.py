@@ -10,19 +10,20 @@ from pydantic import Field
 from torch import Tensor
 
 from pairsift.arrays import Ints
-from pairsift.loss.ranking import hinge
-from pairsift.methods.base import DividedEpochs, Method
+from pairsift.methods.base import DividedEpochs, LabelledSets
 from pairsift.methods.parts.division import Division, rectified
+from pairsift.methods.parts.prediction import MARGIN, predict
 from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
-from pairsift.steps import Batch, Network, Phase, Step, Term, not_negatives
+from pairsift.steps import Phase, Step, Term
 
 
-class NCR(Method):
+class NCR(LabelledSets):
     """The method NCR: rectified soft margins on clean pairs, then on noisy pairs too.
 
     A clean pair's label is y = w + (1 - w) P(I, T) with its own network's prediction P; a noisy pair's label is the
     mean of both networks' predictions. The label sets the margin (hinge) or the weight (InfoNCE) of the pair. Noisy
-    pairs are left out of the first half after the warm-up. The paper's labels are per pair: the published code makes
+    pairs are left out of the first half after the warm-up, and then have an optimizer step of their own after that of
+    the clean pairs, by labels from before both. The paper's labels are per pair: the published code makes
     a (B, B) matrix of them by broadcasting, and takes the margin along the wrong axis in one direction.
     """
 
@@ -47,7 +48,9 @@ class NCR(Method):
 
     epochs: DividedEpochs = DividedEpochs()
     division: Division = Division()
-    margin: float = Field(default=0.2, ge=0, description="Margin inside the prediction P, in units of the similarity.")
+    margin: float = Field(
+        default=MARGIN, ge=0, description="Margin inside the prediction P, in units of the similarity."
+    )
 
     def phases(self) -> tuple[Phase, ...]:
         """Return warm-up, clean pairs, all pairs."""
@@ -57,30 +60,17 @@ class NCR(Method):
         """Return `clean` and `noisy` pairs by the peer's division, or `all`."""
         return self.division.subset(name, network)
 
-    def step(self, step: Step) -> list[Term]:
-        """Return terms of clean (or all) pairs with y = w + (1 - w) P_k, noisy pairs with y = (P_1 + P_2) / 2."""
-        terms = []
-        for subset, batch in step.batches.items():
-            w = self.division.of_batch("clean_probability", step.k, batch)
-            if subset == "all":
-                y = torch.ones_like(w)
-            elif subset == "clean":
-                y = rectified(w, self.predict(step.network, batch))
-            else:
-                y = torch.stack([self.predict(network, batch) for network in step.networks]).mean(0)
-            pairing = step.network.pairing(batch)
-            terms.append(self.setting.ranking_term(subset, step.network, pairing, y, step.phase.warm))
-        return terms
+    def label(self, step: Step, name: str) -> Tensor:
+        """Return y = w + (1 - w) P_k of clean pairs, (P_1 + P_2) / 2 of noisy pairs, and 1 in the warm-up, (B,)."""
+        batch = step.batches[name]
+        w = self.division.of_batch("clean_probability", step.k, batch)
+        if name == "all":
+            return torch.ones_like(w)
+        if name == "clean":
+            return rectified(w, predict([step.network], batch, self.margin))
+        return predict(step.networks, batch, self.margin)
 
-    @torch.no_grad()
-    def predict(self, network: Network, batch: Batch) -> Tensor:
-        """Return P(I, T), how far each pair is from the batch's negatives as a probability, (B,), in [0, 1].
-
-        P = clip(a - (mean hinge over captions + mean hinge over images) / 2, 0, a), divided by the mean of the
-        batch's highest tenth and clipped to 1, in evaluation mode.
-        """
-        similarity, _ = network.judge(batch)
-        margin = torch.full_like(similarity.diagonal(), self.margin)
-        p = (self.margin - hinge(similarity, margin, "mean", not_negatives(batch)) / 2).clamp(0, self.margin)
-        top = p.topk(len(p) // 10 + 1).values.mean()
-        return (p / top.clamp(min=1e-6)).clamp(max=1)
+    def terms(self, step: Step, name: str, labels: Mapping[str, Tensor]) -> list[Term]:
+        """Return the ranking loss of a subset by its labels."""
+        pairing = step.network.pairing(step.batches[name])
+        return [self.setting.ranking_term(name, step.network, pairing, labels[name], step.phase.warm)]

@@ -37,6 +37,7 @@ from pairsift.steps import (
 
 SIDES = ("by_image", "by_text")
 Directions = tuple[Tensor, Tensor]  # a loss from image to text and one from text to image, (B,) each
+LEAST = 0.05  # share of the pairs that a bank takes at least where networks are trained from nothing
 FINE_TUNING = CLIP.plus(epochs={"warmup": 0, "train": 5}, train={"lr": 2e-7, "max_norm": 10.0})
 
 
@@ -62,11 +63,11 @@ class MemoryBank(CleanProbability):
         default=0.99, ge=0, le=1, description="Smallest clean probability of a pair in the bank, tau."
     )
     least: float = Field(
-        default=0.05,
+        default=0.0,
         ge=0,
         le=1,
         description="Smallest share of the pairs that the bank takes; where fewer reach the threshold, it takes the "
-        "pairs of least loss.",
+        "pairs of least loss. Eq. 5 has none; a bank has two pairs in any case.",
     )
     refresh: bool = Field(default=False, description="Whether the bank is made anew at the start of every epoch.")
     weight: float = Field(default=1.0, ge=0, description="Weight of the bank's loss L_MB (Eq. 11); 0 leaves it out.")
@@ -213,7 +214,8 @@ class NPC(Method):
     can come several times.
 
     For heads trained from nothing on noisy pairs 0.99 leaves too few pairs: the preset `two_tower` takes a lower
-    threshold, makes the bank every epoch and gives it more weight, as chosen on dev.
+    threshold, makes the bank every epoch and gives it more weight, as chosen on dev. It and `scratch` also fill the
+    bank up to a twentieth of the pairs.
 
     With the hinge, p and q are mean hinges over all negatives at the full margin, which are seldom exactly 0.
     """
@@ -228,11 +230,13 @@ class NPC(Method):
 }
 """
     presets: ClassVar[Mapping[str, Preset]] = {
-        "paper": FINE_TUNING.plus(bank={"least": 0.0}),
+        "paper": FINE_TUNING,
         "clip": FINE_TUNING,
-        "scratch": Preset({"epochs": {"warmup": 5, "train": 40}}, PAPER.train, "infonce", PAPER.losses),
+        "scratch": Preset(
+            {"epochs": {"warmup": 5, "train": 40}, "bank": {"least": LEAST}}, PAPER.train, "infonce", PAPER.losses
+        ),
         "two_tower": TWO_TOWER.plus(
-            epochs={"warmup": 2, "train": 6}, bank={"threshold": 0.8, "refresh": True, "weight": 3.0}
+            epochs={"warmup": 2, "train": 6}, bank={"threshold": 0.8, "least": LEAST, "refresh": True, "weight": 3.0}
         ),
     }
 

@@ -17,7 +17,7 @@ from pairsift.methods.presets import CLIP_LINEAR, TWO_TOWER_LINEAR, Preset
 from pairsift.steps import Observation, Phase, Setting, Step, Term, gather_rows, not_negatives
 
 PEAK = 0.5**0.5  # where x^2 - x^4 is largest
-PAPER = CLIP_LINEAR.plus({"lr": 1e-5})
+FINE_TUNING = CLIP_LINEAR.plus({"lr": 1e-5, "max_norm": 0.0})
 
 
 class OSAEpochs(Epochs):
@@ -42,9 +42,9 @@ class OSA(Method):
 
     up to x = 0.71, where it is 1. The weights are constants of the pairs, and the correspondences in the ranking loss.
 
-    The paper takes the similarity of random pixels with random tokens off, divides by the largest value of a batch, and
-    lets the weight fall again to 0 for the most similar pair of the batch (`--osa.falls`). Without its factor 4 no
-    weight would be above one quarter.
+    The paper takes the similarity of random pixels with random tokens off, and divides by the largest value of a batch.
+    It has no factor 4, so that no weight is above one quarter, and the weight falls again to 0 for the most similar
+    pair of the batch; that is an option (`--osa.printed`).
     """
 
     name: ClassVar[str] = "osa"
@@ -58,13 +58,16 @@ class OSA(Method):
 }
 """
     presets: ClassVar[Mapping[str, Preset]] = {
-        "paper": PAPER,
+        "paper": FINE_TUNING.plus(printed=True),
         "two_tower": TWO_TOWER_LINEAR,
-        "clip": CLIP_LINEAR,
+        "clip": FINE_TUNING,
     }
 
     epochs: OSAEpochs = OSAEpochs()
-    falls: bool = Field(default=False, description="Whether weights fall beyond x = 0.71, as printed.")
+    printed: bool = Field(
+        default=False,
+        description="Whether weights are x^2 - x^4 as printed, at most one quarter and falling from x = 0.71 on.",
+    )
     networks: int = Field(default=1, ge=1, le=8, description="How many networks train, independently of each other.")
 
     def check(self, matcher: type[Matcher], starts_trained: bool) -> None:
@@ -108,7 +111,7 @@ class OSA(Method):
                 raise InputError(
                     "osa: the matcher finds no pair more alike than images and captions of different pairs"
                 )
-            self.state["weight"][k, self.setting.ids] = weight_of(excess, self.falls)
+            self.state["weight"][k, self.setting.ids] = weight_of(excess, self.printed)
 
     def facts(self) -> dict[str, float]:
         """Return the mean weight, and with the truth also the means over matching and over mismatched pairs."""
@@ -126,13 +129,16 @@ class OSA(Method):
         return [self.setting.ranking_loss(step, weight)]
 
 
-def weight_of(excess: Floats, falls: bool = False) -> Floats:
+def weight_of(excess: Floats, printed: bool = False) -> Floats:
     """Return 4 (x^2 - x^4) of each pair, with x the share of its excess in the largest one, (n,), in [0, 1].
+
+    From x = 0.71 on, where it is largest, it stays 1.
 
     Args:
         excess: Similarity above the mean of unrelated pairs, (n,), at least one above 0. Negative ones count as 0.
-        falls: Whether the weight falls beyond x = 0.71, where it is 1, to 0 for the largest.
+        printed: Whether to return x^2 - x^4 itself, which falls to 0 for the largest.
     """
     x = np.maximum(excess, 0) / excess.max()
-    x = x if falls else np.minimum(x, PEAK)
-    return np.asarray(4 * (x**2 - x**4), np.float32)
+    if not printed:
+        x = np.minimum(x, PEAK)
+    return np.asarray((1 if printed else 4) * (x**2 - x**4), np.float32)

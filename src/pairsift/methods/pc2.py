@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from pairsift.arrays import Array, Floats, Ints
 from pairsift.match.base import Codes
 from pairsift.methods.base import DividedEpochs, Method, Notes, Part
 from pairsift.methods.parts.division import Division, fit_mixture
+from pairsift.methods.parts.prediction import predict
 from pairsift.methods.parts.pseudo_captions import CaptionSearch, CleanBatch, PseudoClassifier
 from pairsift.methods.presets import CLIP, PAPER, TWO_TOWER, Preset
 from pairsift.options import Options
@@ -26,6 +27,10 @@ class PC2Epochs(DividedEpochs):
 
     clean: int = Field(default=25, ge=0, description="Epochs on clean pairs only.")
     all: int = Field(default=25, ge=0, description="Epochs on clean pairs and on pseudo-captioned noisy ones.")
+
+    def phases(self) -> tuple[Phase, ...]:
+        """Return warm-up, clean pairs, all pairs; the last ones alone compete, as in the published code."""
+        return tuple(replace(phase, competes=phase.name == "all") for phase in super().phases())
 
 
 class PC2Weights(Options):
@@ -101,6 +106,11 @@ class PC2(Method):
     classifier: PseudoClassifier = PseudoClassifier()
     captions: CaptionSearch = CaptionSearch()
     weights: PC2Weights = PC2Weights()
+    noisy_captions: Literal["pseudo", "own"] = Field(
+        default="pseudo",
+        description="Noisy pairs take captions of clean pairs, or keep their own with the soft margins of NCR (PC2 "
+        "Table 3, the rows without P-Cap).",
+    )
 
     def phases(self) -> tuple[Phase, ...]:
         """Return warm-up, clean pairs, all pairs."""
@@ -125,9 +135,13 @@ class PC2(Method):
     def requests(self, ids: Mapping[str, Ints], network: int) -> dict[str, Request]:
         """Return the subsets' pairs, noisy ones with the captions that the last search found."""
         return {
-            name: Request(rows, self.captions.captions(network, rows) if name == "noisy" else None)
+            name: Request(rows, self.captions.captions(network, rows) if self._captioned(name) else None)
             for name, rows in ids.items()
         }
+
+    def _captioned(self, name: str) -> bool:
+        """Return whether a subset's pairs take captions of clean pairs."""
+        return name == "noisy" and self.noisy_captions == "pseudo"
 
     def correspondence(self, step: Step) -> Tensor:
         """Return y of the driving pairs, (B,): 1 in the warm-up.
@@ -159,13 +173,21 @@ class PC2(Method):
         ]
         if "noisy" in step.batches:
             clean = CleanBatch(batch, images, texts, logits)
-            terms.append(self._noisy(network, step.k, step.batches["noisy"], clean))
+            terms.append(self._noisy(step, step.batches["noisy"], clean))
         return terms
 
-    def _noisy(self, network: Network, k: int, noisy: Batch, clean: CleanBatch) -> Term:
-        """Return L_n (Eq. 4 to 6), on images of noisy pairs with captions of the clean images predicted most alike."""
+    def _noisy(self, step: Step, noisy: Batch, clean: CleanBatch) -> Term:
+        """Return L_n (Eq. 4 to 6), on images of noisy pairs with captions of the clean images predicted most alike.
+
+        With their own captions it is NCR's loss, by the mean of the networks' predictions.
+        """
+        network = step.network
+        if not self._captioned("noisy"):
+            y = predict(step.networks, noisy)
+            term = self.ranking_term("noisy", network, network.pairing(noisy), y)
+            return replace(term, weight=self.weights.noisy)
         images = network.matcher.encode_images(noisy.images)
-        pairing, y = self.captions.rematch(network, k, noisy, images, clean, self.classifier)
+        pairing, y = self.captions.rematch(network, step.k, noisy, images, clean, self.classifier)
         term = self.ranking_term("noisy", network, pairing, y.clamp(0, 1))
         return replace(self.captions.keep_alike(term, y), weight=self.weights.noisy)
 

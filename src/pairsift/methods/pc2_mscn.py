@@ -54,4 +54,4 @@ class PC2MSCN(PC2):
             return [ranking, *terms]
         batches = step.batch, step.batches["verified"]
         y = self.correspondence(step)
-        return [*self.meta.terms(step.network, ranking, y, batches, seed, shares_graph=True), *terms]
+        return [*self.meta.terms(step.network, ranking, y, batches, seed, step.rate, shares_graph=True), *terms]

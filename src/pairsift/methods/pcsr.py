@@ -142,6 +142,11 @@ class NoisyPairs(Options):
         "ambiguous pairs (T_A) (Table 5).",
     )
     gamma: float = Field(default=0.7, ge=0.001, le=1, description="Exponent of the generalised cross-entropy.")
+    entropy_by_pair: bool = Field(
+        default=False,
+        description="Whether the entropy of ambiguous pairs weighs proportionally less where a step has fewer of them "
+        "than of clean ones; if not, it has its full weight, as printed (Eq. 13).",
+    )
 
 
 class PCSRWeights(Options):
@@ -165,9 +170,9 @@ class PCSR(Method):
     pairs alone; the stages' epochs overlap as printed (1 to 25 and 20 to 40), and here the first stage ends after 25; a
     step's losses are summed; a network's division comes from its peer. Margins carry no gradient.
 
-    The entropy of ambiguous pairs counts by pair: where a batch has fewer of them than of clean ones, it weighs
-    proportionally less. The mean prediction of few pairs is nearly each pair's own, and its entropy at full weight
-    would ask every prediction to be uncertain.
+    The generalised cross-entropy and the entropy of ambiguous pairs are means over these pairs, however few a step has.
+    The mean prediction of few pairs is nearly each pair's own, and its entropy at full weight asks every prediction to
+    be uncertain; the short presets, `two_tower` and `clip`, weigh it by the number of pairs.
     """
 
     name: ClassVar[str] = "pcsr"
@@ -189,12 +194,14 @@ class PCSR(Method):
             classifier={"in_warmup": True},
             captions={"search": "epoch"},
             consistency={"counted_from": 1},
+            noisy={"entropy_by_pair": True},
         ),
         "clip": CLIP.plus(
             epochs={"warmup": 1, "clean": 2, "refine": 1, "all": 1},
             classifier={"in_warmup": True},
             captions={"search": "epoch"},
             consistency={"counted_from": 1},
+            noisy={"entropy_by_pair": True},
         ),
     }
 
@@ -212,8 +219,8 @@ class PCSR(Method):
         ambiguous = ("ambiguous",) * (self.noisy.train in ("all", "ambiguous"))
         return (
             Phase("warm-up", self.epochs.warmup, warm=True, competes=False),
-            Phase("clean", self.epochs.clean, ("clean",), observe=True, competes=False),
-            Phase("refine", self.epochs.refine, ("clean", *refinable), observe=True, competes=False),
+            Phase("clean", self.epochs.clean, ("clean",), observe=True),
+            Phase("refine", self.epochs.refine, ("clean", *refinable), observe=True),
             Phase("all", self.epochs.all, ("clean", *refinable, *ambiguous), observe=True),
         )
 
@@ -316,12 +323,13 @@ class PCSR(Method):
         p, q = network.logits(images), network.logits(texts)
         pairing, y = self.captions.rematch(network, k, batch, images, clean, self.classifier)
         term = self.captions.keep_alike(self.setting.ranking_term(name, network, pairing, y.clamp(0, 1)), y)
-        share = len(batch) / len(clean.batch) if term.reduction == "mean" else 1.0
-        robust = generalised_cross_entropy(p, q, self.noisy.gamma)
+        robust, entropy = generalised_cross_entropy(p, q, self.noisy.gamma), batch_entropy(p)
+        full = len(clean.batch) / len(batch) if term.reduction == "sum" else 1.0  # a sum of few pairs is less
+        share = len(batch) / len(clean.batch) if self.noisy.entropy_by_pair else 1.0
         return [
             replace(term, weight=self.weights.ranking),
-            self.setting.auxiliary_term(f"{name} robust", robust, self.weights.robust),
-            self.setting.auxiliary_term(f"{name} entropy", batch_entropy(p), self.weights.entropy * share),
+            self.setting.auxiliary_term(f"{name} robust", robust, self.weights.robust * full),
+            self.setting.auxiliary_term(f"{name} entropy", entropy, self.weights.entropy * full * share),
         ]
 
 

@@ -36,8 +36,9 @@ def cut(ids: Ints, batch_size: int) -> list[Ints]:
 def steps(method: Method, phase: Phase, network: int, batch_size: int, seeds: tuple[int, ...]) -> list[dict[str, Ints]]:
     """Return the pair ids of every step of a network's epoch, by subset.
 
-    The first subset of the phase decides the number of steps; the others are shuffled and repeated to fill all steps.
-    Other subsets without pairs are left out.
+    The first subset of the phase decides the number of steps. The others are shuffled and repeated to fill all steps,
+    unless their pairs come along once: then they are cut into batches too, and a single pair is left out. Other subsets
+    without pairs are left out.
 
     Raises:
         InputError: The first subset has no pairs.
@@ -52,6 +53,11 @@ def steps(method: Method, phase: Phase, network: int, batch_size: int, seeds: tu
     plan = [{phase.subsets[0]: ids} for ids in driver]
     for number, name in enumerate(phase.subsets[1:], 1):
         ids = method.subset(name, network)
+        if name in phase.once:
+            batches = cut(shuffled(ids, *seeds, network, number), batch_size) if len(ids) > 1 else []
+            for step, batch in zip(plan, batches, strict=False):
+                step[name] = batch
+            continue
         stream = _endless(ids, (*seeds, network, number))
         for step in plan if len(ids) else ():
             take = min(len(step[phase.subsets[0]]), len(ids))

@@ -24,7 +24,7 @@ from pairsift.errors import InputError
 from pairsift.files import write_text
 from pairsift.loss.ranking import RankingLoss
 from pairsift.match.base import Matcher
-from pairsift.methods.base import Method
+from pairsift.methods.base import Method, peer
 from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.gallery import evaluate
 from pairsift.steps import Batch, Network, Observation, Phase, Prior, Request, Setting, Step, Term
@@ -182,14 +182,13 @@ class Trainer:
         for epoch in epochs:
             began = time.monotonic()
             phase = self.phases[epoch]
-            at_start = self.position.network == 0 and self.position.step == 0
-            if at_start:
-                self.position.sums = [{} for _ in self.networks]
-                if phase.restarts and epoch == network_epochs(self.phases, epoch)[0] != self.position.restarted:
-                    self._restart(epoch, phase.teachers)
-                if phase.observe:
-                    self._observe(epoch)
-            n_pairs = sum(self._train(epoch, k, phase) for k in range(self.position.network, len(self.networks)))
+            if self.position.network == 0 and self.position.step == 0:
+                self._begin(epoch, phase)
+            n_pairs = 0
+            for k in range(self.position.network, len(self.networks)):
+                if phase.observe and phase.in_turn and self.position.step == 0:
+                    self._observe(epoch, [peer(k, len(self.networks))])
+                n_pairs += self._train(epoch, k, phase)
             self._finish(epoch, phase, n_pairs, time.monotonic() - began)
         if not self.phases:
             self.save()
@@ -197,18 +196,27 @@ class Trainer:
         for k, network in enumerate(self.networks):
             network.load_state_dict(with_prefix(weights, f"{k}/"))
 
+    def _begin(self, epoch: int, phase: Phase) -> None:
+        """Prepare an epoch: new networks or optimizers where its phase begins with them, and the pass before it."""
+        self.position.sums = [{} for _ in self.networks]
+        if phase.restarts and epoch == network_epochs(self.phases, epoch)[0] != self.position.restarted:
+            self._restart(epoch, phase.teachers)
+        if phase.new_optimizers and (epoch == 0 or self.phases[epoch - 1] is not phase):
+            self.optimizers[:] = [self._optimizer(network) for network in self.networks]
+        if phase.observe and not phase.in_turn:
+            self._observe(epoch)
+
     @torch.no_grad()
-    def _observe(self, epoch: int) -> None:
-        """Pass all training pairs through every network, and update the method's state by the notes."""
+    def _observe(self, epoch: int, passing: Sequence[int] | None = None) -> None:
+        """Pass all training pairs through these networks, or all, and update the method's state by the notes."""
         method = self.method
         ids = method.setting.ids
         order = np.random.default_rng((self.job.options.seed, 3, epoch)).permutation(len(ids))
         factorises = all(network.matcher.factorises for network in self.networks)
         size = OBSERVED_TOGETHER if factorises else method.setting.batch_size
-        notes_of_networks: list[dict[str, Array]] = []
-        for k, network in enumerate(self.networks):
-            network.eval()
-            notes: dict[str, Array] = {}
+        notes_of_networks: list[dict[str, Array]] = [{} for _ in self.networks]
+        for k in range(len(self.networks)) if passing is None else passing:
+            network, notes = self.networks[k].eval(), notes_of_networks[k]
             parts = cut(order, size)
             for rows, batch in zip(parts, map_ahead(lambda rows: self.gather(Request(ids[rows])), parts), strict=True):
                 with autocast_context(self.device, self.job.options, network.matcher):
@@ -216,7 +224,6 @@ class Trainer:
                 for name, value in values.items():
                     array = value.float().cpu().numpy()
                     notes.setdefault(name, np.zeros((len(ids), *array.shape[1:]), np.float32))[rows] = array
-            notes_of_networks.append(notes)
         method.update(notes_of_networks, epoch)
 
     def _train(self, epoch: int, k: int, phase: Phase) -> int:
@@ -224,7 +231,8 @@ class Trainer:
         options, method, network = self.job.options, self.method, self.networks[k]
         if self.position.step == 0:
             torch.manual_seed(seed_of(options.seed, 2, epoch, k))
-        plan = steps(method, phase, k, method.setting.batch_size, (options.seed, 4, epoch))
+        size = phase.batch_size or method.setting.batch_size
+        plan = steps(method, phase, k, size, (options.seed, 4, epoch))
         first, last = network_epochs(self.phases, epoch)
         warmup = sum(phase.warm for phase in self.phases[first:last])
         n_steps = len(cut(method.setting.ids, method.setting.batch_size))
@@ -241,15 +249,25 @@ class Trainer:
                 rate = learning_rate(options, epoch - first, part, last - first, warmup, n_steps)
                 for group in self.optimizers[k].param_groups:
                     group["lr"] = rate * group["speed"]
-                with autocast_context(self.device, options, network.matcher):
-                    terms = method.step(Step(self.networks, k, batches, phase))
-                self._descend(k, terms)
+                self._take(Step(self.networks, k, batches, phase, rate / options.lr))
                 count(sum(map(len, plan[self.position.step].values())))
                 self.position.step += 1
                 if time.monotonic() - self._saved > 60 * options.checkpoint_minutes:
                     self.save()
         self.position.network, self.position.step = k + 1, 0
         return n_pairs
+
+    def _take(self, step: Step) -> None:
+        """Take a step of the method: one optimizer step, or several one after the other."""
+        updates = self.method.updates(step)
+        while True:
+            with autocast_context(self.device, self.job.options, step.network.matcher):
+                terms = next(updates, None)
+            if terms is None:
+                break
+            self._descend(step.k, terms)
+        sums = self.position.sums[step.k]
+        sums["steps"] = sums.get("steps", 0.0) + 1
 
     def _descend(self, k: int, terms: Sequence[Term]) -> None:
         """Take one optimizer step on the weighted sum of the reduced terms."""
@@ -272,7 +290,6 @@ class Trainer:
                     f"training diverged: the loss {name} is {number} in {place}; lr is {self.job.options.lr}, try less"
                 )
             sums[name] = sums.get(name, 0.0) + number
-        sums["steps"] = sums.get("steps", 0.0) + 1
 
     def _finish(self, epoch: int, phase: Phase, n_pairs: int, seconds: float) -> None:
         """Evaluate on dev, keep the weights if they are the best, write the log and the checkpoint."""

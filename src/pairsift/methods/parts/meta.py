@@ -116,7 +116,10 @@ class MetaCorrection(Part):
     groups: int = Field(default=32, ge=1, description="Partial inner products that the meta network reads.")
     hidden: int = Field(default=64, ge=1, description="Width of the meta network's hidden layer.")
     rate: float = Field(
-        default=2e-4, ge=0, description="Rate of the virtual step, alpha, on the sum of a batch; 0 for M at theta."
+        default=2e-4,
+        ge=0,
+        description="Rate of the virtual step, alpha, on the sum of a batch; it falls with the learning rate, and this "
+        "is its value at the largest one; 0 for M at theta.",
     )
 
     def begin(self, setting: Setting) -> Self:
@@ -181,6 +184,7 @@ class MetaCorrection(Part):
         y: Tensor,
         batches: tuple[Batch, Batch],
         seed: int,
+        share: float,
         shares_graph: bool = False,
     ) -> list[Term]:
         """Return the ranking loss and the meta loss of verified pairs, as terms whose gradients are computed already.
@@ -194,9 +198,11 @@ class MetaCorrection(Part):
             y: Correspondence of each pair in that loss, without gradient, (B,).
             batches: The step's batch, and verified pairs.
             seed: Seed of the dropout masks of the encoded batch.
+            share: Learning rate of the step as a share of the largest one.
             shares_graph: Whether other terms of the step have parts of the ranking loss's graph.
         """
         batch, verified = batches
+        rate = self.rate * share
         theta = {f"network.matcher.{n}": p for n, p in network.matcher.named_parameters() if p.requires_grad}
         meta = list(meta_of(network).parameters())
         with torch.autocast(y.device.type, enabled=False):  # a backward pass has the precision of its forward pass
@@ -204,7 +210,7 @@ class MetaCorrection(Part):
                 ranking.values.sum(), list(theta.values()), retain_graph=shares_graph, allow_unused=True
             )
         after = {
-            name: (p.detach() if g is None else p.detach() - self.rate * g).requires_grad_()
+            name: (p.detach() if g is None else p.detach() - rate * g).requires_grad_()
             for (name, p), g in zip(theta.items(), step, strict=True)
         }
 
@@ -215,10 +221,10 @@ class MetaCorrection(Part):
         losses, found = self._at_parameters(network, after, verified, seed + 1, judge)
         u = {name: g for name, g in zip(after, found[: len(after)], strict=True) if g is not None}
         gradients = [_or_zero(g, p) for g, p in zip(found[len(after) :], meta, strict=True)]
-        if self.rate and any(bool(g.any()) for g in u.values()):
+        if rate and any(bool(g.any()) for g in u.values()):
             inputs, change = self._derivative_along(network, theta, u, batch, seed)
             through = self._mixed_derivative(network, inputs, change, y, not_negatives(batch))
-            gradients = [g - self.rate * _or_zero(d, g) for g, d in zip(gradients, through, strict=True)]
+            gradients = [g - rate * _or_zero(d, g) for g, d in zip(gradients, through, strict=True)]
         mean_step = [(p, g / len(ranking.values)) for p, g in zip(theta.values(), step, strict=True) if g is not None]
         return [
             replace(ranking, values=_with_gradient(ranking.values, mean_step)),
