@@ -137,6 +137,11 @@ def test_a_source_may_take_the_place_of_the_grids(grid, tmp_path):
         read_grid(tmp_path / "grid.yaml", tmp_path / "nowhere")
 
 
+def test_rows_of_folds_are_rows_of_their_own(grid):
+    ids = {folds: grid(f"{{source: SOURCE, methods: plain, folds: {folds}}}").cells[0].id for folds in (1, 5)}
+    assert ids[1] == grid("{source: SOURCE, methods: plain}").cells[0].id != ids[5]
+
+
 def test_a_label_is_one_line(grid):
     [cell] = grid('{source: SOURCE, methods: [{method: plain, label: " a\\n b\\n"}]}').cells
     assert cell.method == "a b"
@@ -164,6 +169,8 @@ def test_a_label_is_one_line(grid):
         ("{source: SOURCE, methods: plain, noise_kind: nera}", "`noise_kind` has 'nera'; did you mean near?"),
         ("{source: SOURCE, methods: plain, seeds: -1}", "seed is -1"),
         ("{source: SOURCE, methods: plain, seeds: 1.5}", "seed is 1.5"),
+        ("{source: SOURCE, methods: plain, folds: 0}", "`folds` is 0; it must be a whole number, at least 1"),
+        ("{source: SOURCE, methods: plain, folds: five}", "`folds` is 'five'; it must be"),
         ("{source: SOURCE, methods: plain, options: [lr]}", "`options` is ['lr']; it must be a mapping"),
         ("{source: SOURCE, methods: plain, options: {seed: 1}}", "`options.seed` is what the key `seeds`"),
         ("{source: SOURCE, methods: plain, options: {lrr: 1}}", "`plain` on `two_tower`: there is no option --lrr"),

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from light_evidence import LIGHT
 
+import pairsift
 from pairsift.bench.grid import read_grid
 from pairsift.bench.workers import Bench
 from pairsift.cli import main
@@ -90,6 +91,11 @@ def test_a_cell_has_the_numbers_of_a_fit_with_its_options(tmp_path):
             "seed": 3,
         }
     assert not list((tmp_path / "rows" / "cells").iterdir())  # checkpoints are of no more use
+    path = grid_file(tmp_path, tmp_path / "scenes", ["plain"], seeds=[3], folds=3)
+    assert main(["bench", str(path), "--jobs=1", "--quiet"]) == 0
+    folded = rows_of(tmp_path)[read_grid(path).cells[0].id]
+    run = pairsift.open_run(tmp_path / "plain", progress=False)
+    assert folded["recall"] == pytest.approx(run.evaluate("test", 3)["ensemble"]) and folded["folds"] == 3
     assert len(list((tmp_path / "rows" / "evidence").glob("*/prior.npz"))) == 1  # which both cells share
 
 

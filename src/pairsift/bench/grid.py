@@ -7,7 +7,7 @@ import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -22,7 +22,7 @@ from pairsift.runs.claim import MAY_DIFFER
 from pairsift.runs.config import Choices, Config, from_tree, put_over, read_yaml
 from pairsift.runs.prepare import check
 
-KEYS = ("source", "out", "methods", "matchers", "noise", "noise_kind", "seeds", "options")
+KEYS = ("source", "out", "methods", "matchers", "noise", "noise_kind", "seeds", "folds", "options")
 FIXED = {  # options of `fit` that a key of the grid says
     "source": "source",
     "out": "out",
@@ -58,6 +58,7 @@ class Cell:
         seed: Seed of the noise and of the training.
         tree: The options as `fit` reads them.
         config: The same options as objects.
+        folds: Parts of the test images that are ranked separately; the recall is their mean.
     """
 
     method: str
@@ -67,6 +68,7 @@ class Cell:
     seed: int
     tree: Tree
     config: Config
+    folds: int = 1
 
     @cached_property
     def id(self) -> str:
@@ -74,6 +76,7 @@ class Cell:
         kept = {name: value for name, value in self.config.tree().items() if name not in MAY_DIFFER}
         method, matcher = METHODS.spec(type(self.config.method)), MATCHERS.spec(self.config.matcher)
         kept |= _code_hashes({method: type(self.config.method), matcher: self.config.matcher})
+        kept |= {"folds": self.folds} if self.folds > 1 else {}
         return _hash(kept | _list_hashes(self.config.data))
 
     @cached_property
@@ -159,6 +162,9 @@ def _grid(tree: Tree) -> Grid:
     matchers = _entries("matchers", tree.get("matchers", MATCHER), "matcher")
     noises, seeds = _listed("noise", tree.get("noise", 0.0)), _listed("seeds", tree.get("seeds", 1))
     kinds = [_kind(value) for value in _listed("noise_kind", tree.get("noise_kind", KINDS[0]))]
+    folds = tree.get("folds", 1)
+    if type(folds) is not int or folds < 1:
+        raise InputError(f"`folds` is {folds!r}; it must be a whole number, at least 1 (5 for COCO-1K)")
     cells: list[Cell] = []
     used: set[str] = set()
     for matcher, (kind, noise), seed, method in product(matchers, _noises(kinds, noises), seeds, methods):
@@ -166,7 +172,7 @@ def _grid(tree: Tree) -> Grid:
         cell, parts = _cell(source, place, put_over(put_over(options, matcher.options), method.options))
         used |= parts
         if noise or cell.config.data.noise_index or not cell.config.method.needs_truth:
-            cells.append(cell)
+            cells.append(replace(cell, folds=folds))
     for where, given in [("options", options), *((entry.label, entry.options) for entry in (*matchers, *methods))]:
         for name in given:
             if name not in used and _is_part(str(name)):

@@ -127,25 +127,27 @@ def require_unchanged(config: Config, digest: str, facts: Row, place: Path) -> N
         )
 
 
-def train(config: Config, start: Start, folder: Path) -> Row:
+def train(config: Config, start: Start, folder: Path, folds: int = 1) -> Row:
     """Train as a configuration says, or go on from the folder's checkpoint, test once, and return the numbers.
 
     Args:
         config: The options.
         start: The pairs and their evidence.
         folder: The folder of checkpoints.
+        folds: Number of consecutive parts of the test images that are ranked separately, for a mean (5 for COCO-1K).
     """
     began = time.monotonic()
     trainer = trainer_of(job_of(config, start.prepared, folder, start.prior, start.likeness))
     trainer.run(resume=True)
     with autocast_context(trainer.device, config.train):
         matchers = [network.matcher for network in trainer.networks]
-        test = evaluate(matchers, start.prepared.features, start.prepared.pairs, "test")
+        test = evaluate(matchers, start.prepared.features, start.prepared.pairs, "test", folds)
     singles = [view for name, view in test.items() if name != "ensemble"]
     return {
         "rsum": test["ensemble"]["rsum"],
         "rsum_single": mean(view["rsum"] for view in singles),
         "networks": len(singles),
+        "folds": folds,
         "dev_rsum": trainer.position.best_rsum,
         "recall": test["ensemble"],
         "recall_single": {name: mean(view[name] for view in singles) for name in test["ensemble"]},

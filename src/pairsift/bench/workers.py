@@ -30,7 +30,9 @@ Row = dict[str, Any]
 _last: dict[str, Start] = {}  # the pairs and evidence that this process has measured with last, by their group
 
 
-def measure_cell(folder: Path, cell: str, group: str, tree: dict[str, Any], whole: bool = True) -> tuple[str, Row]:
+def measure_cell(
+    folder: Path, cell: str, group: str, tree: dict[str, Any], folds: int = 1, whole: bool = True
+) -> tuple[str, Row]:
     """Train and test a cell, from its checkpoint if there is one.
 
     Args:
@@ -38,6 +40,7 @@ def measure_cell(folder: Path, cell: str, group: str, tree: dict[str, Any], whol
         cell: The id of the cell.
         group: The id of the group of cells with the same start.
         tree: The options as `fit` reads them.
+        folds: Number of parts of the test images that are ranked separately.
         whole: Whether to train; else the start of the group is made and kept alone.
 
     Returns:
@@ -53,7 +56,7 @@ def measure_cell(folder: Path, cell: str, group: str, tree: dict[str, Any], whol
         limit_threads(config.train.threads)
         place = folder / CELLS / cell
         (place / "model").mkdir(parents=True, exist_ok=True)
-        return cell, train(config, _last[group], place) | _last[group].facts
+        return cell, train(config, _last[group], place, folds) | _last[group].facts
     except InputError as error:
         return cell, {"error": str(error)}
     except Exception as error:
@@ -160,7 +163,7 @@ class Bench:
         """
         by_id = {cell.id: cell for cell in cells}
         folder = self.folder.absolute()
-        tasks = (delayed(measure_cell)(folder, cell.id, cell.group, cell.tree, whole) for cell in cells)
+        tasks = (delayed(measure_cell)(folder, cell.id, cell.group, cell.tree, cell.folds, whole) for cell in cells)
         try:
             with parallel_config("loky", inner_max_num_threads=max(1, usable_cores() // number)):
                 results = Parallel(number, return_as="generator_unordered", batch_size=1, pre_dispatch=number)(tasks)
