@@ -50,6 +50,7 @@ def test_pages_hold_as_many_pairs_as_their_labels_say(tmp_path, folder, monkeypa
         assert shown(block) == list(range(int(first) - 1, int(last or first)))
     rest = f'The other {50 - n} suspects: see <a href="suspects.csv">suspects.csv</a>.'
     assert (rest in suspects) == (n < 50)
+    assert ('all are in <a href="suspects.csv">suspects.csv</a>. A caption beside' in suspects) == (n < 50)
 
 
 def test_a_full_report_stays_below_five_megabytes(tmp_path):
