@@ -123,7 +123,11 @@ def test_a_plus_in_a_folder_is_no_seam():
         ("ngrams", False, "must be fitted"),
         ("ngrams", True, "none for its tokens"),
         ("wordllama+ngrams", True, "none for its tokens"),
-        ("wordllama+words", False, "`words` in the text encoder `wordllama+words` numbers words"),
+        (
+            "wordllama+words",
+            False,
+            "`wordllama+words` joins `words`, which encodes no text: give it alone",
+        ),
         ("wordllama+gpt", False, "there is no text encoder 'wordllama+gpt'"),
     ],
 )

@@ -141,8 +141,8 @@ def test_tokens_and_regions(run, new, tmp_path):
 @pytest.mark.parametrize(
     ("dims", "says"),
     [
-        ((9, 8), "are 9 with 8 for captions, and those of the run are 12 with"),
-        ((12, 5), "are 12 with 5 for captions, and those of the run are 12 with"),
+        ((9, 8), "holds rows of 9 for images and of 8 for captions, and the run was made of rows of 12 for images and"),
+        ((12, 5), "holds rows of 12 for images and of 5 for captions, and the run was made of rows of 12 for images"),
     ],
 )
 def test_vectors_of_other_lengths_are_refused(run, vectors, tmp_path, capsys, dims, says):
@@ -156,6 +156,6 @@ def test_vectors_of_other_lengths_are_refused(run, vectors, tmp_path, capsys, di
 def test_images_are_no_vectors_and_vectors_no_images(run, new, scenes, tmp_path, capsys, image_run):
     out = str(tmp_path / "s.csv")
     assert main(["score", str(run.folder), str(scenes), "--out", out]) == 2
-    assert "are images, and those of the run are 12 with 8 for captions" in last_line(capsys)
+    assert "holds images, and the run was made of rows of 12 for images and of 8 for captions" in last_line(capsys)
     assert main(["score", str(image_run.folder), str(new), "--out", out]) == 2
-    assert "for captions, and those of the run are images: give new pairs of the same kind" in last_line(capsys)
+    assert "for captions, and the run was made of images: give new pairs of the same kind" in last_line(capsys)

@@ -17,6 +17,7 @@ from pairsift.match.vsrn import Vsrn, VsrnOptions
 from pairsift.methods import METHODS
 from pairsift.methods.npc import pairings, view, views_at
 from pairsift.methods.parts.dropout import encode
+from pairsift.methods.parts.prediction import predict
 from pairsift.noise.planted import plant_noise
 from pairsift.pairs.pairs import Pairs
 from pairsift.steps import Network, Request
@@ -187,9 +188,8 @@ def test_every_weight_has_a_gradient_in_mixed_precision_after_a_prediction() -> 
     pairs, features = concepts(20, 0.0)
     network = Network(make("vse"), None).train()
     batch = Gatherer(features, pairs.image_of, torch.device("cpu"))(Request(pairs.ids("train")))
-    method = METHODS["ncr"]()
     with torch.autocast("cpu", torch.bfloat16):
-        method.predict(network, batch)
+        predict([network], batch)
         images, captions = network.encode(batch)
         loss = network.matcher.similarity(images, captions).square().sum()
     loss.backward()

@@ -30,11 +30,11 @@ class Mortal(Trainer):
         super().__init__(replace(job, options=job.options.replaced(batch_size=16)))
         self.taken, self.dies_at = [], dies_at
 
-    def _descend(self, k, terms):
+    def _take(self, step):
         if len(self.taken) == self.dies_at:
             raise CutShortError
-        super()._descend(k, terms)
-        self.taken.append((self.position.epoch, k))
+        super()._take(step)
+        self.taken.append((self.position.epoch, step.k))
         self._saved = float("-inf") if len(self.taken) + 1 == self.dies_at else self._saved
 
 
