@@ -10,6 +10,9 @@ let_threads_sleep()  # before anything imports torch, numpy or scikit-learn
 if TYPE_CHECKING:
     from pairsift.encode.options import EncodeOptions as EncodeOptions
     from pairsift.errors import InputError as InputError
+    from pairsift.mismatches import MismatchDetector as MismatchDetector
+    from pairsift.mismatches import Mismatches as Mismatches
+    from pairsift.mismatches import find_mismatches as find_mismatches
     from pairsift.pairs.options import DataOptions as DataOptions
     from pairsift.pairs.readers import load as load
     from pairsift.runs.compare import compare as compare
@@ -23,9 +26,12 @@ _MODULES = {
     "DataOptions": "pairs.options",
     "EncodeOptions": "encode.options",
     "InputError": "errors",
+    "MismatchDetector": "mismatches",
+    "Mismatches": "mismatches",
     "Run": "runs.run",
     "TrainOptions": "train.options",
     "compare": "runs.compare",
+    "find_mismatches": "mismatches",
     "fit": "runs.fit",
     "load": "pairs.readers",
     "open_run": "runs.run",

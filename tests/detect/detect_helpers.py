@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from pairsift.arrays import text_numbers
 from pairsift.detect.evidence import Evidence
 from pairsift.detect.folds import Folds, make_folds
 from pairsift.detect.judgement import JudgedPairs
@@ -56,7 +57,9 @@ def judged_of(images, captions, image_of, texts=None, group_of=None):
     texts = [f"caption {i}" for i in range(len(image_of))] if texts is None else texts
     group_of = image_of if group_of is None else group_of
     seen = np.ones(len(image_of), bool)
-    return JudgedPairs(images.astype(np.float32), captions.astype(np.float32), texts, image_of, group_of, seen)
+    return JudgedPairs(
+        images.astype(np.float32), captions.astype(np.float32), text_numbers(texts), image_of, group_of, seen
+    )
 
 
 def small(images=24, per=2, folds=3, seed=0):
@@ -67,7 +70,7 @@ def small(images=24, per=2, folds=3, seed=0):
     left = hidden @ rng.normal(size=(3, 7)) + 0.3 * rng.normal(size=(images, 7))
     right = hidden[image_of] @ rng.normal(size=(3, 5)) + 0.3 * rng.normal(size=(len(image_of), 5))
     texts = [f"caption {i}" for i in range(len(image_of))]
-    folds = Folds.make(image_of, image_of, texts, make_folds(image_of, folds, seed), seed, OPTIONS.decoys)
+    folds = Folds.make(image_of, image_of, text_numbers(texts), make_folds(image_of, folds, seed), seed, OPTIONS.decoys)
     return folds, left[image_of].astype(np.float32), right.astype(np.float32)
 
 

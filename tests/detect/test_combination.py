@@ -7,7 +7,7 @@ from detect_helpers import OPTIONS, permuted, small
 from scipy.optimize import approx_fprime, minimize
 from sklearn.linear_model import LogisticRegression
 
-from pairsift.arrays import unit_rows
+from pairsift.arrays import text_numbers, unit_rows
 from pairsift.detect.calibration import calibrate_sides
 from pairsift.detect.combination import combine, combine_with_siblings, odds_weights
 from pairsift.detect.evidence import Evidence
@@ -167,7 +167,7 @@ def test_siblings_do_not_blur_the_two_sides(seed):
     captions = (topics[source] + 0.8 * rng.normal(size=(len(image), 16))).astype(np.float32)
     vectors = (topics[image] + 3 * rng.normal(size=(len(image), 16))).astype(np.float32)
     texts = [f"caption {pair}" for pair in range(len(image))]
-    folds = Folds.make(image, image, texts, make_folds(image, 5, seed), seed, OPTIONS.decoys)
+    folds = Folds.make(image, image, text_numbers(texts), make_folds(image, 5, seed), seed, OPTIONS.decoys)
 
     def weak():
         return Evidence(

@@ -35,9 +35,7 @@ def test_evidence_matches_plain_loops():
 def test_captions_of_an_image_and_of_its_near_duplicates_are_no_references():
     folds, _, _ = small(20, 1, 2)
     group = folds.image_of // 2  # images 0 and 1 are near-duplicates
-    folds = Folds.make(
-        folds.image_of, group, [f"caption {i}" for i in range(20)], make_folds(group, 2, 0), 0, OPTIONS.decoys
-    )
+    folds = Folds.make(folds.image_of, group, np.arange(20), make_folds(group, 2, 0), 0, OPTIONS.decoys)
     images, captions = codes_of(folds)
     before = contrast(folds, given((images, captions)), 0, OWN_REFERENCES)
     moved = captions.copy()

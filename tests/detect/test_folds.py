@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from detect_helpers import OPTIONS, centred, unit
 
-from pairsift.arrays import unit_rows
+from pairsift.arrays import text_numbers, unit_rows
 from pairsift.detect.evidence import memory_evidence
 from pairsift.detect.folds import Folds, copy_of, draw_swaps, make_folds, near_duplicates
 
@@ -108,19 +108,19 @@ def test_decoys_are_of_one_fold_of_different_groups_and_texts():
     texts = [["A  dog", "a dog ", "A Dog", "Straße", "STRASSE", "cat", "bird"][i] for i in rng.integers(0, 7, 80)]
     alike = {"A  dog": 0, "a dog ": 0, "A Dog": 0, "Straße": 1, "STRASSE": 1, "cat": 2, "bird": 3}
     fold = make_folds(group, 4, 0)
-    folds = Folds.make(image_of, group, texts, fold, 0, OPTIONS.decoys)
+    folds = Folds.make(image_of, group, text_numbers(texts), fold, 0, OPTIONS.decoys)
     assert len(folds.decoy_images) > 1000 and len(folds) == 80 and folds.count == 4
     for i, j in zip(folds.decoy_images, folds.decoy_captions, strict=True):
         assert fold[i] == fold[j] and group[i] != group[j] and alike[texts[i]] != alike[texts[j]]
     assert len(set(zip(folds.decoy_images.tolist(), folds.decoy_captions.tolist(), strict=True))) > 500
-    other = Folds.make(image_of, group, texts, fold, 1, OPTIONS.decoys)
+    other = Folds.make(image_of, group, text_numbers(texts), fold, 1, OPTIONS.decoys)
     assert other.decoy_captions.tolist() != folds.decoy_captions.tolist()
 
 
 @pytest.mark.parametrize("pairs", [30, 1000, 30_000])
 def test_about_20_000_decoys_at_most_200_and_at_least_one_a_pair(pairs):
     one = np.arange(pairs)
-    folds = Folds.make(one, one, [str(i) for i in one], one % 3, 0, OPTIONS.decoys)
+    folds = Folds.make(one, one, text_numbers([str(i) for i in one]), one % 3, 0, OPTIONS.decoys)
     each = min(200, max(1, -(-OPTIONS.decoys.number // pairs)))
     assert 0.85 * each * pairs < len(folds.decoy_images) <= each * pairs
     assert [part.tolist() for part in folds.members()] == [list(range(k, pairs, 3)) for k in range(3)]
@@ -128,7 +128,7 @@ def test_about_20_000_decoys_at_most_200_and_at_least_one_a_pair(pairs):
 
 def test_a_fold_may_be_empty():
     one = np.arange(6)
-    folds = Folds.make(one, one, list("abcdef"), np.array([0, 0, 0, 2, 2, 2]), 0, OPTIONS.decoys)
+    folds = Folds.make(one, one, text_numbers(list("abcdef")), np.array([0, 0, 0, 2, 2, 2]), 0, OPTIONS.decoys)
     assert [len(part) for part in folds.members()] == [3, 0, 3] and len(folds.decoy_images)
 
 
@@ -147,7 +147,7 @@ def drawn(images=250, per=2, folds=2, seed=0):
 
 def test_captions_change_places_with_near_ones_of_their_fold_and_only_once():
     image_of, vectors, texts, fold = drawn()
-    folds = draw_swaps(image_of, image_of, texts, fold, 0, OPTIONS, vectors)
+    folds = draw_swaps(image_of, image_of, text_numbers(texts), fold, 0, OPTIONS, vectors)
     pairs = set(zip(folds.decoy_images.tolist(), folds.decoy_captions.tolist(), strict=True))
     assert pairs == {(caption, image) for image, caption in pairs}
     assert len(set(folds.decoy_images.tolist())) == len(folds.decoy_images) == 200  # a fifth in each of two copies
@@ -167,12 +167,14 @@ def test_captions_change_places_with_near_ones_of_their_fold_and_only_once():
 
 def test_collections_without_near_captions_have_no_swaps():
     image_of, vectors, _, fold = drawn(20)
-    assert not len(draw_swaps(image_of, image_of, ["the same"] * 40, fold, 0, OPTIONS, vectors).decoy_images)
+    assert not len(
+        draw_swaps(image_of, image_of, text_numbers(["the same"] * 40), fold, 0, OPTIONS, vectors).decoy_images
+    )
 
 
 def test_a_copy_has_the_swapped_images_and_all_else_as_given():
     image_of, vectors, texts, fold = drawn()
-    folds = draw_swaps(image_of, image_of % 200, texts, fold, 3, OPTIONS, vectors)
+    folds = draw_swaps(image_of, image_of % 200, text_numbers(texts), fold, 3, OPTIONS, vectors)
     for number in range(2):
         copy, moved = copy_of(folds, number), 0
         for image, caption, where in zip(folds.decoy_images, folds.decoy_captions, folds.copies, strict=True):
@@ -184,7 +186,7 @@ def test_a_copy_has_the_swapped_images_and_all_else_as_given():
 
 def test_evidence_comes_from_a_network_that_learned_the_pair_as_it_is_judged():
     image_of, vectors, texts, fold = drawn()
-    folds = draw_swaps(image_of, image_of, texts, fold, 0, OPTIONS, vectors)
+    folds = draw_swaps(image_of, image_of, text_numbers(texts), fold, 0, OPTIONS, vectors)
     of_copies = np.arange(1000.0).reshape(2, 500)
     evidence = memory_evidence(folds, of_copies, 0)
     learned_in = {int(caption): int(copy) for caption, copy in zip(folds.decoy_captions, folds.copies, strict=True)}

@@ -69,9 +69,9 @@ def test_both_kinds_of_mismatches_together_are_counted(seed):
     moved = rng.permutation(len(matched))[: len(matched) // 4]
     captions, vectors = judged.captions.copy(), classes_of(len(matched))
     captions[moved], vectors[moved] = captions[np.roll(moved, 1)], vectors[np.roll(moved, 1)]
-    texts = np.array(judged.texts)
+    texts = judged.text_of.copy()
     texts[moved] = texts[np.roll(moved, 1)]
-    judged, matched = replace(judged, captions=captions, texts=texts.tolist()), matched.copy()
+    judged, matched = replace(judged, captions=captions, text_of=texts), matched.copy()
     matched[moved] = False
     asked = []
     judgement = judged_near(judged, vectors, memory_of(matched, asked=asked))

@@ -7,6 +7,7 @@ import pytest
 from detect_helpers import DIVIDED, OPTIONS, judged_of, planted
 from sklearn.metrics import roc_auc_score
 
+from pairsift.arrays import text_numbers
 from pairsift.detect.calibration import Calibration, with_placeholders
 from pairsift.detect.evidence import Evidence
 from pairsift.detect.folds import Folds, fold_units, join_equal_images, make_folds
@@ -24,10 +25,9 @@ def with_common(judged, rows, side):
         image_of = judged.image_of.copy()
         image_of[rows] = rows[0]
         return replace(judged, images=vectors, image_of=image_of, group_of=image_of)
-    texts = list(judged.texts)
-    for row in rows:
-        texts[row] = "no description"
-    return replace(judged, captions=vectors, texts=texts)
+    texts = judged.text_of.copy()
+    texts[rows] = texts.max() + 1
+    return replace(judged, captions=vectors, text_of=texts)
 
 
 @pytest.mark.parametrize("side", ["images", "captions"])
@@ -55,7 +55,7 @@ def test_a_caption_that_many_images_deserve_is_no_placeholder():
     images, captions = judged.images.copy(), judged.captions.copy()
     images[rows] = images[0] + 1.5 * rng.normal(size=(60, images.shape[1]))
     captions[rows] = captions[0]
-    texts = ["a red shirt"] * 60 + list(judged.texts[60:])
+    texts = ["a red shirt"] * 60 + [f"caption {i}" for i in range(60, 600)]
     judgement = judge_pairs(judged_of(images, captions, judged.image_of, texts), 0, options=DIVIDED)
     assert not judgement.in_placeholder.any() and (judgement.probability[rows] < 0.5).mean() < 0.1
 
@@ -69,7 +69,7 @@ def drawn(seed=0):
     rng = np.random.default_rng(seed)
     image_of, texts = np.arange(300), [f"caption {i}" for i in range(300)]
     image_of[:40], texts[40:65] = 0, ["the same"] * 25
-    folds = Folds.make(image_of, image_of, texts, np.zeros(300, np.int64), seed, OPTIONS.decoys)
+    folds = Folds.make(image_of, image_of, text_numbers(texts), np.zeros(300, np.int64), seed, OPTIONS.decoys)
     pairs = rng.normal(size=300)
     pairs[65:] += 2
     return folds, Evidence(pairs, rng.normal(size=len(folds.decoy_images)))

@@ -16,6 +16,8 @@ from pairsift.detect.options import DetectOptions, NeighbourOptions
 ROWS = 4096  # rows whose cosines with the references are in memory at once
 QUERIES = 1024  # rows whose cosines with the keys are in memory at once
 
+MATRIX_ROWS = 4096  # largest number of rows up to which a product of matrices is faster than one of gathered rows
+
 PairEncoder = Callable[[int, Ints], tuple[Tensor, Tensor]]
 
 
@@ -79,6 +81,7 @@ def contrast(folds: Folds, encode: PairEncoder, seed: int, options: DetectOption
         image_levels = _levels(images, other_captions, groups[:, None], reference_groups, scale)
         caption_levels = _levels(captions, other_images, groups[:, None], reference_groups, scale)
         pairs[members] = ((images * captions).sum(1) - (image_levels + caption_levels) / 2).numpy()
+        cosines = images @ captions.T if len(members) <= MATRIX_ROWS else None
         for values, image_pairs, caption_pairs, alike in mismatched:
             inside = np.flatnonzero(folds.fold[image_pairs] == fold)
             here, there = place[image_pairs[inside]], place[caption_pairs[inside]]
@@ -88,7 +91,8 @@ def contrast(folds: Folds, encode: PairEncoder, seed: int, options: DetectOption
             both = np.stack([groups[here[apart]], groups[there[apart]]], 1)
             levels[apart] = _levels(images[here[apart]], other_captions, both, reference_groups, scale)
             levels[apart] += _levels(captions[there[apart]], other_images, both, reference_groups, scale)
-            values[inside] = ((images[here] * captions[there]).sum(1) - levels / 2).numpy()
+            cosine = (images[here] * captions[there]).sum(1) if cosines is None else cosines[here, there]
+            values[inside] = (cosine - levels / 2).numpy()
     return Evidence(pairs, decoys, near)
 
 
@@ -174,10 +178,15 @@ def _predictions(
 ) -> Tensor:
     """Return the weighted means of the values of each member's nearest keys, as unit vectors, (len(members), e)."""
     count, predictions = min(options.count, len(keys)), []
+    key_vectors, key_values, key_weights = queries[keys], values[keys], weights[keys]
     for start in range(0, len(members), QUERIES):
-        cosine, place = (queries[members[start : start + QUERIES]] @ queries[keys].T).topk(count, 1)
-        weight = (options.sharpness * cosine).softmax(1) * weights[keys][place]
-        predictions.append(unit_vectors(torch.einsum("nk,nkd->nd", weight, values[keys][place])))
+        cosine, place = (queries[members[start : start + QUERIES]] @ key_vectors.T).topk(count, 1)
+        weight = (options.sharpness * cosine).softmax(1) * key_weights[place]
+        if len(keys) <= MATRIX_ROWS:
+            means = torch.zeros(len(weight), len(keys)).scatter_(1, place, weight) @ key_values
+        else:
+            means = torch.einsum("nk,nkd->nd", weight, key_values[place])
+        predictions.append(unit_vectors(means))
     return torch.cat(predictions)
 
 

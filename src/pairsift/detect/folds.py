@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from pairsift.arrays import Bools, Floats, Ints, text_numbers, unit_rows
+from pairsift.arrays import Bools, Floats, Ints, unit_rows
 from pairsift.detect.options import DecoyOptions, DetectOptions, FoldOptions
 
 ROWS = 1024  # rows whose cosines with all others are in memory at once
@@ -65,7 +64,7 @@ class Folds:
     def make(
         image_of: Ints,
         group_of: Ints,
-        captions: Sequence[str],
+        text_of: Ints,
         fold: Ints,
         seed: int,
         options: DecoyOptions,
@@ -76,7 +75,7 @@ class Folds:
         Args:
             image_of: Image of each pair, (n,).
             group_of: Group of near-duplicate images of each pair, (n,).
-            captions: Each pair's caption, (n,).
+            text_of: Number of each caption's text, (n,).
             fold: Fold of each pair, (n,).
             seed: Seed of the decoys.
             options: How many decoys are drawn.
@@ -84,18 +83,17 @@ class Folds:
                 no near decoys.
         """
         rng = np.random.default_rng((seed, 7))
-        text = text_numbers(captions)
         each = int(np.clip(np.ceil(options.number / max(1, len(fold))), 1, options.max_per_pair))
         images, partners = [], []
         for pairs in _members(fold):
             images.append(np.repeat(pairs, each))
             partners.append(rng.choice(pairs, len(pairs) * each))
         image_pairs, caption_pairs = np.concatenate(images), np.concatenate(partners)
-        differ = (group_of[image_pairs] != group_of[caption_pairs]) & (text[image_pairs] != text[caption_pairs])
+        differ = (group_of[image_pairs] != group_of[caption_pairs]) & (text_of[image_pairs] != text_of[caption_pairs])
         near = (np.zeros(0, np.int64),) * 2
         if vectors is not None:
-            near = _near_decoys(vectors, group_of, text, fold, seed, options)
-        return Folds(image_of, group_of, fold, image_pairs[differ], caption_pairs[differ], *near, text_of=text)
+            near = _near_decoys(vectors, group_of, text_of, fold, seed, options)
+        return Folds(image_of, group_of, fold, image_pairs[differ], caption_pairs[differ], *near, text_of=text_of)
 
     def members(self) -> list[Ints]:
         """Return the pairs of each fold."""
@@ -234,12 +232,12 @@ def join_equal_images(image_of: Ints, vectors: Floats, rows: Ints, min_common: i
         rows: Row of each pair's image among the vectors, (n,).
         min_common: Smallest number of pairs that are many.
     """
-    first, number = np.unique(_fingerprints(vectors)[rows], return_index=True, return_inverse=True)[1:]
+    first, number = np.unique(fingerprints(vectors)[rows], return_index=True, return_inverse=True)[1:]
     pictures = number.reshape(-1)
     return np.where(pair_counts(pictures) >= min_common, image_of[first][pictures], image_of).astype(np.int64)
 
 
-def _fingerprints(vectors: Floats) -> NDArray[np.uint64]:
+def fingerprints(vectors: Floats) -> NDArray[np.uint64]:
     """Return a number for each vector, the same for equal ones and almost surely another for others, (m,)."""
     factors = np.random.default_rng(0).integers(1, 2**63, vectors.shape[1], np.uint64) * 2 + 1
     found = np.zeros(len(vectors), np.uint64)
@@ -252,7 +250,7 @@ def _fingerprints(vectors: Floats) -> NDArray[np.uint64]:
 def draw_swaps(
     image_of: Ints,
     group_of: Ints,
-    captions: Sequence[str],
+    text_of: Ints,
     fold: Ints,
     seed: int,
     options: DetectOptions,
@@ -267,13 +265,13 @@ def draw_swaps(
     Args:
         image_of: Image of each pair, (n,).
         group_of: Group of near-duplicate images of each pair, (n,).
-        captions: Each pair's caption, (n,).
+        text_of: Number of each caption's text, (n,).
         fold: Fold of each pair, (n,).
         seed: Seed of the exchange.
         options: How many copies there are, how many captions change places, and what is near.
         vectors: Vector of each pair's caption, (n, e), which says what captions are near.
     """
-    rng, text = np.random.default_rng((seed, 15)), text_numbers(captions)
+    rng = np.random.default_rng((seed, 15))
     unit = torch.from_numpy(unit_rows(vectors))
     free = np.ones(len(fold), np.bool_)
     share = min(options.near_mismatches.swapped_share, options.decoys.number / max(1, len(fold)))
@@ -282,7 +280,7 @@ def draw_swaps(
         for members in _members(fold):
             candidates = np.sort(rng.permutation(members)[: options.decoys.max_candidates])
             k = max(1, round(options.decoys.near_share * len(candidates)))
-            swaps = _exchanged(unit, candidates, group_of, text, free, round(share * len(members) / 2), k, rng)
+            swaps = _exchanged(unit, candidates, group_of, text_of, free, round(share * len(members) / 2), k, rng)
             for first, second in swaps:
                 found += [(first, second, copy), (second, first, copy)]
     decoy_images, decoy_captions, copies = np.array(found, np.int64).reshape(-1, 3).T

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from pairsift.arrays import Bools, Floats, Ints, Reals
+from pairsift.arrays import Bools, Floats, Ints, Reals, unit_rows
 from pairsift.detect.calibration import Calibration, calibrate_sides, decoy_quantile
 from pairsift.detect.combination import combine, combine_with_siblings
 from pairsift.detect.evidence import Evidence, PairEncoder, contrast, neighbour_evidence
-from pairsift.detect.folds import Folds, fold_units, make_folds
-from pairsift.detect.linear import canonical_encoder
+from pairsift.detect.folds import Folds, fold_units, join_equal_images, make_folds, near_duplicates
+from pairsift.detect.linear import canonical_encoder, principal
 from pairsift.detect.options import DetectOptions, FoldOptions, VerdictOptions
 from pairsift.detect.placeholders import find_placeholders, have_common
 
@@ -28,21 +28,57 @@ class JudgedPairs:
     Attributes:
         images: Vector of each pair's image, (n, d).
         captions: Vector of each pair's caption, (n, e).
-        texts: The captions, (n,).
+        text_of: Number of each caption's text, (n,).
         image_of: Image of each pair, (n,).
         group_of: Group of near-duplicate images of each pair, (n,).
         in_train: Whether each pair is a training pair; the other pairs may have another rate of mismatches, (n,).
         aligned: Unit vectors of each pair's image and of its caption in a space that encoders share, (n, d) each; None
             where there is none.
+        verified: Whether each pair is known to match, (n,); empty where nothing is known.
     """
 
     images: Floats
     captions: Floats
-    texts: Sequence[str]
+    text_of: Ints
     image_of: Ints
     group_of: Ints
     in_train: Bools
     aligned: tuple[Floats, Floats] | None = None
+    verified: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
+
+    @staticmethod
+    def make(
+        images: Floats,
+        captions: Floats,
+        image_rows: Ints,
+        text_of: Ints,
+        in_train: Bools,
+        ngrams: Floats | None = None,
+        aligned: bool = False,
+        options: DetectOptions = SHIPPED,
+    ) -> JudgedPairs:
+        """Reduce vectors to their principal components, and group images that are near-duplicates.
+
+        Args:
+            images: Vectors of the images, (m, d).
+            captions: Vector of each pair's caption, (n, e).
+            image_rows: Row of each pair's image among the vectors, (n,); each row has a pair.
+            text_of: Number of each caption's text, (n,).
+            in_train: Whether each pair is a training pair, (n,).
+            ngrams: Vectors of the captions' character n-grams, which stand beside the captions' vectors, (n, g).
+            aligned: Whether images and captions share a space.
+            options: The options of the detector.
+        """
+        joined = unit_rows(captions - captions.mean(0)) if ngrams is None else joined_vectors(captions, ngrams)
+        return JudgedPairs(
+            principal(images, options.linear)[image_rows],
+            principal(joined, options.linear),
+            text_of,
+            join_equal_images(image_rows, images, image_rows, options.folds.min_common),
+            near_duplicates(images, options.folds)[image_rows],
+            in_train,
+            (unit_rows(images)[image_rows], unit_rows(captions)) if aligned else None,
+        )
 
     def __len__(self) -> int:
         return len(self.image_of)
@@ -53,17 +89,21 @@ class JudgedPairs:
 
     def subset(self, rows: Ints) -> JudgedPairs:
         """Return only the pairs in these rows."""
-        texts = [self.texts[row] for row in rows]
         aligned = None if self.aligned is None else (self.aligned[0][rows], self.aligned[1][rows])
         return JudgedPairs(
             self.images[rows],
             self.captions[rows],
-            texts,
+            self.text_of[rows],
             self.image_of[rows],
             self.group_of[rows],
             self.in_train[rows],
             aligned,
+            self.verified[rows] if len(self.verified) else self.verified,
         )
+
+    def with_verified(self, probability: Reals) -> Reals:
+        """Return match probabilities with 1 for the pairs that are known to match, (n,)."""
+        return np.where(self.verified, 1.0, probability) if len(self.verified) else probability
 
 
 @dataclass(frozen=True)
@@ -206,7 +246,7 @@ def mean_judgement(judgements: Sequence[Judgement], judged: JudgedPairs) -> Judg
     names = dict.fromkeys(name for one in judgements for name in one.detectors)
     return replace(
         judgements[0],
-        probability=np.mean([one.probability for one in judgements], axis=0),
+        probability=judged.with_verified(np.mean([one.probability for one in judgements], axis=0)),
         rate=mean("rate"),
         low=mean("low"),
         high=mean("high"),
@@ -221,6 +261,11 @@ def mean_judgement(judgements: Sequence[Judgement], judged: JudgedPairs) -> Judg
         below_near=mean("below_near"),
         counts_near=None,
     )
+
+
+def joined_vectors(left: Floats, right: Floats) -> Floats:
+    """Return both vectors of each caption side by side, each kind centred and scaled to unit length, (n, d + e)."""
+    return np.concatenate([unit_rows(left - left.mean(0)), unit_rows(right - right.mean(0))], 1)
 
 
 def with_finite_vectors(judged: JudgedPairs) -> JudgedPairs:
@@ -248,11 +293,11 @@ def trust_without_folds(judged: JudgedPairs, fold: Ints, seed: int, options: Det
         units, number = part.units(options.folds.inner_folds, options.folds)
         if number >= 2:
             inner = make_folds(units, number, seed + 1)
-            folds = Folds.make(part.image_of, part.group_of, part.texts, inner, seed, options.decoys)
+            folds = Folds.make(part.image_of, part.group_of, part.text_of, inner, seed, options.decoys)
             kinds, models = kinds_of(part, folds, seed, options)
             evidence = combine_with_siblings(folds, kinds, models, part.in_train, seed, options)
             calibration, _ = calibrate_sides(evidence, part.in_train, seed, 0, options.calibration)
-            trust[held_out, rest] = calibration.probability
+            trust[held_out, rest] = part.with_verified(calibration.probability)
     return trust
 
 
@@ -264,10 +309,8 @@ def judge_foldings(
     The placeholders of several divisions are found by all together, by the evidence without the other captions of an
     image. A single division finds its own, by all its evidence.
     """
-    divided = [
-        Folds.make(judged.image_of, judged.group_of, judged.texts, one.fold, one.seed, options.decoys, judged.captions)
-        for one in foldings
-    ]
+    pairs = judged.image_of, judged.group_of, judged.text_of
+    divided = [Folds.make(*pairs, one.fold, one.seed, options.decoys, judged.captions) for one in foldings]
     if len(foldings) > 1 and have_common(divided[0], options):
         combined = []
         for one, folds in zip(foldings, divided, strict=True):

@@ -14,6 +14,7 @@ from pairsift.detect.folds import Folds
 from pairsift.detect.options import DetectOptions, LinearOptions
 
 ROWS = 65_536  # number of rows whose products are summed at once
+POWER_STEPS = 30  # of the largest eigenvalue
 
 
 @dataclass(frozen=True)
@@ -158,18 +159,36 @@ def _canonical(moments: list[Tensor], options: LinearOptions) -> Canonical:
     count = count.clamp(min=1e-9)
     mean_x, mean_y = sum_x / count, sum_y / count
     ridge = float(options.ridge * (options.full_ridge_weight / count.clamp(min=options.full_ridge_weight)).sqrt())
-    root_x = _inverse_root(xx / count - torch.outer(mean_x, mean_x), ridge)
-    root_y = _inverse_root(yy / count - torch.outer(mean_y, mean_y), ridge)
-    u, correlation, v = torch.linalg.svd(
-        root_x @ (xy / count - torch.outer(mean_x, mean_y)) @ root_y, full_matrices=False
+    left = _factor(xx / count - torch.outer(mean_x, mean_x), ridge)
+    right = _factor(yy / count - torch.outer(mean_y, mean_y), ridge)
+    between = torch.linalg.solve_triangular(left, xy / count - torch.outer(mean_x, mean_y), upper=False)
+    between = torch.linalg.solve_triangular(right, between.T, upper=False).T
+    u, correlation, v = _leading(between, options.directions)
+    x_map, y_map = (
+        torch.linalg.solve_triangular(factor.T, directions * correlation, upper=True)
+        for factor, directions in ((left, u), (right, v))
     )
-    weights = correlation[: options.directions]
-    projections = root_x @ u[:, : len(weights)] * weights, root_y @ v[: len(weights)].T * weights
-    return Canonical(*(part.float() for part in (mean_x, mean_y, *projections)))
+    return Canonical(*(part.float().contiguous() for part in (mean_x, mean_y, x_map, y_map)))
 
 
-def _inverse_root(covariance: Tensor, ridge: float) -> Tensor:
-    """Return (C + r I)^-1/2, where r is the share `ridge` of the largest eigenvalue of C."""
-    values, vectors = torch.linalg.eigh(covariance)
-    root: Tensor = (vectors / (values.clamp(min=0) + ridge * values[-1].clamp(min=1e-12)).sqrt()) @ vectors.T
-    return root
+def _factor(covariance: Tensor, ridge: float) -> Tensor:
+    """Return the Cholesky factor of C + r I, where r is the share `ridge` of the largest eigenvalue of C.
+
+    A power iteration finds the eigenvalue: its Rayleigh quotient converges fast also where eigenvalues are close.
+    """
+    vector = covariance.abs().sum(0)
+    for _ in range(POWER_STEPS):
+        vector = covariance @ (vector / vector.norm().clamp(min=1e-30))
+    largest = vector.norm().clamp(min=1e-12)
+    identity = torch.eye(len(covariance), dtype=covariance.dtype)
+    return torch.linalg.cholesky(covariance + (ridge * largest).clamp(min=1e-12) * identity)
+
+
+def _leading(matrix: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the k leading singular vectors and values of a matrix, by the eigenvectors of its smaller square."""
+    if len(matrix) > matrix.shape[1]:
+        v, values, u = _leading(matrix.T, k)
+        return u, values, v
+    squares, vectors = torch.linalg.eigh((matrix @ matrix.T).float())
+    u, values = vectors[:, -k:].flip(1).double(), squares[-k:].flip(0).double().clamp(min=1e-12).sqrt()
+    return u, values, matrix.T @ u / values

@@ -96,10 +96,10 @@ def _judge_near(
     """
     part, seed, fold = judged.subset(kept), folding.seed, folding.fold[kept]
     # Pairs of placeholders are not kept, so that none is sought among these.
-    swaps = draw_swaps(part.image_of, part.group_of, part.texts, fold, seed, options, vectors[kept])
+    swaps = draw_swaps(part.image_of, part.group_of, part.text_of, fold, seed, options, vectors[kept])
     swaps = replace(swaps, placeholder=np.zeros(0, np.int64))
     # The evidence that all pairs, and the swaps as near decoys, have beside captions of any images.
-    folds = Folds.make(judged.image_of, judged.group_of, judged.texts, folding.fold, seed, options.decoys)
+    folds = Folds.make(judged.image_of, judged.group_of, judged.text_of, folding.fold, seed, options.decoys)
     near = {"near_decoy_images": kept[swaps.decoy_images], "near_decoy_captions": kept[swaps.decoy_captions]}
     folds = replace(folds, **near, placeholder=judgement.placeholder)
     held_out, models = kinds_of(judged, folds, seed, options, folding.trust, networks)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from pairsift.arrays import Floats
 from pairsift.encode.encoder import Array, digest, without_surrogates
 from pairsift.errors import InputError
 from pairsift.files import replacing
@@ -24,6 +25,8 @@ LENGTHS = (1, 4)  # of n-grams, in characters
 BUCKETS = 2**15
 MAX_FITTED = 50_000  # maximum number of captions for the fit
 MAX_DIM = 256
+FITTED = 10_000  # `ngram_vectors` is fitted to 10,000 to 20,000 captions where there are more, evenly spaced
+ROWS = 4096  # captions that are encoded at once
 NEGLIGIBLE = 1e-4  # relative to the largest singular value
 SEED = 0
 
@@ -108,6 +111,14 @@ class NgramEncoder:
         except Exception as error:  # the package raises exceptions of its own class
             message = " ".join(str(error).split())
             raise InputError(f"{path}: holds no fitted n-grams ({message}); fit again") from None
+
+
+def ngram_vectors(captions: Sequence[str]) -> Floats:
+    """Return the vectors of captions by an encoder that is fitted to them, (n, at most 256) float32."""
+    encoder = NgramEncoder.build(captions[:: max(1, len(captions) // FITTED)])
+    starts = range(0, max(1, len(captions)), ROWS)
+    parts = [encoder.encode(list(captions[start : start + ROWS])) for start in starts]
+    return np.asarray(np.concatenate(parts), np.float32)
 
 
 def _counter(buckets: int) -> HashingVectorizer:

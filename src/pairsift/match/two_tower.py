@@ -9,10 +9,13 @@ import torch
 from pydantic import Field
 from torch import nn
 
+from pairsift.arrays import Floats, Reals
+from pairsift.detect.linear import canonical
+from pairsift.detect.options import DetectOptions
 from pairsift.encode.features import Items
 from pairsift.errors import InputError
 from pairsift.match.base import Codes, at_least_float32, unit
-from pairsift.match.heads import HeadSizes, ResidualHead, VectorMatcher
+from pairsift.match.heads import HeadSizes, ResidualHead, VectorMatcher, normalised
 from pairsift.options import Options
 
 
@@ -68,6 +71,22 @@ class TwoTower(VectorMatcher):
     def encode_texts(self, items: Items) -> Codes:
         """Return unit vectors of texts, (n, dim)."""
         return Codes(unit(at_least_float32(self.text_head(items.values))))
+
+    def start_linear(self, images: Floats, captions: Floats, trust: Reals, options: DetectOptions) -> None:
+        """Start as ridge canonical correlation of pairs, fitted to the vectors as the heads normalise them.
+
+        Args:
+            images: Feature vector of each pair's image, (n, image_dim).
+            captions: Feature vector of each pair's caption, (n, text_dim).
+            trust: Weight of each pair, [0, 1], (n,).
+            options: Ridge, directions and the inverse temperature.
+        """
+        images, captions = (normalised(torch.from_numpy(side)).numpy() for side in (images, captions))
+        model = canonical(images, captions, trust, options.linear)
+        self.image_head.start_linear(model.image_mean, model.image_map)
+        self.text_head.start_linear(model.caption_mean, model.caption_map)
+        with torch.no_grad():
+            self.log_scale.fill_(math.log(options.contrast.scale))
 
 
 def check_one_space(image_dim: int, text_dim: int) -> None:

@@ -8,35 +8,21 @@ from typing import Any
 import numpy as np
 
 from pairsift.detect import Judgement
+from pairsift.detect.caveats import TEXTS as JUDGEMENT_TEXTS
+from pairsift.detect.caveats import Caveat, judgement_caveats
 from pairsift.encode.languages import unknown_language
 from pairsift.pairs.pairs import ADDED, Pairs
 from pairsift.runs.prepare import Prepared
 from pairsift.runs.source_changes import MENDED
 
-WEAK = 0.85  # expected AUROC below which evidence is called weak
-WIDE = 0.2  # width of the rate's interval above which evidence is called weak
 MAX_DUPLICATES = 0.05  # share of dev and test images with a near-duplicate in train above which a warning is given
 CHANCE = 3  # recall is called near chance where so many random lists would reach it together
 ONE_SPACE = 0.6  # share of random pairs below a pair, by the cosine, from which vectors are taken to share a space
 MAPPED = 0.7  # the same by a linear map, from which on the encoders are not the reason
 MAX_BY_CHANCE = 0.25  # largest recall by chance that says whether the networks have learned
 
-Caveat = dict[str, str]  # a `code`, which is a key of `TEXTS`, and the `text` with the run's numbers
 TEXTS = {
-    "few-pairs": "{pairs} pairs are too few for verdicts: the pairs are only ranked, the most doubtful first, and none "
-    "is flagged. Verdicts need at least {least} pairs.",
-    "no-evidence": "The evidence is too weak for verdicts: a mismatched pair is expected to rank below a matching one "
-    "in only {auroc:.0%} of cases. The pairs are only ranked, the most doubtful first, and none is flagged.",
-    "like-random": "Up to {high:.0%} of the pairs look like random pairs: either almost no caption belongs to its "
-    "image, or the encoders do not understand these images or captions. No pair is flagged. Look at the pairs at both "
-    "ends of the ranking, and try another text encoder.",
-    "weak-evidence": "The evidence is weak: between {low:.0%} and {high:.0%} of the pairs may be mismatched, and "
-    "{mismatched} is expected to rank below a matching one in {auroc:.0%} of cases. Read the ranking, and do not "
-    "remove pairs by the flag alone.",
-    "near-captions": "Captions that read much like the right ones cannot be told here: too few pairs look right, or "
-    "these hardly fit better than such captions do. Probabilities and rate are about captions of any other images.",
-    "placeholders": "{pairs:,} pairs have an image or a caption that is common to many and fits hardly any of them, "
-    "such as a placeholder: they count as mismatched.",
+    **JUDGEMENT_TEXTS,
     "mended-suspects": "{mended:,} suspects were mended or removed. Mismatches that are left look right: the rate and "
     "the number of suspects are too low. Suspects that are as they were stay suspects.",
     "unknown-language": "{found}{effect}.",
@@ -70,11 +56,7 @@ def warnings_of(prepared: Prepared, judgement: Judgement, metrics: Mapping[str, 
         judgement: Held-out evidence on the judged pairs.
         metrics: The run's metrics; the recall on dev is used if it is among them.
     """
-    pairs, caveats = prepared.pairs, _verdict_caveats(judgement)
-    if judgement.verdicts and judgement.counts_near is False:
-        caveats.append(_caveat("near-captions"))
-    if judgement.verdicts and judgement.in_placeholder.any():
-        caveats.append(_caveat("placeholders", pairs=judgement.in_placeholder.sum()))
+    pairs, caveats = prepared.pairs, judgement_caveats(judgement)
     if judgement.verdicts and (mended := metrics.get(MENDED, 0)):
         caveats.append(_caveat("mended-suspects", mended=mended))
     if (language := unknown_language(pairs.captions, prepared.texts)) is not None:
@@ -90,24 +72,6 @@ def warnings_of(prepared: Prepared, judgement: Judgement, metrics: Mapping[str, 
 
 def _caveat(code: str, **facts: object) -> Caveat:
     return {"code": code, "text": TEXTS[code].format(**facts)}
-
-
-def _verdict_caveats(judgement: Judgement) -> list[Caveat]:
-    """Return the reason why there are no verdicts, or a caveat about weak evidence."""
-    n_judged = len(judgement.probability)
-    if n_judged < judgement.limits.min_pairs:
-        return [_caveat("few-pairs", pairs=n_judged, least=judgement.limits.min_pairs)]
-    if judgement.auroc < judgement.limits.min_auroc:
-        return [_caveat("no-evidence", auroc=judgement.auroc)]
-    if not judgement.verdicts:
-        return [_caveat("like-random", high=judgement.high)]
-    auroc = min(judgement.auroc, judgement.near_auroc or 1.0) if judgement.counts_near else judgement.auroc
-    if auroc >= WEAK and judgement.high - judgement.low <= WIDE:
-        return []
-    mismatched = (
-        "a pair whose caption reads much like the right one" if auroc < judgement.auroc else "a mismatched pair"
-    )
-    return [_caveat("weak-evidence", low=judgement.low, high=judgement.high, mismatched=mismatched, auroc=auroc)]
 
 
 def _duplicates_of_train(pairs: Pairs, judgement: Judgement) -> float:

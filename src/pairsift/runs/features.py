@@ -7,22 +7,22 @@ from pathlib import Path
 
 import numpy as np
 
-from pairsift.arrays import Floats, Ints, unit_rows
+from pairsift.arrays import Floats, Ints, text_numbers
 from pairsift.detect.calibration import decoy_quantile
 from pairsift.detect.folds import Folds, make_folds, near_duplicates
+from pairsift.detect.judgement import joined_vectors
 from pairsift.detect.linear import linear_evidence, principal
 from pairsift.detect.options import DetectOptions
 from pairsift.encode.cache import encode_captions, encode_pairs
 from pairsift.encode.features import Features, Table
 from pairsift.encode.lazy_rows import ImagePixels
-from pairsift.encode.ngrams import NgramEncoder
+from pairsift.encode.ngrams import NgramEncoder, ngram_vectors
 from pairsift.encode.registry import IMAGE_ENCODER, image_encoder, text_encoder
 from pairsift.encode.source_features import caption_vectors
 from pairsift.pairs.pairs import Pairs
 from pairsift.runs.prepare import Prepared
 
 ROWS = 4096  # captions, images or tokens that are read at once
-FITTED_CAPTIONS = 10_000  # n-grams are fitted to 10,000 to 20,000 captions where there are more, evenly spaced
 SAMPLED_PAIRS = 4000  # largest number of training pairs that show whether n-grams help
 NGRAM_GAIN = 0.01  # smallest gain in separation for which n-grams are added to the word vectors
 FOLDS = 5
@@ -58,7 +58,7 @@ def evidence_vectors(
         features: The result of `evidence_features`, if it is known.
     """
     pairs, features = prepared.pairs, features or evidence_features(prepared, cache, progress)
-    words, grams = features.texts, _ngrams(pairs, ids)
+    words, grams = features.texts, ngram_vectors([pairs.captions[pair] for pair in ids])
     if _given_ids(pairs):
         gram_vectors = np.zeros((len(pairs), grams.shape[1]), np.float32)
         gram_vectors[ids] = grams
@@ -96,13 +96,6 @@ def _given_ids(pairs: Pairs) -> bool:
     return pairs.features is not None and pairs.features.ids
 
 
-def _ngrams(pairs: Pairs, ids: Ints) -> Floats:
-    captions = [pairs.captions[pair] for pair in ids]
-    encoder = NgramEncoder.build(captions[:: max(1, len(captions) // FITTED_CAPTIONS)])
-    parts = [np.asarray(encoder.encode(captions[start : start + ROWS])) for start in range(0, len(captions), ROWS)]
-    return np.asarray(np.concatenate(parts), np.float32)
-
-
 def _averaged(table: Table, rows: Ints) -> Table:
     """Return a table with one vector per item: the mean of its regions or tokens in these rows, 0 elsewhere."""
     if table.offsets is None and table.values.ndim == 2:
@@ -121,11 +114,6 @@ def _averaged(table: Table, rows: Ints) -> Table:
 def rows_of(table: Table, rows: Ints) -> Floats:
     """Gather rows of a table of vectors, (len(rows), d)."""
     return np.asarray(table.batch(rows).values.float().numpy(), np.float32)
-
-
-def joined_vectors(left: Floats, right: Floats) -> Floats:
-    """Return both vectors of each caption side by side, each kind centred and scaled to unit length, (n, d + e)."""
-    return np.concatenate([unit_rows(left - left.mean(0)), unit_rows(right - right.mean(0))], 1)
 
 
 def ngrams_help(prepared: Prepared, seed: int, options: DetectOptions) -> bool:
@@ -149,7 +137,7 @@ def ngrams_help(prepared: Prepared, seed: int, options: DetectOptions) -> bool:
     if len(np.unique(group)) < 2 * FOLDS:
         return False
     folds = make_folds(group, FOLDS, seed)
-    divided = Folds.make(prepared.pairs.image_of[ids], group, texts, folds, seed, options.decoys)
+    divided = Folds.make(prepared.pairs.image_of[ids], group, text_numbers(texts), folds, seed, options.decoys)
     words = rows_of(prepared.features.texts, ids)
     ngrams = np.asarray(NgramEncoder.build(texts).encode(texts), np.float32)
     vectors = principal(images, options.linear)[image_rows]

@@ -6,11 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from pairsift.detect.linear import canonical
 from pairsift.match.base import Matcher
-from pairsift.match.heads import normalised
 from pairsift.match.two_tower import TwoTower
 from pairsift.runs.config import Config
 from pairsift.runs.features import rows_of
@@ -64,14 +61,10 @@ def linear_start(config: Config, prepared: Prepared, prior: Prior | None) -> Cal
     if prior is not None and prior.finds_mismatches:
         trust = prior.probability[ids].astype(np.float64)
     tables = (prepared.features.images, prepared.pairs.image_of[ids]), (prepared.features.texts, ids)
-    images, captions = (normalised(torch.from_numpy(rows_of(*table))).numpy() for table in tables)
-    model = canonical(images, captions, trust, config.detect.linear)
 
     def start(matcher: Matcher) -> None:
         assert isinstance(matcher, TwoTower)
-        matcher.image_head.start_linear(model.image_mean, model.image_map)
-        matcher.text_head.start_linear(model.caption_mean, model.caption_map)
-        with torch.no_grad():
-            matcher.log_scale.fill_(float(np.log(config.detect.contrast.scale)))
+        images, captions = (rows_of(*table) for table in tables)
+        matcher.start_linear(images, captions, trust, config.detect)
 
     return start

@@ -10,17 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pairsift.arrays import Ints, text_numbers, unit_rows
-from pairsift.detect.folds import join_equal_images, make_folds, near_duplicates
+from pairsift.arrays import Ints, text_numbers
+from pairsift.detect.folds import make_folds
 from pairsift.detect.judgement import JudgedPairs, Judgement, Networks, judge_pairs
-from pairsift.detect.linear import principal
 from pairsift.detect.near_mismatches import judge_near_mismatches
 from pairsift.encode.features import Features
 from pairsift.errors import InputError
 from pairsift.files import write_parquet
 from pairsift.run_folder import TRUST
 from pairsift.runs.config import Config
-from pairsift.runs.features import evidence_vectors, joined_vectors, rows_of
+from pairsift.runs.features import evidence_vectors, rows_of
 from pairsift.runs.fold_networks import FoldNetworks
 from pairsift.runs.prepare import Prepared
 from pairsift.steps import Prior
@@ -62,19 +61,19 @@ class Judge:
         self.vectors = evidence_vectors(prepared, self.ids, config.cache, progress, features)
         rows = self.pairs.images()
         image_rows = np.searchsorted(rows, self.pairs.image_of[self.ids]).astype(np.int64)
-        images = rows_of(self.vectors.images, rows)
-        self.group = near_duplicates(images, self.options.folds)
-        self.rows = rows
         captions = rows_of(self.vectors.captions, self.ids)
-        self.judged = JudgedPairs(
-            principal(images, self.options.linear)[image_rows],
-            principal(joined_vectors(captions, self.vectors.ngrams), self.options.linear),
-            [self.pairs.captions[pair] for pair in self.ids],
-            join_equal_images(self.pairs.image_of[self.ids], images, image_rows, self.options.folds.min_common),
-            self.group[image_rows],
+        judged = JudgedPairs.make(
+            rows_of(self.vectors.images, rows),
+            captions,
+            image_rows,
+            text_numbers([self.pairs.captions[pair] for pair in self.ids]),
             np.asarray(self.pairs.split[self.ids] == "train"),
-            (unit_rows(images)[image_rows], unit_rows(captions)) if prepared.aligned else None,
+            self.vectors.ngrams,
+            prepared.aligned,
+            self.options,
         )
+        self.judged = replace(judged, image_of=rows[judged.image_of])
+        self.rows, self.image_rows = rows, image_rows
         self.near_by = captions if config.data.mismatches == "near" else None
         self.networks = FoldNetworks(
             folder,
@@ -104,9 +103,11 @@ class Judge:
 
     def likeness(self) -> Likeness:
         """Return the groups of images and captions that are too similar to be each other's negatives."""
-        first_of_group = np.unique(self.group, return_index=True)[1]
+        group = np.zeros(len(self.rows), np.int64)
+        group[self.image_rows] = self.judged.group_of
+        first_of_group = np.unique(group, return_index=True)[1]
         images = np.arange(self.pairs.n_images)
-        images[self.rows] = self.rows[first_of_group[self.group]]
+        images[self.rows] = self.rows[first_of_group[group]]
         return Likeness(images, text_numbers(self.pairs.captions))
 
     def prior(self, judgement: Judgement) -> Prior:
