@@ -440,13 +440,16 @@ def seed_of(*parts: int) -> int:
 def parameter_groups(network: Network, weight_decay: float) -> list[dict[str, object]]:
     """Return the optimizer's parameter groups of a network.
 
-    Matrices decay; biases, norms and temperatures do not. The head of a method has its own rate.
+    Matrices decay; biases, norms and temperatures do not. The head of a method has its own rate, and parameters of the
+    matcher may have theirs.
     """
+    speeds = {parameter: network.matcher.speed(name) for name, parameter in network.matcher.named_parameters()}
+    if network.head is not None:
+        speeds |= dict.fromkeys(network.head.parameters(), network.matcher.head_speed)
     groups: list[dict[str, object]] = []
-    for part, speed in ((network.matcher, 1.0), (network.head, network.matcher.head_speed)):
-        parameters = [] if part is None else list(part.parameters())
+    for speed in dict.fromkeys(speeds.values()):
         for matrices in (True, False):
-            members = [parameter for parameter in parameters if (parameter.ndim > 1) == matrices]
+            members = [one for one, own in speeds.items() if own == speed and (one.ndim > 1) == matrices]
             decay = weight_decay if matrices else 0.0
             groups += [{"params": members, "weight_decay": decay, "speed": speed}] if members else []
     return groups
