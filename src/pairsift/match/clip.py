@@ -1,4 +1,4 @@
-"""The CLIP matcher, fine-tuned on pixels and text."""
+"""The CLIP matcher, which fine-tunes a CLIP or a SigLIP on pixels and text."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as recomputed
 
-from pairsift.encode.clip_preprocessor import ClipPreprocessor
+from pairsift.encode.clip_preprocessor import ClipPreprocessor, is_siglip
 from pairsift.encode.features import Items
+from pairsift.errors import InputError
 from pairsift.match.base import (
     Adam,
     Codes,
@@ -47,7 +48,7 @@ class ClipOptions(Options):
 
     checkpoint: str = Field(
         default="openai/clip-vit-base-patch32",
-        description="A folder in transformers' layout, or an id on the Hugging Face hub, of a CLIP.",
+        description="A folder in transformers' layout, or an id on the Hugging Face hub, of a CLIP or a SigLIP.",
     )
     freeze: Freeze = Field(
         default="none",
@@ -82,6 +83,11 @@ class Clip(Matcher):
     vectors of 1,024 entries, and Gaussians have variances from the same on one more transformer block beside the last.
     Of the learning rate, which is the image tower's, the text tower has ten times as much and the head 100 times.
 
+    Of a SigLIP (Zhai et al., ICCV 2023) the towers end in vectors of the common space. The logit of a match is the
+    cosine at a learned temperature plus a learned bias, and the similarity is the logit at the temperature,
+
+        S = cos(v, t) + b / scale = (v, b / scale) . (t, 1).
+
     Args:
         options: See `ClipOptions`.
         pretrained: Whether to read the weights of the checkpoint.
@@ -107,7 +113,8 @@ class Clip(Matcher):
         super().__init__()
         preprocessor = ClipPreprocessor(options.checkpoint, pretrained)
         self.model = preprocessor.model()
-        self.dim = int(preprocessor.config.projection_dim)
+        config, self.siglip = preprocessor.config, preprocessor.siglip
+        self.dim = int(config.vision_config.hidden_size if self.siglip else config.projection_dim)
         self.micro_batch = options.micro_batch
         self.prototypes = Prototypes(self.dim, options.pau) if options.head == "pau" else None
         self.tokens = None
@@ -117,7 +124,6 @@ class Clip(Matcher):
             if options.head != "gpo":
                 pcme = options.head == "pcme"
                 distance = SampledDistance(options.pcme) if pcme else ExpectedDistance(options.pcmepp)
-            config = preprocessor.config
             self.tokens = TokenHead(config.vision_config, config.text_config, distance)
         self.register_buffer(
             "mean", torch.tensor(preprocessor.mean).view(3, 1, 1) / preprocessor.factor, persistent=False
@@ -134,12 +140,16 @@ class Clip(Matcher):
     def check(cls, options: Options) -> None:
         """Check the checkpoint, except for the values of its weights."""
         assert isinstance(options, ClipOptions)
-        ClipPreprocessor(options.checkpoint)
+        if ClipPreprocessor(options.checkpoint).siglip and options.head != "none":
+            raise InputError(
+                f"--clip.head {options.head} stands on a CLIP, and {options.checkpoint} is a SigLIP: leave the head out"
+            )
 
     @classmethod
     def loss_of(cls, options: Mapping[str, Any]) -> str | None:
-        """Return the ranking loss of the head's paper."""
-        return LOSSES.get(str(options.get("head")))
+        """Return the ranking loss of the head's paper, or of SigLIP's."""
+        siglip = is_siglip(str(options.get("checkpoint", "")))
+        return "sigmoid" if siglip else LOSSES.get(str(options.get("head")))
 
     def speed(self, name: str) -> float:
         """Return the learning rate of a parameter as a multiple of the run's; see the class."""
@@ -164,14 +174,18 @@ class Clip(Matcher):
         read = self._in_parts(tower, items.values, self.model.vision_model)
         if self.tokens is not None:
             return self.tokens.codes(read, torch.ones_like(read[:, 0, :, 0], dtype=torch.bool), images=True)
-        vectors = unit(at_least_float32(self.model.visual_projection(read)))
+        vectors = unit(at_least_float32(read if self.siglip else self.model.visual_projection(read)))
+        if self.siglip:
+            level = self.model.logit_bias / self.scale()
+            return Codes(vectors, index=torch.cat([vectors, level.expand(len(vectors), 1)], 1))
         own = self.prototypes
         return Codes(vectors) if own is None else own.codes(vectors, own.texts, self.scale())
 
     def encode_texts(self, items: Items) -> Codes:
         """Return unit vectors of captions, (n, length) token ids to (n, dim).
 
-        Padding needs no mask in the tower, because attention is causal and the vector is read at the last real token.
+        Padding needs no mask in the tower. A CLIP's attention is causal and its vector is read at the last real token,
+        and a SigLIP learned with padding.
         """
 
         def tower(ids: Tensor) -> Tensor:
@@ -180,7 +194,9 @@ class Clip(Matcher):
         read = self._in_parts(tower, items.values, self.model.text_model)
         if self.tokens is not None:
             return self.tokens.codes(read, token_mask(items), images=False)
-        vectors = unit(at_least_float32(self.model.text_projection(read)))
+        vectors = unit(at_least_float32(read if self.siglip else self.model.text_projection(read)))
+        if self.siglip:
+            return Codes(vectors, index=torch.cat([vectors, vectors.new_ones(len(vectors), 1)], 1))
         own = self.prototypes
         return Codes(vectors) if own is None else own.codes(vectors, own.images, self.scale())
 
@@ -209,12 +225,12 @@ class Clip(Matcher):
     @property
     def index_dim(self) -> int:
         """Length of the vectors whose inner product is the similarity in evaluation."""
-        return self.dim if self._distance is None else self.dim + self._distance.behind
+        return self.dim + (self.siglip if self._distance is None else self._distance.behind)
 
     @property
     def shares_space(self) -> bool:
-        """Whether the similarity in evaluation is the cosine: there are no Gaussians, and vague items lose nothing."""
-        return self._distance is None and (self.prototypes is None or self.prototypes.rerank == 0)
+        """Whether the similarity in evaluation is the cosine: no Gaussians, no bias, and vague items lose nothing."""
+        return self.index_dim == self.dim and (self.prototypes is None or self.prototypes.rerank == 0)
 
     def similarity(self, images: Codes, texts: Codes) -> Tensor:
         """Return the similarity of every image with every text, (n_images, n_texts)."""
@@ -228,5 +244,8 @@ class Clip(Matcher):
         return None if self.prototypes is None else self.prototypes.penalty(images, texts, exclude, self.scale())
 
     def scale(self) -> Tensor:
-        """Return the learned inverse temperature, at most 100 as in the paper."""
+        """Return the learned inverse temperature, of a CLIP at most 100 as in the paper."""
+        if self.siglip:
+            scale: Tensor = self.model.logit_scale.exp().squeeze()
+            return scale
         return inverse_temperature(self.model.logit_scale) if self._distance is None else self._distance.scale()
