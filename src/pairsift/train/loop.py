@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from math import isfinite
 from pathlib import Path
 
@@ -443,13 +444,13 @@ def parameter_groups(network: Network, weight_decay: float) -> list[dict[str, ob
     Matrices decay; biases, norms and temperatures do not. The head of a method has its own rate, and parameters of the
     matcher may have theirs.
     """
-    speeds = {parameter: network.matcher.speed(name) for name, parameter in network.matcher.named_parameters()}
-    if network.head is not None:
-        speeds |= dict.fromkeys(network.head.parameters(), network.matcher.head_speed)
+    matcher, head = network.matcher, network.head
+    parts = [[(one, matcher.speed(name)) for name, one in matcher.named_parameters()]]
+    parts += [] if head is None else [[(one, matcher.head_speed) for one in head.parameters()]]
     groups: list[dict[str, object]] = []
-    for speed in dict.fromkeys(speeds.values()):
-        for matrices in (True, False):
-            members = [one for one, own in speeds.items() if own == speed and (one.ndim > 1) == matrices]
+    for part in parts:
+        for speed, matrices in product(dict.fromkeys(own for _, own in part), (True, False)):
+            members = [one for one, own in part if own == speed and (one.ndim > 1) == matrices]
             decay = weight_decay if matrices else 0.0
             groups += [{"params": members, "weight_decay": decay, "speed": speed}] if members else []
     return groups
