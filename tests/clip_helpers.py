@@ -1,4 +1,4 @@
-"""A CLIP of two small layers a side with random weights, saved as a checkpoint is."""
+"""A CLIP, or a SigLIP, of two small layers a side with random weights, saved as a checkpoint is."""
 
 import json
 from collections.abc import Mapping
@@ -55,11 +55,33 @@ def save_clip(folder: Path, old: bool = False, sizes: Mapping[str, Any] = SIZES,
     return folder
 
 
-def image_processor() -> type:
+def save_siglip(folder: Path) -> Path:
+    """Write a SigLIP with the tokenizer of `save_clip`."""
+    import transformers
+
+    words = len(byte_pairs()[0])
+    save_clip(folder)
+    ends = {"pad_token_id": words - 1, "bos_token_id": words - 2, "eos_token_id": words - 1}
+    text = {"vocab_size": words, "max_position_embeddings": LENGTH, "projection_size": SIZES["hidden_size"], **ends}
+    config = transformers.SiglipConfig(
+        text_config={**SIZES, **text}, vision_config={**SIZES, "image_size": SIDE, "patch_size": 8}
+    )
+    torch.manual_seed(0)
+    model = transformers.SiglipModel(config)
+    for one in model.parameters():
+        torch.nn.init.normal_(one, 0.0, 0.5)  # the usual start makes all images look alike in a net so small
+    torch.nn.init.constant_(model.logit_scale, 2.5)
+    torch.nn.init.constant_(model.logit_bias, -4.0)
+    model.save_pretrained(folder)
+    image_processor("Siglip")(size={"height": SIDE, "width": SIDE}).save_pretrained(folder)
+    return folder
+
+
+def image_processor(kind: str = "CLIP") -> type:
     """The processor of images that reads them by Pillow, which version 5 of transformers gave another name."""
     import transformers
 
-    return getattr(transformers, "CLIPImageProcessorPil", None) or transformers.CLIPImageProcessor
+    return getattr(transformers, f"{kind}ImageProcessorPil", None) or getattr(transformers, f"{kind}ImageProcessor")
 
 
 def byte_pairs() -> tuple[dict[str, int], list[tuple[str, str]]]:

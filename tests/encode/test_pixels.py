@@ -176,7 +176,7 @@ def test_what_is_no_whole_clip_is_refused_in_one_line(tmp_path, monkeypatch):
         str(broken["size"]): "24 x 24 pixels, its model takes 32",
         str(broken["end"]): "tokenizer belongs to another model",
         str(broken["words"]): "tokenizer belongs to another model",
-        str(broken["type"]): "is a bert and no CLIP",
+        str(broken["type"]): "is a bert and no CLIP or SigLIP",
         str(broken["bare"]): "holds no weights",
         str(broken["half"]): "cannot be loaded",
     }

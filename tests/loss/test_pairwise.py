@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pairsift.loss.ranking import BCE, pairwise, pairwise_directions
+from pairsift.loss.ranking import BCE, Sigmoid, pairwise, pairwise_directions
 
 N = 5
 
@@ -54,6 +54,18 @@ def test_pairwise_matches_plain_loops(logits: Tensor, exclude: Tensor, pseudo: f
     assert pairwise(logits, y, exclude, pseudo, epsilon).tolist() == pytest.approx(expected, abs=1e-12)
     labelled = logits.requires_grad_()
     assert torch.autograd.gradcheck(lambda s: pairwise(s, y, exclude, pseudo, epsilon), (labelled,))
+
+
+def test_the_sigmoid_loss_matches_plain_loops(logits: Tensor, exclude: Tensor) -> None:
+    y, scale = torch.tensor([0.0, 0.25, 0.5, 0.9, 1.0], dtype=torch.float64), torch.tensor(3.0, dtype=torch.float64)
+    found = Sigmoid(threshold=0.5)(logits, scale, y, exclude)
+    moved = (3 * (logits - 0.5)).tolist()
+    expected = by_hand(moved, y.tolist(), exclude.tolist(), 0.0, 0.0)
+    assert found.tolist() == pytest.approx([N / 2 * value for value in expected], abs=1e-8)
+    none = torch.zeros(N, N, dtype=torch.bool)
+    total = sum(entropy(moved[i][j], y[i].item() if i == j else 0.0) for i in range(N) for j in range(N))
+    whole = Sigmoid(threshold=0.5)(logits, scale, y, none).mean()
+    assert whole.item() == pytest.approx(total / N, abs=1e-8)
 
 
 def test_without_exclusions_the_mean_is_twice_that_of_all_entries(logits: Tensor) -> None:

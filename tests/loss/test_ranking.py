@@ -79,7 +79,7 @@ def test_infonce_weights_the_pair_by_the_curve(similarity: Tensor, exclude: Tens
     torch.testing.assert_close(InfoNCE().observe(similarity, 7 * ONE, exclude), infonce(7 * similarity, exclude))
 
 
-@pytest.mark.parametrize("name", ["hinge", "infonce", "bce"])
+@pytest.mark.parametrize("name", ["hinge", "infonce", "bce", "sigmoid"])
 def test_ranking_losses_by_name_in_extremes(name: str, similarity: Tensor, exclude: Tensor) -> None:
     loss = RANKING_LOSSES[name]()
     assert loss.name == name and loss.reduction == "mean"

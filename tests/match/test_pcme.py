@@ -37,7 +37,7 @@ def coded(matcher: Pcme, n: int = N, m: int = M) -> tuple[Codes, Codes]:
 
 def by_hand(matcher: Pcme, images: Tensor, texts: Tensor) -> Tensor:
     """The probability that every image and caption match, sample by sample."""
-    slope, shift = matcher.log_slope.exp(), matcher.log_shift.exp()
+    slope, shift = matcher.distance.log_slope.exp(), matcher.distance.log_shift.exp()
     rows = []
     for image in images:
         row = []

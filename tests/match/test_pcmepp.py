@@ -39,7 +39,7 @@ def batch(n: int, width: int) -> Items:
 def by_hand(matcher: Pcmepp, left: Items, right: Items) -> list[list[Tensor]]:
     """The logit of every image and caption, entry by entry."""
     rows = []
-    slope = matcher.log_scale.exp() / 2
+    slope = matcher.distance.log_scale.exp() / 2
     for image in left.values:
         row = []
         for text in right.values:
@@ -47,7 +47,7 @@ def by_hand(matcher: Pcmepp, left: Items, right: Items) -> list[list[Tensor]]:
             distance = torch.zeros((), dtype=torch.float64)
             for d in range(matcher.dim):
                 distance = distance + (mean_v[0, d] - mean_t[0, d]) ** 2 + log_v[0, d].exp() + log_t[0, d].exp()
-            row.append(-slope * distance + matcher.shift)
+            row.append(-slope * distance + matcher.distance.shift)
         rows.append(row)
     return rows
 
@@ -76,7 +76,7 @@ def test_the_distance_is_what_samples_have_on_average() -> None:
     ]
     sampled = (samples[0] - samples[1]).square().sum(1).mean().item()
     similarity = matcher.similarity(matcher.encode_images(image), matcher.encode_texts(text))
-    distance = (matcher.shift - similarity * matcher.scale()) / (matcher.scale() / 2)
+    distance = (matcher.distance.shift - similarity * matcher.scale()) / (matcher.scale() / 2)
     assert distance.item() == pytest.approx(sampled, rel=0.02)
 
 

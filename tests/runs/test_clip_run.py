@@ -11,7 +11,7 @@ from flat_options import configured, fit
 from safetensors.numpy import load_file
 from whole_way import opened_again
 
-from clip_helpers import save_clip
+from clip_helpers import save_clip, save_siglip
 from pairsift.cli import main
 from pairsift.methods import METHODS
 from pairsift.runs.prepare import matcher_factory
@@ -60,6 +60,18 @@ def test_it_goes_the_whole_way_and_opens_without_its_checkpoint(place, few, opti
     assert main(["search", str(run.folder), "a red ball", "-k", "2"]) == 0
     scored = opened.score(place / "clip-scenes", place / "scored.parquet")
     assert scored == len(run.pairs()) == len(pq.read_table(place / "scored.parquet"))  # without the broken image
+
+
+@pytest.mark.parametrize(("head", "loss"), [("none", "sigmoid"), ("gpo", "hinge"), ("pcme", "bce"), ("pcmepp", "bce")])
+def test_a_siglip_and_heads_on_tokens_go_the_whole_way(place, few, options, tmp_path, capsys, head, loss):
+    more = {"method": "plain", "plain.networks": 1, "plain.epochs.warmup": 1, "plain.epochs.train": 1, "lr": 1e-5}
+    more |= {"out": str(place / f"head-{head}"), "clip.head": head}
+    if head == "none":
+        more["clip.checkpoint"] = str(save_siglip(tmp_path / "siglip"))
+    run = fit(few, {**options, **more}, progress=False)
+    assert run.config.loss.name == loss
+    found = opened_again(run, capsys).search("a large red ball", 4)
+    assert len({path for path, _ in found}) == 4 and all(np.isfinite(score) for _, score in found)
 
 
 def test_it_learns_what_the_images_show(place, scenes, options):

@@ -197,7 +197,7 @@ def _cell(source: str, place: tuple[str, str, object, str | None, object], optio
     method, matcher, noise, kind, seed = place
     with _errors_of(f"`{method}` on `{matcher}`"):
         names = [str(options[name]) for name in ("method", "matcher")]
-        choices = Choices.make(names[0], names[1], options.get("loss"), options.get("preset"))
+        choices = Choices.make(names[0], names[1], options.get("loss"), options.get("preset"), options)
         parts = {choices.method.name, choices.matcher.name, choices.loss.name}
         tree = {name: value for name, value in options.items() if name in parts or not _is_part(str(name))}
         tree |= {"source": source, "noise": noise, "noise_seed": seed, "seed": seed}

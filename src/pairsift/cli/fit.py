@@ -296,14 +296,15 @@ def choices_of(words: Sequence[str]) -> Choices:
     Raises:
         InputError: A name is unknown.
     """
-    from pairsift.runs.config import Choices, read_yaml
+    from pairsift.runs.config import Choices, in_groups, put_over, read_yaml
 
     options, _ = split_words(words, ())
     file = options.get("--config")
     file_options: Mapping[str, Any] = read_yaml(Path(file)) if file else {}
     names = {name: options.get(f"--{name}", file_options.get(name)) for name in ("method", "matcher", "loss", "preset")}
     method = str(names["method"]) if names["method"] else None
-    return Choices.make(method, str(names["matcher"] or MATCHER), names["loss"], names["preset"])
+    tree = put_over(file_options, in_groups({name.removeprefix("--"): value for name, value in options.items()}))
+    return Choices.make(method, str(names["matcher"] or MATCHER), names["loss"], names["preset"], tree)
 
 
 def part_flags(choices: Choices) -> list[Flag]:

@@ -1,4 +1,4 @@
-"""The preprocessing of a CLIP model: its tokenizer and its image processor."""
+"""The preprocessing of a CLIP or SigLIP model: its tokenizer and its image processor."""
 
 from __future__ import annotations
 
@@ -14,16 +14,26 @@ from torch import Tensor, nn
 from pairsift.encode.cache import encode_pairs
 from pairsift.encode.encoder import Array, digest, without_surrogates
 from pairsift.encode.features import Features, Table
-from pairsift.encode.hub import SAMPLE, id_maker, image_processor, model_place, quiet, tokenizer, transformers
+from pairsift.encode.hub import (
+    NAFLEX,
+    SAMPLE,
+    id_maker,
+    image_processor,
+    model_place,
+    quiet,
+    tokenizer,
+    transformers,
+)
 from pairsift.encode.lazy_rows import Bytes, ImagePixels
 from pairsift.errors import InputError
 from pairsift.pairs.pairs import Pairs
 
+MODELS = {"clip": "CLIPModel", "siglip": "SiglipModel"}  # classes of transformers by kinds of models
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 
 class ClipPreprocessor:
-    """The tokenizer and the image processor of a CLIP model.
+    """The tokenizer and the image processor of a CLIP or SigLIP model.
 
     For the cache, it is a text encoder of token ids.
 
@@ -33,13 +43,14 @@ class ClipPreprocessor:
             elsewhere.
 
     Attributes:
+        siglip: Whether this is a SigLIP. Its captions are padded to the model's length, as they were in its training.
         size: Shape of an image's pixels, (3, height, width).
         factor: Factor of a byte, before `mean` is subtracted and the result is divided by `std`.
         mean: Mean of each channel, (3,).
         std: Standard deviation of each channel, (3,).
 
     Raises:
-        InputError: transformers is missing, or there is no CLIP whose parts fit together.
+        InputError: transformers is missing, or there is no CLIP or SigLIP whose parts fit together.
     """
 
     kind: Literal["vector", "tokens", "ids"] = "ids"
@@ -51,8 +62,12 @@ class ClipPreprocessor:
         self._library = transformers()
         with quiet(self._library, self.name):
             self.config: Any = self._library.AutoConfig.from_pretrained(self.place, trust_remote_code=False)
-        if self.config.model_type != "clip":
-            raise InputError(f"{self.name}: is a {self.config.model_type or 'model without a name'} and no CLIP")
+        kind = self.config.model_type
+        if kind == "siglip2":
+            raise InputError(f"{self.name}: {NAFLEX}")
+        if kind not in MODELS:
+            raise InputError(f"{self.name}: is a {kind or 'model without a name'} and no CLIP or SigLIP")
+        self.siglip = kind == "siglip"
         folder = Path(self.place)
         if pretrained and folder.is_dir() and not any(next(folder.glob(pattern), None) for pattern in WEIGHTS):
             raise InputError(f"{self.name}: holds no weights; give a folder with model.safetensors")
@@ -60,7 +75,7 @@ class ClipPreprocessor:
             self._tokenizer = tokenizer(self._library, self.place)
             self._processor = image_processor(self._library, self.place)
         self._limit = int(min(self.config.text_config.max_position_embeddings, self._tokenizer.model_max_length))
-        self._ids = id_maker(self._tokenizer, self._limit)
+        self._ids = id_maker(self._tokenizer, self._limit, pads=self.siglip)
         processing: dict[str, Any] = self._processor.to_dict()
         self.factor = float(processing["rescale_factor"]) if processing.get("do_rescale") else 1.0
         scales = bool(processing.get("do_normalize"))
@@ -77,7 +92,8 @@ class ClipPreprocessor:
             raise InputError(f"{self.name}: its processor makes {width} x {height} pixels, its model takes {side}")
         text, ids = self.config.text_config, self._ids(["a"])[0]
         end = max(ids) if text.eos_token_id == 2 else text.eos_token_id  # 2: old configurations; the model handles it
-        if max(ids) >= text.vocab_size or end not in ids or ids.index(end) != len(ids) - 1:
+        ends = self.siglip or (end in ids and ids.index(end) == len(ids) - 1)  # a SigLIP's configuration names no end
+        if max(ids) >= text.vocab_size or not ends:
             raise InputError(f"{self.name}: its tokenizer belongs to another model")
 
     def key(self) -> str:
@@ -102,13 +118,12 @@ class ClipPreprocessor:
             InputError: The weights cannot be read, or some are missing.
         """
         model: nn.Module
+        kind = getattr(self._library, MODELS[self.config.model_type])
         if not self.pretrained:
-            model = self._library.CLIPModel(self.config)
+            model = kind(self.config)
             return model
         with quiet(self._library, self.name):
-            model, info = self._library.CLIPModel.from_pretrained(
-                self.place, weights_only=True, output_loading_info=True
-            )
+            model, info = kind.from_pretrained(self.place, weights_only=True, output_loading_info=True)
         if info["missing_keys"]:
             lost = sorted(map(str, info["missing_keys"]))
             raise InputError(f"{self.name}: its weights lack {len(lost)} tensors, among them {lost[0]}")
@@ -137,6 +152,18 @@ class ClipPreprocessor:
         checked, failures = encode_pairs(pairs, _DecodeCheck(self), self, cache, progress=progress)
         pixels = ImagePixels(pairs.paths, self.crop, self.size, failures)
         return Features(Table(pixels), checked.texts), failures
+
+
+def is_siglip(checkpoint: str) -> bool:
+    """Return whether a folder holds a SigLIP, by its configuration; of an id on the hub the name tells."""
+    file = Path(checkpoint).expanduser() / "config.json"
+    if not file.is_file():
+        return "siglip" in checkpoint.lower()
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        return False
+    return isinstance(config, dict) and config.get("model_type") == "siglip"
 
 
 class _DecodeCheck:

@@ -30,6 +30,10 @@ MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 _MINILM_TOKENS = 256  # the length that this model was made for
 _IMAGES_PER_BATCH = {"cpu": 8, "cuda": 128}
 _TOKENS_PER_BATCH = {"cpu": 1024, "cuda": 65536}
+NAFLEX = (
+    "reads images of any shape as rows of patches (NaFlex); give a checkpoint of one size, such as "
+    "google/siglip2-base-patch16-224"
+)
 SAMPLE = "A Dog's naïve, ROUGH-haired friend: 12.5 % of them!\tÉtude 狗"  # a caption that shows how tokenizers differ
 
 
@@ -124,13 +128,22 @@ def tokenizer(library: ModuleType, place: str) -> Any:
     return library.AutoTokenizer.from_pretrained(place, trust_remote_code=False)
 
 
-def id_maker(tokenizer: Any, limit: int) -> Callable[[list[str]], list[list[int]]]:
-    """Return a function that gives captions their token ids, cut at a length; several threads may call it."""
+def id_maker(tokenizer: Any, limit: int, pads: bool = False) -> Callable[[list[str]], list[list[int]]]:
+    """Return a function that gives captions their token ids, cut at a length; several threads may call it.
+
+    Args:
+        tokenizer: A tokenizer.
+        limit: The length.
+        pads: Whether shorter captions are padded to it, on the side of the tokenizer.
+    """
+    padding = "max_length" if pads else False
     tokenizing = threading.Lock()  # a call changes the state of a tokenizer
 
     def ids_of(captions: list[str]) -> list[list[int]]:
+        if not captions:
+            return []
         with tokenizing:
-            return list(tokenizer(captions, truncation=True, max_length=limit)["input_ids"]) if captions else []
+            return list(tokenizer(captions, padding=padding, truncation=True, max_length=limit)["input_ids"])
 
     return ids_of
 
@@ -216,10 +229,7 @@ class HubImageEncoder:
         self._key: str | None = None
         probe = self.prepare(Image.new("RGB", (64, 64)))
         if probe.ndim != 3:
-            raise InputError(
-                f"{self.name} reads images of any shape as rows of patches (NaFlex); give a checkpoint of one size, "
-                "such as google/siglip2-base-patch16-224"
-            )
+            raise InputError(f"{self.name} {NAFLEX}")
         self.size = int(min(probe.shape[-2:]))
         shape = self.encode(probe[None]).shape
         self.regions = int(shape[1]) if regions else 1

@@ -22,5 +22,8 @@ RANKING_LOSSES: Registry[type[AnyRankingLoss]] = Registry(
             "pairsift.loss.ranking:BCE",
             "binary cross-entropy of all images with all captions, the correspondence as label; of PCME++ and PCME",
         ),
+        "sigmoid": Entry(
+            "pairsift.loss.ranking:Sigmoid", "the same as SigLIP sums it, without smooth labels; of SigLIP"
+        ),
     },
 )

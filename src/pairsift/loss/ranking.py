@@ -100,22 +100,22 @@ class InfoNCE(Options):
         return infonce_directions(similarity * scale, exclude)
 
 
-class BCE(Options):
-    """The binary cross-entropy of all images with all captions; the correspondence is the label of the pair (PCME++).
+class Sigmoid(Options):
+    """The pairwise sigmoid loss; the correspondence is the label of the pair (SigLIP).
 
-    The logit is the similarity less `threshold` at the matcher's temperature. Matchers whose similarity is a logit at
-    their temperature, such as `pcmepp`, need no threshold.
+    Zhai et al., Sigmoid Loss for Language Image Pre-Training, ICCV 2023. Without exclusions the mean over a batch is
+    the sum of the binary cross-entropies of all images with all captions over B. The logit is the similarity less
+    `threshold` at the matcher's temperature. Matchers whose similarity is a logit at their temperature, such as a
+    SigLIP in `clip`, need no threshold.
     """
 
-    name: ClassVar[str] = "bce"
-    pseudo: float = Field(default=0.1, ge=0, description="Weight of the loss with pseudo-positives beside the loss.")
-    smoothing: float = Field(default=1e-4, ge=0, lt=0.5, description="How far labels are moved from 0 and 1.")
+    name: ClassVar[str] = "sigmoid"
     threshold: float = Field(default=0.0, description="Similarity of pairs that match as likely as not.")
     reduction: Reduction = Field(default="mean", description="How the loss is reduced over the batch.")
 
     def __call__(self, similarity: Tensor, scale: Tensor, y: Tensor, exclude: Tensor, warm: bool = False) -> Tensor:
-        """Return the loss of every pair, as in `RankingLoss`; `warm` is not used."""
-        return pairwise((similarity - self.threshold) * scale, y, exclude, self.pseudo, self.smoothing)
+        """Return B/2 times the cross-entropies of each pair's row and column (`pairwise`), (B,); `warm` is not used."""
+        return len(y) / 2 * pairwise((similarity - self.threshold) * scale, y, exclude)
 
     def observe(self, similarity: Tensor, scale: Tensor, exclude: Tensor) -> Tensor:
         """Return the mean of `directions`, (B,)."""
@@ -127,7 +127,22 @@ class BCE(Options):
         return pairwise_directions((similarity - self.threshold) * scale, exclude)
 
 
-AnyRankingLoss = InfoNCE | Hinge | BCE
+class BCE(Sigmoid):
+    """The binary cross-entropy of all images with all captions; the correspondence is the label of the pair (PCME++).
+
+    It is 2/B times the loss of `Sigmoid`, with pseudo-positives and smooth labels.
+    """
+
+    name: ClassVar[str] = "bce"
+    pseudo: float = Field(default=0.1, ge=0, description="Weight of the loss with pseudo-positives beside the loss.")
+    smoothing: float = Field(default=1e-4, ge=0, lt=0.5, description="How far labels are moved from 0 and 1.")
+
+    def __call__(self, similarity: Tensor, scale: Tensor, y: Tensor, exclude: Tensor, warm: bool = False) -> Tensor:
+        """Return the loss of every pair, as in `RankingLoss`; `warm` is not used."""
+        return pairwise((similarity - self.threshold) * scale, y, exclude, self.pseudo, self.smoothing)
+
+
+AnyRankingLoss = InfoNCE | Hinge | Sigmoid | BCE
 
 
 def pairwise(logits: Tensor, y: Tensor, exclude: Tensor, pseudo: float = 0.0, smoothing: float = 0.0) -> Tensor:

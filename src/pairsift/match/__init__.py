@@ -31,7 +31,9 @@ MATCHERS: Registry[type[Matcher]] = Registry(
         ),
         "vse": Entry("pairsift.match.vse:Vse", "regions, a GRU over words, learned pooling: VSE++ and VSE-infinity"),
         "vsrn": Entry("pairsift.match.vsrn:Vsrn", "visual semantic reasoning over regions (Li et al., ICCV 2019)"),
-        "clip": Entry("pairsift.match.clip:Clip", "CLIP, fine-tuned from pixels and text (Radford et al., ICML 2021)"),
+        "clip": Entry(
+            "pairsift.match.clip:Clip", "CLIP or SigLIP, fine-tuned from pixels and text (Radford et al., ICML 2021)"
+        ),
         "scan": Entry("pairsift.match.scan:Scan", "stacked cross attention (Lee et al., ECCV 2018)"),
         "imram": Entry("pairsift.match.imram:Imram", "recurrent attention memory (Chen et al., CVPR 2020)"),
         "saf": Entry("pairsift.match.sgraf:Saf", "similarity attention filtration (Diao et al., AAAI 2021)"),

@@ -110,7 +110,8 @@ class Matcher(nn.Module, ABC):
             they start compete for the best checkpoint.
         preset: Name of the method preset for this matcher.
         method: Name of the method of a run that names none.
-        loss: Name of the ranking loss of a run that names none; None for the loss of the preset.
+        loss: Name of the ranking loss of a run that names none, whatever the options (see `loss_of`); None for the loss
+            of the preset.
         head_speed: Learning rate of the trainable part of a method, as a multiple of the matcher's learning rate.
         adam: Betas and epsilon of AdamW.
         gains_by_bf16: Whether training in bfloat16 on a GPU was measured to be much faster than in float32;
@@ -153,6 +154,19 @@ class Matcher(nn.Module, ABC):
             data: What the constructor takes of the data, such as `image_dim`.
         """
         return cls(**data) if cls.options is Options else cls(**data, options=options)
+
+    @classmethod
+    def loss_of(cls, options: Mapping[str, Any]) -> str | None:
+        """Return the name of the ranking loss of a run that names none; None for the loss of the preset.
+
+        Args:
+            options: Options of the matcher that were given, as they were given.
+        """
+        return cls.loss
+
+    def speed(self, name: str) -> float:
+        """Return the learning rate of the parameter of this name as a multiple of the run's."""
+        return 1.0
 
     def apart(self) -> dict[str, Matcher]:
         """Return the parts that train apart, by name, each as a matcher of its own; nothing where it trains as one."""

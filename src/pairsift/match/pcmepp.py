@@ -10,13 +10,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from pairsift.encode.features import Items
-from pairsift.match.base import Codes
+from pairsift.match.base import Codes, inverse_temperature, products
 from pairsift.match.heads import GaussianHead, HeadSizes, VectorMatcher, divergence
 from pairsift.options import Options
 
 
-class PcmeppOptions(HeadSizes):
-    """The options of `Pcmepp`."""
+class DistanceOptions(Options):
+    """The options of `ExpectedDistance`."""
 
     slope: float = Field(default=5.0, gt=0, le=50, description="Where a starts, the factor of the distance.")
     shift: float = Field(default=5.0, description="Where b starts, the logit of a match at distance 0.")
@@ -24,6 +24,56 @@ class PcmeppOptions(HeadSizes):
     vib: float = Field(
         default=1e-4, ge=0, description="Weight of the divergence from a standard normal (variational bottleneck)."
     )
+
+
+class PcmeppOptions(HeadSizes, DistanceOptions):
+    """The options of `Pcmepp`."""
+
+
+class ExpectedDistance(nn.Module):
+    """The learned logit of a match by the expected squared distance of two Gaussians, as an inner product.
+
+    Args:
+        options: See `DistanceOptions`.
+
+    Attributes:
+        behind: Entries behind a mean in the vectors of the inner product.
+        spread: Where the sum of the variances of an item starts.
+    """
+
+    behind: ClassVar[int] = 2
+
+    def __init__(self, options: DistanceOptions) -> None:
+        super().__init__()
+        self.vib, self.spread = options.vib, options.spread
+        self.log_scale = nn.Parameter(torch.tensor(math.log(2 * options.slope)))  # of 2 a
+        self.shift = nn.Parameter(torch.tensor(options.shift))
+
+    def codes(self, mean: Tensor, log_variance: Tensor, images: bool) -> Codes:
+        """Return means as codes; `variance` holds the sums of the variances, (n,).
+
+        Args:
+            mean: Of unit length, (n, d).
+            log_variance: (n, d).
+            images: Whether the items are images.
+        """
+        variance = log_variance.exp().sum(1, keepdim=True)
+        one = torch.ones_like(variance)
+        ends = (self.shift / self.scale() - 1 - variance / 2, one) if images else (one, -variance / 2)
+        extra = {"variance": variance[:, 0], "divergence": divergence(mean, log_variance)}
+        return Codes(mean, index=torch.cat([mean, *ends], 1), extra=extra)
+
+    def similarity(self, images: Codes, texts: Codes) -> Tensor:
+        """Return the logits over the scale, (n_images, n_texts)."""
+        return products(images.indexed, texts.indexed)
+
+    def penalty(self, images: Codes, texts: Codes) -> Tensor | None:
+        """Return the weighted divergences of image and caption from a standard normal distribution, (B,)."""
+        return self.vib * (images.extra["divergence"] + texts.extra["divergence"]) if self.vib else None
+
+    def scale(self) -> Tensor:
+        """Return 2 a, at most 100."""
+        return inverse_temperature(self.log_scale)
 
 
 class Pcmepp(VectorMatcher):
@@ -40,9 +90,9 @@ class Pcmepp(VectorMatcher):
 
         (mu_v, b / (2 a) - 1 - sum sigma_v^2 / 2, 1) . (mu_t, 1, -sum sigma_t^2 / 2)
 
-    The paper fine-tunes CLIP with one more transformer block for the variances; here heads on frozen vectors take their
-    place. Mixed images and averaged weights are not implemented; pseudo-positives and smooth labels belong to the loss
-    (`pairsift.loss.ranking.BCE`).
+    The paper fine-tunes CLIP with one more transformer block for the variances, as `--clip.head pcmepp` does; here
+    heads on frozen vectors take their place. Mixed images and averaged weights are not implemented; pseudo-positives
+    and smooth labels belong to the loss (`pairsift.loss.ranking.BCE`).
 
     Args:
         image_dim: Length of the feature vector of an image.
@@ -57,34 +107,29 @@ class Pcmepp(VectorMatcher):
     def __init__(self, image_dim: int, text_dim: int, options: PcmeppOptions = PcmeppOptions()) -> None:
         super().__init__()
         self.dim = options.dim
-        self.vib = options.vib
         self.image_head = GaussianHead(image_dim, options, options.spread)
         self.text_head = GaussianHead(text_dim, options, options.spread)
-        self.log_scale = nn.Parameter(torch.tensor(math.log(2 * options.slope)))  # of 2 a
-        self.shift = nn.Parameter(torch.tensor(options.shift))
+        self.distance = ExpectedDistance(options)
 
     @property
     def index_dim(self) -> int:
         """Length of the vectors whose inner product is the similarity, dim + 2."""
-        return self.dim + 2
+        return self.dim + self.distance.behind
 
     def encode_images(self, items: Items) -> Codes:
         """Return means of images, (n, dim), of unit length; `variance` holds the sums of their variances, (n,)."""
         mean, log_variance = self.image_head(items.values)
-        variance = log_variance.exp().sum(1, keepdim=True)
-        level = self.shift / self.scale() - 1 - variance / 2
-        return self._codes(mean, log_variance, variance, (level, torch.ones_like(level)))
+        return self.distance.codes(mean, log_variance, images=True)
 
     def encode_texts(self, items: Items) -> Codes:
         """Return means of texts, (n, dim), of unit length; `variance` holds the sums of their variances, (n,)."""
         mean, log_variance = self.text_head(items.values)
-        variance = log_variance.exp().sum(1, keepdim=True)
-        return self._codes(mean, log_variance, variance, (torch.ones_like(variance), -variance / 2))
-
-    def _codes(self, mean: Tensor, log_variance: Tensor, variance: Tensor, behind: tuple[Tensor, Tensor]) -> Codes:
-        extra = {"variance": variance[:, 0], "divergence": divergence(mean, log_variance)}
-        return Codes(mean, index=torch.cat([mean, *behind], 1), extra=extra)
+        return self.distance.codes(mean, log_variance, images=False)
 
     def penalty(self, images: Codes, texts: Codes, exclude: Tensor, y: Tensor) -> Tensor | None:
         """Return the weighted divergences of image and caption from a standard normal distribution, (B,)."""
-        return self.vib * (images.extra["divergence"] + texts.extra["divergence"]) if self.vib else None
+        return self.distance.penalty(images, texts)
+
+    def scale(self) -> Tensor:
+        """Return 2 a, at most 100."""
+        return self.distance.scale()

@@ -131,9 +131,20 @@ class Choices:
 
     @staticmethod
     def make(
-        method: str | type[Method] | None, matcher: str | type[Matcher], loss: str | None, preset: str | None
+        method: str | type[Method] | None,
+        matcher: str | type[Matcher],
+        loss: str | None,
+        preset: str | None,
+        tree: Values,
     ) -> Choices:
         """Find the classes and the preset with these names; without a name, the method is the matcher's own.
+
+        Args:
+            method: Name or class of the method.
+            matcher: Name or class of the matcher.
+            loss: Name of the ranking loss; None for the one of the matcher with its options, or of the preset.
+            preset: Name of the preset.
+            tree: Options of parts under their names; the matcher's are read.
 
         Raises:
             InputError: A name is unknown.
@@ -142,9 +153,9 @@ class Choices:
         method = matcher_type.method if method is None else method
         method_type = METHODS.find(method) if isinstance(method, str) else method
         defaults = preset_of(method_type, matcher_type, preset)
-        return Choices(
-            method_type, matcher_type, RANKING_LOSSES.find(loss or matcher_type.loss or defaults.loss), defaults
-        )
+        own = tree.get(matcher_type.name)
+        loss = loss or matcher_type.loss_of(own if isinstance(own, Mapping) else {}) or defaults.loss
+        return Choices(method_type, matcher_type, RANKING_LOSSES.find(loss), defaults)
 
 
 def preset_of(method: type[Method], matcher: type[Matcher], name: str | None) -> Preset:
@@ -189,7 +200,9 @@ def configure(  # noqa: PLR0913
     """
     matcher_choice = matcher_of(matcher) if isinstance(matcher, Options) else matcher
     method_choice = type(method) if isinstance(method, Method) else method
-    choices = Choices.make(method_choice, matcher_choice, loss if isinstance(loss, str | None) else loss.name, preset)
+    loss_name = loss if isinstance(loss, str | None) else loss.name
+    own = {matcher_of(matcher).name: matcher.model_dump()} if isinstance(matcher, Options) else {}
+    choices = Choices.make(method_choice, matcher_choice, loss_name, preset, own)
     parts: dict[str, Options | Values] = {
         "method": method if isinstance(method, Method) else {},
         "matcher": matcher if isinstance(matcher, Options) else {},
@@ -216,7 +229,7 @@ def from_tree(tree: Values) -> Config:
     method, matcher = options.pop("method", None), str(options.pop("matcher", MATCHER))
     preset, loss = options.pop("preset", None), options.pop("loss", None)
     choices = Choices.make(
-        None if method is None else str(method), matcher, None if loss is None else str(loss), preset
+        None if method is None else str(method), matcher, None if loss is None else str(loss), preset, options
     )
     source, out, epochs = options.pop("source"), options.pop("out", None), options.pop("epochs", None)
     detect = detect_options(options.pop("detect", {}))
@@ -260,20 +273,20 @@ def read_yaml(path: Path, example: str = "`method: pc2`") -> dict[str, Any]:
         raise InputError(f"{path} is not readable as YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise InputError(f"{path} holds no options: expected lines such as {example}")
-    grouped: dict[str, Any] = _in_groups(content)
+    grouped: dict[str, Any] = in_groups(content)
     return grouped
 
 
-def _in_groups(value: Any) -> Any:
-    """Return the content of a YAML file with the options of groups nested, also those named as on the command line."""
+def in_groups(value: Any) -> Any:
+    """Return options, as a YAML file has them, with those of groups nested, also those named as on the command line."""
     if isinstance(value, list):
-        return [_in_groups(item) for item in value]
+        return [in_groups(item) for item in value]
     if not isinstance(value, dict):
         return value
     tree: dict[str, Any] = {}
     for name, item in value.items():
         *groups, last = name.replace("-", "_").split(".") if isinstance(name, str) else [name]
-        option = {last: _in_groups(item)}
+        option = {last: in_groups(item)}
         for group in reversed(groups):
             option = {group: option}
         tree = put_over(tree, option)

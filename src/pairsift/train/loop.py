@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from math import isfinite
 from pathlib import Path
 
@@ -440,13 +441,16 @@ def seed_of(*parts: int) -> int:
 def parameter_groups(network: Network, weight_decay: float) -> list[dict[str, object]]:
     """Return the optimizer's parameter groups of a network.
 
-    Matrices decay; biases, norms and temperatures do not. The head of a method has its own rate.
+    Matrices decay; biases, norms and temperatures do not. The head of a method has its own rate, and parameters of the
+    matcher may have theirs.
     """
+    matcher, head = network.matcher, network.head
+    parts = [[(one, matcher.speed(name)) for name, one in matcher.named_parameters()]]
+    parts += [] if head is None else [[(one, matcher.head_speed) for one in head.parameters()]]
     groups: list[dict[str, object]] = []
-    for part, speed in ((network.matcher, 1.0), (network.head, network.matcher.head_speed)):
-        parameters = [] if part is None else list(part.parameters())
-        for matrices in (True, False):
-            members = [parameter for parameter in parameters if (parameter.ndim > 1) == matrices]
+    for part in parts:
+        for speed, matrices in product(dict.fromkeys(own for _, own in part), (True, False)):
+            members = [one for one, own in part if own == speed and (one.ndim > 1) == matrices]
             decay = weight_decay if matrices else 0.0
             groups += [{"params": members, "weight_decay": decay, "speed": speed}] if members else []
     return groups
