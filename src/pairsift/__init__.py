@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pairsift.pairs.options import DataOptions as DataOptions
     from pairsift.pairs.readers import load as load
     from pairsift.runs.compare import compare as compare
+    from pairsift.runs.fit import check as check
     from pairsift.runs.fit import fit as fit
     from pairsift.runs.register import register as register
     from pairsift.runs.run import Run as Run
@@ -30,6 +31,7 @@ _MODULES = {
     "Mismatches": "mismatches",
     "Run": "runs.run",
     "TrainOptions": "train.options",
+    "check": "runs.fit",
     "compare": "runs.compare",
     "find_mismatches": "mismatches",
     "fit": "runs.fit",

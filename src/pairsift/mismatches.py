@@ -19,13 +19,12 @@ from pairsift.detect.folds import fingerprints
 from pairsift.encode.features import Features, Table
 from pairsift.encode.ngrams import ngram_vectors
 from pairsift.errors import InputError
-from pairsift.match.two_tower import TwoTower, TwoTowerOptions, check_one_space
+from pairsift.match.two_tower import LINEAR, TwoTower, check_one_space
 from pairsift.retrieve.gallery import Gallery
 from pairsift.suggest.duplicates import vague_captions, word_numbers
 from pairsift.suggest.suggest import GalleryPairs, Suggestions, suggest
 
 SHIPPED = DetectOptions()
-LINEAR = TwoTowerOptions(dim=SHIPPED.linear.directions, depth=0)  # a linear model in the shape of a matcher
 
 
 def find_mismatches(
@@ -177,12 +176,12 @@ class VectorPairs:
         if captions is not None:
             captions = _texts(captions, len(texts))
         ids = fingerprints(images) if image_ids is None else _ids(image_ids, len(images))
-        first, image_of = np.unique(ids, return_index=True, return_inverse=True)[1:]
+        first, number = np.unique(ids, return_index=True, return_inverse=True)[1:]
         everywhere = np.ones(len(texts), np.bool_)
         return VectorPairs(
-            images[first] if len(first) < len(images) else images,
+            images[np.sort(first)],
             texts,
-            image_of.reshape(-1).astype(np.int64) if len(first) < len(images) else np.arange(len(images)),
+            np.argsort(np.argsort(first))[number.reshape(-1)],
             captions,
             everywhere,
             ~everywhere,
@@ -427,9 +426,12 @@ def _texts(captions: Sequence[str], rows: int) -> list[str]:
     Raises:
         InputError: They are no texts, or not as many as rows.
     """
+    if isinstance(captions, str):
+        raise InputError(f"captions is one text, {captions[:20]!r}: give one for every pair")
     texts = captions.to_pylist() if isinstance(captions, pa.ChunkedArray | pa.Array) else list(captions)
-    if isinstance(captions, str) or (wrong := next((text for text in texts if not isinstance(text, str)), None)):
-        raise InputError(f"captions holds {wrong!r}: give one text for every pair")
+    wrong = [text for text in texts if not isinstance(text, str)]
+    if wrong:
+        raise InputError(f"captions holds {wrong[0]!r}: give one text for every pair")
     if len(texts) != rows:
         raise InputError(f"captions has {len(texts)} texts and caption_vectors {rows} rows: give one for every pair")
     return texts

@@ -37,7 +37,7 @@ from pairsift.methods.parts.meta import (
     partial_products_of_pairs,
 )
 from pairsift.runs.config import from_tree
-from pairsift.runs.prepare import check
+from pairsift.runs.prepare import require_possible
 from pairsift.steps import Observation, Step, not_negatives
 
 CLEAN = [0, 2, 3, 5, 7, 8]
@@ -322,7 +322,7 @@ def test_each_network_leaves_out_what_its_peer_takes_for_mismatched():
 
 def test_it_is_refused_without_verified_pairs(tmp_path):
     with pytest.raises(InputError, match=r"^mscn learns from pairs that are known to match: give --verified or"):
-        check(from_tree({"source": str(tmp_path), "method": "mscn"}))
+        require_possible(from_tree({"source": str(tmp_path), "method": "mscn"}))
     for verified in ([], [0], [0, 1]):  # 0 and 1 show one image
         with pytest.raises(InputError, match="of at least 2 images"):
             MSCN().begin(SETTING(LINEAR, verified=np.array(verified, np.int64)))

@@ -11,7 +11,7 @@ from pairsift.match import MATCHERS
 from pairsift.match.clip import Clip
 from pairsift.methods.osa import OSA, weight_of
 from pairsift.runs.config import from_tree
-from pairsift.runs.prepare import check
+from pairsift.runs.prepare import require_possible
 from pairsift.steps import Observation, Step
 
 PAPERS = InfoNCE(base=1.0)
@@ -91,7 +91,7 @@ def test_matchers_that_start_untrained_are_refused_before_any_work(name, tmp_pat
         with pytest.raises(InputError, match=f"and {name} starts untrained: take --matcher clip"):
             OSA().check(MATCHERS[name], False)
         with pytest.raises(InputError, match="starts untrained"):
-            check(from_tree({"source": str(tmp_path), "method": "osa", "matcher": name}))
+            require_possible(from_tree({"source": str(tmp_path), "method": "osa", "matcher": name}))
     assert Clip.starts_trained
 
 

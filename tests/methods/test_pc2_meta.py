@@ -26,7 +26,7 @@ from pairsift.methods.parts.meta import MetaCorrection, meta_of
 from pairsift.methods.pc2 import PC2
 from pairsift.methods.pc2_mscn import PC2MSCN
 from pairsift.runs.config import from_tree
-from pairsift.runs.prepare import check
+from pairsift.runs.prepare import require_possible
 from pairsift.steps import Step
 
 
@@ -114,8 +114,8 @@ def test_a_verified_pair_is_never_noisy_for_pc2():
 
 def test_pc2_needs_verified_pairs_with_a_meta_network_alone(tmp_path):
     with pytest.raises(InputError, match=r"^pc2_mscn learns from pairs that are known to match"):
-        check(from_tree({"source": str(tmp_path), "method": "pc2_mscn"}))
-    check(from_tree({"source": str(tmp_path), "method": "pc2"}))
+        require_possible(from_tree({"source": str(tmp_path), "method": "pc2_mscn"}))
+    require_possible(from_tree({"source": str(tmp_path), "method": "pc2"}))
     method = PC2()
     method = method.begin(SETTING(LINEAR, verified=np.zeros(0, np.int64)))
     assert method.subset("all", 0).tolist() == list(range(10)) and not hasattr(method.head(4), "meta")

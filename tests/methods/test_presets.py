@@ -13,7 +13,7 @@ from pairsift.methods.pc2 import PC2
 from pairsift.methods.pcsr import PCSR
 from pairsift.methods.plain import Plain
 from pairsift.runs.config import configure, flattened, from_tree
-from pairsift.runs.prepare import check
+from pairsift.runs.prepare import require_possible
 from pairsift.train.options import TrainOptions
 
 PRESETS = [(name, preset) for name in METHODS for preset in METHODS[name].presets]
@@ -87,8 +87,8 @@ def test_a_part_that_config_yaml_cannot_name_is_refused_before_any_work(tmp_path
     ncr = configure(tmp_path, method=NCR(division=Lenient()))
     message = r"^ncr\.division is of the type Lenient, and config\.yaml .* `division: Lenient`, or take a Division$"
     with pytest.raises(InputError, match=message):
-        check(ncr)
-    check(configure(tmp_path, method=NCR(division=Division(threshold=0.2))))
+        require_possible(ncr)
+    require_possible(configure(tmp_path, method=NCR(division=Division(threshold=0.2))))
     with pytest.raises(InputError, match="Sizes are the options of no matcher"):
         configure(tmp_path, matcher=Sizes())
 

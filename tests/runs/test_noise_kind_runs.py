@@ -18,7 +18,7 @@ from pairsift.cli import main
 from pairsift.errors import InputError
 from pairsift.noise.planted import plant_noise
 from pairsift.retrieve.gallery import evaluate
-from pairsift.runs.prepare import SourcePairs, check, encode, prepare, read_pairs
+from pairsift.runs.prepare import SourcePairs, encode, prepare, read_pairs, require_possible
 
 pytestmark = pytest.mark.slow
 
@@ -126,7 +126,7 @@ def test_a_run_of_before_opens_and_has_random_noise(run, tmp_path):
 
 def refused(options):
     with pytest.raises(InputError) as caught:
-        check(configured(options))
+        require_possible(configured(options))
     return str(caught.value)
 
 
@@ -178,7 +178,7 @@ def test_noise_in_all_splits(kind, place, scenes):
 def test_an_index_file_and_noise_in_all_splits_exclude_each_other(scenes, tmp_path):
     np.save(tmp_path / "index.npy", np.arange(3))
     with pytest.raises(InputError, match="leave --noise-splits all out"):
-        check(
+        require_possible(
             configured(
                 {"source": str(scenes), **PLAIN, "noise_index": str(tmp_path / "index.npy"), "noise_splits": "all"}
             )

@@ -13,7 +13,7 @@ from pairsift.errors import InputError
 from pairsift.marker import write_marker
 from pairsift.match.two_tower import TwoTower, TwoTowerOptions
 from pairsift.runs.claim import claimed
-from pairsift.runs.prepare import check
+from pairsift.runs.prepare import require_possible
 
 pytestmark = pytest.mark.slow
 
@@ -106,22 +106,22 @@ def test_the_start_competes_with_what_training_makes_of_it(source, tmp_path):
 
 def test_a_matcher_that_has_no_use_for_a_common_space_is_refused(source):
     with pytest.raises(InputError, match=r"matcher vse cannot start from a common space: leave --aligned out"):
-        check(configured({"source": str(source), "matcher": "vse", "aligned": True}))
+        require_possible(configured({"source": str(source), "matcher": "vse", "aligned": True}))
 
 
 @pytest.mark.parametrize("method", ["osa", "npc"])
 def test_methods_for_trained_matchers_take_one_that_starts_from_a_common_space(source, method):
     options = {"source": str(source), "method": method, **({"npc.epochs.warmup": 0} if method == "npc" else {})}
     with pytest.raises(InputError, match="two_tower starts untrained"):
-        check(configured(options))
-    check(configured({**options, "aligned": True}))
+        require_possible(configured(options))
+    require_possible(configured({**options, "aligned": True}))
 
 
 @pytest.mark.parametrize("matcher", ["pcme", "pcmepp", "pau"])
 def test_one_checkpoint_serves_matchers_that_cannot_start_from_its_space(source, matcher):
     encoders = {"image_encoder": "hf:clip", "text_encoder": "hf:clip"}
     config = configured({"source": str(source), "matcher": matcher, **encoders})
-    check(config)
+    require_possible(config)
     assert not config.starts_aligned
     assert configured({"source": str(source), **encoders}).starts_aligned
 

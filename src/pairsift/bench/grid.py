@@ -20,7 +20,7 @@ from pairsift.methods import METHODS
 from pairsift.pairs.options import DataOptions
 from pairsift.runs.claim import MAY_DIFFER
 from pairsift.runs.config import Choices, Config, from_tree, put_over, read_yaml
-from pairsift.runs.prepare import check
+from pairsift.runs.prepare import require_possible
 
 KEYS = ("source", "out", "methods", "matchers", "noise", "noise_kind", "seeds", "folds", "options")
 FIXED = {  # options of `fit` that a key of the grid says
@@ -181,7 +181,7 @@ def _grid(tree: Tree) -> Grid:
         raise InputError("`noise` is 0, where `methods` has none that can run without the truth: give another noise")
     for cell in cells:
         with _errors_of(f"`{cell.method}` on `{cell.matcher}`"):
-            check(cell.config)
+            require_possible(cell.config)
     return Grid(tuple(cells), None if out is None else Path(out).expanduser())
 
 

@@ -174,14 +174,15 @@ def _canonical(moments: list[Tensor], options: LinearOptions) -> Canonical:
 def _factor(covariance: Tensor, ridge: float) -> Tensor:
     """Return the Cholesky factor of C + r I, where r is the share `ridge` of the largest eigenvalue of C.
 
-    A power iteration finds the eigenvalue: its Rayleigh quotient converges fast also where eigenvalues are close.
+    A power iteration finds the eigenvalue.
     """
-    vector = covariance.abs().sum(0)
+    vector: Tensor = covariance.abs().sum(0)
     for _ in range(POWER_STEPS):
         vector = covariance @ (vector / vector.norm().clamp(min=1e-30))
     largest = vector.norm().clamp(min=1e-12)
     identity = torch.eye(len(covariance), dtype=covariance.dtype)
-    return torch.linalg.cholesky(covariance + (ridge * largest).clamp(min=1e-12) * identity)
+    factor: Tensor = torch.linalg.cholesky(covariance + (ridge * largest).clamp(min=1e-12) * identity)
+    return factor
 
 
 def _leading(matrix: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -29,6 +29,9 @@ class TwoTowerOptions(HeadSizes):
     )
 
 
+LINEAR = TwoTowerOptions(dim=DetectOptions().linear.directions, depth=0)  # of a matcher that is a linear model
+
+
 class TwoTower(VectorMatcher):
     """A matcher with a residual MLP head per side on frozen vectors, cosine similarity and a learned temperature.
 

@@ -19,6 +19,7 @@ TABLE = {
         "Sift",
         "networks as in crossfit teach new ones how the pairs of a batch relate; ours, the default of two_tower",
     ),
+    "linear": ("Linear", "no training: a linear model of the pairs that match; ours, what `pairsift check` takes"),
     "plain": ("Plain", "no protection: every pair is believed"),
     "oracle": ("Oracle", "plain on the truly matching pairs, to measure against; needs the truth"),
     "ncr": ("NCR", "mixture division, soft margins by rectified labels (Huang et al., NeurIPS 2021)"),

@@ -169,6 +169,7 @@ class Method(Component, ABC):
         needs_verified: Whether it can only run where some training pairs are verified.
         competes_with_linear: Whether a linear model, fitted to the training pairs as far as they are believed, competes
             with the networks on dev, where there are few pairs (`pairsift.runs.job`).
+        starts_linear: Whether its networks start as that linear model, with any number of pairs.
         presets: Defaults by the name of a preset, for the method, the loop and the losses.
     """
 
@@ -177,6 +178,7 @@ class Method(Component, ABC):
     needs_truth: ClassVar[bool] = False
     needs_verified: ClassVar[bool] = False
     competes_with_linear: ClassVar[bool] = False
+    starts_linear: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Preset]] = {}
 
     networks: int = Field(default=2, ge=1, le=2, description="2, or 1 for a network that believes itself.")

@@ -120,6 +120,11 @@ class Config:
         return str(yaml.safe_dump(self.tree(), sort_keys=False))
 
 
+def check_folder(source: str | Path) -> Path:
+    """Return the folder of a run by `pairsift check` where none is named: runs/<source>-check."""
+    return Path("runs") / f"{require_path(source).stem}-check"
+
+
 @dataclass(frozen=True)
 class Choices:
     """The classes of the method, the matcher and the loss of a run, and the preset that sets their defaults."""

@@ -21,6 +21,7 @@ from pairsift.files import write_json, write_text
 from pairsift.loss.ranking import AnyRankingLoss
 from pairsift.match import MATCHER
 from pairsift.match.base import Matcher
+from pairsift.match.two_tower import LINEAR
 from pairsift.methods.base import Method, Sorting
 from pairsift.options import Options
 from pairsift.pairs.changes import read_stored_pairs, write_stored_pairs
@@ -39,11 +40,11 @@ from pairsift.run_folder import (
     weights,
 )
 from pairsift.runs.claim import Claim, claimed
-from pairsift.runs.config import Config, configure, read_config
+from pairsift.runs.config import Config, check_folder, configure, read_config
 from pairsift.runs.features import ngrams_help
 from pairsift.runs.job import job_of
 from pairsift.runs.judge import Judge, of_training
-from pairsift.runs.prepare import Prepared, check, prepare
+from pairsift.runs.prepare import Prepared, prepare, require_possible
 from pairsift.runs.run import Run
 from pairsift.runs.skipped import skipped_line, unused_line, write_skipped
 from pairsift.runs.text_encoding import WITH_NGRAMS, WORDLLAMA
@@ -108,9 +109,48 @@ def fit(  # noqa: PLR0913
     return fit_config(config, resume, overwrite, progress)
 
 
+def check(  # noqa: PLR0913
+    source: str | Path,
+    *,
+    data: DataOptions | None = None,
+    encode: EncodeOptions | None = None,
+    train: TrainOptions | None = None,
+    out: str | Path | None = None,
+    detect: DetectOptions | None = None,
+    resume: Resume = False,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> Run:
+    """Judge image-caption pairs without training, and write a run's folder.
+
+    The folder can be opened, reviewed, exported, searched and audited like the folder of a trained run. Its matcher is
+    a linear model of the training pairs, or the cosine where encoders share a space.
+
+    Args:
+        source: A CSV, TSV, JSON, JSON-lines or Parquet file, or a folder.
+        data: Options of the source and of planted noise.
+        encode: Options of the frozen encoders.
+        train: The seed, the device and the number of threads; nothing is trained.
+        out: The run's folder; by default runs/<source>-check.
+        detect: Options of the detector; by default as they are shipped.
+        resume: Whether to continue an unfinished check in the folder, as in `fit`.
+        overwrite: Whether to replace a run in the folder. One that holds decisions is set aside under another name.
+        progress: Whether to show progress bars.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        InputError: The source or an option cannot be used.
+    """
+    folder = check_folder(source) if out is None else out
+    options: dict[str, Any] = {"data": data, "encode": encode, "train": train, "out": folder, "detect": detect}
+    return fit_config(configure(source, method="linear", matcher=LINEAR, **options), resume, overwrite, progress)
+
+
 def fit_config(config: Config, resume: Resume = False, overwrite: bool = False, progress: bool = True) -> Run:
     """Run `fit` with resolved options."""
-    check(config)
+    require_possible(config)
     with claimed(config, bool(resume), overwrite) as claim:
         return _fit(config, claim, resume, progress)
 
@@ -127,8 +167,10 @@ def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
     if progress and config.data.captions_per_image is None and (line := unused_line(prepared.pairs)):
         print(line, file=sys.stderr)
     after_encoding = time.monotonic()
-    judge = Judge(of_training(prepared), folder, config, progress)
-    prior = judge.prior(judge.judge())
+    whole = config.method.starts_linear  # nothing is trained: no pair could be learned by heart
+    judge = Judge(prepared if whole else of_training(prepared), folder, config, progress)
+    judgement = judge.judge_again() if whole else judge.judge()
+    prior = judge.prior(judgement)
     after_evidence = time.monotonic()
     job = job_of(config, prepared, folder, prior, judge.likeness(), progress)
     trainer = trainer_of(replace(job, require_held=claim.require_held))
@@ -146,7 +188,7 @@ def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
     metrics = {**recall, **facts, **facts_of(config, prepared), "seconds": seconds}
     write_json(folder / METRICS, metrics)
     run = Run(folder, prepared, progress)
-    run.write_judgement(claim.require_held)
+    run.write_judgement(claim.require_held, judgement if whole else None)
     trainer.remove_checkpoints()
     return run
 

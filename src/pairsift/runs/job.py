@@ -39,23 +39,37 @@ def job_of(
     """
     parts = config.method, config.loss, config.train, folder, progress
     factory, linear = matcher_factory(config, prepared), linear_start(config, prepared, prior)
+    if config.method.starts_linear and linear is not None:
+        factory, linear = _started(factory, linear), None
     evidence = (prior, likeness) if config.method.evidence else (None, None)
     return Job(prepared.pairs, prepared.features, factory, *parts, *evidence, linear)
+
+
+def _started(make: Callable[[], Matcher], start: Callable[[Matcher], None]) -> Callable[[], Matcher]:
+    """Return a function that makes matchers which have started."""
+
+    def made() -> Matcher:
+        matcher = make()
+        start(matcher)
+        return matcher
+
+    return made
 
 
 def linear_start(config: Config, prepared: Prepared, prior: Prior | None) -> Callable[[Matcher], None] | None:
     """Return a function that turns a new matcher into ridge canonical correlation of the training pairs.
 
-    Below 10,000 training pairs, networks know pairs by heart before they are as accurate as this linear model. It is
-    fitted to the vectors as the heads of `two_tower` normalise them, and pairs count by their match probability.
+    Below 10,000 training pairs, networks know pairs by heart before they are as accurate as this linear model. Pairs
+    count by their match probability.
 
     Returns:
         The function; None for other matchers, for heads that start as the identity, for methods that do not let it
-        compete, and for many pairs.
+        compete, and where it would compete, for many pairs.
     """
-    ids = prepared.pairs.ids("train")
-    linear = config.method.competes_with_linear and config.matcher is TwoTower and not prepared.aligned
-    if not linear or len(ids) >= LINEAR_BELOW:
+    ids, method = prepared.pairs.ids("train"), config.method
+    if not (method.starts_linear or (method.competes_with_linear and len(ids) < LINEAR_BELOW)):
+        return None
+    if config.matcher is not TwoTower or prepared.aligned:
         return None
     trust = np.ones(len(ids))
     if prior is not None and prior.finds_mismatches:

@@ -73,7 +73,7 @@ class Prepared:
     aligned: bool = False
 
 
-def check(config: Config) -> None:
+def require_possible(config: Config) -> None:
     """Raise an error for options that exclude each other, before any work.
 
     Raises:
@@ -97,7 +97,7 @@ def check(config: Config) -> None:
         raise InputError(
             f"matcher {matcher.name} cannot start from a common space: leave --aligned out, or use two_tower"
         )
-    starts_trained = matcher.starts_trained or config.starts_aligned
+    starts_trained = matcher.starts_trained or config.starts_aligned or method.starts_linear
     method.check(matcher, starts_trained)
     pick_device(config.train.device)
     if config.train.tensorboard:

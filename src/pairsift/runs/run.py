@@ -17,6 +17,7 @@ import torch
 
 from pairsift.arrays import Ints
 from pairsift.cores import limit_threads, peak_memory
+from pairsift.detect import Judgement
 from pairsift.errors import InputError, writing
 from pairsift.files import only_writer, write_json, write_parquet
 from pairsift.match.base import Matcher
@@ -348,17 +349,19 @@ class Run:
         with only_writer(self.folder) as require_held:
             return self.write_judgement(require_held)
 
-    def write_judgement(self, require_held: Callable[[], None]) -> pa.Table:
+    def write_judgement(self, require_held: Callable[[], None], judgement: Judgement | None = None) -> pa.Table:
         """Run `audit` for a caller that is already the only writer of the folder.
 
         Args:
             require_held: A function that raises an InputError where the caller no longer is.
+            judgement: Held-out evidence on all pairs, if it is known.
         """
         pairs, cache, seed = self.prepared.pairs, self.config.cache, self.config.train.seed
         keep_ids(self.folder, pairs)
         mended = mended_suspects(self.folder, pairs)
-        judge = Judge(self.prepared, self.folder, self.config, self.progress)
-        judgement = mended.applied(judge.judge_again(), pairs.ids(), pairs.split[pairs.ids()] == "train")
+        if judgement is None:
+            judgement = Judge(self.prepared, self.folder, self.config, self.progress).judge_again()
+        judgement = mended.applied(judgement, pairs.ids(), pairs.split[pairs.ids()] == "train")
         copies = image_copies(self.prepared, judgement, cache, self.progress)
         with self._mixed():
             table, suggestions = judged_tables(self.prepared, self.matchers, judgement, self.folder, seed, copies)
