@@ -10,11 +10,21 @@ For each run, as far as its method has what they show:
 - RUN_consistency.png: the pseudo-label consistency score at the end, by network (PCSR Fig. 3 shows its extremes).
 - RUN_bank.png: matching and mismatched pairs among those that reach a threshold, by the last clean probabilities, and
   the purity of the memory bank in each epoch (NPC Fig. 3).
-- RUN_weights.png: the weights w of the last epoch (NPC Fig. 5 shows the means over the epochs of single pairs).
+- RUN_weights.png: the weights w of the last epoch, and their means over the epochs (NPC Fig. 5 shows such means of
+  single pairs; the file method_state.parquet has all of them).
+- RUN_structure.png: the agreement of the intra-modal structures, with the two fitted Gaussians (GSC Fig. 5 b).
+- RUN_classes.png: training images of ten pseudo-classes of the last pass in the plane, by t-SNE of the vectors of
+  network 0 as it was kept (PC2 supplement Fig. 2, which shows it during the training as well).
+- RUN_planted.png, with `--planted RATE`, of runs on pairs without planted noise: similarity and agreement of the
+  structures on the training pairs after noise was planted in them, by networks that never saw it (GSC Fig. 2).
 
-And of all runs together, discrimination.png: the share of training pairs that the method puts on the right side, epoch
-by epoch (GSC gives this number beside its Fig. 5). A method that divides pairs does so by its own division, GSC by its
-label and NPC by its clean probability, both at one half.
+And of all runs together:
+
+- stability.png: R@1 over the share of planted noise, a line for each method and matcher with several shares, and
+  the variance of its points (NPC Fig. 4).
+- discrimination.png: the share of training pairs that the method puts on the right side, epoch by epoch (GSC gives this
+  number beside its Fig. 5). A method that divides pairs does so by its own division, GSC by its label and NPC by its
+  clean probability, both at one half.
 
 Epochs are counted from 1. Where the truth is not known there are histograms of all pairs alone.
 """
@@ -36,12 +46,20 @@ import pyarrow.parquet as pq
 import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter, ScalarFormatter
 from numpy.typing import NDArray
+from sklearn.manifold import TSNE
 
 from pairsift.errors import InputError, writing
 from pairsift.files import replacing
+from pairsift.methods.gsc import structure_agreement
+from pairsift.methods.parts.division import Gaussians, fit_mixture
+from pairsift.noise.planted import plant_noise
+from pairsift.retrieve.bank import evaluation_mode
+from pairsift.retrieve.gallery import Gallery
 from pairsift.run_folder import CONFIG, LOG, METHOD_STATE, METRICS, require_finished
+from pairsift.runs.run import open_run
+from pairsift.search.index import Index
 
 Values = NDArray[np.float64]
 Groups = dict[str, Values]  # by `matching` and `mismatched`, or `all` where the truth is not known
@@ -51,10 +69,14 @@ NAMES = {
     "intra_modal": "intra-modal label",
     "consistency": "consistency score",
     "weight": "weight w",
+    "mean_weight": "mean weight w",
+    "structure": "agreement of structures",
 }
 GROUPS = ("matching", "mismatched", "all")
 HISTOGRAMS = 4  # in the course of an array over the epochs
 BINS = 20
+CLASSES, IMAGES = 10, 2000  # in the plane: pseudo-classes, and images at most
+BLOCK = 1024  # pairs whose structures are compared
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 COLOURS = {"matching": "#0072b2", "mismatched": "#d55e00", "all": "#4d4d4d"}
 LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4d4d")
@@ -63,10 +85,11 @@ LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="folder of a finished run")
+    parser.add_argument("--planted", type=float, metavar="RATE", help="share of the captions to move, in [0, 1]")
     parser.add_argument("--out", type=Path, default=Path("figures"), help="folder for the pictures")
     chosen = parser.parse_args(words)
     try:
-        for line in draw_all(read_runs(chosen.runs), chosen.out):
+        for line in draw_all(read_runs(chosen.runs), chosen.out, chosen.planted):
             print(line)
     except InputError as error:
         print(error, file=sys.stderr)
@@ -83,16 +106,22 @@ class FinishedRun:
     """What a finished run left for figures.
 
     Attributes:
+        folder: Where it lies.
         name: Of its folder; no two runs of a picture have the same.
         title: Its method, its noise and its matcher.
         epochs: The lines of its log, one for each epoch, in order.
         state: What the method thought of each training pair at the end, by column; empty where it keeps nothing.
+        config: Its options.
+        metrics: Its metrics.
     """
 
+    folder: Path
     name: str
     title: str
     epochs: list[dict[str, Any]]
     state: Mapping[str, NDArray[Any]]
+    config: Mapping[str, Any]
+    metrics: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -162,7 +191,8 @@ def read_run(folder: Path, name: str) -> FinishedRun:
     """Read one run. A run whose method keeps nothing has no state."""
     require_finished(folder)
     config = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
-    rate = (json.loads((folder / METRICS).read_text(encoding="utf-8"))["noise"] or {}).get("rate")
+    metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+    rate = (metrics["noise"] or {}).get("rate")
     noise = "no planted noise" if rate is None else f"{rate:.0%} noise"
     lines = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
     last = {line["epoch"]: line for line in lines if "epoch" in line}  # of an epoch that was resumed
@@ -171,7 +201,7 @@ def read_run(folder: Path, name: str) -> FinishedRun:
         table = pq.read_table(folder / METHOD_STATE)
         state = {column: table[column].to_numpy() for column in table.column_names}
     title = f"{config['method']}, {noise}, {config['matcher']}"
-    return FinishedRun(name, title, [last[epoch] for epoch in sorted(last)], state)
+    return FinishedRun(folder, name, title, [last[epoch] for epoch in sorted(last)], state, config, metrics)
 
 
 def estimated(summary: Mapping[str, Any]) -> bool:
@@ -280,7 +310,65 @@ def bank(run: FinishedRun) -> Bank:
     return Bank(reach, [line["epoch"] + 1 for line in lines], purity, share)
 
 
-def draw_all(runs: Sequence[FinishedRun], out: Path) -> list[str]:
+def in_plane(run: FinishedRun) -> tuple[Values, NDArray[Any]]:
+    """Places in the plane, (n, 2), of training images of some pseudo-classes, and their classes, (n,).
+
+    Raises:
+        Lacking: The run has no pseudo-classes.
+    """
+    if "pseudo_class_0" not in run.state:
+        raise Lacking("it keeps no pseudo-classes (pc2 and pcsr do, after a first pass)")
+    index, rng = Index.load(run.folder), np.random.default_rng(0)
+    place = dict(zip(index.captions.pairs.tolist(), index.captions.images.tolist(), strict=True))
+    known = [(place[pair], c) for pair, c in zip(run.state["pair"], run.state["pseudo_class_0"], strict=True)]
+    images, classes = np.array(sorted(set(known))).T  # all pairs of an image have its class
+    shown = rng.permutation(np.unique(classes))[:CLASSES]
+    rows = rng.permutation(np.flatnonzero(np.isin(classes, shown)))[:IMAGES]
+    vectors = index.vectors[0].float().numpy()[images[rows]]
+    tsne = TSNE(init="pca", perplexity=min(30.0, max(1.0, (len(rows) - 1) / 3)), random_state=0)
+    return tsne.fit_transform(vectors), classes[rows]
+
+
+def planted_scores(run: FinishedRun, ratio: float) -> dict[str, Groups]:
+    """Similarity and agreement of structures of the training pairs by group, with noise planted in them.
+
+    Raises:
+        Lacking: The run was trained with planted noise.
+    """
+    if run.metrics["noise"] is not None:
+        raise Lacking("it was trained with planted noise")
+    opened = open_run(run.folder, progress=False)
+    pairs = plant_noise(opened.prepared.pairs.only("train"), ratio, 0)
+    ids, rows = pairs.ids("train"), pairs.images("train")
+    gallery = Gallery.encode(opened.matchers, opened.prepared.features, rows, ids)
+    owner, matcher = np.searchsorted(rows, pairs.image_of[ids]), opened.matchers[0]
+    agreement = np.empty(len(ids))
+    order = np.random.default_rng(0).permutation(len(ids))
+    for block in np.array_split(order, -(-len(ids) // BLOCK)):
+        sides = gallery.images[0].select(owner[block]), gallery.texts[0].select(block)
+        with evaluation_mode(matcher):
+            images, texts = (matcher.intra_similarity(side).float() for side in sides)
+        agreement[block] = structure_agreement(images, texts, images.new_ones(len(block))).cpu().numpy()
+    scores = {"similarity": gallery.pairs(owner, np.arange(len(ids))), "agreement of structures": agreement}
+    wrong = pairs.mismatched()[ids]
+    return {name: {"matching": each[~wrong], "mismatched": each[wrong]} for name, each in scores.items()}
+
+
+def over_noise(runs: Sequence[FinishedRun], measure: str) -> dict[str, tuple[Values, Values]]:
+    """By method and matcher, the shares of planted noise of its runs and the mean measure of each share."""
+    found: dict[str, dict[float, list[float]]] = {}
+    for run in runs:
+        if measure in (view := run.metrics.get("test", {}).get("ensemble", {})):
+            name, noise = f"{run.config['method']}, {run.config['matcher']}", run.metrics["noise"] or {}
+            found.setdefault(name, {}).setdefault(noise.get("ratio", 0.0), []).append(view[measure])
+    return {
+        name: (np.array(sorted(shares)), np.array([np.mean(shares[share]) for share in sorted(shares)]))
+        for name, shares in found.items()
+        if len(shares) > 1
+    }
+
+
+def draw_all(runs: Sequence[FinishedRun], out: Path, planted: float | None = None) -> list[str]:
     """Draw every figure that the runs have; return a line for each: where it is, or whose it is not and why.
 
     Raises:
@@ -293,7 +381,11 @@ def draw_all(runs: Sequence[FinishedRun], out: Path) -> list[str]:
         "consistency": draw_consistency,
         "bank": draw_bank,
         "weights": draw_weights,
+        "structure": draw_structure,
+        "classes": draw_classes,
     }
+    if planted is not None:
+        figures["planted"] = lambda run: draw_planted(run, planted)
     messages = []
     for run in runs:
         for kind, draw in figures.items():
@@ -307,6 +399,8 @@ def draw_all(runs: Sequence[FinishedRun], out: Path) -> list[str]:
             known.append((run, *discrimination(run)))
         except Lacking as why:
             messages.append(f"{run.name}: not in the figure of discrimination: {why}")
+    if over_noise(runs, "i2t_r1"):
+        messages.append(save(draw_stability(runs), out / "stability.png"))
     return [*messages, save(draw_discrimination(known), out / "discrimination.png")] if known else messages
 
 
@@ -357,7 +451,7 @@ def overlaid(axes: Axes, edges: Values, shares: Groups) -> None:
     for group, each in shares.items():
         axes.stairs(each, edges, fill=True, color=COLOURS[group], alpha=0.45)
         axes.stairs(each, edges, color=COLOURS[group], linewidth=1.2, label=group)
-    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
     axes.set_ylim(bottom=0)
 
 
@@ -425,14 +519,73 @@ def draw_bank(run: FinishedRun) -> Figure:
 
 
 def draw_weights(run: FinishedRun) -> Figure:
-    """A histogram of the last weights for each network."""
-    networks = final(run, "weight")
-    edges = bins(networks)
-    figure, axes = canvas(f"{run.title}: weights of the last epoch", 1, len(networks), width=4.6, height=2.8)
-    for k, (panel, values) in enumerate(zip(axes[0], networks, strict=True)):
-        bars(panel, edges, spread(values, edges))
-        label(panel, f"network {k}", "weight w of the pair", "share of the group" if k == 0 else "")
+    """Histograms of the last weights and of their means over the epochs, for each network."""
+    shown = {"last epoch": final(run, "weight"), "mean over the epochs": final(run, "mean_weight")}
+    columns = len(shown["last epoch"])
+    figure, axes = canvas(f"{run.title}: weights", len(shown), columns, width=4.6, height=2.6)
+    for row, (when, networks) in zip(axes, shown.items(), strict=True):
+        edges = bins(networks)
+        for k, (panel, values) in enumerate(zip(row, networks, strict=True)):
+            bars(panel, edges, spread(values, edges))
+            label(panel, f"network {k}, {when}", "weight w of the pair", "share of the group" if k == 0 else "")
     axes[0, 0].legend(fontsize=8, frameon=False)
+    return figure
+
+
+def draw_structure(run: FinishedRun) -> Figure:
+    """Densities of S_IM, by group and of the two fitted Gaussians, each times its share of the pairs."""
+    networks = final(run, "structure")
+    figure, axes = canvas(f"{run.title}: agreement of structures", 1, len(networks), width=4.6, height=2.8)
+    for k, (panel, values) in enumerate(zip(axes[0], networks, strict=True)):
+        every = np.concatenate(list(values.values()))
+        edges = np.linspace(every.min(), every.max(), 2 * BINS + 1)
+        scale = len(every) * (edges[1] - edges[0])
+        overlaid(panel, edges, {group: np.histogram(each, edges)[0] / scale for group, each in values.items()})
+        panel.yaxis.set_major_formatter(ScalarFormatter())
+        mixture, grid = fit_mixture(1 - every, run.config["seed"]), np.linspace(edges[0], edges[-1], 400)
+        if isinstance(mixture, Gaussians) and mixture.has_two_components:
+            for m, d, w in zip(mixture.means, mixture.deviations, mixture.weights, strict=True):
+                density = w * np.exp(-(((1 - grid - m) / d) ** 2) / 2) / (d * np.sqrt(2 * np.pi))
+                panel.plot(grid, density, "--", color="#4d4d4d", linewidth=1.4)
+        label(panel, f"network {k}; dashed: fitted Gaussians", "agreement of structures", "density" if k == 0 else "")
+    axes[0, 0].legend(fontsize=8, frameon=False)
+    return figure
+
+
+def draw_classes(run: FinishedRun) -> Figure:
+    """The images of some pseudo-classes in the plane, a colour for each class."""
+    points, classes = in_plane(run)
+    figure, axes = canvas(f"{run.title}: images of {len(np.unique(classes))} pseudo-classes", 1, 1, 4.6, 4.2)
+    panel = axes[0, 0]
+    panel.scatter(*points.T, c=np.unique(classes, return_inverse=True)[1], cmap="tab10", vmin=-0.5, vmax=9.5, s=9)
+    panel.set_axis_off()
+    return figure
+
+
+def draw_planted(run: FinishedRun, ratio: float) -> Figure:
+    """Histograms of the similarity and of the agreement of structures, with noise that no network was trained on."""
+    scores = planted_scores(run, ratio)
+    figure, axes = canvas(f"{run.title}, then {ratio:.0%} planted", 1, len(scores), width=4.6, height=2.8)
+    for panel, (name, values) in zip(axes[0], scores.items(), strict=True):
+        every = np.concatenate(list(values.values()))
+        edges = np.linspace(every.min(), every.max(), 2 * BINS + 1)
+        overlaid(panel, edges, spread(values, edges))
+        label(panel, "", f"{name} of the pair", "share of the group")
+    axes[0, 0].legend(fontsize=8, frameon=False)
+    return figure
+
+
+def draw_stability(runs: Sequence[FinishedRun]) -> Figure:
+    """R@1 over the share of planted noise, a line and a variance for each method and matcher."""
+    ways = {"i2t_r1": "image to text", "t2i_r1": "text to image"}
+    figure, axes = canvas("R@1 by planted noise", 1, 2, width=4.6, height=3.2)
+    for panel, (measure, way) in zip(axes[0], ways.items(), strict=True):
+        for row, (name, (shares, values)) in enumerate(over_noise(runs, measure).items()):
+            text = f"{name} (variance {values.var():.2f})"
+            panel.plot(shares, values, "o-", color=LINES[row % len(LINES)], label=text, markersize=4, linewidth=1.6)
+        panel.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        label(panel, way, "share of planted noise", "R@1")
+        panel.legend(fontsize=8, frameon=False)
     return figure
 
 

@@ -227,6 +227,8 @@ def test_estimates_become_labels_by_equations_4_10_and_5_of_the_peer():
             assert clean[agreement > 0.6].min() > 0.9 and clean[agreement < 0.4].max() < 0.1
             averages[0, k, :10] = 0.6 * seen[k]["indicators.probability"] + 0.4 * averages[0, k, :10]
             averages[1, k, :10] = 0.9 * clean + 0.1 * averages[1, k, :10]
+            assert (method.indicators.state["structure"][k, :10] == seen[k]["indicators.agreement"]).all()
+    assert method.values_of_pairs()["structure"].shape == (2, 10)
     assert method.indicators.state["cross_modal"] == pytest.approx(averages[0], abs=1e-5)
     assert method.indicators.state["intra_modal"] == pytest.approx(averages[1], abs=1e-3)
     ids, cpu = np.array([3, 0, 7]), torch.device("cpu")

@@ -136,6 +136,14 @@ def test_a_step_is_equations_6_to_11(ranking, losses, share, clip):
     others = [i for i in range(len(IMAGE_OF)) if i not in IDS]
     assert method.impact.state["weight"][0, IDS].tolist() == pytest.approx(weights, rel=1e-6)
     assert others and (method.impact.state["weight"][0, others] == 1).all()
+    assert method.values_of_pairs()["mean_weight"][0, IDS].tolist() == pytest.approx(weights, rel=1e-6)
+    method.impact.state["weight"][:] = 9  # the mean is of the steps alone
+    method.impact.state["mean_weight"][0, IDS], method.impact.state["weighings"][0, IDS] = 0.25, 2
+    stepped(method, network)
+    means = [(2 * 0.25 + w) / 3 for w in weights]
+    assert method.impact.state["mean_weight"][0, IDS].tolist() == pytest.approx(means, rel=1e-6)
+    assert method.impact.state["weighings"][0, IDS].tolist() == [3] * len(IDS)
+    assert not method.impact.state["weighings"][0, others].any()
     expected = [w * share * (a + b) for w, a, b in zip(weights, *losses(network, IDS), strict=True)]
     assert terms["correspondence"].values.tolist() == pytest.approx(expected, rel=1e-6)  # Eq. 9
     for side, values in zip(("by_image", "by_text"), before, strict=True):

@@ -1,7 +1,9 @@
 """Galleries of token codes against loops over pairs, and their memory."""
 
+import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +11,14 @@ import pytest
 import torch
 
 import pairsift
+from pairsift.errors import InputError
 from pairsift.match.base import Codes
 from pairsift.match.two_tower import TwoTower, TwoTowerOptions
 from pairsift.pairs.pairs import Pairs
+from pairsift.retrieve import Answers, ranks, recall
 from pairsift.retrieve import bank as bank_module
 from pairsift.retrieve import gallery as module
-from pairsift.retrieve import ranks, recall
+from pairsift.retrieve.answers import answered
 from pairsift.retrieve.bank import Bank, token_batches
 from pairsift.retrieve.gallery import Gallery, evaluate, most_similar
 from token_helpers import make_features, make_matchers, naive
@@ -144,6 +148,42 @@ def test_evaluate_ranks_every_view_and_compares_each_pair_once(memory, folds):
         owner = np.repeat(np.arange(size), 2)
         each = [recall(ranks(lambda rows, part=part: part[rows], owner, size)) for part in parts]
         assert found[name] == pytest.approx({key: np.mean([one[key] for one in each]) for key in each[0]})
+
+
+@pytest.mark.parametrize("columns", [None, ("cocoid", "sentid"), ("image_id", "id")])
+def test_answers_are_found_by_the_ids_of_the_source(columns, tmp_path):
+    """Image 2 is in train, so its id answers nothing; images 0 and 1 share a caption, and image 4 is no query."""
+    images, texts, features = make_features(6, 12)
+    pairs, matchers = make_pairs(6, 2), make_matchers()
+    pairs.split[4:6] = "train"
+    image_ids, caption_ids = [f"{i}.jpg" for i in range(6)], [str(i) for i in range(12)]
+    if columns is not None:
+        image_ids, caption_ids = [str(70 + i) for i in range(6)], [str(900 - i) for i in range(12)]
+        cells = [image_ids[image] for image in pairs.image_of], caption_ids
+        pairs = replace(pairs, columns=dict(zip(columns, cells, strict=True)))
+    right = {0: [0, 1, 2], 1: [2], 3: [6, 4], 5: [10, 11, 6]}
+    files = tmp_path / "i2t.json", tmp_path / "t2i.json"
+    numbers = int if columns else str  # ids are numbers in COCO's files
+    files[0].write_text(json.dumps({image_ids[i]: [numbers(caption_ids[t]) for t in own] for i, own in right.items()}))
+    files[1].write_text(json.dumps({caption_ids[2]: [image_ids[1], image_ids[0]], caption_ids[9]: [image_ids[4]]}))
+    found = evaluate(matchers, features, pairs, "test", answers=Answers.read(*files))
+    rows, ids = [0, 1, 3, 4, 5], [0, 1, 2, 3, 6, 7, 8, 9, 10, 11]
+    scores = [naive(matcher, images, texts)[np.ix_(rows, ids)] for matcher in matchers]
+    i2t = np.array([0, 0, 0, 1, 2, 4, 4, 4]), np.array([0, 1, 2, 2, 4, 8, 9, 4])
+    t2i = np.array([0, 1, 3]), np.array([2, 2, 7])
+    expected = answered(lambda places: np.stack([sum(scores) / 2, *scores])[:, places], i2t, t2i, (5, 10))
+    assert list(found) == ["ensemble", "network_0", "network_1"]
+    for measured, one in zip(found.values(), expected, strict=True):
+        assert measured == pytest.approx(one)
+
+
+def test_answers_that_fit_nothing_are_refused_in_one_line(tmp_path):
+    pairs, file = make_pairs(6, 2), tmp_path / "i2t.json"
+    with pytest.raises(InputError, match=r"none of the right answers .* made; .* image '0.jpg' and caption '0'$"):
+        Answers({"0.jpg": ["1"]}, {"1": ["9.jpg"]}).links(pairs, np.arange(6), np.arange(12))
+    file.write_text('{"1": 2}')
+    with pytest.raises(InputError, match=r"i2t\.json: needs an object with a list of ids under each id"):
+        Answers.read(file, file)
 
 
 def test_search_with_a_shortlist_of_everything_is_exact(memory):

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from pairsift import retrieve
 from pairsift.retrieve import Ranks, image_folds, recall
+from pairsift.retrieve.answers import answered
 from pairsift.retrieve.ranks import ranks_by_view
 
 KEYS = ["i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum"]
+OTHERS = [f"{way}_{name}" for way in ("i2t", "t2i") for name in ("median_rank", "map_at_r", "r_precision")]
 
 
 def loops(scores, image_of):
@@ -75,7 +77,8 @@ def test_a_constant_model_scores_nothing():
     found = of(np.ones((20, 100), dtype=np.float32), image_of, 6)
     assert set(found.i2t) == {95}
     assert set(found.t2i) == {19}
-    assert recall(found) == dict.fromkeys(KEYS, 0.0)
+    nothing = {**dict.fromkeys([*KEYS, *OTHERS], 0.0), "i2t_median_rank": 96.0, "t2i_median_rank": 20.0}
+    assert recall(found) == nothing
 
 
 def test_infinite_scores_are_ranked():
@@ -86,9 +89,67 @@ def test_infinite_scores_are_ranked():
 
 
 def test_recall_by_hand():
-    found = recall(Ranks(np.array([0, 4, -1, 5, 10]), np.array([0, 1, 9, 10])))
-    assert list(found) == KEYS
-    assert [found[key] for key in KEYS] == [25, 50, 75, 25, 50, 75, 300]
+    image_of = np.array([4, 3, 1, 0, 0, 4])
+    found = recall(Ranks(image_of, 5, np.array([10, 5, 4, 0, 1, 11]), np.array([0, 1, 9, 10, 3, 0])))
+    assert list(found) == [*KEYS, *OTHERS]
+    assert [found[key] for key in KEYS] == pytest.approx(
+        [25, 50, 75, 100 / 3, 200 / 3, 500 / 6, 25 + 50 + 75 + 550 / 3]
+    )
+    assert found["i2t_median_rank"] == 5.5 and found["t2i_median_rank"] == 3.0  # 1, 5, 6, 11 and 1, 1, 2, 4, 10, 11
+    assert found["i2t_map_at_r"] == found["i2t_r_precision"] == 12.5  # the first image has one of two in place
+    assert found["t2i_map_at_r"] == found["t2i_r_precision"] == found["t2i_r1"]
+
+
+def naive_measures(scores, right):
+    """The measures of one direction by walking down each query's list, where wrong items come first among equals."""
+    hits, firsts, average, precision = {1: [], 5: [], 10: []}, [], [], []
+    for row, answers in zip(scores.tolist(), right, strict=True):
+        if not answers:
+            continue
+        ranking = sorted(range(len(row)), key=lambda item: (-row[item], item in answers))
+        within = ranking[: len(answers)]
+        precision.append(sum(item in answers for item in within) / len(answers))
+        walked = [sum(item in answers for item in within[: k + 1]) / (k + 1) for k in range(len(within))]
+        average.append(sum(p for p, item in zip(walked, within, strict=True) if item in answers) / len(answers))
+        firsts.append(1 + min(ranking.index(item) for item in answers))
+        for k, found in hits.items():
+            found.append(any(item in answers for item in ranking[:k]))
+    means = {f"r{k}": 100 * np.mean(found) for k, found in hits.items()}
+    others = {"map_at_r": 100 * np.mean(average), "r_precision": 100 * np.mean(precision)}
+    return {**means, **others, "median_rank": np.median(firsts)}
+
+
+def both(i2t, t2i):
+    named = {f"i2t_{name}": value for name, value in i2t.items()} | {f"t2i_{k}": v for k, v in t2i.items()}
+    return {**named, "rsum": sum(value for name, value in named.items() if name in KEYS)}
+
+
+def test_measures_match_walks_down_the_lists():
+    """300 cases with ties and unequal numbers of captions an image, some images without any."""
+    rng = np.random.default_rng(4)
+    for _ in range(300):
+        n_images, n_texts = rng.integers(1, 9), rng.integers(1, 25)
+        image_of = rng.integers(0, n_images, n_texts)
+        scores = rng.integers(0, rng.choice([2, 4, 1000]), (n_images, n_texts)).astype(np.float32)
+        captions = [set(np.flatnonzero(image_of == i).tolist()) for i in range(n_images)]
+        expected = both(naive_measures(scores, captions), naive_measures(scores.T, [{int(i)} for i in image_of]))
+        assert recall(of(scores, image_of, int(rng.integers(1, 5)))) == pytest.approx(expected)
+
+
+def test_answers_of_any_number_match_walks_down_the_lists():
+    """300 cases where captions have several right images too, and some queries have no answer."""
+    rng = np.random.default_rng(5)
+    for _ in range(300):
+        shape = rng.integers(2, 9), rng.integers(2, 25)
+        scores = rng.integers(0, rng.choice([2, 4, 1000]), (2, *shape)).astype(np.float32)
+        masks = [rng.random(shape) < rng.choice([0.1, 0.5]) for _ in range(2)]
+        for mask in masks:
+            mask[0, 0] = True
+        found = answered(lambda rows, s=scores: s[:, rows], *map(np.nonzero, masks), shape, int(rng.integers(1, 5)))
+        by_image, by_caption = [[set(np.flatnonzero(row).tolist()) for row in side] for side in (masks[0], masks[1].T)]
+        for view, measured in zip(scores, found, strict=True):
+            expected = both(naive_measures(view, by_image), naive_measures(view.T, by_caption))
+            assert measured == pytest.approx(expected)
 
 
 def test_a_block_is_asked_for_no_more_rows_than_a_chunk_and_only_once_when_small():

@@ -1,5 +1,7 @@
 """The command line: what it prints, and that what cannot be used ends in one line and code 2 before any work."""
 
+import json
+
 import pytest
 
 import pairsift
@@ -161,9 +163,21 @@ def test_a_folder_in_use_is_not_overwritten(capsys, scenes, run, place):
 
 
 @pytest.mark.slow
-def test_verbs_print_what_they_found(capsys, run):
+def test_verbs_print_what_they_found(capsys, run, tmp_path):
     assert main(["evaluate", str(run.folder), "--split", "dev"]) == 0
-    assert "dev ensemble" in capsys.readouterr().out
+    alone = capsys.readouterr().out
+    assert alone.count("dev ensemble") == 2 and "t2i mAP@R" in alone
+    pairs = run.prepared.pairs
+    own = {
+        image: [str(t) for t in pairs.ids("dev") if pairs.names[pairs.image_of[t]] == image] for image in pairs.names
+    }
+    files = tmp_path / "i2t.json", tmp_path / "t2i.json"
+    files[0].write_text(json.dumps(own))
+    files[1].write_text(json.dumps({caption: [image] for image, captions in own.items() for caption in captions}))
+    given = ["evaluate", str(run.folder), "--split", "dev", "--answers", *map(str, files)]
+    assert main(given) == 0
+    assert capsys.readouterr().out == alone  # the own captions are the right answers
+    assert "leave folds out" in refused(capsys, *given, "--folds", "2")
     assert main(["search", str(run.folder), "a red ball", "-k", "2"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert main(["audit", str(run.folder), "--worst", "1"]) == 0

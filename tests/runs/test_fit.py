@@ -53,7 +53,8 @@ def test_the_folder_holds_what_the_design_names(run):
         "network_1.safetensors",
     }
     metrics = json.loads((run.folder / "metrics.json").read_text())
-    keys = {"i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum"}
+    names = ("r1", "r5", "r10", "median_rank", "map_at_r", "r_precision")
+    keys = {"rsum", *(f"{way}_{name}" for way in ("i2t", "t2i") for name in names)}
     for split in ("test", "dev"):
         assert set(metrics[split]) == {"ensemble", "network_0", "network_1"}
         assert all(set(view) == keys for view in metrics[split].values())

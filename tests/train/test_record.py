@@ -85,6 +85,7 @@ def test_the_classes_in_use_are_counted_over_training_images():
     method.classifier.state["predictions"][0] = np.eye(4)[[0, 1, 1, 3]]
     method.classifier.state["predictions"][1] = np.eye(4)[[2, 2, 2, 2]]
     assert method.facts()["classes_in_use"] == (3 + 1) / 2
+    assert method.values_of_pairs()["pseudo_class"].tolist() == [[0, 1, 1, 1, 3], [2] * 5]  # by the pairs' images
     few = PC2(classifier={"classes": 4})
     few = few.begin(Setting(IDS[:2], IMAGE_OF, 4, None, InfoNCE(), 0, 2))  # pairs of the images 0 and 1 alone
     few.classifier.state["predictions"][:] = np.eye(4)

@@ -236,15 +236,32 @@ def import_checkpoint(
 @SOURCE
 @click.option("--split", default="test", show_default=True, help="train, dev or test.")
 @click.option("--folds", type=int, default=1, show_default=True, help="Rank within this many parts (5 for COCO-1K).")
+@click.option(
+    "--answers",
+    type=Path,
+    nargs=2,
+    help="Two JSON files with the ids of the right captions of each image, and of the right images of each caption "
+    "(eccv_image_to_caption.json eccv_caption_to_image.json).",
+)
 @click.option("--json", "file", type=Path, help="Also write the numbers to this file.")
 @QUIET
-def evaluate(run: Path, source: str | None, split: str, folds: int, file: Path | None, quiet: bool) -> None:
-    """Print a run's recall."""
-    from pairsift.cli.summary import recall_table
+def evaluate(
+    run: Path,
+    source: str | None,
+    split: str,
+    folds: int,
+    answers: tuple[Path, Path] | None,
+    file: Path | None,
+    quiet: bool,
+) -> None:
+    """Print a run's recall, median rank, mAP@R and R-precision."""
+    from pairsift.cli.summary import MORE, recall_table
+    from pairsift.retrieve import Answers
     from pairsift.runs.run import Run
 
-    recall = Run(run, source=source, progress=not quiet).evaluate(split, folds)
-    print(recall_table({split: recall}))
+    given = Answers.read(*answers) if answers else None
+    recall = Run(run, source=source, progress=not quiet).evaluate(split, folds, given)
+    print(recall_table({split: recall}), recall_table({split: recall}, MORE), sep="\n\n")
     if file:
         write_json(file, {split: recall})
 

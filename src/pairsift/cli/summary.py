@@ -6,17 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
+TITLES = {key: key.replace("_r", " R@") for key in KEYS}
+OTHERS = {"median_rank": "MedR", "map_at_r": "mAP@R", "r_precision": "R-P"}
+MORE = {f"{way}_{key}": f"{way} {word}" for way in ("i2t", "t2i") for key, word in OTHERS.items()}
 
 
-def recall_table(splits: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
-    """Return the recall as a text table with a line for each split and view."""
+def recall_table(splits: Mapping[str, Mapping[str, Mapping[str, float]]], titles: Mapping[str, str] = TITLES) -> str:
+    """Return measures of retrieval as a text table with a line for each split and view."""
     width = max([20, *(len(f"{split} {view} ") for split, views in splits.items() for view in views)])
-    rows = [" " * width + "".join(f"{key.replace('_r', ' R@'):>9}" for key in KEYS)]
+    column = max(map(len, titles.values())) + 1
+    rows = [" " * width + "".join(title.rjust(column) for title in titles.values())]
     for split, views in splits.items():
         for view, recall in views.items():
-            rows.append(
-                f"{split.replace('_', ', ')} {view}".ljust(width) + "".join(f"{recall[key]:9.1f}" for key in KEYS)
-            )
+            numbers = "".join(f"{recall[key]:{column}.1f}" for key in titles)
+            rows.append(f"{split.replace('_', ', ')} {view}".ljust(width) + numbers)
     return "\n".join(rows)
 
 

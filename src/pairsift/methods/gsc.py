@@ -55,6 +55,7 @@ class StructureIndicators(Part):
     """The cross-modal indicator y_CM and the intra-modal one y_IM of every pair, averaged over epochs (GSC).
 
     State: `cross_modal` and `intra_modal`, (networks, n_pairs), the averages of network k for every pair; 1 at first.
+    `structure`, (networks, n_pairs), S_IM of the last estimate, kept for the record alone; 1 at first.
     """
 
     use: Literal["both", "cross_modal", "intra_modal"] = Field(
@@ -76,7 +77,7 @@ class StructureIndicators(Part):
 
     def initial_state(self, setting: Setting) -> dict[str, Array]:
         """Return averages that are 1."""
-        return {"cross_modal": setting.per_pair(1), "intra_modal": setting.per_pair(1)}
+        return {name: setting.per_pair(1) for name in ("cross_modal", "intra_modal", "structure")}
 
     def labels(self, network: int, ids: Ints, device: torch.device) -> Tensor:
         """Return y = min(y_CM, y_IM) (Eq. 5) of these pairs as the network trains by it, its peer's, (len(ids),)."""
@@ -103,6 +104,7 @@ class StructureIndicators(Part):
         """Move the averages by the new estimates (Eq. 10); y_IM is the posterior of the cleaner component (Eq. 4)."""
         ids = self.setting.ids
         for k, noted in enumerate(notes):
+            self.state["structure"][k, ids] = noted["agreement"]
             probability, distance = np.asarray(noted["probability"], np.float32), 1 - noted["agreement"]
             clean = np.asarray(fit_mixture(distance, self.setting.seed).low(distance), np.float32)
             for name, estimate, beta in (("cross_modal", probability, self.beta1), ("intra_modal", clean, self.beta2)):

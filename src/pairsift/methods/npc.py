@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from pairsift.arrays import Array, Ints
+from pairsift.arrays import Array, Floats, Ints
 from pairsift.errors import InputError
 from pairsift.match.base import Codes, Matcher
 from pairsift.methods.base import Epochs, Method, Notes, Part
@@ -131,8 +131,9 @@ class View:
 class NegativeImpact(Part):
     """The effect of a step on a batch on the clean pairs nearest to each of its pairs (NPC Eq. 6 to 8).
 
-    State: `weight`, (networks, n_pairs), w of every pair in network k's last step on it, 1 until then; kept for the
-    record alone, and only where pairs are weighted.
+    State: `weight`, (networks, n_pairs), w of every pair in network k's last step on it, 1 until then; `mean_weight`,
+    the mean over all its steps on it, and `weighings`, their number; kept for the record alone, and only where pairs
+    are weighted.
     """
 
     weigh: bool = Field(
@@ -141,7 +142,10 @@ class NegativeImpact(Part):
 
     def initial_state(self, setting: Setting) -> dict[str, Array]:
         """Return full weights."""
-        return {"weight": setting.per_pair(1)} if self.weigh else {}
+        if not self.weigh:
+            return {}
+        weights = {name: setting.per_pair(1) for name in ("weight", "mean_weight")}
+        return {**weights, "weighings": setting.per_pair(0, np.int64)}
 
     def confidence(
         self,
@@ -168,8 +172,15 @@ class NegativeImpact(Part):
         if torch.is_autocast_enabled(first.values.device.type):  # `views` is too coarse to be compared with
             views = views_at(network, dict(network.named_parameters()), batches, rows, seed)
         w = confidence(change(self._losses(views), self._losses(after)))
-        self.state["weight"][k, batches[0].ids] = w.float().cpu().numpy()
+        self._keep(k, batches[0].ids, w.float().cpu().numpy())
         return w
+
+    def _keep(self, k: int, ids: Ints, w: Floats) -> None:
+        """Keep the weights of a step of network k, and their means over its steps."""
+        self.state["weighings"][k, ids] += 1
+        self.state["weight"][k, ids] = w
+        mean = self.state["mean_weight"][k, ids]
+        self.state["mean_weight"][k, ids] = mean + (w - mean) / self.state["weighings"][k, ids]
 
     def _after(self, network: Network, k: int, first: Term) -> dict[str, Tensor]:
         """Return theta', the parameters after a step on the batch as given."""

@@ -41,7 +41,19 @@ class DataOptions(Options):
     verified_column: str | None = Field(
         default=None, description="Column that marks the pairs that are known to match, by 1, true or yes."
     )
-    split_seed: int = Field(default=0, ge=0, description="Seed of the split by image, where the source has none.")
+    split_seed: int = Field(default=0, ge=0, description="Seed of all draws of images and of captions to read.")
+    sample: int | None = Field(
+        default=None,
+        ge=1,
+        description="Number of images to train on, drawn by split_seed, with all their captions; by default all.",
+    )
+    dev: int | None = Field(
+        default=None,
+        ge=1,
+        description="Number of images in dev, drawn by split_seed: from the source's dev where it has one; by default "
+        "all of that, else a tenth of the images.",
+    )
+    test: int | None = Field(default=None, ge=1, description="Number of images in test, drawn as those in dev.")
     captions_per_image: int | None = Field(
         default=None,
         ge=1,
@@ -79,3 +91,9 @@ class DataOptions(Options):
         default=None,
         description="A .npy file of image indices to use instead (the layout of the published index files).",
     )
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The numbers of images that are asked for, by split."""
+        asked = {"train": self.sample, "dev": self.dev, "test": self.test}
+        return {split: size for split, size in asked.items() if size is not None}

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from pairsift.errors import InputError
 from pairsift.pairs.pairs import ADDED, SPLITS, UNUSED, Pairs
 
@@ -32,8 +34,8 @@ class Draw:
 
     Attributes:
         seed: Seed of the drawing order of images.
-        dev: Share of the images in dev, in (0, 1).
-        test: Share of the images in test, in (0, 1).
+        dev: Share of the images in dev, in (0, 1), or their number, from 1 on.
+        test: Likewise for test.
     """
 
     seed: int
@@ -68,7 +70,7 @@ def draw_splits(order: Sequence[int], draw: Draw, missing: Sequence[str] = ("dev
     for position, split in enumerate(missing):
         share = draw.dev if split == "dev" else draw.test
         limit = len(order) - start - (len(missing) - position)  # keeps an image for train and for each later split
-        size = min(max(1, int(share * len(order))), limit)
+        size = min(int(share) if share >= 1 else max(1, int(share * len(order))), limit)
         split_of.update(dict.fromkeys(order[start : start + size], split))
         start += size
     return split_of
@@ -116,6 +118,34 @@ def splits_of_images(pairs: Pairs) -> dict[int, str]:
     for split in SPLITS:
         split_of |= dict.fromkeys(pairs.images(split).tolist(), split)
     return split_of
+
+
+def keep_images(pairs: Pairs, sizes: Mapping[str, int], seed: int) -> Pairs:
+    """Give the split `unused` to all but a number of images in some splits, in the order of drawn splits.
+
+    Args:
+        pairs: Pairs without planted noise.
+        sizes: Number of images by split; a smaller split stays as it is.
+        seed: Seed of the choice.
+    """
+    split = pairs.split.astype("<U7")
+    for name, size in sizes.items():
+        left_out = shuffled(pairs.images(name).tolist(), pairs.names, seed)[size:]
+        split[np.isin(pairs.image_of, left_out) & (pairs.split == name)] = UNUSED
+    return replace(pairs, split=split)
+
+
+def check_sizes(pairs: Pairs, sizes: Mapping[str, int]) -> None:
+    """Raise an error for a split with fewer images than are asked for.
+
+    Raises:
+        InputError: There are too few images.
+    """
+    for name, size in sizes.items():
+        left = len(pairs.images(name))
+        if left < size:
+            option = "sample" if name == "train" else name
+            raise InputError(f"{pairs.source}: leaves {left:,} images for {name}, fewer than --{option} {size}")
 
 
 def keep_captions(pairs: Pairs, most: int, seed: int) -> Pairs:

@@ -1,5 +1,6 @@
 """Ranks and recall."""
 
+from pairsift.retrieve.answers import Answers
 from pairsift.retrieve.ranks import Ranks, image_folds, ranks, recall
 
-__all__ = ["Ranks", "image_folds", "ranks", "recall"]
+__all__ = ["Answers", "Ranks", "image_folds", "ranks", "recall"]

@@ -13,6 +13,7 @@ from pairsift.arrays import Ints, Reals
 from pairsift.encode.features import Features
 from pairsift.match.base import Codes, Matcher, products, unit
 from pairsift.pairs.pairs import Pairs
+from pairsift.retrieve.answers import Answers, answered
 from pairsift.retrieve.bank import Bank, evaluation_mode, token_batches
 from pairsift.retrieve.nearest import CANDIDATES, ApproximateIndex, closest
 from pairsift.retrieve.ranks import Ranks, image_folds, ranks_by_view, recall
@@ -60,6 +61,11 @@ class Gallery:
     def shares_space(self) -> bool:
         """A bool: whether the similarity is the cosine of image and caption, so that their vectors can be added."""
         return all(matcher.shares_space for matcher in self.matchers)
+
+    @property
+    def chunk(self) -> int:
+        """The number of images in a block; their tokens are in memory together."""
+        return 256 if self.factorises else 128
 
     def with_captions(self, owner: Ints, weight: Reals) -> tuple[Gallery, Similarities]:
         """Return the gallery with every image joined with its captions, x + sum_t w_t y_t at unit length.
@@ -173,19 +179,33 @@ def most_similar(
 
 
 def evaluate(
-    matchers: Sequence[Matcher], features: Features, pairs: Pairs, split: str, folds: int = 1
+    matchers: Sequence[Matcher],
+    features: Features,
+    pairs: Pairs,
+    split: str,
+    folds: int = 1,
+    answers: Answers | None = None,
 ) -> dict[str, dict[str, float]]:
     """Return the recall on a split for the ensemble (`ensemble`) and for each network (`network_0`, ...), in percent.
 
     Both directions and all these views use the same similarities. With more than one fold, the images are cut into that
-    many consecutive parts, each part is ranked separately, and the recall is the mean over the parts.
+    many consecutive parts, each part is ranked separately, and the recall is the mean over the parts. With `answers`,
+    these are the right ones in place of an image's own captions, and folds do not count.
     """
     ids, rows = pairs.ids(split), pairs.images(split)
-    owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
-    recalls = []
-    for images, captions in image_folds(owner, len(rows), folds):
-        views = ranks_of_views(matchers, features, rows[images], ids[captions], owner[captions] - images[0])
-        recalls.append([recall(view) for view in views])
+    if answers is not None:
+        links = answers.links(pairs, rows, ids)
+        gallery = Gallery.encode(matchers, features, rows, ids)
+        recalls = [answered(gallery.ensemble_and_views, *links, (len(rows), len(ids)), gallery.chunk)]
+    else:
+        owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
+        recalls = [
+            [
+                recall(view)
+                for view in ranks_of_views(matchers, features, rows[own], ids[captions], owner[captions] - own[0])
+            ]
+            for own, captions in image_folds(owner, len(rows), folds)
+        ]
     names = ["ensemble", *(f"network_{k}" for k in range(len(matchers)))]
     return {
         name: {key: float(np.mean([fold[view][key] for fold in recalls])) for key in recalls[0][view]}
@@ -204,5 +224,4 @@ def ranks_of_views(matchers: Sequence[Matcher], features: Features, rows: Ints, 
         owner: Position in `rows` of the image of each caption, (n_texts,).
     """
     gallery = Gallery.encode(matchers, features, rows, ids)
-    chunk = 256 if gallery.factorises else 128  # images per block; their tokens are in memory together
-    return ranks_by_view(gallery.ensemble_and_views, owner, len(rows), chunk)
+    return ranks_by_view(gallery.ensemble_and_views, owner, len(rows), gallery.chunk)

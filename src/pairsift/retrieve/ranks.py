@@ -1,14 +1,19 @@
-"""Exact retrieval ranks and recall, in bounded memory.
+"""Exact retrieval ranks, recall and the other measures of retrieval, in bounded memory.
 
 The protocol is the usual one. For image to text (i2t), a query counts as correct when the best of the captions of the
 image is among the first K. For text to image (t2i), a query counts as correct when the image of the caption is among
 the first K. Ties count against the model.
+
+With R right answers, R-precision is the share of them among the first R items, and average precision at R is the mean
+over the R of the precision down to each of them, which is 0 for one that is not among the first R (Musgrave et al.,
+ECCV 2020; mAP@R is the mean over the queries). With one right answer both equal R@1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +26,7 @@ FloatArray = NDArray[np.floating[Any]]
 SimilarityRows = Callable[[Ints], FloatArray]
 
 KEPT_BYTES = 2**26  # scores kept from the first pass, so that small sets are computed only once
+OTHERS = ("median_rank", "map_at_r", "r_precision")  # the measures of a direction beside its recall
 
 
 @dataclass(frozen=True)
@@ -28,12 +34,23 @@ class Ranks:
     """The ranks of the correct items: the number of items ahead of each; 0 is best.
 
     Attributes:
-        i2t: Rank of the best caption of each image, (n_images,); -1 for an image without captions.
+        image_of: Image of each caption, (n_texts,).
+        n_images: Number of images.
+        ahead: Number of captions of other images that are ahead of each caption for its image, (n_texts,).
         t2i: Rank of the image of each caption, (n_texts,).
     """
 
-    i2t: Ints
+    image_of: Ints
+    n_images: int
+    ahead: Ints
     t2i: Ints
+
+    @cached_property
+    def i2t(self) -> Ints:
+        """The rank of the best caption of each image, (n_images,); -1 for an image without captions."""
+        best = np.full(self.n_images, np.iinfo(np.int64).max)
+        np.minimum.at(best, self.image_of, self.ahead)
+        return np.where(np.bincount(self.image_of, minlength=self.n_images) > 0, best, -1)
 
 
 def ranks(block: SimilarityRows, image_of: Ints, n_images: int, chunk: int = 256) -> Ranks:
@@ -71,8 +88,8 @@ def ranks_by_view(block: SimilarityRows, image_of: Ints, n_images: int, chunk: i
     pending: list[tuple[Ints, Ints, FloatArray | None]] = []
     kept, tally = 0, None
     for rows in chunks:
-        scores = _scores(block, rows, len(image_of))
-        tally = tally or _Tally.empty(len(scores), n_images, image_of)
+        scores = checked_scores(block, rows, len(image_of))
+        tally = tally or _Tally.empty(len(scores), image_of)
         tally.add(rows, scores)
         later = np.flatnonzero(image_of > rows[-1])
         if len(later):
@@ -82,9 +99,9 @@ def ranks_by_view(block: SimilarityRows, image_of: Ints, n_images: int, chunk: i
             pending.append((rows, later, scores[:, :, later] if keep else None))
     assert tally is not None
     for rows, later, saved in pending:
-        scores = _scores(block, rows, len(image_of))[:, :, later] if saved is None else saved
+        scores = checked_scores(block, rows, len(image_of))[:, :, later] if saved is None else saved
         tally.add_late(later, scores)
-    return tally.ranks()
+    return tally.ranks(n_images)
 
 
 @dataclass(frozen=True)
@@ -96,52 +113,88 @@ class _Tally:
         correct: Score of each caption with its image, (n_views, n_texts); NaN while it is not known.
         t2i: Number of images that score at least as high as the image of each caption, which is included,
             (n_views, n_texts).
-        i2t: As in `Ranks`, (n_views, n_images).
+        ahead: As in `Ranks`, (n_views, n_texts).
     """
 
     image_of: Ints
     correct: FloatArray
     t2i: Ints
-    i2t: Ints
+    ahead: Ints
 
     @staticmethod
-    def empty(n_views: int, n_images: int, image_of: Ints) -> _Tally:
+    def empty(n_views: int, image_of: Ints) -> _Tally:
         correct = np.full((n_views, len(image_of)), np.nan)
-        return _Tally(image_of, correct, np.zeros(correct.shape, np.int64), np.full((n_views, n_images), -1, np.int64))
+        return _Tally(image_of, correct, np.zeros(correct.shape, np.int64), np.zeros(correct.shape, np.int64))
 
     def add(self, rows: Ints, scores: FloatArray) -> None:
         """Rank the images of a chunk, and count them for the captions whose image is in this or an earlier chunk."""
         captions = np.flatnonzero((self.image_of >= rows[0]) & (self.image_of <= rows[-1]))
         row = self.image_of[captions] - rows[0]
         self.correct[:, captions] = scores[:, row, captions]
-        for ranks, view, correct in zip(self.i2t, scores, self.correct, strict=True):
-            ranks[rows] = _image_ranks(view, correct, captions, row)
+        for ahead, view in zip(self.ahead, scores, strict=True):
+            ahead[captions] = count_ahead(view, row, captions)
         self.add_late(np.arange(len(self.image_of)), scores)  # counts nothing for captions whose `correct` is NaN
 
     def add_late(self, captions: Ints, scores: FloatArray) -> None:
         """Count the images of a chunk for these captions, from scores (n_views, len(rows), len(captions))."""
         self.t2i[:, captions] += (scores >= self.correct[:, None, captions]).sum(axis=1)
 
-    def ranks(self) -> list[Ranks]:
+    def ranks(self, n_images: int) -> list[Ranks]:
         """Return the ranks of each view; the count of a caption includes its image, so 1 is subtracted."""
-        return [Ranks(i2t, t2i - 1) for i2t, t2i in zip(self.i2t, self.t2i, strict=True)]
+        sides = zip(self.ahead, self.t2i, strict=True)
+        return [Ranks(self.image_of, n_images, ahead, t2i - 1) for ahead, t2i in sides]
 
 
 def recall(ranks: Ranks, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:
-    """Return the share of queries with a correct item among the first K, in percent, and the sum of all (rSum).
-
-    Returns:
-        `i2t_r1`, `i2t_r5`, `i2t_r10`, `t2i_r1`, `t2i_r5`, `t2i_r10` (for other `ks` likewise) and `rsum`.
-        Images without a caption are not queries.
+    """Return the measures of retrieval as `both_ways` does; images without a caption are not queries.
 
     Raises:
         ValueError: There are no captions.
     """
     if not len(ranks.t2i):
         raise ValueError("no caption to measure recall with")
-    directions = {"i2t": ranks.i2t[ranks.i2t >= 0], "t2i": ranks.t2i}
-    shares = {f"{name}_r{k}": 100 * float(np.mean(r < k)) for name, r in directions.items() for k in ks}
-    return {**shares, "rsum": sum(shares.values())}
+    i2t = measures(ranks.image_of, ranks.ahead, ks)
+    return both_ways(i2t, measures(np.arange(len(ranks.t2i)), ranks.t2i, ks))
+
+
+def both_ways(i2t: Mapping[str, float], t2i: Mapping[str, float]) -> dict[str, float]:
+    """Return the measures of both directions together.
+
+    Returns:
+        `i2t_r1`, `i2t_r5`, `i2t_r10`, `t2i_r1`, `t2i_r5`, `t2i_r10` and their sum `rsum`; then `i2t_median_rank`,
+        `i2t_map_at_r`, `i2t_r_precision` and those of `t2i`.
+    """
+    named = {f"{way}_{name}": value for way, side in (("i2t", i2t), ("t2i", t2i)) for name, value in side.items()}
+    shares = {name: value for name, value in named.items() if name[4:] not in OTHERS}
+    return {**shares, "rsum": sum(shares.values()), **named}
+
+
+def measures(query: Ints, ahead: Ints, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:
+    """Return the measures of one direction from the right answers of its queries.
+
+    Args:
+        query: Number of the query of each right answer, (n,), at least one.
+        ahead: Number of wrong items that rank ahead of each right answer, (n,).
+        ks: The ranks to count.
+
+    Returns:
+        The share of queries with a right answer among the first K (`r1`, `r5`, `r10`), the mean average precision at R
+        (`map_at_r`) and the mean R-precision (`r_precision`), in percent; and the median of the rank of the first right
+        answer, counted from 1 (`median_rank`).
+    """
+    order = np.lexsort((ahead, query))
+    _, start, right = np.unique(query[order], return_index=True, return_counts=True)
+    place = np.arange(len(order)) - np.repeat(start, right)  # among the right answers of the query
+    rank = ahead[order] + place
+    found = rank < np.repeat(right, right)
+    first = rank[start]
+    precision = np.where(found, (place + 1) / (rank + 1), 0)
+    return {
+        **{f"r{k}": 100 * float(np.mean(first < k)) for k in ks},
+        "median_rank": float(np.median(first)) + 1,
+        "map_at_r": 100 * float(np.mean(np.add.reduceat(precision, start) / right)),
+        "r_precision": 100 * float(np.mean(np.add.reduceat(found.astype(np.int64), start) / right)),
+    }
 
 
 def image_folds(image_of: Ints, n_images: int, folds: int = 5) -> list[tuple[Ints, Ints]]:
@@ -169,21 +222,27 @@ def image_folds(image_of: Ints, n_images: int, folds: int = 5) -> list[tuple[Int
     return [(rows, np.flatnonzero((image_of >= rows[0]) & (image_of <= rows[-1]))) for rows in parts]
 
 
-def _image_ranks(scores: FloatArray, correct: FloatArray, captions: Ints, row: Ints) -> Ints:
-    """Return the rank of the best caption of each image of a chunk, (rows,); -1 for an image without captions.
+def count_ahead(scores: FloatArray, query: Ints, item: Ints) -> Ints:
+    """Return how many wrong items score at least as high as each right answer, (n,).
 
-    `captions` are the captions of these images, and `row` is the row of the image of each.
+    Args:
+        scores: Scores of the items for each query, (n_queries, n_items).
+        query: Query of each right answer, (n,).
+        item: Item of each right answer, (n,).
     """
-    # The best score of an image with one of its captions, and the captions that score as high.
-    best = np.full(len(scores), -np.inf)
-    np.maximum.at(best, row, correct[captions])
-    ahead = (scores >= best[:, None]).sum(axis=1)
-    # Captions of the image itself are not ahead of the best of them.
-    ahead -= np.bincount(row, correct[captions] >= best[row], minlength=len(scores)).astype(np.int64)
-    return np.where(np.bincount(row, minlength=len(scores)) > 0, ahead, -1)
+    wrong = scores.copy()
+    wrong[query, item] = np.nan  # never at least as high as anything
+    counts = [np.count_nonzero(wrong[q] >= scores[q, i]) for q, i in zip(query, item, strict=True)]
+    return np.array(counts, np.int64)
 
 
-def _scores(block: SimilarityRows, rows: Ints, n_texts: int) -> FloatArray:
+def checked_scores(block: SimilarityRows, rows: Ints, n_texts: int) -> FloatArray:
+    """Return the scores of a block, (n_views, len(rows), n_texts).
+
+    Raises:
+        ValueError: The block has another shape.
+        InputError: A score is not a number.
+    """
     scores = np.asarray(block(rows))
     if scores.ndim != 3 or scores.shape[1:] != (len(rows), n_texts):
         raise ValueError(f"a block of {len(rows)} images and {n_texts} captions has shape {scores.shape[1:]}")

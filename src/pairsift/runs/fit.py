@@ -164,7 +164,8 @@ def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
     claim.settle()
     if progress and (line := skipped_line(prepared.pairs, folder / SKIPPED)):
         print(line, file=sys.stderr)
-    if progress and config.data.captions_per_image is None and (line := unused_line(prepared.pairs)):
+    whole = config.data.captions_per_image is None and not config.data.sizes
+    if progress and whole and (line := unused_line(prepared.pairs)):
         print(line, file=sys.stderr)
     after_encoding = time.monotonic()
     whole = config.method.starts_linear  # nothing is trained: no pair could be learned by heart

@@ -32,7 +32,7 @@ from pairsift.noise.options import check_noise_of, check_noise_options, with_noi
 from pairsift.pairs.changes import Changes, StoredPairs, content_marks, merge, since_begun, with_row_ids
 from pairsift.pairs.pairs import Noise, Pairs
 from pairsift.pairs.readers import load
-from pairsift.pairs.splits import keep_captions
+from pairsift.pairs.splits import check_sizes, keep_captions, keep_images
 from pairsift.pairs.verified import check_verified_options, read_verified
 from pairsift.run_folder import FRONT, NGRAMS, VOCABULARY
 from pairsift.runs.config import Config
@@ -188,6 +188,7 @@ def prepare(
     read = read_pairs(config) if begun is None else read_begun(config, folder, begun, only_unchanged)
     verified = read_verified(read.pairs, config.data)
     if read.changes is None:
+        check_sizes(read.pairs, config.data.sizes)
         check_noise_of(read.pairs, config.data)
     prepared = encode(config, folder, read, progress=progress)
     require_usable(prepared.pairs)
@@ -226,7 +227,9 @@ def read_pairs(config: Config) -> SourcePairs:
     data = config.data
     columns: dict[str, Any] = {"image_column": data.image_column, "caption_column": data.caption_column}
     places: dict[str, Any] = {"image_folder": data.image_folder, "cache": config.encode.cache}
-    pairs = with_row_ids(load(config.source, data.reader, data.split_seed, **columns, **places), data.id_column)
+    shares = data.dev or 0.1, data.test or 0.1
+    pairs = load(config.source, data.reader, data.split_seed, shares, **columns, **places)
+    pairs = keep_images(with_row_ids(pairs, data.id_column), data.sizes, data.split_seed)
     if data.captions_per_image is not None:
         pairs = keep_captions(pairs, data.captions_per_image, data.split_seed)
     return SourcePairs(pairs, pairs.hash())

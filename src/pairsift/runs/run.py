@@ -24,6 +24,7 @@ from pairsift.match.base import Matcher
 from pairsift.pairs.pairs import SPLITS, Pairs
 from pairsift.pairs.readers import load
 from pairsift.report.report import write_report
+from pairsift.retrieve.answers import Answers
 from pairsift.retrieve.gallery import evaluate, ranks_of_views
 from pairsift.retrieve.ranks import Ranks
 from pairsift.review import Decisions
@@ -145,19 +146,27 @@ class Run:
     def _mixed(self) -> torch.autocast:
         return autocast_context(self._device(), self.config.train)
 
-    def evaluate(self, split: str = "test", folds: int = 1) -> dict[str, dict[str, float]]:
-        """Return the recall on a split in percent, for `ensemble` and for each network.
+    def evaluate(
+        self, split: str = "test", folds: int = 1, answers: Answers | None = None
+    ) -> dict[str, dict[str, float]]:
+        """Return the measures of retrieval on a split, for `ensemble` and for each network.
+
+        In percent these are R@1, R@5 and R@10 both ways (`i2t_r1`, ...), their sum `rsum`, mAP@R and R-precision
+        (`i2t_map_at_r`, `i2t_r_precision`). `i2t_median_rank` is the median rank of the first right answer, from 1.
 
         Args:
             split: `train`, `dev` or `test`.
             folds: Number of consecutive parts of the images that are ranked separately, for a mean (5 for COCO-1K).
+            answers: Right answers in place of an image's own captions, such as those of ECCV Caption or CxC.
 
         Raises:
-            InputError: There is no such split, or it has no usable pairs.
+            InputError: There is no such split, or it has no usable pairs or no answers, or answers come with folds.
         """
+        if answers is not None and folds != 1:
+            raise InputError("right answers lie among all images: leave folds out where answers are given")
         pairs = self.pairs_of(split)
         with self._mixed():
-            return evaluate(self.matchers, self.prepared.features, pairs, split, folds)
+            return evaluate(self.matchers, self.prepared.features, pairs, split, folds, answers)
 
     def pairs_of(self, split: str) -> Pairs:
         """Return the pairs of this split, by their ids; the other pairs are unused.

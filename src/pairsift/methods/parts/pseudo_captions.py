@@ -51,6 +51,12 @@ class PseudoClassifier(Part):
         """Return network k's prediction of every training pair's image in the last pass, (n, K)."""
         return np.asarray(self.state["predictions"][k, self.setting.image_of[self.setting.ids]], np.float32)
 
+    def values_of_pairs(self) -> dict[str, Array]:
+        """Return also `pseudo_class`, the class of each pair's image in the last pass, after a first one."""
+        predictions = self.state["predictions"][:, self.setting.image_of[self.setting.ids]]
+        classes = {"pseudo_class": predictions.argmax(2)} if predictions.any() else {}
+        return {**super().values_of_pairs(), **classes}
+
     def facts(self) -> dict[str, float]:
         """Return how many classes the training images are put into, in the mean of the networks, after a first pass."""
         predictions = self.state["predictions"][:, np.unique(self.setting.image_of[self.setting.ids])]

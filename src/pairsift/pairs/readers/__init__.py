@@ -86,8 +86,9 @@ def load(
             samples, or a folder, which may contain tar files, or features instead of images.
         reader: Name of a reader in `READERS`; by default the one that fits the path.
         split_seed: Seed of the splits that are drawn if the source does not have them.
-        shares: Shares of the images in dev and in test if these splits are drawn, each above 0, together below 1; None
-            puts all pairs that can be used into the split `added`, whatever splits the source has.
+        shares: Shares of the images in dev and in test if these splits are drawn, each above 0, together below 1, or
+            their numbers, from 1 on; None puts all pairs that can be used into the split `added`, whatever splits the
+            source has.
         image_column: Image column of a table, if it has an unusual name.
         caption_column: Caption column of a table, if it has an unusual name; for the reader `shards`, the field of the
             JSON files that has the captions, where that is not the text files; for the reader `now`, the kind of token
@@ -105,7 +106,7 @@ def load(
             there and what to do.
     """
     path = require_path(path)
-    if shares is not None and not (min(shares) > 0 and sum(shares) < 1):
+    if shares is not None and not (min(shares) > 0 and sum(share for share in shares if share < 1) < 1):
         raise InputError(f"shares {shares[0]} of dev and {shares[1]} of test must be above 0 and together below 1")
     if reader is not None:
         READERS.find(reader)
