@@ -36,6 +36,14 @@ SOURCE is a CSV, TSV, JSON, JSON-lines or Parquet file, or a folder.
 """
 
 
+CHECK = """Judge image-caption pairs without training: how many are mismatched, which, and what would fit.
+
+SOURCE is a CSV, TSV, JSON, JSON-lines or Parquet file, or a folder. The run's folder can be served, exported and
+searched like the folder of a trained run.
+"""
+OF_CHECK = ("seed", "device", "threads")  # the options of training that a check has
+
+
 class Flag(click.Option):
     """An option on the command line; its value stays text, which the type of the option reads.
 
@@ -186,12 +194,31 @@ class FitCommand(click.Command):
         run: Function that is called with the tree of options, resume, overwrite and quiet.
     """
 
+    verb, about = "fit", ABOUT
+    more = ", and the options of the method, the matcher and the loss"
+
     def __init__(self, run: Callable[[dict[str, Any], Resume, bool, bool], None]) -> None:
         source = click.Argument(["source"], required=False)
-        params = [source, *choice_flags(), *plain_flags(), *switches()]
-        super().__init__("fit", params=params, callback=self._callback, help=ABOUT, no_args_is_help=True)
+        params = [source, *self.own_flags(), *switches()]
+        super().__init__(self.verb, params=params, callback=self._callback, help=self.about, no_args_is_help=True)
         self.run = run
         self.all_shown = False
+
+    def own_flags(self) -> list[Flag]:
+        """Return the flags that every command line of the verb may have."""
+        return [*choice_flags(), *plain_flags()]
+
+    def chosen(self, words: Sequence[str]) -> Choices:
+        """Return the method, the matcher, the loss and the preset of a command line, and take their options."""
+        choices = choices_of(words)
+        common = [param for param in self.params if getattr(param, "section", "") != "Training"]
+        training = flags_of(TrainOptions, "Training", (), choices.preset.train)
+        self.params = [*common, *training, *part_flags(choices)]
+        return choices
+
+    def completed(self, tree: dict[str, Any]) -> dict[str, Any]:
+        """Return the tree of options of a run."""
+        return tree
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -203,10 +230,7 @@ class FitCommand(click.Command):
             self._check(args)
         if helping:
             return super().make_context(info_name, args, parent, **extra)
-        choices = choices_of(args)
-        common = [param for param in self.params if getattr(param, "section", "") != "Training"]
-        training = flags_of(TrainOptions, "Training", (), choices.preset.train)
-        self.params = [*common, *training, *part_flags(choices)]
+        choices = self.chosen(args)
         args = args if completing else fill_switches(args, self.params)
         try:
             return super().make_context(info_name, args, parent, **extra)
@@ -233,9 +257,8 @@ class FitCommand(click.Command):
         )
         for name in options:
             if "." not in name and name not in (*names, "--help"):
-                raise InputError(
-                    f"there is no option {name}: {similar(name, names, 'see `pairsift fit --help-all`', 0.75)}"
-                )
+                all_of_it = f"see `pairsift {self.verb} --help-all`"
+                raise InputError(f"there is no option {name}: {similar(name, names, all_of_it, 0.75)}")
         if len(sources) > 1:
             raise InputError(f"give only one source; {sources[1]!r} is a second one")
         if sources:
@@ -255,7 +278,7 @@ class FitCommand(click.Command):
             from pairsift.runs.config import put_over, read_yaml
 
             tree = put_over(read_yaml(Path(config)), tree)
-        self.run(tree, "unchanged" if resume_unchanged else resume, overwrite, quiet)
+        self.run(self.completed(tree), "unchanged" if resume_unchanged else resume, overwrite, quiet)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the most important options; with `--help-all`, write all options by heading."""
@@ -276,9 +299,31 @@ class FitCommand(click.Command):
                 formatter.write_dl(records)
         if hidden:
             formatter.write_paragraph()
-            formatter.write_text(
-                f"--help-all shows {hidden} more, and the options of the method, the matcher and the loss."
-            )
+            formatter.write_text(f"--help-all shows {hidden} more{self.more}.")
+
+
+class CheckCommand(FitCommand):
+    """The verb `check`, which trains nothing and therefore has no options of methods, matchers and losses."""
+
+    verb, about, more = "check", CHECK, ""
+
+    def own_flags(self) -> list[Flag]:
+        """Return the flags of data and encoders, and the few of training."""
+        out = Flag(("out",), "FOLDER", "The run's folder; by default runs/<source>-check.", None, "Options")
+        return [out, *(flag for flag in plain_flags() if flag.section != "Training" or flag.path[0] in OF_CHECK)]
+
+    def chosen(self, words: Sequence[str]) -> Choices:
+        """Return what every check takes."""
+        return choices_of(["--method", "linear"])
+
+    def completed(self, tree: dict[str, Any]) -> dict[str, Any]:
+        """Return the tree of options of a run that trains nothing."""
+        from pairsift.match.two_tower import LINEAR
+        from pairsift.runs.config import check_folder
+
+        if "source" in tree:
+            tree.setdefault("out", str(check_folder(tree["source"])))
+        return {**tree, "method": "linear", "two_tower": LINEAR.model_dump()}
 
 
 def _print_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:

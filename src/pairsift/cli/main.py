@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pairsift.runs.fit import Resume
 
 VERBS = (  # the most needed first; a verb that is not in this file is in the file of its name
-    *("demo", "fit", "evaluate", "audit", "serve", "decide", "spot-check", "export", "score"),
+    *("demo", "check", "fit", "evaluate", "audit", "serve", "decide", "spot-check", "export", "score"),
     *("compare", "bench", "search", "list", "import-checkpoint"),
 )
 COMPLETION = "_PAIRSIFT_COMPLETE"  # set by the shell that asks for completions
@@ -29,8 +29,8 @@ EXAMPLES = """Examples:
 
 \b
   pairsift demo
-  pairsift fit pairs.csv
-  pairsift search runs/pairs-sift "a red bicycle"
+  pairsift check pairs.csv
+  pairsift serve runs/pairs-check
 """
 
 
@@ -43,10 +43,10 @@ class Verbs(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a verb."""
-        if cmd_name == "fit":
-            from pairsift.cli.fit import FitCommand
+        if cmd_name in ("fit", "check"):
+            from pairsift.cli.fit import CheckCommand, FitCommand
 
-            return FitCommand(_fit)
+            return (FitCommand if cmd_name == "fit" else CheckCommand)(_fit)
         if cmd_name in VERBS and cmd_name not in self.commands:
             name = cmd_name.replace("-", "_")
             self.add_command(getattr(import_module(f"pairsift.cli.{name}"), name), cmd_name)
