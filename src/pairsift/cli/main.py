@@ -139,7 +139,7 @@ def _fit(tree: dict[str, Any], resume: Resume, overwrite: bool, quiet: bool) -> 
             raise
         raise KeyboardInterrupt("repeat the command with --resume to continue the run") from None
     if not quiet:
-        print_summary(run.folder, run.metrics)
+        print_summary(run.folder, run.metrics, run.suspects().slice(0, 3).to_pylist())
 
 
 @verbs.command()
@@ -181,7 +181,7 @@ def demo(out: Path, images: int, noise: float, seed: int, quiet: bool) -> None:
     data = DataOptions(noise=noise, noise_seed=seed)
     run = fit(scenes, data=data, out=out, overwrite=True, progress=not quiet)
     if not quiet:
-        print_summary(run.folder, run.metrics)
+        print_summary(run.folder, run.metrics, run.suspects().slice(0, 3).to_pylist())
 
 
 @verbs.command("import-checkpoint")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import shorten
+from typing import Any
 
 KEYS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 TITLES = {key: key.replace("_r", " R@") for key in KEYS}
@@ -23,12 +25,14 @@ def recall_table(splits: Mapping[str, Mapping[str, Mapping[str, float]]], titles
     return "\n".join(rows)
 
 
-def print_summary(folder: Path, metrics: Mapping[str, object]) -> None:
-    """Print a run's recall, its estimated noise rate, its detection and its warnings."""
-    print(recall_table({name: metrics[name] for name in ("test", "test_matching", "dev") if name in metrics}))  # type: ignore[misc]
-    best: Mapping[str, object] = metrics.get("best", {})  # type: ignore[assignment]
-    if best.get("model") == "linear":
-        print("kept: a linear model, which finds as much on dev as the networks of any epoch, or more")
+def print_summary(folder: Path, metrics: Mapping[str, object], worst: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Print a run's estimated noise rate, its worst pairs, its warnings, its recall, and where to look next.
+
+    Args:
+        folder: The run's folder.
+        metrics: The content of its `metrics.json`.
+        worst: Rows of the table of suspects, the worst first.
+    """
     rate: Mapping[str, float | None] = metrics["noise_rate"]  # type: ignore[assignment]
     print(f"\nestimated share of mismatched training pairs: {_rate(rate)}")
     detection: Mapping[str, float] | None = metrics.get("detection")  # type: ignore[assignment]
@@ -41,9 +45,26 @@ def print_summary(folder: Path, metrics: Mapping[str, object]) -> None:
         print(f"mismatched training pairs: {detection['flagged']} flagged{scores}, AUROC {detection['auroc']:.4f}")
     if kinds := metrics.get("verdicts"):
         print(f"kinds of mismatch, all splits: {', '.join(f'{n} {name}' for name, n in kinds.items())}")  # type: ignore[attr-defined]
+    if worst:
+        print("the worst pairs:")
+    for row in worst:
+        print(f"  {row['image']}: {_short(row['given_caption'])}")
+        if row["suggested_caption"] is not None:
+            print(f"    would fit: {_short(row['suggested_caption'])}")
     for warning in metrics.get("warnings", ()):  # type: ignore[attr-defined]
         print(f"warning: {warning['text']}")
+    recall = {name: metrics[name] for name in ("test", "test_matching", "dev") if name in metrics}
+    print(recall_table({name: {"ensemble": views["ensemble"]} for name, views in recall.items()}))  # type: ignore[index]
+    best: Mapping[str, object] = metrics.get("best", {})  # type: ignore[assignment]
+    if best.get("model") == "linear":
+        print("kept: a linear model, which finds as much on dev as the networks of any epoch, or more")
     print(f"table of suspects: {folder / 'suspects.csv'}\nreport: {folder / 'report.html'}")
+    print(f"next: pairsift serve {folder}")
+
+
+def _short(caption: str) -> str:
+    """Return a caption in one line of at most 100 characters."""
+    return shorten(caption, 100, placeholder=" ...") or caption[:100]
 
 
 def _rate(rate: Mapping[str, float | None]) -> str:

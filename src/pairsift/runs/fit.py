@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from pairsift.cores import limit_threads
+from pairsift.detect import Judgement
 from pairsift.detect.options import DetectOptions
 from pairsift.encode.options import EncodeOptions
 from pairsift.errors import writing
@@ -48,8 +49,10 @@ from pairsift.runs.prepare import Prepared, prepare, require_possible
 from pairsift.runs.run import Run
 from pairsift.runs.skipped import skipped_line, unused_line, write_skipped
 from pairsift.runs.text_encoding import WITH_NGRAMS, WORDLLAMA
+from pairsift.steps import Prior
 from pairsift.table import write_division
 from pairsift.train.apart import Apart, trainer_of
+from pairsift.train.batches import Likeness
 from pairsift.train.checkpoint import write_tensors
 from pairsift.train.loop import Trainer, autocast_context
 from pairsift.train.options import TrainOptions
@@ -168,12 +171,10 @@ def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
     if progress and whole and (line := unused_line(prepared.pairs)):
         print(line, file=sys.stderr)
     after_encoding = time.monotonic()
-    whole = config.method.starts_linear  # nothing is trained: no pair could be learned by heart
-    judge = Judge(prepared if whole else of_training(prepared), folder, config, progress)
-    judgement = judge.judge_again() if whole else judge.judge()
-    prior = judge.prior(judgement)
+    run = Run(folder, prepared, progress)
+    judgement, training = _judged(config, run)
     after_evidence = time.monotonic()
-    job = job_of(config, prepared, folder, prior, judge.likeness(), progress)
+    job = job_of(config, prepared, folder, *training, progress)
     trainer = trainer_of(replace(job, require_held=claim.require_held))
     trainer.run(resume=True)
     _write_trained(trainer, folder)
@@ -189,9 +190,27 @@ def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
     metrics = {**recall, **facts, **facts_of(config, prepared), "seconds": seconds}
     write_json(folder / METRICS, metrics)
     run = Run(folder, prepared, progress)
-    run.write_judgement(claim.require_held, judgement if whole else None)
+    run.write_judgement(claim.require_held, judgement)
     trainer.remove_checkpoints()
     return run
+
+
+def _judged(config: Config, run: Run) -> tuple[Judgement, tuple[Prior, Likeness]]:
+    """Judge all pairs, and say what training may know of its own.
+
+    Where training follows, its pairs are judged once more without the others, and the verdict is written before it.
+    """
+    folder, progress = run.folder, run.progress
+    judge = Judge(run.prepared, folder, config, progress)
+    if config.method.starts_linear:  # nothing is trained, so that no network could learn other pairs by their weights
+        judgement = judge.judge_again()
+        return judgement, (judge.prior(judgement), judge.likeness())
+    of_train = Judge(of_training(run.prepared), folder, config, progress)
+    known = of_train.judge() if of_train.trains_networks else None  # the judge of all pairs takes these networks
+    judgement = judge.judge_again()
+    run.write_verdict(judgement, judge.linear_matcher(judgement), judge.vectors)
+    prior = of_train.prior(known or of_train.judge())
+    return judgement, (prior, of_train.likeness())
 
 
 def _matching_test(pairs: Pairs) -> Pairs | None:

@@ -17,6 +17,7 @@ from pairsift.detect.near_mismatches import judge_near_mismatches
 from pairsift.encode.features import Features
 from pairsift.errors import InputError
 from pairsift.files import write_parquet
+from pairsift.match.two_tower import LINEAR, TwoTower
 from pairsift.run_folder import TRUST
 from pairsift.runs.config import Config
 from pairsift.runs.features import evidence_vectors, rows_of
@@ -85,21 +86,31 @@ class Judge:
             progress=progress,
         )
 
+    @property
+    def trains_networks(self) -> bool:
+        """A bool: whether there are so many training pairs that networks, trained on folds, give evidence too."""
+        return int(self.judged.in_train.sum()) >= self.options.networks.min_pairs
+
     def judge(self) -> Judgement:
         """Judge all pairs and save the folds. For many pairs, networks trained on folds give evidence too."""
-        if int(self.judged.in_train.sum()) < self.options.networks.min_pairs:
-            return self._judgement(None, None)
-        return self._judgement(make_folds(*self._units(), self.seed), self.networks.trained)
+        networks = (make_folds(*self._units(), self.seed), self.networks.trained) if self.trains_networks else ()
+        judgement = self._judgement(*networks)
+        write_trust(self.folder, self.ids, judgement)
+        return judgement
 
-    def judge_again(self, write: bool = True) -> Judgement:
-        """Judge the pairs of a finished run again, changed and new pairs too, by its saved folds and networks.
+    def judge_again(self) -> Judgement:
+        """Judge the pairs of a finished run again, changed and new pairs too, by its saved folds and networks."""
+        return self._judgement(*((self._saved_folds(), self.networks.saved) if self.networks.exist else ()))
 
-        Args:
-            write: Whether to write what each kind of evidence says into the run's folder.
-        """
-        if self.networks.exist:
-            return self._judgement(self._saved_folds(), self.networks.saved, write)
-        return self._judgement(None, None, write)
+    def linear_matcher(self, judgement: Judgement) -> TwoTower:
+        """Return the linear model of the pairs as far as they match, or the cosine where encoders share a space."""
+        images, captions = self.vectors.images, self.vectors.captions
+        aligned = self.judged.aligned is not None
+        matcher = TwoTower(images.dim, captions.dim, LINEAR, aligned)
+        if not aligned:
+            pairs = rows_of(images, self.pairs.image_of[self.ids]), rows_of(captions, self.ids)
+            matcher.start_linear(*pairs, judgement.probability, self.options)
+        return matcher.eval()
 
     def likeness(self) -> Likeness:
         """Return the groups of images and captions that are too similar to be each other's negatives."""
@@ -118,20 +129,12 @@ class Judge:
         probability[self.ids] = judgement.probability
         return Prior(probability, judgement.rate, min(1.0, judgement.high + MARGIN))
 
-    def _judgement(self, fold: Ints | None, networks: Networks | None, write: bool = True) -> Judgement:
+    def _judgement(self, fold: Ints | None = None, networks: Networks | None = None) -> Judgement:
         """Judge all pairs beside captions of any images, and beside near captions if they are expected."""
         if self.near_by is None:
-            judgement = judge_pairs(self.judged, self.seed, fold, networks, self.options)
-        else:
-            memory = partial(self.networks.memory, options=self.options)
-            judgement = judge_near_mismatches(
-                self.judged, self.near_by, self.seed, memory, fold, networks, self.options
-            )
-        if not write:
-            return judgement
-        columns = {"pair": self.ids, "fold": judgement.fold, "match_probability": judgement.probability}
-        write_parquet(self.folder / TRUST, pa.table({**columns, **judgement.detectors}))
-        return judgement
+            return judge_pairs(self.judged, self.seed, fold, networks, self.options)
+        memory = partial(self.networks.memory, options=self.options)
+        return judge_near_mismatches(self.judged, self.near_by, self.seed, memory, fold, networks, self.options)
 
     def _saved_folds(self) -> Ints:
         """Return each judged pair's fold: the saved one, else its image's or near-duplicates', else a new one.
@@ -157,3 +160,9 @@ class Judge:
     def _units(self) -> tuple[Ints, int]:
         """Return the unit of each pair that the folds of networks keep together, (n,), and the number of folds."""
         return self.judged.units(self.options.networks.max_folds, self.options.folds)
+
+
+def write_trust(folder: Path, ids: Ints, judgement: Judgement) -> None:
+    """Write the fold of each judged pair and what each kind of evidence says, by id, (n,), into a run's folder."""
+    columns = {"pair": ids, "fold": judgement.fold, "match_probability": judgement.probability}
+    write_parquet(folder / TRUST, pa.table({**columns, **judgement.detectors}))

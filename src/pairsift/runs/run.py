@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import torch
 from pairsift.arrays import Ints
 from pairsift.cores import limit_threads, peak_memory
 from pairsift.detect import Judgement
+from pairsift.encode.features import Features
 from pairsift.errors import InputError, writing
 from pairsift.files import only_writer, write_json, write_parquet
 from pairsift.match.base import Matcher
@@ -33,7 +35,8 @@ from pairsift.run_folder import CONFIG, LOG, METRICS, REPORT, SKIPPED, read_metr
 from pairsift.runs.caveats import rate_of, warnings_of
 from pairsift.runs.config import read_config
 from pairsift.runs.exporting import export_run
-from pairsift.runs.judge import Judge
+from pairsift.runs.features import EvidenceVectors
+from pairsift.runs.judge import Judge, write_trust
 from pairsift.runs.judging import image_copies, judged_tables
 from pairsift.runs.prepare import (
     Prepared,
@@ -61,6 +64,12 @@ from pairsift.train.checkpoint import read_tensors, with_prefix
 from pairsift.train.loop import autocast_context, pick_device
 
 JUDGED = ("spot_check", "verdicts", "changes", MENDED, LAPSED)  # metrics of a judgement that the next one may not have
+
+
+def _verdict(rate: dict[str, float | None], flagged: int, report: Path) -> str:
+    """Return the verdict in one line, before training."""
+    share = "no verdict" if rate["estimated"] is None else f"{rate['estimated']:.1%} of the training pairs mismatched"
+    return f"{share}, {flagged:,} pairs flagged: {report}; training follows"
 
 
 def open_run(folder: str | Path, source: str | Path | None = None, progress: bool = True) -> Run:
@@ -370,7 +379,8 @@ class Run:
         mended = mended_suspects(self.folder, pairs)
         if judgement is None:
             judgement = Judge(self.prepared, self.folder, self.config, self.progress).judge_again()
-        judgement = mended.applied(judgement, pairs.ids(), pairs.split[pairs.ids()] == "train")
+        held_out = judgement
+        judgement = mended.applied(held_out, pairs.ids(), pairs.split[pairs.ids()] == "train")
         copies = image_copies(self.prepared, judgement, cache, self.progress)
         with self._mixed():
             table, suggestions = judged_tables(self.prepared, self.matchers, judgement, self.folder, seed, copies)
@@ -392,6 +402,7 @@ class Run:
         self._search = self._unsaved_search()
         metrics.setdefault("peak_memory_gb", round(peak_memory(), 2))
         require_held()
+        write_trust(self.folder, pairs.ids(), held_out)
         write_tables(table, self.folder)
         if not mended.count:
             keep_suspects(self.folder, table, pairs)
@@ -403,10 +414,30 @@ class Run:
         self.report(table)
         return table
 
+    def write_verdict(self, judgement: Judgement, matcher: Matcher, vectors: EvidenceVectors) -> None:
+        """Write the tables and the report before training, with suggestions by a linear model.
+
+        Args:
+            judgement: Held-out evidence on all pairs.
+            matcher: The linear model.
+            vectors: The vectors that it compares.
+        """
+        prepared, cache = self.prepared, self.config.cache
+        seen = replace(prepared, features=Features(vectors.images, vectors.captions))
+        copies = image_copies(prepared, judgement, cache, self.progress)
+        table, suggestions = judged_tables(seen, [matcher], judgement, self.folder, self.config.train.seed, copies)
+        self.metrics = {"verdicts_given": judgement.verdicts, "noise_rate": rate_of(judgement)}
+        self.metrics["warnings"] = warnings_of(prepared, judgement, {})
+        write_tables(table, self.folder)
+        write_parquet(self.folder / SUGGESTIONS_FILE, suggestions)
+        report = self.report(table)
+        if self.progress:
+            print(_verdict(self.metrics["noise_rate"], len(suspects(table)), report), file=sys.stderr)
+
     def report(self, table: pa.Table) -> Path:
         """Write `report.html` and return its path."""
-        log = (self.folder / LOG).read_text(encoding="utf-8").splitlines()
-        path = self.folder / REPORT
+        path, log_file = self.folder / REPORT, self.folder / LOG
+        log = log_file.read_text(encoding="utf-8").splitlines() if log_file.exists() else []
         lines = [json.loads(line) for line in log]
         metrics = self.metrics | {"encoders": encoder_names(self.config, self.prepared)}
         citation = self.config.method.citation
