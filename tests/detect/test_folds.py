@@ -197,3 +197,17 @@ def test_evidence_comes_from_a_network_that_learned_the_pair_as_it_is_judged():
         assert evidence.decoys[decoy] == of_copies[learned_in[caption], caption]
     free = [pair for pair in range(500) if pair not in learned_in]
     assert len({evidence.pairs[pair] // 500 for pair in free}) == 2
+
+
+def test_near_duplicates_of_many_images_are_found_by_pivots():
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(60, 48))  # images of a few kinds, such as shoes, so that buckets are uneven
+    first = centres[rng.integers(0, 60, 4000)] + 0.8 * rng.normal(size=(4000, 48))
+    copies = first[:1500] + 0.3 * rng.normal(size=(1500, 48))
+    vectors = np.concatenate([first, copies]).astype(np.float32)
+    unit = unit_rows(vectors - vectors.mean(0))
+    near = np.stack(np.nonzero(np.triu(unit @ unit.T >= 0.9, 1)))
+    group = near_duplicates(vectors, replace(OPTIONS.folds, max_group_share=1.0))
+    assert near.shape[1] > 1000 and (group[near[0]] == group[near[1]]).mean() >= 0.98
+    alone = np.setdiff1d(np.arange(len(vectors)), near)
+    assert len(np.unique(group[alone])) == len(alone) and len(np.unique(group)) <= len(vectors) - 0.9 * 1000
