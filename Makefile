@@ -3,20 +3,25 @@ VENV := .venv
 WORKERS ?= 2
 CHECK := build/dist-check
 BIN := $(VENV)/bin
+PACKAGE := $(VENV)/.package
 STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo quick test lint docs dist dist-check bench clean
 
-$(STAMP): pyproject.toml constraints.txt
+$(PACKAGE): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and \"pairsift needs Python 3.11 or newer\")"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e .
+	touch $(PACKAGE)
+
+$(STAMP): $(PACKAGE)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $(STAMP)
 
-demo: $(STAMP)  ## Make captioned scenes, plant mismatches, train, and find them.
+demo: $(PACKAGE)  ## Make captioned scenes, plant mismatches, and find them.
 	$(BIN)/pairsift demo
 
 quick: $(STAMP)  ## Run the tests that take no whole fit, no browser and no other process.

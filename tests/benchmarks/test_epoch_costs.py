@@ -10,7 +10,7 @@ from pairsift.runs.config import from_tree
 from pairsift.steps import Setting
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("name", sorted({*METHODS} - {"linear"}))  # it trains nothing
 def test_every_phase_of_the_preset_has_one_epoch(name):
     given = {"source": ".", "method": name, "noise": 0.4}
     whole = [phase.name for phase in from_tree(given).method.phases() if phase.epochs]

@@ -12,7 +12,7 @@ from pairsift.steps import Prior
 from pairsift.train.batches import Likeness
 from pairsift.train.loop import Trainer
 
-OURS = ("crossfit", "sift")
+OURS = ("linear", "crossfit", "sift")
 PRESETS = [(name, preset) for name in METHODS for preset in METHODS[name].presets]
 DIVIDING = ("ncr", "pc2", "pcsr", "bicro", "l2rm", "cream", "decl")
 

@@ -64,7 +64,7 @@ def test_the_paper_of_a_method_is_cited(tmp_path, folder, method):
     blocks = [text for text in Page(card).texts if text.startswith("@")]
     assert blocks == ([entry] if entry else [])
     assert ("The paper of the method" in card) == bool(entry)
-    assert bool(entry) == (method not in ("plain", "oracle", "crossfit", "sift"))
+    assert bool(entry) == (method not in ("linear", "plain", "oracle", "crossfit", "sift"))
 
 
 @pytest.mark.parametrize("method", [method for method in METHODS if METHODS[method].citation])

@@ -155,12 +155,12 @@ def _fit(tree: dict[str, Any], resume: Resume, overwrite: bool, quiet: bool) -> 
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of scenes and noise.")
 @QUIET
 def demo(out: Path, images: int, noise: float, seed: int, quiet: bool) -> None:
-    """Draw captioned scenes, plant noise in 40% of the training captions, train, and show how much of it was found."""
+    """Draw captioned scenes, plant noise in 40% of the training captions, and show how much of it `check` finds."""
     from pairsift.cli.summary import print_summary
     from pairsift.marker import read_marker, require_own, write_marker
     from pairsift.pairs.options import DataOptions
     from pairsift.run_folder import holds_run, source_of
-    from pairsift.runs.fit import fit
+    from pairsift.runs.fit import check
     from pairsift.scenes import write_scenes
 
     scenes = out.with_name(out.name + "-scenes")
@@ -179,7 +179,7 @@ def demo(out: Path, images: int, noise: float, seed: int, quiet: bool) -> None:
     if not quiet:
         print(f"drew {images} scenes into {scenes}")
     data = DataOptions(noise=noise, noise_seed=seed)
-    run = fit(scenes, data=data, out=out, overwrite=True, progress=not quiet)
+    run = check(scenes, data=data, out=out, overwrite=True, progress=not quiet)
     if not quiet:
         print_summary(run.folder, run.metrics, run.suspects().slice(0, 3).to_pylist())
 
