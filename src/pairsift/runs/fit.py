@@ -184,7 +184,8 @@ def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
         if (matching := _matching_test(prepared.pairs)) is not None:
             recall["test_matching"] = evaluate(matchers, prepared.features, matching, "test")
     best = {"epoch": trainer.position.best_epoch, "dev_rsum": trainer.position.best_rsum}
-    facts = {"best": {**best, "model": "linear" if trainer.keeps_linear else "networks"}}
+    model = "untrained" if config.method.starts_linear else "linear" if trainer.keeps_linear else "networks"
+    facts = {"best": {**best, "model": model}}
     seconds = {"encode": round(after_encoding - start, 1), "evidence": round(after_evidence - after_encoding, 1)}
     seconds["train"] = round(trainer.position.seconds, 1)
     metrics = {**recall, **facts, **facts_of(config, prepared), "seconds": seconds}
