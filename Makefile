@@ -56,7 +56,7 @@ dist-check: dist  ## Install the wheel with its dependencies into an empty envir
 bench: $(STAMP)  ## Measure the methods' table on Flickr8k; DATA names its folder.
 	$(BIN)/python benchmarks/flickr8k_parts.py --data $(DATA)
 	$(BIN)/pairsift bench benchmarks/flickr8k.yaml --source $(DATA) --out runs/flickr8k
-	$(BIN)/python benchmarks/method_tables.py --json runs/flickr8k/rows.json --pages README.md
+	$(BIN)/python benchmarks/method_tables.py --json runs/flickr8k/rows.json --pages docs/results.md
 
 DATA ?= ../shared/flickr8k
 

@@ -15,7 +15,7 @@ pairs that also knew the pairs of dev and test, as `protocol` says in the JSON: 
 
     python benchmarks/flickr8k_parts.py --data ../shared/flickr8k
     pairsift bench benchmarks/flickr8k.yaml --out runs/flickr8k
-    python benchmarks/method_tables.py --json runs/flickr8k/rows.json --pages README.md
+    python benchmarks/method_tables.py --json runs/flickr8k/rows.json --pages docs/results.md
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@ PLACES = {"examples": "*.ipynb", "benchmarks/results": "*.md", "benchmarks/resea
 LINKS = (  # from pages that the repository shows too, to what stands for them on the site
     (r"\]\((?:\.\./)*(?:docs/)?(design|run|matchers|results|noise|verdicts)\.md", r"](/\1.md"),
     (r"\]\((?:\.\./)*benchmarks/(results|research)/(\w+)\.md", rf"](/{STAGED}/\1/\2.md"),
-    (r"\]\((?:\.\./)*README\.md#methods\)", "](/methods/index.md)"),
-    (r"\]\((?:\.\./)*README\.md#verdicts\)", "](/verdicts.md)"),
     (r"\]\((?:\.\./)*CONTRIBUTING\.md(#[\w-]+)?", r"](/contributing.md\1"),
 )
 

@@ -35,8 +35,8 @@ FILES = [  # what a script writes beside its rows
     ("verdicts", verdicts.tables),
 ]
 PAGES = [
-    ("README.md", "flickr8k_mended", "<!-- methods table -->", method_tables.two_towers),
-    ("README.md", "verdicts", "<!-- verdicts table -->", verdicts.summary),
+    ("docs/results.md", "flickr8k_mended", "<!-- methods table -->", method_tables.two_towers),
+    ("docs/verdicts.md", "verdicts", "<!-- verdicts table -->", verdicts.summary),
     ("docs/results.md", "flickr8k", "<!-- small matchers table -->", method_tables.small_matchers),
     ("docs/verdicts.md", "verdicts", "<!-- recall table -->", verdicts.recall_summary),
     ("docs/verdicts.md", "verdicts", "<!-- linear table -->", verdicts.linear_summary),

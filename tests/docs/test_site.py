@@ -139,7 +139,6 @@ def test_every_method_says_what_it_assumes_and_has_published_rows_or_a_reason(me
     ("link", "site"),
     [
         ("[x](../benchmarks/results/verdicts.md)", "[x](/_staged/results/verdicts.md)"),
-        ("[x](../README.md#methods)", "[x](/methods/index.md)"),
         ("[x](design.md)", "[x](/design.md)"),
         ("[x](../../docs/verdicts.md#placeholders)", "[x](/verdicts.md#placeholders)"),
         ("[x](run.md#threads)", "[x](/run.md#threads)"),

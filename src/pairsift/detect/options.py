@@ -113,12 +113,14 @@ class NeighbourOptions:
         count: Number of nearest pairs. Tried on three kinds of collections: 60 is better by up to 0.003.
         sharpness: Inverse temperature of the neighbours' weights. Tried on three kinds of collections: best on emoji
             and scenes; another value is better by 0.013 on photographs.
-        max_keys: Largest number of pairs, drawn once for each fold, among which neighbours are sought.
+        max_keys: Largest number of pairs, drawn once for each fold, among which neighbours are sought. With 20,000, of
+            40,000 photographs' pairs at 40% AUROC was .9935 for .9934, in twice the time; of 10,000 at 30%, .9938 for
+            .9937.
     """
 
     count: int = 30
     sharpness: float = 5.0
-    max_keys: int = 20_000
+    max_keys: int = 4096
 
 
 @dataclass(frozen=True)
