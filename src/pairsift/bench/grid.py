@@ -182,6 +182,8 @@ def _grid(tree: Tree) -> Grid:
     for cell in cells:
         with _errors_of(f"`{cell.method}` on `{cell.matcher}`"):
             require_possible(cell.config)
+            if cell.config.method.starts_linear:
+                raise InputError("it trains nothing and has no recall: leave it out")
     return Grid(tuple(cells), None if out is None else Path(out).expanduser())
 
 

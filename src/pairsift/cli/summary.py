@@ -54,7 +54,8 @@ def print_summary(folder: Path, metrics: Mapping[str, object], worst: Sequence[M
     for warning in metrics.get("warnings", ()):  # type: ignore[attr-defined]
         print(f"warning: {warning['text']}")
     recall = {name: metrics[name] for name in ("test", "test_matching", "dev") if name in metrics}
-    print(recall_table({name: {"ensemble": views["ensemble"]} for name, views in recall.items()}))  # type: ignore[index]
+    if recall:
+        print(recall_table({name: {"ensemble": views["ensemble"]} for name, views in recall.items()}))  # type: ignore[index]
     best: Mapping[str, object] = metrics.get("best", {})  # type: ignore[assignment]
     if best.get("model") == "linear":
         print("kept: a linear model, which finds as much on dev as the networks of any epoch, or more")

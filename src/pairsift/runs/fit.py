@@ -178,11 +178,7 @@ def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
     trainer = trainer_of(replace(job, require_held=claim.require_held))
     trainer.run(resume=True)
     _write_trained(trainer, folder)
-    matchers = [network.matcher for network in trainer.networks]
-    with autocast_context(trainer.device, options):
-        recall = {name: evaluate(matchers, prepared.features, prepared.pairs, name) for name in ("test", "dev")}
-        if (matching := _matching_test(prepared.pairs)) is not None:
-            recall["test_matching"] = evaluate(matchers, prepared.features, matching, "test")
+    recall = {} if config.method.starts_linear else _recall(trainer, prepared)
     best = {"epoch": trainer.position.best_epoch, "dev_rsum": trainer.position.best_rsum}
     model = "untrained" if config.method.starts_linear else "linear" if trainer.keeps_linear else "networks"
     facts = {"best": {**best, "model": model}}
@@ -212,6 +208,16 @@ def _judged(config: Config, run: Run) -> tuple[Judgement, tuple[Prior, Likeness]
     run.write_verdict(judgement, judge.linear_matcher(judgement), judge.vectors)
     prior = of_train.prior(known or of_train.judge())
     return judgement, (prior, of_train.likeness())
+
+
+def _recall(trainer: Trainer | Apart, prepared: Prepared) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the recall on test and dev, and on the truly matching test pairs where noise was planted there."""
+    matchers = [network.matcher for network in trainer.networks]
+    with autocast_context(trainer.device, trainer.job.options):
+        recall = {name: evaluate(matchers, prepared.features, prepared.pairs, name) for name in ("test", "dev")}
+        if (matching := _matching_test(prepared.pairs)) is not None:
+            recall["test_matching"] = evaluate(matchers, prepared.features, matching, "test")
+    return recall
 
 
 def _matching_test(pairs: Pairs) -> Pairs | None:

@@ -181,8 +181,13 @@ class Run:
         """Return the pairs of this split, by their ids; the other pairs are unused.
 
         Raises:
-            InputError: There is no such split, or it has no usable pairs.
+            InputError: There is no such split, it has no usable pairs, or the run is a check.
         """
+        if self.config.method.starts_linear:
+            raise InputError(
+                f"{self.folder}: a check has no recall, since its linear model knows the pairs of {split} by the "
+                "weights of the others: train with `pairsift fit` first"
+            )
         if split not in SPLITS:
             raise InputError(f"there is no split {split!r}; choose from {', '.join(SPLITS)}")
         pairs = self.prepared.pairs
