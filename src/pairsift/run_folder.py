@@ -45,9 +45,11 @@ def holds_run(folder: Path) -> bool:
 
 def finished(folder: Path) -> bool:
     """Return whether the run of a folder is finished or was imported."""
+    if not (folder / METRICS).exists():  # the tables of an unfinished run are there before it trains
+        return False
     if (folder / PAIRS_FILE).exists():
         return not (folder / CHECKPOINT).exists()
-    return (folder / METRICS).exists() and "imported" in read_metrics(folder)
+    return "imported" in read_metrics(folder)
 
 
 def require_finished(folder: Path) -> None:

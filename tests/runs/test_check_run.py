@@ -41,7 +41,7 @@ def test_a_check_judges_suggests_and_trains_nothing(checked):
     right = [(row["suggested_from_pair"] - 4) % PAIRS == row["pair"] for row in suggested.to_pylist()]
     assert suggested.num_rows > 10 and np.mean(right) > 0.8
     assert "test" not in checked.metrics
-    with pytest.raises(pairsift.InputError, match="a check has no recall.*train with `pairsift fit` first"):
+    with pytest.raises(pairsift.InputError, match=r"a check has no recall.*train with `pairsift fit` first"):
         checked.evaluate("test")
 
 

@@ -179,7 +179,7 @@ def test_a_killed_fit_that_is_resumed_twice_goes_on_once_to_the_same_weights(pla
         time.sleep(0.02)
     child.send_signal(signal.SIGKILL)
     child.wait()
-    assert not (out / "pairs.parquet").exists()
+    assert not (out / "metrics.json").exists()
     both = [
         subprocess.Popen([*command, "--resume"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         for _ in range(2)

@@ -166,7 +166,7 @@ def test_there_are_fewer_networks_where_one_image_would_fill_a_fold(run, tmp_pat
     judge = Judge(replace(run.prepared, pairs=replace(pairs, image_of=image_of)), tmp_path, config, False)
     fold = judge.judge().fold
     assert sorted(path.name for path in (tmp_path / "model").glob("fold_*")) == FOLDS[:2] and set(fold) == {0, 1}
-    assert np.array_equal(judge.judge_again(write=False).fold, fold)
+    assert np.array_equal(judge.judge_again().fold, fold)
 
 
 def test_an_opened_run_judges_by_the_networks_and_folds_that_it_keeps(folded, scenes, tmp_path, monkeypatch):

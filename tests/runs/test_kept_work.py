@@ -159,7 +159,7 @@ def test_the_demo_replaces_no_run_on_other_pairs_and_no_mended_caption(own, tmp_
     scenes.mkdir()
     write_marker(scenes, "scenes")
     (scenes / "captions.csv").write_text("image,caption\nscene_00000.jpg,mended\n")
-    monkeypatch.setattr("pairsift.runs.fit.fit", lambda *args, **options: sys.exit(7))
+    monkeypatch.setattr("pairsift.runs.fit.check", lambda *args, **options: sys.exit(7))
     with pytest.raises(SystemExit, match="7"):
         main([*words, "--quiet"])
     assert "mended" in (scenes / "captions-before.csv").read_text()

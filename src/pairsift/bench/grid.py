@@ -146,6 +146,17 @@ def _errors_of(where: str) -> Iterator[None]:
         raise InputError(f"{where}: {error}") from None
 
 
+def _require_measurable(config: Config) -> None:
+    """Raise an error for a run that is impossible, or that has no recall.
+
+    Raises:
+        InputError: It cannot be measured.
+    """
+    require_possible(config)
+    if config.method.starts_linear:
+        raise InputError("it trains nothing and has no recall: leave it out")
+
+
 def _grid(tree: Tree) -> Grid:
     for name in tree:
         if name not in KEYS:
@@ -181,9 +192,7 @@ def _grid(tree: Tree) -> Grid:
         raise InputError("`noise` is 0, where `methods` has none that can run without the truth: give another noise")
     for cell in cells:
         with _errors_of(f"`{cell.method}` on `{cell.matcher}`"):
-            require_possible(cell.config)
-            if cell.config.method.starts_linear:
-                raise InputError("it trains nothing and has no recall: leave it out")
+            _require_measurable(cell.config)
     return Grid(tuple(cells), None if out is None else Path(out).expanduser())
 
 

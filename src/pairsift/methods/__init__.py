@@ -19,7 +19,6 @@ TABLE = {
         "Sift",
         "networks as in crossfit teach new ones how the pairs of a batch relate; ours, the default of two_tower",
     ),
-    "linear": ("Linear", "no training: a linear model of the pairs that match; ours, what `pairsift check` takes"),
     "plain": ("Plain", "no protection: every pair is believed"),
     "oracle": ("Oracle", "plain on the truly matching pairs, to measure against; needs the truth"),
     "ncr": ("NCR", "mixture division, soft margins by rectified labels (Huang et al., NeurIPS 2021)"),
@@ -58,6 +57,7 @@ TABLE = {
         "MSCN",
         "a meta network, learned from verified pairs, corrects similarities; needs such pairs (Han et al., CVPR 2023)",
     ),
+    "linear": ("Linear", "no training: a linear model of the pairs that match; ours, what `pairsift check` takes"),
 }
 
 METHODS: Registry[type[Method]] = Registry(
