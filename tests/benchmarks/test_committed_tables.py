@@ -33,10 +33,12 @@ FILES = [  # what a script writes beside its rows
     ("partners", method_tables.partners_table),
     ("variants", method_tables.methods_table),
     ("verdicts", verdicts.tables),
+    ("with_evidence", method_tables.evidence_table),
 ]
 PAGES = [
     ("docs/results.md", "flickr8k_mended", "<!-- methods table -->", method_tables.two_towers),
     ("docs/verdicts.md", "verdicts", "<!-- verdicts table -->", verdicts.summary),
+    ("docs/results.md", "with_evidence", "<!-- with evidence table -->", method_tables.evidence_table),
     ("docs/results.md", "flickr8k", "<!-- small matchers table -->", method_tables.small_matchers),
     ("docs/verdicts.md", "verdicts", "<!-- recall table -->", verdicts.recall_summary),
     ("docs/verdicts.md", "verdicts", "<!-- linear table -->", verdicts.linear_summary),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,6 +20,16 @@ from pairsift.detect.placeholders import find_placeholders, have_common
 
 SHIPPED = DetectOptions()
 Networks = Callable[[Folds, Reals], PairEncoder]
+Progress = Callable[[int], AbstractContextManager[Callable[[int], object]]]
+
+
+def uncounted(count: int) -> None:
+    """Take no notice of what is done."""
+
+
+def silent(total: int) -> AbstractContextManager[Callable[[int], object]]:
+    """Show no progress."""
+    return nullcontext(uncounted)
 
 
 @dataclass(frozen=True)
@@ -172,6 +183,7 @@ def judge_pairs(
     fold: Ints | None = None,
     networks: Networks | None = None,
     options: DetectOptions = SHIPPED,
+    progress: Progress = silent,
 ) -> Judgement:
     """Judge every pair by evidence from models that were not trained on it.
 
@@ -192,9 +204,10 @@ def judge_pairs(
         networks: Function from the folds and the trust, (folds, n), to an encoder by networks, each of them trained
             without one fold. The trust in a pair is its match probability by evidence that did not see the fold.
         options: The options of the detector.
+        progress: Function from a number of folds to a context that gives a function to count those that are done.
     """
     judged = with_finite_vectors(judged)
-    foldings = draw_foldings(judged, seed, options, fold)
+    foldings = draw_foldings(judged, seed, options, fold, progress)
     return mean_judgement(judge_foldings(judged, foldings, options, networks), judged)
 
 
@@ -216,18 +229,21 @@ class Folding:
     trust: Reals | None = None
 
 
-def draw_foldings(judged: JudgedPairs, seed: int, options: DetectOptions, fold: Ints | None = None) -> list[Folding]:
+def draw_foldings(
+    judged: JudgedPairs, seed: int, options: DetectOptions, fold: Ints | None = None, progress: Progress = silent
+) -> list[Folding]:
     """Return the given division into folds, or one to five that are drawn; `judge_pairs` says how many."""
     limits, n = options.folds, len(judged)
     number = 1 if fold is not None else int(np.clip(round(limits.averaged_pairs / max(1, n)), 1, limits.max_foldings))
-    foldings = []
-    for folding in range(number):
-        fold_of = fold
-        if fold_of is None:
-            most = limits.folds_of_many if n >= limits.many_pairs else limits.folds
-            fold_of = make_folds(*judged.units(most, limits), seed + 7919 * folding)
-        trust = trust_without_folds(judged, fold_of, seed + folding, options)
-        foldings.append(Folding(fold_of, seed + folding, options.calibration.resamples // number, trust))
+    most = limits.folds_of_many if n >= limits.many_pairs else limits.folds
+    divisions = [fold] if fold is not None else []
+    while len(divisions) < number:
+        divisions.append(make_folds(*judged.units(most, limits), seed + 7919 * len(divisions)))
+    foldings, resamples = [], options.calibration.resamples // number
+    with progress(sum(int(fold_of.max()) + 1 for fold_of in divisions)) as count:
+        for folding, fold_of in enumerate(divisions):
+            trust = trust_without_folds(judged, fold_of, seed + folding, options, count)
+            foldings.append(Folding(fold_of, seed + folding, resamples, trust))
     return foldings
 
 
@@ -281,10 +297,13 @@ def _finite(vectors: Floats) -> Floats:
     return np.where(finite[:, None], vectors, mean).astype(np.float32)
 
 
-def trust_without_folds(judged: JudgedPairs, fold: Ints, seed: int, options: DetectOptions) -> Reals:
+def trust_without_folds(
+    judged: JudgedPairs, fold: Ints, seed: int, options: DetectOptions, count: Callable[[int], object] = uncounted
+) -> Reals:
     """Return the trust in each pair without each fold, (folds, n); 1 for the pairs of the fold.
 
-    It is the match probability by evidence that saw neither the fold nor the pair.
+    It is the match probability by evidence that saw neither the fold nor the pair. `count` is told of each fold that is
+    done.
     """
     trust = np.ones((int(fold.max()) + 1, len(judged)))
     for held_out in range(len(trust)):
@@ -298,6 +317,7 @@ def trust_without_folds(judged: JudgedPairs, fold: Ints, seed: int, options: Det
             evidence = combine_with_siblings(folds, kinds, models, part.in_train, seed, options)
             calibration, _ = calibrate_sides(evidence, part.in_train, seed, 0, options.calibration)
             trust[held_out, rest] = part.with_verified(calibration.probability)
+        count(1)
     return trust
 
 

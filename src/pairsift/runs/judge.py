@@ -15,6 +15,7 @@ from pairsift.detect.folds import make_folds
 from pairsift.detect.judgement import JudgedPairs, Judgement, Networks, judge_pairs
 from pairsift.detect.near_mismatches import judge_near_mismatches
 from pairsift.encode.features import Features
+from pairsift.encode.progress import progress
 from pairsift.errors import InputError
 from pairsift.files import write_parquet
 from pairsift.match.two_tower import LINEAR, TwoTower
@@ -44,7 +45,7 @@ class Judge:
         prepared: The run's pairs and features.
         folder: The run's folder, where the folds and their networks are saved.
         config: The run's options: the detector's, the seed, what is known of the mismatches, and the feature cache.
-        progress: Whether to print progress.
+        shown: Whether to show progress.
         features: The features that evidence is computed from, if they are known (`evidence_features`).
     """
 
@@ -53,13 +54,13 @@ class Judge:
         prepared: Prepared,
         folder: Path,
         config: Config,
-        progress: bool,
+        shown: bool,
         features: Features | None = None,
     ) -> None:
-        self.pairs, self.folder = prepared.pairs, folder
+        self.pairs, self.folder, self.shown = prepared.pairs, folder, shown
         self.options, self.seed = config.detect, config.train.seed
         self.ids = self.pairs.ids()
-        self.vectors = evidence_vectors(prepared, self.ids, config.cache, progress, features)
+        self.vectors = evidence_vectors(prepared, self.ids, config.cache, shown, features)
         rows = self.pairs.images()
         image_rows = np.searchsorted(rows, self.pairs.image_of[self.ids]).astype(np.int64)
         captions = rows_of(self.vectors.captions, self.ids)
@@ -83,7 +84,7 @@ class Judge:
             self.vectors,
             train=config.train,
             likeness=self.likeness,
-            progress=progress,
+            progress=shown,
         )
 
     @property
@@ -132,7 +133,8 @@ class Judge:
     def _judgement(self, fold: Ints | None = None, networks: Networks | None = None) -> Judgement:
         """Judge all pairs beside captions of any images, and beside near captions if they are expected."""
         if self.near_by is None:
-            return judge_pairs(self.judged, self.seed, fold, networks, self.options)
+            bar = [partial(progress, title=f"judging {len(self.ids):,} pairs", unit="folds")] if self.shown else []
+            return judge_pairs(self.judged, self.seed, fold, networks, self.options, *bar)
         memory = partial(self.networks.memory, options=self.options)
         return judge_near_mismatches(self.judged, self.near_by, self.seed, memory, fold, networks, self.options)
 
