@@ -1,5 +1,7 @@
 """`pairsift check`: verdicts without training, in a folder like that of a trained run."""
 
+from dataclasses import fields, replace
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -7,8 +9,11 @@ import pytest
 import pairsift
 from embedding_sources import aligned, captions_of, write_single
 from pairsift.cli.main import main
+from pairsift.detect import DetectOptions, Judgement
 from pairsift.encode.options import EncodeOptions
 from pairsift.pairs.options import DataOptions
+from pairsift.runs import judge as judging
+from pairsift.runs.judgements import keep_judgement, read_judgement
 
 PAIRS = 240
 
@@ -64,6 +69,38 @@ def test_verdicts_are_those_of_arrays(checked, source):
     pairs = pairsift.open_run(checked.folder, progress=False).prepared.pairs
     found = pairsift.find_mismatches(images, captions, texts, train=pairs.split == "train")
     assert found.match_probability == pytest.approx(checked.pairs().sort_by("pair")["match_probability"].to_numpy())
+
+
+def test_a_judgement_is_kept_and_read_as_it_was(tmp_path):
+    rng = np.random.default_rng(0)
+    shown = {name: rng.random(7) for name in ("linear", "near_images")}
+    whole = Judgement(rng.random(7), 0.1, 0.05, 1 / 3, 0.9, np.arange(7), None, shown, np.arange(7) // 2, 0.7, 0.01)
+    for judgement in (whole, replace(whole, placeholder=np.array([-1, 3, 3, -1, -1, 0, -1]), rate_outside_train=0.2)):
+        file = tmp_path / "new" / "judgement.parquet"
+        keep_judgement(file, judgement)
+        read = read_judgement(file, DetectOptions())
+        for field in fields(Judgement):
+            one, other = getattr(judgement, field.name), getattr(read, field.name)
+            if field.name == "detectors":
+                assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+            else:
+                assert np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other, field.name
+    file.write_bytes(b"no table")
+    assert read_judgement(file, DetectOptions()) is None and read_judgement(tmp_path / "none", DetectOptions()) is None
+    (tmp_path / "closed").write_text("")
+    keep_judgement(tmp_path / "closed" / "x.parquet", whole)  # nothing is kept, and nothing is lost
+
+
+def test_a_fit_after_a_check_judges_only_its_training_pairs(checked, source, tmp_path, monkeypatch):
+    asked, judge = [], judging.judge_pairs
+    monkeypatch.setattr(judging, "judge_pairs", lambda judged, *rest: asked.append(len(judged)) or judge(judged, *rest))
+    cache = EncodeOptions(cache=str(checked.folder.parent / "cache"))
+    run = pairsift.fit(source, method="plain", encode=cache, out=tmp_path / "run", epochs=2, progress=False)
+    assert asked == [len(run.prepared.pairs.ids("train"))]
+    assert run.pairs()["match_probability"].equals(checked.pairs()["match_probability"])
+    again = DetectOptions(folds=replace(DetectOptions().folds, inner_folds=2))
+    pairsift.check(source, encode=cache, out=tmp_path / "other", detect=again, progress=False)
+    assert len(asked) == 2  # other options of the detector ask for another judgement
 
 
 def test_fit_says_the_verdict_before_it_trains(source, tmp_path, monkeypatch, capsys):

@@ -23,6 +23,7 @@ from pairsift.run_folder import TRUST
 from pairsift.runs.config import Config
 from pairsift.runs.features import evidence_vectors, rows_of
 from pairsift.runs.fold_networks import FoldNetworks
+from pairsift.runs.judgements import judgement_file, keep_judgement, read_judgement
 from pairsift.runs.prepare import Prepared
 from pairsift.steps import Prior
 from pairsift.train.batches import Likeness
@@ -58,6 +59,7 @@ class Judge:
         features: Features | None = None,
     ) -> None:
         self.pairs, self.folder, self.shown = prepared.pairs, folder, shown
+        self.cache = config.cache
         self.options, self.seed = config.detect, config.train.seed
         self.ids = self.pairs.ids()
         self.vectors = evidence_vectors(prepared, self.ids, config.cache, shown, features)
@@ -132,11 +134,18 @@ class Judge:
 
     def _judgement(self, fold: Ints | None = None, networks: Networks | None = None) -> Judgement:
         """Judge all pairs beside captions of any images, and beside near captions if they are expected."""
-        if self.near_by is None:
-            bar = [partial(progress, title=f"judging {len(self.ids):,} pairs", unit="folds")] if self.shown else []
+        if self.near_by is not None:
+            memory = partial(self.networks.memory, options=self.options)
+            return judge_near_mismatches(self.judged, self.near_by, self.seed, memory, fold, networks, self.options)
+        bar = [partial(progress, title=f"judging {len(self.ids):,} pairs", unit="folds")] if self.shown else []
+        if networks is not None:
             return judge_pairs(self.judged, self.seed, fold, networks, self.options, *bar)
-        memory = partial(self.networks.memory, options=self.options)
-        return judge_near_mismatches(self.judged, self.near_by, self.seed, memory, fold, networks, self.options)
+        file = judgement_file(self.judged, self.seed, self.options, self.cache)
+        kept = read_judgement(file, self.options)
+        if kept is None:
+            kept = judge_pairs(self.judged, self.seed, None, None, self.options, *bar)
+            keep_judgement(file, kept)
+        return kept
 
     def _saved_folds(self) -> Ints:
         """Return each judged pair's fold: the saved one, else its image's or near-duplicates', else a new one.
