@@ -41,7 +41,7 @@ def read_judgement(file: Path, options: DetectOptions) -> Judgement | None:
         numbers: dict[str, Any] = json.loads(table.schema.metadata[b"judgement"])
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
         return None
-    columns = {name: np.array(table[name].to_numpy()) for name in table.column_names}
+    columns: dict[str, Any] = {name: np.array(table[name].to_numpy()) for name in table.column_names}
     detectors = {name.removeprefix(DETECTOR): columns[name] for name in columns if name.startswith(DETECTOR)}
     arrays = {name: columns[name] for name in COLUMNS}
     placeholder = columns.get("placeholder", np.zeros(0, np.int64))
