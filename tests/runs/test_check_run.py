@@ -129,3 +129,17 @@ def test_a_check_has_no_options_of_training(source, capsys):
     assert "--epochs" not in out and "--out" in out and "the options of the method" not in out
     assert main(["fit", str(source), "--method", "linear", "--matcher", "vse"]) == 2
     assert "linear is a linear model in the shape of two_tower" in capsys.readouterr().err
+
+
+def test_a_check_of_vectors_of_one_space_has_the_recall_of_their_cosine(tmp_path):
+    images, captions = aligned(120, dims=(12, 12))
+    captions = images + 0.5 * captions
+    source = write_single(tmp_path / "one", images, captions, {"caption": captions_of(120)})
+    options = {"encode": EncodeOptions(cache=str(tmp_path / "cache"), aligned=True), "out": tmp_path / "run"}
+    run = pairsift.check(source, progress=False, **options)
+    rows, ids = run.prepared.pairs.images("test"), run.prepared.pairs.ids("test")
+    assert len(rows) == len(ids) == 12
+    left, right = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in (images[ids], captions[ids]))
+    first = 100 * np.mean((left @ right.T).argmax(1) == np.arange(12))
+    assert run.metrics["test"]["ensemble"]["i2t_r1"] == pytest.approx(first)
+    assert run.evaluate("test")["ensemble"]["i2t_r1"] == pytest.approx(first)

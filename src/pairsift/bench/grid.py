@@ -153,7 +153,7 @@ def _require_measurable(config: Config) -> None:
         InputError: It cannot be measured.
     """
     require_possible(config)
-    if config.method.starts_linear:
+    if not config.has_recall:
         raise InputError("it trains nothing and has no recall: leave it out")
 
 

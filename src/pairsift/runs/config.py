@@ -79,6 +79,11 @@ class Config:
         """A bool: whether the matcher starts from a space that the encoders share."""
         return self.encode.shared_space and "aligned" in signature(self.matcher).parameters
 
+    @property
+    def has_recall(self) -> bool:
+        """A bool: whether recall says something: a linear model knows all pairs by the weights of some."""
+        return self.starts_aligned or not self.method.starts_linear
+
     def with_source(self, source: str | Path) -> Config:
         """Return the same options with another path of the source."""
         return replace(self, source=absolute(source))

@@ -178,7 +178,7 @@ def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
     trainer = trainer_of(replace(job, require_held=claim.require_held))
     trainer.run(resume=True)
     _write_trained(trainer, folder)
-    recall = {} if config.method.starts_linear else _recall(trainer, prepared)
+    recall = _recall(trainer, prepared) if config.has_recall else {}
     best = {"epoch": trainer.position.best_epoch, "dev_rsum": trainer.position.best_rsum}
     model = "untrained" if config.method.starts_linear else "linear" if trainer.keeps_linear else "networks"
     facts = {"best": {**best, "model": model}}

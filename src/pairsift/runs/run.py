@@ -183,7 +183,7 @@ class Run:
         Raises:
             InputError: There is no such split, it has no usable pairs, or the run is a check.
         """
-        if self.config.method.starts_linear:
+        if not self.config.has_recall:
             raise InputError(
                 f"{self.folder}: a check has no recall, since its linear model knows the pairs of {split} by the "
                 "weights of the others: train with `pairsift fit` first"
