@@ -1,6 +1,7 @@
 """The detector called on arrays."""
 
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +57,7 @@ def test_planted_mismatches_are_found_with_their_captions(found):
     )
 
 
+@pytest.mark.slow
 def test_new_pairs_are_scored_beside_the_first(found):
     result = found[0]
     new_images, new_captions = result.pairs.images[:60], result.pairs.captions[:60]
@@ -120,6 +122,7 @@ def test_equal_image_vectors_are_one_image_and_ids_say_otherwise():
     assert (VectorPairs.of(images, captions, None, names, False).image_of == np.arange(40)).all()
 
 
+@pytest.mark.slow
 def test_verified_pairs_match_and_teach():
     images, captions, source, _ = planted(150, 0.6)
     right = source == np.arange(150)
@@ -131,6 +134,7 @@ def test_verified_pairs_match_and_teach():
     assert better >= before - 0.002
 
 
+@pytest.mark.slow
 def test_pairs_outside_train_have_a_rate_of_their_own():
     images, captions, _, _ = planted(400, 0.0)
     train = np.arange(400) % 2 == 0
@@ -195,6 +199,7 @@ def test_new_pairs_of_other_encoders_are_refused(found):
         found[0].score(np.ones((2, 24)), np.ones((2, 16)))
 
 
+@pytest.mark.slow
 def test_detector_keeps_the_contract_of_scikit_learn():
     images, captions, _, _ = planted(30)
     detector = MismatchDetector(seed=3)
@@ -243,3 +248,15 @@ def test_stranger_reads_a_table_with_columns_of_vectors(tmp_path):
     table = pq.read_table(tmp_path / "train-00000-of-00001.parquet")
     found = pairsift.find_mismatches(table["image_embedding"], table["text_embedding"], table["text"])
     assert (found.is_mismatch == (source != np.arange(160))).mean() > 0.9
+
+
+@pytest.mark.slow
+def test_the_arrays_of_the_readme_give_what_it_shows(capsys):
+    page = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    code, shown = (page.split(f"```{kind}\n")[1].split("```")[0] for kind in ("python", "text"))
+    exec(compile(code, "README.md", "exec"), {})
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == len(shown.splitlines()) and printed[0].startswith("<Mismatches: 500 pairs, ")
+    for line in printed[1:]:  # the order of the worst, and the last digits, are the machine's
+        pair, probability, source = line.split()
+        assert int(pair) < 100 and int(source) == int(pair) + 1 and float(probability) < 0.01
