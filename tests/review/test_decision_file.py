@@ -34,6 +34,7 @@ def folder(tmp_path):
     (tmp_path / "run").mkdir()
     write_marker(tmp_path / "run", "run")
     (tmp_path / "run" / "config.yaml").touch()
+    (tmp_path / "run" / "metrics.json").write_text("{}")
     pyarrow.parquet.write_table(TABLE, tmp_path / "run" / "pairs.parquet")
     return tmp_path / "run"
 
