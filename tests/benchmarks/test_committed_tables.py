@@ -9,6 +9,7 @@ import aligned
 import audit
 import clip
 import constants
+import detect
 import detection
 import epoch_sgr
 import epochs
@@ -26,6 +27,7 @@ FILES = [  # what a script writes beside its rows
     ("aligned", aligned.table),
     ("audit", audit.tables),
     ("constants", constants.table),
+    ("detect", detect.table),
     ("detection", detection.tables),
     ("epochs", epochs.table),
     ("flickr8k", method_tables.methods_table),

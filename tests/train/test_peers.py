@@ -108,7 +108,11 @@ def test_a_networks_state_is_that_of_a_lone_network_with_its_observations(name):
     for entry, arrays in both.arrays().items():
         for k, lone in enumerate(alone):
             np.testing.assert_array_equal(arrays[k], lone.arrays()[entry][0])
-        of_steps = entry in ("impact.weight", "impact.mean_weight", "impact.weighings")  # these come from steps, not from a pass
+        of_steps = entry in (
+            "impact.weight",
+            "impact.mean_weight",
+            "impact.weighings",
+        )  # these come from steps, not from a pass
         assert of_steps or not np.array_equal(*arrays), entry
 
 
