@@ -15,6 +15,11 @@ version = release = version_of("pairsift")
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml", "pairsift_site"]
 exclude_patterns = ["_build"]
 nitpicky = True
+nitpick_ignore = [  # of packages whose pages are not at hand
+    ("py:class", "sklearn.base.BaseEstimator"),
+    ("py:exc", "NotFittedError"),
+    ("py:class", "contextlib.AbstractContextManager"),
+]
 default_role = "code"
 html_math_renderer = "mathml"
 
