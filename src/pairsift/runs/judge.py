@@ -101,9 +101,15 @@ class Judge:
         write_trust(self.folder, self.ids, judgement)
         return judgement
 
-    def judge_again(self) -> Judgement:
-        """Judge the pairs of a finished run again, changed and new pairs too, by its saved folds and networks."""
-        return self._judgement(*((self._saved_folds(), self.networks.saved) if self.networks.exist else ()))
+    def judge_again(self, keep: bool = True) -> Judgement:
+        """Judge the pairs of a finished run again, changed and new pairs too, by its saved folds and networks.
+
+        Args:
+            keep: Whether to keep the judgement in the cache.
+        """
+        if self.networks.exist:
+            return self._judgement(self._saved_folds(), self.networks.saved)
+        return self._judgement(keep=keep)
 
     def linear_matcher(self, judgement: Judgement) -> TwoTower:
         """Return the linear model of the pairs as far as they match, or the cosine where encoders share a space."""
@@ -132,7 +138,7 @@ class Judge:
         probability[self.ids] = judgement.probability
         return Prior(probability, judgement.rate, min(1.0, judgement.high + MARGIN))
 
-    def _judgement(self, fold: Ints | None = None, networks: Networks | None = None) -> Judgement:
+    def _judgement(self, fold: Ints | None = None, networks: Networks | None = None, keep: bool = True) -> Judgement:
         """Judge all pairs beside captions of any images, and beside near captions if they are expected."""
         if self.near_by is not None:
             memory = partial(self.networks.memory, options=self.options)
@@ -144,7 +150,8 @@ class Judge:
         kept = read_judgement(file, self.options)
         if kept is None:
             kept = judge_pairs(self.judged, self.seed, None, None, self.options, *bar)
-            keep_judgement(file, kept)
+            if keep:
+                keep_judgement(file, kept)
         return kept
 
     def _saved_folds(self) -> Ints:

@@ -99,7 +99,7 @@ class Scorer:
         )
         evidence = _joined_features(*self._evidence, images, ids)
         judge = Judge(prepared, self.folder, self.config, self.progress, evidence)
-        judgement = judge.judge_again()
+        judgement = judge.judge_again(keep=False)
         if judgement.verdicts and judgement.counts_near is False and self.progress:
             print(
                 f"captions that read like the right ones cannot be told among {len(ids):,} of the new pairs: "
