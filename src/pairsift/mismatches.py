@@ -59,9 +59,12 @@ def find_mismatches(
     Raises:
         InputError: The arrays cannot be used or do not fit each other.
     """
-    return MismatchDetector(aligned=aligned, seed=seed).found(
-        image_vectors, caption_vectors, captions, image_ids=image_ids, train=train, verified=verified
-    )
+    pairs = VectorPairs.of(image_vectors, caption_vectors, captions, image_ids, aligned)
+    if train is not None:
+        pairs = replace(pairs, train=_mask("train", train, len(pairs)))
+    if verified is not None:
+        pairs = replace(pairs, verified=_mask("verified", verified, len(pairs)))
+    return Mismatches(pairs, pairs.judged(seed), seed)
 
 
 class MismatchDetector(BaseEstimator):  # type: ignore[misc]
@@ -72,6 +75,7 @@ class MismatchDetector(BaseEstimator):  # type: ignore[misc]
         seed: Seed of folds, decoys and resampling.
 
     Attributes:
+        mismatches_: What `find_mismatches` returns.
         match_probability_: Probability that each pair matches, [0, 1], (n,).
         is_mismatch_: Whether each pair is flagged, (n,).
         rate_: Estimated share of mismatched pairs; None where the evidence is too weak for verdicts.
@@ -99,12 +103,12 @@ class MismatchDetector(BaseEstimator):  # type: ignore[misc]
         Raises:
             InputError: The arrays cannot be used or do not fit each other.
         """
-        self.found_ = self.found(X, Y, captions, image_ids=image_ids, train=train, verified=verified)
-        self.match_probability_ = self.found_.match_probability
-        self.is_mismatch_ = self.found_.is_mismatch
-        self.rate_, self.interval_ = self.found_.rate, self.found_.interval
-        self.warnings_ = self.found_.warnings
-        self.n_features_in_ = self.found_.pairs.images.shape[1]
+        options: dict[str, Any] = {"image_ids": image_ids, "train": train, "verified": verified}
+        result = find_mismatches(X, Y, captions, aligned=self.aligned, seed=self.seed, **options)
+        self.mismatches_ = result
+        self.match_probability_, self.is_mismatch_ = result.match_probability, result.is_mismatch
+        self.rate_, self.interval_, self.warnings_ = result.rate, result.interval, result.warnings
+        self.n_features_in_ = result.pairs.images.shape[1]
         return self
 
     def score_samples(self, X: Any, Y: Any, captions: Sequence[str] | None = None) -> Reals:
@@ -117,18 +121,7 @@ class MismatchDetector(BaseEstimator):  # type: ignore[misc]
         from sklearn.utils.validation import check_is_fitted
 
         check_is_fitted(self)
-        return self.found_.score(X, Y, captions).match_probability
-
-    def found(
-        self, X: Any, Y: Any, captions: Sequence[str] | None = None, *, image_ids: Any, train: Any, verified: Any
-    ) -> Mismatches:
-        """Return what `find_mismatches` returns."""
-        pairs = VectorPairs.of(X, Y, captions, image_ids, self.aligned)
-        if train is not None:
-            pairs = replace(pairs, train=_mask("train", train, len(pairs)))
-        if verified is not None:
-            pairs = replace(pairs, verified=_mask("verified", verified, len(pairs)))
-        return Mismatches(pairs, pairs.judged(self.seed), self.seed)
+        return self.mismatches_.score(X, Y, captions).match_probability
 
 
 @dataclass(frozen=True)
@@ -235,7 +228,8 @@ class Mismatches:
         is_mismatch: Whether each pair is flagged: its match probability is below one half, the evidence is sufficient
             for verdicts, and its caption is not one that says too little, such as "photo", (n,).
         rate: Estimated share of mismatched pairs, [0, 1]; None where the evidence is too weak for verdicts.
-        interval: The ends of the rate's 90% interval; None where the evidence is too weak.
+        interval: The ends of the rate's 90% interval; None where the evidence is too weak, and of new pairs where these
+            have a rate of their own.
         warnings: Reasons to doubt the result, each with a `code` and a `text`.
     """
 

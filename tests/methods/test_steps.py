@@ -92,8 +92,9 @@ def test_trust_comes_from_the_peer(name):
 
 
 @pytest.mark.parametrize("ranking", [Hinge(), InfoNCE()])
-@pytest.mark.parametrize("method", [m() for m in METHODS.values()], ids=list(METHODS))
-def test_every_method_runs_with_either_loss_and_gives_one_value_per_pair(method, ranking):
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"linear"}))  # it has no step
+def test_every_method_runs_with_either_loss_and_gives_one_value_per_pair(name, ranking):
+    method = METHODS[name]()
     networks = make_networks(method, Tiny)
     method = method.begin(SETTING(ranking, np.ones(12, bool), method.networks))
     for phase in method.phases():

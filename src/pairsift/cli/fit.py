@@ -195,20 +195,20 @@ class FitCommand(click.Command):
     """
 
     verb, about = "fit", ABOUT
-    more = ", and the options of the method, the matcher and the loss"
+    further_options = ", and the options of the method, the matcher and the loss"
 
     def __init__(self, run: Callable[[dict[str, Any], Resume, bool, bool], None]) -> None:
         source = click.Argument(["source"], required=False)
-        params = [source, *self.own_flags(), *switches()]
+        params = [source, *self.verb_flags(), *switches()]
         super().__init__(self.verb, params=params, callback=self._callback, help=self.about, no_args_is_help=True)
         self.run = run
         self.all_shown = False
 
-    def own_flags(self) -> list[Flag]:
+    def verb_flags(self) -> list[Flag]:
         """Return the flags that every command line of the verb may have."""
         return [*choice_flags(), *plain_flags()]
 
-    def chosen(self, words: Sequence[str]) -> Choices:
+    def take_choices(self, words: Sequence[str]) -> Choices:
         """Return the method, the matcher, the loss and the preset of a command line, and take their options."""
         choices = choices_of(words)
         common = [param for param in self.params if getattr(param, "section", "") != "Training"]
@@ -216,7 +216,7 @@ class FitCommand(click.Command):
         self.params = [*common, *training, *part_flags(choices)]
         return choices
 
-    def completed(self, tree: dict[str, Any]) -> dict[str, Any]:
+    def run_options(self, tree: dict[str, Any]) -> dict[str, Any]:
         """Return the tree of options of a run."""
         return tree
 
@@ -230,7 +230,7 @@ class FitCommand(click.Command):
             self._check(args)
         if helping:
             return super().make_context(info_name, args, parent, **extra)
-        choices = self.chosen(args)
+        choices = self.take_choices(args)
         args = args if completing else fill_switches(args, self.params)
         try:
             return super().make_context(info_name, args, parent, **extra)
@@ -257,8 +257,8 @@ class FitCommand(click.Command):
         )
         for name in options:
             if "." not in name and name not in (*names, "--help"):
-                all_of_it = f"see `pairsift {self.verb} --help-all`"
-                raise InputError(f"there is no option {name}: {similar(name, names, all_of_it, 0.75)}")
+                advice = f"see `pairsift {self.verb} --help-all`"
+                raise InputError(f"there is no option {name}: {similar(name, names, advice, 0.75)}")
         if len(sources) > 1:
             raise InputError(f"give only one source; {sources[1]!r} is a second one")
         if sources:
@@ -278,7 +278,7 @@ class FitCommand(click.Command):
             from pairsift.runs.config import put_over, read_yaml
 
             tree = put_over(read_yaml(Path(config)), tree)
-        self.run(self.completed(tree), "unchanged" if resume_unchanged else resume, overwrite, quiet)
+        self.run(self.run_options(tree), "unchanged" if resume_unchanged else resume, overwrite, quiet)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the most important options; with `--help-all`, write all options by heading."""
@@ -299,24 +299,24 @@ class FitCommand(click.Command):
                 formatter.write_dl(records)
         if hidden:
             formatter.write_paragraph()
-            formatter.write_text(f"--help-all shows {hidden} more{self.more}.")
+            formatter.write_text(f"--help-all shows {hidden} more{self.further_options}.")
 
 
 class CheckCommand(FitCommand):
     """The verb `check`, which trains nothing and therefore has no options of methods, matchers and losses."""
 
-    verb, about, more = "check", CHECK, ""
+    verb, about, further_options = "check", CHECK, ""
 
-    def own_flags(self) -> list[Flag]:
+    def verb_flags(self) -> list[Flag]:
         """Return the flags of data and encoders, and the few of training."""
         out = Flag(("out",), "FOLDER", "The run's folder; by default runs/<source>-check.", None, "Options")
         return [out, *(flag for flag in plain_flags() if flag.section != "Training" or flag.path[0] in OF_CHECK)]
 
-    def chosen(self, words: Sequence[str]) -> Choices:
+    def take_choices(self, words: Sequence[str]) -> Choices:
         """Return what every check takes."""
         return choices_of(["--method", "linear"])
 
-    def completed(self, tree: dict[str, Any]) -> dict[str, Any]:
+    def run_options(self, tree: dict[str, Any]) -> dict[str, Any]:
         """Return the tree of options of a run that trains nothing."""
         from pairsift.match.two_tower import LINEAR
         from pairsift.runs.config import check_folder

@@ -115,7 +115,7 @@ class NeighbourOptions:
             and scenes; another value is better by 0.013 on photographs.
         max_keys: Largest number of pairs, drawn once for each fold, among which neighbours are sought. With 20,000, of
             40,000 photographs' pairs at 40% AUROC was .9935 for .9934, in twice the time; of 10,000 at 30%, .9938 for
-            .9937.
+            .9937; of 8,000 drawn scenes', .9990 for .9990.
     """
 
     count: int = 30

@@ -22,11 +22,13 @@ class Linear(Method):
     evidence: bool = Field(default=True, description="True: pairs count by their held-out match probability.")
 
     def check(self, matcher: type[Matcher], starts_trained: bool) -> None:
-        """Refuse matchers that are not linear at any setting.
+        """Refuse matchers that are not linear at any setting, and a model that evidence does not weigh.
 
         Raises:
-            InputError: The matcher is not `two_tower`.
+            InputError: The matcher is not `two_tower`, or `evidence` is false.
         """
+        if not self.evidence:
+            raise InputError("linear weighs pairs by held-out evidence: leave --linear.evidence out")
         if matcher.name != "two_tower":
             raise InputError(f"linear is a linear model in the shape of two_tower: leave --matcher {matcher.name} out")
 
