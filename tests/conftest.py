@@ -14,6 +14,12 @@ settings.register_profile("long", deadline=None, max_examples=1000, stateful_ste
 settings.load_profile("pairsift")
 
 
+@pytest.fixture(autouse=True)
+def same_products_everywhere(monkeypatch):
+    """Train in float32, whatever the processor gains by bfloat16."""
+    monkeypatch.setattr("pairsift.train.precision.fast_products_pay", lambda: False)
+
+
 def pytest_collection_modifyitems(items):
     """Begin with what is slow, so that workers end with something short; busy machines may take their time."""
     for item in items:

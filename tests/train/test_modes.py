@@ -7,8 +7,9 @@ import torch
 from train_helpers import make_job
 
 from pairsift.match import MATCHERS
-from pairsift.train.loop import Trainer, autocast_context
+from pairsift.train.loop import Trainer
 from pairsift.train.options import TrainOptions
+from pairsift.train.precision import autocast_context
 
 
 def watched(folder, monkeypatch, precision: str = "fp32") -> dict[str, list]:

@@ -29,7 +29,7 @@ from pairsift.runs.prepare import Prepared, encoder_names, prepare
 from pairsift.steps import Prior
 from pairsift.train.apart import trainer_of
 from pairsift.train.batches import Likeness
-from pairsift.train.loop import autocast_context
+from pairsift.train.precision import autocast_context
 
 Row = dict[str, Any]
 PROTOCOL = "best on dev of the last phase, one test"

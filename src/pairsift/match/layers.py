@@ -10,18 +10,30 @@ from pairsift.match.kernels import linear
 
 
 class Dropout(nn.Dropout):
-    """A dropout that draws its mask in float32 on a GPU, whatever the precision of its input.
+    """A dropout with masks of its own drawing, whatever the precision of its input.
 
-    In 16 bits, torch's kernel for CUDA draws eight random numbers a thread where its generator moves on by four (seen
-    in 2.11), so that the dropout after it draws half of them again. The mask of a caption would be its image's mask in
-    part, and a network would tell pairs by their masks: its loss falls, and it learns less of what they show.
+    On a CPU a mask takes 16 random bits for each entry, which is several times faster than torch's own; the
+    probability is rounded to a multiple of 2^-16. On a GPU it is drawn in float32. In 16 bits, torch's kernel for CUDA
+    draws eight random numbers a thread where its generator moves on by four (seen in 2.11), so that the dropout after
+    it draws half of them again. The mask of a caption would be its image's mask in part, and a network would tell pairs
+    by their masks: its loss falls, and it learns less of what they show.
     """
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the input with entries dropped, in its own precision."""
-        if input.device.type == "cuda" and input.dtype in (torch.bfloat16, torch.float16):
-            return super().forward(input.float()).to(input.dtype)
-        return super().forward(input)
+        if not self.training or self.p == 0:
+            return input
+        if input.device.type == "cpu":
+            return input * _scaled_mask(input, self.p)
+        return super().forward(input.float()).to(input.dtype)
+
+
+def _scaled_mask(x: Tensor, probability: float) -> Tensor:
+    """Return an array like x that is 0 with a probability, and else what keeps the mean of x."""
+    dropped = min(round(probability * 2**16), 2**16 - 1)
+    words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+    kept = words.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15
+    return kept.to(x.dtype) * (2**16 / (2**16 - dropped))
 
 
 class Linear(nn.Linear):

@@ -54,8 +54,9 @@ from pairsift.table import write_division
 from pairsift.train.apart import Apart, trainer_of
 from pairsift.train.batches import Likeness
 from pairsift.train.checkpoint import write_tensors
-from pairsift.train.loop import Trainer, autocast_context
+from pairsift.train.loop import Trainer
 from pairsift.train.options import TrainOptions
+from pairsift.train.precision import autocast_context
 from pairsift.train.record import write_state
 
 Resume = bool | Literal["unchanged"]

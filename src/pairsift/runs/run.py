@@ -61,7 +61,8 @@ from pairsift.search.search import Hit, Search
 from pairsift.suggest.table import SUGGESTIONS_FILE
 from pairsift.table import count_verdicts, detection, detector_scores, read_pairs, suspects, write_tables
 from pairsift.train.checkpoint import read_tensors, with_prefix
-from pairsift.train.loop import autocast_context, pick_device
+from pairsift.train.loop import pick_device
+from pairsift.train.precision import autocast_context
 
 JUDGED = ("spot_check", "verdicts", "changes", MENDED, LAPSED)  # metrics of a judgement that the next one may not have
 

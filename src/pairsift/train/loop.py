@@ -32,6 +32,7 @@ from pairsift.steps import Batch, Network, Observation, Phase, Prior, Request, S
 from pairsift.train.batches import Gatherer, Likeness, cut, steps
 from pairsift.train.checkpoint import pack, read_tensors, unpack, with_prefix, write_tensors
 from pairsift.train.options import TrainOptions
+from pairsift.train.precision import autocast_context, fast_products, takes_fast_products
 from pairsift.train.record import epoch_summary, make_board
 from pairsift.train.schedule import competing, learning_rate, network_epochs
 
@@ -82,6 +83,7 @@ class Trainer:
 
     Attributes:
         method: The job's method once it has begun, with its state.
+        fast_products: Whether steps multiply in bfloat16; a resumed run goes on as it began.
     """
 
     def __init__(self, job: Job) -> None:
@@ -89,6 +91,7 @@ class Trainer:
         self.has_dev = bool(len(job.pairs.ids("dev")))
         self.job = job = replace(job, options=job.options.with_batch_size(pairs))
         self.device = pick_device(job.options.device)
+        self.fast_products = takes_fast_products(self.device, job.options)
         self.board = make_board(job.folder) if job.options.tensorboard else None
         self.networks = [self._network(k) for k in range(job.method.networks)]
         self.optimizers = [self._optimizer(network) for network in self.networks]
@@ -244,7 +247,7 @@ class Trainer:
         def gather(subsets: dict[str, Ints]) -> dict[str, Batch]:
             return {name: self.gather(request) for name, request in method.requests(subsets, k).items()}
 
-        with progress(n_pairs, title, "pairs", self.job.progress) as count:
+        with progress(n_pairs, title, "pairs", self.job.progress) as count, fast_products(self.fast_products):
             for batches in map_ahead(gather, plan[self.position.step :]):
                 part = self.position.step / len(plan)
                 rate = learning_rate(options, epoch - first, part, last - first, warmup, n_steps)
@@ -358,7 +361,7 @@ class Trainer:
             tensors["rng_cuda"] = torch.cuda.get_rng_state(self.device)
         phases = [phase.name for phase in self.phases]
         facts: dict[str, object] = {"position": asdict(self.position), "log": self.log, "phases": phases}
-        facts["pairs"] = hash_of(self.method.setting.ids)
+        facts |= {"pairs": hash_of(self.method.setting.ids), "fast_products": self.fast_products}
         write_tensors(self.job.folder / CHECKPOINT, tensors, facts)
         self._write_log()
         self._saved = time.monotonic()
@@ -381,6 +384,7 @@ class Trainer:
         self.position = Position(**facts["position"])  # type: ignore[arg-type]
         if facts.get("pairs") != hash_of(self.method.setting.ids):
             self.position.network = self.position.step = 0
+        self.fast_products = bool(facts["fast_products"])
         self.log = list(facts["log"])  # type: ignore[call-overload]
         self._write_log()  # a kill may have come between the checkpoint and its log
         torch.set_rng_state(tensors["rng"])
@@ -454,20 +458,6 @@ def parameter_groups(network: Network, weight_decay: float) -> list[dict[str, ob
             decay = weight_decay if matrices else 0.0
             groups += [{"params": members, "weight_decay": decay, "speed": speed}] if members else []
     return groups
-
-
-def autocast_context(device: torch.device, options: TrainOptions, trained: Matcher | None = None) -> torch.autocast:
-    """Return the autocast context: bf16 where the options ask for it.
-
-    With `auto`, bf16 where a GPU trains a matcher that gains by it.
-
-    Args:
-        device: The device of the networks.
-        options: The options of the training.
-        trained: The matcher in training; None in recall, search and scoring.
-    """
-    gains = options.precision == "auto" and device.type == "cuda" and trained is not None and trained.gains_by_bf16
-    return torch.autocast(device.type, torch.bfloat16, enabled=options.precision == "bf16" or gains)
 
 
 def pick_device(name: str) -> torch.device:

@@ -45,9 +45,9 @@ class TrainOptions(Options):
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N.")
     precision: Literal["auto", "fp32", "bf16"] = Field(
         default="auto",
-        description="bf16: mixed precision, for recall too (several times faster for token-level matchers on a CPU "
-        "that supports it); auto: mixed precision for clip and vsrn in training on GPUs, where they gain by it, fp32 "
-        "otherwise.",
+        description="bf16: mixed precision, for recall too; auto: in training alone, mixed precision for clip and vsrn "
+        "on GPUs, where they gain by it, and products with factors in bf16 on CPUs that are much faster with them "
+        "(measured when training begins); fp32 otherwise.",
     )
     checkpoint_minutes: float = Field(
         default=10.0,

@@ -1,0 +1,69 @@
+"""Steps whose products have factors in bfloat16."""
+
+import pytest
+import torch
+from train_helpers import make_job
+
+from pairsift.train import precision
+from pairsift.train.loop import Trainer
+from pairsift.train.options import TrainOptions
+from pairsift.train.precision import fast_products, takes_fast_products
+
+PRODUCTS = torch.backends.mkldnn.matmul
+CPU = torch.device("cpu")
+measure = precision.fast_products_pay.__wrapped__
+
+
+@pytest.mark.parametrize(("ratio", "pays"), [(4.0, True), (1.6, True), (1.4, False), (0.5, False)])
+def test_bfloat16_pays_where_products_are_much_faster(monkeypatch, ratio, pays):
+    monkeypatch.setattr(precision, "_seconds", lambda left, right, fast: 1.0 if fast else ratio)
+    assert measure() is pays
+
+
+def test_the_measurement_ends_within_two_seconds_and_leaves_the_precision(monkeypatch):
+    before = PRODUCTS.fp32_precision
+    start = precision.time.perf_counter()
+    assert measure() in (True, False)
+    assert precision.time.perf_counter() - start < 2 and PRODUCTS.fp32_precision == before
+
+
+@pytest.mark.parametrize("pays", [False, True])
+def test_auto_takes_them_on_a_cpu_alone(monkeypatch, pays):
+    monkeypatch.setattr(precision, "fast_products_pay", lambda: pays)
+    assert takes_fast_products(CPU, TrainOptions()) is pays
+    assert not takes_fast_products(torch.device("cuda"), TrainOptions())
+    assert not any(takes_fast_products(CPU, TrainOptions(precision=name)) for name in ("fp32", "bf16"))
+
+
+def test_steps_take_them_and_recall_does_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(precision, "fast_products_pay", lambda: True)
+    trainer = Trainer(make_job(tmp_path, "plain", epochs={"warmup": 0, "train": 1}))
+    seen = []
+    matcher = type(trainer.networks[0].matcher)
+    encode = matcher.encode_images
+
+    def noted(self, items):
+        seen.append((self.training, PRODUCTS.fp32_precision))
+        return encode(self, items)
+
+    monkeypatch.setattr(matcher, "encode_images", noted)
+    trainer.run()
+    assert set(seen) == {(True, "bf16"), (False, "none")}
+
+
+def test_a_resumed_run_goes_on_in_the_precision_of_its_beginning(tmp_path, monkeypatch):
+    monkeypatch.setattr(precision, "fast_products_pay", lambda: True)
+    job = make_job(tmp_path, "plain", epochs={"warmup": 0, "train": 1})
+    Trainer(job).run()
+    monkeypatch.setattr(precision, "fast_products_pay", lambda: False)
+    resumed = Trainer(job)
+    assert not resumed.fast_products
+    resumed.run(resume=True)
+    assert resumed.fast_products
+
+
+def test_the_context_ends_with_an_error():
+    with pytest.raises(RuntimeError, match="within"), fast_products(True):
+        assert PRODUCTS.fp32_precision == "bf16"
+        raise RuntimeError("within")
+    assert PRODUCTS.fp32_precision == "none"
