@@ -41,6 +41,7 @@ class Phase:
             second one trains by the first as it has become; if not, all networks pass before the epoch.
         batch_size: Pairs of the driving subset in a step; None for the run's.
         new_optimizers: Whether the phase begins with new optimizers for the same networks.
+        may_end: Whether the phase comes to its end when recall on dev makes no more progress, with a one-cycle rate.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Phase:
     in_turn: bool = False
     batch_size: int | None = None
     new_optimizers: bool = False
+    may_end: bool = False
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class TrainEpochs(Epochs):
     def phases(self, setting: Setting | None) -> tuple[Phase, ...]:
         """Return warm-up and training; `setting` decides about a length that is left open."""
         length = self.train if self.train is not None else usual_epochs(setting, self.warmup)
-        return Phase("warm-up", self.warmup, warm=True), Phase("train", length)
+        return Phase("warm-up", self.warmup, warm=True), Phase("train", length, may_end=self.train is None)
 
     def scaled(self, total: int) -> Self:
         """Return the phases scaled as in `Epochs`. An open length counts as the usual one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar, Self
 
 import torch
@@ -56,7 +57,10 @@ class SiftEpochs(TrainEpochs):
         if self.total is not None:
             phases = sum(length is not None and length > 0 for length in epochs.lengths().values())
             epochs = (epochs if self.total >= phases else epochs.replaced(taught=0)).scaled(self.total)
-        return *super(SiftEpochs, epochs).phases(setting), Phase("taught", epochs.taught or 0, restarts=True)
+        warmup, train = super(SiftEpochs, epochs).phases(setting)
+        may_end = [length is None and self.total is None for length in (self.train, self.taught)]
+        taught = Phase("taught", epochs.taught or 0, restarts=True, may_end=may_end[1])
+        return warmup, replace(train, may_end=may_end[0]), taught
 
     def _filled(self, setting: Setting | None) -> Self:
         """Return the phases with usual lengths in the place of open ones, and without a total."""

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +35,7 @@ from pairsift.train.checkpoint import pack, read_tensors, unpack, with_prefix, w
 from pairsift.train.options import TrainOptions
 from pairsift.train.precision import autocast_context, fast_products, takes_fast_products
 from pairsift.train.record import epoch_summary, make_board
-from pairsift.train.schedule import competing, learning_rate, network_epochs
+from pairsift.train.schedule import Ending, competing, ending, learning_rate, network_epochs
 
 CHECKPOINT = "checkpoint.safetensors"
 OBSERVED_TOGETHER = 1024  # pairs whose negatives come from each other in the pass that divides, where that is cheap
@@ -73,6 +74,7 @@ class Position:
     best_rsum: float = -1.0
     seconds: float = 0.0
     restarted: int = -1  # the last epoch that began with new networks
+    endings: list[Ending] = field(default_factory=list)
     sums: list[dict[str, float]] = field(default_factory=list)
 
 
@@ -99,7 +101,7 @@ class Trainer:
         self.linear = self._linear()
         self.gather = Gatherer(job.features, job.pairs.image_of, self.device, job.likeness)
         self.position = Position()
-        self.log: list[dict[str, object]] = []
+        self.log: list[dict[str, Any]] = []
         self._saved = time.monotonic()
         self.method = job.method.begin(self._setting())
         self.phases = [phase for phase in self.method.phases() for _ in range(phase.epochs)]
@@ -177,14 +179,13 @@ class Trainer:
         """Train to the end, from the start or from the folder's checkpoint."""
         if resume and (self.job.folder / CHECKPOINT).exists():
             self._load()
-        epochs = range(self.position.epoch, len(self.phases))
         if self.position == Position():
             if self.networks[0].matcher.starts_trained or not self.phases:
                 self._keep_if_best(self.networks, -1, self.recall(self.networks))
             if self.linear:
                 self._keep_if_best(self.linear * len(self.networks), -1, self.recall(self.linear))
-        for epoch in epochs:
-            began = time.monotonic()
+        while self.position.epoch < len(self.phases):
+            epoch, began = self.position.epoch, time.monotonic()
             phase = self.phases[epoch]
             if self.position.network == 0 and self.position.step == 0:
                 self._begin(epoch, phase)
@@ -238,6 +239,9 @@ class Trainer:
         size = phase.batch_size or method.setting.batch_size
         plan = steps(method, phase, k, size, (options.seed, 4, epoch))
         first, last = network_epochs(self.phases, epoch)
+        end = next((end for end in self.position.endings if end.first == first), None)
+        planned = last - first if end is None else end.planned
+        within = end if end is not None and epoch >= end.begin else None
         warmup = sum(phase.warm for phase in self.phases[first:last])
         n_steps = len(cut(method.setting.ids, method.setting.batch_size))
         title = f"epoch {epoch + 1}/{len(self.phases)} {phase.name}, network {k}"
@@ -250,7 +254,7 @@ class Trainer:
         with progress(n_pairs, title, "pairs", self.job.progress) as count, fast_products(self.fast_products):
             for batches in map_ahead(gather, plan[self.position.step :]):
                 part = self.position.step / len(plan)
-                rate = learning_rate(options, epoch - first, part, last - first, warmup, n_steps)
+                rate = learning_rate(options, epoch - first, part, planned, warmup, n_steps, within)
                 for group in self.optimizers[k].param_groups:
                     group["lr"] = rate * group["speed"]
                 self._take(Step(self.networks, k, batches, phase, rate / options.lr))
@@ -305,7 +309,7 @@ class Trainer:
             f"network_{k}": {name: value / sums["steps"] for name, value in sums.items() if name != "steps"}
             for k, sums in enumerate(self.position.sums)
         }
-        line: dict[str, object] = {
+        line: dict[str, Any] = {
             "event": "epoch",
             "epoch": epoch,
             "phase": phase.name,
@@ -324,7 +328,26 @@ class Trainer:
             tqdm.write(summary, file=sys.stderr)
         self.position.seconds += seconds
         self.position.epoch, self.position.network = epoch + 1, 0
+        self._end_stage(epoch, phase)
         self.save()
+
+    def _end_stage(self, epoch: int, phase: Phase) -> None:
+        """Bring a stage to its end where its phase may end and its recall on dev makes no more progress."""
+        first, last = network_epochs(self.phases, epoch)
+        ends = any(end.first == first for end in self.position.endings)
+        if not phase.may_end or not self.has_dev or ends or self.job.options.schedule != "one_cycle":
+            return
+        rsums = [line["dev"]["rsum"] for line in self.log[first:]]
+        steps = len(cut(self.method.setting.ids, self.method.setting.batch_size))
+        end = ending(rsums, first, last - first, steps)
+        if end is not None:
+            self.position.endings.append(end)
+            self._shorten(end)
+
+    def _shorten(self, end: Ending) -> None:
+        """Take the epochs out of the plan that a stage does not need."""
+        del self.phases[end.end : end.first + end.planned]
+        self.competing = competing(self.phases)
 
     def recall(self, networks: Sequence[Network]) -> dict[str, float]:
         """Return the recall of an ensemble on dev; without pairs in dev, an rSum of 0."""
@@ -372,6 +395,10 @@ class Trainer:
     def _load(self) -> None:
         """Restore everything from the checkpoint; an epoch of other training pairs begins again."""
         tensors, facts = read_tensors(self.job.folder / CHECKPOINT)
+        position: dict[str, Any] = facts["position"]  # type: ignore[assignment]
+        endings = [Ending(**end) for end in position.pop("endings")]
+        for end in endings:
+            self._shorten(end)
         if facts.get("phases") != [phase.name for phase in self.phases]:
             raise InputError(
                 f"{self.job.folder / CHECKPOINT}: has other phases than this run: fit again to another --out"
@@ -381,7 +408,7 @@ class Trainer:
         self.teachers[:] = [self._network(k).eval().requires_grad_(False) for k in sorted(teachers)]
         for k, network in enumerate(self.teachers):
             network.load_state_dict(with_prefix(tensors, f"teacher/{k}/"))
-        self.position = Position(**facts["position"])  # type: ignore[arg-type]
+        self.position = Position(**position, endings=endings)
         if facts.get("pairs") != hash_of(self.method.setting.ids):
             self.position.network = self.position.step = 0
         self.fast_products = bool(facts["fast_products"])

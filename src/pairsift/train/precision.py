@@ -6,12 +6,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import torch
 
 from pairsift.match.base import Matcher
 from pairsift.train.options import TrainOptions
 
+PRODUCTS: Any = getattr(torch.backends.mkldnn, "matmul", None)  # settings of products on CPUs, from torch 2.9 on
 PAYS_FROM = 1.5  # times as fast as in float32: processors with matrix units reach 3 to 8
 REPEATS = 8  # of a product in each precision
 
@@ -44,24 +46,23 @@ def fast_products(enabled: bool) -> Iterator[None]:
     if not enabled:
         yield
         return
-    products = torch.backends.mkldnn.matmul
-    before = products.fp32_precision
-    products.fp32_precision = "bf16"
+    before = PRODUCTS.fp32_precision
+    PRODUCTS.fp32_precision = "bf16"
     try:
         yield
     finally:
-        products.fp32_precision = before
+        PRODUCTS.fp32_precision = before
 
 
 @cache
 def fast_products_pay() -> bool:
     """Return whether products in bfloat16 take at most two thirds of the time here, measured in less than a second."""
-    if not hasattr(torch.backends.mkldnn, "matmul"):  # before torch 2.9
+    if PRODUCTS is None:
         return False
     left, right = torch.ones(512, 1024), torch.ones(1024, 1024)
     seconds = [[_seconds(left, right, enabled) for enabled in (False, True)] for _ in range(REPEATS)]
     slow, fast = map(min, zip(*seconds, strict=True))
-    return slow >= PAYS_FROM * fast
+    return bool(slow >= PAYS_FROM * fast)
 
 
 def _seconds(left: torch.Tensor, right: torch.Tensor, fast: bool) -> float:

@@ -5,9 +5,15 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pairsift.steps import Phase
 from pairsift.train.options import TrainOptions
+
+LEAST_GAIN = 0.005  # share of the rSum by which an epoch must beat the best before it to count as progress
+PATIENCE = 60  # steps without progress after which a stage comes to its end
+TAIL = 0.5  # length of the end as a share of the epochs before it
+LARGEST_RSUM = 600.0
 
 
 def competing(phases: Sequence[Phase]) -> list[bool]:
@@ -33,16 +39,71 @@ def network_epochs(phases: Sequence[Phase], epoch: int) -> tuple[int, int]:
     return edges[place - 1], edges[place]
 
 
-def learning_rate(options: TrainOptions, epoch: int, part: float, epochs: int, warmup: int, steps: int = 1) -> float:
+@dataclass(frozen=True)
+class Ending:
+    """The end of a stage that made no more progress: the rest of its schedule in fewer epochs.
+
+    Attributes:
+        first: First epoch of the stage.
+        begin: First epoch of the end.
+        end: Epoch after the last.
+        planned: Number of epochs of the stage as it was planned.
+    """
+
+    first: int
+    begin: int
+    end: int
+    planned: int
+
+    def done(self, epoch: float) -> float:
+        """Return the share of the stage's schedule that is done in an epoch of its end, counted from the first."""
+        before = (self.begin - self.first) / self.planned
+        return before + (1 - before) * (epoch + self.first - self.begin) / (self.end - self.begin)
+
+
+def ending(rsums: Sequence[float], first: int, planned: int, steps: int) -> Ending | None:
+    """Return the end of a stage whose recall on dev makes no more progress; None where it goes on as planned.
+
+    Progress is an rSum at least 0.5% above the best before it. A stage comes to its end after 60 steps without
+    progress, or when none is possible any more. The end takes half as many epochs as the stage took so far, and not
+    more than were planned.
+
+    Args:
+        rsums: rSum on dev after each epoch of the stage so far, in percent, [0, 600].
+        first: First epoch of the stage.
+        planned: Number of epochs of the stage as it was planned.
+        steps: Number of steps in an epoch.
+    """
+    best, since = 0.0, 0
+    for rsum in rsums:
+        progress = rsum >= best * (1 + LEAST_GAIN) and rsum > best
+        best, since = (rsum, 0) if progress else (best, since + steps)
+    if since < PATIENCE and best * (1 + LEAST_GAIN) <= LARGEST_RSUM:
+        return None
+    begin = first + len(rsums)
+    end = begin + max(1, math.ceil(TAIL * len(rsums)))
+    return Ending(first, begin, end, planned) if end < first + planned else None
+
+
+def learning_rate(
+    options: TrainOptions,
+    epoch: int,
+    part: float,
+    epochs: int,
+    warmup: int,
+    steps: int = 1,
+    end: Ending | None = None,
+) -> float:
     """Return the learning rate of a step.
 
     Args:
         options: The run's training options.
         epoch: Epoch of the step, from 0.
         part: Share of the epoch that is done, [0, 1).
-        epochs: Epochs of the whole run.
+        epochs: Epochs of the whole run as it was planned.
         warmup: Warm-up epochs of the method, which the decay epoch does not count.
         steps: Steps of an epoch on all training pairs, the unit of the warm-up steps.
+        end: The end of the run that the epoch belongs to, if it does.
 
     Returns:
         The rate, above 0 and at most `options.lr`.
@@ -53,7 +114,7 @@ def learning_rate(options: TrainOptions, epoch: int, part: float, epochs: int, w
         over = epoch - warmup - options.decay_epoch
         decays = 0 if over < 0 else 1 + (over // options.decay_every if options.decay_every else 0)
         return options.lr * options.decay_factor**decays
-    done, rise = (epoch + part) / epochs, 0.1
+    done, rise = (epoch + part) / epochs if end is None else end.done(epoch + part), 0.1
     if options.warmup_steps:
         rise = min(0.5, options.warmup_steps / (epochs * steps))
     if done < rise:
