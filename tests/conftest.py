@@ -8,16 +8,13 @@ from hypothesis import settings
 if "PYTEST_XDIST_WORKER" in os.environ:  # every core has a process: threads would only wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Without bfloat16 units, so that trainings end with the same weights on all processors, in other processes too.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
+
 # Machines are noisy: a slow example is no failure. `--hypothesis-profile long` takes several times as many examples.
 settings.register_profile("pairsift", deadline=None)
 settings.register_profile("long", deadline=None, max_examples=1000, stateful_step_count=350)
 settings.load_profile("pairsift")
-
-
-@pytest.fixture(autouse=True)
-def same_products_everywhere(monkeypatch):
-    """Train in float32, whatever the processor gains by bfloat16."""
-    monkeypatch.setattr("pairsift.train.precision.fast_products_pay", lambda: False)
 
 
 def pytest_collection_modifyitems(items):
