@@ -31,6 +31,9 @@ TEXT_ENCODERS: Registry[Callable[[], TextEncoder]] = Registry(
     "text encoder",
     {
         "wordllama": "static word vectors from a Python package, averaged or one per token, 256-d; the default",
+        "muse": "multilingual Universal Sentence Encoder v3 from a Python package, one vector or one per piece, 512-d: "
+        "Arabic, Chinese, Dutch, English, French, German, Italian, Japanese, Korean, Polish, Portuguese, Russian, "
+        "Spanish, Thai and Turkish in one space",
         "ngrams": "character n-grams weighted as the captions have them, any language, no pretrained weights, 256-d",
         "words": "ids from a vocabulary of words, the captions' own or a file's, for matchers that learn word vectors",
         "bpe": "ids of byte pairs learned from the captions, any language, for matchers that learn word vectors",
@@ -44,7 +47,7 @@ TEXT_ENCODERS: Registry[Callable[[], TextEncoder]] = Registry(
 )
 ID_ENCODERS = ("words", "bpe", "ids")  # text encoders that give ids; a matcher learns the vectors
 # skips a `+` in a folder's name
-_JOINT = re.compile(r"\+(?=(?:wordllama|ngrams|minilm|words|bpe|ids|embeddings)(?:$|[+:])|hf:)")
+_JOINT = re.compile(r"\+(?=(?:wordllama|muse|ngrams|minilm|words|bpe|ids|embeddings)(?:$|[+:])|hf:)")
 
 
 def image_encoder(spec: str = IMAGE_ENCODER, regions: bool = False) -> ImageEncoder:
@@ -116,22 +119,31 @@ def text_encoder(
         from pairsift.encode.encoder import JoinedEncoder
 
         return JoinedEncoder([text_encoder(part, tokens, vocabulary, ngrams) for part in parts])
-    if spec == "wordllama":
-        from pairsift.encode.wordllama import WordLlamaEncoder
-
-        return WordLlamaEncoder(tokens)
     if spec == "ngrams" or spec in ID_ENCODERS:
         return _fitted_encoder(spec, vocabulary, ngrams)
     if spec == EMBEDDINGS:
         from pairsift.encode.source_features import SourceVectors
 
         return SourceVectors()
+    return _pretrained_encoder(spec, tokens) or TEXT_ENCODERS.find(spec)()
+
+
+def _pretrained_encoder(spec: str, tokens: bool) -> TextEncoder | None:
+    """Return an encoder with weights of a package, a folder or a hub; None for other names."""
+    if spec == "wordllama":
+        from pairsift.encode.wordllama import WordLlamaEncoder
+
+        return WordLlamaEncoder(tokens)
+    if spec == "muse":
+        from pairsift.encode.muse import MuseEncoder
+
+        return MuseEncoder(tokens)
     if spec == "minilm" or spec.startswith(("minilm:", "hf:")):
         from pairsift.encode.hub import MINILM, HubTextEncoder
 
         kind, _, place = spec.partition(":")
         return HubTextEncoder(MINILM if spec == "minilm" else place, tokens, minilm=kind == "minilm")
-    return TEXT_ENCODERS.find(spec)()
+    return None
 
 
 def _fitted_encoder(spec: str, vocabulary: Numbering | None, ngrams: NgramEncoder | None) -> TextEncoder:
