@@ -31,9 +31,8 @@ TEXT_ENCODERS: Registry[Callable[[], TextEncoder]] = Registry(
     "text encoder",
     {
         "wordllama": "static word vectors from a Python package, averaged or one per token, 256-d; the default",
-        "muse": "multilingual Universal Sentence Encoder v3 from a Python package, one vector or one per piece, 512-d: "
-        "Arabic, Chinese, Dutch, English, French, German, Italian, Japanese, Korean, Polish, Portuguese, Russian, "
-        "Spanish, Thai and Turkish in one space",
+        "muse": "multilingual Universal Sentence Encoder v3 from a Python package, fifteen languages in one space (ar "
+        "de en es fr it ja ko nl pl pt ru th tr zh), one vector or one per piece, 512-d",
         "ngrams": "character n-grams weighted as the captions have them, any language, no pretrained weights, 256-d",
         "words": "ids from a vocabulary of words, the captions' own or a file's, for matchers that learn word vectors",
         "bpe": "ids of byte pairs learned from the captions, any language, for matchers that learn word vectors",
