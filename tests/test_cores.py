@@ -12,7 +12,7 @@ from threadpoolctl import ThreadpoolController
 
 import pairsift
 from pairsift import InputError
-from pairsift.cores import let_threads_sleep, limit_threads, usable_cores
+from pairsift.cores import bfloat16_pays, let_threads_sleep, limit_threads, usable_cores
 
 CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OPENBLAS_THREAD_TIMEOUT", "OMP_NUM_THREADS")
 COUNT = "from pairsift.cores import usable_cores; print(usable_cores())"
@@ -132,3 +132,22 @@ def test_a_fit_has_its_threads_before_it_encodes(tmp_path, monkeypatch, threads)
         with pytest.raises(InputError, match="enough"):
             pairsift.fit(tmp_path, out=tmp_path / "run", train=pairsift.TrainOptions(threads=wanted))
     assert seen == [2, 3]
+
+
+@pytest.mark.parametrize(("bfloat16", "pays"), [(0.2, True), (0.9, False), (3.0, False)])
+def test_bfloat16_pays_where_its_products_take_less_time(monkeypatch, bfloat16, pays):
+    clock, product = [0.0], torch.Tensor.__matmul__
+
+    def timed(left, right):
+        clock[0] += 0.01 * (bfloat16 if left.dtype == torch.bfloat16 else 1)
+        return product(left[:2, :2], right[:2, :2])
+
+    monkeypatch.setattr(torch.Tensor, "__matmul__", timed)
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+    bfloat16_pays.cache_clear()
+    try:
+        assert bfloat16_pays() is pays
+        used = clock[0]
+        assert bfloat16_pays() is pays and clock[0] == used < 0.5
+    finally:
+        bfloat16_pays.cache_clear()

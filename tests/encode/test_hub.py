@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hub_helpers import WORDS, save_tokenizer
 from PIL import Image
 
 from pairsift.encode.parallel import map_in_threads
@@ -14,7 +15,6 @@ from pairsift.errors import InputError
 
 transformers = pytest.importorskip("transformers")
 
-WORDS = ["a", "dog", "runs", "on", "grass", "two", "children", "play", "in", "the", "red", "snow", "house", ".", ","]
 CAPTIONS = ["a dog", "two children play in the red snow .", "dog", "runs , house on grass .", "unheard words"]
 VISION = {
     "hidden_size": 16,
@@ -25,22 +25,6 @@ VISION = {
     "patch_size": 8,
 }
 SIZE = {"height": 24, "width": 24}
-
-
-def save_tokenizer(folder: Path, length: int | None = 20, **options: str) -> None:
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-
-    special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
-    tokenizer = Tokenizer(models.WordLevel({word: at for at, word in enumerate(special + WORDS)}, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
-    )
-    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    names |= options if length is None else {"model_max_length": length, **options}
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
-    fast.save_pretrained(folder)
 
 
 def save_processor(folder: Path) -> None:
@@ -110,12 +94,6 @@ def test_texts_of_a_language_model(bert):
     assert [len(row) for row in tokens.encode(["dog " * 900, "", "\ud800"])] == [20, 2, 3]
 
 
-def test_minilm_has_vectors_of_length_one(bert):
-    got = text_encoder(f"minilm:{bert}").encode(CAPTIONS)
-    wanted = torch.nn.functional.normalize(torch.stack([row.mean(0) for row in hidden_rows(bert)]), dim=1)
-    np.testing.assert_allclose(got, wanted, atol=1e-5)
-
-
 def test_keys_are_stable_and_follow_the_weights(bert, tmp_path):
     encoder = text_encoder(f"hf:{bert}")
     before = encoder.key()
@@ -125,7 +103,6 @@ def test_keys_are_stable_and_follow_the_weights(bert, tmp_path):
     again.encode(CAPTIONS[:1])
     assert again.key() == before
     assert text_encoder(f"hf:{bert}", tokens=True).key() != before
-    assert text_encoder(f"minilm:{bert}").key() != before
     model = transformers.BertForMaskedLM.from_pretrained(bert)
     with torch.no_grad():
         model.bert.embeddings.word_embeddings.weight[5, 0] += 1e-3
@@ -188,15 +165,14 @@ def test_loading_keeps_transformers_talk_as_it_was(bert):
     assert (talk.get_verbosity(), talk.is_progress_bar_enabled(), logging.getLogger().level) == before
 
 
-@pytest.mark.parametrize("spec", ["minilm", "hf:nobody/nothing", "hf:/no/such/folder", "hf:", "minilm:/no/such"])
+@pytest.mark.parametrize("spec", ["hf:nobody/nothing", "hf:/no/such/folder", "hf:"])
 def test_what_cannot_be_reached_is_one_line(spec, monkeypatch, tmp_path):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(InputError, match="folder") as caught:
         text_encoder(spec)
     assert "\n" not in str(caught.value)
-    if spec.startswith("hf:"):
-        with pytest.raises(InputError, match="folder"):
-            image_encoder(spec)
+    with pytest.raises(InputError, match="folder"):
+        image_encoder(spec)
 
 
 def test_half_a_model_is_refused(bert, tmp_path):
@@ -217,7 +193,7 @@ def test_half_a_model_is_refused(bert, tmp_path):
 def test_without_transformers_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
     with pytest.raises(InputError, match=r"pip install 'pairsift\[hf\]'"):
-        text_encoder("minilm")
+        text_encoder("hf:nobody/nothing")
 
 
 def test_roberta_counts_positions_from_behind_its_padding(tmp_path):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, Protocol
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -12,8 +14,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from pairsift.arrays import Ints
+from pairsift.errors import InputError
+
 Array = NDArray[np.generic]
 
+TOKENS_PER_LETTER = 4  # at most, so that the tokens of short captions need not be counted
 MAX_TOKENS = 512  # longer captions are cut if one vector or id per token is kept
 
 
@@ -77,6 +83,23 @@ class TextEncoder(Protocol):
         ...
 
 
+@runtime_checkable
+class Limited(Protocol):
+    """A text encoder that reads no more than the beginning of a long caption.
+
+    Attributes:
+        name: Name that selects the encoder.
+        limit: The largest number of tokens that it reads.
+    """
+
+    name: str
+    limit: int
+
+    def count_tokens(self, captions: list[str]) -> Ints:
+        """Return the number of tokens of each caption before it is cut, (n,)."""
+        ...
+
+
 class JoinedEncoder:
     """A text encoder that concatenates the vectors of several text encoders, each scaled to length 1.
 
@@ -119,6 +142,44 @@ def digest(parts: Iterable[str], weights: Mapping[str, Tensor] | None = None) ->
 def without_surrogates(captions: list[str]) -> list[str]:
     """Replace lone surrogates in captions by `?`, because tokenizers do not accept them."""
     return [caption.encode("utf-8", "replace").decode("utf-8") for caption in captions]
+
+
+def told_cuts(captions: Sequence[str], encoder: TextEncoder) -> str | None:
+    """Return a line about the captions that are longer than a text encoder reads, or None if there are none."""
+    parts = encoder.parts if isinstance(encoder, JoinedEncoder) else (encoder,)
+    for part in parts:
+        if isinstance(part, Limited):
+            long = [caption for caption in captions if TOKENS_PER_LETTER * len(caption) > part.limit]
+            cut = int((part.count_tokens(long) > part.limit).sum()) if long else 0
+            if cut:
+                return (
+                    f"{cut:,} of {len(captions):,} captions have more than the {part.limit} tokens that {part.name} "
+                    "reads: their ends do not count"
+                )
+    return None
+
+
+def package_folder(module: str, package: str, name: str) -> Path:
+    """Return the folder of a Python package that holds weights. Its code is not run.
+
+    Args:
+        module: Name by which the package is imported.
+        package: Name by which it is installed.
+        name: Name of the encoder that needs it.
+
+    Raises:
+        InputError: The package is not installed.
+    """
+    spec = find_spec(module)
+    if spec is None or not spec.submodule_search_locations:
+        raise InputError(f"{name} needs a package that is missing: run `pip install {package}`")
+    return Path(spec.submodule_search_locations[0])
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def default_device() -> torch.device:

@@ -20,14 +20,11 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from pairsift.arrays import Ints
 from pairsift.encode.encoder import MAX_TOKENS, Array, default_device, digest, without_surrogates
 from pairsift.errors import InputError
 
-MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-_MINILM_TOKENS = 256  # the length that this model was made for
 _IMAGES_PER_BATCH = {"cpu": 8, "cuda": 128}
 _TOKENS_PER_BATCH = {"cpu": 1024, "cuda": 65536}
 NAFLEX = (
@@ -278,8 +275,6 @@ class HubTextEncoder:
     Args:
         source: Folder or hub id.
         tokens: Whether to keep one vector per token.
-        minilm: Whether to use the source as sentence-transformers uses MiniLM: captions are cut at 256 tokens, vectors
-            have length 1.
 
     Raises:
         InputError: The model cannot be loaded.
@@ -287,21 +282,20 @@ class HubTextEncoder:
 
     kind: Literal["vector", "tokens", "ids"]
 
-    def __init__(self, source: str, tokens: bool = False, minilm: bool = False) -> None:
-        self.name = "minilm" if minilm else f"hf:{source}"
+    def __init__(self, source: str, tokens: bool = False) -> None:
+        self.name = f"hf:{source}"
         self.kind = "tokens" if tokens else "vector"
         self._device = default_device()
-        self._loaded = load(self.name if source == MINILM else f"{self.name} ({source})", source, "tokenizer")
+        self._loaded = load(self.name, source, "tokenizer")
         self._model, self._tokenizer = self._loaded.model.to(self._device), self._loaded.processor
         self._tower = getattr(self._model, "text_model", self._model)
         config = getattr(self._model.config, "text_config", None) or self._model.config
         positions = getattr(config, "max_position_embeddings", None)
         limits = positions and positions - position_offset(self._tower), self._tokenizer.model_max_length
-        self._limit = min(limit for limit in (*limits, _MINILM_TOKENS if minilm else MAX_TOKENS) if limit)
+        self._limit = min(limit for limit in (*limits, MAX_TOKENS) if limit)
         self._pad = int(self._tokenizer.pad_token_id or 0)
         self._pads_fully = str(self._model.config.model_type).startswith("siglip")  # as in its training
         self._pads_left = self._pads_fully and self._tokenizer.padding_side == "left"  # elsewhere a mask hides padding
-        self._normalised = minilm
         self._ids = id_maker(self._tokenizer, self._limit)
         self._key: str | None = None
         self.dim = int(self._run(self._ids(["a"]))[1].shape[-1])
@@ -312,7 +306,7 @@ class HubTextEncoder:
             words = sorted(self._tokenizer.get_vocab().items())
             sample = self._ids([SAMPLE])
             description = f"{type(self._tokenizer).__name__} {words} {sample}" + " left" * self._pads_left
-            self._key = self._loaded.key("hub text", self.kind, str(self._limit), str(self._normalised), description)
+            self._key = self._loaded.key("hub text", self.kind, str(self._limit), description)
         return self._key
 
     @torch.inference_mode()
@@ -361,5 +355,4 @@ class HubTextEncoder:
         if self.kind == "tokens":
             return real, hidden
         weights = real[:, :, None].to(hidden.dtype)
-        vectors = (hidden * weights).sum(1) / weights.sum(1)
-        return real, normalize(vectors, dim=-1) if self._normalised else vectors
+        return real, (hidden * weights).sum(1) / weights.sum(1)

@@ -26,8 +26,7 @@ FREQUENT = 0.1  # share of captions; an accented word in more captions is a bran
 PUNCTUATION = ".,;:!?…\"'()[]«»“”„‘’"
 SEED = 0
 ADVICE = (
-    "give --text-encoder wordllama+ngrams, or a multilingual model such as "
-    "hf:sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
+    "give --text-encoder muse where it knows them (pairsift list encoders), or else --text-encoder wordllama+ngrams"
 )
 LATIN, FOREIGN = "Latin", "languages other than English in Latin script"
 # The words of two letters in English, including units. Most other languages have other common words of two letters.

@@ -31,12 +31,15 @@ TEXT_ENCODERS: Registry[Callable[[], TextEncoder]] = Registry(
     "text encoder",
     {
         "wordllama": "static word vectors from a Python package, averaged or one per token, 256-d; the default",
+        "muse": "multilingual Universal Sentence Encoder v3 from a Python package, fifteen languages in one space (ar "
+        "de en es fr it ja ko nl pl pt ru th tr zh), one vector or one per piece, 512-d",
         "ngrams": "character n-grams weighted as the captions have them, any language, no pretrained weights, 256-d",
         "words": "ids from a vocabulary of words, the captions' own or a file's, for matchers that learn word vectors",
         "bpe": "ids of byte pairs learned from the captions, any language, for matchers that learn word vectors",
         "ids": "captions that are token ids already, for matchers that learn word vectors",
         "embeddings": "vectors that the source has for its captions (reader embeddings); no other text can be encoded",
-        "minilm": "all-MiniLM-L6-v2, averaged or one vector per token, 384-d; `minilm:<folder>` for a local copy",
+        "minilm": "sentence encoder all-MiniLM-L6-v2 for English, one vector or one per token, 384-d; pip install "
+        "'pairsift[minilm]', or `minilm:<folder>` for a local copy or a fine-tuned one",
         "hf:<folder or hub id>": "a language model or CLIP-like model of transformers; pip install 'pairsift[hf]'",
         "<name>+<name>": "vectors of several of these (not words, bpe, ids, embeddings) side by side, such as "
         "wordllama+ngrams",
@@ -44,7 +47,7 @@ TEXT_ENCODERS: Registry[Callable[[], TextEncoder]] = Registry(
 )
 ID_ENCODERS = ("words", "bpe", "ids")  # text encoders that give ids; a matcher learns the vectors
 # skips a `+` in a folder's name
-_JOINT = re.compile(r"\+(?=(?:wordllama|ngrams|minilm|words|bpe|ids|embeddings)(?:$|[+:])|hf:)")
+_JOINT = re.compile(r"\+(?=(?:wordllama|muse|ngrams|minilm|words|bpe|ids|embeddings)(?:$|[+:])|hf:)")
 
 
 def image_encoder(spec: str = IMAGE_ENCODER, regions: bool = False) -> ImageEncoder:
@@ -116,22 +119,34 @@ def text_encoder(
         from pairsift.encode.encoder import JoinedEncoder
 
         return JoinedEncoder([text_encoder(part, tokens, vocabulary, ngrams) for part in parts])
-    if spec == "wordllama":
-        from pairsift.encode.wordllama import WordLlamaEncoder
-
-        return WordLlamaEncoder(tokens)
     if spec == "ngrams" or spec in ID_ENCODERS:
         return _fitted_encoder(spec, vocabulary, ngrams)
     if spec == EMBEDDINGS:
         from pairsift.encode.source_features import SourceVectors
 
         return SourceVectors()
-    if spec == "minilm" or spec.startswith(("minilm:", "hf:")):
-        from pairsift.encode.hub import MINILM, HubTextEncoder
+    return _pretrained_encoder(spec, tokens) or TEXT_ENCODERS.find(spec)()
 
-        kind, _, place = spec.partition(":")
-        return HubTextEncoder(MINILM if spec == "minilm" else place, tokens, minilm=kind == "minilm")
-    return TEXT_ENCODERS.find(spec)()
+
+def _pretrained_encoder(spec: str, tokens: bool) -> TextEncoder | None:
+    """Return an encoder with weights of a package, a folder or a hub; None for other names."""
+    if spec == "wordllama":
+        from pairsift.encode.wordllama import WordLlamaEncoder
+
+        return WordLlamaEncoder(tokens)
+    if spec == "muse":
+        from pairsift.encode.muse import MuseEncoder
+
+        return MuseEncoder(tokens)
+    if spec == "minilm" or spec.startswith("minilm:"):
+        from pairsift.encode.minilm import MiniLmEncoder
+
+        return MiniLmEncoder(spec.partition(":")[2] or None, tokens)
+    if spec.startswith("hf:"):
+        from pairsift.encode.hub import HubTextEncoder
+
+        return HubTextEncoder(spec.removeprefix("hf:"), tokens)
+    return None
 
 
 def _fitted_encoder(spec: str, vocabulary: Numbering | None, ngrams: NgramEncoder | None) -> TextEncoder:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pairsift.encode.cache import encode_captions, encode_pairs
 from pairsift.encode.clip_preprocessor import ClipPreprocessor
-from pairsift.encode.encoder import TextEncoder
+from pairsift.encode.encoder import TextEncoder, told_cuts
 from pairsift.encode.features import Features, Table
 from pairsift.encode.languages import unknown_language
 from pairsift.encode.ngrams import NgramEncoder
@@ -115,7 +115,7 @@ def _check_encoders(config: Config) -> None:
                 raise InputError(
                     f"matcher {matcher.name} reads raw images and text: leave --{name.replace('_', '-')} out"
                 )
-    frozen = "wordllama, ngrams, minilm, hf:<folder>, or several joined by +"
+    frozen = "wordllama, muse, ngrams, minilm, hf:<folder>, or several joined by +"
     takes = "words, bpe or ids, which it learns" if matcher.text_kind == "ids" else frozen
     if (text_name(config) in ID_ENCODERS) != (matcher.text_kind == "ids"):
         raise InputError(f"matcher {matcher.name} cannot read the text encoder {encode.text_encoder}; it takes {takes}")
@@ -318,6 +318,9 @@ def encode(config: Config, folder: Path, read: SourcePairs, *, finished: bool = 
     language = None if finished else unknown_language(pairs.captions, texts)
     if language is not None:
         log.warning("%s: %s", config.source, language.message)
+    cuts = None if finished else told_cuts(pairs.captions, texts)
+    if cuts is not None:
+        log.warning("%s: %s", config.source, cuts)
     features, failures = _features(config, pairs, texts, progress)
     if config.starts_aligned:
         check_one_space(features.images.dim, features.texts.dim)
