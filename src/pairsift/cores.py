@@ -19,9 +19,7 @@ from functools import cache
 OPENMP_WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "1000"}
 OPENMP_CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 LONGEST_TRIAL = 0.3  # seconds
-WORTHWHILE = (
-    1.5  # how many times as fast bfloat16 must be: with AMX it is 5 to 10 times as fast, without less than once
-)
+WORTHWHILE = 1.5  # times as fast as float32: bfloat16 is 5 to 10 times as fast with AMX, and slower without
 BLAS_WAITING = ("OPENBLAS_THREAD_TIMEOUT", "4")  # the shortest wait: 2**4 ticks of the processor's clock
 
 

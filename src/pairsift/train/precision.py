@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import torch
 
+from pairsift.cores import bfloat16_pays
 from pairsift.match.base import Matcher
 from pairsift.train.options import TrainOptions
 
 PRODUCTS: Any = getattr(torch.backends.mkldnn, "matmul", None)  # settings of products on CPUs, from torch 2.9 on
-PAYS_FROM = 1.5  # times as fast as in float32: processors with matrix units reach 3 to 8
-REPEATS = 8  # of a product in each precision
 
 
 def autocast_context(device: torch.device, options: TrainOptions, trained: Matcher | None = None) -> torch.autocast:
@@ -34,7 +31,7 @@ def autocast_context(device: torch.device, options: TrainOptions, trained: Match
 
 def takes_fast_products(device: torch.device, options: TrainOptions) -> bool:
     """Return whether training steps multiply in bfloat16: with `auto`, on a CPU where it is much faster."""
-    return options.precision == "auto" and device.type == "cpu" and fast_products_pay()
+    return options.precision == "auto" and device.type == "cpu" and PRODUCTS is not None and bfloat16_pays()
 
 
 @contextmanager
@@ -52,21 +49,3 @@ def fast_products(enabled: bool) -> Iterator[None]:
         yield
     finally:
         PRODUCTS.fp32_precision = before
-
-
-@cache
-def fast_products_pay() -> bool:
-    """Return whether products in bfloat16 take at most two thirds of the time here, measured in less than a second."""
-    if PRODUCTS is None:
-        return False
-    left, right = torch.ones(512, 1024), torch.ones(1024, 1024)
-    seconds = [[_seconds(left, right, enabled) for enabled in (False, True)] for _ in range(REPEATS)]
-    slow, fast = map(min, zip(*seconds, strict=True))
-    return bool(slow >= PAYS_FROM * fast)
-
-
-def _seconds(left: torch.Tensor, right: torch.Tensor, fast: bool) -> float:
-    with fast_products(fast):
-        start = time.perf_counter()
-        torch.mm(left, right)
-        return time.perf_counter() - start
