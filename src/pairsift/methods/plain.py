@@ -27,11 +27,12 @@ class TrainEpochs(Epochs):
     train: int | None = Field(
         default=40,
         ge=0,
-        description="Epochs after that; left open (null in YAML): as many as make about 400 steps in all, 8 to 60.",
+        description="Epochs after that; left open (null in YAML): as many as make about 400 steps in all, 8 to 60, and "
+        "fewer where recall on dev makes no more progress.",
     )
 
     def phases(self, setting: Setting | None) -> tuple[Phase, ...]:
-        """Return warm-up and training; `setting` decides about a length that is left open."""
+        """Return warm-up and training; `setting` and recall on dev decide about a length that is left open."""
         length = self.train if self.train is not None else usual_epochs(setting, self.warmup)
         return Phase("warm-up", self.warmup, warm=True), Phase("train", length, may_end=self.train is None)
 

@@ -31,14 +31,14 @@ class SiftEpochs(TrainEpochs):
     train: int | None = Field(
         default=40,
         ge=0,
-        description="Epochs after that; left open (null in YAML): as many as make about 400 steps in all, 8 to 60, and "
-        "half of that where networks are taught.",
+        description="Epochs after that; left open (null in YAML): as many as make about 400 steps in all, 8 to 60, "
+        "half of that where networks are taught, and fewer where recall on dev makes no more progress.",
     )
     taught: int | None = Field(
         default=40,
         ge=0,
-        description="Epochs of the taught networks; left open (null in YAML): about 600 steps, 12 to 90, and none "
-        "below 3,000 training pairs.",
+        description="Epochs of the taught networks; left open (null in YAML): about 600 steps, 12 to 90, none below "
+        "3,000 training pairs, and fewer where recall on dev makes no more progress.",
     )
     total: int | None = Field(
         default=None,
