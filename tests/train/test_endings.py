@@ -14,7 +14,7 @@ from pairsift.train import schedule
 from pairsift.train.checkpoint import read_tensors
 from pairsift.train.loop import CHECKPOINT, Trainer
 from pairsift.train.options import TrainOptions
-from pairsift.train.schedule import PATIENCE, TAIL, Ending, ending, learning_rate
+from pairsift.train.schedule import PATIENCE, Ending, ending, learning_rate
 
 RISING = [100 * 1.01**epoch for epoch in range(30)]
 FLAT = {"epochs": {"warmup": 0, "train": None}}
@@ -24,13 +24,13 @@ def test_a_stage_goes_on_while_it_makes_progress():
     assert all(ending(RISING[:count], 3, 40, PATIENCE) is None for count in range(1, 31))
 
 
-def test_a_stage_ends_after_steps_without_progress_in_half_as_many_epochs():
+def test_a_stage_ends_after_steps_without_progress_in_as_many_epochs():
     for steps in (1, 7, PATIENCE, 500):
         patience = -(-PATIENCE // steps)
         rsums = [*RISING[:10], *[RISING[9] * 1.004] * patience]
         assert ending(rsums[:-1], 3, 1000, steps) is None
         begin = 3 + len(rsums)
-        assert ending(rsums, 3, 1000, steps) == Ending(3, begin, begin + int(np.ceil(TAIL * len(rsums))), 1000)
+        assert ending(rsums, 3, 1000, steps) == Ending(3, begin, begin + len(rsums), 1000)
 
 
 def test_slow_progress_counts_when_it_has_added_up():
@@ -45,8 +45,8 @@ def test_a_stage_ends_at_once_where_no_progress_is_possible():
 
 def test_an_end_is_never_longer_than_the_plan():
     rsums = [100.0] * 8
-    assert ending(rsums, 0, 12, PATIENCE) is None  # half of eight are the four that are left
-    assert ending(rsums, 0, 13, PATIENCE) == Ending(0, 8, 12, 13)
+    assert ending(rsums, 0, 16, PATIENCE) is None
+    assert ending(rsums, 0, 17, PATIENCE) == Ending(0, 8, 16, 17)
     assert ending(rsums, 0, 8, PATIENCE) is None
 
 
@@ -166,4 +166,4 @@ def test_a_killed_run_ends_with_the_same_weights(tmp_path, part):
 
 
 def test_the_numbers_are_those_of_the_documentation():
-    assert (schedule.LEAST_GAIN, schedule.PATIENCE, schedule.TAIL) == (0.005, 60, 0.5)
+    assert (schedule.LEAST_GAIN, schedule.PATIENCE, schedule.TAIL) == (0.005, 60, 1.0)

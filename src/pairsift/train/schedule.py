@@ -12,7 +12,7 @@ from pairsift.train.options import TrainOptions
 
 LEAST_GAIN = 0.005  # share of the rSum by which an epoch must beat the best before it to count as progress
 PATIENCE = 60  # steps without progress after which a stage comes to its end
-TAIL = 0.5  # length of the end as a share of the epochs before it
+TAIL = 1.0  # length of the end as a share of the epochs before it
 LARGEST_RSUM = 600.0
 
 
@@ -65,8 +65,8 @@ def ending(rsums: Sequence[float], first: int, planned: int, steps: int) -> Endi
     """Return the end of a stage whose recall on dev makes no more progress; None where it goes on as planned.
 
     Progress is an rSum at least 0.5% above the best before it. A stage comes to its end after 60 steps without
-    progress, or when none is possible any more. The end takes half as many epochs as the stage took so far, and not
-    more than were planned.
+    progress, or when none is possible any more. The end takes as many epochs as the stage took so far, and not more
+    than were planned.
 
     Args:
         rsums: rSum on dev after each epoch of the stage so far, in percent, [0, 600].
@@ -81,7 +81,7 @@ def ending(rsums: Sequence[float], first: int, planned: int, steps: int) -> Endi
     if since < PATIENCE and best * (1 + LEAST_GAIN) <= LARGEST_RSUM:
         return None
     begin = first + len(rsums)
-    end = begin + max(1, math.ceil(TAIL * len(rsums)))
+    end = begin + math.ceil(TAIL * len(rsums))
     return Ending(first, begin, end, planned) if end < first + planned else None
 
 
