@@ -19,7 +19,7 @@ from pathlib import Path
 from rows import Row, markdown, parser, write_rows
 
 STAGE = re.compile(r"stage \d+ of \d+: (.*)")
-LEFT = re.compile(r"(?:about|up to) (\d+) (s|min) left (?:in all|until (.+))$")
+LEFT = re.compile(r"about (\d+) (s|min) left (?:in all|until (.+))$")
 
 
 def main() -> None:

@@ -146,7 +146,7 @@ def test_the_time_left_ends_before_the_stage_that_nobody_knows(capsys, clock):
         ("10", "about 80 s left until training"),
     ]
     assert said[4:6] == [("70", "about 70 s left until training"), ("60", "about 60 s left until training")]
-    assert said[-2:] == [("10", "up to 30 s left in all"), ("1", "up to 20 s left in all")]
+    assert said[-2:] == [("10", "up to about 30 s left in all"), ("1", "up to about 20 s left in all")]
 
 
 def test_parts_of_a_stage_are_counted_together(capsys, clock):
@@ -159,7 +159,7 @@ def test_parts_of_a_stage_are_counted_together(capsys, clock):
                     with part_of_stage(epoch, 4):
                         take(clock, 10.5)
                     clock[0] += 1.5  # it is measured
-    said = re.findall(r"up to (\d+) s left in all", capsys.readouterr().err)
+    said = re.findall(r"up to about (\d+) s left in all", capsys.readouterr().err)
     assert len(said) == 8
     for number, seconds in enumerate(said):
         assert int(seconds) == pytest.approx(8 * 12 - 12 * number - 10, abs=17)
@@ -192,7 +192,7 @@ def test_lines_on_what_is_done_are_far_apart_in_a_run(capsys, clock):
             with part_of_stage(epoch, 25):
                 take(clock, 1)
             write_sometimes(f"epoch {epoch + 1}")
-    lines = ["before", "epoch 10, up to 20 s left in all", "epoch 20, up to 10 s left in all"]
+    lines = ["before", "epoch 10, up to about 20 s left in all", "epoch 20, up to about 10 s left in all"]
     assert capsys.readouterr().err.splitlines() == lines
 
 

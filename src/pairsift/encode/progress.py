@@ -103,7 +103,7 @@ class Clock:
         ahead = self.stages[self.place + 1 :]
         unknown = next((row for row, stage in enumerate(ahead) if stage.seconds is None), len(ahead))
         seconds += self._pace() * sum(stage.seconds or 0.0 for stage in ahead[:unknown])
-        most = "up to" if self.stages[self.place].may_end else "about"
+        most = "up to about" if self.stages[self.place].may_end else "about"
         end = "in all" if unknown == len(ahead) else f"until {ahead[unknown].name}"
         return f"{most} {duration(seconds, 10)} left {end}"
 
