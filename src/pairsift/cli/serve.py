@@ -28,7 +28,7 @@ def serve(run: Path, source: str | None, host: str, port: int, show: bool) -> No
         from pairsift.web.app import create_app
         from pairsift.web.current import CurrentRun
     except ModuleNotFoundError as error:
-        raise InputError(f"serve needs {error.name}: install pairsift[serve]") from None
+        raise InputError(f"serve needs {error.name}: run `pip install 'pairsift[serve]'`") from None
     import socket
 
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)

@@ -204,11 +204,11 @@ def judge_pairs(
         networks: Function from the folds and the trust, (folds, n), to an encoder by networks, each of them trained
             without one fold. The trust in a pair is its match probability by evidence that did not see the fold.
         options: The options of the detector.
-        progress: Function from a number of folds to a context that gives a function to count those that are done.
+        progress: Function from a number of models to a context that gives a function to count those that are done; the
+            networks are not among them.
     """
     judged = with_finite_vectors(judged)
-    foldings = draw_foldings(judged, seed, options, fold, progress)
-    return mean_judgement(judge_foldings(judged, foldings, options, networks), judged)
+    return mean_judgement(judge_divisions(judged, seed, fold, networks, options, progress)[1], judged)
 
 
 @dataclass(frozen=True)
@@ -229,22 +229,33 @@ class Folding:
     trust: Reals | None = None
 
 
-def draw_foldings(
-    judged: JudgedPairs, seed: int, options: DetectOptions, fold: Ints | None = None, progress: Progress = silent
-) -> list[Folding]:
-    """Return the given division into folds, or one to five that are drawn; `judge_pairs` says how many."""
-    limits, n = options.folds, len(judged)
-    number = 1 if fold is not None else int(np.clip(round(limits.averaged_pairs / max(1, n)), 1, limits.max_foldings))
-    most = limits.folds_of_many if n >= limits.many_pairs else limits.folds
-    divisions = [fold] if fold is not None else []
-    while len(divisions) < number:
-        divisions.append(make_folds(*judged.units(most, limits), seed + 7919 * len(divisions)))
-    foldings, resamples = [], options.calibration.resamples // number
-    with progress(sum(int(fold_of.max()) + 1 for fold_of in divisions)) as count:
-        for folding, fold_of in enumerate(divisions):
-            trust = trust_without_folds(judged, fold_of, seed + folding, options, count)
-            foldings.append(Folding(fold_of, seed + folding, resamples, trust))
-    return foldings
+def judge_divisions(
+    judged: JudgedPairs,
+    seed: int,
+    fold: Ints | None = None,
+    networks: Networks | None = None,
+    options: DetectOptions = SHIPPED,
+    progress: Progress = silent,
+) -> tuple[list[Folding], list[Judgement]]:
+    """Divide the pairs into folds, once or up to five times, and judge them by each division, as `judge_pairs` does."""
+    divisions = draw_divisions(judged, seed, options, fold)
+    number = sum(int(fold_of.max()) + 1 for fold_of in divisions)
+    foldings, resamples = [], options.calibration.resamples // len(divisions)
+    with progress(number * (options.folds.inner_folds + (networks is None))) as count:
+        for row, fold_of in enumerate(divisions):
+            trust = trust_without_folds(judged, fold_of, seed + row, options, count)
+            foldings.append(Folding(fold_of, seed + row, resamples, trust))
+        if networks is None:
+            return foldings, judge_foldings(judged, foldings, options, count=count)
+    return foldings, judge_foldings(judged, foldings, options, networks)
+
+
+def draw_divisions(judged: JudgedPairs, seed: int, options: DetectOptions, fold: Ints | None = None) -> list[Ints]:
+    """Return the fold of each pair, (n,), in the given division or in one to five; `judge_pairs` says how many."""
+    if fold is not None:
+        return [fold]
+    number, most = options.folds.divisions(len(judged))
+    return [make_folds(*judged.units(most, options.folds), seed + 7919 * row) for row in range(number)]
 
 
 def mean_judgement(judgements: Sequence[Judgement], judged: JudgedPairs) -> Judgement:
@@ -302,8 +313,8 @@ def trust_without_folds(
 ) -> Reals:
     """Return the trust in each pair without each fold, (folds, n); 1 for the pairs of the fold.
 
-    It is the match probability by evidence that saw neither the fold nor the pair. `count` is told of each fold that is
-    done.
+    It is the match probability by evidence that saw neither the fold nor the pair. `count` is told of the models of
+    each fold that is done.
     """
     trust = np.ones((int(fold.max()) + 1, len(judged)))
     for held_out in range(len(trust)):
@@ -317,17 +328,22 @@ def trust_without_folds(
             evidence = combine_with_siblings(folds, kinds, models, part.in_train, seed, options)
             calibration, _ = calibrate_sides(evidence, part.in_train, seed, 0, options.calibration)
             trust[held_out, rest] = part.with_verified(calibration.probability)
-        count(1)
+        count(options.folds.inner_folds)
     return trust
 
 
 def judge_foldings(
-    judged: JudgedPairs, foldings: Sequence[Folding], options: DetectOptions, networks: Networks | None = None
+    judged: JudgedPairs,
+    foldings: Sequence[Folding],
+    options: DetectOptions,
+    networks: Networks | None = None,
+    count: Callable[[int], object] = uncounted,
 ) -> list[Judgement]:
     """Return the judgement about the pairs by each division into folds.
 
     The placeholders of several divisions are found by all together, by the evidence without the other captions of an
-    image. A single division finds its own, by all its evidence.
+    image. A single division finds its own, by all its evidence. `count` is told of the models of each division that is
+    done, one a fold.
     """
     pairs = judged.image_of, judged.group_of, judged.text_of
     divided = [Folds.make(*pairs, one.fold, one.seed, options.decoys, judged.captions) for one in foldings]
@@ -338,7 +354,11 @@ def judge_foldings(
             combined.append(combine(folds, [*kinds.values()], options.combination.max_decoys))
         placeholder = find_placeholders(divided, combined, options)
         divided = [replace(folds, placeholder=placeholder) for folds in divided]
-    return [_judge(judged, one, folds, options, networks) for one, folds in zip(foldings, divided, strict=True)]
+    judgements = []
+    for one, folds in zip(foldings, divided, strict=True):
+        judgements.append(_judge(judged, one, folds, options, networks))
+        count(folds.count)
+    return judgements
 
 
 def _judge(

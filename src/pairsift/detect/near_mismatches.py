@@ -19,11 +19,12 @@ from pairsift.detect.judgement import (
     JudgedPairs,
     Judgement,
     Networks,
-    draw_foldings,
-    judge_foldings,
+    Progress,
+    judge_divisions,
     judgement_of,
     kinds_of,
     mean_judgement,
+    silent,
     with_finite_vectors,
 )
 from pairsift.detect.options import DetectOptions
@@ -39,6 +40,7 @@ def judge_near_mismatches(
     fold: Ints | None = None,
     networks: Networks | None = None,
     options: DetectOptions = SHIPPED,
+    progress: Progress = silent,
 ) -> Judgement:
     """Judge every pair beside captions of any images, and the pairs that fit once more beside near captions.
 
@@ -57,10 +59,10 @@ def judge_near_mismatches(
         fold: Fold of each pair, (n,); by default they are drawn, as `judge_pairs` does.
         networks: Encoder by networks, as `judge_pairs` describes it.
         options: The options of the detector.
+        progress: Progress of the judgement beside captions of any images, as for `judge_pairs`.
     """
     judged, limits = with_finite_vectors(judged), options.near_mismatches
-    foldings = draw_foldings(judged, seed, options, fold)
-    judgements = judge_foldings(judged, foldings, options, networks)
+    foldings, judgements = judge_divisions(judged, seed, fold, networks, options, progress)
     judgement = mean_judgement(judgements, judged)
     joined, near = [], []
     for folding, first in zip(foldings, judgements, strict=True):

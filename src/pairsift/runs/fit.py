@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import sys
 import time
 from dataclasses import asdict, replace
 from importlib.metadata import version
@@ -17,6 +16,7 @@ from pairsift.cores import limit_threads
 from pairsift.detect import Judgement
 from pairsift.detect.options import DetectOptions
 from pairsift.encode.options import EncodeOptions
+from pairsift.encode.progress import begin_stage, run_clock, write
 from pairsift.errors import writing
 from pairsift.files import write_json, write_text
 from pairsift.loss.ranking import AnyRankingLoss
@@ -155,7 +155,7 @@ def check(  # noqa: PLR0913
 def fit_config(config: Config, resume: Resume = False, overwrite: bool = False, progress: bool = True) -> Run:
     """Run `fit` with resolved options."""
     require_possible(config)
-    with claimed(config, bool(resume), overwrite) as claim:
+    with claimed(config, bool(resume), overwrite) as claim, run_clock(progress):
         return _fit(config, claim, resume, progress)
 
 
@@ -167,17 +167,19 @@ def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
     config, prepared = begin(folder, config, progress, resume)
     claim.settle()
     if progress and (line := skipped_line(prepared.pairs, folder / SKIPPED)):
-        print(line, file=sys.stderr)
+        write(line)
     whole = config.data.captions_per_image is None and not config.data.sizes
     if progress and whole and (line := unused_line(prepared.pairs)):
-        print(line, file=sys.stderr)
+        write(line)
     after_encoding = time.monotonic()
     run = Run(folder, prepared, progress)
     judgement, training = _judged(config, run)
     after_evidence = time.monotonic()
+    begin_stage("training")
     job = job_of(config, prepared, folder, *training, progress)
     trainer = trainer_of(replace(job, require_held=claim.require_held))
     trainer.run(resume=True)
+    begin_stage("recall and report")
     _write_trained(trainer, folder)
     recall = _recall(trainer, prepared) if config.has_recall else {}
     best = {"epoch": trainer.position.best_epoch, "dev_rsum": trainer.position.best_rsum}
@@ -198,17 +200,23 @@ def _judged(config: Config, run: Run) -> tuple[Judgement, tuple[Prior, Likeness]
 
     Where training follows, its pairs are judged once more without the others, and the verdict is written before it.
     """
-    folder, progress = run.folder, run.progress
+    folder, progress, training = run.folder, run.progress, of_training(run.prepared)
+    begin_stage("judging", f"judging {len(run.prepared.pairs.ids()):,} pairs")
     judge = Judge(run.prepared, folder, config, progress)
     if config.method.starts_linear:  # nothing is trained, so that no network could learn other pairs by their weights
         judgement = judge.judge_again()
+        begin_stage("suggestions and report")
         return judgement, (judge.prior(judgement), judge.likeness())
-    of_train = Judge(of_training(run.prepared), folder, config, progress)
-    known = of_train.judge() if of_train.trains_networks else None  # the judge of all pairs takes these networks
+    of_train, known = None, None
+    if judge.trains_networks:  # the judge of all pairs takes the networks of the training pairs
+        of_train = Judge(training, folder, config, progress)
+        known = of_train.judge()
     judgement = judge.judge_again()
+    begin_stage("suggestions")
     run.write_verdict(judgement, judge.linear_matcher(judgement), judge.vectors)
-    prior = of_train.prior(known or of_train.judge())
-    return judgement, (prior, of_train.likeness())
+    begin_stage("judging the training pairs alone")
+    of_train = of_train or Judge(training, folder, config, progress)
+    return judgement, (of_train.prior(known or of_train.judge()), of_train.likeness())
 
 
 def _recall(trainer: Trainer | Apart, prepared: Prepared) -> dict[str, dict[str, dict[str, float]]]:
@@ -278,9 +286,7 @@ def begin(folder: Path, config: Config, progress: bool, resume: Resume = False) 
         config = config.with_text_encoder(WITH_NGRAMS)
         write_text(folder / CONFIG, config.text())
         if progress:
-            print(
-                f"text encoder: {WITH_NGRAMS}, which separates held-out pairs better from random pairs", file=sys.stderr
-            )
+            write(f"text encoder: {WITH_NGRAMS}, which separates held-out pairs better from random pairs")
         prepared = prepare(config, folder, False)
     write_skipped(prepared.pairs, folder / SKIPPED)
     if prepared.vocabulary is not None:

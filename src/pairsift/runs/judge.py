@@ -140,10 +140,11 @@ class Judge:
 
     def _judgement(self, fold: Ints | None = None, networks: Networks | None = None, keep: bool = True) -> Judgement:
         """Judge all pairs beside captions of any images, and beside near captions if they are expected."""
+        bar = [partial(progress, title="judging", unit="models")] if self.shown else []
         if self.near_by is not None:
             memory = partial(self.networks.memory, options=self.options)
-            return judge_near_mismatches(self.judged, self.near_by, self.seed, memory, fold, networks, self.options)
-        bar = [partial(progress, title=f"judging {len(self.ids):,} pairs", unit="folds")] if self.shown else []
+            parts = self.judged, self.near_by, self.seed, memory, fold, networks, self.options
+            return judge_near_mismatches(*parts, *bar)
         if networks is not None:
             return judge_pairs(self.judged, self.seed, fold, networks, self.options, *bar)
         file = judgement_file(self.judged, self.seed, self.options, self.cache)

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairsift.encode.cache import encode_captions, encode_pairs
+from pairsift.encode.cache import encode_captions, encode_images
 from pairsift.encode.clip_preprocessor import ClipPreprocessor
 from pairsift.encode.encoder import TextEncoder, told_cuts
 from pairsift.encode.features import Features, Table
 from pairsift.encode.languages import unknown_language
 from pairsift.encode.ngrams import NgramEncoder
 from pairsift.encode.options import EMBEDDINGS
+from pairsift.encode.progress import begin_stage, first_stage, set_stages
 from pairsift.encode.registry import ID_ENCODERS, IMAGE_ENCODER, check_names, image_encoder, text_encoder
 from pairsift.encode.source_features import SourceFeatures, broken_vectors, caption_vectors, open_source_features
 from pairsift.encode.vocabularies import Numbering
@@ -37,6 +38,7 @@ from pairsift.pairs.verified import check_verified_options, read_verified
 from pairsift.run_folder import FRONT, NGRAMS, VOCABULARY
 from pairsift.runs.config import Config
 from pairsift.runs.source_changes import known_pairs
+from pairsift.runs.stages import stages_of
 from pairsift.runs.text_encoding import check_numbering, run_ngrams, run_numbering
 from pairsift.train.loop import pick_device
 from pairsift.train.record import require_board
@@ -185,7 +187,9 @@ def prepare(
     Raises:
         InputError: The source or an option cannot be used, or the source has changed since the run was begun.
     """
-    read = read_pairs(config) if begun is None else read_begun(config, folder, begun, only_unchanged)
+    with first_stage(f"reading {config.source}"):
+        read = read_pairs(config) if begun is None else read_begun(config, folder, begun, only_unchanged)
+    set_stages(stages_of(config, read.pairs))
     verified = read_verified(read.pairs, config.data)
     if read.changes is None:
         check_sizes(read.pairs, config.data.sizes)
@@ -376,16 +380,19 @@ def _features(config: Config, pairs: Pairs, texts: TextEncoder, progress: bool) 
     if progress:
         sizes = f"{len(pairs)} pair{'s' * (len(pairs) != 1)}, {pairs.n_images} image{'s' * (pairs.n_images != 1)}"
         print(f"{pairs.description}: {sizes}", file=sys.stderr)
-    cache = config.cache
+    cache, failures = config.cache, dict[int, str]()
+    begin_stage("encoding images")
     if isinstance(texts, ClipPreprocessor):
         return texts.features(pairs, cache, progress)
     if images is not None:
-        return encode_pairs(pairs, images, texts, cache, progress=progress)
-    assert pairs.features is not None and kind != "pixels"
-    table = Table(open_source_features(pairs.features, kind))
+        table, failures = encode_images(pairs, images, cache, bar="images" if progress else None)
+    else:
+        assert pairs.features is not None and kind != "pixels"
+        table = Table(open_source_features(pairs.features, kind))
+    begin_stage("encoding captions")
     if texts.name == EMBEDDINGS and (captions := caption_vectors(pairs, texts)) is not None:
-        return Features(table, Table(captions)), {}
-    return Features(table, encode_captions(pairs, texts, cache, progress)), {}
+        return Features(table, Table(captions)), failures
+    return Features(table, encode_captions(pairs, texts, cache, progress)), failures
 
 
 def _planted(config: Config, prepared: Prepared, progress: bool) -> Prepared:

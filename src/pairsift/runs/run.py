@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -20,6 +19,7 @@ from pairsift.arrays import Ints
 from pairsift.cores import limit_threads, peak_memory
 from pairsift.detect import Judgement
 from pairsift.encode.features import Features
+from pairsift.encode.progress import write
 from pairsift.errors import InputError, writing
 from pairsift.files import only_writer, write_json, write_parquet
 from pairsift.match.base import Matcher
@@ -438,7 +438,7 @@ class Run:
         write_parquet(self.folder / SUGGESTIONS_FILE, suggestions)
         report = self.report(table)
         if self.progress:
-            print(_verdict(self.metrics["noise_rate"], len(suspects(table)), report), file=sys.stderr)
+            write(_verdict(self.metrics["noise_rate"], len(suspects(table)), report))
 
     def report(self, table: pa.Table) -> Path:
         """Write `report.html` and return its path."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from pairsift.arrays import Bools
+from pairsift.encode.progress import part_of_stage
 from pairsift.files import write_text
 from pairsift.match.base import Matcher
 from pairsift.methods.base import Method
@@ -59,8 +60,9 @@ class Apart:
 
     def run(self, resume: bool = False) -> None:
         """Train every part to its end, from the start or from its checkpoint."""
-        for name, trainer in self.trainers.items():
-            trainer.run(resume)
+        for number, (name, trainer) in enumerate(self.trainers.items()):
+            with part_of_stage(number, len(self.trainers)):
+                trainer.run(resume)
             for whole, network in zip(self.networks, trainer.networks, strict=True):
                 whole.matcher.apart()[name].load_state_dict(network.matcher.state_dict())
             self.log += [{**line, "part": name} for line in trainer.log]

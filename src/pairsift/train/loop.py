@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -16,12 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from pairsift.arrays import Array, Bools, Ints
 from pairsift.encode.features import Features
 from pairsift.encode.parallel import map_ahead
-from pairsift.encode.progress import progress
+from pairsift.encode.progress import part_of_stage, progress, write_sometimes
 from pairsift.errors import InputError
 from pairsift.files import write_text
 from pairsift.loss.ranking import RankingLoss
@@ -193,7 +191,8 @@ class Trainer:
             for k in range(self.position.network, len(self.networks)):
                 if phase.observe and phase.in_turn and self.position.step == 0:
                     self._observe(epoch, [peer(k, len(self.networks))])
-                n_pairs += self._train(epoch, k, phase)
+                with part_of_stage(epoch * len(self.networks) + k, len(self.phases) * len(self.networks)):
+                    n_pairs += self._train(epoch, k, phase)
             self._finish(epoch, phase, n_pairs, time.monotonic() - began)
         if not self.phases:
             self.save()
@@ -325,7 +324,7 @@ class Trainer:
             self.board(line, epoch)
         if self.job.progress:
             summary = f"epoch {epoch + 1}/{len(self.phases)} {phase.name}: dev rSum {rsum:.1f}, {seconds:.1f} s"
-            tqdm.write(summary, file=sys.stderr)
+            write_sometimes(summary)
         self.position.seconds += seconds
         self.position.epoch, self.position.network = epoch + 1, 0
         self._end_stage(epoch, phase)
