@@ -9,8 +9,8 @@ from pairsift.encode.registry import IMAGE_ENCODER
 from pairsift.pairs.pairs import Pairs
 from pairsift.runs.config import Config
 
-# Seconds on two cores with nothing beside. The clock corrects them by the pace of the machine. `benchmarks/stages.py`
-# compares what it says with what is true.
+# Rough seconds on two cores. The clock corrects them by the pace of the machine, and `benchmarks/stages.py` compares
+# what it says with what is true.
 IMAGE, CAPTION = 0.016, 0.0001
 PAIRS = (100, 300, 1_000, 2_000, 8_000)
 CHOICE = (1, 1.5, 2, 2, 8)  # of the text encoder, with n-grams or without
