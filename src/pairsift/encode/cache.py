@@ -19,9 +19,9 @@ from pairsift.encode.decode import BadImage, open_image
 from pairsift.encode.encoder import ImageEncoder, TextEncoder, digest
 from pairsift.encode.features import Features, Table
 from pairsift.encode.parallel import map_in_threads
-from pairsift.encode.progress import progress
 from pairsift.errors import InputError, WriteError
 from pairsift.pairs.pairs import SKIPPED, Pairs
+from pairsift.progress import progress
 
 CAPTIONS_PER_CHUNK = 512
 

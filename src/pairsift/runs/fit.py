@@ -16,7 +16,6 @@ from pairsift.cores import limit_threads
 from pairsift.detect import Judgement
 from pairsift.detect.options import DetectOptions
 from pairsift.encode.options import EncodeOptions
-from pairsift.encode.progress import begin_stage, run_clock, write
 from pairsift.errors import writing
 from pairsift.files import write_json, write_text
 from pairsift.loss.ranking import AnyRankingLoss
@@ -28,6 +27,7 @@ from pairsift.options import Options
 from pairsift.pairs.changes import read_stored_pairs, write_stored_pairs
 from pairsift.pairs.options import DataOptions
 from pairsift.pairs.pairs import Pairs
+from pairsift.progress import begin_stage, run_clock, write
 from pairsift.retrieve.gallery import evaluate
 from pairsift.run_folder import (
     CONFIG,

@@ -15,10 +15,10 @@ from pairsift.detect.folds import make_folds
 from pairsift.detect.judgement import JudgedPairs, Judgement, Networks, judge_pairs
 from pairsift.detect.near_mismatches import judge_near_mismatches
 from pairsift.encode.features import Features
-from pairsift.encode.progress import progress
 from pairsift.errors import InputError
 from pairsift.files import write_parquet
 from pairsift.match.two_tower import LINEAR, TwoTower
+from pairsift.progress import progress
 from pairsift.run_folder import TRUST
 from pairsift.runs.config import Config
 from pairsift.runs.features import evidence_vectors, rows_of

@@ -21,7 +21,6 @@ from pairsift.encode.features import Features, Table
 from pairsift.encode.languages import unknown_language
 from pairsift.encode.ngrams import NgramEncoder
 from pairsift.encode.options import EMBEDDINGS
-from pairsift.encode.progress import begin_stage, first_stage, set_stages
 from pairsift.encode.registry import ID_ENCODERS, IMAGE_ENCODER, check_names, image_encoder, text_encoder
 from pairsift.encode.source_features import SourceFeatures, broken_vectors, caption_vectors, open_source_features
 from pairsift.encode.vocabularies import Numbering
@@ -35,6 +34,7 @@ from pairsift.pairs.pairs import Noise, Pairs
 from pairsift.pairs.readers import load
 from pairsift.pairs.splits import check_sizes, keep_captions, keep_images
 from pairsift.pairs.verified import check_verified_options, read_verified
+from pairsift.progress import begin_stage, first_stage, set_stages
 from pairsift.run_folder import FRONT, NGRAMS, VOCABULARY
 from pairsift.runs.config import Config
 from pairsift.runs.source_changes import known_pairs

@@ -19,12 +19,12 @@ from pairsift.arrays import Ints
 from pairsift.cores import limit_threads, peak_memory
 from pairsift.detect import Judgement
 from pairsift.encode.features import Features
-from pairsift.encode.progress import write
 from pairsift.errors import InputError, writing
 from pairsift.files import only_writer, write_json, write_parquet
 from pairsift.match.base import Matcher
 from pairsift.pairs.pairs import SPLITS, Pairs
 from pairsift.pairs.readers import load
+from pairsift.progress import write
 from pairsift.report.report import write_report
 from pairsift.retrieve.answers import Answers
 from pairsift.retrieve.gallery import evaluate, ranks_of_views

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pairsift.encode.progress import Stage
 from pairsift.encode.registry import IMAGE_ENCODER
 from pairsift.pairs.pairs import Pairs
+from pairsift.progress import Stage
 from pairsift.runs.config import Config
 
 # Rough seconds on two cores. The clock corrects them by the pace of the machine, and `benchmarks/stages.py` compares

@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 
 from pairsift.arrays import Bools
-from pairsift.encode.progress import part_of_stage
 from pairsift.files import write_text
 from pairsift.match.base import Matcher
 from pairsift.methods.base import Method
+from pairsift.progress import part_of_stage
 from pairsift.steps import Network
 from pairsift.train.loop import Job, Position, Trainer
 

@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from pairsift.arrays import Array, Bools, Ints
 from pairsift.encode.features import Features
 from pairsift.encode.parallel import map_ahead
-from pairsift.encode.progress import part_of_stage, progress, write_sometimes
 from pairsift.errors import InputError
 from pairsift.files import write_text
 from pairsift.loss.ranking import RankingLoss
 from pairsift.match.base import Matcher
 from pairsift.methods.base import Method, peer
 from pairsift.pairs.pairs import Pairs
+from pairsift.progress import part_of_stage, progress, write_sometimes
 from pairsift.retrieve.gallery import evaluate
 from pairsift.steps import Batch, Network, Observation, Phase, Prior, Request, Setting, Step, Term
 from pairsift.train.batches import Gatherer, Likeness, cut, steps

@@ -6,8 +6,8 @@ import threading
 import pytest
 from tqdm import tqdm
 
-from pairsift.encode import progress as module
-from pairsift.encode.progress import (
+import pairsift.progress as module
+from pairsift.progress import (
     Stage,
     begin_stage,
     duration,
