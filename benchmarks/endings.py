@@ -2,8 +2,8 @@
 
 A collection is read and shuffled as in verdicts.py, with splits of 80, 10 and 10% by image; `flickr-five` has its own,
 and its dev and test stay clean. Training pairs are judged once, without networks, and both trainings start from the
-same weights with the same order. rSum is of the ensemble of both networks on the truly matching test pairs. Seconds are
-of the process, so that other programs count little.
+same weights with the same order; where no stage ended early, both are one training. rSum is of the ensemble of both
+networks on the truly matching test pairs. Seconds are of the process, so that other programs count little.
 
     python benchmarks/endings.py --data ../shared --cache runs/cache
 """
@@ -83,15 +83,18 @@ def measure(wanted: list[Row], data: Path, cache: str | None) -> list[Row]:
         evidence = judge.prior(judge.judge()), judge.likeness()
         facts = {"pairs": len(given), "training_pairs": len(prepared.pairs.ids("train"))}
         facts |= {"versions": versions(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
-        return [{**row, **facts, **train(config, prepared, evidence, wrong, row["plan"])} for row in wanted]
+        ended = train(config, prepared, evidence, wrong, True)
+        planned = train(config, prepared, evidence, wrong, False) if ended["endings"] else ended
+        return [{**row, **facts, **reached} for row, reached in zip(wanted, (planned, ended), strict=True)]
 
 
-def train(config: Config, prepared: Prepared, evidence: tuple, wrong: np.ndarray, plan: str) -> Row:
-    """Return what a training by a plan takes and reaches."""
+def train(config: Config, prepared: Prepared, evidence: tuple, wrong: np.ndarray, may_end: bool) -> Row:
+    """Return what a training takes and reaches whose stages may end, or are as long as planned."""
     trainer = Trainer(job_of(config, prepared, config.folder, *evidence))
     planned = len(trainer.phases)
-    if plan == PLANS[0]:
-        trainer.phases = [replace(phase, may_end=False) for phase in trainer.phases]
+    if not may_end:
+        kept = {id(phase): replace(phase, may_end=False) for phase in trainer.phases}  # a phase is one object
+        trainer.phases = [kept[id(phase)] for phase in trainer.phases]
     began = time.process_time()
     trainer.run()
     seconds = time.process_time() - began
@@ -102,6 +105,7 @@ def train(config: Config, prepared: Prepared, evidence: tuple, wrong: np.ndarray
     return {
         "planned": planned,
         "epochs": len(trainer.log),
+        "endings": len(trainer.position.endings),
         "best_epoch": trainer.position.best_epoch,
         "dev": [round(line["dev"]["rsum"], 1) for line in trainer.log],
         "rsum": round(test["rsum"], 1),
