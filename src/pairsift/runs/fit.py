@@ -184,9 +184,10 @@ def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
     recall = _recall(trainer, prepared) if config.has_recall else {}
     best = {"epoch": trainer.position.best_epoch, "dev_rsum": trainer.position.best_rsum}
     model = "untrained" if config.method.starts_linear else "linear" if trainer.keeps_linear else "networks"
-    facts = {"best": {**best, "model": model}}
+    facts: dict[str, Any] = {"best": {**best, "model": model}}
     seconds = {"encode": round(after_encoding - start, 1), "evidence": round(after_evidence - after_encoding, 1)}
     seconds["train"] = round(trainer.position.seconds, 1)
+    facts["bfloat16_products"] = trainer.fast_products
     metrics = {**recall, **facts, **facts_of(config, prepared), "seconds": seconds}
     write_json(folder / METRICS, metrics)
     run = Run(folder, prepared, progress)

@@ -47,6 +47,11 @@ class Apart:
         return self._whole.matched
 
     @property
+    def fast_products(self) -> bool:
+        """Whether steps multiply in bfloat16."""
+        return self._whole.fast_products
+
+    @property
     def keeps_linear(self) -> bool:
         """Whether a linear model is the best on dev: parts have none."""
         return False
