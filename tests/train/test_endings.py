@@ -27,10 +27,16 @@ def test_a_stage_goes_on_while_it_makes_progress():
 def test_a_stage_ends_after_steps_without_progress_in_as_many_epochs():
     for steps in (1, 7, PATIENCE, 500):
         patience = -(-PATIENCE // steps)
-        rsums = [*RISING[:10], *[RISING[9] * 1.004] * patience]
-        assert ending(rsums[:-1], 3, 1000, steps) is None
+        rsums = [*RISING[:20], *[RISING[19] * 1.004] * patience]
+        plan = 2 * len(rsums) + 1
+        assert ending(rsums[:-1], 3, plan, steps) is None
         begin = 3 + len(rsums)
-        assert ending(rsums, 3, 1000, steps) == Ending(3, begin, begin + len(rsums), 1000)
+        assert ending(rsums, 3, plan, steps) == Ending(3, begin, begin + len(rsums), plan)
+
+
+def test_a_stage_does_not_end_while_its_rate_rises():
+    assert ending([1.0] * 10, 0, 100, PATIENCE) is None  # the first tenth
+    assert ending([1.0] * 11, 0, 100, PATIENCE) == Ending(0, 11, 22, 100)
 
 
 def test_slow_progress_counts_when_it_has_added_up():

@@ -14,6 +14,7 @@ LEAST_GAIN = 0.005  # share of the rSum by which an epoch must beat the best bef
 PATIENCE = 60  # steps without progress after which a stage comes to its end
 TAIL = 1.0  # length of the end as a share of the epochs before it
 LARGEST_RSUM = 600.0
+RISE = 0.1  # share of a one-cycle schedule in which the rate rises
 
 
 def competing(phases: Sequence[Phase]) -> list[bool]:
@@ -65,7 +66,7 @@ def ending(rsums: Sequence[float], first: int, planned: int, steps: int) -> Endi
     """Return the end of a stage whose recall on dev makes no more progress; None where it goes on as planned.
 
     Progress is an rSum at least 0.5% above the best before it. A stage comes to its end after 60 steps without
-    progress, or when none is possible any more. The end takes as many epochs as the stage took so far, and not more
+    progress, not counting the first tenth of the plan, or when none is possible any more. The end takes as many epochs as the stage took so far, and not more
     than were planned.
 
     Args:
@@ -75,9 +76,10 @@ def ending(rsums: Sequence[float], first: int, planned: int, steps: int) -> Endi
         steps: Number of steps in an epoch.
     """
     best, since = 0.0, 0
-    for rsum in rsums:
+    for epoch, rsum in enumerate(rsums):
         progress = rsum >= best * (1 + LEAST_GAIN) and rsum > best
-        best, since = (rsum, 0) if progress else (best, since + steps)
+        waited = since + steps if epoch >= RISE * planned else 0
+        best, since = (rsum, 0) if progress else (best, waited)
     if since < PATIENCE and best * (1 + LEAST_GAIN) <= LARGEST_RSUM:
         return None
     begin = first + len(rsums)
@@ -114,7 +116,7 @@ def learning_rate(
         over = epoch - warmup - options.decay_epoch
         decays = 0 if over < 0 else 1 + (over // options.decay_every if options.decay_every else 0)
         return options.lr * options.decay_factor**decays
-    done, rise = (epoch + part) / epochs if end is None else end.done(epoch + part), 0.1
+    done, rise = (epoch + part) / epochs if end is None else end.done(epoch + part), RISE
     if options.warmup_steps:
         rise = min(0.5, options.warmup_steps / (epochs * steps))
     if done < rise:
