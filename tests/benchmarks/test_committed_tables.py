@@ -11,6 +11,7 @@ import clip
 import constants
 import detect
 import detection
+import endings
 import epoch_sgr
 import epochs
 import gpu
@@ -29,6 +30,7 @@ FILES = [  # what a script writes beside its rows
     ("constants", constants.table),
     ("detect", detect.table),
     ("detection", detection.tables),
+    ("endings", endings.table),
     ("epochs", epochs.table),
     ("flickr8k", method_tables.methods_table),
     ("flickr8k_mended", method_tables.methods_table),
@@ -42,6 +44,7 @@ PAGES = [
     ("docs/verdicts.md", "verdicts", "<!-- verdicts table -->", verdicts.summary),
     ("docs/results.md", "with_evidence", "<!-- with evidence table -->", method_tables.evidence_table),
     ("docs/results.md", "flickr8k", "<!-- small matchers table -->", method_tables.small_matchers),
+    ("docs/results.md", "endings", "<!-- endings table -->", endings.table),
     ("docs/verdicts.md", "verdicts", "<!-- recall table -->", verdicts.recall_summary),
     ("docs/verdicts.md", "verdicts", "<!-- linear table -->", verdicts.linear_summary),
     ("docs/verdicts.md", "verdicts", "<!-- taught table -->", verdicts.taught_summary),
