@@ -66,8 +66,8 @@ def ending(rsums: Sequence[float], first: int, planned: int, steps: int) -> Endi
     """Return the end of a stage whose recall on dev makes no more progress; None where it goes on as planned.
 
     Progress is an rSum at least 0.5% above the best before it. A stage comes to its end after 60 steps without
-    progress, not counting the first tenth of the plan, or when none is possible any more. The end takes as many epochs as the stage took so far, and not more
-    than were planned.
+    progress, not counting the first tenth of the plan, or when none is possible any more. The end takes as many epochs
+    as the stage took so far, and not more than were planned.
 
     Args:
         rsums: rSum on dev after each epoch of the stage so far, in percent, [0, 600].
