@@ -19,6 +19,7 @@ import matchers
 import method_tables
 import rows as results
 import serve
+import text_choice
 import verdicts
 from benchmark_rows import row
 
@@ -35,6 +36,7 @@ FILES = [  # what a script writes beside its rows
     ("flickr8k", method_tables.methods_table),
     ("flickr8k_mended", method_tables.methods_table),
     ("partners", method_tables.partners_table),
+    ("text_choice", text_choice.table),
     ("variants", method_tables.methods_table),
     ("verdicts", verdicts.tables),
     ("with_evidence", method_tables.evidence_table),
