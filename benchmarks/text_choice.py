@@ -3,7 +3,8 @@
 A collection is one of verdicts.py, or a folder of `collections/` in the data folder, read as it was collected. A share
 of its captions is permuted among themselves, and all pairs are judged by held-out evidence without networks. AUROC and
 the calibration error (15 bins of equal mass) are of the match probability; `flagged` counts pairs below one half, where
-verdicts are given. Seconds are of the process, encoding captions and judging; images are encoded before.
+verdicts are given. Seconds are of the process, encoding captions and judging; images are encoded before, and
+captions that the cache holds take none.
 
     python benchmarks/text_choice.py --data ../shared --cache runs/cache
 """
