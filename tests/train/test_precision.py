@@ -4,6 +4,8 @@ import pytest
 import torch
 from train_helpers import make_job
 
+from pairsift.match import MATCHERS
+from pairsift.match.two_tower import TwoTower
 from pairsift.train import precision
 from pairsift.train.loop import Trainer
 from pairsift.train.options import TrainOptions
@@ -16,9 +18,11 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("pays", [False, True])
 def test_auto_takes_them_on_a_cpu_alone(monkeypatch, pays):
     monkeypatch.setattr(precision, "bfloat16_pays", lambda: pays)
-    assert takes_fast_products(CPU, TrainOptions()) is pays
-    assert not takes_fast_products(torch.device("cuda"), TrainOptions())
-    assert not any(takes_fast_products(CPU, TrainOptions(precision=name)) for name in ("fp32", "bf16"))
+    assert {name for name, kind in MATCHERS.items() if takes_fast_products(CPU, TrainOptions(), kind)} == (
+        {"two_tower"} if pays else set()
+    )
+    assert not takes_fast_products(torch.device("cuda"), TrainOptions(), TwoTower)
+    assert not any(takes_fast_products(CPU, TrainOptions(precision=name), TwoTower) for name in ("fp32", "bf16"))
 
 
 def test_steps_take_them_and_recall_does_not(tmp_path, monkeypatch):

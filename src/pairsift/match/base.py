@@ -116,6 +116,8 @@ class Matcher(nn.Module, ABC):
         adam: Betas and epsilon of AdamW.
         gains_by_bf16: Whether training in bfloat16 on a GPU was measured to be much faster than in float32;
             `precision="auto"` follows it.
+        keeps_recall_in_bf16: Whether training with products whose factors are rounded to bfloat16 was measured to reach
+            the same recall on a CPU; `precision="auto"` follows it.
         dim: Length of a global vector, and of a token where the codes contain tokens.
         largest: Largest similarity that there can be. Methods state temperatures for similarities up to 1.
     """
@@ -133,6 +135,7 @@ class Matcher(nn.Module, ABC):
     head_speed: ClassVar[float] = 1.0
     adam: ClassVar[Adam] = Adam()
     gains_by_bf16: ClassVar[bool] = False
+    keeps_recall_in_bf16: ClassVar[bool] = False
     dim: int
     largest: float = 1.0
 

@@ -53,6 +53,7 @@ class TwoTower(VectorMatcher):
     name: ClassVar[str] = "two_tower"
     options: ClassVar[type[Options]] = TwoTowerOptions
     method: ClassVar[str] = "sift"
+    keeps_recall_in_bf16: ClassVar[bool] = True
 
     def __init__(
         self, image_dim: int, text_dim: int, options: TwoTowerOptions = TwoTowerOptions(), aligned: bool = False

@@ -91,9 +91,9 @@ class Trainer:
         self.has_dev = bool(len(job.pairs.ids("dev")))
         self.job = job = replace(job, options=job.options.with_batch_size(pairs))
         self.device = pick_device(job.options.device)
-        self.fast_products = takes_fast_products(self.device, job.options)
         self.board = make_board(job.folder) if job.options.tensorboard else None
         self.networks = [self._network(k) for k in range(job.method.networks)]
+        self.fast_products = takes_fast_products(self.device, job.options, self.networks[0].matcher)
         self.optimizers = [self._optimizer(network) for network in self.networks]
         self.teachers: list[Network] = []
         self.linear = self._linear()
@@ -395,7 +395,7 @@ class Trainer:
         """Restore everything from the checkpoint; an epoch of other training pairs begins again."""
         tensors, facts = read_tensors(self.job.folder / CHECKPOINT)
         position: dict[str, Any] = facts["position"]  # type: ignore[assignment]
-        endings = [Ending(**end) for end in position.pop("endings")]
+        endings = [Ending(**end) for end in position.pop("endings", [])]
         for end in endings:
             self._shorten(end)
         if facts.get("phases") != [phase.name for phase in self.phases]:
@@ -410,7 +410,7 @@ class Trainer:
         self.position = Position(**position, endings=endings)
         if facts.get("pairs") != hash_of(self.method.setting.ids):
             self.position.network = self.position.step = 0
-        self.fast_products = bool(facts["fast_products"])
+        self.fast_products = bool(facts.get("fast_products"))
         self.log = list(facts["log"])  # type: ignore[call-overload]
         self._write_log()  # a kill may have come between the checkpoint and its log
         torch.set_rng_state(tensors["rng"])

@@ -46,8 +46,8 @@ class TrainOptions(Options):
     precision: Literal["auto", "fp32", "bf16"] = Field(
         default="auto",
         description="bf16: mixed precision, for recall too; auto: in training alone, mixed precision for clip and vsrn "
-        "on GPUs, where they gain by it, and products with factors in bf16 on CPUs that are much faster with them "
-        "(measured when training begins); fp32 otherwise.",
+        "on GPUs, where they gain by it, and for two_tower products with factors in bf16 on CPUs that are much faster "
+        "with them (measured when training begins); fp32 otherwise.",
     )
     checkpoint_minutes: float = Field(
         default=10.0,
